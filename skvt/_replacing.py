@@ -1,7 +1,7 @@
 """Files that are written as a whole or not at all.
 
-A new file is written beside the old file under another name, and takes its place when it is
-complete.
+A new file is written under another name, as a *partial file*, and takes the place of the old file
+when it is complete.
 """
 
 import errno
@@ -56,7 +56,7 @@ def replacing(path):
                 os.chmod(partial, mode)
             os.fsync(file.fileno())
             if fcntl is not None:
-                # Replace the file while the lock is held.
+                # The file is replaced while the lock is held.
                 os.replace(partial, path)
         if fcntl is None:
             os.replace(partial, path)
@@ -68,7 +68,7 @@ def replacing(path):
 
 
 def partial_name(path):
-    """Return a path in the same folder for a partial file, whose name cannot be guessed."""
+    """Return the path of a partial file in the folder of ``path``; its name cannot be guessed."""
     return path.with_name(f"{path.name}.{secrets.token_hex(8)}{PARTIAL}")
 
 
@@ -91,7 +91,7 @@ def remove_partials(path):
 
 
 def _open_file(name, flags):
-    """Open a file without following links and without waiting for a reader of a pipe."""
+    """Open a file; do not follow links, and do not wait for a reader of a pipe."""
     return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 

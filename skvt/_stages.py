@@ -1,8 +1,9 @@
-"""The current stage of a fit, and the lines by which a fit reports its progress.
+"""The stages of a fit, and the lines by which a fit reports its progress.
 
-Lines are printed if ``verbose`` is positive, and logged by the logger "skvt" at level INFO. Any
-function can begin a stage by :func:`begin_stage`, which has no effect unless the fit of this thread
-reports its progress. A long stage is reported after ten seconds without a line.
+A stage is a text that says what the fit does now. Any function can begin a stage by
+:func:`begin_stage`, which has no effect unless the fit of this thread reports its progress. Lines
+are printed if ``verbose`` is positive, and logged by the logger "skvt" at level INFO. The current
+stage is reported after ten seconds without a line.
 """
 
 import logging
@@ -38,7 +39,7 @@ class _Stages:
     def __init__(self, printed: bool) -> None:
         self.printed = printed
         self.stage = "reading rows"
-        # The times in seconds when the stage began, and when the last line was reported.
+        # Times in seconds: the beginning of the stage, and the last line.
         self.start_time = time.monotonic()
         self.last_line = self.start_time
         self.has_ended = Event()
@@ -47,11 +48,10 @@ class _Stages:
 
     def begin(self, stage: str, at_once: bool) -> None:
         """Begin a stage, and report it ``at_once`` or after a silence."""
-        now = time.monotonic()
         self.stage = stage
-        self.start_time = now
+        self.start_time = time.monotonic()
         if at_once:
-            self.last_line = now
+            self.last_line = self.start_time
             report(stage, printed=self.printed)
 
     def watch(self) -> None:
@@ -107,8 +107,7 @@ def take_notes() -> list[str]:
     stages = _STAGES.get()
     if stages is None:
         return []
-    notes = stages.notes
-    stages.notes = []
+    notes, stages.notes = stages.notes, []
     return notes
 
 

@@ -96,7 +96,7 @@ class Checkpoint:
             return False
         self._n_passes += 1
         if self._n_passes % self.every == 0:
-            # The previous file is missing if this is the first, or if another process removes it.
+            # There is no previous file if this is the first, or if another process removes it.
             with suppress(FileNotFoundError):
                 self._keep_previous()
             save(fitted_estimator, self.path)
@@ -105,7 +105,7 @@ class Checkpoint:
     def _keep_previous(self):
         """Give the last file a second name, which ends in ``.previous``.
 
-        The first name exists at all times.
+        The file has its first name at all times.
         """
         path = Path(os.path.realpath(self.path))
         previous = path.with_name(f"{path.name}.previous")
@@ -118,6 +118,6 @@ class Checkpoint:
             # The file system has no links.
             shutil.copy2(path, temporary)
         os.replace(temporary, previous)
-        # os.replace leaves both names if they are links to the same file. They are if an earlier
-        # process was killed after it had called os.replace and before it called `save`.
+        # os.replace keeps both names if they are links to the same file. They are if a process was
+        # killed between os.replace and `save`.
         temporary.unlink(missing_ok=True)

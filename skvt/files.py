@@ -30,9 +30,9 @@ import numpy as np
 
 from skvt.typing import IndexArray, T
 
-# Largest legal sum of counts and largest legal parameter of a prior. The smallest legal value is
-# 1 / LARGEST. Both fit into single precision, in which some draws and tables are computed even if
-# the data are float64.
+# Largest legal sum of counts, and largest legal parameter of a prior. The smallest legal value is
+# 1 / LARGEST. Both numbers fit into single precision, in which some draws and tables are computed
+# even if the data are float64.
 LARGEST = 1e30
 LEGAL_RANGE = f"the range [{1.0 / LARGEST:g}, {LARGEST:g}]"
 #: Rule for numbers in ``LEGAL_RANGE``.
@@ -40,7 +40,7 @@ PRIOR = f"in {LEGAL_RANGE}"
 #: Rule for numbers that are positive and finite.
 POSITIVE = "in the range (0, inf)"
 
-# Maximum number of components in a model file in excess of those that have statistics.
+# Maximum number of components of a model file without statistics.
 _MOST_WITHOUT_STATISTICS = 100_000
 #: Rule for numbers of components.
 COMPONENTS = f"from 1 to {_MOST_WITHOUT_STATISTICS:,} more than the number of components"
@@ -53,7 +53,7 @@ class InFiles(NamedTuple):
     cls: type
     # Names of the fields that may hold NaN.
     nan: tuple[str, ...] = ()
-    # For an estimator, the allowed classes of parts of its :class:`Fitted`. A key is the path of a
+    # For an estimator, the allowed classes of the parts of its :class:`Fitted` by the path of the
     # part, such as "model.weights".
     fitted: Mapping[str, tuple[type, ...]] = {}
     # Names of further attributes that a fitted estimator must have.
@@ -108,17 +108,17 @@ def check_fields(part: Any, d: int, k: int) -> None:
     name = NAMES.get(cls)
     if name is None:
         return
-    # An object without __dict__ is a named tuple.
+    # Only named tuples have no __dict__.
     values = vars(part) if hasattr(part, "__dict__") else part._asdict()
-    # The lengths that rules may name. Fields of type int are among them, but not of type bool.
+    # The lengths that rules may name. Fields of type int count, but not fields of type bool.
     lengths = {field: value for field, value in values.items() if type(value) is int}
     lengths |= {"d": d, "k": k, "t": d * (d + 1) // 2}
     if getattr(part, "n_features", d) != d:
         raise ValueError(f"{name} is not of {d} columns.")
     for field, rules in _rules_of(cls).items():
         value = values.get(field)
-        for rule in rules if value is not None else ():
-            if not _follows(value, rule, lengths):
+        for rule in rules:
+            if value is not None and not _follows(value, rule, lengths):
                 requirement = rule if rule in _RULES_OF_NUMBERS else f"of shape {rule!r}"
                 shape = f"of shape {np.shape(value)}"
                 raise ValueError(f"{field!r} of {name}, {shape}, is not {requirement}.")
@@ -132,10 +132,7 @@ def check_fields(part: Any, d: int, k: int) -> None:
 
 
 def _follows(value: Any, rule: str, lengths: dict[str, int]) -> bool:
-    """Return whether a value follows a rule.
-
-    A name in the rule that is not in ``lengths`` is added to it.
-    """
+    """Return whether a value follows a rule; add names that are new in the rule to ``lengths``."""
     if rule == COMPONENTS:
         return bool(1 <= value <= lengths["k"] + _MOST_WITHOUT_STATISTICS)
     if rule in _RULES_OF_NUMBERS:
@@ -148,17 +145,19 @@ def _follows(value: Any, rule: str, lengths: dict[str, int]) -> bool:
 def _has_shape(shape: Sequence[int], expected: list[str], lengths: dict[str, int]) -> bool:
     """Return whether the lengths of a shape are as expected, such as ["d", "2+t"].
 
-    If an expected length is a single name that is not in ``lengths``, the name is added with the
-    length that the shape has.
+    If an expected length is a single name that is not in ``lengths``, add the name with the length
+    that the shape has.
     """
     if len(shape) != len(expected):
         return False
     for length, expression in zip(shape, expected, strict=True):
         if expression.isidentifier():
             lengths.setdefault(expression, length)
-        terms = re.findall(r"(-?)(\w+)", expression)
-        sizes = [int(term) if term.isdigit() else lengths[term] for _, term in terms]
-        if length != sum(-n if sign else n for (sign, _), n in zip(terms, sizes, strict=True)):
+        total = 0
+        for sign, term in re.findall(r"(-?)(\w+)", expression):
+            size = int(term) if term.isdigit() else lengths[term]
+            total += -size if sign else size
+        if length != total:
             return False
     return True
 
@@ -180,8 +179,8 @@ def are_like(arrays: Sequence[Any], shapes: Iterable[tuple[int, ...]]) -> bool:
     The first lengths of all arrays must be equal, but may differ from the first lengths of
     ``shapes``. The number of arrays must be the number of shapes, and at least 1.
     """
-    legal = [(len(arrays[0]), *shape[1:]) for shape in shapes]
-    return [a.shape for a in arrays] == legal and all(a.dtype.kind == "f" for a in arrays)
+    legal_shapes = [(len(arrays[0]), *shape[1:]) for shape in shapes]
+    return [a.shape for a in arrays] == legal_shapes and all(a.dtype.kind == "f" for a in arrays)
 
 
 def is_within(numbers: IndexArray, n: int) -> bool:

@@ -11,11 +11,11 @@ from skvt._stages import begin_stage, is_reported, note_line, report, take_notes
 class FitMonitor:
     """Reporter of each pass to scikit-learn's callbacks and, if requested, to the terminal.
 
-    ``context`` is the task of the fit, and ``shown`` are X and y for callbacks.
+    ``context`` is scikit-learn's task of the fit, and ``shown`` are X and y for callbacks.
     ``snapshot(model, state, position)`` returns the attributes of an estimator whose fit has
     stopped at this position, for callbacks that need them. The loop of passes appends an entry for
-    each pass to ``history``, and sets ``position``, which begins as that of ``start``. ``name``
-    precedes each printed line; it names the start if there are several.
+    each pass to ``history``, and sets the attribute ``position``, which begins as
+    ``start.position``. ``name`` precedes each line; it names the start if there are several.
     """
 
     def __init__(self, estimator, context, shown, snapshot, history, start, name):
@@ -42,16 +42,14 @@ class FitMonitor:
         """End a pass, with its ``perplexity`` if known; return whether a callback stops the fit."""
         entry = self.history[-1]
         if _is_line_due(self._estimator, entry):
-            name, bound = "elbo", entry.elbo
-            if np.isnan(bound):
-                # Structured inference evaluates the bound only on request.
-                name, bound = "objective", entry.objective
+            # Structured inference evaluates the bound only on request.
+            name = "objective" if np.isnan(entry.elbo) else "elbo"
             perplexity_text = "" if perplexity is None else f"perplexity {perplexity:.6g}, "
             records = state.move_log[self._n_moves :]
             self._n_moves = len(state.move_log)
-            line = f"{self._name}pass {entry.n_iter}: {name} {bound:.6g} nats, {perplexity_text}"
-            is_printed = self._estimator.verbose > 0
-            report(f"{line}{_results_text(entry, records)}", printed=is_printed)
+            bound_text = f"{name} {getattr(entry, name):.6g} nats, {perplexity_text}"
+            line = f"{self._name}pass {entry.n_iter}: {bound_text}{_results_text(entry, records)}"
+            report(line, printed=self._estimator.verbose > 0)
             note_line()
         self.stopped = self._pass.call_on_fit_task_end(
             estimator=self._estimator, X=self._X, y=self._y,
@@ -61,9 +59,9 @@ class FitMonitor:
 
 
 def report_call(estimator, entry, records):
-    """Print or log the line of a call of ``partial_fit``, if one is due.
+    """Print or log the line of a call of ``partial_fit``, if a line is due.
 
-    ``entry`` is that of the call in the history, and ``records`` are those of its moves.
+    ``entry`` is the entry of the call in the history, and ``records`` are the records of its moves.
     """
     if _is_line_due(estimator, entry):
         text = _results_text(entry, records)
@@ -73,7 +71,7 @@ def report_call(estimator, entry, records):
 def _is_line_due(estimator, entry):
     """Return whether a line about this pass or call is printed or logged.
 
-    An estimator of a user without the parameter ``verbose_interval`` has a line for each.
+    An estimator of a user need not have the parameter ``verbose_interval``.
     """
     interval = getattr(estimator, "verbose_interval", 1)
     return is_reported(estimator.verbose) and entry.n_iter % interval == 0
@@ -91,10 +89,10 @@ def _results_text(entry, records):
 def _describe_moves(records):
     """Yield a text for each kind of move, with its numbers of accepted and proposed changes."""
     for kind in dict.fromkeys(record.move for record in records):
-        made = [record for record in records if record.move == kind]
-        n_accepted = sum(record.accepted for record in made)
-        n_proposed = sum(record.proposed for record in made)
-        # A birth replaces a component by several, so that the numbers are those of components.
+        of_kind = [record for record in records if record.move == kind]
+        n_accepted = sum(record.accepted for record in of_kind)
+        n_proposed = sum(record.proposed for record in of_kind)
+        # For births, which add several components, the numbers are numbers of components.
         if kind == "birth":
             yield f"{n_accepted} born of {n_proposed} tried"
         else:
@@ -102,7 +100,7 @@ def _describe_moves(records):
 
 
 class _CompilationListener(event.Listener):
-    """Listener that reports once that loops are compiled, which takes longer than a short fit."""
+    """Listener that reports the first compilation of a loop, which may take longer than a fit."""
 
     def __init__(self, printed):
         self._printed = printed

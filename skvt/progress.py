@@ -1,4 +1,7 @@
-"""Data that engines and moves keep between passes, so that an interrupted fit can continue."""
+"""Data that engines and moves keep between passes, so that an interrupted fit can continue.
+
+Files hold these data, and `skvt.io` checks them by types and by rules.
+"""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -6,10 +9,10 @@ from typing import Any, ClassVar
 
 from skvt.files import are_like, is_within
 
-# Rules that values in files must follow besides their types. A rule returns whether a value is
-# legal, given the shapes of the statistics, the number k of components and the number of steps.
+# Functions by the names of rules. A function returns whether a value in a file is legal, given the
+# shapes of the statistics, the number k of components and the number of steps.
 RULES: dict[str, Callable[..., bool]] = {
-    # Statistics or a sequence of arrays, which may be missing or empty.
+    # Statistics, or a sequence of arrays. They may be None or empty.
     "statistics": lambda value, shapes, k, n_steps: (
         value is None
         or not (arrays := getattr(value, "arrays", value))

@@ -1,8 +1,8 @@
 """Functions of all rows of a data set, in memory or in chunks.
 
-Rows are an array or a CSR matrix in memory, or chunks in other processes. The functions of this
-module with the decorator ``singledispatch`` work for rows in memory; :mod:`skvt.inference`
-registers their versions for :class:`~skvt.inference.Chunks`.
+Rows are an array or a CSR matrix in memory, or chunks in other processes. The functions with the
+decorator ``singledispatch`` are for rows in memory; :mod:`skvt.inference` registers their versions
+for :class:`~skvt.inference.Chunks`. The number of rows is n, and the number of columns is D.
 """
 
 from collections.abc import Callable, Sequence
@@ -77,20 +77,17 @@ class Documents(sp.csr_array):
 
 @singledispatch
 def design_and_allowed(X: Any) -> tuple[Array | None, Array | None]:
-    """Return the design and the allowed topics of rows, as in :class:`Documents`.
-
-    Rows of other kinds have neither, so that the results are None.
-    """
+    """Return the design and the allowed topics of :class:`Documents`; None for other rows."""
     return None, None
 
 
 @design_and_allowed.register
-def _of_documents(X: Documents) -> tuple[Array | None, Array | None]:
+def _design_and_allowed_of_documents(X: Documents) -> tuple[Array | None, Array | None]:
     return X.design, X.allowed
 
 
 def named_details(covariates: Any, allowed_topics: Any) -> dict[str, Any]:
-    """Return the arguments that are not None, by name."""
+    """Return the arguments that are not None by name, which are called details of documents."""
     details = {"covariates": covariates, "allowed_topics": allowed_topics}
     return {name: value for name, value in details.items() if value is not None}
 
@@ -129,7 +126,7 @@ def without_missing(X: Any) -> tuple[Any, Any]:
 
 @singledispatch
 def of_each_row(X: Any, weights: Any, function: Callable[[Any], Array]) -> Array:
-    """Return ``function(X)``, a number for each row, (N,)."""
+    """Return ``function(X)``, a number for each row, (n,)."""
     return function(X)
 
 

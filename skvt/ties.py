@@ -90,7 +90,7 @@ def exceeds(a: Any, b: Any, *, scale: Any = 0.0, dtype: DTypeLike | None = None)
     ``dtype`` is float64 by default, even if a and b are of lower precision.
     """
     if isinstance(a, float) and isinstance(b, float) and isinstance(scale, float):
-        # Without arrays, two numbers take a tenth of the time.
+        # The comparison of two numbers takes a tenth of the time without arrays.
         size = max(scale, *(abs(number) for number in (a, b) if isfinite(number)), 0.0)
         return float(a) - float(b) > _rtol(dtype) * size
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)

@@ -305,9 +305,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         ndarray of shape (n_samples, n_components)
             Probability that the component is on in the row.
         """
-        fitted = self._require_fitted()
-        X = self._read(X)
-        return self._explained(X).chances.astype(fitted.model.dtype)
+        return self._explain(X).chances.astype(self._fitted.model.dtype)
 
     @by_chunk(lambda self: (None, np.dtype(np.float64)))
     def score_samples(self, X):
@@ -327,17 +325,16 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         ndarray of shape (n_samples,)
             Log densities in nats.
         """
-        self._require_fitted()
-        X = self._read(X)
-        return self._explained(X).log_density
+        return self._explain(X).log_density
 
-    def _explained(self, X):
+    def _explain(self, X):
         """Return the :class:`Explanations` of rows, which are computed batch by batch."""
-        model, stats = self._fitted.model, self._fitted.stats
+        fitted = self._require_fitted()
+        X = self._read(X)
         with Workers(self.n_jobs) as workers:
             data = rows_of(X, np.ones(X.shape[0]))
-            batches = (data.batch(model, rows) for rows in data.order())
-            parts = [explain(model, batch, stats, workers.run) for batch in batches]
+            batches = (data.batch(fitted.model, rows) for rows in data.order())
+            parts = [explain(fitted.model, batch, fitted.stats, workers.run) for batch in batches]
         return Explanations(*map(np.concatenate, zip(*parts, strict=True)))
 
     # The score is the mean of `score_samples`.

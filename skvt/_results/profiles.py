@@ -128,6 +128,7 @@ def find_parts_that_differ(marginals, weights):
         mean_centre = np.average(centre, axis=0, weights=weights)
         mean_variance = np.average(variance, axis=0, weights=weights)
         ratio = variance / mean_variance
+        # Compare the two parts of the divergence, without their common factor 1/2.
         is_spread = ratio - 1.0 - np.log(ratio) > (centre - mean_centre) ** 2 / mean_variance
         differs_in[:, columns] = np.where(is_spread, "spread", "centre")
     return differs_in

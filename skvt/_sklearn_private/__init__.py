@@ -1,8 +1,8 @@
-"""Imports from scikit-learn that may break: private names, and names that older releases lack.
+"""Names of scikit-learn that may move: private names, and names that older releases lack.
 
-All other modules import these names from here, so that only this package must change if a release
-of scikit-learn moves one. ``_param_validation`` is private, but scikit-learn's own template for
-third-party estimators uses it.
+All other modules import these names from this package, so that only the package must change if a
+release of scikit-learn moves a name. ``_param_validation`` is private, but scikit-learn's own
+template for third-party estimators uses it.
 """
 
 from types import SimpleNamespace

@@ -38,6 +38,7 @@ class Task:
 
         @cache
         def fitted_estimator():
+            """Return a copy of the estimator, made once for all callbacks that need it."""
             fitted = copy(estimator)
             vars(fitted).update(reconstruction_attributes())
             return fitted

@@ -22,8 +22,8 @@ def edge_covariances(n_components, patch_size, contrast, noise):
     covariances = []
     for angle in np.pi * np.arange(n_components) / n_components:
         distance = np.cos(angle) * x + np.sin(angle) * y
-        # The sides of an edge are -1 and 1. A pixel on the edge has a value between, because it is
-        # partly on either side.
+        # A pixel is -1 on one side of an edge and 1 on the other side. A pixel on the edge has a
+        # value between, because it is partly on either side.
         edges = np.clip(distance[None, :] - offsets[:, None], -0.5, 0.5) * 2.0
         covariances.append(contrast**2 * edges.T @ edges / offsets.size)
     return np.stack(covariances) + noise**2 * np.eye(patch_size**2)

@@ -48,8 +48,7 @@ def _draw_voiced(frequency, rng):
     """
     pitch = np.exp(rng.uniform(*np.log(PITCH)))
     harmonics = pitch * np.arange(1, int(NYQUIST / pitch) + 1)
-    # The envelope is the sum of the resonances, with smaller gains for higher resonances, and of a
-    # floor.
+    # The envelope is a floor plus the resonances, whose gains decrease with frequency.
     resonances = _resonance(harmonics[:, None], rng.uniform(*FORMANTS.T), BANDWIDTHS)
     envelope = resonances @ 0.7 ** np.arange(len(FORMANTS)) + 0.01
     level = (pitch / harmonics) ** 0.5 * envelope
@@ -57,7 +56,7 @@ def _draw_voiced(frequency, rng):
 
 
 def _resonance(frequency, centre, half_width):
-    """Return the gain of a resonance at each frequency, which is 1 at its centre."""
+    """Return the gain of a resonance at each frequency, which is 1 at the centre."""
     return 1.0 / (1.0 + ((frequency - centre) / half_width) ** 2)
 
 
@@ -118,10 +117,8 @@ def make_spectrogram(
     check_scalar(n_samples, "n_samples", Integral, min_val=1)
     check_scalar(n_components, "n_components", Integral, min_val=1)
     check_scalar(n_features, "n_features", Integral, min_val=2)
-    check_scalar(mean_count, "mean_count", Real, min_val=0.0, include_boundaries="neither")
-    check_scalar(
-        activation_shape, "activation_shape", Real, min_val=0.0, include_boundaries="neither"
-    )
+    for name, value in (("mean_count", mean_count), ("activation_shape", activation_shape)):
+        check_scalar(value, name, Real, min_val=0.0, include_boundaries="neither")
     rng = check_random_state(random_state)
     components = speech_like_spectra(n_components, n_features, rng) * (mean_count / n_components)
     activations = rng.gamma(

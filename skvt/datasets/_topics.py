@@ -110,8 +110,8 @@ def _draw_words(topic_counts, topics, rng):
         # With side="right", no draw is a word of probability zero.
         words.append(np.searchsorted(cumulative, rng.random(counts.sum()), side="right"))
     documents, words = np.concatenate(documents), np.concatenate(words)
-    tokens = (np.ones(len(words), dtype=np.int64), (documents, words))
     # The conversion to CSR adds up the tokens of a word in a document.
+    tokens = (np.ones(len(words), dtype=np.int64), (documents, words))
     X = sparse.coo_matrix(tokens, shape=(n_documents, n_features)).tocsr()
     X.sort_indices()
     return X

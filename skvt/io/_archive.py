@@ -11,27 +11,28 @@ import os
 import zipfile
 
 import numpy as np
+from numpy.lib import format as npy
 
 from skvt._replacing import replacing
 
 # Name of the member with the JSON text.
 DOCUMENT = "model.json"
-# Kinds of arrays that files hold, as in ``dtype.kind``: booleans, integers, real numbers and text.
+# Values of ``dtype.kind`` of arrays that files hold: booleans, integers, real numbers and text.
 _KINDS = "biufU"
 # Sizes in bytes of the real numbers that files hold.
 REAL_SIZES = 4, 8
-# Number of elements of an array that are processed at a time, to avoid a copy of the array.
+# Number of elements of an array that are processed at a time, to avoid a copy of the whole array.
 PART_SIZE = 2**17
-# Bytes of memory that loading may take for each byte of the file, and in addition for any file.
-_MEMORY_PER_BYTE = 10
+# Loading a file may take this number of bytes of memory for each byte of the file, and in addition
+# the second number for any file.
+_MEMORY_PER_FILE_BYTE = 10
 _MEMORY_OF_ANY_FILE = 2**23
-# Estimates of the bytes of memory that JSON takes as Python objects, and the objects made of them:
-# for each of these characters, and in addition for numbers. The count of the numbers is not known
-# before the text is parsed. The bytes of all numbers are therefore the smaller of two estimates, a
-# fixed number of bytes for each comma or for each digit.
-_PER_CHARACTER = {"{": 200, "[": 180, ",": 16, ":": 40, '"': 13}
-_PER_COMMA = 32
-_PER_DIGIT = 7
+# Estimated bytes of memory of the Python objects that are made of JSON. Each character of the dict
+# adds its number of bytes. Numbers cannot be counted before the text is parsed. Their memory is
+# therefore the smaller of two estimates: a number of bytes for each comma, or for each digit.
+_BYTES_PER_CHARACTER = {"{": 200, "[": 180, ",": 16, ":": 40, '"': 13}
+_BYTES_PER_COMMA = 32
+_BYTES_PER_DIGIT = 7
 
 
 class FileError(ValueError):
@@ -58,23 +59,23 @@ def _array_name(number):
 
 
 def is_storable(dtype):
-    """Return whether files may hold arrays of this type, which compiled loops must accept."""
+    """Return whether files may hold arrays of this type; compiled loops accept all such types."""
     has_legal_size = dtype.kind != "f" or dtype.itemsize in REAL_SIZES
     return dtype.kind in _KINDS and not dtype.hasobject and dtype.isnative and has_legal_size
 
 
 def memory_for(size):
     """Return the number of bytes of memory that loading a file of ``size`` bytes may take."""
-    return _MEMORY_PER_BYTE * size + _MEMORY_OF_ANY_FILE
+    return _MEMORY_PER_FILE_BYTE * size + _MEMORY_OF_ANY_FILE
 
 
 def check_document(text, size):
     """Raise FileError if the JSON ``text`` of a file of ``size`` bytes takes too much memory."""
     n_digits = sum(map(text.count, "0123456789"))
-    # The text is in memory as bytes and as a string, of up to 4 bytes per character.
+    # Memory holds the text as bytes and as a string, which has up to 4 bytes per character.
     memory = (2 if text.isascii() else 5) * len(text)
-    memory += sum(text.count(character) * n_bytes for character, n_bytes in _PER_CHARACTER.items())
-    memory += min(_PER_COMMA * text.count(","), _PER_DIGIT * n_digits)
+    memory += sum(text.count(c) * n_bytes for c, n_bytes in _BYTES_PER_CHARACTER.items())
+    memory += min(_BYTES_PER_COMMA * text.count(","), _BYTES_PER_DIGIT * n_digits)
     if memory > memory_for(size):
         raise FileError(f"{DOCUMENT} takes more memory than a file of {size} bytes may need.")
 
@@ -84,7 +85,7 @@ def write(path, text, arrays):
     with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for number, array in enumerate(arrays):
             with archive.open(_header(_array_name(number)), "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
+                npy.write_array(member, array, allow_pickle=False)
         archive.writestr(_header(DOCUMENT), text)
 
 
@@ -104,7 +105,7 @@ class Archive:
     def __init__(self, file):
         self._zip = zipfile.ZipFile(file)
         self.size = os.fstat(file.fileno()).st_size
-        # The arrays read so far, by number and ``as_double``.
+        # The arrays that were read, by number and ``as_double``.
         self._arrays = {}
         headers = self._zip.infolist()
         for header in headers:
@@ -142,16 +143,14 @@ class Archive:
 
 def _read_array(member, size, as_double):
     """Read an array in NumPy's format, which takes ``size`` bytes with its header."""
-    version = np.lib.format.read_magic(member)
-    read_header = {(1, 0): np.lib.format.read_array_header_1_0}.get(
-        version, np.lib.format.read_array_header_2_0
-    )
+    is_version_1 = npy.read_magic(member) == (1, 0)
+    read_header = npy.read_array_header_1_0 if is_version_1 else npy.read_array_header_2_0
     shape, fortran_order, dtype = read_header(member)
     if not is_storable(dtype):
         raise FileError(f"An array of {dtype} cannot be part of a model.")
     if as_double and dtype != np.float32:
         raise FileError(f"An array of {dtype} was not reduced to single precision.")
-    # The lengths are integers of Python, whose product cannot overflow.
+    # The lengths of the shape are integers of Python, whose product cannot overflow.
     n_elements = math.prod(shape)
     if n_elements < 0 or n_elements * dtype.itemsize != size - member.tell():
         raise FileError(f"An array of shape {shape} does not fit into its {size} bytes.")

@@ -2,7 +2,8 @@
 
 The checks are needed, because compiled loops rely on the shapes of their arguments. Conditions on a
 single object are declared with its class, see `skvt.files`; this module compares objects with each
-other. The shapes of arrays are checked before anything is computed from the arrays.
+other. The shapes of arrays are checked before anything is computed from the arrays. K is the number
+of components. A memo has the statistics of one batch of rows.
 """
 
 import operator
@@ -27,8 +28,8 @@ def check_estimator(estimator, memory):
     values = vars(estimator)
     entry = IN_FILES[name_of(type(estimator))]
     required = {*type(estimator)._get_param_names(), "_fitted", "n_features_in_", *entry.attributes}
-    missing = required - set(values)
-    _require(not missing, f"The estimator has no {sorted(missing)[:1]}.")
+    missing = sorted(required - set(values))
+    _require(not missing, f"The estimator has no {missing[:1]}.")
     estimator._validate_params()
     fitted = values["_fitted"]
     _check_fitted(fitted, estimator, memory)
@@ -39,8 +40,8 @@ def check_estimator(estimator, memory):
     model = fitted.model
     regression = getattr(model, "regression", None)
     if covariates is None:
-        # Without covariates, a regression is legal only in a model with allowed topics, and only if
-        # its only column is the intercept.
+        # Without covariates, a regression is legal only in a model with allowed topics, and must
+        # have the intercept as its only column.
         legal = regression is None or (
             model.topic_groups is not None and np.array_equal(regression.groups, [0])
         )
@@ -54,7 +55,7 @@ def check_estimator(estimator, memory):
 
 
 def _require(condition, message):
-    """Raise FileError with this message unless a condition is true."""
+    """Raise FileError with this message unless the condition is true."""
     if not condition:
         raise FileError(message)
 
@@ -71,7 +72,7 @@ def _check_fitted(fitted, estimator, memory):
     """Raise FileError unless the parts of the outcome of a fit are legal and fit together."""
     model, state, n_features = fitted.model, fitted.state, estimator.n_features_in_
     entry = IN_FILES[name_of(type(estimator))]
-    # Check the classes of parts, the columns, and the rules of fields.
+    # Check the classes of parts, the numbers of columns, and the rules of fields.
     for path, classes in entry.fitted.items():
         part = operator.attrgetter(path)(fitted)
         legal = type(part) in classes
@@ -84,23 +85,24 @@ def _check_fitted(fitted, estimator, memory):
     k = _number_of_components(model, state.stats)
     for part in (model, fitted.policy, fitted.joins):
         check_fields(part, n_features, k)
-    # Check the rows of a stream that are kept, the statistics, and the results of rows.
+    # Check the rows that a stream has gathered, the statistics, and the results of rows.
     shapes = _shapes_of_statistics(model, k, state.stats)
     if fitted.gathered is not None:
         legal = fitted.gathered.are_legal(type(estimator)._reads, n_features)
         _require(legal, "The rows of small calls of the stream are not legible.")
     legal = state.stats.are_legal(shapes)
     _require(legal, f"Statistics do not have the shapes {shapes}, or not their sums.")
+    # The start is None, an array of topics, or statistics, which may have another K.
     start = getattr(model, "start", None)
     initial = getattr(state, "initial", None)
     legal = not hasattr(start, "arrays") or are_like(start.arrays, shapes)
     legal = legal and (initial is None or are_real(initial.arrays, shapes))
     _require(legal, "Initial statistics of other shapes.")
-    assignments, labels = fitted.assignments, fitted.labels
-    legal = assignments is None or assignments.shape[1:] == (k,)
+    legal = fitted.assignments is None or fitted.assignments.shape[1:] == (k,)
     _require(legal, "Assignments to other components.")
-    _require(labels is None or is_within(labels, k), "Labels of components that are not there.")
-    # Check the state: its position, the statistics of priors, and memos.
+    legal = fitted.labels is None or is_within(fitted.labels, k)
+    _require(legal, "Labels of components that are not there.")
+    # Check the state: its position in the fit, the statistics of priors, and memos.
     positive_numbers = state.stats.scale, state.replication, state.inv_temp, fitted.n_rows
     legal = is_positive(positive_numbers) and min(state.n_steps, state.seed) >= 0
     _require(legal, "The position in the fit is not legible.")
@@ -113,20 +115,20 @@ def _check_fitted(fitted, estimator, memory):
         legal = memos.are_legal(shapes, len(state.stats.arrays[0]), memory)
         legal = legal and (not memos or state.component_ids.shape == (k,))
         _require(legal, "Memos are not those of the statistics.")
-    # All shapes are legal, so that the posterior can be computed and checked.
+    # All shapes are legal now, so that the posterior can be computed.
     legal = all(_posterior_checks(model, state.plain_stats))
     _require(legal, "The posterior is no distribution.")
 
 
 def _number_of_components(model, stats):
-    """Return ``n_components`` of the model, by default the length of the first statistics."""
+    """Return K: ``n_components`` of the model, or else the length of the first statistics."""
     return getattr(model, "n_components", len(stats.arrays[0]))
 
 
 def _shapes_of_statistics(model, n_components, stats):
     """Return the legal shapes of the arrays of statistics.
 
-    A model of a user need not declare shapes. Its statistics then have any shapes.
+    If a model of a user does not declare shapes, any shapes are legal.
     """
     if hasattr(model, "statistics_shapes"):
         return model.statistics_shapes(n_components)
@@ -136,24 +138,25 @@ def _shapes_of_statistics(model, n_components, stats):
 def _posterior_checks(model, stats):
     """Yield for each part of the posterior whether its parameters are legal.
 
-    Words are checked in parts, to avoid a copy of the whole array.
+    Topics are checked some words at a time, to avoid a copy of the whole array.
     """
     arrays = stats.arrays
-    # The first branch is for topic models, the second for mixtures, the third for other models.
     if hasattr(model, "topic_word_prior"):
-        # Counts of words are (n_features, K), in models of sticks (K, n_features).
-        words = arrays[0]
+        # The model is a topic model. If it has sticks, its counts of words are (K, n_features),
+        # otherwise (n_features, K).
+        counts = arrays[0]
         eta = model.topic_word_prior
         if len(arrays) > 1:
-            words = words.T
+            counts = counts.T
             yield is_positive(model.sticks.best(stats.scale * arrays[1]))
-        n_rows = max(1, PART_SIZE // words.shape[1])
-        for start in range(0, len(words), n_rows):
-            prior = eta[start : start + n_rows]
+        n_words = max(1, PART_SIZE // counts.shape[1])
+        for start in range(0, len(counts), n_words):
+            prior = eta[start : start + n_words]
             prior = prior if prior.ndim == 2 else prior[:, None]
-            lam = stats.scale * words[start : start + n_rows] + prior
+            lam = stats.scale * counts[start : start + n_words] + prior
             yield is_positive(lam) and lam.max() <= _LARGEST_TOPIC_PARAMETER
     elif hasattr(model, "component"):
+        # The model is a mixture.
         # A distribution is proper if its log normalizer is finite.
         weights, component = model.weights, model.component
         yield np.isfinite(component.family.log_normalizer(component.prior)).all()
@@ -174,7 +177,7 @@ def _check_progress(progress, estimator, memory):
     fitted = estimator._fitted
     state, model = fitted.state, fitted.model
     n_rows, n_features = progress.rows.shape
-    # The starts that have ended, and the start that was interrupted.
+    # ``outcomes`` are of the starts that have ended, and ``start`` was interrupted.
     outcomes, start = progress.outcomes, progress.start
     best = outcomes.best
     legal = n_rows >= 1 and n_features == estimator.n_features_in_
@@ -190,7 +193,7 @@ def _check_progress(progress, estimator, memory):
         _check_fitted(best, estimator, memory)
     k = _number_of_components(model, state.stats)
     legal = progress.row_starts is None or progress.row_starts.shape == (n_rows, k)
-    # A policy that keeps energies of rows has one for each row.
+    # A temperature policy may keep an energy of each row.
     legal = legal and len(getattr(fitted.policy, "_energies", range(n_rows))) == n_rows
     _require(legal, "Starts or temperatures of other rows.")
     sizes = _shapes_of_statistics(model, k, state.stats), k, state.n_steps
@@ -199,10 +202,10 @@ def _check_progress(progress, estimator, memory):
 
 
 def _check_parts(name, parts, sizes):
-    """Raise FileError unless ``parts`` are the data of engines, steps or moves, each a dict.
+    """Raise FileError unless ``parts`` is a list of legal data of engines, steps or moves.
 
-    ``name`` is the name of the parts in errors. ``sizes`` are the arguments that `RULES` take after
-    the value: shapes of the statistics, number of components, and number of steps.
+    The error calls the parts ``name``. ``sizes`` are the arguments that `RULES` take after the
+    value: the shapes of the statistics, K, and the number of steps.
     """
     _require(conforms(parts, list[dict]), f"{name!r} is not what parts of an engine remember.")
     for data in parts:
@@ -211,17 +214,23 @@ def _check_parts(name, parts, sizes):
 
 def _check_data(data, sizes):
     """Raise FileError unless a subclass of Continued keeps attributes of these names and types."""
-    for cls in _every_subclass(Continued):
-        names = {*cls.kept, *cls.parts}
-        # Attributes for which the class has a default may be missing.
-        if set(data) <= names and all(hasattr(cls, name) for name in names - set(data)):
-            hints = {name: cls.kept[name] for name in set(data) & set(cls.kept)}
-            if all(_follows_hint(data[name], hints[name], sizes) for name in hints):
-                break
-    else:
-        raise FileError(f"No engine remembers {sorted(map(str, data))} of such shapes.")
+    matching = (cls for cls in _every_subclass(Continued) if _may_keep(cls, data, sizes))
+    cls = next(matching, None)
+    _require(cls is not None, f"No engine remembers {sorted(map(str, data))} of such shapes.")
     for name in set(data) & cls.parts:
         _check_parts(name, data[name], sizes)
+
+
+def _may_keep(cls, data, sizes):
+    """Return whether objects of a class keep attributes of these names and types.
+
+    Attributes for which the class has a default may be missing.
+    """
+    names = {*cls.kept, *cls.parts}
+    has_legal_names = set(data) <= names and all(hasattr(cls, name) for name in names - set(data))
+    return has_legal_names and all(
+        _follows_hint(data[name], cls.kept[name], sizes) for name in set(data) & set(cls.kept)
+    )
 
 
 def _follows_hint(value, hint, sizes):

@@ -1,8 +1,8 @@
-"""The types of the fields of the classes whose objects a model file may hold.
+"""The classes whose objects a model file may hold, and the types of their fields.
 
-Files give a class the name under which :func:`skvt.files.in_files` has registered it. An estimator
-is imported, with the classes on which it depends, when a file names it, so that reading a mixture
-does not import other models.
+A class has the name in files under which :func:`skvt.files.in_files` has registered it. An
+estimator is imported, with the classes on which it depends, when a file names it. Reading a mixture
+thus does not import other models.
 """
 
 import dataclasses
@@ -26,9 +26,9 @@ from skvt.io._archive import FileError
 _FOLDERS = (
     "components", "estimators", "expfam", "inference", "models", "moves", "schedules", "temperature"
 )  # fmt: skip
-# Types of attributes of estimators other than parameters. A string is the beginning of the names
-# that files give to the allowed classes. Other attributes may have any type, but their names must
-# end with "_".
+# Types of attributes of estimators other than parameters. A string stands for all classes whose
+# names in files begin with it. Other attributes may have any type, but their names must end with
+# "_".
 ATTRIBUTE_TYPES = {
     "_fitted": "estimators.Fitted",
     "_progress": "estimators.Progress",
@@ -42,8 +42,8 @@ ATTRIBUTE_TYPES = {
     "restart_elbos_": np.ndarray,
     "priors_": dict[str, dict[str, Any]],
 }
-# Classes with fields of numbers and text. Lists of such objects are written as columns, since the
-# lists are long: each pass of a fit and each call of a stream adds an object.
+# Classes whose fields are numbers and text. Lists of their objects are written as columns, because
+# the lists are long: each pass of a fit and each call of a stream adds an object.
 RECORDS = "inference.Entry", "moves.MoveRecord"
 
 
@@ -80,7 +80,7 @@ def register(prefix, *classes):
 
 
 def is_key(value):
-    """Return whether a value may be a key of a dict or an element of a set in files."""
+    """Return whether files allow a value as a key of a dict or an element of a set."""
     if type(value) in (tuple, frozenset):
         return all(map(is_key, value))
     return value is None or isinstance(value, bool | int | float | str | np.generic | Enum)
@@ -104,14 +104,14 @@ def class_of(name):
 
 
 def name_of(cls):
-    """Return the name of a class in files, or None."""
+    """Return the name of a class in files, or None if the class is not registered."""
     return NAMES.get(cls)
 
 
 def fields_of(obj):
-    """Return the values of the fields that files hold, by name.
+    """Return the values of the fields of an object that files hold, by name.
 
-    The elements of a list are a field of the name "".
+    A list has one field of the name "", with its elements.
     """
     cls = type(obj)
     if issubclass(cls, tuple):
@@ -124,39 +124,40 @@ def fields_of(obj):
 
 
 def _has_fields(cls):
-    """Return whether the objects of a class have fields and no other attributes.
+    """Return whether a class is a dataclass whose fields are its only attributes.
 
-    Dataclasses do, except for estimators, which have attributes besides parameters.
+    Estimators are dataclasses, but have attributes besides their fields, the parameters.
     """
     return dataclasses.is_dataclass(cls) and not issubclass(cls, VariationalEstimator)
 
 
 def _stored_fields(cls):
-    """Return the fields of a dataclass that files hold: all that do not belong to a process."""
+    """Return the fields of a dataclass that files hold: all except those of a running process."""
     return [field for field in dataclasses.fields(cls) if "of_process" not in field.metadata]
 
 
 @cache
 def types_of(class_name):
-    """Return the types of the fields of a class by name.
+    """Return the types of the fields of a class by name; None for an estimator.
 
-    The result is None for an estimator, which validates its parameters itself.
+    An estimator validates its parameters itself.
     """
     cls = class_of(class_name)
-    if _has_fields(cls) or issubclass(cls, tuple):
-        hints = typing.get_type_hints(cls)
-        is_tuple = issubclass(cls, tuple)
-        names = cls._fields if is_tuple else [field.name for field in _stored_fields(cls)]
-        return {name: hints[name] for name in names}
-    return None
+    is_tuple = issubclass(cls, tuple)
+    if not (is_tuple or _has_fields(cls)):
+        return None
+    hints = typing.get_type_hints(cls)
+    names = cls._fields if is_tuple else [field.name for field in _stored_fields(cls)]
+    return {name: hints[name] for name in names}
 
 
 def defaults_of(class_name):
-    """Return the default values of fields by name, which replace fields that earlier files lack."""
+    """Return the default values of fields by name, which files of earlier releases may lack."""
     cls = class_of(class_name)
     if issubclass(cls, tuple):
         return dict(cls._field_defaults)
     if not _has_fields(cls):
+        # The fields of an estimator are its parameters.
         parameters = inspect.signature(cls.__init__).parameters.values()
         return {p.name: p.default for p in parameters if p.default is not p.empty}
     fields, missing = _stored_fields(cls), dataclasses.MISSING
@@ -185,7 +186,7 @@ def conforms(value, hint):
     origin = get_origin(hint)
     alias = getattr(hint if origin is None else origin, "__value__", None)
     if alias is not None:
-        # A `type` statement has made the hint, such as NumPy's NDArray from Python 3.12 on.
+        # The hint is an alias that a `type` statement has made, such as NDArray in Python 3.12.
         return conforms(value, alias if origin is None else alias[get_args(hint)])
     if origin in (typing.Union, types.UnionType):
         return any(conforms(value, option) for option in get_args(hint))

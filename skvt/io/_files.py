@@ -1,4 +1,4 @@
-"""The public functions ``save`` and ``load``."""
+"""The public functions ``save`` and ``load``, which write and read model files."""
 
 import json
 import os
@@ -16,8 +16,8 @@ from skvt.io._graph import Decoder, Encoder
 
 FORMAT = "skvt model"
 VERSION = 1
-# Attributes that scikit-learn sets for callbacks. Files do not hold them, since users set callbacks
-# again after loading.
+# Attributes that scikit-learn sets for callbacks. Files do not hold them, because users set
+# callbacks again after loading.
 _CALLBACK_ATTRIBUTES = (
     "_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx", "_skl_callbacks_to_teardown"
 )  # fmt: skip
@@ -89,7 +89,7 @@ def save(estimator, path, *, dtype=None):
         "skvt": skvt.__version__,
         "estimator": {"object": name, "fields": fields},
     }
-    # Check the file as `load` would, and write it only then.
+    # Check the file as `load` does before it is written.
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)
     size = len(text) + encoder.n_bytes
     try:

@@ -2,8 +2,8 @@
 
 An :class:`Encoder` makes JSON and a list of arrays from an object, and a :class:`Decoder` makes the
 object again. None, booleans, finite numbers, strings and lists are written as in JSON. Everything
-else is a JSON object, called a node. It has a key that names its kind, whose value is explained
-here, and may have further keys:
+else is a JSON object, called a node. A key of the node is its kind. The table explains the value of
+this key, and further keys:
 
 ===================  =============================================================================
 ``array``            number of an array in the file; ``as``: its precision if it was reduced
@@ -76,7 +76,7 @@ class Encoder:
         self._arrays = []
         # Numbers of the arrays that are written in single precision.
         self._rounded = set()
-        # Numbers of arrays and of objects by their ids, so that each is written once.
+        # Numbers of arrays and of objects by their ids, so that none is written twice.
         self._numbers_of_arrays = {}
         self._numbers_of_objects = {}
         # Arrays and objects whose ids are keys of the two dicts. They must not be freed, because
@@ -84,25 +84,24 @@ class Encoder:
         self._alive = []
 
     def encode(self, value, path):
-        """Return ``value`` as JSON.
+        """Return ``value`` as JSON; raise NotWritableError if a file cannot hold it.
 
-        ``path`` says in error messages which part of the estimator the value is, such as
-        "_fitted.model". Raise NotWritableError if a part has no kind.
+        ``path`` is the part of the estimator that the error names, such as "_fitted.model".
         """
         if value is None or type(value) in (bool, int, str):
             return value
         if type(value) is float:
             return value if math.isfinite(value) else {"float": repr(value)}
         if type(value) is list:
-            # The names in files of the classes of the elements.
+            # Names of the classes of the elements.
             names = {*map(name_of, {*map(type, value)})}
             if len(names) == 1 and names <= {*RECORDS}:
                 return self._encode_records(value, path)
             return [self.encode(part, f"{path}[{i}]") for i, part in enumerate(value)]
         if isinstance(value, np.ndarray) and value.dtype.kind != "O":
             return self._encode_array(value, path)
-        # An object of a registered class may also be an instance of a type in `_KINDS`, such as a
-        # named tuple. It is written as an object nevertheless.
+        # An object of a registered class is written as an object, even if it is also an instance of
+        # a type in `_KINDS`, such as a named tuple.
         for cls, encode in self._KINDS.items():
             if isinstance(value, cls) and name_of(type(value)) is None:
                 return encode(self, value, path)
@@ -176,7 +175,7 @@ class Encoder:
     def _encode_generator(self, value, path):
         if type(value.bit_generator) is not np.random.PCG64:
             raise self._refusal(value, path)
-        # Keep the number of spawned children, since the next children depend on it.
+        # The number of spawned children is kept, because the next children depend on it.
         seeds = value.bit_generator.seed_seq
         sequence = {
             "entropy": seeds.entropy,
@@ -201,7 +200,7 @@ class Encoder:
     }
 
     def _encode_array(self, value, path, *, exact=False):
-        """Return the node of an array, which is never rounded if it must be ``exact``."""
+        """Return the node of an array; an ``exact`` array is never rounded."""
         number = self._numbers_of_arrays.get(id(value))
         if number is None:
             number = len(self._arrays)
@@ -222,7 +221,7 @@ class Encoder:
         return {"array": number}
 
     def array(self, number, *, as_double=False):
-        """Return an array as an :class:`~skvt.io._archive.Archive` will read it from the file."""
+        """Return the array that :meth:`skvt.io._archive.Archive.array` will read from the file."""
         if not as_double:
             return self._arrays[number]
         array = np.array(self._arrays[number], order="C")
@@ -314,9 +313,9 @@ class Decoder:
         self._n_generators = 0
 
     def decode(self, node, *, allows_nan=False):
-        """Return the value of a node; ``allows_nan`` tells whether it may be or contain NaN.
+        """Return the value of a node; raise FileError if the value is illegal.
 
-        Raise FileError if the value is illegal.
+        ``allows_nan`` says whether the value may be or contain NaN.
         """
         if node is None or isinstance(node, bool | int | float | str):
             return node
@@ -352,7 +351,7 @@ class Decoder:
         if issubclass(cls, Enum):
             raise FileError(f"An object of {name} has no fields.")
         if issubclass(cls, list):
-            # The class is the history of a fit, whose elements are the field "".
+            # The class is the history of a fit. Its elements are the field "".
             value = cls(self._decode_list(nodes.get(""), allows_nan))
             if not {*map(name_of, {*map(type, value)})} <= {"inference.Entry"}:
                 raise FileError(f"{name} holds something else than entries.")
@@ -385,7 +384,7 @@ class Decoder:
             column = self.decode(part, allows_nan=field in IN_FILES[name].nan)
             if isinstance(column, np.ndarray) and column.ndim == 1:
                 column = column.tolist()
-            # Check one value of each type, since columns are long.
+            # One value of each type is checked, because columns are long.
             examples = {type(value): value for value in column}.values()
             if field not in types or not all(conforms(value, types[field]) for value in examples):
                 raise FileError(f"{name} has no field {field!r}, or not of such values.")
@@ -470,8 +469,7 @@ class Decoder:
     def _decode_generator(self, node, allows_nan):
         self._count_generators()
         state, sequence = self._decode_list(node["generator"], allows_nan)
-        names = "entropy", "spawn_key", "n_children_spawned"
-        seeds = {name: sequence[name] for name in names}
+        seeds = {name: sequence[name] for name in ("entropy", "spawn_key", "n_children_spawned")}
         for seed in seeds.values():
             numbers = seed if isinstance(seed, list | tuple) else (seed,)
             if len(numbers) > _MAX_SEED_LENGTH or not {*map(type, numbers)} <= {int, type(None)}:
@@ -503,13 +501,13 @@ class Decoder:
 
 
 def _check_keys(keys):
-    """Return the keys of a set or dict; raise FileError for illegal keys and for equal hashes.
+    """Return the keys of a set or dict; raise FileError if they are illegal.
 
-    A set of many keys with equal hashes would take too long.
+    Many keys with the same hash are illegal, because a set of them would take too long.
     """
     if not all(map(is_key, keys)):
         raise FileError("A key is neither a number nor text, nor a tuple of these.")
-    # Equal hashes are found by sorting, because the time is then less than quadratic.
+    # Equal hashes are counted by sorting, which takes less than quadratic time.
     _, counts = np.unique(np.array([hash(key) for key in keys], np.int64), return_counts=True)
     if counts.max(initial=0) > _MAX_KEYS_PER_HASH:
         raise FileError("Too many keys of a set or dict have the same hash.")
@@ -526,8 +524,8 @@ def _check_fields(name, fields):
         if types is not None:
             legal = field in types and conforms(value, types[field])
         else:
-            # The object is an estimator. It has parameters, the attributes of ATTRIBUTE_TYPES, and
-            # attributes with results, whose names end with "_".
+            # The object is an estimator. Its fields are parameters, the attributes of
+            # ATTRIBUTE_TYPES, and results, whose names end with "_".
             cls = class_of(name)
             legal = field in cls._get_param_names() or (
                 conforms(value, ATTRIBUTE_TYPES[field])
@@ -541,7 +539,7 @@ def _check_fields(name, fields):
 
 
 def _make_object(cls, fields):
-    """Return an object with these fields."""
+    """Return an object of a class with these fields."""
     if issubclass(cls, tuple):
         return cls(**fields)
     # Files hold fields, not the arguments of __init__, which is therefore not called.

@@ -54,21 +54,20 @@ def cluster_alignment(labels_true, labels_pred, *, method="majority"):
     labels_pred = _check_labels("labels_pred", labels_pred)
     check_consistent_length(labels_true, labels_pred)
 
-    # Numbers of rows (n_classes, n_clusters), for sorted classes and sorted clusters.
+    # Numbers of rows by class and cluster, (n_classes, n_clusters), both in sorted order.
     counts = contingency_matrix(labels_true, labels_pred)
-    # Pair the class of index i[m] with the cluster of index j[m].
+    # Pair number m consists of the class number i[m] and the cluster number j[m].
     if method == "majority":
         i, j = counts.argmax(axis=0), np.arange(counts.shape[1])  # [HS13 sec. 4.2]
     else:
         i, j = linear_sum_assignment(counts, maximize=True)
-        # A pair without a common row says nothing, so that its cluster counts as unpaired.
+        # If a pair has no common row, its cluster counts as unpaired.
         have_common_rows = counts[i, j] > 0
         i, j = i[have_common_rows], j[have_common_rows]
     accuracy = float(counts[i, j].sum() / len(labels_true))
     classes, clusters = np.unique(labels_true), np.unique(labels_pred)
-    order = np.argsort(j)
-    pairs = zip(clusters[j[order]].tolist(), classes[i[order]].tolist(), strict=True)
-    return accuracy, dict(pairs)
+    pairs = zip(clusters[j].tolist(), classes[i].tolist(), strict=True)
+    return accuracy, dict(sorted(pairs))
 
 
 def _check_labels(name, labels):
@@ -122,7 +121,7 @@ def match_components(A, B):
             f"A has {A.shape[1]} features and B has {B.shape[1]}; both need the same number, "
             "at least 2."
         )
-    # Correlations of all pairs (K, L).
+    # Correlations of all pairs, (K, L).
     all_correlations = np.clip(_standardize_rows(A) @ _standardize_rows(B).T, -1.0, 1.0)
     rows, columns = linear_sum_assignment(all_correlations, maximize=True)
     permutation = np.full(len(A), -1, dtype=np.int64)

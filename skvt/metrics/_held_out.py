@@ -4,10 +4,14 @@ Both estimate ``log p(w | alpha, beta)`` by sampling the topics z of the tokens.
 topics are summed out, so that a token has the conditional ``p(z_n = k | z_-n, w) ~ (alpha_k +
 n_k^{-n}) beta_{k w_n}``, where n_k^{-n} is the number of other tokens of topic k.
 
-In the loops, ``words`` (n_tokens,) has the word of each token, ``topics`` (n_words, n_topics) the
-probabilities beta of words in topics, ``assignments`` (n_tokens,) the topic z of each token,
-``topic_counts`` (n_topics,) the numbers n_k of tokens, and ``state`` is the state of the random
-numbers. ``weights`` (n_topics,) is work space for the conditional of a token.
+The arguments of the loops are
+
+- ``words`` (n_tokens,): the word of each token;
+- ``topics`` (n_words, n_topics): the probabilities beta of words in topics;
+- ``assignments`` (n_tokens,): the topic z of each token;
+- ``topic_counts`` (n_topics,): the numbers n_k of tokens;
+- ``weights`` (n_topics,): work space for the conditional of a token;
+- ``state``: the state of the random numbers, which a function returns after draws.
 """
 
 import numpy as np
@@ -40,7 +44,7 @@ def _draw(weights, state):
     return weights.size - 1, total, state
 
 
-# These functions are loops, because a NumPy expression or slice takes half a second to compile.
+# The next functions are loops, because a NumPy expression or slice takes half a second to compile.
 @part
 def _sum(values):
     """Return the sum of an array."""
@@ -61,8 +65,8 @@ def _copy(source, target):
 def _compute_conditional(alpha, topic_counts, word_probabilities, weights):
     """Set ``weights`` (n_topics,) to the conditional of one token, up to a factor.
 
-    ``word_probabilities`` (n_topics,) are the probabilities of its word. ``topic_counts`` are
-    without this token.
+    ``word_probabilities`` (n_topics,) are the probabilities of the token's word. ``topic_counts``
+    are the numbers of the other tokens.
     """
     for k in range(alpha.size):
         weights[k] = (alpha[k] + topic_counts[k]) * word_probabilities[k]
@@ -164,7 +168,7 @@ def estimate_chib(words, topics, alpha, n_burn_in, n_samples, state):
         topic_counts[assignments[n]] += 1.0
     for _ in range(n_burn_in):
         state = _sweep(words, topics, alpha, assignments, topic_counts, weights, False, state)
-    # Ascend to a mode, where transition probabilities are large, to get z*.
+    # Ascend to a mode z*, because transition probabilities into a mode are large.
     for _ in range(12):
         for n in range(n_tokens):
             topic_counts[assignments[n]] -= 1.0
@@ -177,14 +181,14 @@ def estimate_chib(words, topics, alpha, n_burn_in, n_samples, state):
             topic_counts[assignments[n]] += 1.0
     special_assignments, special_counts = assignments.copy(), topic_counts.copy()
 
-    # The chain has n_samples states, of which state number ``middle`` is sampled first.
+    # The chain has n_samples states. State number ``middle`` is sampled first.
     state += GOLDEN
     middle = int(uniform(mix(state)) * n_samples)
     log_transitions = np.empty(n_samples)
     middle_assignments, middle_counts = assignments.copy(), topic_counts.copy()
-    # First comes the middle state, then the states after it by forward sweeps, then the states
-    # before it by reversed sweeps. A single loop does all, because each call of a sweep in the code
-    # is compiled separately.
+    # Sample the middle state, then the states after it by forward sweeps, then the states before it
+    # by reversed sweeps. A single loop samples all states, because each call of a sweep in the code
+    # would be compiled separately.
     for step in range(n_samples):
         if step == n_samples - middle:
             assignments, topic_counts = middle_assignments, middle_counts
@@ -220,12 +224,14 @@ def estimate_documents(
 ):
     """Set ``out`` (n_documents,) to log probabilities, by left-to-right (method 0) or Chib (1).
 
-    ``indptr``, ``words`` and ``counts`` are the arrays of a CSR matrix of documents.
+    ``indptr``, ``words`` and ``counts`` are the arrays of a CSR matrix of documents, and ``seeds``
+    (n_documents,) are the initial states of the random numbers.
     """
     for d in range(indptr.size - 1):
         n_tokens = 0
         for j in range(indptr[d], indptr[d + 1]):
             n_tokens += np.int64(counts[j])
+        # List the word of each token.
         tokens = np.empty(n_tokens, np.int64)
         position = 0
         for j in range(indptr[d], indptr[d + 1]):

@@ -56,11 +56,11 @@ def topic_stability(fits, *, average="macro"):
     topics = topic_distributions(fits)
     if len(topics) < 2:
         raise ValueError(f"fits has {len(topics)} of them; agreement needs at least 2.")
-    # Sum of the agreements of each topic of each fit with its partners.
+    # For each fit, the sums (n_components,) of the agreements of topics with their partners.
     sums = [np.zeros(len(topics_of_fit)) for topics_of_fit in topics]
     for i, j in combinations(range(len(topics)), 2):
         agreements, rows, columns = match_topics(topics[i], topics[j])
         sums[i][rows] += agreements
         sums[j][columns] += agreements
     stability = [sums_of_fit / (len(topics) - 1) for sums_of_fit in sums]
-    return stability if average is None else float(np.mean([each.mean() for each in stability]))
+    return stability if average is None else float(np.mean([values.mean() for values in stability]))

@@ -1,7 +1,7 @@
 """Scores of topics: document completion, held-out likelihood and coherence.
 
-The functions take topics as arrays of weights of words, so that they work for topics from any
-library. Each function's documentation names its paper.
+The functions take topics as arrays of weights of words, so that topics may be from any library. The
+documentation of each function names its paper.
 """
 
 from numbers import Integral, Real
@@ -19,8 +19,8 @@ from skvt.models.lda import LDA
 from skvt.readers.validation import check_choice, require_word_counts, without_mask
 from skvt.ties import stable_order
 
-# Largest number of tokens of a document for each method. Both visit tokens one by one; for each
-# token, left-to-right visits all earlier tokens again.
+# Largest number of tokens of a document for each method. Both methods visit tokens one by one, and
+# left-to-right visits all earlier tokens again for each token.
 _MAX_TOKENS = {"left-to-right": 100_000, "chib": 10_000_000}
 # Number of documents in a parallel task of held-out likelihoods.
 _DOCUMENTS_PER_TASK = 8
@@ -98,7 +98,7 @@ def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
     X = _check_counts(X)
     topic_word = _check_topic_weights(topic_word, X)
     alpha = prior_vector("doc_topic_prior", doc_topic_prior, len(topic_word), "n_components")
-    # LDA needs a prior although the topics are given; any value below the smallest weight works.
+    # LDA needs a prior of topics, although topics are given: any prior below the smallest weight.
     model = LDA(alpha, np.full(X.shape[1], topic_word.min() / 2.0))
     with Workers(n_jobs) as workers:
         return completion_score(model, model.from_topics(topic_word), X, workers)
@@ -182,9 +182,9 @@ def held_out_log_likelihood(
         )
     topics = np.ascontiguousarray((topic_word / topic_word.sum(axis=1, keepdims=True)).T)
     seed = np.uint64(check_random_state(random_state).randint(np.iinfo(np.int32).max))
-    # A document has a seed by its content, so that its estimate does not depend on its position.
+    # The content of a document determines its seed, so that its position does not matter.
     seeds = content_keys(X) ^ mix(seed)
-    out = np.empty(X.shape[0])
+    log_likelihoods = np.empty(X.shape[0])
     tasks = []
     # Counts of any dtype become int64, so that the loop is compiled only once.
     indptr, words, counts = (a.astype(np.int64) for a in (X.indptr, X.indices, X.data))
@@ -193,14 +193,15 @@ def held_out_log_likelihood(
         row_ends = indptr[start : start + _DOCUMENTS_PER_TASK + 1]
         entries = slice(row_ends[0], row_ends[-1])
         tasks.append((row_ends - row_ends[0], words[entries], counts[entries], topics, alpha,
-                      seeds[rows], method == "chib", n_samples, n_burn_in, out[rows]))  # fmt: skip
+                      seeds[rows], method == "chib", n_samples, n_burn_in,
+                      log_likelihoods[rows]))  # fmt: skip
     with Workers(n_jobs) as workers:
         workers.run(estimate_documents, tasks)
-    return out
+    return log_likelihoods
 
 
 def _check_topic_weights(topic_word, X):
-    """Return topic weights as float64; raise unless they are positive, a column for each word."""
+    """Return topic weights as float64; raise ValueError unless they suit the columns of X."""
     topic_word = check_array(topic_word, dtype=np.float64)
     if topic_word.shape[1] != X.shape[1] or topic_word.min() <= 0.0:
         raise ValueError(
@@ -314,10 +315,11 @@ def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
     if not 0.0 <= eps < 1.0:
         raise ValueError(f"eps={eps!r} must be at least 0 and below 1; try 0 or 1e-12.")
 
-    # Top words of each topic (K, n_words), then their indices among all top words ``words``.
+    # Find the top words (K, n_words). ``words`` are the distinct top words of all topics, and
+    # ``indices`` (K, n_words) are the positions of the top words in ``words``.
     top_words = np.stack([stable_order(-topic)[:n_words] for topic in topic_word])
     words, indices = np.unique(top_words, return_inverse=True)
-    # Pairs of top words (K, n_pairs); the first of a pair is the more probable word.
+    # Form all pairs of top words (K, n_pairs); the first of a pair is the more probable word.
     first_ranks, second_ranks = np.triu_indices(n_words, k=1)
     firsts, seconds = indices[:, first_ranks], indices[:, second_ranks]
     frequency, joint = _count_documents(X, words, firsts, seconds)
@@ -337,10 +339,7 @@ def _count_documents(X, words, firsts, seconds):
 
     ``firsts`` and ``seconds`` are indices in ``words``.
     """
-    is_present = sparse.csr_matrix(X[:, words], dtype=np.float64, copy=True)
-    is_present.sum_duplicates()
-    is_present.data = (is_present.data > 0).astype(np.float64)
-    is_present.eliminate_zeros()
+    is_present = sparse.csr_matrix(X[:, words] > 0, dtype=np.float64)
     # The matrix (n_words, n_words) is sparse, because most pairs do not occur.
     joint_counts = (is_present.T @ is_present).tocsr()
     joint = np.asarray(joint_counts[firsts.ravel(), seconds.ravel()]).reshape(firsts.shape)
@@ -350,7 +349,7 @@ def _count_documents(X, words, firsts, seconds):
 def _compute_npmi(p_first, p_second, p_joint):
     """Return normalised pointwise mutual information, with limits -1 and 0 at p_joint = 0, 1."""
     is_regular = (p_joint > 0) & (p_joint < 1) & (p_first > 0) & (p_second > 0)
-    # Other pairs get arbitrary legal numbers, so that no logarithm warns.
+    # Pairs at a limit get arbitrary legal numbers, so that no logarithm warns.
     p_first, p_second = np.where(is_regular, p_first, 1.0), np.where(is_regular, p_second, 1.0)
     p_safe = np.where(is_regular, p_joint, 0.5)
     values = np.log(p_safe / (p_first * p_second)) / -np.log(p_safe)

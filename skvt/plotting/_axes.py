@@ -1,4 +1,4 @@
-"""Helpers of displays: axes and panels, and checks of the attributes and numbers to show."""
+"""Functions that displays share: axes and panels, and checks of what is to be shown."""
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -60,8 +60,8 @@ def make_panels(ax, n_panels, n_columns, panel_size):
     n_columns = min(n_columns, n_panels)
     n_rows = -(-n_panels // n_columns)
     if ax is None:
-        size = (panel_size[0] * n_columns, panel_size[1] * n_rows)
-        figure = plt.figure(figsize=size, layout="constrained")
+        width, height = panel_size
+        figure = plt.figure(figsize=(width * n_columns, height * n_rows), layout="constrained")
         grid = figure.add_gridspec(n_rows, n_columns)
     else:
         ax.set_axis_off()
@@ -106,11 +106,8 @@ def check_numbers(requested, n_all, name):
     if requested is None:
         return np.arange(n_all)
     numbers = np.atleast_1d(np.asarray(requested))
-    if not (
-        numbers.size
-        and np.issubdtype(numbers.dtype, np.integer)
-        and np.all((numbers >= 0) & (numbers < n_all))
-    ):
+    are_integers = numbers.size > 0 and np.issubdtype(numbers.dtype, np.integer)
+    if not (are_integers and np.all((numbers >= 0) & (numbers < n_all))):
         raise ValueError(
             f"The {name!r} parameter must be numbers in the range [0, {n_all}). Got {requested!r} "
             "instead."

@@ -1,4 +1,8 @@
-"""Display of the tree of components joined into clusters, and of the loss by joins."""
+"""Display of the tree of components joined into clusters, and of the loss by joins.
+
+A join makes one cluster of two. As in SciPy, the components have the numbers 0 to K - 1, and the
+cluster that join i makes has the number K + i.
+"""
 
 import numpy as np
 
@@ -86,7 +90,7 @@ class ClusterTreeDisplay:
         ClusterTreeDisplay
             The display itself.
         """
-        # The import stands in the method, because importing scipy.cluster takes long.
+        # scipy.cluster is imported when it is needed, because the import takes long.
         from scipy.cluster.hierarchy import dendrogram
 
         hierarchy = np.asarray(self.hierarchy, dtype=np.float64)
@@ -98,9 +102,12 @@ class ClusterTreeDisplay:
                 f"n_clusters must be in the range [1, n_components] = [1, {n_components}]. Got "
                 f"{self.n_clusters!r} instead."
             )
-        self.axes_, self.bounding_ax_ = make_panels(ax, 2, 2, (5.5, 3.6))
+        self.axes_, self.bounding_ax_ = make_panels(
+            ax, n_panels=2, n_columns=2, panel_size=(5.5, 3.6)
+        )
         self.ax_, loss_ax = self.axes_
         self.figure_ = self.ax_.figure
+        # Draw the tree.
         style = {"link_color_func": self._assign_link_colors(hierarchy).__getitem__, "ax": self.ax_}
         style["leaf_font_size"] = self.ax_.xaxis.get_ticklabels()[0].get_fontsize()
         if self.weights is not None:
@@ -110,11 +117,10 @@ class ClusterTreeDisplay:
         self.dendrogram_ = dendrogram(hierarchy, **(style | (dendrogram_kw or {})))
         name = "component" if self.weights is None else "component and its weight"
         self.ax_.set(xlabel=name, ylabel="lost (nats per row)")
-        # The losses are after 0, 1, ... joins, which leave these numbers of clusters.
+        # Draw the losses after 0, 1, ... joins, which leave K, K - 1, ... clusters.
         losses = np.append(0.0, hierarchy[:, 2])
-        cluster_numbers = np.arange(n_components, 0, -1)
-        style = {"marker": ".", "color": "0.4"} | (line_kw or {})
-        self.lines_ = loss_ax.plot(cluster_numbers, losses, **style)
+        line_style = {"marker": ".", "color": "0.4"} | (line_kw or {})
+        self.lines_ = loss_ax.plot(np.arange(n_components, 0, -1), losses, **line_style)
         label = f"{self.n_clusters} cluster{'s' if self.n_clusters > 1 else ''}"
         (self.marker_,) = loss_ax.plot(
             self.n_clusters, losses[n_components - self.n_clusters], marker="o", markersize=10.0,
@@ -129,26 +135,21 @@ class ClusterTreeDisplay:
         return self
 
     def _assign_link_colors(self, hierarchy):
-        """Return the colour of each link by its number.
-
-        As in SciPy, the components have the numbers 0 to K - 1, and the link of join i has the
-        number K + i.
-        """
+        """Return the colours of the links of the tree, by the number of the cluster."""
         n_components = len(hierarchy) + 1
         n_joins_within_clusters = n_components - self.n_clusters
         colors, n_colors = {}, 0
-        # From the last join to the first, each link within a cluster hands its colour to the two
-        # links that it joins.
-        for join in range(n_components - 2, -1, -1):
-            link = n_components + join
+        # From the last join to the first, the two parts of a cluster get its colour.
+        for join in reversed(range(len(hierarchy))):
+            cluster = n_components + join
             if join >= n_joins_within_clusters:
-                colors[link] = "0.6"
+                colors[cluster] = "0.6"
                 continue
-            if link not in colors:
-                colors[link] = f"C{n_colors % 10}"
+            if cluster not in colors:
+                colors[cluster] = f"C{n_colors % 10}"
                 n_colors += 1
-            for part in hierarchy[join, :2].astype(int):
-                colors[int(part)] = colors[link]
+            for part in hierarchy[join, :2].astype(int).tolist():
+                colors[part] = colors[cluster]
         return colors
 
     @classmethod

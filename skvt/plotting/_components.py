@@ -144,7 +144,7 @@ class ComponentsDisplay:
         means = np.asarray(self.means)[:, features]
         covariances = np.asarray(self.covariances)[:, features[:, None], features]
         for k in check_numbers(components, len(means), "components"):
-            # The axes of an ellipse are the eigenvectors of the covariance.
+            # The eigenvectors of the covariance are the axes of the ellipse.
             values, vectors = np.linalg.eigh(covariances[k])
             width, height = 2.0 * n_std * np.sqrt(values)
             angle = np.degrees(np.arctan2(vectors[1, 0], vectors[0, 0]))
@@ -158,14 +158,15 @@ class ComponentsDisplay:
 
     def _plot_table(self, ax, components, features, names, image_kw):
         """Draw a table of standardised means, with a row for each component."""
-        means, covariances = np.asarray(self.means), np.asarray(self.covariances)
+        means = np.asarray(self.means)
+        component_variances = np.diagonal(np.asarray(self.covariances), axis1=1, axis2=2)
         numbers = check_numbers(components, len(means), "components")
         weights = np.ones(len(means)) if self.weights is None else np.asarray(self.weights)
         weights = weights / weights.sum()
-        # Mean and variance describe the mixture of all components, also of components that are not
-        # shown.
+        # Standardise by the mean and the variance of the mixture, in which components count that
+        # are not shown.
         deviations = means - weights @ means
-        variance = weights @ (deviations**2 + np.diagonal(covariances, axis1=1, axis2=2))
+        variance = weights @ (deviations**2 + component_variances)
         standardised = deviations / np.sqrt(np.where(variance > 0.0, variance, 1.0))
         table = standardised[numbers][:, features]
         limit = max(np.abs(table).max(), 1e-12)
@@ -238,9 +239,9 @@ def _reshape_to_images(values, image_shape):
 
 
 def full_covariances(estimator):
-    """Return the covariances of a mixture of any ``covariance_type``.
+    """Return the covariances of a mixture as matrices (n_components, n_features, n_features).
 
-    The shape is (n_components, n_features, n_features).
+    The mixture may have any ``covariance_type``.
     """
     covariances = _get_values(estimator, "covariances")
     n_components, n_features = np.shape(estimator.means_)

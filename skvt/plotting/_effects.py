@@ -89,7 +89,7 @@ class EffectsDisplay:
             The display itself.
         """
         table = self.effects
-        kind = "topic" if "topic" in self.effects else "cluster"
+        kind = "topic" if "topic" in table else "cluster"
         numbers = check_numbers(topics, int(table[kind].max()) + 1, "topics")
         titles = _make_titles(table, kind)
         self.points_, self.lines_, self.bands_ = [], [], []
@@ -122,10 +122,9 @@ class EffectsDisplay:
         for position, row in enumerate(rows.itertuples()):
             excludes_zero = row.low > 0.0 or row.high < 0.0
             color = _CLEAR_COLOR if excludes_zero else _UNCLEAR_COLOR
-            marker_fill = color if excludes_zero else "white"
             point = _draw_points(
                 panel, [row.effect], [row.low], [row.high], [position], color=color,
-                marker_fill=marker_fill,
+                marker_fill=color if excludes_zero else "white",
             )  # fmt: skip
             self.points_.append(point)
         panel.locator_params(axis="x", nbins=5)
@@ -241,17 +240,19 @@ class TopicSharesDisplay:
             The display itself.
         """
         table = self.shares
+        # The columns before "topic" have the values of the groups.
         groups = table[list(table.columns[: table.columns.get_loc("topic")])]
         numbers = check_numbers(topics, int(table["topic"].max()) + 1, "topics")
         numbers = numbers if topics is not None else numbers[:_MAX_PANELS]
+        # All topics have the same groups.
         is_first_topic = table["topic"] == numbers[0]
         values = groups[is_first_topic].to_numpy()
-        is_number = values.shape[1] == 1 and groups.dtypes.iloc[0].kind in "iuf"
+        are_numbers = values.shape[1] == 1 and groups.dtypes.iloc[0].kind in "iuf"
         self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, (2.2, 1.6))
         self.figure_ = self.axes_[0].figure
         self.points_, self.lines_, self.bands_ = [], [], []
         titles = _make_titles(table, "topic")
-        if is_number:
+        if are_numbers:
             _draw_curves(self, table, "topic", numbers, titles, x=values[:, 0], column="share")
             return self
         labels = [textwrap.shorten(", ".join(map(str, row)), _MAX_LINE_LENGTH) for row in values]
@@ -346,7 +347,7 @@ def _draw_points(panel, values, low, high, positions, *, color, marker_fill):
 
 
 def _label_rows(panel, labels):
-    """Label the y positions 0, 1, ... from the top, with text in the first column of panels."""
+    """Label the y positions 0, 1, ... from the top; only the first column of panels has text."""
     spec = panel.get_subplotspec()
     is_first = spec is None or spec.is_first_col()
     panel.set_yticks(np.arange(len(labels)), labels if is_first else [""] * len(labels), fontsize=7)
@@ -360,29 +361,30 @@ def _find_varying_number(at):
     """
     if at is None:
         return None, None
-    columns = {str(name): at[name] for name in at.columns} if hasattr(at, "columns") else None
-    if columns is None:
+    if hasattr(at, "columns"):
+        columns = {str(name): np.asarray(at[name]) for name in at.columns}
+    else:
         array = np.asarray(at)
         array = array[:, None] if array.ndim == 1 else array
         columns = {f"x{j}": array[:, j] for j in range(array.shape[1])}
-    values = {name: np.asarray(column) for name, column in columns.items()}
-    varying = [name for name, column in values.items() if len(set(column.tolist())) > 1]
-    if len(varying) != 1 or values[varying[0]].dtype.kind not in "iuf":
+    varying = [name for name, values in columns.items() if len(set(values.tolist())) > 1]
+    if len(varying) != 1 or columns[varying[0]].dtype.kind not in "iuf":
         return None, None
-    return varying[0], values[varying[0]]
+    return varying[0], columns[varying[0]]
 
 
 def _draw_curves(display, table, kind, numbers, titles, *, x, column):
     """Draw a column of the table over x, with a band of intervals, for each topic or cluster.
 
-    The rows of each topic in ``table`` are in the order of x. The artists are added to the display.
+    The rows of a topic or cluster in ``table`` are in the order of x, which need not be sorted. The
+    lines and bands are added to the display.
     """
     order = np.argsort(x, kind="stable")
     x = np.asarray(x)[order]
     for panel, k in zip(display.axes_, numbers, strict=True):
         rows = table[table[kind] == k].iloc[order]
         marker = "o" if len(x) <= _MAX_MARKERS else ""
-        line = panel.plot(x, rows[column], color=_CLEAR_COLOR, marker=marker, markersize=3)[0]
+        (line,) = panel.plot(x, rows[column], color=_CLEAR_COLOR, marker=marker, markersize=3)
         band = panel.fill_between(
             x, rows["low"], rows["high"], color=_CLEAR_COLOR, alpha=0.25, linewidth=0.0
         )

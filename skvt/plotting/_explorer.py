@@ -77,14 +77,14 @@ def topic_explorer(
     corpus = make_corpus(
         estimator, X, feature_names, texts, caller="topic_explorer", details=details
     )
-    by_group = [] if groups is None else list(shares_by_group(corpus, groups, 0.95))
+    group_shares = [] if groups is None else shares_by_group(corpus, groups, confidence=0.95)
     words_of_topics = _choose_words(corpus, n_words)
     page_words = np.unique(np.concatenate(words_of_topics))
     positions = _place_topics(corpus)
     topics = []
     for k, words in enumerate(words_of_topics):
         words = words[corpus.topics[k, words] > 0.0]
-        # On the page, a word has the number of its position in ``page_words``.
+        # The page refers to a word by its position in ``page_words``.
         numbers = np.searchsorted(page_words, words).tolist()
         topics.append({
             "label": corpus.labels[k],
@@ -111,7 +111,7 @@ def topic_explorer(
         "groups": [
             {"name": group.name, "n_rows": group.n_rows}
             | {name: _round(getattr(group, name)) for name in ("share", "low", "high")}
-            for group in by_group
+            for group in group_shares
         ],
     }
     # "<" is escaped, because a text may contain the tag that ends a script.
@@ -122,7 +122,7 @@ def topic_explorer(
 
 
 def _choose_words(corpus, n_words):
-    """Return the words of each topic that are among the first at any position of the slider."""
+    """Return the words of each topic that are among the first ones for any weight of relevance."""
     words_by_weight = [
         first_words(relevance(corpus.topics, corpus.mean_topic, weight), n_words)
         for weight in np.linspace(0.0, 1.0, 21)
@@ -131,7 +131,10 @@ def _choose_words(corpus, n_words):
 
 
 def _place_topics(corpus):
-    """Return the position [x, y] of each topic on the map, from -1 to 1; None without words."""
+    """Return the position [x, y] of each topic on the map, from -1 to 1.
+
+    The position of a topic without words is None.
+    """
     has_words = corpus.topics.any(axis=1)
     positions = principal_coordinates(corpus.topics[has_words])
     positions = positions / (np.abs(positions).max(initial=0.0) or 1.0)

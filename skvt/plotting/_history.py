@@ -1,4 +1,4 @@
-"""Displays of the bound and of the temperature after each pass of a fit."""
+"""Displays of the bound and of the temperature after each pass of a fit, and their base class."""
 
 import numpy as np
 
@@ -16,12 +16,14 @@ X_LABELS = {"n_iter": "pass", "seconds": "seconds"}
 
 
 class HistoryDisplay:
-    """Base of the displays of ``history_``; ``name`` is the name of the fit in the legend.
+    """Base of the displays of ``history_``.
 
-    Subclasses draw in ``_draw(positions, line_kw)``.
+    ``name`` is the name of the fit in the legend. Subclasses draw in ``_draw(positions, line_kw)``,
+    where ``positions`` are the x positions of passes.
     """
 
-    # Attributes of estimators that are shown, with the remedy if an attribute is missing.
+    # Attributes of estimators that are arguments of the constructor, in order, and what the message
+    # advises if an attribute is missing.
     _shown = {"history_": "Pass an estimator of skvt."}
 
     def __init__(self, history, *, name=None):
@@ -178,7 +180,7 @@ class ELBODisplay(HistoryDisplay):
             self.lines_ += self.ax_.plot(positions[is_known], values[is_known], **style)
         unit = "nats" if n_samples is None else "nats per sample"
         self.ax_.set_ylabel(f"{'objective' if bounds == 'objective' else 'ELBO'} ({unit})")
-        # The limits fit all lines of the axes, also of other fits, but not their first points.
+        # The y limits fit all lines of the axes, also of other fits, except for the first points.
         later_values = [line.get_ydata()[1:] for line in self.ax_.lines]
         if all(values.size >= MIN_LATER_PASSES for values in later_values):
             low, high = min(map(np.min, later_values)), max(map(np.max, later_values))

@@ -66,7 +66,7 @@ class MovesDisplay(HistoryDisplay):
         self.move_log = move_log
 
     def _draw_legend(self):
-        """Draw a legend if an artist has a label; its title explains the marks."""
+        """Draw a legend if an artist has a label; the title of the legend explains the marks."""
         title = "moves accepted (area: their number)" if self.markers_ else None
         if self.ax_.get_legend_handles_labels()[1]:
             self.ax_.legend(title=title)
@@ -76,19 +76,20 @@ class MovesDisplay(HistoryDisplay):
         n_components = np.asarray(self.history["n_components"])
         style = {"label": self.name, "color": "0.6"} | line_kw
         self.lines_ = self.ax_.plot(positions, n_components, **style)
-        kinds, passes = np.asarray(self.move_log["move"]), np.asarray(self.move_log["n_iter"], int)
+        kinds = np.asarray(self.move_log["move"])
+        passes = np.asarray(self.move_log["n_iter"], int)
         n_accepted = np.asarray(self.move_log["accepted"])
         self.markers_ = {}
         for kind, (marker, color) in MARKERS.items():
-            is_made = (kinds == kind) & (n_accepted > 0)
-            if is_made.any():
-                # Sum the moves of this kind in each pass.
-                passes_with_moves, groups = np.unique(passes[is_made], return_inverse=True)
-                n_moves = np.bincount(groups, n_accepted[is_made])
+            is_accepted = (kinds == kind) & (n_accepted > 0)
+            if is_accepted.any():
+                # Sum the accepted moves of this kind in each pass.
+                passes_with_moves, groups = np.unique(passes[is_accepted], return_inverse=True)
+                n_moves = np.bincount(groups, n_accepted[is_accepted])
                 indices = np.searchsorted(self.history["n_iter"], passes_with_moves)
                 self.markers_[kind] = self.ax_.scatter(
                     positions[indices], n_components[indices], s=24.0 * n_moves, marker=marker,
                     facecolors="none", edgecolors=color, zorder=3,
-                    label=f"{kind} ({n_accepted[is_made].sum()})",
+                    label=f"{kind} ({n_accepted[is_accepted].sum()})",
                 )  # fmt: skip
         self.ax_.set_ylabel("components")

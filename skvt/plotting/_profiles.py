@@ -15,17 +15,18 @@ from skvt.plotting._axes import check_numbers, ensure_axes, get_fitted_attribute
 CELL_WIDTHS = 0.42, 1.0
 # Width of the table in inches, if the width of its cells allows.
 TABLE_WIDTH = 14.0
-# Sizes of the text of cells in points. The largest is taken at which all numbers fit, or else the
-# smallest.
+# Sizes of the text of cells in points. The text has the largest size at which all numbers fit, or
+# else the smallest size.
 FONT_SIZES = (8.0, 7.0, 6.0)
 # Share of the width and height of a cell that its text may fill.
 MAX_FILL = 0.94
-# Letters of a column name in a line; longer lines would leave no height for the table.
+# Maximum number of letters in a line of a column name. Names are turned by 90 degrees, so that
+# longer lines would leave no height for the table.
 MAX_LINE_LENGTH = 20
 # Width of a cell in inches above which the column name may have two lines.
 MIN_TWO_LINE_WIDTH = 0.3
-# The scale of colours ends at this quantile of the cells, and at no less than MIN_SCALE_END nats
-# per row.
+# The scale of colours ends at this quantile of the relevance of the cells, but not below
+# MIN_SCALE_END nats per row.
 SCALE_QUANTILE = 0.95
 MIN_SCALE_END = 0.1
 
@@ -114,7 +115,7 @@ class ProfilesDisplay:
         """
         profiles = make_profiles(self.table)
         weights, relevance = profiles.weights, profiles.relevance
-        # The last index of weights, relevance and cells stands for all rows.
+        # The last index of weights, relevance and cells stands for all rows of the data.
         all_rows = len(weights) - 1
         self.components_ = (
             np.argsort(-weights[:all_rows], kind="stable")
@@ -139,15 +140,15 @@ class ProfilesDisplay:
             image_kw = image_kw | {"norm": _make_norm(relevance[shown_cells][1:])}
         self.image_ = ax.imshow(colours, **({"cmap": "RdBu_r", "aspect": "auto"} | image_kw))
         row_names = ["all", *(f"{k}: {weights[k]:.1%}" for k in self.components_)]
-        n_columns = len(profiles.columns) if columns is None else len(shown_columns)
-        self._draw_frame(row_names, profiles.kind, n_columns)
+        n_left_out = len(profiles.columns) - len(shown_columns) if columns is None else 0
+        self._draw_frame(row_names, profiles.kind, n_left_out)
         self._write_cells(profiles.cells, shown_rows, shown_columns, text_kw or {})
         return self
 
-    def _draw_frame(self, row_names, kind, n_columns):
+    def _draw_frame(self, row_names, kind, n_left_out):
         """Draw the names of rows and columns, the separators of blocks and the colour bar.
 
-        ``n_columns`` is the number of columns shown and left out.
+        ``n_left_out`` is the number of less relevant columns that are left out.
         """
         ax, figure = self.ax_, self.figure_
         # Write the names of rows and columns.
@@ -156,8 +157,7 @@ class ProfilesDisplay:
         names = [_shorten(name, n_lines) for _, name in self.columns_]
         rotation = 90 if max(map(len, names)) > 3 else 0
         ax.set_xticks(range(len(names)), names, rotation=rotation, fontsize="small")
-        if n_columns > len(names):
-            n_left_out = n_columns - len(names)
+        if n_left_out:
             ax.set_xlabel(f"{n_left_out} less relevant columns not shown", fontsize="small")
         ax.set_yticks(range(len(row_names)), row_names, fontsize="small")
         ax.set_ylabel(f"{kind} and its weight", fontsize="small")
@@ -181,7 +181,7 @@ class ProfilesDisplay:
         top_axis.tick_params(length=0)
         top_axis.spines["top"].set_visible(False)
         self._draw_colorbar()
-        # The names of blocks are turned by 90 degrees if one of them is wider than its block.
+        # Turn the names of blocks by 90 degrees if a name is wider than its block.
         cell_width, _ = self._measure_cell()
         widths = [label.get_window_extent().width for label in top_axis.get_xticklabels()]
         block_sizes = np.subtract(ends, starts)
@@ -215,7 +215,7 @@ class ProfilesDisplay:
         ax = self.ax_
         max_width, max_height = MAX_FILL * np.array(self._measure_cell())
         style = {"ha": "center", "va": "center", "clip_on": True, "linespacing": 1.0} | text_kw
-        # Texts are measured by an empty text of the same style.
+        # A text without content is used to measure other texts of the same style.
         probe = ax.text(0.0, 0.0, "", **style)
 
         @cache
@@ -227,7 +227,7 @@ class ProfilesDisplay:
 
         def fits(text):
             """Return whether a text fits into a cell."""
-            # Lines are measured one by one, because few of them differ, so that the cache works.
+            # Lines are measured one by one, because the cache has most of them.
             lines = text.split("\n")
             width = max(measure(line)[0] for line in lines)
             _, height = measure("\n".join("0" * len(lines)))
@@ -245,9 +245,9 @@ class ProfilesDisplay:
         colours = self.image_.to_rgba(self.image_.get_array())
         for row, k in enumerate(shown_rows):
             for column, j in enumerate(shown_columns):
-                text = next((form for form in _list_forms(cells[k, j]) if fits(form)), None)
+                text = next(filter(fits, _list_forms(cells[k, j])), None)
                 if text is not None:
-                    # The luma of the cell decides which colour of text is legible.
+                    # On dark cells, text is white. The coefficients are those of the luma.
                     is_dark = colours[row, column, :3] @ (0.299, 0.587, 0.114) < 0.55
                     cell_style = {"color": "white" if is_dark else "black"} | style
                     cell_style |= {"fontsize": probe.get_fontsize()}
@@ -295,14 +295,14 @@ def _list_forms(parts):
     yield from parts[-1:]
 
 
-def _select_columns(keys, columns, max_columns, relevance):
+def _select_columns(all_columns, columns, max_columns, relevance):
     """Return the indices of the columns to show, in order.
 
-    ``keys`` are block and name of all columns, ``columns`` the names that the user selects, or
-    None for the most relevant columns.
+    ``all_columns`` are block and name of all columns. ``columns`` are the names that the user
+    selects, or None for the most relevant columns.
     """
     if columns is not None:
-        names = [name for _, name in keys]
+        names = [name for _, name in all_columns]
         unknown = [name for name in columns if name not in names]
         if unknown or not len(columns):
             raise ValueError(
@@ -312,8 +312,9 @@ def _select_columns(keys, columns, max_columns, relevance):
         return [j for name in columns for j, other in enumerate(names) if other == name]
     most_relevant = np.argsort(-relevance, kind="stable")[:max_columns].tolist()
     # Columns of a block stand together, at the rank of the most relevant of them.
-    blocks = list(dict.fromkeys(keys[j][0] for j in most_relevant))
-    return sorted(most_relevant, key=lambda j: blocks.index(keys[j][0]))
+    block_of = [block for block, _ in all_columns]
+    blocks = list(dict.fromkeys(block_of[j] for j in most_relevant))
+    return sorted(most_relevant, key=lambda j: blocks.index(block_of[j]))
 
 
 def _resize(figure, n_rows, n_columns, *, has_two_lines, name_length):

@@ -140,14 +140,14 @@ def save_pyldavis(
 
 def principal_coordinates(topics):
     """Map topics (K, V) to the plane (K, 2) by classical scaling of Jensen-Shannon divergences."""
-    # NaN becomes 0, because the distance of nearly equal topics is NaN if rounding makes the number
-    # under its square root negative.
+    # The distance of nearly equal topics may be NaN, because rounding can make the number under the
+    # square root negative. NaN becomes 0.
     divergences = squareform(np.nan_to_num(pdist(np.asarray(topics), "jensenshannon") ** 2))
     gram = -0.5 * divergences**2
     gram -= gram.mean(axis=0)
     gram -= gram.mean(axis=1, keepdims=True)
     values, vectors = np.linalg.eigh(gram)
-    # Take the two largest eigenvalues, but never the smallest, because K points span K - 1 axes.
+    # Take the two largest of all eigenvalues but the smallest, because K points span K - 1 axes.
     values, vectors = values[:0:-1][:2], vectors[:, :0:-1][:, :2]
     # The entry of a vector with the largest absolute value becomes positive, so that the map does
     # not depend on the signs of eigenvectors.

@@ -69,9 +69,7 @@ def cluster_report(mixture, X, path):
     n_rows, n_shown = probabilities.shape
     # "clusters" or "components".
     kinds = f"{profiles.kind}s"
-    missing_values = _tabulate_missing(
-        mixture, X, labels, [f"{profiles.kind} {k}" for k in range(n_shown)]
-    )
+    names = [f"{profiles.kind} {k}" for k in range(n_shown)]
     reason = mixture.n_clusters_reason_ if is_joined else "the components, which were not joined"
     title = f"{n_shown} {kinds} of {n_rows:,} rows"
     largest = probabilities.max(axis=1)
@@ -90,7 +88,7 @@ def cluster_report(mixture, X, path):
         f"<h2>What sets the {kinds} apart?</h2>",
         _tabulate_profiles(profiles),
         "<h2>Which values are missing?</h2>",
-        missing_values,
+        _tabulate_missing(mixture, X, labels, names),
         "<h2>Which rows fit worst?</h2>",
         "<p class=note>The column named fits worst to the other values of its row, which suggest "
         "the expected value. The score is in nats; an average row has 0.</p>",
@@ -109,15 +107,15 @@ def cluster_report(mixture, X, path):
 
 
 def _list_clusters(profiles, counts):
-    """Return a list with a sentence about each cluster, the largest first, and a bar of its share.
+    """Return an HTML list with a sentence and a bar of the share of each cluster, largest first.
 
-    ``counts`` (n_clusters,) are the numbers of rows.
+    ``counts`` (n_clusters,) are the numbers of rows of X in the clusters.
     """
     shares = profiles.weights[:-1]
-    sentence_of = write_sentences(profiles)
+    sentences = write_sentences(profiles)
     items = []
     for k in np.argsort(-shares, kind="stable"):
-        sentence = escape(sentence_of[k][0].upper() + sentence_of[k][1:])
+        sentence = escape(sentences[k][0].upper() + sentences[k][1:])
         bar = f"<div class=track><div style='width:{shares[k]:.1%}'></div></div>"
         note = f"<span class=note>{counts[k]:,} of the rows.</span>"
         items.append(f"<li>{sentence}. {note}{bar}</li>")
@@ -125,11 +123,11 @@ def _list_clusters(profiles, counts):
 
 
 def _tabulate_profiles(profiles):
-    """Return a table with a row for each of the most relevant columns, coloured by relevance."""
-    # The last index of weights, relevance and cells stands for all rows.
+    """Return an HTML table of the most relevant columns by cluster, coloured by relevance."""
+    # The last index of weights, relevance and cells stands for all rows of the data.
     all_rows = len(profiles.weights) - 1
     columns = np.argsort(-profiles.relevance[all_rows], kind="stable")[:MAX_COLUMNS].tolist()
-    # The scale ends at a quantile, so that a few small clusters do not make all others pale.
+    # The scale of colours ends at a quantile, so that a few small clusters do not make others pale.
     scale = max(np.quantile(profiles.relevance[:all_rows, columns], 0.95, method="lower"), 1e-12)
     signs = find_directions(profiles)
     rows = []
@@ -157,23 +155,24 @@ def _tabulate_profiles(profiles):
 
 
 def _tabulate_missing(mixture, X, labels, clusters):
-    """Return a table of the shares of missing values by column, for all rows and each cluster.
+    """Return an HTML table of the shares of missing values by column, for all rows and clusters.
 
     ``labels`` (n_rows,) are the clusters of the rows, ``clusters`` the names of the clusters.
     """
     encoded = mixture._read(X)
     table = mixture._columns
-    if not hasattr(encoded, "toarray") and np.isnan(encoded).any():
-        columns = [j for j in table.columns if np.isnan(encoded[:, j]).any()]
-        rows = []
-        for j in columns:
-            is_missing = np.isnan(encoded[:, j])
+    # Sparse rows are taken to have no missing values.
+    if hasattr(encoded, "toarray") or not np.isnan(encoded).any():
+        return "<p>No value is missing.</p>"
+    rows = []
+    for j in table.columns:
+        is_missing = np.isnan(encoded[:, j])
+        if is_missing.any():
             groups = [is_missing, *(is_missing[labels == k] for k in range(len(clusters)))]
             # A cluster may have no row.
             shares = [f"{group.mean():.0%}" if group.size else "" for group in groups]
             rows.append((table.names[j], *shares))
-        return html_table(["column", "all", *clusters], rows, text={0})
-    return "<p>No value is missing.</p>"
+    return html_table(["column", "all", *clusters], rows, text={0})
 
 
 def _format_value(value):

@@ -9,7 +9,7 @@ from skvt._results.topic_words import relevance, topic_probabilities, word_proba
 from skvt.plotting._axes import check_numbers, make_panels
 from skvt.readers.validation import check_choice, column_names, preprocessing_and_model
 
-# Maximum number of panels unless topics are selected.
+# Maximum number of panels if the user does not select topics.
 MAX_TOPICS = 30
 
 
@@ -102,7 +102,7 @@ class TopicsDisplay:
         self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, size)
         self.figure_ = self.axes_[0].figure
         self.bars_ = []
-        # If all weights are 0, the limit is 1.
+        # The x limit is 1 if all weights are 0.
         x_max = 1.05 * weights[numbers].max() or 1.0
         for panel, k in zip(self.axes_, numbers, strict=True):
             words = np.argsort(-scores[k], kind="stable")[:n_words]
@@ -118,8 +118,7 @@ class TopicsDisplay:
             panel.set_xlim(0.0, x_max)
             panel.locator_params(axis="x", nbins=3)
         if n_not_shown:
-            # This is the last panel.
-            panel.set_xlabel(f"{n_not_shown} more topics not shown", loc="right")
+            self.axes_[-1].set_xlabel(f"{n_not_shown} more topics not shown", loc="right")
         return self
 
     @classmethod
