@@ -118,6 +118,6 @@ class Checkpoint:
             # The file system has no links.
             shutil.copy2(path, temporary)
         os.replace(temporary, previous)
-        # os.replace keeps both names if they are links to the same file. They are if a process was
-        # killed between os.replace and `save`.
+        # os.replace keeps both names if both are links to the same file, which happens if a process
+        # was killed between os.replace and `save`.
         temporary.unlink(missing_ok=True)

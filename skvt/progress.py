@@ -12,7 +12,7 @@ from skvt.files import are_like, is_within
 # Functions by the names of rules. A function returns whether a value in a file is legal, given the
 # shapes of the statistics, the number k of components and the number of steps.
 RULES: dict[str, Callable[..., bool]] = {
-    # Statistics, or a sequence of arrays. They may be None or empty.
+    # None, statistics, or a sequence of arrays, which may be empty.
     "statistics": lambda value, shapes, k, n_steps: (
         value is None
         or not (arrays := getattr(value, "arrays", value))

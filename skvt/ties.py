@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from skvt.typing import IndexArray
 
-# Relative differences below which numbers are tied, by precision. They are far above the rounding
-# errors of long sums, and far below differences that matter.
+# Relative differences below which numbers are tied, by precision. The tolerances are far above the
+# rounding errors of long sums, and far below differences that matter.
 RTOL = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-6}
 
 

@@ -65,7 +65,7 @@ SHARE_OF_CRITICAL = 0.25
 # Maximum initial temperature of annealing. It is the initial temperature for rows of thousands of
 # columns, because their activations are certain at any temperature.
 HOTTEST = 6.0
-# Maximum of a learned temperature. If it is too hot, the temperature falls at once.
+# Maximum of a learned temperature. If the maximum is too hot, the temperature falls at once.
 HOTTEST_LEARNED = 10.0
 
 
@@ -246,9 +246,9 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         else:
             data = rows_of(X, weights, n_rows, self.n_parallel_batches)
             engine = MemoizedInference([Superposition()] if self.moves else [])
-            # The local step of a row starts from the prior if its activations are NaN. If they are
-            # inf, the step searches for the subset of the row, which pays after components have
-            # been learned.
+            # If the activations of a row are NaN, the local step starts from the prior. If the
+            # activations are inf, the step searches for the best subset of components, which pays
+            # after components have been learned.
             activation = np.inf if self._continues() else np.nan
             row_starts = np.full((n_rows, self.n_components), activation, X.dtype)
         return Plan(

@@ -38,7 +38,7 @@ NO_MORE_TOPICS = (
 # themes of a topic have too few tokens for a birth to separate them, but sampling separates them.
 FEW_DOCUMENTS = 1_000
 SWEEPS_OF_START = 200
-# Kind of a start from topics after sampling, as `Outcomes.kinds` has it.
+# Name of a start from sampled topics in ``Outcomes.kinds``.
 SAMPLED = "from sampled topics"
 # If a word that occurs in a document has more than MAX_TOKENS_PER_ENTRY tokens in the document on
 # average, there are fewer sweeps, but at least MIN_SWEEPS.
@@ -54,7 +54,7 @@ class TopicRestarts:
     seeds: tuple[int, ...]
     # The `skvt.fitting._fit.Fit`, whose method `launch` makes the launch of a start.
     fit: Any
-    # Initial numbers of topics of the annealed starts. They follow if the best fit has one topic.
+    # Initial numbers of topics of the annealed starts, which follow if the best fit has one topic.
     annealed_numbers: tuple[int, ...]
     # Whether a start from sampled topics follows if the best fit has several topics.
     may_sample: bool
@@ -158,7 +158,7 @@ def _count_entries_and_tokens(X, weights):
 
 
 def _widen_to_vocabulary(mean, shape):
-    """Return mean counts (K, V) of all words, given those (A, K) of the A words of a batch."""
+    """Return mean counts (K, V) of all V words, given counts (A, K) of the A words of a batch."""
     topic_counts = np.zeros(shape)
     topic_counts[:, mean.rows] = mean.arrays[0].T
     return topic_counts

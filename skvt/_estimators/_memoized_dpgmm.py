@@ -286,7 +286,7 @@ default="dirichlet_process"
         return self.weight_concentration_prior_type == "dirichlet_distribution"
 
     def _build_model(self, X, weights, old=None):
-        """Build the mixture, with given priors or priors that are found from the rows.
+        """Build the mixture, with the user's priors or priors that are computed from the rows.
 
         If a fit is continued, return its model ``old`` unchanged.
         """

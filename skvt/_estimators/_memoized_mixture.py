@@ -338,7 +338,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
 
     # --------------------------------------------------------------------------------- model
     def _build_model(self, X, weights, old=None):
-        """Build the mixture of the blocks' components, with priors that are found from the rows.
+        """Build the mixture of the blocks' components, with priors that are computed from the rows.
 
         If a fit is continued, return its model ``old`` unchanged.
         """
@@ -422,7 +422,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
 
     @of_fit
     def categories_(self, fitted):
-        """Categories of the columns of each block that has some, by the block's name."""
+        """Categories of the columns of blocks with categories, by the block's name."""
         blocks = [block for block in self._table.blocks if block.categories is not None]
         return {block.name: list(map(levels, block.categories)) for block in blocks}
 

@@ -60,7 +60,7 @@ SCALE_OF_FULL_STEPS = 100.0
 MAX_INITIAL_COMPONENTS = 100
 # Maximum step size in a structured stream, as a multiple of the share of the step's rows in all
 # rows so far. With 1, all rows would count equally. A larger multiple forgets the first rows,
-# because they were assigned when little was known.
+# whose assignments were made when little was known.
 MAX_MULTIPLE_OF_SHARE = 2.0
 
 
@@ -327,7 +327,7 @@ default="dirichlet_process"
     # --------------------------------------------------------------------------- attributes
     @of_fit
     def feature_prior_(self, fitted):
-        """Prior of the columns, pseudo-counts of ones and zeros, shape (n_features, 2)."""
+        """Beta prior of each column: pseudo-counts of ones and of zeros, shape (n_features, 2)."""
         return fitted.model.component.prior.copy()
 
     @of_fit

@@ -288,7 +288,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         )
 
     def _divide_into_rounds(self, n_rounds):
-        """Return the number of structured passes of the first round, and a turn for each later one.
+        """Return the structured passes of the first round, and a turn for each later round.
 
         A turn is a pair: the number of passes of coordinate ascent before a round, and the number
         of structured passes of the round. If the rounds would be too short, the first round has all

@@ -40,7 +40,7 @@ COOL_PRIOR = 0.1
 # Annealing takes a third of the passes: drawn topics settle slowly, because step sizes fall.
 ANNEALED_SHARE = 1.0 / 3.0
 # The eta under which collapsed sampling draws the topics of tokens, unless the user gives a prior.
-# The eta of the posterior is learned, and is usually smaller; under it, the sampler would move less
+# The learned eta of the posterior is usually smaller, and the sampler moves less under a small eta
 # (``benchmarks/``).
 COLLAPSED_PRIOR = 0.1
 # Default numbers of passes for "collapsed" and for other global steps. A collapsed pass takes a

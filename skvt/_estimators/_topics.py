@@ -475,7 +475,7 @@ def allowed_topics_as_array(allowed, n_rows, n_topics):
 
 
 def topics_from_parameter(estimator, X):
-    """Return the word probabilities (K, V) of ``components_init``; None if it is not given."""
+    """Return the word probabilities (K, V) of ``components_init``, or None if it is None."""
     if estimator.components_init is None:
         return None
     shape = (estimator.n_components, X.shape[1])

@@ -77,7 +77,7 @@ class ClustersMixin:
                 joins = choose_clusters(assignments, evidence, n_blocks, valleys)
         bounds = bounds_of_joins(model, stats, assignments, joins)
         # Depths and tests of the valleys between the two clusters of each join; NaN if not known.
-        # They are not known for several blocks of columns, see `choose_clusters`.
+        # Valleys are not known for several blocks of columns, see `choose_clusters`.
         depths = tests = np.full(len(joins.linkage), np.nan)
         if n_blocks < 2:
             depths = assignments.valleys(joins)
@@ -312,9 +312,7 @@ def sum_by_cluster(resp, clusters):
 
     ``clusters`` (K,) has the cluster of each component. If it is None, return ``resp`` itself.
     """
-    if clusters is None:
-        return resp
-    return resp @ cluster_indicators(clusters, resp.dtype).T
+    return resp if clusters is None else resp @ cluster_indicators(clusters, resp.dtype).T
 
 
 def compute_results(fitted, X, weights, workers):

@@ -203,10 +203,10 @@ def _require_rows(covariates, n_rows):
 
 
 def encode_values(name, values, n_rows):
-    """Encode one value for each of n rows.
+    """Encode ``values``, a number or a category for each of n rows.
 
-    Return the levels of a category and indicators (n, number of levels), or None and numbers (n,
-    1). Raise ValueError for another number of rows or columns, and for missing values.
+    Return a pair: the levels of a category and indicators (n, number of levels), or None and
+    numbers (n, 1). Raise ValueError for another number of rows or columns, and for missing values.
     """
     table = _as_table(values)
     columns = list(_columns_by_name(table).values())

@@ -42,7 +42,7 @@ class GrowingMixin(MoveLogMixin):
     # ------------------------------------------------------------------------------- columns
     @property
     def _columns(self):
-        """The :class:`Table` of the columns; a mixture without a table gets one of one block."""
+        """The :class:`Table` of the columns; without a table, a new table with one block."""
         if "_table" in vars(self):
             return self._table
         names = column_names(self, None, self.n_features_in_).tolist()

@@ -18,7 +18,7 @@ _MOST_STEPS = 50
 # Newton's method has converged when a step changes no coefficient by more than this, relative to
 # the largest coefficient or to 1.
 _CONVERGED = 1e-8
-# Largest change of a linear predictor in one step. Longer steps are shortened to it.
+# Largest change of a linear predictor in one step of Newton's method. Longer steps are shortened.
 _LARGEST_STEP = 2.0
 # Newton's method has diverged if the condition number of the information matrix is larger.
 _DIVERGED = 1e12

@@ -29,8 +29,8 @@ from skvt.readers.validation import preprocessing_and_model, require_word_counts
 # Eigenvalues of the symmetric form of M, at most 1, that are below this count as 0: the data do not
 # distinguish the components.
 _SINGULAR = 1e-8
-# Singular values of A below this are replaced by it when A is inverted, see
-# `estimate_cluster_shares`.
+# Smallest singular value of A. Smaller singular values are replaced by this number before A is
+# inverted, see `estimate_cluster_shares`.
 _SMALLEST_SINGULAR_VALUE = 0.2
 
 
@@ -147,7 +147,7 @@ def _invert_for_draw(weights, before, after, clusters):
     """
     before, after = sum_by_cluster(before, clusters), sum_by_cluster(after, clusters)
     weighted = weights[:, None] * before
-    # Match the clusters after the refit to the clusters before it by the mass that they share.
+    # Match the clusters after the refit to the clusters before the refit by their common mass.
     after = after[:, linear_sum_assignment(weighted.T @ after, maximize=True)[1]]
     sizes = weighted.sum(axis=0)
     mean = weighted.T @ _correct(after, weights) / np.where(sizes > 0.0, sizes, 1.0)[:, None]

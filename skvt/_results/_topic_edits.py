@@ -142,8 +142,8 @@ def _regrouped_parameters(fitted, groups):
     alpha, eta, start = (fitted.parameters[name] for name in names)
     changed = {"n_components": len(groups)}
     if not fitted.model.learn_doc_topic_prior:
-        # The parameter of a damaged file may be "auto" in spite of a fixed prior. The values of the
-        # model are used for it, and for None.
+        # The values of the model are used if the parameter is None, or "auto" in spite of a fixed
+        # prior, as in a damaged file.
         is_number = np.asarray(alpha).dtype.kind in "fiu"
         used_alpha = alpha if is_number else fitted.model.doc_topic_prior
         topic_alphas = np.broadcast_to(used_alpha, n_topics)

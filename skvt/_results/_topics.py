@@ -154,8 +154,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         wrong = [name for name in names if not isinstance(name, str)]
         if wrong:
             raise ValueError(f"names must be strings, {example}. Got {wrong[0]!r} instead.")
-        words = np.array([str(name) for name in names], dtype=object)
-        self._fitted = replace(fitted, words=words)
+        self._fitted = replace(fitted, words=np.array(list(map(str, names)), dtype=object))
         return self
 
     @property

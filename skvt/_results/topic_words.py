@@ -59,9 +59,7 @@ def top_words(estimator, n_words=10, feature_names=None, *, by="probability"):
     check_choice("by", by, ("probability", "relevance"))
     topics = topic_probabilities(estimator)
     names = column_names(estimator, feature_names, topics.shape[1])
-    scores = topics
-    if by == "relevance":
-        scores = relevance(topics, word_probabilities(estimator))
+    scores = relevance(topics, word_probabilities(estimator)) if by == "relevance" else topics
     _, model = preprocessing_and_model(estimator)
     order = first_words(scores, n_words, model.components_.dtype)
     return [

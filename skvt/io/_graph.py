@@ -134,12 +134,12 @@ class Encoder:
         return {"scalar": type(value).__name__, "value": self.encode(plain, path)}
 
     def _encode_objects(self, value, path):
-        parts = [self.encode(part, f"{path}[{i}]") for i, part in enumerate(value.ravel())]
-        return {"objects": parts, "shape": list(value.shape)}
+        elements = self.encode(value.ravel().tolist(), path)
+        return {"objects": elements, "shape": list(value.shape)}
 
     def _encode_csr(self, value, path):
-        parts = value.data, value.indices, value.indptr
-        return {"csr": [self.encode(part, path) for part in parts], "shape": list(value.shape)}
+        arrays = self.encode([value.data, value.indices, value.indptr], path)
+        return {"csr": arrays, "shape": list(value.shape)}
 
     def _encode_records(self, value, path):
         """Return the node of a list of objects of one class, with their fields as columns."""
@@ -156,8 +156,7 @@ class Encoder:
         return {"records": name, "columns": columns}
 
     def _encode_slice(self, value, path):
-        parts = [value.start, value.stop, value.step]
-        return {"slice": [self.encode(part, path) for part in parts]}
+        return {"slice": self.encode([value.start, value.stop, value.step], path)}
 
     def _encode_number_type(self, value, path):
         kind = "type" if isinstance(value, type) else "dtype"
@@ -170,7 +169,7 @@ class Encoder:
         kind, keys, *rest = value.get_state()
         if kind != "MT19937":
             raise self._refusal(value, path)
-        return {"random_state": [self.encode(part, path) for part in (keys, *rest)]}
+        return {"random_state": self.encode([keys, *rest], path)}
 
     def _encode_generator(self, value, path):
         if type(value.bit_generator) is not np.random.PCG64:

@@ -7,8 +7,9 @@ import numpy as np
 from skvt._results import covariate_effects, topic_shares
 from skvt.plotting._axes import check_numbers, make_panels
 
-# Colours of points whose interval excludes 0, and of points whose interval includes 0. They differ
-# for all kinds of colour vision [Okabe and Ito]. Markers are hollow if the interval includes 0.
+# Colours of points whose interval excludes 0, and of points whose interval includes 0. The colours
+# differ for all kinds of colour vision [Okabe and Ito]. Markers are hollow if the interval includes
+# 0.
 _CLEAR_COLOR, _UNCLEAR_COLOR = "#0072B2", "#767676"
 # Maximum number of characters in a line of a label.
 _MAX_LINE_LENGTH = 20

@@ -122,7 +122,7 @@ def topic_explorer(
 
 
 def _choose_words(corpus, n_words):
-    """Return the words of each topic that are among the first ones for any weight of relevance."""
+    """Return the words that are among the first words of each topic for a weight of relevance."""
     words_by_weight = [
         first_words(relevance(corpus.topics, corpus.mean_topic, weight), n_words)
         for weight in np.linspace(0.0, 1.0, 21)
