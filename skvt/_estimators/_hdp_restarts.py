@@ -72,15 +72,15 @@ class TopicRestarts:
 
         Warn if annealed starts were made and the best fit still has one topic.
         """
-        n_init, n_ended = len(self.seeds), len(outcomes.kinds)
-        if n_ended < n_init:
+        n_init = len(self.seeds)
+        n_further = len(outcomes.kinds) - n_init
+        if n_further < 0:
             return SameModel(self.seeds, self.fit).next(outcomes)
-        # Nothing follows a start from sampled topics, nor first starts of which the best has not
-        # converged.
-        if not (outcomes.converged or n_ended > n_init) or SAMPLED in outcomes.kinds:
+        # Nothing follows first starts of which the best has not converged, and nothing follows a
+        # start from sampled topics.
+        if (n_further == 0 and not outcomes.converged) or SAMPLED in outcomes.kinds:
             return None
         best = outcomes.best
-        n_further = n_ended - n_init
         has_one_topic = best.model.size(best.stats) == 1
         # Once an annealed start has been made, the annealed starts of all numbers are made.
         if n_further < len(self.annealed_numbers) and (n_further or has_one_topic):

@@ -40,8 +40,6 @@ from skvt.schedules import RobbinsMonro
 
 # Default of ``learning_offset`` in a stream.
 STREAM_OFFSET = 64.0
-# Subject of the error message for covariates and allowed topics of rows in chunks.
-DETAILS = "A prior that differs between documents"
 
 
 class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimator):
@@ -202,11 +200,11 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         """Return the details of documents; raise TypeError if there are any and X is in chunks."""
         details = named_details(covariates, allowed_topics)
         if details:
-            require_rows_in_memory(X, DETAILS)
+            require_rows_in_memory(X, "A prior that differs between documents")
         return details
 
     def _details(self, X, covariates, allowed_topics):
-        """Return details of documents; raise ValueError unless covariates are as in the fit."""
+        """Return the details of documents, which need covariates exactly if the fit had them."""
         details = self._details_by_name(X, covariates, allowed_topics)
         self._require_same_covariates(details)
         return details
