@@ -41,7 +41,7 @@ class _Stages:
         self.stage = "reading rows"
         # Times in seconds: the beginning of the stage, and the last line.
         self.start_time = time.monotonic()
-        self.last_line = self.start_time
+        self.last_line_time = self.start_time
         self.has_ended = Event()
         # Texts that the next line of a pass will include.
         self.notes: list[str] = []
@@ -51,7 +51,7 @@ class _Stages:
         self.stage = stage
         self.start_time = time.monotonic()
         if at_once:
-            self.last_line = self.start_time
+            self.last_line_time = self.start_time
             report(stage, printed=self.printed)
 
     def watch(self) -> None:
@@ -63,9 +63,9 @@ class _Stages:
         reported_start = None
         while not self.has_ended.wait(max(0.05 * SILENCE, 0.001)):
             now = time.monotonic()
-            if now - self.last_line >= SILENCE and self.start_time != reported_start:
+            if now - self.last_line_time >= SILENCE and self.start_time != reported_start:
                 reported_start = self.start_time
-                self.last_line = now
+                self.last_line_time = now
                 report(f"{self.stage}, for {now - self.start_time:.0f} s", printed=self.printed)
 
 
@@ -92,7 +92,7 @@ def note_line() -> None:
     """Record that a line of progress has just been reported."""
     stages = _STAGES.get()
     if stages is not None:
-        stages.last_line = time.monotonic()
+        stages.last_line_time = time.monotonic()
 
 
 def add_note(text: str) -> None:

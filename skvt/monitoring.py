@@ -27,16 +27,16 @@ class FitMonitor:
         self.history = history
         self.position = start.position
         # The task of the current pass.
-        self._pass = None
+        self._pass_task = None
         # Number of records of moves that have been reported.
-        self._n_moves = start.n_moves
+        self._n_reported_moves = start.n_moves
         self.stopped = False
 
     def begin_pass(self):
         """Begin the task of a pass."""
         begin_stage(f"{self._name}pass {len(self.history) + 1}")
-        self._pass = self._context.subcontext(task_name="pass")
-        self._pass.call_on_fit_task_begin(estimator=self._estimator, X=self._X, y=self._y)
+        self._pass_task = self._context.subcontext(task_name="pass")
+        self._pass_task.call_on_fit_task_begin(estimator=self._estimator, X=self._X, y=self._y)
 
     def end_pass(self, model, state, perplexity=None):
         """End a pass, with its ``perplexity`` if known; return whether a callback stops the fit."""
@@ -45,13 +45,13 @@ class FitMonitor:
             # Structured inference evaluates the bound only on request.
             name = "objective" if np.isnan(entry.elbo) else "elbo"
             perplexity_text = "" if perplexity is None else f"perplexity {perplexity:.6g}, "
-            records = state.move_log[self._n_moves :]
-            self._n_moves = len(state.move_log)
+            records = state.move_log[self._n_reported_moves :]
+            self._n_reported_moves = len(state.move_log)
             bound_text = f"{name} {getattr(entry, name):.6g} nats, {perplexity_text}"
             line = f"{self._name}pass {entry.n_iter}: {bound_text}{_results_text(entry, records)}"
             report(line, printed=self._estimator.verbose > 0)
             note_line()
-        self.stopped = self._pass.call_on_fit_task_end(
+        self.stopped = self._pass_task.call_on_fit_task_end(
             estimator=self._estimator, X=self._X, y=self._y,
             reconstruction_attributes=lambda: self._snapshot(model, state, self.position),
         )  # fmt: skip

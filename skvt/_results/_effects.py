@@ -179,6 +179,7 @@ def covariate_effects(
             UserWarning,
             stacklevel=2,
         )
+    # Predictions with the logit link are in log odds; the table has shares.
     if reported.predicts and link == "logit":
         columns |= {name: expit(columns[name]) for name in ("effect", "low", "high")}
     if are_mixtures:

@@ -91,6 +91,7 @@ def outcome_by_cluster(
     fits = list(mixture) if isinstance(mixture, list | tuple) else [mixture]
     if not fits or not all(map(is_mixture, fits)):
         raise ValueError("outcome_by_cluster takes fitted mixtures, whose rows have clusters.")
+    # ``values`` (n, Q) are one column of numbers, or the indicators of the Q categories.
     categories, values = encode_values("outcome", outcome, num_samples(X))
     shares = [estimate_cluster_shares(fit, X, weights, n_clusters) for fit in fits]
     used = np.flatnonzero(weights)

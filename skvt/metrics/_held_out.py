@@ -28,6 +28,9 @@ from skvt._compiled import (
     uniform,
 )
 
+# Number of sweeps of the ascent to a mode.
+_ASCENT_SWEEPS = 12
+
 
 @part
 def _draw(weights, state):
@@ -169,7 +172,7 @@ def estimate_chib(words, topics, alpha, n_burn_in, n_samples, state):
     for _ in range(n_burn_in):
         state = _sweep(words, topics, alpha, assignments, topic_counts, weights, False, state)
     # Ascend to a mode z*, because transition probabilities into a mode are large.
-    for _ in range(12):
+    for _ in range(_ASCENT_SWEEPS):
         for n in range(n_tokens):
             topic_counts[assignments[n]] -= 1.0
             _compute_conditional(alpha, topic_counts, topics[words[n]], weights)

@@ -82,7 +82,8 @@ class HistoryDisplay:
         display
             The display, drawn.
         """
-        values = [get_fitted_attribute(estimator, *item) for item in cls._shown.items()]
+        shown = cls._shown.items()
+        values = [get_fitted_attribute(estimator, attribute, text) for attribute, text in shown]
         name = type(estimator).__name__ if name is None else name
         return cls(*values, name=name).plot(ax, **options)
 
