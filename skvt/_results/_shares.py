@@ -80,10 +80,10 @@ def count_words(estimator, X):
 def estimate_topic_shares(estimator, X):
     """Return the :class:`Shares` of topics in the documents X, CSR with tokens in each row.
 
-    Each topic is drawn from its Dirichlet posterior. If the true topics are drawn topics beta +
-    delta, the estimated shares of a document of topic k are too large by ``delta_k' G`` on average,
-    where G (V, K) are the corrected probabilities of words. The mean of the matrices is the
-    identity, so that means over draws do not depend on the draws.
+    A draw draws each topic from its Dirichlet posterior. If the true topics were the drawn topics
+    ``beta + delta``, the estimated shares of a document of topic k would be too large by ``delta_k'
+    G`` on average, where G (V, K) are the corrected probabilities of words. The matrices are
+    shifted so that their mean is the identity. The mean of the drawn shares is then ``values``.
     """
     lam = np.asarray(preprocessing_and_model(estimator)[1].components_, np.float64)
     topics = topic_probabilities(estimator)
@@ -107,13 +107,14 @@ def estimate_topic_shares(estimator, X):
 def estimate_cluster_shares(estimator, X, weights, n_clusters=None):
     """Return the :class:`Shares` of clusters in rows of positive weight.
 
-    The mixture is refitted, see :mod:`skvt.models.mixture._refits`, and refitted again to each draw
-    of weights e_n of the rows. Let r_n and s_n be the probabilities of row n before and after the
-    refit to a draw, and M the matrix of the module docstring for s_n. With probabilities r_n of the
-    true clusters, rows of cluster k have the mean corrected shares in row k of ``A = D^-1 sum_n e_n
-    r_n' s_n M^-1``, which is not the identity, since a refit overstates certainty. The values of
-    the fit are taken to deviate from the true shares as the values after a draw deviate from the
-    fit. Draws of the true shares are therefore ``values A^-1``.
+    The mixture is refitted to X, and refitted again to each draw of weights e_n of the rows, see
+    :mod:`skvt.models.mixture._refits`. Let r_n and s_n be the probabilities of row n before and
+    after the refit to a draw, and M the matrix of the module docstring with s_n for r_i. If r_n are
+    the probabilities of the true clusters, rows of cluster k have the mean corrected shares in row
+    k of ``A = D^-1 sum_n e_n r_n' s_n M^-1``. A is not the identity, because a refit overstates
+    certainty. The values of the fit are assumed to deviate from the true shares as the values after
+    a draw deviate from the values of the fit. Draws of the true shares are therefore ``values
+    A^-1``.
     """
     preprocessing, model = preprocessing_and_model(estimator)
     X = X if preprocessing is None else preprocessing.transform(X)
