@@ -11,7 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skvt.models.mixture._joins import Joins
-from skvt.models.mixture._kernels import EXACT, join_pairs, next_pair, set_pair
+from skvt.models.mixture._kernels import (
+    PairTables,
+    join_bounds,
+    next_pair,
+    set_exact_loss,
+    set_priorities,
+)
 from skvt.models.mixture._pairs import Pairs, largest_loss
 from skvt.ties import RTOL
 from skvt.typing import Array
@@ -82,35 +88,36 @@ def hierarchy_of(pairs: Pairs, joined: Array) -> Joins:
 class _Losses:
     """Losses of all pairs of the remaining clusters, and the choice of the next pair.
 
-    An exact loss of entropy takes a pass over the rows. It is therefore computed only if a bound
-    says that the pair can be next. There are two kinds of bounds. The loss of joining a union of
-    two clusters with a third one is at most the sum of the losses of joining each of the two with
-    it. And the loss over all rows is at most the loss computed from sums of responsibilities over
-    groups of rows. Both hold because the loss of a row is concave and homogeneous in its
-    responsibilities, so that a sum of losses is at most the loss of the sums.
+    An exact loss of entropy takes a pass over the rows. It is therefore computed only if an upper
+    bound says that the pair can be next. There are two kinds of bounds. The loss of joining a union
+    of two clusters with a third one is at most the sum of the losses of joining each of the two
+    with the third one. And the loss over all rows is at most the loss computed from sums of
+    responsibilities over groups of rows. Both bounds hold because the loss of a row is concave and
+    homogeneous in its responsibilities, so that a sum of losses is at most the loss of the sums.
     """
 
     def __init__(self, pairs: Pairs, relative: bool, remaining: NDArray[np.bool_]) -> None:
         self.pairs = pairs
+        # (K,): whether a cluster has not been joined into another one.
         self.remaining = remaining.copy()
-        K = remaining.size
+        # Whether the entropy alone counts, and is not divided by the largest possible loss.
         self.is_absolute = pairs is pairs.overlap and not relative
-        a, b = np.nonzero(np.triu(remaining & remaining[:, None], 1))
-        # These matrices are (K, K) and symmetric: losses of entropy or bounds of them, in nats per
-        # row; what these are divided by; losses that do not count the entropy; and priorities,
-        # computed from the other three. The pair with the largest priority is joined next.
-        self.entropy_bounds, self.largest_losses, self.losses, self.priorities = np.zeros((4, K, K))
-        # (K, K): stages of the computation of ``entropy_bounds``, see `EXACT`.
-        self.stages = np.full((K, K), EXACT)
-        # Sums over groups of rows, see `Assignments.groups`; empty if the entropy does not count.
-        self.groups: tuple[Array, Array] = np.zeros((K, 0)), np.zeros((K, 0))
+        K = remaining.size
+        entropy_bounds, largest_losses, losses, priorities = np.zeros((4, K, K))
+        group_sums: Array = np.zeros((K, 0))
+        group_terms: Array = np.zeros((K, 0))
         if pairs.overlap is not None:
-            self.groups = pairs.overlap.groups
-            self.entropy_bounds[:] = pairs.overlap.bounds
-            self.stages[self.entropy_bounds > 0.0] = 0
+            entropy_bounds[:] = pairs.overlap.bounds
+            group_sums, group_terms = pairs.overlap.groups
+        a, b = np.nonzero(np.triu(remaining & remaining[:, None], 1))
         if pairs is not pairs.overlap:
-            self.losses[a, b] = self.losses[b, a] = pairs.losses(a, b)
-        self.largest_losses[a, b] = self.largest_losses[b, a] = self._largest_losses(a, b)
+            losses[a, b] = losses[b, a] = pairs.losses(a, b)
+        largest_losses[a, b] = largest_losses[b, a] = self._largest_losses(a, b)
+        # A bound of 0 is exact, because no loss is negative.
+        self.tables = PairTables(
+            entropy_bounds, entropy_bounds == 0.0, largest_losses, losses, priorities,
+            np.empty(K), group_sums, group_terms,
+        )  # fmt: skip
         self.rtol = RTOL[np.dtype(pairs.dtype)]
         self._set_all_priorities()
 
@@ -118,28 +125,22 @@ class _Losses:
         """Return the numbers by which losses of entropy are divided."""
         return np.ones(b.size) if self.is_absolute else self.pairs.largest_losses(a, b)
 
-    def _partners_of(self, a: int) -> NDArray[np.bool_]:
-        """Return a mask of the clusters that can be joined with a, (K,)."""
-        vacant = self.pairs.vacant
-        partners = self.remaining.copy()
-        partners[a] = False
-        return partners & (vacant | vacant[a]) if self.needs_vacant else partners
-
     def _set_all_priorities(self) -> None:
         """Compute the priorities of all pairs of remaining clusters."""
         # While there are vacant clusters, one of the two clusters of a join must be vacant.
         self.needs_vacant = bool(self.pairs.vacant.any())
-        self.priorities[:] = -np.inf
-        self.row_maxima = np.full(self.remaining.size, -np.inf)
+        self.tables.priorities[:] = -np.inf
+        self.tables.row_maxima[:] = -np.inf
         for a in np.flatnonzero(self.remaining).tolist():
-            self._set_row(a, -1, self._partners_of(a))
+            self._set_priorities_of(a)
 
-    def _set_row(self, a: int, b: int, partners: NDArray[np.bool_]) -> None:
-        """Compute the priorities of a and its partners, after b is joined into a if b >= 0."""
-        join_pairs(
-            a, b, partners, self.pairs.sign, self.entropy_bounds, self.largest_losses, self.losses,
-            self.stages, self.priorities, self.row_maxima, *self.groups,
-        )  # fmt: skip
+    def _set_priorities_of(self, a: int) -> None:
+        """Compute the priorities of cluster a and all clusters that can be joined with it."""
+        vacant = self.pairs.vacant
+        partners = self.remaining.copy()
+        partners[a] = False
+        partners = partners & (vacant | vacant[a]) if self.needs_vacant else partners
+        set_priorities(a, partners, self.pairs.sign, self.tables)
 
     def best_pair(self) -> tuple[int, int]:
         """Return the next pair a < b to join.
@@ -147,31 +148,27 @@ class _Losses:
         Exact losses of entropy are computed until no other pair can have the largest priority.
         """
         while True:
-            a, b, stage = next_pair(
-                self.rtol, self.pairs.sign, self.entropy_bounds, self.largest_losses, self.losses,
-                self.stages, self.priorities, self.row_maxima, *self.groups,
-            )  # fmt: skip
-            if stage == EXACT:
+            a, b, is_exact = next_pair(self.rtol, self.tables)
+            if is_exact:
                 return a, b
             assert self.pairs.overlap is not None
             loss = self.pairs.overlap.loss_of_pair(a, b)
-            set_pair(
-                a, b, loss, EXACT, self.pairs.sign, self.entropy_bounds, self.largest_losses,
-                self.losses, self.stages, self.priorities, self.row_maxima,
-            )  # fmt: skip
+            set_exact_loss(a, b, loss, self.pairs.sign, self.tables)
 
     def join(self, a: int, b: int) -> None:
         """Join b into a, and update the losses and priorities of all pairs with a."""
-        pairs, remaining = self.pairs, self.remaining
-        remaining[b] = False
+        pairs, tables = self.pairs, self.tables
+        self.remaining[b] = False
         pairs.join(a, b)
-        others = np.flatnonzero(remaining)
+        join_bounds(a, b, tables)
+        others = np.flatnonzero(self.remaining)
         others = others[others != a]
         largest = self._largest_losses(a, others)
-        self.largest_losses[a, others] = self.largest_losses[others, a] = largest
+        tables.largest_losses[a, others] = tables.largest_losses[others, a] = largest
         if pairs is not pairs.overlap:
-            self.losses[a, others] = self.losses[others, a] = pairs.losses(a, others)
-        self._set_row(a, b, self._partners_of(a))
+            tables.losses[a, others] = tables.losses[others, a] = pairs.losses(a, others)
         # Pairs of two clusters with rows can be joined as soon as no cluster is vacant.
         if self.needs_vacant and not pairs.vacant.any():
             self._set_all_priorities()
+        else:
+            self._set_priorities_of(a)

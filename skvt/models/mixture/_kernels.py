@@ -4,6 +4,8 @@ The loops write their results to arguments. Some run in the precision of the dat
 is the constant 0 in the type of x.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from skvt._compiled import exp, jit, jit_allocating, lit, log, part
@@ -18,10 +20,6 @@ _MAX_CANDIDATE_DISTANCE = 40.0
 SMALLEST_SHARE = 1e-14
 # Bounds are multiplied by this factor, so that rounding does not make them too small.
 ROUNDED_UP = 1.0 + 1e-9
-# The loss of entropy of a pair is computed in stages. Stages 0 and 1 are upper bounds. Stage 0 is
-# the bound of `Assignments.bounds`, or a sum of losses or bounds for a union of clusters. Stage 1
-# is computed from groups of rows. The last stage, EXACT, is the loss itself.
-EXACT = 2
 
 
 @jit
@@ -425,15 +423,34 @@ def losses_of_joins(
                 n_between += 1
 
 
-@part
-def _loss_of_groups(a: int, b: int, resp: Array, terms: Array) -> float:
-    """Return a bound of the loss of joining clusters a and b, in nats, from sums over groups.
+class PairTables(NamedTuple):
+    """Losses and priorities of pairs of clusters; the matrices (K, K) are symmetric."""
 
-    ``resp`` (K, n_groups) are weighted responsibilities r, and ``terms`` (K, n_groups) are r log r.
-    """
+    # Losses of entropy in nats per row, or upper bounds of these losses.
+    entropy_bounds: Array
+    # Whether the entry of ``entropy_bounds`` is the loss itself.
+    is_exact: Array
+    # Divisors of the losses of entropy.
+    largest_losses: Array
+    # Losses of another kind than entropy, in nats per row.
+    losses: Array
+    # The pair with the largest priority is joined next; -inf for pairs that cannot be joined.
+    priorities: Array
+    # (K,): maxima of the rows of ``priorities``.
+    row_maxima: Array
+    # Weighted responsibilities r of the clusters, summed over groups of rows, and r log r, (K,
+    # n_groups) each.
+    group_sums: Array
+    group_terms: Array
+
+
+@part
+def _loss_of_groups(a: int, b: int, tables: PairTables) -> float:
+    """Return an upper bound of the loss of joining clusters a and b, in nats, from group sums."""
+    sums, terms = tables.group_sums, tables.group_terms
     total = 0.0
-    for n in range(resp.shape[1]):
-        total += _loss(resp[a, n], terms[a, n], resp[b, n], terms[b, n])
+    for g in range(sums.shape[1]):
+        total += _loss(sums[a, g], terms[a, g], sums[b, g], terms[b, g])
     return total * ROUNDED_UP
 
 
@@ -464,14 +481,13 @@ def _largest(row: Array) -> float:
 
 
 @jit
-def set_pair(
-    a: int, b: int, bound: float, stage: int, sign: float, entropy_bounds: Array,
-    largest_losses: Array, losses: Array, stages: IndexArray, priorities: Array, row_maxima: Array,
-) -> None:  # fmt: skip
-    """Set the bound of a pair's loss of entropy and its stage; update priority and row maxima."""
-    entropy_bounds[a, b] = entropy_bounds[b, a] = bound
-    stages[a, b] = stages[b, a] = stage
-    before, priority = priorities[a, b], _priority(sign, bound, largest_losses[a, b], losses[a, b])
+def set_exact_loss(a: int, b: int, loss: float, sign: float, tables: PairTables) -> None:
+    """Set the exact loss of entropy of a pair; update its priority and the row maxima."""
+    tables.entropy_bounds[a, b] = tables.entropy_bounds[b, a] = loss
+    tables.is_exact[a, b] = tables.is_exact[b, a] = True
+    priorities, row_maxima = tables.priorities, tables.row_maxima
+    before = priorities[a, b]
+    priority = _priority(sign, loss, tables.largest_losses[a, b], tables.losses[a, b])
     priorities[a, b] = priorities[b, a] = priority
     for k in (a, b):
         row_maxima[k] = (
@@ -480,45 +496,29 @@ def set_pair(
 
 
 @jit
-def next_pair(
-    rtol: float, sign: float, entropy_bounds: Array, largest_losses: Array, losses: Array,
-    stages: IndexArray, priorities: Array, row_maxima: Array, sums: Array, terms: Array,
-) -> tuple[int, int, int]:  # fmt: skip
-    """Return ``(a, b, EXACT)`` if a < b have the largest priority and their loss is exact.
+def next_pair(rtol: float, tables: PairTables) -> tuple[int, int, bool]:
+    """Return ``(a, b, True)`` if a < b have the largest priority and their loss is exact.
 
-    Otherwise return ``(a, b, EXACT - 1)`` for a pair that may have the largest priority, so that
-    the caller computes its exact loss and calls again.
+    Otherwise return ``(a, b, False)`` for a pair that may have the largest priority, so that the
+    caller computes its exact loss and calls again.
 
-    ``row_maxima`` (K,) are the maxima of the rows of ``priorities`` (K, K), a symmetric matrix. The
-    losses of all pairs that may be tied with the largest priority are made exact. The first of tied
-    pairs is returned, as in `stable_argmax`.
+    The losses of all pairs that may be tied with the largest priority are made exact. The first of
+    tied pairs is returned, as in `stable_argmax`.
     """
-    n_clusters = row_maxima.size
-    while True:
-        largest = _largest(row_maxima)
-        tolerance = rtol * max(1.0, abs(largest))
-        # Find the pair whose priority is largest among those near the maximum that are not exact.
-        first, second, top = -1, -1, -np.inf
-        for a in range(n_clusters):
-            if row_maxima[a] >= largest - 2.0 * tolerance:
-                for b in range(a + 1, n_clusters):
-                    priority = priorities[a, b]
-                    if (
-                        priority > top
-                        and priority >= largest - 2.0 * tolerance
-                        and stages[a, b] < EXACT
-                    ):
-                        first, second, top = a, b, priority
-        if first < 0:
-            break
-        stage = stages[first, second]
-        if stage == EXACT - 1:
-            return first, second, stage
-        bound = _loss_of_groups(first, second, sums, terms)
-        set_pair(
-            first, second, min(bound, entropy_bounds[first, second]), stage + 1, sign,
-            entropy_bounds, largest_losses, losses, stages, priorities, row_maxima,
-        )  # fmt: skip
+    priorities, row_maxima = tables.priorities, tables.row_maxima
+    largest = _largest(row_maxima)
+    tolerance = rtol * max(1.0, abs(largest))
+    # Find the pair whose priority is largest among those near the maximum that are not exact.
+    first, second, top = -1, -1, -np.inf
+    for a in range(row_maxima.size):
+        if row_maxima[a] >= largest - 2.0 * tolerance:
+            for b in range(a + 1, row_maxima.size):
+                priority = priorities[a, b]
+                is_near = priority >= largest - 2.0 * tolerance
+                if is_near and priority > top and not tables.is_exact[a, b]:
+                    first, second, top = a, b, priority
+    if first >= 0:
+        return first, second, False
     # All pairs near the maximum are exact. Choose the first row, and the first pair in it, whose
     # priority is tied with the largest one.
     first = 0
@@ -529,42 +529,46 @@ def next_pair(
     second = 0
     while row[second] < top - rtol * max(1.0, abs(top)):
         second += 1
-    return first, first + 1 + second, EXACT
+    return first, first + 1 + second, True
 
 
 @jit
-def join_pairs(
-    a: int, b: int, partners: Array, sign: float, entropy_bounds: Array, largest_losses: Array,
-    losses: Array, stages: IndexArray, priorities: Array, row_maxima: Array, sums: Array,
-    terms: Array,
-) -> None:  # fmt: skip
-    """Update bounds, priorities and row maxima after cluster b is joined into a.
+def set_priorities(a: int, partners: Array, sign: float, tables: PairTables) -> None:
+    """Compute the priorities of a and its partners, and update the row maxima.
 
-    ``partners`` (K,) is a mask of the clusters that can be joined with a. If b is -1, nothing is
-    joined, and only the priorities of a and its partners are computed.
+    ``partners`` (K,) is a mask of the clusters that can be joined with a.
     """
-    if b >= 0:
-        for k in range(row_maxima.size):
-            # Remove both clusters' priorities, and compute the row maximum if it was one of them.
-            before = max(priorities[a, k], priorities[b, k])
-            priorities[a, k] = priorities[k, a] = priorities[b, k] = priorities[k, b] = -np.inf
-            if before >= row_maxima[k] and before > -np.inf:
-                row_maxima[k] = _largest(priorities[k])
-            # The loss of a union is at most the sum of the losses of its two clusters.
-            entropy_bounds[a, k] += entropy_bounds[b, k]
-            entropy_bounds[k, a] = entropy_bounds[a, k]
-            stages[a, k] = stages[k, a] = 0 if entropy_bounds[a, k] > 0.0 else EXACT
-        row_maxima[a] = row_maxima[b] = -np.inf
+    entropy_bounds, row_maxima = tables.entropy_bounds, tables.row_maxima
     threshold = _largest(row_maxima)
     for k in range(row_maxima.size):
         if partners[k]:
-            priority = _priority(sign, entropy_bounds[a, k], largest_losses[a, k], losses[a, k])
-            if priority >= threshold and stages[a, k] == 0 and b >= 0:
-                # The pair would have the largest priority of all, so a closer bound pays at once.
-                bound = min(entropy_bounds[a, k], _loss_of_groups(a, k, sums, terms))
+            bound, divisor, loss = (
+                entropy_bounds[a, k], tables.largest_losses[a, k], tables.losses[a, k]
+            )  # fmt: skip
+            priority = _priority(sign, bound, divisor, loss)
+            # A closer bound pays if the pair would have the largest priority of all.
+            if priority >= threshold and not tables.is_exact[a, k]:
+                bound = min(bound, _loss_of_groups(a, k, tables))
                 entropy_bounds[a, k] = entropy_bounds[k, a] = bound
-                stages[a, k] = stages[k, a] = 1
-                priority = _priority(sign, bound, largest_losses[a, k], losses[a, k])
-            priorities[a, k] = priorities[k, a] = priority
+                priority = _priority(sign, bound, divisor, loss)
+            tables.priorities[a, k] = tables.priorities[k, a] = priority
             row_maxima[k] = max(row_maxima[k], priority)
             row_maxima[a] = max(row_maxima[a], priority)
+
+
+@jit
+def join_bounds(a: int, b: int, tables: PairTables) -> None:
+    """Remove the priorities of a and b, and bound the losses of entropy of their union, now a."""
+    priorities, row_maxima = tables.priorities, tables.row_maxima
+    entropy_bounds, is_exact = tables.entropy_bounds, tables.is_exact
+    for k in range(row_maxima.size):
+        before = max(priorities[a, k], priorities[b, k])
+        priorities[a, k] = priorities[k, a] = priorities[b, k] = priorities[k, b] = -np.inf
+        # Compute the maximum of the row again if one of the removed priorities was the maximum.
+        if before >= row_maxima[k] and before > -np.inf:
+            row_maxima[k] = _largest(priorities[k])
+        # The loss of a union is at most the sum of the losses of its two clusters.
+        entropy_bounds[a, k] += entropy_bounds[b, k]
+        entropy_bounds[k, a] = entropy_bounds[a, k]
+        is_exact[a, k] = is_exact[k, a] = entropy_bounds[a, k] == 0.0
+    row_maxima[a] = row_maxima[b] = -np.inf
