@@ -178,5 +178,5 @@ def test_strangers_and_seeds_are_rows_filled_in_under_the_prior(name):
     for k in range(3):
         assert np.abs(features * counts[k] - sums[k]).max(axis=1).min() < 1e-12
     whole = Rows(filled, data.weights, 60)
-    drawn = [model._random_rows(d, 40, np.random.default_rng(5)) for d in (data, whole)]
+    drawn = [model._draw_rows(d, 40, np.random.default_rng(5)) for d in (data, whole)]
     np.testing.assert_array_equal(*drawn)

@@ -530,7 +530,7 @@ def test_random_rows_are_drawn_by_weight_whatever_their_order():
 
     def drawn(X, weights, number=50, seed=0):
         data = Rows(X, weights.astype(float), 3)
-        return X[model._random_rows(data, number, np.random.default_rng(seed))]
+        return X[model._draw_rows(data, number, np.random.default_rng(seed))]
 
     expected, order = drawn(X, weights), rng.permutation(7)
     np.testing.assert_array_equal(drawn(X[order], weights[order]), expected)

@@ -1,11 +1,11 @@
 """Local steps in which each row is compared with a few candidates among many components.
 
-A q(z_n) of at most L components is a legal q, and its bound is exact. A visit is a local step of a
-batch within a pass. Each visit keeps the L best of a row's J candidates, so that the bound never
-falls. It adds the best components of another row whose best component is the same, and further
-components in turn, as candidates of the next visit [HS16] [FL18]. While components
-still move, such candidates miss better components. The engine therefore compares the rows with all
-components in passes 1, 2, 4, 8 and so on.
+If q(z_n) is restricted to at most L components, the bound is still a lower bound. A visit is a
+local step of a batch within a pass. Each visit keeps the L best of a row's J candidates, so that
+the bound never falls. The candidates of the next visit are these L components, the best components
+of another row whose best component is the same, and further components in turn [HS16] [FL18]. While
+components still change much, a row's candidates may lack its best component. The engine therefore
+compares the rows with all components in passes 1, 2, 4, 8 and so on.
 """
 
 from typing import Any, NamedTuple
@@ -27,16 +27,16 @@ from skvt.typing import Array, IndexArray, Run
 
 # Minimum number of components at which rows have candidates.
 FEWEST_COMPONENTS = 200
-# J, the number of candidates of a row, and L, the largest number of components in its q.
+# J, the number of candidates of a row, and L, the number of components in its q(z_n).
 N_CANDIDATES = 20
 MOST_SHARING = 10
-# Number of rows whose features are held at a time. It is no power of two, because matrices of such
-# sizes are transposed slowly.
+# Number of rows whose features are computed at a time. It is not a power of two, because matrices
+# of such sizes are transposed slowly.
 _ROWS_PER_CHUNK = 250
 # Maximum number of parallel tasks of a batch, and minimum number of rows of a task per component.
 # Both are limited because each task has a copy of the statistics.
 _MOST_TASKS = 8
-_ROWS_FOR_EACH = 4
+_TASK_ROWS_PER_COMPONENT = 4
 
 
 def has_candidates(
@@ -53,7 +53,7 @@ def has_candidates(
     )
 
 
-def step_of_candidates(
+def run_candidate_step(
     component: Component, batch: RowBatch, log_weights: Array, table: Array, run: Run, *,
     with_stats: bool, with_marginal: bool,
 ) -> LocalResult:  # fmt: skip
@@ -66,11 +66,11 @@ def step_of_candidates(
     known = batch.candidates
     if known is None or known.shape[1] != N_CANDIDATES:
         known = np.full((n, N_CANDIDATES), -1, np.int32)
-    # Rows are sorted by their first candidate, whose parameters are then in the cache. Rows without
-    # known candidates come first.
+    # Sort the rows by their first candidate, so that its parameters are in the cache for successive
+    # rows. Rows without known candidates come first.
     first = np.where((known < 0).any(axis=1), -1, known[:, 0])
     order = np.argsort(first, kind="stable")
-    n_new = int(np.count_nonzero(first < 0))
+    n_unknown = int(np.count_nonzero(first < 0))
     best: Any = np.empty((n, MOST_SHARING), np.int32)
     resp = np.empty(best.shape, component.dtype)
     bound, energy = np.empty((2, n))
@@ -78,22 +78,23 @@ def step_of_candidates(
         component, batch, log_weights, np.ascontiguousarray(table), with_stats,
         best=best, resp=resp, bound=bound, energy=energy,
     )  # fmt: skip
-    n_tasks = int(np.clip(n // (_ROWS_FOR_EACH * n_components), 1, _MOST_TASKS))
+    n_tasks = int(np.clip(n // (_TASK_ROWS_PER_COMPONENT * n_components), 1, _MOST_TASKS))
     tasks = [
         (rows, candidates)
-        for part, candidates in ((order[:n_new], None), (order[n_new:], known))
+        for part, candidates in ((order[:n_unknown], None), (order[n_unknown:], known))
         for rows in np.array_split(part, n_tasks)
         if rows.size
     ]
-    counts, sums = (sum(part) for part in zip(*run(step.run_task, tasks), strict=True))
-    # Choose the candidates of the next visit.
+    task_counts, task_sums = zip(*run(step.run_task, tasks), strict=True)
+    stats = Stats((sum(task_counts), sum(task_sums))) if with_stats else None
+    # Choose the candidates of the next visit. The last candidate of a row is the component that was
+    # tried last; rows without candidates begin with different components.
     candidates = np.empty((n, N_CANDIDATES), np.int32)
     order = np.argsort(best[:, 0], kind="stable")
-    last = np.where(known[:, -1] < 0, batch.rows % n_components, known[:, -1])
-    next_candidates(best, order, np.full(n_components, -1), last, candidates)
+    last_tried = np.where(known[:, -1] < 0, batch.rows % n_components, known[:, -1])
+    next_candidates(best, order, np.full(n_components, -1), last_tried, candidates)
     entries = resp.ravel(), best.ravel(), np.arange(n + 1) * MOST_SHARING
     q = sp.csr_array(entries, (n, n_components))
-    stats = Stats((counts, sums)) if with_stats else None
     marginal = bound if with_marginal else None
     return LocalResult(stats, bound, energy, q, marginal, candidates=candidates)
 
@@ -115,9 +116,10 @@ class _CandidateStep(NamedTuple):
     energy: Array
 
     def run_task(self, order: IndexArray, candidates: IndexArray | None) -> tuple[Array, Array]:
-        """Write q of the rows in ``order``; return their counts (K,) and sums (K, P).
+        """Write q of the rows in ``order``; return counts (K,) and sums of features (K, P).
 
-        ``candidates`` (n, J) is None if the rows are compared with all components.
+        ``order`` (m,) are indices of rows. ``candidates`` (n, J) is None if the rows are compared
+        with all components. The results are 0 unless ``with_stats`` is set.
         """
         log_weights, table = self.log_weights, self.table
         counts, sums = np.zeros(log_weights.size), np.zeros(table.shape)

@@ -32,30 +32,31 @@ from skvt.contracts import (
 )
 from skvt.expfam import Family, RunningStats, Stats
 from skvt.files import COMPONENTS, in_files
-from skvt.models.mixture._candidates import has_candidates, step_of_candidates
+from skvt.models.mixture._candidates import has_candidates, run_candidate_step
 from skvt.models.mixture._gaussian_learner import learner_matches
 from skvt.models.mixture._kernels import assignment_entropy, responsibilities
 from skvt.models.mixture._learned_priors import PriorLearner, with_learned_concentration
-from skvt.models.mixture._seeds import distinct_rows, memberships_of_seeds
+from skvt.models.mixture._seeds import distinct_rows, propose_responsibilities
 from skvt.models.mixture._weights import SeparateSticks
 from skvt.models.mixture.components import draw_positions
 from skvt.rows import of_each_row, pieces, some_rows
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray, Run
 
-# Number of rows whose features are held at a time. So many fit the cache, and matrix products of
-# them are efficient.
+# Number of rows whose features are computed at a time. The features of so many rows fit into the
+# cache, and their matrix products are efficient.
 ROWS_PER_CHUNK = 512
 # Number of rows of one parallel task that computes entropies.
 _ROWS_PER_TASK = 4096
 # Maximum number of parallel tasks of a batch, each of which has a copy of the statistics.
 MOST_TASKS = 8
-# Maximum number of rows on which initial components are found.
+# Maximum number of rows from which initial components are computed.
 ROWS_TO_START = 10_000
-# Maximum number of updates of missing values at fixed responsibilities, in general and for seeds.
+# Maximum number of updates of missing values at fixed responsibilities, in general and for initial
+# components.
 _MAX_COMPLETIONS = 40
 _MAX_COMPLETIONS_OF_SEEDS = 3
-# These updates end when the gain in nats per row is below this number.
+# Updates of missing values end when the gain in nats per row is below this number.
 _COMPLETION_TOL = 1e-4
 # Maximum number of data-augmentation sweeps of an imputation.
 _MAX_SWEEPS = 30
@@ -70,10 +71,10 @@ _Params: TypeAlias = tuple[Array, Array]
 class Mixture(ConjugateModel):
     """The model of a mixture; :class:`~skvt.contracts.Model` documents its methods.
 
-    All engines, which are the algorithms of inference, can fit it. The statistics are the counts of
-    the components (K,) and the sums of their features (K, P), both float64. ``global_params`` is
-    the pair of E[log w] (K,) and the table (K, P). The product of a row's features and the table is
-    E[log p(x | phi_k)] of all components.
+    All engines, which are the algorithms of inference, can fit it. Its statistics are the counts of
+    the components (K,), which are sums of responsibilities, and the weighted sums of the rows'
+    features (K, P), both float64. ``global_params`` is the pair of E[log w] (K,) and the table
+    (K, P). The product of a row's features and the table is E[log p(x | phi_k)] of all components.
     """
 
     weights: Weights
@@ -81,7 +82,7 @@ class Mixture(ConjugateModel):
     component: Component
     # Number of initial components.
     n_initial: Annotated[int, COMPONENTS] = 1
-    # Method that finds the initial components, see `memberships_of_seeds`.
+    # Method that finds the initial components, see `propose_responsibilities`.
     init_params: str = "k-means++"
     # Minimum number of initial components; components without rows are added up to it.
     n_fewest: Annotated[int, COMPONENTS] = 1
@@ -99,10 +100,10 @@ class Mixture(ConjugateModel):
         A mixture is MERGEABLE if its weights allow moves, which add, merge and split components. It
         is TEMPERABLE if log C(T) is known for both its weights and its component.
         """
+        of_every_mixture = {Capability.MEMOIZABLE, Capability.SELECTIVE, Capability.HYPERPRIOR}
         of_weights = self.weights.capabilities
-        of_both = of_weights & self.component.capabilities
-        of_all = frozenset({Capability.MEMOIZABLE, Capability.SELECTIVE, Capability.HYPERPRIOR})
-        return of_all | (of_weights & {Capability.MERGEABLE}) | of_both
+        shared_with_component = of_weights & self.component.capabilities
+        return shared_with_component | (of_weights & {Capability.MERGEABLE}) | of_every_mixture
 
     @property
     def families(self) -> tuple[Family, ...]:
@@ -173,8 +174,8 @@ class Mixture(ConjugateModel):
         the components, and it includes the log density of the parameters of the components' prior.
         """
         counts, sums = stats.arrays
-        of_components = self.component.log_evidence(sums).sum() + self.log_hyperprior()
-        return float(of_components + self.weights_log_evidence(counts))
+        components_evidence = self.component.log_evidence(sums).sum() + self.log_hyperprior()
+        return float(components_evidence + self.weights_log_evidence(counts))
 
     def log_hyperprior(self) -> float:
         return self.component.log_hyperprior
@@ -188,22 +189,22 @@ class Mixture(ConjugateModel):
     def memo_entropy(
         self, batch: RowBatch, result: LocalResult, run: Run, *, pairs: bool
     ) -> tuple[Array, Array | None]:
-        """Return the entropies that memoized inference keeps of a batch, its memo.
+        """Return the entropies for a batch's memo, in which memoized inference keeps statistics.
 
-        They are the entropy of each component's assignments and, if requested, the loss of entropy
-        for pairs of components, else None. The shapes are (K,) and (K, K), and
-        :func:`skvt.models.mixture._kernels.assignment_entropy` has the definitions. The first
-        result includes the entropy of missing values. The result for pairs needs no part of that
-        entropy, because q of a missing value after a merge is the mixture of both distributions,
+        The first result (K,) is the entropy of each component's assignments plus the entropy of its
+        missing values. The second result (K, K) is the entropy of assignments that a merge of two
+        components loses, or None unless ``pairs`` is True, see
+        :func:`skvt.models.mixture._kernels.assignment_entropy`. A merge loses no entropy of missing
+        values, because q of a missing value after the merge is the mixture of both distributions,
         whose entropy is at least the mean of their entropies.
         """
         resp: Any = result.q
         n_components = resp.shape[1]
-        # Components of the columns of `resp`; rows with candidates have different columns.
+        # The component of each column of ``resp``, which differs between rows with candidates.
         components = np.arange(n_components, dtype=np.int32)[None]
         if sp.issparse(resp):
             components, resp = (a.reshape(batch.n_rows, -1) for a in (resp.indices, resp.data))
-        # Each parallel task writes its sums to the entries of one slice of rows.
+        # Each parallel task sums over one slice of rows, and writes to the slice's entries.
         slices = pieces(batch.n_rows, _ROWS_PER_TASK)
         entropies = np.zeros((len(slices), n_components))
         pair_losses = np.zeros((len(slices), n_components, n_components))
@@ -229,12 +230,12 @@ class Mixture(ConjugateModel):
         candidate components are evaluated for each row, see
         :mod:`skvt.models.mixture._candidates`.
         """
-        # Drawn globals have a third field.
+        # Globals that engines draw have a third field, which this model does not need.
         log_weights, table = global_params[:2]
         completion = self.component.completion(table)
         inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
         if has_candidates(batch, completion, log_weights.size, inv_temps):
-            return step_of_candidates(
+            return run_candidate_step(
                 self.component, batch, log_weights, table, run, with_stats=with_stats,
                 with_marginal=with_marginal,
             )  # fmt: skip
@@ -244,14 +245,16 @@ class Mixture(ConjugateModel):
             self.component, batch, log_weights, np.ascontiguousarray(table.T), completion,
             inv_temps, resp=resp, bound=bound, energy=energy,
         )  # fmt: skip
-        total = _Total() if with_stats else None
-        slices = enumerate(_split_into_tasks(batch.n_rows))
-        run(step.run_task, [(rows, total and partial(total.add, i)) for i, rows in slices])
+        total = _Total()
+        run(step.run_task, [
+            (rows, partial(total.add, task) if with_stats else None)
+            for task, rows in enumerate(_split_into_tasks(batch.n_rows))
+        ])  # fmt: skip
         stats = hidden_entropy = None
-        if total is not None:
-            counts, sums, hidden = total.arrays
+        if with_stats:
+            counts, sums, hidden_entropy = total.arrays
             stats = Stats((counts, sums))
-            hidden_entropy = None if completion is None else hidden
+            hidden_entropy = None if completion is None else hidden_entropy
         marginal = bound / inv_temps if with_marginal else None
         return LocalResult(stats, bound, energy, resp, marginal, hidden_entropy=hidden_entropy)
 
@@ -271,8 +274,9 @@ class Mixture(ConjugateModel):
     ) -> tuple[Stats, Array | None]:
         """Return statistics at given responsibilities (n, K) and entropies of missing values (K,).
 
-        Updates of q of the missing values and of the components alternate, starting at the prior.
-        At most ``max_steps`` updates are made. The entropies are None if no value is missing.
+        Updates of q of the missing values and of q of the components alternate, and start with the
+        components' prior. At most ``max_steps`` updates of the missing values are made. The
+        entropies are None if no value is missing.
         """
         component = self.component
         weighted = resp * batch.weights[:, None]
@@ -370,15 +374,19 @@ class Mixture(ConjugateModel):
     def seeded_statistics(
         self, batch: RowBatch, n_components: int, init_params: str, rng: np.random.Generator
     ) -> Stats:
-        """Return the statistics of at most ``n_components`` components begun at seeds.
+        """Return the statistics of at most ``n_components`` components that start from seeds.
 
-        Some methods propose several sets of seeds. The set whose bound is highest is returned.
+        Seeds are rows, or clusters of rows. Some methods ``init_params`` propose several sets of
+        components. The set with the highest bound is returned.
         """
         X, weights = distinct_rows(self.component, batch.X, batch.weights)
-        rows = self.batch(X, np.arange(weights.size), weights)
-        seeds = memberships_of_seeds(self.component, X, weights, n_components, init_params, rng)
-        completed = (self._complete_statistics(rows, r, _MAX_COMPLETIONS_OF_SEEDS) for r in seeds)
-        proposals = [stats for stats, _ in completed]
+        distinct_batch = self.batch(X, np.arange(weights.size), weights)
+        proposals = [
+            self._complete_statistics(distinct_batch, resp, _MAX_COMPLETIONS_OF_SEEDS)[0]
+            for resp in propose_responsibilities(
+                self.component, X, weights, n_components, init_params, rng
+            )
+        ]
         best_stats = proposals[0]
         best_bound = self.collapsed_energy(best_stats) if len(proposals) > 1 else 0.0
         for proposal in proposals[1:]:
@@ -395,23 +403,23 @@ class Mixture(ConjugateModel):
     def symmetry_breaking_stats(
         self, stats: RunningStats, data: RowSource, share: float, rng: np.random.Generator
     ) -> Stats:
-        """Return the statistics of one random row per component, for engines to add.
+        """Return the statistics of one random row for each component, for engines to add.
 
-        The weight of the row is ``share`` times the count of the component. These statistics
+        The weight of the row is ``share`` times the count of the component. The added statistics
         separate components that a high temperature has made equal. Rows are drawn because
         independent noise could yield sums that no rows have, such as squares that are too small for
         their means.
         """
         counts = share * stats.value().arrays[0]
-        rows = self._random_rows(data, counts.size, rng)
+        rows = self._draw_rows(data, counts.size, rng)
         features = self.component.filled_features(data.batch(self, rows).X)
         features = features.toarray() if sp.issparse(features) else features
         return Stats((counts, counts[:, None] * features))
 
-    def _random_rows(self, data: RowSource, number: int, rng: np.random.Generator) -> IndexArray:
+    def _draw_rows(self, data: RowSource, n_draws: int, rng: np.random.Generator) -> IndexArray:
         """Draw indices of rows by weight, spread over the data.
 
-        The rows are sorted by a random projection, and one row is drawn from each of ``number``
+        The rows are sorted by a random projection, and one row is drawn from each of ``n_draws``
         parts of equal weight. The draws therefore depend neither on the order of rows nor on
         whether a row occurs twice or has weight 2.
         """
@@ -422,7 +430,7 @@ class Mixture(ConjugateModel):
         positions = of_each_row(data.X, data.weights, project)
         order = np.argsort(positions, kind="stable")
         cumulative_weights = np.cumsum(np.asarray(data.weights)[order])
-        quantiles = (rng.permutation(number) + rng.random(number)) / number
+        quantiles = (rng.permutation(n_draws) + rng.random(n_draws)) / n_draws
         total = cumulative_weights[-1]
         ranks = np.searchsorted(cumulative_weights, total * quantiles, side="right")
         return order[np.minimum(ranks, data.n_rows - 1)]
@@ -436,12 +444,24 @@ class Mixture(ConjugateModel):
     def _posterior_predictive(self, stats: RunningStats) -> "_Predictive":
         """Return the posterior predictive mixture of the components and one without rows."""
         lam_weights, lam_components = self.natural_parameters(stats)
-        weights = self.weights.mean(lam_weights)[: len(lam_components)]
+        mean_weights = self.weights.mean(lam_weights)
+        predictive = self._add_new_component(self.component, lam_components, mean_weights)
+        components = self.component.with_shared_globals(predictive.components)
+        return predictive._replace(components=components)
+
+    def _add_new_component(
+        self, component: Component, lam_components: Array, weights: Array
+    ) -> "_Predictive":
+        """Return the predictive mixture of the components, followed by one without rows.
+
+        The components have the natural parameters ``lam_components`` (K, ...) and the first K of
+        the ``weights``. The component without rows has the rest of the weight, and the prior.
+        """
+        weights = weights[: len(lam_components)]
         weights = np.append(weights, max(0.0, 1.0 - weights.sum()))
-        with_new = np.concatenate([lam_components, self.component.prior[None]])
-        components = self.component.with_shared_globals(with_new)
+        components = np.concatenate([lam_components, self.component.prior[None]])
         with np.errstate(divide="ignore"):
-            return _Predictive(self.component, components, np.log(weights))
+            return _Predictive(component, components, np.log(weights))
 
     def imputed(self, X: Array, stats: RunningStats, run: Run) -> Array:
         """Impute missing values of rows (n, D) by predictive means or most probable categories."""
@@ -453,54 +473,51 @@ class Mixture(ConjugateModel):
         predictive = self._posterior_predictive(stats)
         component: Any = self.component
 
-        def under_components(rows: Array) -> Array:
+        def of_components(rows: Array) -> Array:
             """Return (K + 1, C), or (n, K + 1, C) if the probabilities depend on the row."""
             return np.asarray(component.column_probabilities(predictive.components, column, rows))
 
-        def under_mixture(rows: Array) -> Array:
+        def of_mixture(rows: Array) -> Array:
+            """Return the average (n, C) over the components."""
             memberships = predictive.memberships(rows)
-            probabilities = under_components(rows)
+            probabilities = of_components(rows)
             if probabilities.ndim == 2:
                 return memberships @ probabilities
             return np.einsum("nk,nkc->nc", memberships, probabilities)
 
-        return _map_rows(X, under_mixture, shape=under_components(X[:1]).shape[-1:], run=run)
+        return _map_rows(X, of_mixture, shape=of_components(X[:1]).shape[-1:], run=run)
 
     def completed(
         self, X: Array, stats: RunningStats, rng: np.random.Generator, *, of_fit: bool = False
     ) -> Array:
-        """Draw the missing values given one draw of the globals from q for all rows.
+        """Draw the missing values of rows X (n, D), given one draw of the globals from q.
 
-        Under full covariances q counts missing values as observed, so that its variance is too
-        small. If X are the rows of the fit (``of_fit``), data augmentation [TannerWong87] adds the
-        variance that q lacks: globals given the completed rows, and missing values given the
-        globals, are drawn in turn.
+        Under full covariances, q of the globals counts missing values as observed, so that its
+        variance is too small. If ``of_fit`` says that X are the rows of the fit, data augmentation
+        [TannerWong87] adds the lacking variance: globals given the completed rows, and missing
+        values given the globals, are drawn in turn.
         """
-        rows, resp = self._draw_globals(stats, rng).draw_missing(X, rng)
-        # Rows in which the missing values that have a factor of q are completed.
+        rows, resp = self._draw_predictive(stats, rng).draw_missing(X, rng)
+        # Complete only those missing values for which the fit has a factor of q.
         completed = self.component.with_completed(X, rows) if of_fit else X
         share = float((np.isnan(X) & ~np.isnan(completed)).mean(axis=0).max())
         for _ in range(_count_sweeps(share)):
             batch = self.batch(completed, np.arange(len(X)), np.ones(len(X)))
             stats_of_rows = self._complete_statistics(batch, resp, _MAX_COMPLETIONS_OF_SEEDS)[0]
-            given_globals = self._draw_globals(RunningStats(stats_of_rows.arrays), rng)
-            rows, resp = given_globals.draw_missing(X, rng)
+            predictive = self._draw_predictive(RunningStats(stats_of_rows.arrays), rng)
+            rows, resp = predictive.draw_missing(X, rng)
             completed = self.component.with_completed(X, rows)
         return rows
 
-    def _draw_globals(self, stats: RunningStats, rng: np.random.Generator) -> "_Predictive":
+    def _draw_predictive(self, stats: RunningStats, rng: np.random.Generator) -> "_Predictive":
         """Return the predictive mixture given one draw of its globals.
 
         The parameters of the component without rows are not drawn, but integrated out.
         """
         lam_weights, lam_components = self.natural_parameters(stats)
         weights = self.weights.weights_of(self.weights.family.sample(lam_weights, rng))
-        weights = np.ravel(weights)[: len(lam_components)]
-        weights = np.append(weights, max(0.0, 1.0 - weights.sum()))
         component, drawn_lam = self.component.drawn(lam_components, rng)
-        drawn_lam = np.concatenate([drawn_lam, self.component.prior[None]])
-        with np.errstate(divide="ignore"):
-            return _Predictive(component, drawn_lam, np.log(weights))
+        return self._add_new_component(component, drawn_lam, np.ravel(weights))
 
 
 def _split_into_tasks(n_rows: int) -> list[slice]:
@@ -518,10 +535,11 @@ def _split_into_chunks(rows: slice) -> list[slice]:
 
 
 class _Total:
-    """Sums of arrays over parallel tasks, taken in the order of the tasks.
+    """Sums of arrays over parallel tasks.
 
-    The arrays of a task that ends early wait for those of the preceding tasks, so that the rounded
-    sum does not depend on the order in which tasks end.
+    Arrays are added in the order of the tasks, so that the rounded sums do not depend on the order
+    in which tasks end. The arrays of a task that ends early are kept until all preceding tasks have
+    ended.
     """
 
     def __init__(self) -> None:
@@ -572,8 +590,8 @@ class _LocalStep(NamedTuple):
         counts, hidden_entropy = np.zeros((2, self.log_weights.size))
         sums = np.zeros(self.table.T.shape)
         for chunk in _split_into_chunks(rows):
-            # These are E[log p(x_n | phi_k)], until they are replaced by responsibilities.
-            r, sums_of = self.component.log_densities_and_sums(X[chunk], self.table)
+            # ``r`` starts as E[log p(x_n | phi_k)] and is replaced by responsibilities.
+            r, sum_features = self.component.log_densities_and_sums(X[chunk], self.table)
             r += self.log_weights
             inv_temps = self.inv_temps[chunk] if self.inv_temps.size > 1 else self.inv_temps
             holes = None if self.completion is None else self.completion(X[chunk], inv_temps)
@@ -583,12 +601,13 @@ class _LocalStep(NamedTuple):
             responsibilities(r, inv_temps, self.bound[chunk], self.energy[chunk])
             self.resp[chunk] = r
             if holes is not None:
-                # The logits contain T times the entropy of missing values, which is no energy.
+                # Subtract T times the entropy of missing values, which the logits contain, because
+                # it is not a part of the energy.
                 self.energy[chunk] -= (r * entropy).sum(axis=1) / inv_temps
             if add is not None:
                 weighted = r * weights[chunk, None]
                 counts += weighted.sum(axis=0)
-                sums += sums_of(weighted)  # [HS13 eq. 7]
+                sums += sum_features(weighted)  # [HS13 eq. 7]
                 if holes is not None:
                     hidden_entropy += (weighted * entropy).sum(axis=0)
                     holes.add_statistics(weighted, sums)

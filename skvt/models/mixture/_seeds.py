@@ -31,7 +31,7 @@ _FEWEST_IN_LINE = {"in line": FEW_IN_LINE + 1, "few in line": 2}
 _ROWS_AT_ONCE = 1024
 
 
-def memberships_of_seeds(
+def propose_responsibilities(
     component: Component, X: Any, weights: Array, n_components: int, init_params: str,
     rng: np.random.Generator,
 ) -> list[Array]:  # fmt: skip
