@@ -16,18 +16,18 @@ from skvt.files import in_files
 from skvt.ties import stable_argmax
 from skvt.typing import Array, IndexArray
 
-# Minimum loss of entropy, as a share of the largest possible loss, for two clusters to be joined:
-# ONE_MODE in any case, SURELY_ONE if there is no valley between them, and MAYBE_ONE if the join is
-# before the elbow. For two normal clusters with equal weights and spherical covariances, these
-# shares correspond to means that are 2, 3.9 and 5.6 standard deviations apart. Two such clusters
-# have one mode up to a distance of 2.
+# Two clusters are joined if the join loses at least this share of the largest possible loss of
+# entropy: ONE_MODE in any case, SURELY_ONE if no valley lies between the clusters, and MAYBE_ONE if
+# the join comes before the elbow. For two normal clusters with equal weights and equal spherical
+# covariances, these shares correspond to means that are 2, 3.9 and 5.6 standard deviations apart.
+# Two such clusters have one mode up to a distance of 2.
 ONE_MODE = 0.5
 SURELY_ONE = 0.1
 MAYBE_ONE = 0.01
 # Minimum factor by which the entropy falls faster before an elbow than after it.
 _STEEPER = 4.0
-# Minimum number of joins before an elbow and, for losses of entropy, after it, since a line through
-# two points fits without error.
+# Minimum number of joins before an elbow and, for losses of entropy, after the elbow, since a line
+# through two points fits without error.
 _JOINS_OF_LINE = 2
 # Minimum number of joins before an elbow of the entropy, since a few pairs of close clusters do not
 # make an elbow.
@@ -85,9 +85,9 @@ class Joins:
     def criteria(self) -> NDArray[np.str_]:
         """Criterion that chose each join, "valley", "entropy" or "evidence", (K - 1,)."""
         steps = np.arange(len(self.linkage))
-        n = len(self.linkage) if self.n_by_entropy is None else self.n_by_entropy
-        by = np.where(steps < n, "entropy", "evidence")
-        return np.where(steps < self.n_by_valley, "valley", by)
+        n_by_entropy = len(self.linkage) if self.n_by_entropy is None else self.n_by_entropy
+        without_valleys = np.where(steps < n_by_entropy, "entropy", "evidence")
+        return np.where(steps < self.n_by_valley, "valley", without_valleys)
 
     @property
     def losses(self) -> Array:
@@ -96,6 +96,7 @@ class Joins:
 
     @property
     def n_clusters(self) -> int:
+        """Number of clusters suggested, by the rule for the entropy unless another rule set it."""
         if self.n_suggested is not None:
             return self.n_suggested
         return self.n_before_elbow(self.n_before_share(SURELY_ONE))
@@ -105,42 +106,47 @@ class Joins:
 
         Return ``n_without_elbow`` if there is no elbow or if it comes after too few joins.
         """
-        joined = self.elbow(_JOINS_OF_LINE, _STEEPER)
-        maybe = max(self.n_before_share(MAYBE_ONE), self.n_components - self.n_vacant - joined)
-        has_enough_joins = self.n_components - self.n_vacant - maybe >= _JOINS_BEFORE
-        return min(n_without_elbow, maybe) if has_enough_joins else n_without_elbow
+        n_with_rows = self.n_components - self.n_vacant
+        n_at_elbow = n_with_rows - self.elbow(_JOINS_OF_LINE, _STEEPER)
+        n_at_elbow = max(self.n_before_share(MAYBE_ONE), n_at_elbow)
+        has_enough_joins = n_with_rows - n_at_elbow >= _JOINS_BEFORE
+        return min(n_without_elbow, n_at_elbow) if has_enough_joins else n_without_elbow
 
     def n_before_share(self, share: float) -> int:
         """Return the number of clusters before the first join that loses less than ``share``.
 
         Joins of components without rows, which come first, are not examined.
         """
-        holds = np.append(self.shares[self.n_vacant :] >= share, False)
-        return self.n_components - self.n_vacant - int(np.argmin(holds))
+        loses_enough = np.append(self.shares[self.n_vacant :] >= share, False)
+        return self.n_components - self.n_vacant - int(np.argmin(loses_enough))
 
     def elbow(self, n_after: int, ratio: float) -> int:
         """Return the number of joins before the elbow of the losses, 0 if there is no elbow.
 
-        Cumulative losses as a function of cumulative rows are fitted by two straight lines that
-        share a point, by least squares [Baudry10 sec. 4]. If ``ratio`` > 1, the point is an elbow
-        if the slope of the first line is at least ``ratio`` times the slope of the second line. If
-        ``ratio`` <= 1, it is an elbow if the slope is at most that. At least ``n_after`` joins must
-        follow the elbow. Joins of components without rows are not examined and not counted.
+        Cumulative losses as a function of cumulative masses are fitted by two straight lines that
+        share a point, by least squares [Baudry10 sec. 4]. If ``ratio`` > 1, the shared point is an
+        elbow if the losses rise at least ``ratio`` times as fast before the point as after it. If
+        ``ratio`` <= 1, it is an elbow if they rise at most ``ratio`` times as fast before it. At
+        least ``n_after`` joins must follow the elbow. Joins of components without rows are not
+        examined and not counted.
         """
-        lost = np.append(0.0, self.linkage[:, 2])[self.n_vacant :]
-        joined = np.append(0.0, self.masses.cumsum())[self.n_vacant :]
-        inner = range(_JOINS_OF_LINE, lost.size - n_after)
-        if not inner:
+        losses = np.append(0.0, self.linkage[:, 2])[self.n_vacant :]
+        masses = np.append(0.0, self.masses.cumsum())[self.n_vacant :]
+        inner_points = range(_JOINS_OF_LINE, losses.size - n_after)
+        if not inner_points:
             return 0
-        # Choose the shared point with the smallest sum of squared errors, and compare the slopes.
+        # Choose the shared point with the smallest sum of squared errors.
         errors = [
-            _line_error(joined[: j + 1], lost[: j + 1]) + _line_error(joined[j:], lost[j:])
-            for j in inner
+            _line_error(masses[: j + 1], losses[: j + 1]) + _line_error(masses[j:], losses[j:])
+            for j in inner_points
         ]
-        elbow = inner[int(stable_argmax(-np.array(errors), scale=(lost[-1] - lost[0]) ** 2))]
-        before = (lost[elbow] - lost[0]) / (joined[elbow] - joined[0])
-        after = (lost[-1] - lost[elbow]) / (joined[-1] - joined[elbow])
-        is_elbow = before >= ratio * after if ratio > 1.0 else before <= ratio * after
+        squared_range = (losses[-1] - losses[0]) ** 2
+        elbow = inner_points[int(stable_argmax(-np.array(errors), scale=squared_range))]
+        # Compare the mean slopes before and after this point.
+        slope_before = (losses[elbow] - losses[0]) / (masses[elbow] - masses[0])
+        slope_after = (losses[-1] - losses[elbow]) / (masses[-1] - masses[elbow])
+        limit = ratio * slope_after
+        is_elbow = slope_before >= limit if ratio > 1.0 else slope_before <= limit
         return elbow if is_elbow else 0
 
     def clusters(self, n_clusters: int) -> IndexArray:
@@ -161,7 +167,7 @@ class Joins:
     def _first_components(self) -> Iterator[IndexArray]:
         """Yield the first component of each component's cluster after 0, ..., K - 1 joins, (K,).
 
-        The array is the same each time, and the next join changes it.
+        All yielded values are the same array, which the next join changes.
         """
         K = self.n_components
         members, first = [np.array([k]) for k in range(K)], np.arange(K)

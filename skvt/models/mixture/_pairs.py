@@ -1,13 +1,13 @@
 """Pairs of clusters that can be joined, and the entropy of assignments that a pair loses.
 
 A cluster whose shape is not that of a component is fitted by several components, and the
-assignments of its rows are uncertain. If two clusters a and b are joined, their responsibilities
-are added up, and the entropy of the assignments falls by [Baudry10 sec. 3]
+assignments of its rows are uncertain. A join of two clusters a and b adds up their
+responsibilities. The entropy of the assignments then falls by [Baudry10 sec. 3]
 
     H_a + H_b - H_ab = sum_n w_n ((r_na + r_nb) log(r_na + r_nb) - r_na log r_na - r_nb log r_nb),
 
-which is at most the entropy of random assignments to a and b in proportion to their masses, see
-doc/guide/clusters.md.
+with the weights w_n and the responsibilities r of the rows. This loss is at most the entropy of
+random assignments to a and b in proportion to their masses, see doc/guide/clusters.md.
 """
 
 import functools
@@ -34,8 +34,8 @@ from skvt.typing import Array, IndexArray
 
 # Responsibilities below this are set to 0, since their entropy is within rounding errors.
 _SMALLEST_RESPONSIBILITY = 1e-10
-# Minimum of the largest possible losses, by which losses are divided. Without it, the divisor would
-# be 0 for components without rows.
+# Minimum of the largest possible losses, by which losses are divided. Without this minimum, the
+# divisor would be 0 for components without rows.
 _SMALLEST_DIVISOR = 1e-100
 _TINY = float(np.finfo(float).tiny)
 # A column of responsibilities is stored with its zeros if more than this share of it is positive.
@@ -61,8 +61,8 @@ def largest_loss(x: Any, y: Any) -> Any:
 class Pairs:
     """Clusters that can be joined, and the losses by which the next pair is chosen.
 
-    Subclasses define the losses. The arguments a and b are indices of clusters. After b is joined
-    into a, the union has the index a, and b is not used again.
+    Subclasses define the losses. The arguments a and b are indices of clusters, which begin as the
+    K components. After b is joined into a, the union has the index a, and b is not used again.
     """
 
     # (K,): fraction of the rows in each cluster.
@@ -114,23 +114,22 @@ class Pairs:
 class _Rows(NamedTuple):
     """Rows of a batch or of all batches; unsure rows have two or more positive responsibilities."""
 
-    # (n,): most probable components, and log densities in nats.
+    # (n,): most probable component of each row.
     labels: IndexArray
-    densities: Array
+    # (n,): log density of each row in nats.
+    log_densities: Array
     # (n_unsure,): weights, log densities, and most and second most probable components.
     unsure_weights: Array
-    unsure_densities: Array
-    first: IndexArray
-    second: IndexArray
+    unsure_log_densities: Array
+    first_components: IndexArray
+    second_components: IndexArray
 
 
 class Assignments(Pairs):
     """Clusters whose losses are losses of the entropy of assignments [Baudry10 sec. 3].
 
     Each of the batches has responsibilities (n, K), weights (n,) and log densities (n,) of rows.
-    Only unsure rows, which have two or more positive responsibilities, have an entropy to lose. The
-    attributes ``weights``, ``between`` (log densities), ``resp`` and ``parts`` are limited to
-    unsure rows; ``labels`` and ``densities`` have all rows.
+    Only unsure rows, which have two or more positive responsibilities, have an entropy to lose.
     """
 
     sign = 1.0
@@ -139,59 +138,67 @@ class Assignments(Pairs):
         # Collect the rows of each batch, and the responsibilities for its unsure rows.
         row_parts: list[_Rows] = []
         resp_parts: list[sp.csr_array] = []
-        total, mass, bounds = 0.0, np.zeros(1), np.zeros((1, 1))
-        for resp, weight, density in batches:
+        total_weight, mass, root_products = 0.0, np.zeros(1), np.zeros((1, 1))
+        for resp, weights, log_densities in batches:
             n, K = resp.shape
             self.dtype = resp.dtype
             labels, second, unsure, ends = np.empty((4, n), int)
             components, positive = np.empty(n * K, np.int32), np.empty(n * K)
             batch_mass, roots = np.zeros(K), np.empty((n, K))
             n_unsure = positive_responsibilities(
-                resp, weight, _SMALLEST_RESPONSIBILITY, RTOL[self.dtype], batch_mass, labels,
+                resp, weights, _SMALLEST_RESPONSIBILITY, RTOL[self.dtype], batch_mass, labels,
                 second, unsure, ends, components, positive, roots,
             )  # fmt: skip
-            total += float(weight.sum())
+            total_weight += float(weights.sum())
             mass = mass + batch_mass
-            # Sum sqrt(r_na r_nb) over the rows, weighted.
+            # Add the weighted sums of sqrt(r_na r_nb) over the unsure rows.
             roots = roots[:n_unsure]
-            bounds = bounds + roots.T @ roots
-            # Keep the entries of the arrays that have been written.
+            root_products = root_products + roots.T @ roots
+            # Keep those entries of the arrays that have been written.
             starts = np.append(0, ends[:n_unsure])
             entries = positive[: starts[-1]].copy(), components[: starts[-1]].copy(), starts
             resp_parts.append(sp.csr_array(entries, (n_unsure, K)))
             unsure = unsure[:n_unsure]
             row_parts.append(_Rows(
-                labels, density, unsure_weights=weight[unsure], unsure_densities=density[unsure],
-                first=labels[unsure], second=second[unsure],
+                labels, log_densities, unsure_weights=weights[unsure],
+                unsure_log_densities=log_densities[unsure], first_components=labels[unsure],
+                second_components=second[unsure],
             ))  # fmt: skip
-        rows = _Rows(*(np.concatenate(part) for part in zip(*row_parts, strict=True)))
-        self.labels, self.densities = rows.labels, rows.densities
-        self.weights, self.between = rows.unsure_weights / total, rows.unsure_densities
-        self.mass = mass / total
-        # (K, K): bounds of the losses of pairs, since (x + y) log(x + y) - x log x - y log y <=
-        # 2 log(2) sqrt(x y), with equality at x = y.
-        self.bounds = 2.0 * np.log(2.0) / total * ROUNDED_UP * bounds
+        self.rows = _Rows(*(np.concatenate(part) for part in zip(*row_parts, strict=True)))
+        self.labels = self.rows.labels
+        self.mass = mass / total_weight
         self.vacant: NDArray[np.bool_] = np.bincount(self.labels, minlength=mass.size) == 0
-        # Responsibilities for the unsure rows, (n, K).
+        # (n_unsure,): fractions of the weight of all rows.
+        self.weights = self.rows.unsure_weights / total_weight
+        # (K, K): upper bounds of the losses of pairs, since (x + y) log(x + y) - x log x - y log y
+        # <= 2 log(2) sqrt(x y), with equality at x = y.
+        self.bounds = 2.0 * np.log(2.0) / total_weight * ROUNDED_UP * root_products
+        # (n_unsure, K): responsibilities.
         self.resp = sp.vstack(resp_parts, format="csr")
         by_column = self.resp.tocsc()
-        # K lists: the sum of the columns in list k is the column of cluster k. The sum is computed
-        # when it is first used.
-        self.parts = [
+        # K lists. The responsibilities of cluster k are the sum of the columns in list k, which is
+        # computed when it is first used.
+        self.columns = [
             [_Column.from_positive(by_column.indices[i:j], by_column.data[i:j], self.weights.size)]
             for i, j in itertools.pairwise(by_column.indptr)
         ]
         # Sums x of weighted responsibilities over groups of rows, and x log x, (K, n_groups) each.
-        # The rows are sorted by their two most probable components, so that the rows of a group are
-        # alike and the bounds computed from groups are close.
-        order = np.lexsort((rows.second, rows.first))
-        ends = np.arange(0, order.size + _ROWS_OF_GROUP, _ROWS_OF_GROUP).clip(max=order.size)
-        # A matrix (n_groups, n) with the weights of the rows of each group.
-        grouping = sp.csr_array((self.weights[order], order, ends), (ends.size - 1, order.size))
-        sums = np.array((grouping @ self.resp).toarray().T, order="C")
-        self.groups = sums, _x_log_x(sums)
-        # Results of :meth:`_losses_and_between` by the joins.
+        group_sums = self._sum_over_groups()
+        self.groups = group_sums, _x_log_x(group_sums)
+        # Results of :meth:`_losses_and_between` by the bytes of the joins.
         self.results: dict[bytes, tuple[Array, IndexArray]] = {}
+
+    def _sum_over_groups(self) -> Array:
+        """Return the weighted responsibilities of groups of unsure rows, (K, n_groups).
+
+        The rows are sorted by their two most probable components, so that the rows of a group are
+        alike and the bounds computed from groups are close.
+        """
+        order = np.lexsort((self.rows.second_components, self.rows.first_components))
+        ends = np.arange(0, order.size + _ROWS_OF_GROUP, _ROWS_OF_GROUP).clip(max=order.size)
+        # A matrix (n_groups, n_unsure) with the weights of the rows of each group.
+        grouping = sp.csr_array((self.weights[order], order, ends), (ends.size - 1, order.size))
+        return np.array((grouping @ self.resp).toarray().T, order="C")
 
     @property
     def overlap(self) -> Self:
@@ -204,7 +211,7 @@ class Assignments(Pairs):
         out.bounds = self.bounds.copy()
         sums, terms = self.groups
         out.groups = sums.copy(), terms.copy()
-        out.parts = list(self.parts)
+        out.columns = list(self.columns)
         return out
 
     def losses_of(self, pairs: Array) -> Array:
@@ -214,14 +221,17 @@ class Assignments(Pairs):
     def _losses_and_between(self, pairs: Array) -> tuple[Array, IndexArray]:
         """Return the losses of joins, (K - 1,), and the joins between whose clusters rows lie.
 
-        A row lies between the clusters of at most three joins: the second result (n, 3) has their
-        numbers for the unsure rows, or -1.
+        A row lies between the two clusters of a join if it has a responsibility of at least
+        `_BETWEEN` for each of them. This holds for at most three joins. The second result
+        (n_unsure, 3) has the numbers of these joins for each unsure row, followed by -1.
         """
         pairs = pairs[:, :2].astype(int)
-        if pairs.tobytes() in self.results:
-            return self.results[pairs.tobytes()]
-        # Order the components so that those of each cluster follow each other. ``next_join`` (K,)
-        # is the number of the join that makes a component's cluster meet that of the next one.
+        key = pairs.tobytes()
+        if key in self.results:
+            return self.results[key]
+        # Order the components so that the components of each cluster follow each other.
+        # ``next_join`` (K,) is the join in which the clusters of a component and of its successor
+        # in this order meet.
         members = [[k] for k in range(self.mass.size)]
         next_join = np.empty(self.mass.size, int)
         for step, (a, b) in enumerate(pairs):
@@ -236,31 +246,32 @@ class Assignments(Pairs):
             self.resp.indptr, self.resp.indices, self.resp.data, self.weights, positions,
             next_join[order], _BETWEEN, losses, between,
         )  # fmt: skip
-        self.results[pairs.tobytes()] = losses, between
+        self.results[key] = losses, between
         return losses, between
 
     def valleys(self, joins: Joins) -> Array:
         """Return the depth of the valley between the two clusters of each join, (K - 1,).
 
-        It is the number of nats by which the log density is lower between the two clusters than
-        within them. It is inf if no row lies between the two, and NaN if one of the two is the most
-        probable cluster for no row.
+        The depth is the number of nats by which the log density is lower between the two clusters
+        than within them. It is inf if no row lies between the two, and NaN if one of the two is the
+        most probable cluster for no row.
         """
         # Collect the log densities of the rows between the clusters of each join.
         _, joins_of_rows = self._losses_and_between(joins.linkage)
         rows, _ = np.nonzero(joins_of_rows >= 0)
-        step_of = joins_of_rows[joins_of_rows >= 0]
-        order = np.argsort(step_of, kind="stable")
+        steps_of_rows = joins_of_rows[joins_of_rows >= 0]
+        order = np.argsort(steps_of_rows, kind="stable")
         steps = np.arange(len(joins.linkage))
-        limits = np.searchsorted(step_of[order], steps[1:])
-        between = np.split(self.between[rows[order]], limits)
+        limits = np.searchsorted(steps_of_rows[order], steps[1:])
+        between = np.split(self.rows.unsure_log_densities[rows[order]], limits)
         # Collect the log densities of the rows of each cluster in ascending order.
-        order = np.lexsort((self.densities, self.labels))
+        log_densities = self.rows.log_densities
+        order = np.lexsort((log_densities, self.labels))
         limits = np.searchsorted(self.labels[order], np.arange(1, joins.n_components))
-        within = np.split(self.densities[order], limits)
+        within = np.split(log_densities[order], limits)
         depths = np.full(steps.size, np.inf)
         for step, (a, b) in enumerate(joins.linkage[:, :2].astype(int)):
-            # Sorting by "stable" merges parts that are in order.
+            # Sort the union. The kind "stable" is fast, because both parts are sorted.
             within.append(np.sort(np.concatenate([within[a], within[b]]), kind="stable"))
             if not within[a].size or not within[b].size:
                 depths[step] = np.nan
@@ -276,18 +287,18 @@ class Assignments(Pairs):
 
     def loss_of_pair(self, a: int, b: int) -> float:
         """Return the loss of joining a with b, in nats per row."""
-        column, other = self._column(a), self._column(b)
-        # Only one of the columns must be dense. If one of them is already, it is ``other``.
-        if other.rows is not None:
-            column, other = other, column
-        return column.loss_with(other.dense(self.weights.size), self.weights)
+        column, dense_column = self._sum_columns(a), self._sum_columns(b)
+        # One of the columns must be dense. Make column a dense, unless column b is dense already.
+        if dense_column.rows is not None:
+            column, dense_column = dense_column, column
+        return column.loss_with(dense_column.dense(self.weights.size), self.weights)
 
-    def _column(self, k: int) -> "_Column":
-        """Return the responsibilities of cluster k, and keep their sum."""
-        if len(self.parts[k]) > 1:
+    def _sum_columns(self, k: int) -> "_Column":
+        """Return the responsibilities of cluster k, and keep this sum in place of its terms."""
+        if len(self.columns[k]) > 1:
             union = functools.partial(_Column.union, n_rows=self.weights.size)
-            self.parts[k] = [functools.reduce(union, self.parts[k])]
-        return self.parts[k][0]
+            self.columns[k] = [functools.reduce(union, self.columns[k])]
+        return self.columns[k][0]
 
     def largest_losses(self, a: Any, b: Any) -> Any:
         return largest_loss(self.mass[a], self.mass[b])
@@ -298,8 +309,8 @@ class Assignments(Pairs):
 
     def join(self, a: int, b: int) -> None:
         super().join(a, b)
-        self.parts[a] = self.parts[a] + self.parts[b]
-        self.parts[b] = []
+        self.columns[a] = self.columns[a] + self.columns[b]
+        self.columns[b] = []
         sums, terms = self.groups
         sums[a] += sums[b]
         terms[a] = _x_log_x(sums[a])
@@ -308,7 +319,7 @@ class Assignments(Pairs):
 
 
 def _quantile(values: Array) -> float:
-    """Return the quantile _DENSITY_QUANTILE of values in ascending order."""
+    """Return the quantile `_DENSITY_QUANTILE` of ``values``, which are in ascending order."""
     position = (values.size - 1) * _DENSITY_QUANTILE
     neighbours = values[int(position) :][:2]
     return float(neighbours[0] + position % 1.0 * (neighbours[-1] - neighbours[0]))
@@ -321,12 +332,12 @@ def _x_log_x(x: Array) -> Array:
 
 @dataclass(frozen=True)
 class _Column:
-    """Responsibilities r of a cluster for unsure rows; without zeros if few are positive."""
+    """Responsibilities r of a cluster for unsure rows, stored without zeros if few are positive."""
 
-    # Numbers of the rows with positive r in ascending order; None if the column is dense, with all
-    # unsure rows.
+    # (m,): indices of the rows with positive r in ascending order; None if the column is dense,
+    # which means that all unsure rows are stored.
     rows: IndexArray | None
-    # r and r log r of these rows.
+    # (m,) each: r and r log r of the stored rows.
     resp: Array
     terms: Array
 

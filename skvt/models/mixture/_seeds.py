@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.contracts import Component
-from skvt.models.mixture._ends import clusters_at_ends
+from skvt.models.mixture._ends import find_clusters_at_ends
 from skvt.models.mixture.components import (
     RowFits,
     clusters_in_line,
@@ -39,21 +39,23 @@ def propose_responsibilities(
 
     The method is ``init_params``:
 
-    - "random" draws responsibilities.
+    - "random" draws each row's responsibilities from a uniform distribution.
     - "random_from_data" draws rows as seeds uniformly. Rows are then assigned to the seed that
       explains them best.
     - "k-means++" draws one seed after the other. The probability of a row is proportional to the
-      nats by which a separate component would explain it better than the seeds drawn before:
-      k-means++ with the divergence of the likelihood [ArthurVassilvitskii07 sec. 2]. If many
-      columns or directions do not differ between components, their noise outweighs the others. A
-      second result therefore comes from Gaussian columns projected onto the subspace in which they
-      vary most, which contains the means of K spherical clusters [VempalaWang04].
-    - "least normal" uses instead the subspace in which rows are least normal by their kurtosis.
-    - "in line" separates clusters at the valleys of the density along one direction, and finds one
-      cluster unless there are many. "few in line" does so for two or more clusters.
+      nats by which a separate component would explain it better than the seeds drawn before. This
+      is k-means++ with the divergence of the likelihood [ArthurVassilvitskii07 sec. 2]. If
+      components do not differ in many columns or directions, the noise of these columns outweighs
+      the differences in other columns. A second result therefore comes from Gaussian columns
+      projected onto the subspace in which they vary most, which contains the means of K spherical
+      clusters [VempalaWang04].
+    - "least normal" does the same, but projects Gaussian columns onto the subspace in which rows
+      are least normal by their kurtosis.
+    - "in line" separates clusters at the valleys of the density along one direction. All rows are
+      one cluster unless there are more than ``FEW_IN_LINE`` clusters. "few in line" requires two.
 
     If components may have a common distribution in some columns, "k-means++" and "least normal"
-    also return the result of :func:`clusters_at_ends`.
+    also return the result of :func:`find_clusters_at_ends`.
     """
     if n_components == 1:
         return [np.ones((weights.size, 1))]
@@ -66,14 +68,17 @@ def propose_responsibilities(
     # Use a separate stream of random numbers for projections, so that the caller's stream advances
     # the same with and without them.
     other_rng = np.random.Generator(rng.bit_generator.jumped())  # type: ignore[attr-defined]
-    results = [_nearest_seed(fits, weights, n_components, init_params, rng)]
+    results = [_assign_to_seeds(fits, weights, n_components, init_params, rng)]
     if init_params in _SUBSPACES:
         if component.has_common_columns:
-            results.append(clusters_at_ends(component, X, weights, n_components - 1, other_rng))
+            results.append(
+                find_clusters_at_ends(component, X, weights, n_components - 1, other_rng)
+            )
         directions = partial(_SUBSPACES[init_params], number=n_components - 1)
         projected = component.projected(X, weights, directions)
         if projected is not None:
-            results.append(_nearest_seed(projected, weights, n_components, init_params, other_rng))
+            resp = _assign_to_seeds(projected, weights, n_components, init_params, other_rng)
+            results.append(resp)
     return results
 
 
@@ -82,7 +87,8 @@ def _find_clusters_in_line(
 ) -> Array:
     """Return one-hot responsibilities (n, K) of clusters along a direction.
 
-    If there are less than ``min_clusters`` or more than ``max_clusters``, all rows are one cluster.
+    If there are fewer than ``min_clusters`` or more than ``max_clusters``, all rows are one
+    cluster. Of several Gaussian blocks, the block with most clusters counts.
     """
     one_cluster: IndexArray = np.zeros(weights.size, np.intp)
     labelings = [one_cluster]
@@ -133,29 +139,35 @@ def _sort_keys(X: Any) -> list[tuple[float, ...]]:
     return [tuple(pairs[2 * a : 2 * b]) for a, b in pairwise(X.indptr.tolist())]
 
 
-def _nearest_seed(
+def _assign_to_seeds(
     fits: RowFits, weights: Array, n_components: int, init_params: str, rng: np.random.Generator,
 ) -> Array:  # fmt: skip
-    """Return one-hot responsibilities (n, K) of the seed that explains each row best."""
+    """Draw seeds, and return one-hot responsibilities (n, K) of each row's best seed.
+
+    ``fits`` computes how well a component that is fitted to one row explains another row, in nats.
+    """
     candidates = rng.permutation(weights.size)[:ROWS_TO_SEED]
     prepared, candidate_weights = fits.prepare(candidates), weights[candidates]
+    # How well each candidate is explained by a separate component, and by the best seed so far.
+    # Ties are judged relative to ``sizes``.
     best_fit, sizes = fits.fits_to_self(prepared) if init_params in _SUBSPACES else (None, None)
     fit_so_far: Array = np.full(candidates.size, -np.inf)
     seeds: list[int] = []
     is_seed = np.zeros(candidates.size, dtype=bool)
-    remaining = candidate_weights
-    while len(seeds) < min(n_components, candidates.size) and remaining.sum() > 0.0:
-        seed = rng.choice(candidates.size, p=remaining / remaining.sum())
+    # Probabilities of the next seed, not normalised.
+    draw_weights = candidate_weights
+    while len(seeds) < min(n_components, candidates.size) and draw_weights.sum() > 0.0:
+        seed = rng.choice(candidates.size, p=draw_weights / draw_weights.sum())
         seeds.append(candidates[seed])
         is_seed[seed] = True
-        remaining = candidate_weights * ~is_seed
+        draw_weights = candidate_weights * ~is_seed
         if best_fit is not None and sizes is not None:
-            of_seed = fits.fits_to_seeds(prepared, seeds[-1:], with_sizes=False)[0]
-            fit_so_far = np.maximum(fit_so_far, of_seed[:, 0])
+            seed_fit = fits.fits_to_seeds(prepared, seeds[-1:], with_sizes=False)[0]
+            fit_so_far = np.maximum(fit_so_far, seed_fit[:, 0])
             # A row that equals a seed is fully explained, up to rounding.
             is_explained = ~exceeds(best_fit, fit_so_far, scale=sizes)
-            unexplained = remaining * np.where(is_explained, 0.0, best_fit - fit_so_far)
-            remaining = unexplained if unexplained.sum() > 0.0 else remaining
+            unexplained = draw_weights * np.where(is_explained, 0.0, best_fit - fit_so_far)
+            draw_weights = unexplained if unexplained.sum() > 0.0 else draw_weights
     resp = np.zeros((weights.size, len(seeds)))
     for rows in pieces(weights.size, _ROWS_AT_ONCE):
         fit, size = fits.fits_to_seeds(fits.prepare(rows), seeds)
