@@ -25,7 +25,7 @@ from skvt.models.mixture import (
     Assignments,
     Evidence,
     bounds_of_joins,
-    by_elbow,
+    choose_by_elbow,
     choose_clusters,
     cluster_indicators,
     join_components,
@@ -72,7 +72,7 @@ class ClustersMixin:
             counts = model.component_masses(stats)
             evidence = Evidence(component, stats.arrays[1], counts, assignments.vacant)
             if criterion == "evidence":
-                joins = by_elbow(evidence, "by the evidence alone")
+                joins = choose_by_elbow(evidence, "by the evidence alone")
             else:
                 joins = choose_clusters(assignments, evidence, n_blocks, valleys)
         bounds = bounds_of_joins(model, stats, assignments, joins)

@@ -28,9 +28,9 @@ def join_components(
 ) -> Joins:
     """Join pairs of clusters until one cluster is left; return the hierarchy.
 
-    The next join is the pair with the largest loss of entropy, or with the smallest loss if
-    ``pairs.sign`` is -1. While there are clusters without rows, that is clusters that are the most
-    probable one for no row, one of the two is such a cluster.
+    The pair with the largest loss of entropy is joined next, or the pair with the smallest loss if
+    ``pairs.sign`` is -1. A cluster is vacant if it is the most probable cluster of no row. Vacant
+    clusters are joined first: as long as there are any, one of the two clusters must be vacant.
 
     If ``relative`` is true, a loss of entropy is divided by the largest possible loss of the pair.
     [Baudry10 sec. 3] does not divide. The undivided loss favours pairs with many rows even if they
@@ -62,13 +62,13 @@ def join_components(
         joined[step] = sorted((cluster_numbers[a], cluster_numbers[b]))
         remaining[b] = False
         cluster_numbers[a] = K + step
-    return hierarchy_of(components, joined)
+    return make_hierarchy(components, joined)
 
 
-def hierarchy_of(pairs: Pairs, joined: Array) -> Joins:
-    """Return the hierarchy with given joins and the losses of ``pairs``.
+def make_hierarchy(pairs: Pairs, joined: Array) -> Joins:
+    """Return the hierarchy that makes the joins ``joined``, with the losses of ``pairs``.
 
-    The joins are the first two columns of ``joined`` (K - 1, ...), a linkage matrix.
+    ``joined`` (K - 1, ...) begins with the first two columns of a linkage matrix, see `Joins`.
     """
     joined = joined[:, :2].astype(int)
     K = pairs.mass.size

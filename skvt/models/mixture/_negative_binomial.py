@@ -81,7 +81,7 @@ class NegativeBinomial(ExposureColumns):
 
     def with_shares(self, share: Array) -> "NegativeBinomial":
         """Return the component in which sizes have the prior probabilities ``share`` (G,)."""
-        # Subtract the present logarithms, and make the log-normalizer of the prior 0.
+        # Subtract the present log probabilities, and make the log-normalizer of the prior 0.
         present = self.family.condition_on_sizes(self.prior).share
         log_integral = self.family.log_normalizer(self.prior)[:, None]
         prior = self.prior.copy()
@@ -269,10 +269,10 @@ class NegativeBinomial(ExposureColumns):
         """
         fits, sizes = np.empty((2, counts.size))
         for part in pieces(counts.size, _ENTRIES_AT_ONCE):
-            is_seen = (counts[part] >= 0.0)[:, None]
+            is_observed = (counts[part] >= 0.0)[:, None]
             x = np.maximum(counts[part], 0.0)
             statistics = np.concatenate(
-                [self._log_h(x), x[:, None] * L[part], is_seen * L[part]], axis=1
+                [self._log_h(x), x[:, None] * L[part], is_observed * L[part]], axis=1
             )
             terms = statistics * self.family.expectation(self.prior[columns[part]] + statistics)
             fits[part], sizes[part] = terms.sum(axis=1), np.abs(terms).sum(axis=1)
@@ -290,9 +290,9 @@ class NegativeBinomial(ExposureColumns):
 
     def log_predictive_mixed(self, X: Any, lam: Array, common: Array, shares: Array) -> Array:
         # Concatenate the sizes of both distributions, each with its share of the probability.
-        both = (self.family.condition_on_sizes(eta) for eta in (lam, common))
-        pairs = zip(*both, strict=True)
-        q = QGivenSizes(*(np.concatenate(np.broadcast_arrays(*pair), axis=-1) for pair in pairs))
+        separate_q, common_q = (self.family.condition_on_sizes(eta) for eta in (lam, common))
+        fields = zip(separate_q, common_q, strict=True)
+        q = QGivenSizes(*(np.concatenate(np.broadcast_arrays(*pair), axis=-1) for pair in fields))
         shares = np.repeat(np.stack([shares, 1.0 - shares], axis=-1), SIZES.size, axis=-1)
         return self._log_predictive_of(X, q._replace(share=q.share * shares))
 
@@ -310,14 +310,14 @@ class NegativeBinomial(ExposureColumns):
             q_k = QGivenSizes(*(array[k] for array in q))
             # Sum over all columns as if the row had only zeros, and correct the other entries.
             columns = np.repeat(np.arange(D), self.points.size)
-            of_zeros = _log_densities(q_k, columns, 0.0, np.tile(self.points, D))
-            of_zeros = of_zeros.reshape(-1, self.points.size)
+            zero_terms = _log_densities(q_k, columns, 0.0, np.tile(self.points, D))
+            zero_terms = zero_terms.reshape(-1, self.points.size)
             values = np.where(missing, 0.0, counts.data)
-            of_entries = _log_densities(q_k, counts.indices, values, exposures[rows])
-            of_entries[missing] = 0.0
-            of_entries -= (L[rows] * of_zeros[counts.indices]).sum(axis=1)
-            sum_of_entries = np.bincount(rows, of_entries, len(log_densities))
-            log_densities[:, k] = L @ of_zeros.sum(axis=0) + sum_of_entries
+            corrections = _log_densities(q_k, counts.indices, values, exposures[rows])
+            corrections[missing] = 0.0
+            corrections -= (L[rows] * zero_terms[counts.indices]).sum(axis=1)
+            sum_of_corrections = np.bincount(rows, corrections, len(log_densities))
+            log_densities[:, k] = L @ zero_terms.sum(axis=0) + sum_of_corrections
         return log_densities
 
     def means(self, lam: Array) -> Array:

@@ -8,16 +8,16 @@ Given the component, a row of exposure e has the count
 with lam integrated out. The mean of x is e mu with mu = r / b, and its variance is e mu + (e mu)^2
 / r. The size r has a prior on G values r_g, all equally probable unless the probabilities are
 learned. Its posterior is exact, and no statistic depends on q. Given r_g, the prior of the rate b
-is b / (b + c) ~ Beta(1 + n r_g, s) at a typical exposure c. This corresponds to s counts in n rows:
-mu has the mean s / (n c) under each r_g. As r grows, the prior becomes the gamma prior of a
+is b / (b + c) ~ Beta(1 + n r_g, s) at a typical exposure c. Such a prior counts as n rows with s
+counts: mu has the mean s / (n c) under each r_g. As r grows, the prior becomes the gamma prior of a
 Poisson's rate.
 
 The statistics of a component in a column are H_g, the sum of log h_r(x) at each r_g, and the sums
-of 1 and of x by exposure. If all exposures are the same, the latter are two numbers, N and X, and
-the posterior is conjugate. If they differ, log(b + e) is interpolated between J Chebyshev points
-e_j in log e, with an error of about 1e-6 of its value. The sums N_j and X_j are then weighted by
-Lagrange's polynomials. With pseudo-counts included, and c_j, the weight of point j at the typical
-exposure, let
+of 1 and of x by exposure. If all exposures are the same, the sums of 1 and of x are two numbers, N
+and X, and the posterior is conjugate. If exposures differ, log(b + e) is interpolated between J
+Chebyshev points e_j in log e, with an error of about 1e-6 of its value. The sums N_j and X_j are
+then weighted by Lagrange's polynomials. With pseudo-counts included, and c_j, the weight of point j
+at the typical exposure, let
 
     A = 1 + r sum_j N_j,    B = sum_j X_j,    C_j = r N_j + X_j + c_j.
 
@@ -98,10 +98,9 @@ class QGivenSizes(NamedTuple):
 
     # Probability of the size.
     share: Array
-    # A and B of the Beta.
+    # A and B of q(b / (b + t)) = Beta(A, B), and t.
     a: Array
     b: Array
-    # t.
     scale: Array
 
 
@@ -120,10 +119,10 @@ class SizesAndRates:
     __name__ = "NegativeBinomial"
 
     def _integrate_eta(self, eta: Any, *, slopes: bool = False) -> tuple[QGivenSizes, Array, Array]:
-        """Return q given each size, the log of the integral over b, and its slopes.
+        """Return q given each size, the log of the integral over b, and the slopes of this log.
 
-        The logarithm (...) is that of the sum over sizes. Its slopes in X_j and N_j are (..., 2 J),
-        or empty unless ``slopes`` is set.
+        The integral (...) is summed over sizes. The slopes of its logarithm in X_j and N_j are
+        (..., 2 J), or empty unless ``slopes`` is set.
         """
         eta = np.asarray(eta, np.float64)
         lead = eta.shape[:-1]
@@ -163,8 +162,8 @@ class SizesAndRates:
     def certain(self, x: SizeAndRate) -> Array:
         """Return natural parameters (..., G + 2 J) of distributions concentrated at x.
 
-        They correspond to many rows at the typical exposure. Even more rows would make log-gammas
-        lose digits.
+        They correspond to many rows at the typical exposure. The number of rows is limited because
+        log-gammas lose digits with even more rows.
         """
         size, mean = x.size[..., None], x.rate[..., None] * (self.points @ self.typical)
         mean = np.clip(mean, 1e-6 * size, 1e6 * size)
@@ -204,8 +203,9 @@ class SizesAndRates:
     def entropy(self, eta: Any) -> Array:
         """Return the entropy of the size plus the expected entropy of the rate, in nats."""
         q = self.condition_on_sizes(eta)
-        both = digamma_array(q.a + q.b)
-        logs = (q.b - 1.0) * (digamma_array(q.b) - both) + (q.a + 1.0) * (digamma_array(q.a) - both)
+        digamma_of_sum = digamma_array(q.a + q.b)
+        logs = (q.b - 1.0) * (digamma_array(q.b) - digamma_of_sum)
+        logs += (q.a + 1.0) * (digamma_array(q.a) - digamma_of_sum)
         rate_entropy = betaln(q.a, q.b) - logs - np.log(q.scale / SIZES)
         return np.asarray((q.share * rate_entropy + entr(q.share)).sum(axis=-1))
 
@@ -220,14 +220,16 @@ def _integrate(
     eta: Array, sizes: Array, points: Array, typical: Array, q: QGivenSizes, log_integral: Array,
     slopes: Array,
 ) -> None:  # fmt: skip
-    """Write q given each size, the log of the integral over b, and its slopes, of M columns.
+    """Write the results of :meth:`SizesAndRates._integrate_eta` for M columns.
 
-    ``eta`` (M, G + 2 J), ``q``, ``log_integral`` (M,) and ``slopes`` (M, 2 J) are those of
-    :class:`SizesAndRates`. If ``slopes`` is empty, slopes are not computed. The module explains the
+    ``eta`` (M, G + 2 J) are natural parameters. ``q`` (M, G), ``log_integral`` (M,) and ``slopes``
+    (M, 2 J) are written. If ``slopes`` is empty, slopes are not computed. The module explains the
     symbols; ``best`` is b*. Loops over sizes are innermost, so that they are vectorised.
     """
     G, J = sizes.size, points.size
-    a, best, share, slope, value = np.empty((5, G))
+    # ``pi_sum`` is the sum of C_j pi_j with pi_j = b* / (b* + e_j), and ``pi_slope`` is its slope
+    # in log b*. ``value`` is the log of the integral over b given each size.
+    a, best, pi_sum, pi_slope, value, share = np.empty((6, G))
     row_slope, count_slope = np.empty((2, G))
     log_best_and_e = np.empty((J, G))
     for m in range(eta.shape[0]):
@@ -247,23 +249,23 @@ def _integrate(
                 best[g] += (x_and_typical + sizes[g] * n_j) * e
         for g in range(G):
             best[g] *= a[g] / (b * (a[g] + b))
-        # Find b*, where ``share``, the sum of C_j pi_j with pi_j = b* / (b* + e_j), equals A.
+        # Find b*, where ``pi_sum`` equals A.
         for _ in range(_MAX_STEPS if J > 1 else 0):
             for g in range(G):
-                share[g], slope[g] = 0.0, 0.0
+                pi_sum[g], pi_slope[g] = 0.0, 0.0
             for j in range(J):
                 x_and_typical, n_j, e = x[j] + typical[j], n[j], points[j]
                 for g in range(G):
                     pi = best[g] / (best[g] + e)
                     term = (x_and_typical + sizes[g] * n_j) * pi
-                    share[g] += term
-                    slope[g] += term * (1.0 - pi)
-            # Make Newton steps for the logit of ``share / (A + B)`` as a function of log b*.
+                    pi_sum[g] += term
+                    pi_slope[g] += term * (1.0 - pi)
+            # Make Newton steps for the logit of ``pi_sum / (A + B)`` as a function of log b*.
             largest_step = 0.0
             for g in range(G):
-                remainder = a[g] + b - share[g]
-                log_ratio = log(a[g] / b * remainder / share[g])
-                step = log_ratio * share[g] * remainder / ((a[g] + b) * slope[g])
+                remainder = a[g] + b - pi_sum[g]
+                log_ratio = log(a[g] / b * remainder / pi_sum[g])
+                step = log_ratio * pi_sum[g] * remainder / ((a[g] + b) * pi_slope[g])
                 best[g] *= exp(step)
                 largest_step = max(largest_step, abs(step))
             if largest_step < _SMALLEST_STEP:
@@ -278,7 +280,7 @@ def _integrate(
             for g in range(G):
                 logs[g] = log(best[g] + e)
                 value[g] -= (x_and_typical + sizes[g] * n_j) * logs[g]
-        # From here on, ``share`` is the probability of each size times ``norm``.
+        # Compute the probability of each size times ``norm``.
         max_value, norm = value.max(), 0.0
         for g in range(G):
             share[g] = exp(max(value[g] - max_value, -700.0))

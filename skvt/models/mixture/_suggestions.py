@@ -1,7 +1,7 @@
 """Rules that suggest a number of clusters, and the hierarchies of joins that lead to this number.
 
-:func:`choose_clusters` combines valleys, entropy and evidence; :func:`by_elbow` uses the evidence
-alone.
+:func:`choose_clusters` combines valleys, entropy and evidence; :func:`choose_by_elbow` uses the
+evidence alone.
 """
 
 from dataclasses import replace
@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from skvt.models.mixture._distinctness import Distinctness, Evidence
-from skvt.models.mixture._hierarchy import hierarchy_of, join_components
+from skvt.models.mixture._hierarchy import join_components, make_hierarchy
 from skvt.models.mixture._joins import ONE_MODE, SIGNIFICANT, SURELY_ONE, Joins
 from skvt.models.mixture._pairs import Assignments, Pairs
 from skvt.typing import IndexArray
@@ -17,7 +17,7 @@ from skvt.typing import IndexArray
 # Minimum factor by which the evidence falls faster after an elbow than before it.
 _STEEPER_EVIDENCE = 1.8
 # There is a valley between two clusters if the log density of the rows between them is more than
-# this number of nats below that of the rows of each, see `Assignments.valley`.
+# this number of nats below that of the rows of each, see `Assignments.valleys`.
 _VALLEY = 0.1
 
 
@@ -34,9 +34,9 @@ def choose_clusters(
 ) -> Joins:
     """Choose the rule for these components; return the hierarchy with the suggested number.
 
-    - If components have fewer rows than statistics on average, even parts of one cluster hardly
-      overlap. The evidence alone gives the hierarchy, and its elbow the number. If there is no
-      elbow, the next rules apply.
+    - If components have fewer rows than statistics on average, even components of one cluster
+      hardly overlap. The evidence alone then gives the hierarchy, and its elbow gives the number.
+      If there is no elbow, the next rules apply.
     - If ``valleys`` is not None, tests of valleys give the suggested clusters. Within a cluster,
       the least distinct components are joined first.
     - Otherwise the entropy gives the hierarchy and the number, see `ONE_MODE`. Valleys of the
@@ -45,12 +45,15 @@ def choose_clusters(
 
     Below the suggested number, the least distinct clusters are joined first.
     """
-    n_with_rows, n_by_valley = int(np.count_nonzero(~assignments.vacant)), 0
+    n_with_rows = int(np.count_nonzero(~assignments.vacant))
+    n_by_valley = 0
     if n_with_rows == 1:
         return replace(join_components(assignments), reason="no other component has rows")
     # Components with rows have fewer rows than statistics, on average.
     if evidence.n_rows < n_with_rows * evidence.sums.shape[1]:
-        joins = by_elbow(evidence, "with few rows and many columns components hardly overlap")
+        joins = choose_by_elbow(
+            evidence, "with few rows and many columns components hardly overlap"
+        )
         if joins.n_clusters < n_with_rows:
             return joins
     if valleys is not None:
@@ -59,7 +62,7 @@ def choose_clusters(
         order = Distinctness(assignments, evidence, None, valleys.clusters)
         by_distinctness = join_components(order, relative=False)
         # Make the same joins again, with losses of entropy as heights.
-        entropy = hierarchy_of(assignments, by_distinctness.linkage)
+        entropy = make_hierarchy(assignments, by_distinctness.linkage)
         reasons = (
             "no valley separates the components",
             "components that no valley separates are joined",
@@ -80,7 +83,7 @@ def choose_clusters(
     chosen = replace(entropy, n_suggested=number, n_by_valley=n_by_valley, reason=reason)
     if number == 1:
         return chosen
-    # Keep the joins down to the suggested number, and make the others by distinctness.
+    # Keep the joins down to the suggested number, and continue with joins by distinctness.
     n_first = entropy.n_components - number
     order = Distinctness(assignments, evidence, valleys, np.zeros(entropy.n_components, int))
     joins = join_components(order, relative=False, first_joins=entropy.linkage[:n_first])
@@ -102,7 +105,7 @@ def _n_until_valley(joins: Joins, assignments: Assignments, number: int) -> int:
     return number - int(np.argmax(np.append(are_apart[joins.n_components - number :], True)))
 
 
-def by_elbow(evidence: Evidence, reason: str) -> Joins:
+def choose_by_elbow(evidence: Evidence, reason: str) -> Joins:
     """Return the hierarchy by the evidence alone, with the number of clusters at its elbow.
 
     ``reason`` says why the evidence alone is used. If there is no elbow, the suggested number is

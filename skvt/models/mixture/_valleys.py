@@ -26,11 +26,12 @@ from skvt.typing import Array, IndexArray
 # Maximum number of columns in which valleys are tested. In more columns, nearly every component is
 # a separate peak of the density.
 _MOST_COLUMNS = 3
-# Two components hardly overlap if joining them loses less than this share of the largest possible
-# loss of entropy. Then they are taken as apart, and rows are not counted, in two cases: if the log
-# densities at their means differ by more than _CLIFF nats, or if their means are less than
-# _CROSSING standard deviations apart, so that they cross or one lies within the other. Two clusters
-# are compared at their peaks if these are _CLIFF nats above what connects them, see `Valleys`.
+# Two components hardly overlap if joining them loses less than the share _OVERLAP of the largest
+# possible loss of entropy. Such components are taken as apart without counting rows in two cases:
+# if the log densities at their means differ by more than _CLIFF nats, or if their means are less
+# than _CROSSING standard deviations apart, so that they cross or one lies within the other. Two
+# clusters are compared at their peaks if the lower peak is more than _CLIFF nats above the density
+# of the connection, see `Valleys`.
 _OVERLAP = 0.1
 _CLIFF = 1.0
 _CROSSING = 2.0
@@ -39,13 +40,14 @@ _CROSSING = 2.0
 _APART = 50.0
 # Value of the test for two clusters without components that touch.
 _NOT_TOUCHING = 100.0
-# Positions on the path from one mean (0) to another (1). Two components touch if at none of these
-# points the density of a third component exceeds the sum of their densities.
+# Positions on the path from one mean (0) to another (1), in the shape that broadcasts. Two
+# components touch if at none of these points the density of a third component exceeds the sum of
+# their densities.
 _PATH = np.linspace(0.0, 1.0, 17)[1:-1, None, None]
 # Minimum number of components with which each is compared: the most probable ones at its mean.
 _NEIGHBOURS = 24
-# Distance of the centres of windows in which rows are counted, and the centres. The means of the
-# two components are at 0 and 1. _BETWEEN are the indices of the centres from 0 to 1.
+# Centres of windows in which rows are counted, and the step from one centre to the next. The means
+# of the two components are at 0 and 1. _BETWEEN are the indices of the centres from 0 to 1.
 _STEP = 0.05
 _CENTRES = np.arange(-10, 31) * _STEP
 _BETWEEN = np.arange(10, 31)
@@ -71,12 +73,14 @@ class Valleys(Pairs):
     ``weights`` (K, K) are densities at the saddles, 0 where components do not touch, and ``sums``
     (K, K) are weights times tests. The two clusters with the smallest test are joined first.
 
-    No valley separates a broad component of noise from the clusters that stand in it. Once it is
-    joined with one of them, it must not connect this one with the others. Two clusters are also
-    compared at their peaks. ``peaks`` (K,) are log densities of the densest component at its
-    mean, and ``rows`` (K,) are its rows. ``levels`` (K, K) are log densities of the connection: the
-    largest lower peak of two components without a valley between them, -inf if there are none. The
-    rows of the lower peak are tested against those that its component would have at this level.
+    No valley separates a broad component of noise from the clusters that it surrounds. When the
+    noise has been joined with one of these clusters, it must not connect this cluster with the
+    others. Two clusters are therefore also compared at their peaks. ``peaks`` (K,) is the log
+    density of a cluster's densest component at its mean, and ``rows`` (K,) is the number of this
+    component's rows. ``levels`` (K, K) is the log density of the connection of two clusters. For
+    two components without a valley between them, it is the lower of their peaks. For clusters, it
+    is the maximum over such pairs of components, or -inf if there are none. The test compares the
+    number of rows of the cluster with the lower peak with the number at this level.
     """
 
     sign = -1.0
@@ -100,28 +104,29 @@ class Valleys(Pairs):
         return np.where(tests > 0.5 * (_APART + _NOT_TOUCHING), np.inf, tests)
 
     def losses_of(self, pairs: Array) -> Array:
-        # Make the joins on a copy. ``index`` has the index in the copy of each cluster's number.
+        # Make the joins on a copy, in which the cluster with number i has the index ``indices[i]``.
         clusters = self.copy()
-        index = list(range(self.mass.size))
+        indices = list(range(self.mass.size))
         losses = np.empty(len(pairs))
         for step, pair in enumerate(pairs[:, :2].astype(int)):
-            a, b = sorted(index[number] for number in pair)
+            a, b = sorted(indices[number] for number in pair)
             losses[step] = clusters.losses(a, np.array([b]))[0]
             clusters.join(a, b)
-            index.append(a)
+            indices.append(a)
         return losses
 
     def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
         """Return the tests of the valleys between a and each of b, or pair by pair."""
-        out = np.full(b.size, _NOT_TOUCHING)
+        tests = np.full(b.size, _NOT_TOUCHING)
         weights, levels = self.weights[a, b], self.levels[a, b]
-        np.divide(self.sums[a, b], weights, out=out, where=weights > 0.0)
+        np.divide(self.sums[a, b], weights, out=tests, where=weights > 0.0)
         # Compare the clusters at their peaks.
         lower = np.where(self.peaks[a] < self.peaks[b], a, b)
         depths = np.where(levels > -np.inf, self.peaks[lower] - levels, 0.0)
         # This is 2 (sqrt(n) - sqrt(n exp(-depth))) / sqrt(2) of n rows, as in `valley_test`.
-        tests = np.sqrt(2.0 * self.rows[lower]) * -np.expm1(-0.5 * depths)
-        return np.where(depths > _CLIFF, np.maximum(out, np.minimum(tests, _APART)), out)
+        peak_tests = np.sqrt(2.0 * self.rows[lower]) * -np.expm1(-0.5 * depths)
+        peak_tests = np.minimum(peak_tests, _APART)
+        return np.where(depths > _CLIFF, np.maximum(tests, peak_tests), tests)
 
     def join(self, a: int, b: int) -> None:
         super().join(a, b)
@@ -152,7 +157,7 @@ def valleys_between(
     mass = np.maximum(assignments.mass, np.finfo(float).tiny)
 
     def joint(points: Array) -> Array:
-        """Return log densities of points in each component, times its mass, (n, K)."""
+        """Return log mass plus log density of points (n, D) under each component, (n, K)."""
         return component.log_predictive(points, lam) + np.log(mass)
 
     saddles, peaks = _find_saddles(joint, means, covariances)
@@ -165,6 +170,7 @@ def valleys_between(
         for b, share in zip(others, assignments.shares(a, others), strict=True):
             step = means[b] - means[a]
             direction = np.linalg.solve(covariances[a] + covariances[b], step)
+            # Half the squared distance of the means in standard deviations.
             squared = float(step @ direction)
             is_crossing = 2.0 * squared < _CROSSING**2
             if share >= _OVERLAP or not (is_crossing or abs(peaks[a] - peaks[b]) > _CLIFF):
@@ -177,16 +183,16 @@ def valleys_between(
     logs = np.maximum(saddles - highest, 0.5 * np.log(np.finfo(float).tiny))
     touching = saddles > -np.inf
     density = np.where(touching, np.exp(logs), 0.0)
-    total = weights.sum() * mass
-    valleys = Valleys(assignments, density, tests.copy(), peaks, total)
-    # In Gaussian clusters, count the valleys of the fitted density, too.
+    n_rows = weights.sum() * mass
+    valleys = Valleys(assignments, density, tests.copy(), peaks, n_rows)
+    # Within Gaussian clusters, the valleys of the fitted density count, too.
     draws = _draw_points(means, covariances, mass)
     clusters = separate_by_valleys(valleys)
     is_gaussian = _find_gaussian_clusters(joint, draws, X, weights, clusters)
     for a, b in np.argwhere(np.triu(touching, 1) & is_gaussian[:, None] & is_gaussian):
-        expected = _test_expected_rows(means[[a, b]], covariances[[a, b]], total[[a, b]])
+        expected = _test_expected_rows(means[[a, b]], covariances[[a, b]], n_rows[[a, b]])
         tests[a, b] = tests[b, a] = max(tests[a, b], expected / _EXPECTED * SIGNIFICANT)
-    valleys.clusters = separate_by_valleys(Valleys(assignments, density, tests, peaks, total))
+    valleys.clusters = separate_by_valleys(Valleys(assignments, density, tests, peaks, n_rows))
     return valleys
 
 
@@ -201,17 +207,17 @@ def _draw_points(means: Array, covariances: Array, mass: Array) -> Array:
 def _find_gaussian_clusters(
     joint: Callable[[Array], Array], draws: Array, X: Array, weights: Array, clusters: IndexArray
 ) -> NDArray[np.bool_]:
-    """Return whether the component's cluster is a mixture of Gaussians as far as rows tell, (K,).
+    """Return whether rows do not contradict that a component's cluster is a Gaussian mixture, (K,).
 
     If Gaussians tile a cluster of another shape, such as a uniform cloud or a curved band, its rows
-    have a smaller spread of log densities than draws from the fit, since they have no tails. The
-    spread is that of differences from the mean of draws with the same most probable component. It
-    is compared in the cluster and in all rows. Of D Gaussian columns, the sample kurtosis of the
-    log density is 3 + 12 / D, so that the log of its standard deviation in n rows has the standard
-    error ``sqrt((1 + 6 / D) / (2 n))``.
+    have no tails, so that their log densities have a smaller spread than those of ``draws`` from
+    the fit. From each log density, the mean over draws with the same most probable component is
+    subtracted. The spread is compared in all rows, and in each of the ``clusters`` (K,). In D
+    Gaussian columns, the kurtosis of the log density is 3 + 12 / D, so that the log of its standard
+    deviation in n rows has the standard error ``sqrt((1 + 6 / D) / (2 n))``.
     """
     K, D = clusters.size, X.shape[1]
-    # Each of these lists has an array for the draws and one for the rows.
+    # Each of these four lists has an array for the draws, followed by an array for the rows.
     log_joints = [joint(draws), joint(X)]
     labels = [log_joint.argmax(axis=1) for log_joint in log_joints]
     densities = [logsumexp(log_joint, axis=1) for log_joint in log_joints]
@@ -231,8 +237,8 @@ def _find_gaussian_clusters(
             square = max(np.average(centred**2, weights=weight[kept]), 1e-300)
             log_spreads.append(0.5 * np.log(square))
             variance += (1.0 + 6.0 / D) / (2.0 * weight[kept].sum())
-        of_draws, of_rows = log_spreads
-        return bool(of_draws - of_rows > _SMALLER_SPREAD * np.sqrt(variance))
+        draws_log_spread, rows_log_spread = log_spreads
+        return bool(draws_log_spread - rows_log_spread > _SMALLER_SPREAD * np.sqrt(variance))
 
     if is_smaller(np.ones(K, bool)):
         return np.zeros(K, bool)
@@ -245,9 +251,10 @@ def _test_expected_rows(means: Array, covariances: Array, counts: Array) -> floa
     step = means[1] - means[0]
     direction = np.linalg.solve(covariances[0] + covariances[1], step)
     squared = max(float(step @ direction), np.finfo(float).tiny)
-    spread = np.sqrt(np.einsum("i,kij,j->k", direction, covariances, direction)) / squared
-    scaled = (_POSITIONS[:, None] - np.arange(2.0)) / spread
-    density = np.exp(-0.5 * scaled**2) / (spread * np.sqrt(2.0 * np.pi))
+    # Standard deviations of the positions, whose means are 0 and 1.
+    deviations = np.sqrt(np.einsum("i,kij,j->k", direction, covariances, direction)) / squared
+    standardised = (_POSITIONS[:, None] - np.arange(2.0)) / deviations
+    density = np.exp(-0.5 * standardised**2) / (deviations * np.sqrt(2.0 * np.pi))
     return valley_test(_POSITIONS, density @ counts * (_POSITIONS[1] - _POSITIONS[0]))
 
 
@@ -277,14 +284,14 @@ def _find_saddles(
         precision = (1.0 - _PATH[..., None]) * precisions[a] + _PATH[..., None] * precisions[others]
         scaled_mean = (1.0 - _PATH) * scaled[a] + _PATH * scaled[others]
         points = np.linalg.solve(precision, scaled_mean[..., None]).reshape(-1, means.shape[1])
-        parts = joint(points)
-        density = logsumexp(parts, axis=1).reshape(len(_PATH), -1)
-        # Compare the density of the two components with that of each third one.
-        parts = parts.reshape(*density.shape, K)
-        pairs = np.arange(others.size)
-        of_pair = np.logaddexp(parts[..., a], parts[:, pairs, others])
-        parts[..., a] = parts[:, pairs, others] = -np.inf
-        touching = (of_pair >= parts.max(axis=2)).all(axis=0)
+        densities = joint(points)
+        density = logsumexp(densities, axis=1).reshape(len(_PATH), -1)
+        # Compare the sum of the densities of the two components with each third component.
+        densities = densities.reshape(*density.shape, K)
+        curves = np.arange(others.size)
+        pair_density = np.logaddexp(densities[..., a], densities[:, curves, others])
+        densities[..., a] = densities[:, curves, others] = -np.inf
+        touching = (pair_density >= densities.max(axis=2)).all(axis=0)
         saddles[a, others] = np.where(touching, density.min(axis=0), -np.inf)
     return np.maximum(saddles, saddles.T), peaks
 
