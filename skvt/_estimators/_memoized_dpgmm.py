@@ -41,7 +41,7 @@ from skvt.models.mixture import (
     Mixture,
     StickBreaking,
     SymmetricDirichlet,
-    begun_at,
+    statistics_near_means,
 )
 from skvt.readers.validation import check_variance
 
@@ -329,7 +329,9 @@ default="dirichlet_process"
                 "Give either 'means_init' or another starting point, not both. Got "
                 f"{conflict if self.labels_init is None else 'labels'}."
             )
-        return replace(model, start=begun_at(model, X, weights, means_from_parameter(self, X)))
+        return replace(
+            model, start=statistics_near_means(model, X, weights, means_from_parameter(self, X))
+        )
 
     def _plan(self, model, X, weights, *, stream=False):
         """Return the plan of memoized inference with moves, or of stochastic inference."""

@@ -29,7 +29,7 @@ from skvt.models.mixture import (
     choose_clusters,
     cluster_indicators,
     join_components,
-    rows_that_differ,
+    number_distinct_rows,
     split_clusters,
     valleys_between,
 )
@@ -245,7 +245,7 @@ class ClustersMixin:
 
         Equal rows count as one row with a weight, so that they get the same label.
         """
-        first_rows, inverse = rows_that_differ(X)
+        first_rows, inverse = number_distinct_rows(X)
         if n_clusters > first_rows.size:
             raise ValueError(
                 "n_clusters must be at most the number of rows of X that differ, "

@@ -52,8 +52,12 @@ from skvt.models.mixture._sparse_differences import (
     with_sparse_differences,
     without_sparse_differences,
 )
-from skvt.models.mixture._splits import rows_that_differ, split_clusters
-from skvt.models.mixture._starts import begun_at, labelled_statistics, statistics_of_labels
+from skvt.models.mixture._splits import number_distinct_rows, split_clusters
+from skvt.models.mixture._starts import (
+    labelled_statistics,
+    statistics_near_means,
+    statistics_of_labels,
+)
 from skvt.models.mixture._student import StudentT, student_t_component
 from skvt.models.mixture._suggestions import choose_by_elbow, choose_clusters
 from skvt.models.mixture._valleys import valley_test, valleys_between

@@ -2,7 +2,8 @@
 
 The function :func:`gaussian_component` makes a component with a prior. The other functions compute
 the moments of the rows from which a default prior is derived, the variance of rounding, and the
-small variances that are added so that constant, dependent or rounded columns make no trouble.
+small variances that are added so that constant, dependent or rounded columns do not make
+covariances singular.
 """
 
 from dataclasses import replace
@@ -20,8 +21,8 @@ from skvt.models.mixture._tied import TiedGaussian
 from skvt.rows import dense, pieces, some_rows, sums_of_rows
 from skvt.typing import Array
 
-# Number of rows whose moments are summed at a time, so that memory-mapped data are never loaded at
-# once.
+# Number of rows whose moments are summed at a time, so that memory-mapped data are never loaded as
+# a whole.
 _ROWS_AT_ONCE = 16_384
 # Share of a column's variance that a default prior adds to the covariance, so that the covariance
 # is positive definite even if columns are constant or collinear. A constant column counts with the
@@ -39,7 +40,7 @@ _EM_RIDGE = 1e-9
 # Rounding is estimated from about this many values, and from at least this many rows.
 _VALUES_OF_ROUNDING = 1_000_000
 _MIN_ROWS_OF_ROUNDING = 1_000
-# A value can become a component of its own if at least this many rows have it.
+# A value can become a separate component if at least this many rows have this value.
 _ROWS_PER_VALUE = 10.0
 # Default scale of the noise around factors, relative to the variance of the columns.
 _NOISE_SHARE = 0.01
@@ -83,13 +84,15 @@ def gaussian_component(
 ) -> tuple[_Gaussian, dict[str, Any]]:  # fmt: skip
     """Return the component with the prior that ``prior`` describes, and its parameters by name.
 
-    Parameters that are None in ``prior`` are derived from the rows X (n, D) with weights (n,). If
-    ``error`` is a number, values count as measured with errors of this variance plus the variance
-    of rounding, see :func:`rounding_variance`. If ``error`` is None, values count as exact. The
-    variance of errors is added to the squares of values and to the covariance from which the
-    default prior is derived. ``max_rank`` is the maximum number of factors of "low_rank"; None is
-    half the number of columns. Raises ValueError if a parameter in ``prior`` has the wrong shape or
-    is out of range.
+    The prior has a mean that counts as kappa rows, nu degrees of freedom and an inverse scale.
+    Parameters that are None in ``prior`` are derived from the rows X (n, D) with weights (n,).
+
+    If ``error`` is a number, values count as measured with errors of this variance plus the
+    variance of rounding, see :func:`rounding_variance`. If ``error`` is None, values count as
+    exact. The variance of errors is added to the squares of values and to the covariance from which
+    the default prior is derived. ``max_rank`` is the maximum number of factors of "low_rank"; None
+    is half the number of columns. Raises ValueError if a parameter in ``prior`` has the wrong shape
+    or is out of range.
     """
     if zero_mean and covariance_type != "full":
         raise ValueError(
@@ -101,8 +104,8 @@ def gaussian_component(
     mean = prior_vector("mean_prior", prior.mean, D, center)
     kappa = 1.0 if prior.mean_precision is None else float(prior.mean_precision)
     is_low_rank = covariance_type == "low_rank"
-    nu = 1.0 if is_low_rank else float(D)
-    nu = nu if prior.degrees_of_freedom is None else float(prior.degrees_of_freedom)
+    default_nu = 1.0 if is_low_rank else D
+    nu = float(default_nu if prior.degrees_of_freedom is None else prior.degrees_of_freedom)
     if covariance_type in ("full", "tied") and nu <= D - 1.0:
         raise ValueError(
             "The parameter 'degrees_of_freedom_prior' should be greater than "
@@ -115,9 +118,9 @@ def gaussian_component(
     error_scale = np.diag(error_scale) if covariance_type in MATRICES else error_scale
     # The covariance under the prior is the scale over nu. Add nu times the errors' variance to the
     # scale, so that this covariance is no less than the errors' variance.
-    share = _NOISE_SHARE if is_low_rank else 1.0
-    default = share * diagonal_if_few_rows(moment, weights.sum()) + nu * error_scale
-    scale = prior_scale(prior.covariance, covariance_type, D, default)
+    noise_share = _NOISE_SHARE if is_low_rank else 1.0
+    default_moment = noise_share * diagonal_if_few_rows(moment, weights.sum()) + nu * error_scale
+    scale = prior_scale(prior.covariance, covariance_type, D, default_moment)
     priors = {
         "mean_prior": None if zero_mean else mean,
         "mean_precision_prior": None if zero_mean else kappa,
@@ -198,11 +201,12 @@ def weighted_moments(
 def _sum_powers(center: Array, power: int, X: Any, weights: Array) -> tuple[Array, Array]:
     """Return weighted sums of a power of the centred values, and sums of weights, (D,) each.
 
-    Both sums are over the rows in which the column is observed.
+    Both sums are over the rows in which the column is observed. Centred values are in C order, so
+    that rounding does not depend on the layout of X.
     """
     total, weight = np.zeros(X.shape[1]), np.zeros(X.shape[1])
     for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
-        centred = _subtract_center(dense(X[rows]), center)
+        centred = np.subtract(dense(X[rows]), center, order="C")
         is_observed = ~np.isnan(centred)
         total += weights[rows] @ np.where(is_observed, centred, 0.0) ** power
         weight += weights[rows] @ is_observed
@@ -213,7 +217,7 @@ def _sum_products(center: Array, X: Any, weights: Array) -> tuple[Array, Any]:
     """Return weighted sums (D, D) of products of centred columns, and the sum of weights."""
     moment = np.zeros((X.shape[1], X.shape[1]))
     for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
-        centred = _subtract_center(dense(X[rows]), center)
+        centred = np.subtract(dense(X[rows]), center, order="C")
         moment += (centred * weights[rows, None]).T @ centred
     return moment, weights.sum()
 
@@ -233,7 +237,7 @@ def _estimate_by_em(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Arr
     n_rows = X.shape[0]
     rows = np.linspace(0, n_rows - 1, min(n_rows, _MAX_EM_ROWS)).astype(np.intp)
     X, weights = some_rows(X, weights, rows)
-    X = _subtract_center(dense(X), center) / unit
+    X = np.subtract(dense(X), center, order="C") / unit
     has_values = ~np.isnan(X).all(axis=1)
     X, weights = X[has_values], weights[has_values]
     D = X.shape[1]
@@ -299,12 +303,12 @@ def rounding_variance(X: Any, weights: Array) -> Array:
 
 
 def addition_to_squares(moment: Array, errors: Array, weight: float) -> Array | None:
-    """Return the number that is added to each entry of ``x x'`` (or ``x^2``) of each row, or None.
+    """Return the numbers that are added to the entries of ``x x'`` (or ``x^2``) of each row.
 
     There are two additions: the variances ``errors`` (D,) of errors and, if the ``weight`` of all
-    rows is greater than the number of columns, the result of :func:`addition_for_least_variance`
-    for the moment with the errors' variances. The result has the shape of the latter. It is None if
-    both additions are 0.
+    rows is greater than the number of columns, :func:`addition_for_least_variance` of ``moment``
+    plus these variances. The result has the shape of the second addition. It is None if both
+    additions are 0.
     """
     error_moment = np.diag(errors) if moment.ndim == 2 else errors
     added = addition_for_least_variance(moment + error_moment) if weight > errors.size else None
@@ -317,11 +321,11 @@ def addition_to_squares(moment: Array, errors: Array, weight: float) -> Array | 
 def addition_for_least_variance(moment: Array) -> Array | None:
     """Return an addition to ``x x'`` (or ``x^2``) of each row for constant or dependent columns.
 
-    The variance in each direction is raised to at least a millionth of the columns' variances,
-    because of the following. In a direction in which no row varies, a component's evidence does not
-    depend on the positions of rows, but it grows faster than in proportion to their number: the
-    more rows a component has, the faster the posterior of the variance approaches 0. One component
-    for all rows would then have a higher bound than the true components.
+    The variance in each direction is raised to at least a millionth of the columns' variances.
+    Otherwise, one component for all rows could have a higher bound than the true components: in a
+    direction in which no row varies, a component's evidence does not depend on the positions of its
+    rows, but grows faster than in proportion to their number, because the posterior of the variance
+    approaches 0 the faster, the more rows there are.
 
     ``moment`` is the covariance (D, D) of the data or the variances (D,) of the columns. The result
     is an upper triangle (D (D + 1) / 2,), row by row, or a vector (D,). It is None in the usual
@@ -369,13 +373,8 @@ def diagonal_if_few_rows(matrix: Any, n_rows: float) -> Any:
     scale. It would therefore be higher than the density of new rows justifies, and would favour
     matrices over independent columns, and several components over one.
     """
-    has_few_rows = np.ndim(matrix) == 2 and n_rows <= ROWS_PER_COLUMN_OF_SCALE * len(matrix)
-    return np.diag(np.diagonal(matrix)) if has_few_rows else matrix
-
-
-def _subtract_center(X: Any, center: Array) -> Array:
-    """Return ``X - center`` in C order, so that rounding does not depend on the layout of X."""
-    return np.subtract(X, center, order="C")
+    is_undetermined = np.ndim(matrix) == 2 and n_rows <= ROWS_PER_COLUMN_OF_SCALE * len(matrix)
+    return np.diag(np.diagonal(matrix)) if is_undetermined else matrix
 
 
 def prior_vector(name: str, value: ArrayLike | None, size: int, default: Array) -> Array:
@@ -403,8 +402,8 @@ def prior_scale(covariance: ArrayLike | None, covariance_type: str, D: int, mome
     if covariance is None:
         scale = default_scale(moment)
         return np.diagonal(scale) if covariance_type == "low_rank" else scale
-    by_type = {"full": (D, D), "tied": (D, D), "diag": (D,), "low_rank": (D,), "spherical": ()}
-    shape = by_type[covariance_type]
+    shapes = {"full": (D, D), "tied": (D, D), "diag": (D,), "low_rank": (D,), "spherical": ()}
+    shape = shapes[covariance_type]
     value = np.array(covariance, dtype=np.float64)
     if value.shape != shape:
         raise ValueError(

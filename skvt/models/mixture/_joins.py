@@ -4,9 +4,7 @@ A sequence joins the K components of a mixture, two clusters at a time, until on
 of clusters is suggested where a join first loses much, or at the elbow of the losses.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Annotated
 
 import numpy as np
@@ -154,28 +152,20 @@ class Joins:
 
         Clusters are numbered from 0 in the order of their first components.
         """
-        first = next(islice(self._first_components(), self.n_components - n_clusters, None))
-        return np.unique(first, return_inverse=True)[1]
+        return self.all_clusters()[n_clusters - 1]
 
     def all_clusters(self) -> list[IndexArray]:
         """Return :meth:`clusters` for 1, ..., K clusters."""
-        clusterings: list[IndexArray] = [
-            np.unique(first, return_inverse=True)[1] for first in self._first_components()
-        ]
-        return clusterings[::-1]
-
-    def _first_components(self) -> Iterator[IndexArray]:
-        """Yield the first component of each component's cluster after 0, ..., K - 1 joins, (K,).
-
-        All yielded values are the same array, which the next join changes.
-        """
         K = self.n_components
-        members, first = [np.array([k]) for k in range(K)], np.arange(K)
-        yield first
+        members = [np.array([k]) for k in range(K)]
+        # The first component of each component's cluster, after each of the joins.
+        first = np.arange(K)
+        clusterings: list[IndexArray] = [first.copy()]
         for a, b in self.linkage[:, :2].astype(int):
             members.append(np.concatenate([members[a], members[b]]))
             first[members[-1]] = members[-1].min()
-            yield first
+            clusterings.append(np.unique(first, return_inverse=True)[1])
+        return clusterings[::-1]
 
 
 def cluster_indicators(clusters: IndexArray, dtype: DTypeLike = np.float64) -> Array:

@@ -84,7 +84,9 @@ _SMALLEST_GAIN = 1e-2
 class SpikeAndSlab(FamilyOfBlocks):
     """The family of parameters whose columns are separate or common.
 
-    Natural parameters eta are those of the separate parameters, eta_d + S_kd of the module.
+    Natural parameters ``eta`` of the class are ``eta_d + S_kd`` of the module in all columns d:
+    those of the separate parameters. They are flattened, (..., P), or in the ``shape`` of the
+    prior, (..., *shape).
     """
 
     # (*shape): natural parameters of the prior.
@@ -129,6 +131,7 @@ class SpikeAndSlab(FamilyOfBlocks):
         They are ``<S_kd, E_q[t(psi_d)]>`` (..., D), ``log(1 + o_g exp Delta_kd)`` (..., D, G), the
         logarithm of the sum over g (...), and q(pi_k = pi_g) (..., G).
         """
+        # The first and only block has all columns.
         eta = self.split(eta)[0]
         log_common = self._sum_entries((eta - self.prior) * self.common)
         gain = self._log_normalizers(eta) - self._prior_log_normalizers - log_common
@@ -245,10 +248,7 @@ class SparseDifferences(Product):
         return np.asarray(self.differing.log_predictive_mixed(X, *self._both_parameters(lam)))
 
     def _both_parameters(self, lam: Array) -> tuple[Array, Array, Array]:
-        """Return separate and common natural parameters, and q(s_kd = 1).
-
-        The shapes are (K, *shape), (*shape) and (K, D).
-        """
+        """Return separate (K, *shape) and common (*shape) parameters, and q(s_kd = 1) (K, D)."""
         return self.family.split(lam)[0], self.common, self.family.indicators(lam)
 
     def column_probabilities(self, lam: Array, column: int, X: Any) -> Array:
@@ -262,10 +262,8 @@ class SparseDifferences(Product):
         return np.asarray(self.differing.imputed(X, mixed, memberships))
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
-        separate, common = (
-            self.differing.conditional_mean(X, values)
-            for values in (self.family.split(lam)[0], self.common[None])
-        )
+        separate = self.differing.conditional_mean(X, self.family.split(lam)[0])
+        common = self.differing.conditional_mean(X, self.common[None])
         probabilities = self._append_exposure_column(self.family.indicators(lam))[:, None]
         return np.asarray(common + probabilities * (separate - common))
 
@@ -357,15 +355,16 @@ def _improve_common(component: SparseDifferences, sums: Array) -> tuple[SparseDi
     best, best_bound = component, -np.inf
     current = component
     for _ in range(_MAX_STEPS):
-        indicators, bounds = current.family.indicators_and_bound(lam)
+        probabilities, bounds = current.family.indicators_and_bound(lam)
         bound = float(bounds.sum()) + current.log_hyperprior
         gain = bound - best_bound
         if gain > 0.0:
             best, best_bound = current, bound
         if gain < _SMALLEST_GAIN:
             break
-        is_common = current.family.repeat_for_entries(1.0 - indicators)
-        R = (is_common * (lam - component.prior)).sum(axis=0)
+        # Update q(psi) by the equation for R in the module.
+        common_probabilities = current.family.repeat_for_entries(1.0 - probabilities)
+        R = (common_probabilities * (lam - component.prior)).sum(axis=0)
         common = component.differing.prior + R.reshape(component.common.shape)
         current = replace(current, common=common)
     return best, best_bound
@@ -376,8 +375,8 @@ def _improve_prior(
 ) -> SparseDifferences:
     """Return the component with a prior learned from the common and the separate parameters.
 
-    The learner gets the common parameters as one component, and the separate parameters of each
-    component. A column that does not differ counts as a column without rows, which does not change
+    The learner gets the statistics of the common parameters like those of a further component. The
+    columns in which a component does not differ count as columns without rows, which do not change
     the evidence of the prior.
     """
     inner, family = component.differing, component.family
@@ -402,15 +401,13 @@ def with_sparse_differences(
         return SparseDifferences.of(component, sums), SparseDifferencesLearner(learner)
     if type(component) not in (Indicated, Logged):
         return component, learner
+    # The second block, of indicators or volumes, has no learner before it is changed here.
     learners = [learner.learner if type(learner) is ValuesLearner else learner, None]
     parts = zip(component.blocks, learners, component.split_by_block(sums), strict=True)
-    components, new_learners = zip(
-        *(
-            with_sparse_differences(block.component, block_learner, block_sums)
-            for block, block_learner, block_sums in parts
-        ),
-        strict=True,
-    )
+    changed = [
+        with_sparse_differences(b.component, part, part_sums) for b, part, part_sums in parts
+    ]
+    components, new_learners = zip(*changed, strict=True)
     component = component.with_components(components)
     return component, ValuesLearner(*new_learners) if any(new_learners) else None
 

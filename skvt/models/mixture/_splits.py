@@ -1,6 +1,7 @@
 """Splits of clusters in two until there is the requested number of clusters."""
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,23 +16,23 @@ from skvt.ties import stable_argmax
 from skvt.typing import Array, IndexArray
 
 # Priors are learned from clusters around seeds, at most one seed for this number of rows.
-_ROWS_OF_SEED = 5
+_ROWS_PER_SEED = 5
 # Maximum number of passes that assign rows again, after each split and after all splits.
 _MOST_PASSES = 10
 
 
-def rows_that_differ(X: Any) -> tuple[IndexArray, IndexArray]:
-    """Number the different rows of X in the order in which they first occur.
+def number_distinct_rows(X: Any) -> tuple[IndexArray, IndexArray]:
+    """Number the distinct rows of X in the order in which they first occur.
 
-    Return the position of the first row with each number, and the number of each row, (n,). Equal
-    rows have equal numbers.
+    Return the index of the first row with each number, and the number of each row, (n,). Equal rows
+    have equal numbers.
     """
     if sp.issparse(X):
         X = sp.csr_array(X, copy=True)
         X.sum_duplicates()
         X.eliminate_zeros()
-        parts = zip(X.indptr[:-1], X.indptr[1:], strict=True)
-        keys = [(X.indices[a:b].tobytes(), X.data[a:b].tobytes()) for a, b in parts]
+        limits = pairwise(X.indptr)
+        keys = [(X.indices[i:j].tobytes(), X.data[i:j].tobytes()) for i, j in limits]
     else:
         # The sum with 0.0 turns -0.0 into 0.0, so that equal rows have equal bytes.
         keys = [(row.tobytes(), b"") for row in np.ascontiguousarray(X + 0.0)]
@@ -69,10 +70,10 @@ def split_clusters(
     """
     batch = model.batch(X, np.arange(weights.size), weights)
     model = _adapt_to_smaller_clusters(model, batch, n_clusters, rng)
-    # The label with which each cluster begins, and from which it may be split.
-    sources, labels = np.unique(labels, return_inverse=True)
-    origins = sources.tolist()
-    # For each cluster, the gain of its split and the rows of its second half.
+    # ``origins`` has the original label of each cluster, and ``labels`` are renumbered from 0.
+    unique_labels, labels = np.unique(labels, return_inverse=True)
+    origins = unique_labels.tolist()
+    # The gain of the split of each cluster in nats, and the rows of its second half.
     splits = {k: _split_in_half(model, X, weights, labels, k, rng) for k in range(len(origins))}
     while len(origins) < n_clusters:
         gains = np.array([splits[k][0] for k in range(len(origins))])
@@ -100,9 +101,9 @@ def _adapt_to_smaller_clusters(
     learns priors, they are learned again from clusters around at most ``n_clusters`` seeds. The
     weights are replaced, because known weights belong to the components of the fit.
     """
-    number = min(n_clusters, max(1, batch.n_rows // _ROWS_OF_SEED))
+    n_seeds = min(n_clusters, max(1, batch.n_rows // _ROWS_PER_SEED))
     model = replace(model, weights=StickBreaking(1.0), learns_concentration=False)
-    stats = model.seeded_statistics(batch, number, "k-means++", rng)
+    stats = model.seeded_statistics(batch, n_seeds, "k-means++", rng)
     for _ in range(_MOST_PASSES):
         # The first argument is None, since a mixture learns priors from its statistics alone.
         model = model.with_learned_priors(None, RunningStats(stats.arrays))
@@ -126,29 +127,31 @@ def _split_in_half(
     unsplit = _statistics(model, batch, np.zeros(rows.size, np.intp), 1)
     halves, _ = _assign_rows(model, batch, model.seeded_statistics(batch, 2, "k-means++", rng))
     if np.unique(halves).size < 2:
-        # All rows chose one half. The other half becomes the row that the cluster explains worst.
+        # All rows are in one half. Make the row that the cluster explains worst the other half.
         _, log_densities = _assign_rows(model, batch, unsplit)
         worst = stable_argmax(-log_densities)
         halves = (np.arange(rows.size) == worst).astype(np.intp)
     halves = _reassign_rows(model, batch, halves, 2)
-    two = _statistics(model, batch, halves, 2)
-    gain = model.collapsed_energy(two) - model.collapsed_energy(unsplit)
+    split = _statistics(model, batch, halves, 2)
+    gain = model.collapsed_energy(split) - model.collapsed_energy(unsplit)
     return float(gain), rows[halves == 1]
 
 
-def _reassign_rows(model: Mixture, batch: RowBatch, labels: IndexArray, number: int) -> IndexArray:
+def _reassign_rows(
+    model: Mixture, batch: RowBatch, labels: IndexArray, n_clusters: int
+) -> IndexArray:
     """Assign rows to their best clusters a few times, unless a cluster becomes empty."""
     for _ in range(_MOST_PASSES):
-        chosen, _ = _assign_rows(model, batch, _statistics(model, batch, labels, number))
-        if np.array_equal(chosen, labels) or np.unique(chosen).size < number:
+        chosen, _ = _assign_rows(model, batch, _statistics(model, batch, labels, n_clusters))
+        if np.array_equal(chosen, labels) or np.unique(chosen).size < n_clusters:
             break
         labels = chosen
     return labels
 
 
-def _statistics(model: Mixture, batch: RowBatch, labels: IndexArray, number: int) -> Stats:
-    """Return the statistics of ``number`` clusters, given the labels (n,) of the rows."""
-    return model.statistics_of_assignments(batch, np.eye(number, dtype=model.dtype)[labels])
+def _statistics(model: Mixture, batch: RowBatch, labels: IndexArray, n_clusters: int) -> Stats:
+    """Return the statistics of clusters 0, ..., n_clusters - 1, given labels (n,) of the rows."""
+    return model.statistics_of_assignments(batch, np.eye(n_clusters, dtype=model.dtype)[labels])
 
 
 def _assign_rows(model: Mixture, batch: RowBatch, stats: Stats) -> tuple[IndexArray, Array]:

@@ -18,10 +18,10 @@ _ROWS_AT_ONCE = 4096
 
 
 def labelled_statistics(model: Mixture, X: Any, weights: Array, labels: IndexArray) -> Stats:
-    """Return the statistics of components whose rows are given by labels.
+    """Return the statistics of K components whose rows X have the given labels.
 
-    Labels (n,) are 0, ..., K - 1, each at least once, or -1 if unknown. A row without label goes to
-    the component that explains it best after a fit to the labelled rows.
+    Labels (n,) are 0, ..., K - 1, each at least once, or -1 if unknown. A row without label is
+    assigned to the component that explains it best after a fit to the labelled rows.
     """
     n_components = int(labels.max()) + 1
     stats = statistics_of_labels(model, X, weights, labels, n_components)
@@ -33,13 +33,14 @@ def labelled_statistics(model: Mixture, X: Any, weights: Array, labels: IndexArr
         for part in pieces(unknown.size, _ROWS_AT_ONCE):
             rows = unknown[part]
             features = component.filled_features(X[rows])
-            size = (abs(features) @ np.abs(tables).T).max(axis=1, keepdims=True)
-            labels[rows] = stable_argmax(features @ tables.T, scale=size)
+            # Ties are judged relative to the sizes of the terms of each sum.
+            sizes = (abs(features) @ np.abs(tables).T).max(axis=1, keepdims=True)
+            labels[rows] = stable_argmax(features @ tables.T, scale=sizes)
         stats = statistics_of_labels(model, X, weights, labels, n_components)
     return stats
 
 
-def begun_at(model: Mixture, X: Array, weights: Array, means: Array) -> Stats:
+def statistics_near_means(model: Mixture, X: Array, weights: Array, means: Array) -> Stats:
     """Return the statistics of Gaussian components, each with the rows nearest to its mean.
 
     ``means`` are (K, D). Distances are measured in the metric of the prior's covariance, over the
@@ -56,18 +57,14 @@ def begun_at(model: Mixture, X: Array, weights: Array, means: Array) -> Stats:
 def _assign_to_means(
     model: Mixture, whitener: Array, means: Array, X: Array, weights: Array
 ) -> tuple[Array, ...]:
-    """Return arrays of the statistics of components with the rows nearest to their means."""
+    """Return the counts (K,) and sums (K, P) of components with the rows nearest to their means."""
     labels = np.empty(X.shape[0], np.intp)
     for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
         whitened = (np.nan_to_num(X[rows] - mean) @ whitener for mean in means)
-        distances = np.array([_squared_length(differences) for differences in whitened]).T
+        # Squared distances (rows, K), summed in double precision.
+        distances = np.array([np.einsum("nd,nd->n", z, z, dtype=np.float64) for z in whitened]).T
         labels[rows] = stable_argmax(-distances, scale=distances.max(axis=1, keepdims=True))
     return statistics_of_labels(model, X, weights, labels, len(means)).arrays
-
-
-def _squared_length(rows: Array) -> Array:
-    """Return the squared length of each row, (n,)."""
-    return np.asarray(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))
 
 
 def statistics_of_labels(
