@@ -1,7 +1,9 @@
-"""Components for rows with several kinds of columns, in blocks that are independent.
+"""Components for rows with several kinds of columns, such as numbers and categories.
 
-The blocks are independent given the component of the row. A :class:`Product` calls the component of
-each block with the columns of the block and the corresponding part of the statistics.
+Columns of one kind form a block, and blocks are independent given the component of the row. The
+log density of a row is therefore the sum of the log densities of its blocks. A :class:`Product`
+calls the component of each block with the columns of the block and with the block's part of the
+statistics, which are sums of features of rows.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -31,8 +33,8 @@ class Block(NamedTuple):
     component: Component
     # (D_b,): positions of the columns in the rows.
     columns: IndexArray
-    # Number of given columns at the end of ``columns``. They explain the other columns and are the
-    # same in all blocks.
+    # Number of given columns at the end of ``columns``. Given columns explain the other columns,
+    # have no distribution, and are the same in all blocks.
     n_given: int = 0
 
     @property
@@ -60,9 +62,9 @@ def naming_block(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class FamilyOfBlocks:
-    """The family of the globals of a product: one family for each block.
+    """The exponential family of the parameters of a product: one family for each block.
 
-    Natural parameters are those of the blocks, flattened and concatenated.
+    The natural parameters of all blocks are flattened and concatenated to E numbers.
     """
 
     # Names of the blocks, for error messages.
@@ -74,11 +76,12 @@ class FamilyOfBlocks:
     def split(self, eta: Array) -> list[Array]:
         """Split natural parameters (..., E) into one array (..., *shape) for each block."""
         eta = np.asarray(eta, np.float64)
-        parts = zip(self._slices, self.shapes, strict=True)
-        return [eta[..., entries].reshape(*eta.shape[:-1], *shape) for entries, shape in parts]
+        blocks = zip(self._slices, self.shapes, strict=True)
+        return [eta[..., entries].reshape(*eta.shape[:-1], *shape) for entries, shape in blocks]
 
     @cached_property
     def _slices(self) -> list[slice]:
+        """The entries of each block in the concatenated natural parameters."""
         return slices_of([int(np.prod(shape)) for shape in self.shapes])
 
     def join(self, parts: list[Array]) -> Array:
@@ -92,14 +95,15 @@ class FamilyOfBlocks:
     def log_normalizer(self, eta: Array) -> Array:
         """Return the sum of the log normalizers of all blocks, (...)."""
         total = np.zeros(np.shape(eta)[:-1])
-        parts = zip(self.names, self.families, self.split(eta), strict=True)
-        for name, family, part in parts:
+        for name, family, part in zip(self.names, self.families, self.split(eta), strict=True):
             with naming_block(name):
-                value = family.log_normalizer(part)
-            total += value.reshape(*total.shape, -1).sum(axis=-1)
+                log_normalizers = family.log_normalizer(part)
+            # A block of several columns may have one log normalizer for each column.
+            total += log_normalizers.reshape(*total.shape, -1).sum(axis=-1)
         return total
 
     def expectation(self, eta: Array) -> Array:
+        """Return the expected statistics of all blocks, concatenated, (..., E)."""
         expectations = []
         for name, family, part in zip(self.names, self.families, self.split(eta), strict=True):
             with naming_block(name):
@@ -108,12 +112,16 @@ class FamilyOfBlocks:
 
 
 class FitsOfBlocks(NamedTuple):
-    """Fits of rows that are sums over blocks, with the methods of `RowFits`."""
+    """Fits of rows to seed rows, summed over blocks.
+
+    The methods are those of :class:`~skvt.models.mixture.components.RowFits`.
+    """
 
     # The `RowFits` of each block.
     blocks: list[Any]
 
     def prepare(self, rows: Any) -> list[Any]:
+        """Return what each block prepares for the rows with the indices ``rows``."""
         return [block.prepare(rows) for block in self.blocks]
 
     def fits_to_seeds(
@@ -140,8 +148,9 @@ def _add_fits(fits_and_sizes: list[tuple[Array, Array]]) -> tuple[Array, Array]:
 class Product(ConjugateComponent):
     """A component for rows whose columns form blocks that are independent given the component.
 
-    Features, statistics, tables and natural parameters of the blocks are concatenated, so that
-    algorithms of inference see one component. Columns that belong to no block are ignored.
+    Features (P of each row), their sums, tables (coefficients of features in log densities) and
+    natural parameters of the blocks are concatenated, so that algorithms of inference see one
+    component. Columns that belong to no block are ignored.
     """
 
     blocks: tuple[Block, ...]
@@ -154,9 +163,10 @@ class Product(ConjugateComponent):
         return self._are_disjoint(d)
 
     def _are_disjoint(self, n_columns: int) -> bool:
-        """Return whether blocks have unique names and describe no column twice.
+        """Return whether blocks have unique names and no column is described twice.
 
-        Given columns must be the same in all blocks. Positions must be less than ``n_columns``.
+        In addition, given columns must be the same in all blocks, the number of columns of each
+        block must suit its component, and positions must be less than ``n_columns``.
         """
         given = self.blocks[0].given
         columns = np.concatenate([*(block.explained for block in self.blocks), given])
@@ -171,7 +181,7 @@ class Product(ConjugateComponent):
 
     @cached_property
     def _widths(self) -> list[int]:
-        """The number of features of each block."""
+        """The number of features of each block, from the features of a row of zeros."""
         return [
             block.component.features(np.zeros((1, block.columns.size))).shape[1]
             for block in self.blocks
@@ -179,7 +189,7 @@ class Product(ConjugateComponent):
 
     @cached_property
     def _positions(self) -> list[slice | IndexArray]:
-        """The positions of each block's columns in the rows."""
+        """The positions of each block's columns in the rows, as a slice if they are consecutive."""
         return [as_slice(block.columns) for block in self.blocks]
 
     @cached_property
@@ -213,26 +223,34 @@ class Product(ConjugateComponent):
     def sparse(self) -> bool:  # type: ignore[override]
         return any(block.component.sparse for block in self.blocks)
 
-    def split_by_block(self, values: Array) -> list[Array]:
-        """Split statistics or tables (..., P) into one array for each block."""
-        return [values[..., entries] for entries in self._slices]
+    def split_by_block(self, sums: Array) -> list[Array]:
+        """Split sums of features, or tables, (..., P) into one array for each block."""
+        return [sums[..., entries] for entries in self._slices]
+
+    def _with_sums(self, sums: Array) -> Iterator[tuple[Block, Array]]:
+        """Return pairs of each block and its part of sums of features (..., P)."""
+        return zip(self.blocks, self.split_by_block(sums), strict=True)
+
+    def _with_lam(self, lam: Array) -> Iterator[tuple[Block, Array]]:
+        """Return pairs of each block and its part of natural parameters (..., E)."""
+        return zip(self.blocks, self.family.split(lam), strict=True)
 
     @cached_property
     def _slices(self) -> list[slice]:
-        """The entries of each block in features, statistics and tables."""
+        """The entries of each block in features, sums of features and tables."""
         return slices_of(self._widths)
 
     def _convert_rows(self, X: Any) -> Any:
         """Return the rows whose columns the blocks describe.
 
-        These are the rows of the data, unless a subclass converts them.
+        The blocks describe the rows X of the data, unless a subclass overrides this method.
         """
         return X
 
     def _with_columns(self, X: Any) -> Iterator[tuple[Component, Any]]:
         """Yield the component of each block, and its columns of the converted rows.
 
-        Sparse columns become dense unless the component is sparse.
+        Sparse columns become dense if the component of the block takes only dense rows.
         """
         X = self._convert_rows(X)
         for block, columns in zip(self.blocks, self._positions, strict=True):
@@ -247,30 +265,33 @@ class Product(ConjugateComponent):
     def log_densities_and_sums(
         self, X: Any, table: Array
     ) -> tuple[Array, Callable[[Array], Array]]:
-        """Return the sum over blocks of log densities, and a function that sums features."""
-        # If a block avoids features, ask each block.
+        """Return the sum over blocks of log densities (n, K), and a function that sums features.
+
+        ``table`` is (P, K). The function takes weighted responsibilities (n, K) and returns (K, P).
+        """
+        # If a block can do without the array of its features, call the method of each block.
         if self.avoids_features:
             blocks = zip(self._with_columns(X), self._slices, strict=True)
-            of_blocks = [
+            block_results = [
                 component.log_densities_and_sums(columns, table[entries])
                 for (component, columns), entries in blocks
             ]
-            logits = np.sum([logits for logits, _ in of_blocks], axis=0)
+            logits = np.sum([block_logits for block_logits, _ in block_results], axis=0)
             return logits, lambda weighted: np.concatenate(
-                [sums_of(weighted) for _, sums_of in of_blocks], axis=1
+                [sum_features(weighted) for _, sum_features in block_results], axis=1
             )
         # If all features are dense, one product of matrices is faster than one for each block.
-        features_of_blocks = [component.features(part) for component, part in self._with_columns(X)]
-        if len(features_of_blocks) == 1 or not any(map(sp.issparse, features_of_blocks)):
-            features = self._side_by_side(features_of_blocks)
+        block_features = [component.features(part) for component, part in self._with_columns(X)]
+        if len(block_features) == 1 or not any(map(sp.issparse, block_features)):
+            features = self._side_by_side(block_features)
             return features @ table, lambda weighted: features.T.dot(weighted).T
-        pairs = zip(features_of_blocks, self._slices, strict=True)
+        pairs = zip(block_features, self._slices, strict=True)
         logits = sum(part @ table[entries] for part, entries in pairs)
 
-        def sums_of(weighted: Array) -> Array:
-            return np.concatenate([part.T.dot(weighted) for part in features_of_blocks]).T
+        def sum_features(weighted: Array) -> Array:
+            return np.concatenate([part.T.dot(weighted) for part in block_features]).T
 
-        return np.asarray(logits), sums_of
+        return np.asarray(logits), sum_features
 
     @cached_property
     def avoids_features(self) -> bool:  # type: ignore[override]
@@ -280,8 +301,8 @@ class Product(ConjugateComponent):
     def weighted_sums(self, X: Any, weighted: Array) -> Array:
         if not self.avoids_features:
             return super().weighted_sums(X, weighted)
-        blocks = self._with_columns(X)
-        sums = [component.weighted_sums(part, weighted) for component, part in blocks]
+        pairs = self._with_columns(X)
+        sums = [component.weighted_sums(part, weighted) for component, part in pairs]
         return np.concatenate(sums, axis=1)
 
     def filled_features(self, X: Any) -> Any:
@@ -293,14 +314,17 @@ class Product(ConjugateComponent):
         return FitsOfBlocks([component.row_fits(part) for component, part in self._with_columns(X)])
 
     def projected(self, X: Any, weights: Array, directions: Any) -> Any:
-        """Project each block; blocks that cannot be projected stay as they are."""
-        parts = list(self._with_columns(X))
-        projected = [component.projected(part, weights, directions) for component, part in parts]
+        """Return fits of the projected rows, or None if no block can be projected.
+
+        If only some blocks can be projected, the other blocks have the fits of unprojected rows.
+        """
+        pairs = list(self._with_columns(X))
+        projected = [component.projected(part, weights, directions) for component, part in pairs]
         if all(fits is None for fits in projected):
             return None
         return FitsOfBlocks([
             component.row_fits(part) if fits is None else fits
-            for fits, (component, part) in zip(projected, parts, strict=True)
+            for fits, (component, part) in zip(projected, pairs, strict=True)
         ])  # fmt: skip
 
     def _side_by_side(self, parts: list[Any]) -> Any:
@@ -312,7 +336,11 @@ class Product(ConjugateComponent):
         return np.concatenate(parts, axis=1)
 
     def completion(self, table: Array) -> Completion | None:
-        """Return the joint completion of the blocks that have one under the table (K, P)."""
+        """Return a function that integrates out hidden values in all blocks, or None.
+
+        The function is :class:`skvt.contracts.Completion`. It is None if no block has a completion
+        under the ``table`` (K, P).
+        """
         completions = []
         for block, columns, entries in zip(self.blocks, self._positions, self._slices, strict=True):
             completion = block.component.completion(table[..., entries])
@@ -321,41 +349,40 @@ class Product(ConjugateComponent):
 
         def complete(X: Any, inv_temps: Array) -> HolesOfBlocks | None:
             X = dense(self._convert_rows(X))
-            parts: list[tuple[slice, Holes]] = []
+            holes_of_blocks: list[tuple[slice, Holes]] = []
             for columns, entries, completion in completions:
                 holes = completion(X[:, columns], inv_temps)
                 if holes is not None:
-                    parts.append((entries, holes))
-            return HolesOfBlocks(parts) if parts else None
+                    holes_of_blocks.append((entries, holes))
+            return HolesOfBlocks(holes_of_blocks) if holes_of_blocks else None
 
         return complete if completions else None
 
     def filled(self, X: Any) -> Any:
-        """Return rows with missing values at their prior means, in the blocks that need it."""
+        """Return rows with missing values at prior means in blocks that need complete rows.
+
+        If no block changes, the result is X itself.
+        """
         # Blocks of sparse rows do not need complete rows.
         if sp.issparse(X):
             return X
-        changed = []
+        rows = X
         for block, columns in zip(self.blocks, self._positions, strict=True):
             part = X[:, columns]
             filled_part = block.component.filled(part)
             if filled_part is not part:
-                changed.append((columns, filled_part))
-        if not changed:
-            return X
-        out = np.array(X, np.float64)
-        for columns, filled_part in changed:
-            out[:, columns] = filled_part
-        return out
+                # Copy X for the first block that changes.
+                rows = np.array(X, np.float64) if rows is X else rows
+                rows[:, columns] = filled_part
+        return rows
 
     def natural_sums(self, sums: Array) -> Array:
-        parts = zip(self.blocks, self.split_by_block(sums), strict=True)
-        return self.family.join([block.component.natural_sums(part) for block, part in parts])
+        parts = [block.component.natural_sums(part) for block, part in self._with_sums(sums)]
+        return self.family.join(parts)
 
     def feature_coefficients(self, t: Array) -> Array:
-        parts = zip(self.blocks, self.family.split(t), strict=True)
-        of_blocks = [block.component.feature_coefficients(part) for block, part in parts]
-        return np.concatenate(of_blocks, axis=-1)
+        parts = [block.component.feature_coefficients(part) for block, part in self._with_lam(t)]
+        return np.concatenate(parts, axis=-1)
 
     @property
     def log_hyperprior(self) -> float:
@@ -376,79 +403,82 @@ class Product(ConjugateComponent):
         return self.with_components(block.component.without_shared_globals for block in self.blocks)
 
     def with_shared_globals(self, lam: Array) -> Array:
-        parts = zip(self.blocks, self.family.split(lam), strict=True)
-        return self.family.join([b.component.with_shared_globals(part) for b, part in parts])
+        parts = [block.component.with_shared_globals(part) for block, part in self._with_lam(lam)]
+        return self.family.join(parts)
 
     def log_evidence(self, sums: Array) -> Array:
         return np.asarray(self.block_evidence(sums).sum(axis=1))
 
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
         gain = np.zeros(a.size)
-        for block, part in zip(self.blocks, self.split_by_block(sums), strict=True):
+        for block, part in self._with_sums(sums):
             with naming_block(block.name):
                 gain += block.component.merge_gains(part, a, b)
         return gain
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return the sum of log densities over the independent blocks, (n, K) in nats."""
-        total = np.zeros((X.shape[0], lam.shape[0]))
+        log_densities = np.zeros((X.shape[0], lam.shape[0]))
         parts = zip(self._with_columns(X), self.family.split(lam), strict=True)
-        for (component, columns), lam_of_block in parts:
-            total += component.log_predictive(columns, lam_of_block)
-        return total
+        for (component, columns), block_lam in parts:
+            log_densities += component.log_predictive(columns, block_lam)
+        return log_densities
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        return self._replace_missing("imputed", X, lam, memberships)
+        rows = np.array(X, np.float64)
+        for block, part, block_lam in self._with_missing(rows, lam):
+            rows[:, block.columns] = block.component.imputed(part, block_lam, memberships)
+        return rows
 
     def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
-        return self._replace_missing("conditional_sample", X, lam, rng)
+        rows = np.array(X, np.float64)
+        for block, part, block_lam in self._with_missing(rows, lam):
+            rows[:, block.columns] = block.component.conditional_sample(part, block_lam, rng)
+        return rows
 
-    def _replace_missing(self, method: str, X: Array, lam: Array, argument: Any) -> Array:
-        """Replace missing values in all blocks; NaN stays in columns of no block.
-
-        The ``method`` of each block's component completes the columns of the block. Its arguments
-        are these columns, the natural parameters of the block, and ``argument``.
-        """
-        out = np.array(X, np.float64)
-        for block, lam_of_block in zip(self.blocks, self.family.split(lam), strict=True):
-            part = out[:, block.columns]
+    def _with_missing(self, rows: Array, lam: Array) -> Iterator[tuple[Block, Array, Array]]:
+        """Yield each block with missing values, its columns of ``rows`` and its ``lam``."""
+        for block, block_lam in self._with_lam(lam):
+            part = rows[:, block.columns]
             if np.isnan(part).any():
-                complete = getattr(block.component, method)
-                out[:, block.columns] = complete(part, lam_of_block, argument)
-        return out
+                yield block, part, block_lam
 
     def column_probabilities(self, lam: Array, column: int, X: Any) -> Array:
         """Return predictive probabilities of the categories of a column of the data.
 
-        They are (K, C), or (n, K, C) if given columns of the rows X explain the column. Raises
-        ValueError if no block has the column.
+        The result is (K, C) for C categories, or (n, K, C) if given columns of the rows X explain
+        the column. Raises ValueError if no block has the column.
         """
-        for block, lam_of_block in zip(self.blocks, self.family.split(lam), strict=True):
+        for block, block_lam in self._with_lam(lam):
             if column in block.columns:
                 position = int(np.flatnonzero(block.columns == column)[0])
                 component: Any = block.component
                 rows = X[:, block.columns]
-                return np.asarray(component.column_probabilities(lam_of_block, position, rows))
+                return np.asarray(component.column_probabilities(block_lam, position, rows))
         raise ValueError(f"No block has column {column}.")
 
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple["Product", Array]:
-        """Draw the globals of all blocks; return a component and parameters that are certain."""
-        parts = zip(self.blocks, self.family.split(lam), strict=True)
-        drawn = [block.component.drawn(lam_of_block, rng) for block, lam_of_block in parts]
+        """Draw the parameters phi of all blocks from q.
+
+        Returns a product, and natural parameters under which phi is certainly the draw.
+        """
+        drawn = [block.component.drawn(block_lam, rng) for block, block_lam in self._with_lam(lam)]
         components, drawn_lam = zip(*drawn, strict=True)
         return self.with_components(components), self.family.join(list(drawn_lam))
 
     def with_completed(self, X: Any, completed: Array) -> Array:
-        """Return rows in which each block has completed those values for which q has a factor."""
-        out = np.array(X, np.float64)
+        """Return rows in which missing values for which q has a factor are ``completed`` (n, D)."""
+        rows = np.array(X, np.float64)
         for block in self.blocks:
-            out[:, block.columns] = block.component.with_completed(
-                out[:, block.columns], completed[:, block.columns]
-            )
-        return out
+            part, completed_part = rows[:, block.columns], completed[:, block.columns]
+            rows[:, block.columns] = block.component.with_completed(part, completed_part)
+        return rows
 
     def without_indicator(self, column: int) -> "Product":
-        """Return the product in whose blocks no indicator says whether ``column`` is observed."""
+        """Return the product without the information whether ``column`` is observed.
+
+        Only blocks with informative missing values use this information, as an indicator.
+        """
         blocks = []
         for block in self.blocks:
             for position in np.flatnonzero(block.columns == column).tolist():
@@ -458,40 +488,41 @@ class Product(ConjugateComponent):
 
     def parts(self, lam: Array) -> dict[str, tuple[Component, Array]]:
         """Return the component and the natural parameters of each block by its name."""
-        pairs = zip(self.blocks, self.family.split(lam), strict=True)
-        return {block.name: (block.component, part) for block, part in pairs}
+        return {block.name: (block.component, part) for block, part in self._with_lam(lam)}
 
     def block_evidence(self, sums: Array) -> Array:
         """Return log marginal likelihoods of blocks, (K, number of blocks) in nats."""
-        out = np.empty((sums.shape[0], len(self.blocks)))
-        for b, (block, part) in enumerate(zip(self.blocks, self.split_by_block(sums), strict=True)):
+        evidence = np.empty((sums.shape[0], len(self.blocks)))
+        for b, (block, part) in enumerate(self._with_sums(sums)):
             with naming_block(block.name):
-                out[:, b] = block.component.log_evidence(part)
-        return out
+                evidence[:, b] = block.component.log_evidence(part)
+        return evidence
 
     def column_evidence(self, sums: Array) -> Array:
         """Return the log evidence of each column, block after block, (K, D) in nats."""
-        parts = zip(self.blocks, self.split_by_block(sums), strict=True)
-        return np.concatenate([block.component.column_evidence(part) for block, part in parts], 1)
+        parts = [block.component.column_evidence(part) for block, part in self._with_sums(sums)]
+        return np.concatenate(parts, axis=1)
 
     def marginals(self, lam: Array) -> Any:
         """Return a list with the marginals of each block."""
-        parts = zip(self.blocks, self.family.split(lam), strict=True)
-        return [block.component.marginals(part) for block, part in parts]
+        return [block.component.marginals(part) for block, part in self._with_lam(lam)]
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Draw rows of one component's posterior predictive; columns of no block are NaN."""
-        out = np.full((n_rows, self.n_features), np.nan, self.dtype)
-        for block, lam_of_block in zip(self.blocks, self.family.split(lam), strict=True):
-            out[:, block.columns] = block.component.sample(lam_of_block, n_rows, rng)
-        return out
+        rows = np.full((n_rows, self.n_features), np.nan, self.dtype)
+        for block, block_lam in self._with_lam(lam):
+            rows[:, block.columns] = block.component.sample(block_lam, n_rows, rng)
+        return rows
 
 
 @dataclass(frozen=True)
 class HolesOfBlocks:
-    """Missing values of independent blocks: implements :class:`skvt.contracts.Holes`."""
+    """Hidden values of rows in independent blocks, such as missing values.
 
-    # For each block with missing values, its entries in the statistics, and its missing values.
+    It implements :class:`skvt.contracts.Holes`, the contract of hidden values of rows.
+    """
+
+    # For each block with hidden values, its entries in sums of features, and its hidden values.
     parts: list[tuple[slice, Holes]]
 
     def add_to(self, logits: Array, entropy: Array) -> None:
@@ -499,11 +530,11 @@ class HolesOfBlocks:
             holes.add_to(logits, entropy)
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
-        # Each block adds to a separate array, so that compiled loops get contiguous arrays.
         for entries, holes in self.parts:
-            sums_of_block = np.zeros((sums.shape[0], entries.stop - entries.start))
-            holes.add_statistics(weighted, sums_of_block)
-            sums[:, entries] += sums_of_block
+            # Let the block add to a separate array, so that compiled loops get a contiguous array.
+            block_sums = np.zeros((sums.shape[0], entries.stop - entries.start))
+            holes.add_statistics(weighted, block_sums)
+            sums[:, entries] += block_sums
 
 
 def slices_of(widths: list[int]) -> list[slice]:
@@ -513,7 +544,10 @@ def slices_of(widths: list[int]) -> list[slice]:
 
 
 def as_slice(columns: IndexArray) -> slice | IndexArray:
-    """Return consecutive columns as a slice, so that indexing yields a view; others unchanged."""
+    """Return consecutive columns as a slice, so that indexing yields a view.
+
+    Columns that are not consecutive are returned unchanged.
+    """
     first = int(columns[0])
     if np.array_equal(columns, np.arange(first, first + columns.size)):
         return slice(first, first + columns.size)
@@ -525,18 +559,19 @@ def as_slice(columns: IndexArray) -> slice | IndexArray:
 class ProductLearner:
     """Learns the priors of the blocks of a product."""
 
-    # One for each block. A block whose learner is None keeps its prior.
+    # The learner of each block. A block whose learner is None keeps its prior.
     learners: tuple[PriorLearner | None, ...]
 
     def learned(self, component: Any, sums: Array) -> Any:
+        """Return the product with priors of higher evidence, given ``sums`` of features (K, P)."""
         parts = zip(component.blocks, self.learners, component.split_by_block(sums), strict=True)
         components = []
         for block, learner, block_sums in parts:
-            new = block.component
+            new_component = block.component
             if learner is not None:
                 with naming_block(block.name):
-                    new = learner.learned(new, block_sums)
-            components.append(new)
+                    new_component = learner.learned(new_component, block_sums)
+            components.append(new_component)
         return component.with_components(components)
 
     def values(self, component: Any) -> dict[str, Any]:
@@ -553,14 +588,16 @@ class ProductLearner:
 class ValuesLearner:
     """Learns the priors of the first two blocks of a product; the other priors are fixed."""
 
-    # Learners of the first block, which describes values, and of the second. None keeps the prior.
+    # The learner of the first block, which describes values. If it is None, the prior is fixed.
     learner: PriorLearner | None
+    # The learner of the second block. If it is None, the prior is fixed.
     second: PriorLearner | None = None
 
     def for_blocks(self, component: Any) -> ProductLearner:
         """Return the learner of all blocks of a product, which may have only one block."""
         n_blocks = len(component.blocks)
-        return ProductLearner((self.learner, self.second, *(None,) * n_blocks)[:n_blocks])
+        fixed = (None,) * n_blocks
+        return ProductLearner((self.learner, self.second, *fixed)[:n_blocks])
 
     def learned(self, component: Any, sums: Array) -> Any:
         """Return the product with priors of higher evidence in its first blocks."""

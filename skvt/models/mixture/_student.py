@@ -5,22 +5,25 @@ The model is
     u ~ Gamma(nu_k / 2, nu_k / 2),      x | u ~ N(mu_k, (u Lambda_k)^-1)      given z = k,
 
 with one u per row ("full") or one per value ("diag"). The scale u is a local variable, like z.
-Let ``2 d = E[(x - mu)' Lambda (x - mu)]``, and let m of the D columns be missing. At T = 1,
+Let ``2 d = E[(x - mu)' Lambda (x - mu)]``, and let m of the D columns be missing. At the
+temperature T = 1, the best q of the local variables is
 
     q(u | z = k) = Gamma((nu + D - m) / 2, nu / 2 + d),
     q(x_m | u, z = k) = N(x^, (u A_mm)^-1),      A = E[Lambda],
 
-with x^ and d as under the Gaussian (:mod:`skvt.models.mixture._missing`). The energy is linear in
-the statistics
+with x^, the conditional mean of the missing values, and d as under the Gaussian
+(:mod:`skvt.models.mixture._missing`). The energy, which is the expected log density under q, is
+linear in the sums over rows with responsibilities r
 
-    S = sum r (1, E[u], E[u x], E[u x x'], E[log u - u]),
+    S = sum r (1, E[u], E[u x], E[u x x'], E[log u - u]).
 
-which suffice for all globals. These sums add up over batches and over merged components; the rows
-of a merged component keep the mixture of both q. The posterior of mu and Lambda is that of a
-Gaussian whose rows have weights r E[u]. The value of nu is the point at which the bound is highest.
-With N, the first sum of S, and L, the last one, the part of the bound that depends on nu is
+The posterior of all parameters depends on the data through S only. Sums of batches of rows add up,
+and so do the sums of merged components; the rows of a merged component keep the mixture of both q.
+The posterior of mu and Lambda is that of a Gaussian whose rows have weights r E[u]. The value of nu
+is the point at which the bound is highest. With N, the first sum of S, and L, the last sum, the
+part of the bound that depends on nu is
 
-    max_nu N [nu / 2 log(nu / 2) - log Gamma(nu / 2)] + nu / 2 L,
+    max_nu N [nu / 2 log(nu / 2) - log Gamma(nu / 2)] + nu / 2 L.
 
 This maximum takes the place of a log-normaliser, because the energy of a row is linear in the
 gradient of the maximum with respect to (N, L).
@@ -55,38 +58,39 @@ from skvt.models.mixture.components import (
 )
 from skvt.typing import Array
 
-# Range of the degrees of freedom.
+# Range of the degrees of freedom nu.
 LIMITS = (1.0, 100.0)
-# Degrees of freedom of a component without rows.
+# Value of nu of a component without rows.
 _FREEDOM_WITHOUT_ROWS = 10.0
+# Number of Newton's steps in the computation of nu, which converge quadratically.
 _NEWTON_STEPS = 8
 # Smallest shape of q(u). A limit is needed because the bound may have no maximum over the shape at
 # high temperatures and with missing values.
 _SMALLEST_SHAPE = 0.5
 # Distance of Tukey's fences from the quartiles, in interquartile ranges.
 _FENCE = 1.5
-# Distance between the nodes of the quadrature over log u, in standard deviations at a mode.
+# Predictive densities are integrals over log u, computed by the trapezoidal rule. Its nodes have
+# this distance, in standard deviations of log u at a mode of the integrand.
 _NODE_DISTANCE = 0.7
 # Largest distance between these nodes, in units of log u.
 _MAX_NODE_DISTANCE = 0.4
-# The search for the highest node evaluates every third node.
+# The search for the node with the largest integrand evaluates every third node.
 _SEARCH_STRIDE = 3
 # The sum over nodes ends where the log integrand less its maximum is below this number.
 _NEGLIGIBLE_LOG_RATIO = -25.0
-# Larger squared distances are replaced by this one, whose square does not overflow.
+# Larger squared distances are replaced by this number, whose square does not overflow.
 _MAX_DISTANCE = 1e140
-# Position of the features [u, u x, u x x'] of full scales. The first feature of all is 1, and the
-# last two are [1, log u - u].
+# Position of [u, u x, u x x'] in the features [1, u, u x, u x x', 1, log u - u] of full scales.
 _FEATURES_OF_U = slice(1, -2)
 
 
 @dataclass(frozen=True)
 class DegreesOfFreedom:
-    """Degrees of freedom nu at the maximum of the bound, with the interface of a family.
+    """Degrees of freedom nu at the maximum of the bound, with the methods of `skvt.expfam.Family`.
 
-    The natural parameters (N, L) are the sums over rows of 1 and of ``E[log u - u]``. The
+    The natural parameters ``eta`` are (N, L), the sums over rows of 1 and of ``E[log u - u]``. The
     statistics are ``(nu / 2 log(nu / 2) - log Gamma(nu / 2), nu / 2)``. The methods treat nu as a
-    known number: its variance and its entropy are 0, and draws are equal to it.
+    known number: its variance and its entropy are 0, and draws are equal to nu.
     """
 
     # Range of nu; both limits are equal if nu is fixed.
@@ -101,7 +105,7 @@ class DegreesOfFreedom:
         # in a maximum likelihood fit of a gamma distribution.
         target = np.where(has_rows, -L / np.where(has_rows, N, 1.0) - 1.0, 1.0)
         target = np.maximum(target, 1e-6)
-        # Begin with an approximate solution, and improve it by Newton's method for 1 / x.
+        # Begin with an approximate solution x, and improve 1 / x by Newton's method.
         x = (3.0 - target + np.sqrt((target - 3.0) ** 2 + 24.0 * target)) / (12.0 * target)
         for _ in range(_NEWTON_STEPS):
             slope = x - x * x * polygamma(1, x)
@@ -109,7 +113,7 @@ class DegreesOfFreedom:
         return np.clip(np.where(has_rows, 2.0 * x, _FREEDOM_WITHOUT_ROWS), *self.limits)
 
     def log_normalizer(self, eta: ArrayLike) -> Array:
-        """Return the maximum over nu, shape (...)."""
+        """Return the maximum over nu of the bound's part that depends on nu, shape (...)."""
         return np.asarray((np.asarray(eta) * self.expectation(eta)).sum(axis=-1))
 
     def expectation(self, eta: ArrayLike) -> Array:
@@ -121,7 +125,7 @@ class DegreesOfFreedom:
         return {"degrees_of_freedom": self.mean(eta)}
 
     def variance(self, eta: ArrayLike) -> Array:
-        """Return 0, shape (...)."""
+        """Return the variance of nu, which is 0, shape (...)."""
         return np.zeros(np.shape(eta)[:-1])
 
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> Array:
@@ -131,6 +135,7 @@ class DegreesOfFreedom:
         """Return 0 where x is nu, and -inf elsewhere."""
         return np.where(np.isclose(x, self.mean(eta)), 0.0, -np.inf)
 
+    # The entropy is 0, too.
     entropy = variance
 
 
@@ -159,10 +164,10 @@ class WeightedFullGaussian(FullGaussian):
         features = super().features(X)
         return np.concatenate([features[:, :1], features], axis=1)
 
-    # These methods of `FullGaussian` do not fit, because the rows have a further feature, u.
+    # The methods of `FullGaussian` do not fit, because the rows have a further feature, u.
     log_densities_and_sums = ConjugateComponent.log_densities_and_sums
     weighted_sums = ConjugateComponent.weighted_sums
-    # The features are the statistics of the family, so that M is the identity.
+    # The features are the statistics of the family, so that sums of features need no conversion.
     natural_sums = ConjugateComponent.natural_sums
     feature_coefficients = ConjugateComponent.feature_coefficients
 
@@ -170,7 +175,7 @@ class WeightedFullGaussian(FullGaussian):
 @in_files("models.WeightedDiagonalGaussian")
 @dataclass(frozen=True)
 class WeightedDiagonalGaussian(DiagonalGaussian):
-    """Gaussians of values with scales u; features [is observed, u, u x, u x^2], D of each.
+    """Gaussians of values with scales u; the features are [is observed, u, u x, u x^2], D of each.
 
     The method `features` sets u = 1. :class:`_ScalesOfValues` inserts E[u].
     """
@@ -181,9 +186,10 @@ class WeightedDiagonalGaussian(DiagonalGaussian):
         return np.repeat([-0.5 * LOG_2PI, -0.5, 0.0, 0.0], self.n_features)
 
     def features(self, X: Any) -> Any:
-        """Return ``[seen_d, seen_d, x_d, x_d^2]``, D of each; seen_d is 1 if x_d is observed."""
-        X, seen = self._observed(X)
-        return np.concatenate([seen, seen, X, self._squares(X, seen)], axis=1)
+        """Return ``[is observed, is observed, x, x^2]``, D of each, with 0 for missing values."""
+        X, is_observed = self._observed(X)
+        squares = self._squares(X, is_observed)
+        return np.concatenate([is_observed, is_observed, X, squares], axis=1)
 
     def natural_sums(self, sums: Array) -> Array:
         """Rearrange sums of features (..., 4D) to natural parameters (..., D, 4)."""
@@ -197,13 +203,13 @@ class WeightedDiagonalGaussian(DiagonalGaussian):
 @in_files("models.Freedom")
 @dataclass(frozen=True)
 class Freedom(ConjugateComponent):
-    """Degrees of freedom of rows or of values; the features are [is observed, log u - u].
+    """The distribution of scales u given nu; the features are [is observed, log u - u].
 
-    There is one pair of features for each row, or for each of its values, in the order of
+    A row has one pair of features, or one pair for each value, in the order of
     :class:`PairOfEachColumn`.
     """
 
-    # Zeros, (1, 2) if each row has a scale u, or (D, 2) if each value has one.
+    # Zeros, (1, 2) if each row has a scale u, or (D, 2) if each value has a scale u.
     prior: Annotated[Array, "1 2 | d 2"]
     n_features: int
     dtype: np.dtype[Any]
@@ -224,11 +230,11 @@ class Freedom(ConjugateComponent):
 
     def features(self, X: Any) -> Any:
         """Return ``[is observed, log u - u]`` with u = 1."""
-        is_seen = 1.0 - np.isnan(np.asarray(X, np.float64))
-        # A row with one scale counts as observed if any of its values is.
-        if len(self.prior) != is_seen.shape[1]:
-            is_seen = is_seen.max(axis=1, keepdims=True)
-        return np.concatenate([is_seen, -is_seen], axis=1)
+        is_observed = 1.0 - np.isnan(np.asarray(X, np.float64))
+        # A row with one scale counts as observed if any of its values is observed.
+        if len(self.prior) != is_observed.shape[1]:
+            is_observed = is_observed.max(axis=1, keepdims=True)
+        return np.concatenate([is_observed, -is_observed], axis=1)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Draw the scales u of rows, (n_rows, 1) or (n_rows, D)."""
@@ -250,9 +256,10 @@ class Freedom(ConjugateComponent):
 class StudentT(WrapperMixin, Product):
     """Student t components of "full" or "diag" scale, with the blocks "gaussian" and "freedom".
 
-    Only the first feature of each block, or the first D of them if each value has a scale, does not
-    depend on u. The method `features` returns 0 for all others, and the completion adds their
-    expectations under q(u).
+    The Gaussian block describes rows given their scales u, and the other block describes u given
+    the degrees of freedom nu. Only the first feature of each block, or the first D features if each
+    value has a scale, do not depend on u. The method `features` returns 0 for all other features,
+    and the completion adds their expectations under q(u).
     """
 
     def validate(self, d: int, k: int) -> bool:
@@ -263,23 +270,27 @@ class StudentT(WrapperMixin, Product):
             [block.name for block in self.blocks] == ["gaussian", "freedom"]
             and type(gaussian) in (WeightedFullGaussian, WeightedDiagonalGaussian)
             and all(np.array_equal(block.columns, np.arange(d)) for block in self.blocks)
-            and len(freedom.prior) == (1 if self._full else d)
+            and len(freedom.prior) == (1 if self._is_full else d)
             and 0.0 < low <= high < np.inf
         )
 
     @property
-    def _full(self) -> bool:
+    def _is_full(self) -> bool:
+        """Whether each row has one scale u; otherwise each value has a scale."""
         return bool(self._values.covariance_type == "full")
 
+    @property
+    def _freedom(self) -> Any:
+        """The component of the scales u, a :class:`Freedom`."""
+        return self.blocks[1].component
+
     def features(self, X: Any) -> Any:
-        """Return the features that do not depend on u, with 0 for the others."""
-        freedom: Any = self.blocks[1].component
-        n_scales = len(freedom.prior)
-        gaussian_width = self._widths[0]
-        is_seen = freedom.features(X)[:, :n_scales]
-        features = np.zeros((len(is_seen), gaussian_width + 2 * n_scales))
-        features[:, :n_scales] = is_seen
-        features[:, gaussian_width : gaussian_width + n_scales] = is_seen
+        """Return the features that do not depend on u, with 0 for all other features."""
+        n_scales = len(self._freedom.prior)
+        is_observed = self._freedom.features(X)[:, :n_scales]
+        features = np.zeros((len(is_observed), sum(self._widths)))
+        for entries in self._slices:
+            features[:, entries][:, :n_scales] = is_observed
         return features
 
     def filled(self, X: Any) -> Any:
@@ -287,11 +298,11 @@ class StudentT(WrapperMixin, Product):
         return self._values.filled(X)
 
     def row_fits(self, X: Any) -> FitsOfBlocks:
-        """Return fits of rows whose outliers are clipped, which search for seeds."""
+        """Return fits of rows whose outliers are clipped; the search for seeds uses the fits."""
         return super().row_fits(self._without_outliers(X))
 
     def projected(self, X: Any, weights: Array, directions: Any) -> Any:
-        """Project rows whose outliers are clipped."""
+        """Return fits of projected rows whose outliers are clipped."""
         return super().projected(self._without_outliers(X), weights, directions)
 
     def _without_outliers(self, X: Any) -> Array:
@@ -300,7 +311,7 @@ class StudentT(WrapperMixin, Product):
         The fences are 1.5 interquartile ranges below the lower quartile and above the upper one. A
         column in which both quartiles are equal has no fences.
         """
-        # Append a row of means, so that each column has a value.
+        # Append the row of the column means, so that quantiles exist in columns without values.
         rows = np.concatenate([np.asarray(X, np.float64), self._values.center[None]])
         lower_quartile, upper_quartile = np.nanquantile(rows, [0.25, 0.75], axis=0)
         quartile_range = upper_quartile - lower_quartile
@@ -308,85 +319,88 @@ class StudentT(WrapperMixin, Product):
         return np.clip(rows[:-1], lower_quartile - distance, upper_quartile + distance)
 
     def completion(self, table: Array) -> Completion:
-        return partial(_ScalesOfRows if self._full else _ScalesOfValues, self._values, table)
+        scales = _ScalesOfRows if self._is_full else _ScalesOfValues
+        return partial(scales, self._values, table)
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
-        """Return log posterior predictive densities (n, K), by quadrature over log u."""
+        """Return log posterior predictive densities (n, K) in nats, by quadrature over log u."""
         gaussian_lam, freedom_lam = self.family.split(lam)
-        nu = self._freedom_family.mean(freedom_lam)
-        if self._full:
+        nu = self._freedom.family.mean(freedom_lam)
+        if self._is_full:
             mixture, half_log_dets, _ = self._scale_mixtures(X, gaussian_lam, nu[:, 0])
-            return np.asarray(mixture.log_density() - half_log_dets * (mixture.n_seen > 0.0))
+            return np.asarray(mixture.log_density() - half_log_dets * (mixture.n_observed > 0.0))
         # With one scale for each value, the columns are independent given the component.
         q = NormalGamma.standard(gaussian_lam)
         log_densities = np.zeros((X.shape[0], len(lam)))
-        rows, is_seen = self._values._observed(X)
+        rows, is_observed = self._values._observed(X)
         for k in range(len(lam)):
             distance = (rows - q["mean"][k, :, 0]) ** 2 / (2.0 * q["rate"][k])
             mixture = _ScaleMixture(
-                distance, n_seen=is_seen, freedom=2.0 * q["shape"][k],
+                distance, n_observed=is_observed, freedom_given_u=2.0 * q["shape"][k],
                 kappa=q["mean_precision"][k, :, 0], nu=nu[k],
             )  # fmt: skip
-            of_values = mixture.log_density() - 0.5 * is_seen * np.log(2.0 * q["rate"][k])
-            log_densities[:, k] = of_values.sum(axis=1)
+            half_log_dets = 0.5 * is_observed * np.log(2.0 * q["rate"][k])
+            log_densities[:, k] = (mixture.log_density() - half_log_dets).sum(axis=1)
         return log_densities
 
-    @property
-    def _freedom_family(self) -> Any:
-        return self.blocks[1].component.family
-
     def _scale_mixtures(self, X: Any, lam: Array, nu: Array) -> tuple["_ScaleMixture", Array, Any]:
-        """Return the predictive distributions of rows X under full scales.
+        """Return the predictive distributions of rows X if each row has one scale u.
 
-        ``lam`` are the natural parameters of the Gaussian block, and nu is (K,). Returns the
-        distributions, half the log-determinants of the shape matrices of observed columns, (n, K)
-        or (K,), and the missing values or None.
+        ``lam`` (K, ...) are the natural parameters of the Gaussian block, and ``nu`` is (K,).
+        Returns the distributions (n, K), half the log-determinants of the shape matrices of
+        observed columns, (n, K) or (K,), and the missing values or None.
         """
-        mean, scale, freedom = self._values._student(lam)
+        mean, scale, freedom_given_u = self._values._student(lam)
         kappa = self._values.family.standard(lam)["mean_precision"]
         # The predictive of a Gaussian has the scale (1 + 1 / kappa) times W^-1. Keep only W^-1.
         scale = scale * (kappa / (1.0 + kappa))[:, None, None]
         rows = self._values._centred(X)
-        distances, half_log_dets, n_seen, holes = distances_of_observed(rows, mean, scale)
-        n_seen = np.broadcast_to(n_seen, (X.shape[0], 1))
-        return _ScaleMixture(distances, n_seen, freedom, kappa, nu), half_log_dets, holes
+        distances, half_log_dets, n_observed, holes = distances_of_observed(rows, mean, scale)
+        n_observed = np.broadcast_to(n_observed, (X.shape[0], 1))
+        mixture = _ScaleMixture(distances, n_observed, freedom_given_u, kappa, nu)
+        return mixture, half_log_dets, holes
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Draw from the posterior predictive of one component: first u, then a Student t."""
+        """Draw rows from the posterior predictive of one component: first u, then a Student t."""
         gaussian_lam, freedom_lam = self.family.split(lam)
-        u = self.blocks[1].component.sample(freedom_lam, n_rows, rng)
-        gaussian = self._values
-        q = gaussian.family.standard(gaussian_lam)
-        kappa = q["mean_precision"] if self._full else q["mean_precision"][:, 0]
-        center = gaussian.center + (q["mean"] if self._full else q["mean"][:, 0])
-        # The Gaussian draws at the scale 1 + 1 / kappa. Convert its draws to 1 / u + 1 / kappa.
+        u = self._freedom.sample(freedom_lam, n_rows, rng)
+        q = self._values.family.standard(gaussian_lam)
+        # With one scale for each value, means and kappa are (D, 1).
+        kappa = q["mean_precision"] if self._is_full else q["mean_precision"][:, 0]
+        location = self._values.center + (q["mean"] if self._is_full else q["mean"][:, 0])
+        # The Gaussian block draws with the factor 1 + 1 / kappa of the scale. Convert the draws to
+        # the factor 1 / u + 1 / kappa.
         ratio = np.sqrt((1.0 / u + 1.0 / kappa) / (1.0 + 1.0 / kappa))
-        draws = gaussian.sample(gaussian_lam, n_rows, rng)
-        return np.asarray(center + ratio * (draws - center), self.dtype)
+        draws = self._values.sample(gaussian_lam, n_rows, rng)
+        return np.asarray(location + ratio * (draws - location), self.dtype)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         """Draw missing values given the observed values of their row.
 
-        With a full scale, u is drawn from the nodes of the quadrature, and then the missing values
-        from a Student t given u. With a diagonal scale, values are independent.
+        If each row has one scale u, u is drawn from the nodes of the quadrature, and then the
+        missing values from a Student t given u. If each value has a scale, values are independent.
         """
-        if not self._full:
+        if not self._is_full:
             return fill_missing(X, self.sample(lam, len(X), rng))
         gaussian_lam, freedom_lam = self.family.split(lam[None])
-        nu = self._freedom_family.mean(freedom_lam)[:, 0]
+        nu = self._freedom.family.mean(freedom_lam)[:, 0]
         mixture, _, holes = self._scale_mixtures(X, gaussian_lam, nu)
         if holes is None:
             return np.array(X, np.float64)
-        scale = 1.0 / mixture.draw_u(rng)[:, 0] + 1.0 / mixture.kappa
-        chi_square = rng.chisquare(mixture.freedom + mixture.n_seen[:, 0])
-        noise_factor = np.sqrt((scale + mixture.distance[:, 0]) / chi_square)
+        scale_factor = 1.0 / mixture.draw_u(rng)[:, 0] + 1.0 / mixture.kappa
+        chi_square = rng.chisquare(mixture.freedom_given_u + mixture.n_observed[:, 0])
+        noise_factor = np.sqrt((scale_factor + mixture.distance[:, 0]) / chi_square)
         noise = rng.standard_normal(holes.X.shape) * noise_factor[:, None]
         return np.where(holes.missing, holes.filled(0, noise) + self._values.center, X)
 
     def column_evidence(self, sums: Array) -> Array:
-        """Return the sum of the evidence of the Gaussian and of the freedom, (K, D) in nats."""
-        of_blocks = super().column_evidence(sums)
-        return np.asarray(of_blocks[:, : self.n_features] + of_blocks[:, self.n_features :])
+        """Return the sum of the evidence of both blocks for each column, (K, D) in nats.
+
+        If each row has one scale u, each column has the evidence of the row's scale added.
+        """
+        evidence = super().column_evidence(sums)
+        gaussian_evidence, freedom_evidence = np.split(evidence, [self.n_features], axis=1)
+        return np.asarray(gaussian_evidence + freedom_evidence)
 
     def marginals(self, lam: Array) -> Any:
         """Return locations, scales and degrees of freedom."""
@@ -399,14 +413,14 @@ def student_t_component(
 ) -> StudentT:
     """Return the Student t component with the prior of ``gaussian``.
 
-    ``freedom`` is the number of degrees of freedom; if it is None, they are learned.
+    ``freedom`` are the degrees of freedom nu, which are learned if ``freedom`` is None.
     """
     D, dtype = gaussian.n_features, gaussian.dtype
-    full = gaussian.covariance_type == "full"
-    kind = WeightedFullGaussian if full else WeightedDiagonalGaussian
+    is_full = gaussian.covariance_type == "full"
+    kind = WeightedFullGaussian if is_full else WeightedDiagonalGaussian
     weighted: Any = kind(gaussian.prior, gaussian.center, dtype, gaussian.added)
     limits = LIMITS if freedom is None else (freedom, freedom)
-    freedom_component = Freedom(np.zeros((1 if full else D, 2)), D, dtype, limits)
+    freedom_component = Freedom(np.zeros((1 if is_full else D, 2)), D, dtype, limits)
     columns = np.arange(D)
     blocks = Block("gaussian", weighted, columns), Block("freedom", freedom_component, columns)
     return StudentT(blocks, D, dtype)
@@ -415,9 +429,10 @@ def student_t_component(
 # ---------------------------------------------------------------------------------- q(u)
 @dataclass(frozen=True)
 class _Scales:
-    """The gamma distributions q(u) = Gamma(shape, rate), see the docstring of the module.
+    """The gamma distributions q(u) = Gamma(shape, rate) of several scales u.
 
-    The arrays among the fields broadcast to each other.
+    The docstring of the module gives shape and rate at T = 1. The arrays among the fields broadcast
+    to each other.
     """
 
     # Degrees of freedom.
@@ -426,8 +441,9 @@ class _Scales:
     half_distance: Array
     # 1 / T.
     inv_temps: Array
-    # Number of columns that share a scale u, and how many of them are missing in each row.
+    # Number of columns that share a scale u.
     n_columns: int
+    # Number of these columns that are missing in each row.
     n_missing: Array
 
     @cached_property
@@ -455,30 +471,30 @@ class _Scales:
         return digamma(self.shape) - np.log(self.rate)
 
     def energy(self) -> Array:
-        """Return the expected log density without the terms that do not depend on u."""
+        """Return the expected log density in nats, without the terms that do not depend on u."""
         missing_energy = 0.5 * self.n_missing / self.inv_temps
         linear = self.mean * (0.5 * self.nu + self.half_distance)
         return np.asarray(self._log_u_coefficient * self.mean_log - linear - missing_energy)
 
     def entropy(self) -> Array:
         """Return the entropy of u and of missing values, without the determinant of A_mm."""
-        a = self.shape
-        entropy_of_u = a - np.log(self.rate) + gammaln(a) + (1.0 - a) * digamma(a)
+        shape = self.shape
+        entropy_of_u = shape - np.log(self.rate) + gammaln(shape) + (1.0 - shape) * digamma(shape)
         per_missing_value = 1.0 + LOG_2PI - np.log(self.inv_temps) - self.mean_log
         return np.asarray(entropy_of_u + 0.5 * self.n_missing * per_missing_value)
 
 
 @dataclass(frozen=True)
 class _ScalesOfRows:
-    """The hidden variables of a chunk of rows under full scales: u and the missing values.
+    """The hidden variables of a chunk of rows with one u for each row: u and the missing values.
 
     It implements :class:`~skvt.contracts.Holes`, the contract of variables such as missing values,
     whose q the local step integrates out.
     """
 
     gaussian: WeightedFullGaussian
-    # (K, P): coefficients of the features [1, u, u x, u x x'] of the Gaussian and [1, log u - u] of
-    # the freedom.
+    # (K, P): coefficients of the features [1, u, u x, u x x'] of the block "gaussian" and of the
+    # features [1, log u - u] of the block "freedom" in log densities.
     table: Array
     # (n, D): rows of the data.
     X: Any
@@ -500,8 +516,8 @@ class _ScalesOfRows:
     @cached_property
     def _scales(self) -> tuple[_Scales, Array]:
         """q(u) and half the log-determinants of A_mm, (n, K)."""
-        # The product of table and features is -d after the constant has been subtracted from the
-        # coefficient of u.
+        # The product of table and features is -d after the part of the coefficient of u that does
+        # not depend on the parameters has been subtracted.
         table = self.table[:, _FEATURES_OF_U].copy()
         table[:, 0] -= self.gaussian.base[1]
         half_distance = -self._features @ table.T
@@ -512,8 +528,8 @@ class _ScalesOfRows:
             gain, entropy = np.zeros((2, *half_distance.shape))
             self._missing.add_to(gain, entropy)
             half_log_dets = 0.5 * n_missing * (1.0 + LOG_2PI) - entropy
-            # Missing values at their means reduce the distance. The gain of the logits contains
-            # this reduction and the entropy less |m| / 2.
+            # Missing values at their conditional means reduce d. The gain of the logits is the sum
+            # of this reduction and of the entropy less half the number of missing values.
             half_distance -= gain - entropy + 0.5 * n_missing
         D = self.gaussian.n_features
         scales = _Scales(
@@ -544,11 +560,12 @@ class _ScalesOfRows:
             # E[u], which acts like an inverse temperature and differs between components.
             linear, precision = missing.completion.linear, missing.completion.precision
             for k in range(len(sums)):
-                of_k = replace(missing.completion, linear=linear[[k]], precision=precision[[k]])
+                k_only = replace(missing.completion, linear=linear[[k]], precision=precision[[k]])
                 inv_temps = self.inv_temps * scales.mean[:, k]
-                under_k = replace(missing, completion=of_k, inv_temps=inv_temps)
+                missing_under_k = replace(missing, completion=k_only, inv_temps=inv_temps)
+                row_weights = np.ascontiguousarray(weighted_means[:, [k]])
                 missing_sums = np.zeros((1, gaussian_sums.shape[1]))
-                under_k.add_statistics(np.ascontiguousarray(weighted_means[:, [k]]), missing_sums)
+                missing_under_k.add_statistics(row_weights, missing_sums)
                 gaussian_sums[k] += missing_sums[0]
         sums[:, _FEATURES_OF_U] += gaussian_sums
         sums[:, -1] += (weighted * (scales.mean_log - scales.mean)).sum(axis=0)
@@ -556,14 +573,14 @@ class _ScalesOfRows:
 
 @dataclass(frozen=True)
 class _ScalesOfValues:
-    """The hidden variables of a chunk of rows under diagonal scales: one u for each value.
+    """The hidden variables of a chunk of rows with one u for each value.
 
     It implements :class:`~skvt.contracts.Holes`, as :class:`_ScalesOfRows` does.
     """
 
     gaussian: WeightedDiagonalGaussian
-    # (K, 6 D): coefficients of the features [1, u, u x, u x^2] of the Gaussian and [1, log u - u]
-    # of the freedom, D of each.
+    # (K, 6 D): coefficients of the features [1, u, u x, u x^2] of the block "gaussian" and of the
+    # features [1, log u - u] of the block "freedom" in log densities, D of each.
     table: Array
     # (n, D): rows of the data.
     X: Any
@@ -579,37 +596,38 @@ class _ScalesOfValues:
     def _scales(self) -> list[_Scales]:
         """q(u) under each component."""
         rows, _ = self._observed
-        _, of_u, of_u_x, of_u_xx, _, of_log_u = np.split(self.table, 6, axis=1)
-        precision = -2.0 * of_u_xx
-        mean = of_u_x / precision
-        # Every value has at least this d, because the mean is uncertain and a variance may be
-        # added to squares.
-        smallest = np.maximum(-(of_u + 0.5) - 0.5 * precision * mean**2, 0.0)
+        # Split the table into the (K, D) coefficients of each kind of feature.
+        _, u_table, ux_table, uxx_table, _, log_u_table = np.split(self.table, 6, axis=1)
+        precision = -2.0 * uxx_table
+        mean = ux_table / precision
+        # Each value has at least this d, because the mean is uncertain and because a variance may
+        # be added to squares.
+        smallest = np.maximum(-(u_table + 0.5) - 0.5 * precision * mean**2, 0.0)
         if self.gaussian.added is not None:
             smallest = smallest + 0.5 * precision * self.gaussian.added
         scales = []
         for k in range(len(self.table)):
             half_distance = 0.5 * precision[k] * (rows - mean[k]) ** 2 + smallest[k]
             scales.append(_Scales(
-                nu=2.0 * of_log_u[k] + 1.0, half_distance=half_distance,
+                nu=2.0 * log_u_table[k] + 1.0, half_distance=half_distance,
                 inv_temps=self.inv_temps[:, None], n_columns=1, n_missing=np.zeros(1),
             ))  # fmt: skip
         return scales
 
     def add_to(self, logits: Array, entropy: Array) -> None:
-        _, is_seen = self._observed
+        _, is_observed = self._observed
         for k, scales in enumerate(self._scales):
-            entropies = (is_seen * scales.entropy()).sum(axis=1)
-            logits[:, k] += (is_seen * scales.energy()).sum(axis=1) + entropies / self.inv_temps
+            entropies = (is_observed * scales.entropy()).sum(axis=1)
+            logits[:, k] += (is_observed * scales.energy()).sum(axis=1) + entropies / self.inv_temps
             entropy[:, k] += entropies
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
-        rows, is_seen = self._observed
-        squares = self.gaussian._squares(rows, is_seen)
+        rows, is_observed = self._observed
+        squares = self.gaussian._squares(rows, is_observed)
         # The completion does not change the features that do not depend on u.
         zeros = np.zeros(rows.shape[1])
         for k, scales in enumerate(self._scales):
-            resp = weighted[:, [k]] * is_seen
+            resp = weighted[:, [k]] * is_observed
             weighted_means = resp * scales.mean
             sum_of_logs = (resp * (scales.mean_log - scales.mean)).sum(axis=0)
             sums[k] += np.concatenate([
@@ -620,7 +638,7 @@ class _ScalesOfValues:
 
 # ---------------------------------------------------------------------------------- predictive
 class _ScaleMixture(NamedTuple):
-    """Student t whose scale is 1 / u + 1 / kappa times a known one, u ~ Gamma(nu / 2, nu / 2).
+    """Student t whose scale is a known scale times 1 / u + 1 / kappa, u ~ Gamma(nu / 2, nu / 2).
 
     The fields are arrays that broadcast to each other.
     """
@@ -628,28 +646,38 @@ class _ScaleMixture(NamedTuple):
     # Squared distances of rows from the location, in units of the known scale.
     distance: Array
     # Number of observed values.
-    n_seen: Array
-    # f, the degrees of freedom of the Student t given u.
-    freedom: Array
-    # Number of rows that the uncertainty of the location corresponds to.
+    n_observed: Array
+    # Degrees of freedom of the Student t given u.
+    freedom_given_u: Array
+    # The location is as uncertain as the mean of this number of rows.
     kappa: Array
-    # Degrees of freedom of u.
+    # Degrees of freedom of the distribution of u.
     nu: Array
 
     def log_density(self) -> Array:
-        """Return log densities without the known scale's determinant; 0 without observed values."""
-        n, total = self.n_seen, 0.5 * (self.freedom + self.n_seen)
-        constant = gammaln(total) - gammaln(0.5 * self.freedom) - 0.5 * n * np.log(np.pi)
+        """Return log densities in nats without the determinant of the known scale.
+
+        Rows without observed values have the log density 0.
+        """
+        n = self.n_observed
+        half_freedom, total = 0.5 * self.freedom_given_u, 0.5 * (self.freedom_given_u + n)
+        constant = gammaln(total) - gammaln(half_freedom) - 0.5 * n * np.log(np.pi)
         constant = constant + 0.5 * self.nu * np.log(0.5 * self.nu) - gammaln(0.5 * self.nu)
-        return np.asarray(np.where(n > 0.0, constant + self._integrate_log_u(0.5)[0], 0.0))
+        # The uniform number 0.5 has no effect, since the draw of u is not used.
+        log_integral, _ = self._integrate_log_u(0.5)
+        return np.asarray(np.where(n > 0.0, constant + log_integral, 0.0))
 
     def draw_u(self, rng: np.random.Generator) -> Array:
         """Draw u given the values, from the nodes of the quadrature."""
         shape = np.broadcast_shapes(*(np.shape(array) for array in self))
-        return self._integrate_log_u(rng.random(shape))[1]
+        _, drawn_u = self._integrate_log_u(rng.random(shape))
+        return drawn_u
 
     def _integrate_log_u(self, uniform: Any) -> tuple[Array, Array]:
-        """Return the log integral over log u without constants, and u drawn by uniform numbers."""
+        """Return log integrals over log u without constants, and draws of u given the values.
+
+        The draws are functions of the numbers ``uniform`` in [0, 1).
+        """
         arrays = np.broadcast_arrays(*self, uniform)
         flat = [writeable(np.array(array, np.float64).ravel()) for array in arrays]
         log_integral, drawn_u = np.empty((2, flat[0].size))
@@ -659,30 +687,31 @@ class _ScaleMixture(NamedTuple):
 
 @jit
 def _integrate(
-    distance: Array, n_seen: Array, freedom: Array, kappa: Array, nu: Array, uniform: Array,
-    log_integral: Array, drawn_u: Array,
+    distance: Array, n_observed: Array, freedom_given_u: Array, kappa: Array, nu: Array,
+    uniform: Array, log_integral: Array, drawn_u: Array,
 ) -> None:  # fmt: skip
     """Integrate over t = log u by the trapezoidal rule, and draw a node in proportion to its term.
 
-    Results are written to ``log_integral`` and ``drawn_u``. The other arguments are the fields of
-    :class:`_ScaleMixture` and uniform random numbers, one for each integral.
+    The results are written to ``log_integral`` and ``drawn_u``. The other arguments are the fields
+    of :class:`_ScaleMixture` and uniform random numbers, one for each integral.
 
-    Let n be the number of observed values, f the degrees of freedom and ``s = 1 / u + 1 / kappa``.
-    The logarithm of the integrand has the slope ``nu / 2 (1 - u) + kappa / (kappa + u) h(u)`` in t,
-    with ``h = n / 2 - (f + n) / 2 distance / (s + distance)``. It has one or two modes. One is near
-    the most likely u if the mean were known, the other near the prior's mode, where the uncertainty
-    of the mean explains the distance. All modes lie between u_0, the mode at infinite kappa, and
-    ``1 + n / nu``. The second derivative at a mode is at least about ``-(nu + n) / 2``, from which
-    the distance between nodes is derived.
+    Let d be the squared distance, n the number of observed values, f the degrees of freedom given
+    u, and ``s = 1 / u + 1 / kappa``. The logarithm of the integrand has the slope ``nu / 2 (1 - u)
+    + kappa / (kappa + u) h(u)`` in t, with ``h = n / 2 - (f + n) / 2 d / (s + d)``. The integrand
+    has one or two modes. One mode is near the u that is most likely if the location is known. The
+    other mode is near the mode of the distribution of u, where the uncertainty of the location
+    explains the distance. All modes lie between u_0, the mode at infinite kappa, and
+    ``1 + n / nu``. The second derivative of the logarithm at a mode is at least about
+    ``-(nu + n) / 2``, from which the distance between nodes is derived.
     """
     for i in range(distance.size):
         d = min(distance[i], _MAX_DISTANCE)
-        n = n_seen[i]
+        n = n_observed[i]
         half_nu = 0.5 * nu[i]
         half_nu_n = 0.5 * (nu[i] + n)
-        half_f_n = 0.5 * (freedom[i] + n)
-        # The first node is at u_0, a root of ``nu / 2 d u^2 - b u - (nu + n) / 2``. Its two forms
-        # are equal; use the one in which no terms cancel.
+        half_f_n = 0.5 * (freedom_given_u[i] + n)
+        # The first node is at u_0, a root of ``nu / 2 d u^2 - b u - (nu + n) / 2``. The two
+        # formulas of the root are equal; use the formula in which no terms cancel.
         b = (half_nu_n - half_f_n) * d - half_nu
         root = np.sqrt(b * b + 4.0 * half_nu * d * half_nu_n)
         u = 2.0 * half_nu_n / (root - b) if b < 0.0 else (b + root) / (2.0 * half_nu * d)
@@ -692,9 +721,10 @@ def _integrate(
         last = int(np.ceil(max(log(1.0 + n / nu[i]) - first, 0.0) / step))
         total, log_max = 0.0, -np.inf
         uniform_number = uniform[i]
-        # Phase 0 finds the maximum, phase 1 sums from the first node to the left, and phase 2 sums
-        # from the second node to the right. One loop saves compiling the integrand three times.
-        # The number of the node is j.
+        # The nodes have the numbers j = ..., -1, 0, 1, ..., and the first node has the number 0.
+        # Phase 0 finds the maximum of the integrand, phase 1 sums over the nodes 0, -1, -2, ...,
+        # and phase 2 sums over the nodes 1, 2, .... One loop for all phases saves compiling the
+        # integrand three times.
         j, phase = 0, 0
         while phase < 3:
             t = first + j * step
@@ -710,8 +740,8 @@ def _integrate(
                 continue
             term = exp(log_term - log_max)
             total += term
-            # Replace the drawn node by this one with probability `share`, and make a new uniform
-            # number from what the comparison leaves of the old one.
+            # Draw this node, in place of the node drawn before, with the probability ``share``.
+            # Given the outcome of the comparison, the rescaled number is uniform again.
             share = term / total
             if uniform_number < share:
                 drawn_u[i], uniform_number = u, uniform_number / share
