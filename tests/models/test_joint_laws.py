@@ -148,20 +148,20 @@ def test_one_draw_of_large_counts_keeps_the_joint_law():
         of_both = np.array([rng.multinomial(size, p) for size, p in zip(sizes, beta, strict=True)])
         own = np.repeat(np.arange(K, dtype=np.int32), of_both[:, 2])
         counts = of_both[:, :2].sum(axis=0).astype(float)
-        means, large = np.zeros((2, K)), of_both[:, :2].sum(axis=1).astype(float)
+        means, scratch = np.zeros((2, K)), np.empty((6, K))
+        scratch[0] = of_both[:, :2].sum(axis=1)
         members, place = np.zeros(K + 1, np.int32), np.full(K, -1, np.int32)
         size, extra, tokens_of = np.zeros(K), np.zeros(K + 1, np.float32), np.zeros(K, np.int64)
         n_members, state = draw_large_entries(
             sampling.LargeEntries(
-                np.array([0, 2]), np.arange(2), means, np.empty((6, K)), np.empty(K, np.int64)
+                np.array([0, 2]), np.arange(2), means, scratch, np.empty(K, np.int64)
             ),
-            0, 1, 1.0, words, counts, table, alpha, 1.0,
-            own, np.ones(own.size), own.size, large, 0, members, place, size, extra, tokens_of,
-            np.uint64(state),
+            0, 1, 1.0, words, counts, table, alpha, 1.0, own, np.ones(own.size), own.size,
+            sampling.Members(members, place, tokens_of, size, extra), 0, np.uint64(state),
         )  # fmt: skip
         np.testing.assert_array_equal(means.sum(axis=1), counts)
-        np.testing.assert_array_equal(large, means.sum(axis=0))
-        redrawn = large + of_both[:, 2]
+        np.testing.assert_array_equal(scratch[0], means.sum(axis=0))
+        redrawn = scratch[0] + of_both[:, 2]
         # the sweep over single tokens goes on with these
         found = np.zeros(K)
         found[members[:n_members]] = size[:n_members]

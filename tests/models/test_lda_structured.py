@@ -400,9 +400,13 @@ def test_a_document_is_sampled_alike_in_any_chunk_by_the_same_seed(dtype):
         alone, samples = np.empty((1, 3), dtype), np.empty((tokens[-1], 5), np.int32)
         gains = (ALPHA[:, None] + b * np.arange(9)) ** b - ALPHA[:, None] ** b
         sampling.gibbs_steps(
-            batch.indptr, batch.words, batch.counts, tokens, seeds[d : d + 1], table, base,
-            cumulative, model.doc_topic_prior[None], b, gains.astype(np.float32), 5, 5, samples,
-            alone, None, counter(),
+            sampling.Documents(
+                batch.indptr, batch.words, batch.counts, tokens, seeds[d : d + 1]
+            ),
+            sampling.Conditional(
+                table, base, cumulative, model.doc_topic_prior[None], b, gains.astype(np.float32)
+            ),
+            5, 5, samples, alone, None, counter(),
         )  # fmt: skip
         np.testing.assert_array_equal(alone[0], together.q[d])
 
@@ -421,8 +425,9 @@ def test_rounding_of_sums_leads_a_draw_no_further_than_its_block_of_topics():
     for seed in sampling.row_seeds(np.uint64(5), np.arange(400)):
         samples, shares = np.empty((1, 1), np.int32), np.empty((1, K))
         sampling.gibbs_steps(
-            pointers, word, count, pointers, np.array([seed]), table, base, cumulative,
-            np.ones((1, K)), 1.0, gains, 0, 1, samples, shares, None, counter(),
+            sampling.Documents(pointers, word, count, pointers, np.array([seed])),
+            sampling.Conditional(table, base, cumulative, np.ones((1, K)), 1.0, gains),
+            0, 1, samples, shares, None, counter(),
         )  # fmt: skip
         drawn[samples[0, 0]] += 1
     assert drawn[: size - 1].min() > 0 and drawn[size:].sum() == 0

@@ -271,10 +271,13 @@ class LDAGivenTopics(LDA):
             means = np.zeros((large_indices.size, self.n_components))
             large_entries = np.searchsorted(large_indices, batch.indptr), large_indices, means
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
+        documents = sampling.Documents(batch.indptr, batch.words, batch.counts, token_indptr, seeds)
+        conditional = sampling.Conditional(
+            table, alpha_powers, cumulative, writeable(alpha), inv_temp, gains
+        )
         loop = SharedLoop(
-            batch.n_rows, 1, batch.indptr, batch.words, batch.counts, token_indptr, seeds, table,
-            alpha_powers, cumulative, writeable(alpha), inv_temp, gains, self.n_burn_in,
-            self.n_samples, samples, proportions, large_entries,
+            batch.n_rows, 1, documents, conditional, self.n_burn_in, self.n_samples, samples,
+            proportions, large_entries,
         )  # fmt: skip
         run(sampling.gibbs_steps, loop)
         if not with_stats:
@@ -286,8 +289,8 @@ class LDAGivenTopics(LDA):
         )  # fmt: skip
         run(sampling.sampled_statistics, loop)
         if large_entries is not None:
-            documents = np.searchsorted(batch.indptr, large_indices, side="right") - 1
-            weighted_means = (batch.weights[documents, None] * means).astype(statistics.dtype)
+            rows = np.searchsorted(batch.indptr, large_indices, side="right") - 1
+            weighted_means = (batch.weights[rows, None] * means).astype(statistics.dtype)
             np.add.at(statistics, batch.words[large_indices], weighted_means)
         return proportions, Stats((statistics,), rows=batch.active)
 

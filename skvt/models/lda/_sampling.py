@@ -62,6 +62,45 @@ PRIOR_TOPICS = 16
 DRAWN_WORDS = np.int64(64)
 
 
+class Documents(NamedTuple):
+    """The tokens of n documents, and the seed of each document."""
+
+    # (n + 1,), (nnz,) and (nnz,): a CSR matrix of the documents over A local words.
+    indptr: IndexArray
+    words: IndexArray
+    counts: Array
+    # (nnz + 1,): number of the first token of each entry, see :func:`count_tokens`.
+    token_indptr: IndexArray
+    # (n,): seeds of the random numbers.
+    seeds: NDArray[np.uint64]
+
+
+class Conditional(NamedTuple):
+    """The parts of the conditional probability of a topic that stay the same during a local step.
+
+    With b the inverse temperature, the probability is the sum of two parts. The first part is
+    ``((alpha_k + b n_k)^b - alpha_k^b) beta_kw^b``. Its first factor is the gain of topic k, which
+    is 0 if the document has no tokens of the topic. The second part is ``alpha_k^b beta_kw^b``.
+    """
+
+    # float32 (A, K): beta_kw^b; each word may have an arbitrary factor.
+    table: Array
+    # float32 (1, K) or (n, K): alpha^b of all documents or of each; 0 for topics that a document
+    # must not have.
+    alpha_powers: Array
+    # float32 (A, B): cumulative sums of the second part over B blocks of topics, see
+    # :func:`prior_table`. If documents differ in alpha, scratch (E, B), where E is the largest
+    # number of entries of a document.
+    cumulative: Array
+    # (1, K) or (n, K): alpha of all documents or of each.
+    alpha: Array
+    # b.
+    inv_temp: Any
+    # (K, M): gains for n_k = 0, 1, ..., M - 1. M is 1, and the table is 0, if b is 1 or if
+    # documents differ in alpha.
+    gain_table: Array
+
+
 class LargeEntries(NamedTuple):
     """The L large entries of n documents, and work arrays of a thread."""
 
@@ -77,6 +116,35 @@ class LargeEntries(NamedTuple):
     scratch: Array
     # (K,), int64: scratch, the number of tokens in each topic that a sweep has visited.
     n_topic_tokens: IndexArray
+
+
+class Members(NamedTuple):
+    """The members of a document, which are the topics of which it has tokens: scratch of a thread.
+
+    A member that loses its last token stays a member until the end of the sweep.
+    """
+
+    # (K + 1,), int32: the topic of each member.
+    topics: IndexArray
+    # (K,), int32: the member of each topic, or -1 if the document has no tokens of the topic.
+    member_of: IndexArray
+    # (K,): number of the tokens of each member, and n_k, their total weight.
+    n_tokens: IndexArray
+    sizes: Array
+    # (K + 1,): gain of each member, see :class:`Conditional`. The entry after the last member is 0,
+    # because the loop over the second half of the members may read it.
+    gains: Array
+
+
+class _Tokens(NamedTuple):
+    """The tokens of a document that is sampled: scratch of a thread.
+
+    The arrays are (L,), where L is the number of tokens of the longest document.
+    """
+
+    words: IndexArray
+    topics: IndexArray
+    weights: Array
 
 
 # -------------------------------------------------------------------------------- random numbers
@@ -327,22 +395,19 @@ def _draw_assignments(
 def _draw_large_entries(
     large_entries: LargeEntries, d: int, sweep: int, sweep_weight: float, words: IndexArray,
     counts: Array, table: Array, alpha: Array, inv_temp: Any, token_topics: IndexArray,
-    token_weights: Array, n_doc_tokens: int, large_sizes: Array, n_members: int,
-    members: IndexArray, member_of: IndexArray, sizes: Array, gains: Array,
-    member_tokens: IndexArray, state: np.uint64,
+    token_weights: Array, n_doc_tokens: int, members: Members, n_members: int, state: np.uint64,
 ) -> tuple[int, np.uint64]:  # fmt: skip
     """Draw the tokens of the large entries of document d after a sweep over all other tokens.
 
-    The members of the document, which are the topics of which it has tokens, are computed again
-    from the tokens of all entries. Arguments that are not described below are variables of
-    :func:`_gibbs_steps`.
+    The members of the document are computed again from the tokens of all entries. Row 0 of
+    ``large_entries.scratch`` has the tokens of all large entries in each topic, as the previous
+    sweep has drawn them, and is overwritten by the new draw. Arguments that are not described below
+    are variables of :func:`_gibbs_steps`.
 
     Parameters
     ----------
     sweep_weight : weight of this sweep in the means of ``large_entries``
     alpha : (K,) prior of the document
-    large_sizes : (K,) float64, the tokens of all large entries in each topic, as the previous sweep
-        has drawn them; overwritten by the new draw
     n_members : number of members before the draw
 
     Returns
@@ -353,10 +418,10 @@ def _draw_large_entries(
         The new random state.
     """
     indptr, entries, means, scratch, n_topic_tokens = large_entries
+    topic_of, member_of, member_tokens, sizes, gains = members
     n_topics = alpha.size
-    single_sizes, topic_sizes, theta, later_sums, entry_sizes = (
-        scratch[1], scratch[2], scratch[3], scratch[4], scratch[5],
-    )  # fmt: skip
+    large_sizes, single_sizes, topic_sizes = scratch[0], scratch[1], scratch[2]
+    theta, later_sums, entry_sizes = scratch[3], scratch[4], scratch[5]
     # Compute the weight and number of the tokens in each topic that the sweep has visited.
     for k in range(n_topics):
         single_sizes[k], n_topic_tokens[k] = 0.0, 0
@@ -397,14 +462,14 @@ def _draw_large_entries(
     # Compute all members again, even members whose tokens have not changed. The sweep has added
     # tokens to large sizes and subtracted tokens from them, which leaves rounding errors.
     for m in range(n_members):
-        member_of[members[m]] = -1
+        member_of[topic_of[m]] = -1
         gains[m] = 0.0
     n_members = 0
     for k in range(n_topics):
         if n_topic_tokens[k] > 0 or large_sizes[k] > 0.0:
             m = n_members
             n_members += 1
-            members[m], member_of[k] = k, m
+            topic_of[m], member_of[k] = k, m
             sizes[m] = single_sizes[k] + large_sizes[k]
             # All tokens of large entries count as one token, so that the next sweep cannot reduce
             # the number to 0 and set the size to 0.
@@ -443,79 +508,70 @@ def _find_topic_at(
     return k
 
 
-def gibbs_steps(*arguments: Any) -> None:
+def gibbs_steps(
+    documents: Documents, conditional: Conditional, n_burn_in: int, n_samples: int,
+    samples: IndexArray, proportions: Array, large_entries: Any, counter: IndexArray,
+) -> None:  # fmt: skip
     """Allocate the scratch of a thread and call :func:`_gibbs_steps`.
 
-    The last two arguments are the first three fields of :class:`LargeEntries`, or None, and the
-    counter of the loop.
+    ``large_entries`` has the first three fields of :class:`LargeEntries`, or is None.
     """
-    (
-        indptr, words, counts, token_indptr, seeds, table, alpha_powers, cumulative, alpha,
-        *other_arguments, large_entries, counter,
-    ) = arguments  # fmt: skip
-    longest, n_topics = np.diff(token_indptr[indptr]).max(initial=0), table.shape[1]
+    longest = np.diff(documents.token_indptr[documents.indptr]).max(initial=0)
+    table, alpha = conditional.table, conditional.alpha
+    n_topics = table.shape[1]
     if large_entries is not None:
-        indptr_of_large, entries, means = large_entries
-        scratch, n_topic_tokens = np.empty((6, n_topics)), np.empty(n_topics, np.int64)
-        large_entries = LargeEntries(indptr_of_large, entries, means, scratch, n_topic_tokens)
+        large_entries = LargeEntries(
+            *large_entries, np.empty((6, n_topics)), np.empty(n_topics, np.int64)
+        )
     token_entries = None
     if len(alpha) > 1:
-        n_entries, n_blocks = np.diff(indptr).max(initial=0), -(-n_topics // PRIOR_TOPICS)
-        cumulative = np.empty((n_entries, n_blocks), table.dtype)
+        n_entries, n_blocks = np.diff(documents.indptr).max(initial=0), -(-n_topics // PRIOR_TOPICS)
+        conditional = conditional._replace(cumulative=np.empty((n_entries, n_blocks), table.dtype))
         token_entries = np.empty(longest, np.int32)
-    _gibbs_steps(
-        indptr, words, counts, token_indptr, seeds, table, alpha_powers, cumulative, alpha,
-        *other_arguments, large_entries, token_entries,
-        # The sampler would be 2 % slower if the following arrays were rows of a few arrays.
+    # The sampler would be 2 % slower if the following arrays were rows of a few arrays.
+    members = Members(
         np.empty(n_topics + 1, np.int32), np.empty(n_topics, np.int32),
-        np.empty(n_topics, np.int64), np.empty(longest, np.int32), np.empty(longest, np.int32),
-        np.empty(n_topics, alpha.dtype), np.empty(longest, alpha.dtype),
-        np.empty(n_topics + 1, table.dtype), np.empty(n_topics + 1, table.dtype), counter,
+        np.empty(n_topics, np.int64), np.empty(n_topics, alpha.dtype),
+        np.empty(n_topics + 1, table.dtype),
+    )  # fmt: skip
+    tokens = _Tokens(
+        np.empty(longest, np.int32), np.empty(longest, np.int32), np.empty(longest, alpha.dtype)
+    )
+    _gibbs_steps(
+        documents, conditional, n_burn_in, n_samples, samples, proportions, large_entries,
+        token_entries, members, tokens, np.empty(n_topics + 1, table.dtype), counter,
     )  # fmt: skip
 
 
 @jit
 def _gibbs_steps(
-    indptr: IndexArray, words: IndexArray, counts: Array, token_indptr: IndexArray,
-    seeds: NDArray[np.uint64], table: Array, alpha_powers: Array, cumulative: Array, alpha: Array,
-    inv_temp: Any, gain_table: Array, n_burn_in: int, n_samples: int, samples: IndexArray,
-    proportions: Array, large_entries: LargeEntries | None, token_entries: IndexArray | None,
-    members: IndexArray, member_of: IndexArray, member_tokens: IndexArray,
-    token_words: IndexArray, token_topics: IndexArray, sizes: Array, token_weights: Array,
-    gains: Array, partial_sums: Array, counter: IndexArray,
+    documents: Documents, conditional: Conditional, n_burn_in: int, n_samples: int,
+    samples: IndexArray, proportions: Array, large_entries: LargeEntries | None,
+    token_entries: IndexArray | None, members: Members, tokens: _Tokens, partial_sums: Array,
+    counter: IndexArray,
 ) -> None:  # fmt: skip
     """Draw the topics of the tokens of each document by Gibbs sampling.
 
-    The conditional probability of a topic is the sum of two parts. The first part is
-    ``((alpha_k + b n_k)^b - alpha_k^b) beta_kw^b``; its first factor is the gain of the topic,
-    which is 0 if the document has no tokens of the topic. The second part is ``alpha_k^b
-    beta_kw^b``, whose cumulative sums over topics are tabulated for each word. The draw of a token
-    therefore takes about as many operations as the document has topics (Yao, Mimno and McCallum
-    2009).
+    The conditional probability of a topic is the sum of the two parts of :class:`Conditional`. The
+    first part is 0 for all topics but the members of the document. The cumulative sums of the
+    second part over topics are tabulated for each word. The draw of a token therefore takes about
+    as many operations as the document has topics (Yao, Mimno and McCallum 2009).
 
     Parameters
     ----------
-    indptr, words, counts : CSR of the documents over local words
-    token_indptr : (nnz + 1,) the number of the first token of each entry, see :func:`count_tokens`
-    seeds : (n,) uint64 seed of the random numbers of each document
-    table : float32 (A, K) beta_kw^b of the active words; each word may have an arbitrary factor
-    alpha_powers : float32 (1, K) or (n, K) alpha^b of all documents or of each; 0 for topics that a
-        document must not have
-    cumulative : float32 (A, B) for B blocks of topics, see :func:`prior_table`; if documents differ
-        in alpha, scratch (E, B), where E is the largest number of entries of a document
-    alpha : (1, K) or (n, K) prior of all documents or of each
-    gain_table : (K, M) ``(alpha + b n)^b - alpha^b`` of n = 0, 1, ..., M - 1; M is 1, and the table
-        is 0, if b = 1 or if documents differ in alpha
     n_burn_in, n_samples : numbers of sweeps that are dropped and kept after sweep 0
     samples : (tokens, n_samples) int32, the topic of each token in each kept sweep, written
     proportions : (n, K) mean of ``alpha + n_k`` over the kept sweeps, written
-    large_entries : :class:`LargeEntries`, or None if no entry is large
-    token_entries : (L,) scratch if documents differ in alpha, otherwise None; L is the number of
-        tokens of the longest document
-    members, gains, partial_sums : (K + 1,) scratch
-    member_of, member_tokens, sizes : (K,) scratch
-    token_words, token_topics, token_weights : (L,) scratch
+    large_entries : None if no entry is large
+    token_entries : (L,) scratch for the position of each token's entry among the document's
+        entries, where L is the number of tokens of the longest document; None unless documents
+        differ in alpha
+    partial_sums : (K + 1,) scratch
     """
+    indptr, words, counts, token_indptr, seeds = documents
+    table, alpha_powers, cumulative, alpha, inv_temp, gain_table = conditional
+    topic_of, member_of, member_tokens, sizes, gains = members
+    token_words, token_topics, token_weights = tokens
     # The loops over tokens use two-dimensional indices instead of views of rows, which would make
     # them slower.
     n_topics = gain_table.shape[0]
@@ -523,18 +579,11 @@ def _gibbs_steps(
     # Zeros in the types of gains and of sizes.
     zero, no_weight = lit(gains[0], 0.0), lit(sizes[0], 0.0)
     is_tempered = inv_temp != lit(inv_temp, 1.0)
-    # The members of a document are the topics of which it has tokens. Member m is topic members[m].
-    # It has member_tokens[m] tokens of total weight n_k = sizes[m], and its gain is gains[m].
-    # gains[n_members] is 0, because the loop over the second half of the members may read it.
-    # member_of[k] is the member of topic k, or -1 if the document has no tokens of the topic. A
-    # member that loses its last token stays a member until the end of the sweep.
     for k in range(n_topics):
-        members[k], member_tokens[k], member_of[k] = 0, 0, -1
+        topic_of[k], member_tokens[k], member_of[k] = 0, 0, -1
         sizes[k], gains[k] = no_weight, zero
-    members[n_topics], gains[n_topics] = 0, zero
-    # numba decides each ``is not None`` when it compiles the function.
-    if large_entries is not None:
-        large_sizes = large_entries.scratch[0]
+    topic_of[n_topics], gains[n_topics] = 0, zero
+    # numba decides each ``is not None`` below when it compiles the function.
     for _ in range(CLAIMS):
         d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
         if d >= stop:
@@ -561,7 +610,7 @@ def _gibbs_steps(
         for k in range(n_topics):
             proportions[d, k] = no_weight
         if large_entries is not None:
-            large_sizes[:] = 0.0
+            large_entries.scratch[0, :] = 0.0
         for sweep in range(n_burn_in + n_samples + 1):
             # Sweep 0 assigns each token given the tokens before it. ``sample`` is the number of the
             # kept sweep; it is negative in sweep 0 and in the sweeps that are dropped.
@@ -580,7 +629,7 @@ def _gibbs_steps(
                     sizes[m] = sizes[m] - weight if member_tokens[m] > 0 else no_weight
                     gains[m] = sizes[m]
                     if is_tempered:
-                        k = members[m]
+                        k = topic_of[m]
                         gains[m] = _gain_by_table(
                             gain_table, k, alpha[alpha_row, k], sizes[m], inv_temp
                         )
@@ -589,8 +638,8 @@ def _gibbs_steps(
                 half = (n_members + 1) // 2
                 first_sum, second_sum = zero, zero
                 for m in range(half):
-                    first_sum += gains[m] * table[word, members[m]]
-                    second_sum += gains[half + m] * table[word, members[half + m]]
+                    first_sum += gains[m] * table[word, topic_of[m]]
+                    second_sum += gains[half + m] * table[word, topic_of[half + m]]
                     partial_sums[m], partial_sums[half + m] = first_sum, second_sum
                 total = first_sum + second_sum
                 state += GOLDEN
@@ -614,10 +663,10 @@ def _gibbs_steps(
                     if m < 0:
                         m = n_members
                         n_members += 1
-                        members[m], member_of[k] = k, m
+                        topic_of[m], member_of[k] = k, m
                         sizes[m], member_tokens[m] = no_weight, 0
                 # Add the token to the counts of the drawn topic.
-                k = members[m]
+                k = topic_of[m]
                 member_tokens[m] += 1
                 sizes[m] += weight
                 gains[m] = sizes[m]
@@ -634,8 +683,7 @@ def _gibbs_steps(
                     n_members, state = _draw_large_entries(
                         large_entries, d, sweep, sweep_weight, words, counts, table,
                         alpha[alpha_row], inv_temp, token_topics, token_weights, n_doc_tokens,
-                        large_sizes, n_members, members, member_of, sizes, gains, member_tokens,
-                        state,
+                        members, n_members, state,
                     )  # fmt: skip
             # Add the sizes of the members to the proportions, and remove members without tokens.
             # The last member takes the place of a removed member.
@@ -643,22 +691,22 @@ def _gibbs_steps(
             while m < n_members:
                 if member_tokens[m] > 0:
                     if sample >= 0:
-                        proportions[d, members[m]] += sizes[m]
+                        proportions[d, topic_of[m]] += sizes[m]
                     m += 1
                     continue
                 n_members -= 1
-                member_of[members[m]] = -1
+                member_of[topic_of[m]] = -1
                 gains[m] = zero
                 if m < n_members:
-                    members[m], sizes[m] = members[n_members], sizes[n_members]
+                    topic_of[m], sizes[m] = topic_of[n_members], sizes[n_members]
                     gains[m], member_tokens[m] = gains[n_members], member_tokens[n_members]
-                    member_of[members[m]] = m
+                    member_of[topic_of[m]] = m
                     gains[n_members] = zero
         kept_weight = lit(no_weight, 1.0) / lit(no_weight, 1.0 * n_samples)
         for k in range(n_topics):
             proportions[d, k] = alpha[alpha_row, k] + kept_weight * proportions[d, k]
         for m in range(n_members):
-            member_of[members[m]] = -1
+            member_of[topic_of[m]] = -1
             gains[m] = zero
         finish(counter, d, stop)
 
