@@ -31,7 +31,7 @@ from skvt._compiled import (
 )
 from skvt.typing import Array, IndexArray, Run
 
-# Gauss-Legendre nodes and weights on [0, 1].
+# Gauss-Legendre nodes and weights, moved from [-1, 1] to [0, 1].
 _NODES, _WEIGHTS = 0.5 * np.array(np.polynomial.legendre.leggauss(16)) + [[0.5], [0.0]]
 # Quadrature stops where the integrand has fallen below exp(-_TAIL) of its value at the start.
 _TAIL = 20.0
@@ -235,6 +235,7 @@ def _gradients(
             break
         block_sums = sums[start // _WORDS]
         block_sums[:] = 0.0
+        gradient_sums, inverse_sums, lam_sums = block_sums[0], block_sums[1], block_sums[2]
         # Compute all entries of the block as if lam were the prior, whose functions are computed
         # once, and variates were at most e. This holds for most words of a topic. List the entries
         # for which it does not hold.
@@ -247,7 +248,7 @@ def _gradients(
             for k in range(n_topics):
                 lam[k] = eta + scale * np.float64(array[v, k])
                 inverses[v, k] = inverse_eta
-                block_sums[2, k] += lam[k]
+                lam_sums[k] += lam[k]
             if row >= 0:
                 for k in range(n_topics):
                     logs[k] = log_gammas[row, k]
@@ -282,8 +283,8 @@ def _gradients(
             for k in range(n_topics):
                 out[v, k] *= inverses[v, k]
             for k in range(n_topics):
-                block_sums[0, k] += out[v, k]
-                block_sums[1, k] += inverses[v, k]
+                gradient_sums[k] += out[v, k]
+                inverse_sums[k] += inverses[v, k]
         finish(counter, start, stop)
 
 

@@ -406,7 +406,7 @@ def test_a_document_is_sampled_alike_in_any_chunk_by_the_same_seed(dtype):
             sampling.Conditional(
                 table, base, cumulative, model.doc_topic_prior[None], b, gains.astype(np.float32)
             ),
-            5, 5, samples, alone, None, counter(),
+            5, samples, alone, None, counter(),
         )  # fmt: skip
         np.testing.assert_array_equal(alone[0], together.q[d])
 
@@ -427,7 +427,7 @@ def test_rounding_of_sums_leads_a_draw_no_further_than_its_block_of_topics():
         sampling.gibbs_steps(
             sampling.Documents(pointers, word, count, pointers, np.array([seed])),
             sampling.Conditional(table, base, cumulative, np.ones((1, K)), 1.0, gains),
-            0, 1, samples, shares, None, counter(),
+            0, samples, shares, None, counter(),
         )  # fmt: skip
         drawn[samples[0, 0]] += 1
     assert drawn[: size - 1].min() > 0 and drawn[size:].sum() == 0

@@ -190,7 +190,7 @@ def test_no_topic_takes_part_in_two_changes_of_one_search(monkeypatch):
     splits = [_split_merge._Split(gain, topic, None) for gain, topic in gains_of_splits]
     pairs = [(-1.0, (0, 1)), (-2.0, (3, 4)), (-3.0, (0, 7)), (-4.0, (7, 8)), (-20.0, (9, 10))]
     merges = [_split_merge._Merge(*pair) for pair in pairs]
-    monkeypatch.setattr(_split_merge, "VISITED", 9.0)
+    monkeypatch.setattr(_split_merge, "TOKENS_PER_SEARCH", 9.0)
     monkeypatch.setattr(_split_merge, "_propose_splits", lambda *_: splits)
     monkeypatch.setattr(_split_merge, "_propose_merges", lambda *_: merges)
     tried = []
@@ -213,7 +213,7 @@ def test_no_topic_takes_part_in_two_changes_of_one_search(monkeypatch):
     np.testing.assert_allclose(found.arrays[0], S + np.isin(np.arange(12), [0, 1, 2, 6, 7, 8]))
     np.testing.assert_allclose(state.stats.sums[0], found.arrays[0].sum(axis=0))
     # one trial of documents that are as many as a search may begin with
-    monkeypatch.setattr(_split_merge, "VISITED", 1e-9)
+    monkeypatch.setattr(_split_merge, "TOKENS_PER_SEARCH", 1e-9)
     assert moved(data_of(corpus(n=60).X), S, lda=lda)[1].proposed == 1
     # and none where there are fewer than five documents for each topic
     assert moved(data_of(corpus(n=59).X), S, lda=lda)[1].proposed == 0

@@ -133,20 +133,20 @@ def write_particles(
     parents = np.empty(S, np.int64)
     for n in range(n_rows):
         G = gram[0 if gram.shape[0] == 1 else n]
-        state = _draw_from_prior(logit, seeds[n], z, parents)
+        random_state = _draw_from_prior(logit, seeds[n], z, parents)
         _write_fields(linear[n], G, precision, z, field, energy)
         inv_temp, total_log_mass = 0.0, 0.0
         chances[n] = 0.0
         for increase in range(MOST_INCREASES):
             # Raise the inverse temperature, and weight the particles for it.
             remaining = 1.0 - inv_temp
-            is_last_chance = increase + 1 == MOST_INCREASES
-            step = remaining if is_last_chance else _choose_step(energy, remaining, weight)
+            is_last_increase = increase + 1 == MOST_INCREASES
+            step = remaining if is_last_increase else _choose_step(energy, remaining, weight)
             total_log_mass += _write_weights(energy, step, weight)
             inv_temp = 1.0 if step == remaining else inv_temp + step
             # Resample the particles by their weights.
-            state += GOLDEN
-            resample(weight, uniform(mix(state)), parents)
+            random_state += GOLDEN
+            resample(weight, uniform(mix(random_state)), parents)
             old_z[:], old_field[:], old_energy[:] = z, field, energy
             for p in range(S):
                 energy[p] = old_energy[parents[p]]
@@ -160,11 +160,11 @@ def write_particles(
                 for k in range(K):
                     sum_of_chances, n_changes = 0.0, 0.0
                     for p in range(S):
-                        state += GOLDEN
+                        random_state += GOLDEN
                         log_odds = logit[k] + inv_temp * precision * field[k, p]
                         chance = 1.0 / (1.0 + exp(-min(max(log_odds, -700.0), 700.0)))
                         sum_of_chances += chance
-                        new = 1.0 if uniform(mix(state)) < chance else 0.0
+                        new = 1.0 if uniform(mix(random_state)) < chance else 0.0
                         change[p] = new - z[k, p]
                         n_changes += abs(change[p])
                         z[k, p] = new
@@ -222,20 +222,20 @@ def _draw_from_prior(logit: Array, seed: np.uint64, z: Array, order: IndexArray)
     of equal length, in random order. ``order`` (S,) is overwritten.
     """
     K, S = z.shape
-    state = np.uint64(seed)
+    random_state = np.uint64(seed)
     for k in range(K):
         chance = 1.0 / (1.0 + np.exp(-logit[k]))
         # Shuffle the intervals by the algorithm of Fisher and Yates.
         for p in range(S):
             order[p] = p
         for p in range(S - 1, 0, -1):
-            state += GOLDEN
-            partner = int(uniform(mix(state)) * (p + 1))
+            random_state += GOLDEN
+            partner = int(uniform(mix(random_state)) * (p + 1))
             order[p], order[partner] = order[partner], order[p]
         for p in range(S):
-            state += GOLDEN
-            z[k, p] = 1.0 if (order[p] + uniform(mix(state))) / S < chance else 0.0
-    return state
+            random_state += GOLDEN
+            z[k, p] = 1.0 if (order[p] + uniform(mix(random_state))) / S < chance else 0.0
+    return random_state
 
 
 @part_allocating

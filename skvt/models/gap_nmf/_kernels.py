@@ -86,8 +86,9 @@ def ascend_activations(
     bin's largest. ``shape`` and ``levels``, which are exp(E[log H]), (n, K) each, are updated in
     place. A row has converged once its shapes change by less than ``tol`` on average.
 
-    This is for few rows; for many rows, matrix products are faster. Columns without counts have no
-    effect, so that each row uses a table of its other columns, padded to whole vectors.
+    The loop is for few rows, because matrix products are faster for many rows. Columns without
+    counts have no effect, so that each row uses a table of the columns that have counts, padded to
+    whole vectors.
     """
     n_components = table.shape[0]
     # Numbers of columns and components, padded to multiples of LANES and of 4.

@@ -155,8 +155,8 @@ class GaPNMF(ConjugateModel):
         X, weights = data.X, data.weights
         rows = _draw_rows(X, weights, self.n_components, rng)
         frames = dense(some_rows(X, weights, rows)[0])
-        counts, seen_weight = sums_of_rows(X, weights, column_sums)
-        mean = counts / np.maximum(seen_weight, SMALLEST_RATE)
+        counts, observed_weight = sums_of_rows(X, weights, column_sums)
+        mean = counts / np.maximum(observed_weight, SMALLEST_RATE)
         if not mean.any():
             mean = np.ones_like(mean)
         frames = np.where(np.isnan(frames), mean, frames)
@@ -164,7 +164,7 @@ class GaPNMF(ConjugateModel):
         SW = SHARE_OF_FRAME * frames + (1.0 - SHARE_OF_FRAME) * mean / mean.mean()
         SW *= rng.gamma(START_NOISE**-2, START_NOISE**2, size=SW.shape)
         SW *= counts.sum() / SW.sum()
-        return RunningStats([SW, np.tile(seen_weight, (self.n_components, 1))])
+        return RunningStats([SW, np.tile(observed_weight, (self.n_components, 1))])
 
     def expectation(self, stats: RunningStats, batch: RowBatch, run: Run) -> Spectra:
         """Return E[log theta + log W] and E[theta] E[W] as :class:`Spectra`."""
@@ -336,6 +336,7 @@ class _Block:
         """
         model, n_rows = self.model, self.weights.size
         max_iter = model.max_local_iter if self.is_new else model.n_local_iter
+        # For few rows, a loop over rows is faster than products of matrices.
         if len(self.Y) <= FEWEST_ROWS:
             tol = model.mean_change_tol if self.is_new else 0.0
             shape, levels = self.shape[:n_rows], self.levels[:n_rows]
@@ -488,11 +489,11 @@ def _make_table(log_rates: Array, inv_temp: float | Array, dtype: DTypeLike) -> 
 def column_sums(X: Any, weights: Array) -> tuple[Array, Array]:
     """Return weighted sum and weight of the observed values of each column of X, (F,) each."""
     filled, missing = without_missing(X)
-    seen_weight = np.full(X.shape[1], weights.sum())
+    observed_weight = np.full(X.shape[1], weights.sum())
     if missing is not None:
         # Rounding may make the difference of sums negative.
-        seen_weight = np.maximum(seen_weight - weights @ missing, 0.0)
-    return np.asarray(weights @ filled), seen_weight
+        observed_weight = np.maximum(observed_weight - weights @ missing, 0.0)
+    return np.asarray(weights @ filled), observed_weight
 
 
 def _project(direction: Array, X: Any) -> Array:

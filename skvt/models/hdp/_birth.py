@@ -1,4 +1,4 @@
-"""Births of topics: fresh topics are fitted to documents of a topic and tried on these alone.
+"""Births of topics: fresh topics are fitted to, and tried on, a few documents of a topic.
 
 Before a pass, a few topics are chosen as *targets*. During the pass, a sample of the documents that
 have most tokens of a target is collected, together with the documents' shares of the memos. A memo
@@ -56,12 +56,12 @@ SMALLEST_SHARE = 0.1
 MOST_TARGETS = 8
 # Maximum number of targets of a pass per topic of the model.
 TARGETS_PER_TOPIC = 0.5
-# Fresh topics begin with sqrt(n / this number) topics for n tokens.
+# A fit of fresh topics to n tokens begins with sqrt(n / TOKENS_OF_FIRST_TOPIC) topics.
 TOKENS_OF_FIRST_TOPIC = 40.0
-# Minimum number of topics that fresh topics begin with.
+# Minimum number of topics with which a fit of fresh topics begins.
 FEWEST_TOPICS = 4
-# A failure is a target without a birth. Each birth cancels FAILURES_OF_BIRTH failures. Births are
-# no more tried if MOST_FAILURES failures are not cancelled.
+# A failure is a target without a birth. Each birth cancels FAILURES_OF_BIRTH failures. No
+# births are tried once MOST_FAILURES failures are not cancelled.
 MOST_FAILURES = 24
 FAILURES_OF_BIRTH = 4
 # A word is in surplus if its count is this number of standard deviations above its expectation.
@@ -92,8 +92,8 @@ class BirthOfTopics(Move):
         # The topics that failed as targets, with their tokens at the time. Topics that a birth
         # makes or changes are noted like failures, so that they are not tried again at once.
         self._ledger = Ledger(same_mass=SAME_MASS)
-        # Maximum number of documents of a target, and share of the documents that may be collected.
-        self._most_documents, self._share = MOST_DOCUMENTS, 1.0
+        # Maximum number of documents of a target, and probability that one may be collected.
+        self._most_documents, self._draw_probability = MOST_DOCUMENTS, 1.0
         # Identities of the topics at the beginning of the pass.
         self._ids: IndexArray = np.empty(0, np.int64)
         # Whether a replacement of all topics of a batch has been tried.
@@ -109,8 +109,8 @@ class BirthOfTopics(Move):
             self._targets = self._choose_targets(masses, self._ids, tools.rng)
         n_rows = state.memos.total().weight if len(state.memos) else 0.0
         self._most_documents = MOST_DOCUMENTS // max(1, len(self._targets))
-        # A document may be collected with this probability, so that all batches contribute.
-        self._share = min(1.0, 2.0 * MOST_DOCUMENTS / n_rows) if n_rows else 1.0
+        # Draw the documents that may be collected, so that all batches contribute.
+        self._draw_probability = min(1.0, 2.0 * MOST_DOCUMENTS / n_rows) if n_rows else 1.0
 
     def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Return the function that collects documents of a batch, or None if there are enough."""
@@ -121,7 +121,9 @@ class BirthOfTopics(Move):
         }
         if not wanted:
             return None
-        drawn = tools.rng.random(n_rows) < self._share if self._share < 1.0 else None
+        drawn = None
+        if self._draw_probability < 1.0:
+            drawn = tools.rng.random(n_rows) < self._draw_probability
         return partial(_collect_documents, wanted, drawn)
 
     def note(self, noted: dict[int, Part]) -> None:
@@ -151,7 +153,7 @@ class BirthOfTopics(Move):
     def within(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Try births on one batch: from words in surplus, from targets, and of all topics anew."""
+        """Try births on one batch: from words in surplus, from targets, and for all its topics."""
         records: list[MoveRecord] = []
         while state.component_ids.size < self._max_components and len(records) < MOST_TARGETS:
             part = Part.whole(key, batch, state)
@@ -172,8 +174,8 @@ class BirthOfTopics(Move):
     ) -> MoveRecord:
         """Try a birth from words that occur in a batch more often than its topics predict.
 
-        It finds a topic that is new in a stream. Such a topic has no target, since each old topic
-        takes a few of its tokens.
+        This birth finds a topic that is new in a stream. A birth from a target would not, since
+        each old topic takes only a few tokens of the new topic.
         """
         observed, usage = state.memos[part.key].stats.arrays
         masses = observed.sum(axis=1)
@@ -185,7 +187,8 @@ class BirthOfTopics(Move):
             reason = "No words occur more often than topics predict."
             outcome = Outcome(is_accepted=False, gain=np.nan, reason=reason)
             return outcome.record(tools.n_iter, "birth", (), SURPLUS)
-        # Add as many tokens of all words, since a topic gains words that it lacks slowly.
+        # Add as many tokens again, divided among all words as expected, since a topic is slow to
+        # gain words that it lacks.
         surplus += surplus.sum() * expected / expected.sum()
         # Until the first update, the fresh topic has the usage of the topic with the most similar
         # number of tokens.
@@ -254,10 +257,10 @@ class BirthOfTopics(Move):
             fresh = fit_fresh_topics(model, X, weights, n_fresh, tools)
             outcome = outcome._replace(reason="The fresh topics have become one.")
             order = stable_order(-fresh.arrays[0].sum(axis=1), scale=float(X.sum()))
-            # The largest fresh topic may be the target without the new topics, or a new topic: try
-            # the birth without it, then with it.
-            for first in (1, 0) if order.size > 1 else ():
-                born = Stats(tuple(array[order[first:]] for array in fresh.arrays))
+            # The largest fresh topic may be a new topic, or what remains of the target. Try the
+            # birth without the largest fresh topic, then with it.
+            for n_left_out in (1, 0) if order.size > 1 else ():
+                born = Stats(tuple(array[order[n_left_out:]] for array in fresh.arrays))
                 outcome = self._try_topics(model, target.rows, born, state, tools, target=topic)
                 if outcome.is_accepted:
                     break
@@ -273,9 +276,9 @@ class BirthOfTopics(Move):
     ) -> Outcome:  # fmt: skip
         """Let fresh topics compete for the documents of ``parts``; keep them if the bound rises.
 
-        Their tokens are taken from the topic ``target`` unless it is None. If ``kept`` is not None,
-        the topics ``kept`` stay, and begin without their tokens in the documents of the parts,
-        while all other topics are removed.
+        The tokens of the fresh topics are taken from the topic ``target`` unless it is None. If
+        ``kept`` is not None, all topics but ``kept`` are removed, and the topics ``kept`` begin
+        without their tokens in the documents of the parts.
         """
         total = state.memos.total()
         n_steps = TRIAL_STEPS if kept is None else REPLACEMENT_STEPS
@@ -283,13 +286,13 @@ class BirthOfTopics(Move):
         bound_before = bound_of(model, total)
         n_old = old_topics.size
 
-        def begin(fresh: Stats) -> tuple[TopicTrial, RunningStats]:
-            """Return a trial of these fresh topics, and the statistics that it begins with."""
-            index = np.concatenate([old_topics, np.full(len(fresh.arrays[0]), -1)])
+        def begin(competing: Stats) -> tuple[TopicTrial, RunningStats]:
+            """Return a trial of the competing topics, and the statistics at its beginning."""
+            index = np.concatenate([old_topics, np.full(len(competing.arrays[0]), -1)])
             trial = TopicTrial(model, parts, total, index, tools)
             memo = trial.total if kept is None else trial.others
             words, usage = (array.copy() for array in memo.stats.arrays)
-            fresh_words, fresh_usage = trial.narrow(fresh).arrays
+            fresh_words, fresh_usage = trial.narrow(competing).arrays
             if target is not None:
                 words[target] = np.maximum(words[target] - fresh_words.sum(axis=0), 0.0)
             words[n_old:], usage[n_old:] = fresh_words, fresh_usage
@@ -300,7 +303,8 @@ class BirthOfTopics(Move):
         trial, outcome = compete(begin, fresh, bound_before, n_steps, size, SMALLEST_GAIN)
         if outcome.is_accepted:
             trial.keep(state)
-            # The target and the fresh topics were just judged. Try them again only if they change.
+            # Note the target and the fresh topics, which this trial has judged, so that they are
+            # tried again only if they change.
             masses = model.component_masses(state.memos.total().stats)
             topics = [*([] if target is None else [target]), *range(n_old, masses.size)]
             ids = state.component_ids[topics].tolist()

@@ -70,16 +70,17 @@ class DeleteTopic(Move):
         usage = state.plain_stats.value().arrays[1]
         self._ids = state.component_ids
         self._ledger = self._ledger.among(self._ids)
-        n_users, total = usage[:, IN_USE], float(usage[:, DOCUMENTS].max())
+        n_users, n_documents = usage[:, IN_USE], float(usage[:, DOCUMENTS].max())
         self._parts, self._n_documents, self._is_waiting = {}, {}, False
         if len(n_users) < 2 or not len(state.memos) or self._ledger.n_in_vain >= MOST_FAILURES:
             return
         is_untried = self._ledger.tries(self._ids, n_users) == 0
-        remaining = LARGEST_SHARE * total
-        for k in stable_order(n_users, scale=total):
-            if is_untried[k] and n_users[k] < remaining and len(self._parts) < MOST_CANDIDATES:
+        # Number of documents that further candidates may have.
+        n_left = LARGEST_SHARE * n_documents
+        for k in stable_order(n_users, scale=n_documents):
+            if is_untried[k] and n_users[k] < n_left and len(self._parts) < MOST_CANDIDATES:
                 self._parts[int(k)], self._n_documents[int(k)] = [], float(n_users[k])
-                remaining -= n_users[k]
+                n_left -= n_users[k]
 
     def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Return the function that collects documents of a batch, or None without candidates."""

@@ -35,8 +35,8 @@ FEWEST_TOKENS = 2.0
 # Bytes of an entry of a batch, which is stored by document and by word.
 _BYTES_OF_ENTRY = 24
 # Expected counts below this share of the largest are set to 0, since they are below rounding. The
-# limit is relative, since row weights may have any scale, and above the smallest counts that the
-# floors of float32 leave.
+# limit is relative, since row weights may have any scale. It is above the counts of absent topics,
+# whose weights in float32 have a positive floor.
 _ROUNDING = np.finfo(np.float64).eps
 # Smallest expected count that is kept in the tokens of a topic.
 _SMALLEST_COUNT = 1e-3
@@ -46,7 +46,7 @@ _NUMBERS_AT_ONCE = 2_000_000
 
 @dataclass(frozen=True)
 class Share:
-    """What documents contribute to a memo, as sparse arrays: they have few words and topics."""
+    """What documents contribute to a memo: sparse arrays, since documents have few words."""
 
     # (K, A): expected counts of the A words that occur in the documents.
     words: sp.csr_array
@@ -74,7 +74,7 @@ class Share:
     def with_topics(self, index: IndexArray) -> "Share":
         """Return the share whose topic j is topic ``index[j]`` of this share.
 
-        The topic is empty if ``index[j]`` is -1 or the number of a topic born since.
+        Topic j is empty if ``index[j]`` is -1, or the number of a topic that this share lacks.
         """
         is_known = (index >= 0) & (index < len(self.usage))
         source = np.where(is_known, index, 0)
@@ -186,21 +186,21 @@ class TopicTrial(Trial):
     ``index`` has the old number of each topic of the trial, or -1 for a new topic. Parts may be
     older than the last births; they have no tokens of topics born since.
 
-    The argument ``total`` is the memo of the whole corpus before the trial, and the attribute
-    ``total`` is the memo after the last update. ``others`` is the memo of all documents that are
-    not in the parts. If most words do not occur in the documents of the parts, the last column of
-    both attributes is the sum over these words.
+    ``memo`` is the memo of the whole corpus before the trial, and the attribute ``total`` is this
+    memo after the last update. ``others`` is the memo of all documents that are not in the parts.
+    If most words do not occur in the documents of the parts, the last column of the word counts in
+    ``total`` and ``others`` is the sum over the absent words.
     """
 
     def __init__(
-        self, model: HDP, parts: list[Part], total: Any, index: IndexArray, tools: MoveTools
+        self, model: HDP, parts: list[Part], memo: Any, index: IndexArray, tools: MoveTools
     ) -> None:
         self._parts, self._tools, self._model = parts, tools, model
         self._batches = [part.batch for part in parts]
         self._index = np.asarray(index)
         self._old_shares = [part.share.with_topics(self._index) for part in parts]
         self._new_shares = self._old_shares
-        self.total = total.rearranged(self._index)
+        self.total = memo.rearranged(self._index)
         # Words that occur in the documents, or None if most words do.
         self._columns = unite_words([part.share.columns for part in parts], model.n_features)
         # The bound of all words less the bound of the model that is narrowed to these words.
@@ -258,7 +258,7 @@ class TopicTrial(Trial):
         """Store the result of the last update in the state."""
         state.rearrange(self._index)
         for part, old, new in zip(self._parts, self._old_shares, self._new_shares, strict=True):
-            without = add_shares(state.memos[part.key], [old], sign=-1.0)
+            memo_of_others = add_shares(state.memos[part.key], [old], sign=-1.0)
             new = replace(new, columns=part.share.columns)
-            state.memos[part.key] = add_shares(without, [new])
+            state.memos[part.key] = add_shares(memo_of_others, [new])
         state.resum()

@@ -105,7 +105,7 @@ def _merge_usage(
 def sum_other_memos(
     model: HDP, state: MovableState, key: Hashable
 ) -> tuple[Memo, NDArray[np.bool_]]:
-    """Return the sum of all memos but ``key``, and whether it has tokens of each topic, (K,)."""
+    """Return the sum of all memos but ``key``, and whether other batches have each topic, (K,)."""
     total = state.memos.total()
     others = total.plus(state.memos[key], sign=-1.0)
     masses, all_masses = (model.component_masses(memo.stats) for memo in (others, total))
@@ -174,10 +174,10 @@ class MergeTopics(Move):
     def within(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Merge pairs of topics that no other batch has both of, such as topics just born.
+        """Merge pairs of topics, one of which at least has no tokens in other batches.
 
-        In other batches, no document has both topics of a pair, so that the changes of their memos
-        are known without a local step.
+        No document of another batch has both topics of such a pair, so that the changes of the
+        other memos are known without a local step.
         """
         total = state.memos.total()
         others, is_elsewhere = sum_other_memos(model, state, key)
@@ -193,7 +193,8 @@ class MergeTopics(Move):
         other_changes = PairChanges.without_common_documents(pairs, other_usage)
         all_changes = replace(changes, usage=changes.usage + other_changes.usage)
         # The local step gives the batch a new memo, which changes the bound even without merges.
-        # Judge the merges and the new memo together, against the bound before.
+        # Judge the merges and the new memo together, against the bound before, and divide the
+        # change that is due to the new memo equally among the gains of the chosen merges.
         memo = tools.memo_of(model, result, batch)
         new_total = others.plus(memo)
         bound_before = bound_of(model, total)
@@ -224,11 +225,9 @@ def _records(
 
 
 def _merge(
-    state: MovableState,
-    batch_changes: dict[Hashable, PairChanges],
-    pairs: IndexArray,
+    state: MovableState, batch_changes: dict[Hashable, PairChanges], pairs: IndexArray,
     chosen: list[int],
-) -> None:
+) -> None:  # fmt: skip
     """Merge the chosen pairs in the memo of every batch, and remove their second topics."""
     for key, changes in batch_changes.items():
         state.memos[key] = changes.merge(state.memos[key], chosen)

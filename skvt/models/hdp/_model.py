@@ -33,7 +33,7 @@ alone. At T = 1 every step raises L. Sticks are sorted by the usage of topics if
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -429,7 +429,7 @@ class _Documents:
     # (n,): tokens of documents times the inverse temperature.
     lengths: Array
     # (n, K): whether topics are in use.
-    in_use: NDArray[np.bool_] = field(repr=False)
+    in_use: NDArray[np.bool_]
 
     @classmethod
     def of(

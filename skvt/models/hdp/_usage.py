@@ -1,8 +1,8 @@
 """The usage of topics: sums over documents on which the best sticks of an HDP depend.
 
 The bound of :class:`~skvt.models.hdp.HDP` needs only these sums of the documents' q(pi_d), whose
-parameters are theta_d. In use means that a document has more than next to nothing of a topic; see
-:data:`skvt.models.hdp._model.SMALLEST_USE`.
+parameters are theta_d. A topic is in use in a document if its tokens exceed the share
+:data:`~skvt.models.hdp._model.SMALLEST_USE` of its pseudo-count alpha E[beta_k].
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from skvt.typing import Array
 # SLOPE sums psi(theta_dk) over the documents in which the topic is in use, TRACES the tokens of the
 # topic in all other documents, IN_USE counts the documents in which the topic is in use, DOCUMENTS
 # counts all documents, and LENGTH_SLOPE sums psi(alpha + N_d) - psi(alpha) for documents of N_d
-# tokens. All columns of a topic that is not yet seen are 0.
+# tokens. All columns of a new topic are 0.
 SLOPE, TRACES, IN_USE, DOCUMENTS, LENGTH_SLOPE = range(5)
 N_COLUMNS = 5
 

@@ -138,7 +138,7 @@ class CollapsedLDA(LDAGivenTopics):
         word_tokens = np.empty(batch.active.size + 1, np.int64)
         tokens = np.empty(token_indptr[-1], np.int32 if token_indptr[-1] < 2**31 else np.int64)
         token_weights = np.empty(tokens.size, self.dtype)
-        all_one = kernels.tokens_by_word(
+        are_all_one = kernels.tokens_by_word(
             batch.word_indptr, batch.documents, batch.entries, batch.counts, token_indptr,
             batch.weights, word_tokens, tokens, token_weights,
         )  # fmt: skip
@@ -147,7 +147,7 @@ class CollapsedLDA(LDAGivenTopics):
             token_documents = batch.documents.repeat(np.diff(token_indptr)[batch.entries])
         return TokenBatch(
             **vars(batch), token_indptr=token_indptr, word_tokens=word_tokens, tokens=tokens,
-            token_weights=None if all_one else token_weights, token_documents=token_documents,
+            token_weights=None if are_all_one else token_weights, token_documents=token_documents,
         )  # fmt: skip
 
     def counts_given_others(
@@ -219,14 +219,10 @@ class CollapsedLDA(LDAGivenTopics):
         else:
             doc_counts = self._sweep(batch, global_params.lam, draws, run)
             stats = self._count_changes(batch, draws.topics, run)
+        # ``start`` is declared as an array of floating point, but holds integers here.
+        start: Any = draws.topics
         return LocalResult(
-            stats=stats,
-            bound=draws.log_probability,
-            energy=None,
-            q=doc_counts,
-            # ``start`` is declared as an array of floating point, but holds integers here.
-            start=draws.topics,  # type: ignore[arg-type]
-            counts=doc_counts,
+            stats, draws.log_probability, energy=None, q=doc_counts, start=start, counts=doc_counts
         )
 
     def _sweep(self, batch: TokenBatch, lam: Array, draws: _Draws, run: Run) -> Array:
@@ -385,9 +381,8 @@ class CollapsedLDA(LDAGivenTopics):
             not change.
         """
         if self.regression is not None and prior_stats.mean is not None:
-            model = self._with_regression(
-                self.regression.learned(prior_stats.mean[:-1], slowly=slowly)
-            )
+            regression = self.regression.learned(prior_stats.mean[:-1], slowly=slowly)
+            model = self._with_regression(regression)
         elif not slowly and prior_stats.mean is not None:
             mean_log, normaliser = prior_stats.mean[:-1], float(prior_stats.mean[-1])
             alpha: Array = self.doc_topic_prior.astype(np.float64)
@@ -398,10 +393,9 @@ class CollapsedLDA(LDAGivenTopics):
         if not self.learn_topic_word_prior or stats is None:
             return model
         counts = stats.as_csr().data if self._is_sparse else stats.arrays[0]
+        positive_counts = counts.dtype.type(stats.scale) * counts[counts > 0.0]
+        topic_totals = np.maximum(stats.sums[0], 0.0)
         eta = Dirichlet.fit_symmetric_to_counts(
-            self.topic_word_prior[0],
-            counts.dtype.type(stats.scale) * counts[counts > 0.0],
-            np.maximum(stats.sums[0], 0.0),
-            self.n_features,
+            self.topic_word_prior[0], positive_counts, topic_totals, self.n_features
         )
         return replace(model, topic_word_prior=np.full_like(self.topic_word_prior, eta))

@@ -363,7 +363,7 @@ def tokens_by_word(
     the weights of their documents. ``word_indptr``, ``documents`` and ``entries`` are the lists of
     :func:`~skvt.models.lda._kernels.localise`.
     """
-    t, all_one = 0, True
+    t, are_all_one = 0, True
     word_tokens[0] = 0
     for a in range(word_indptr.size - 1):
         for e in range(word_indptr[a], word_indptr[a + 1]):
@@ -372,10 +372,10 @@ def tokens_by_word(
             for i in range(n_tokens):
                 tokens[t] = token_indptr[j] + i
                 weights[t] = row_weights[documents[e]] * capped_token_weight(counts[j], i, n_tokens)
-                all_one = all_one and weights[t] == lit(weights[t], 1.0)
+                are_all_one = are_all_one and weights[t] == lit(weights[t], 1.0)
                 t += 1
         word_tokens[a + 1] = t
-    return all_one
+    return are_all_one
 
 
 @jit

@@ -154,7 +154,7 @@ class DocumentRegression:
         max_alpha = np.exp(RADIUS) * alpha
         curvature = max_alpha * (np.log1p(max_alpha) - 0.5 / (1.0 + max_alpha) + 1.0)
         curvature += alpha * slope * np.where(slope > 0.0, HIGH_CURVATURE, LOW_CURVATURE)
-        return self._sums(design, weights, alpha, gradient, np.maximum(curvature, 0.0))
+        return self._sum_parabolas(design, weights, alpha, gradient, np.maximum(curvature, 0.0))
 
     def statistics_of_counts(
         self, design: Array, weights: Array, counts: Array, allowed: Array | None = None
@@ -168,9 +168,9 @@ class DocumentRegression:
         alpha = self.alpha(design, allowed)
         gradient, curvature = np.empty_like(alpha), np.empty_like(alpha)
         derivatives_of_counts(counts, alpha, gradient, curvature)
-        return self._sums(design, weights, alpha, gradient, curvature)
+        return self._sum_parabolas(design, weights, alpha, gradient, curvature)
 
-    def _sums(
+    def _sum_parabolas(
         self, design: Array, weights: Array, alpha: Array, gradient: Array, curvature: Array
     ) -> Array:
         """Return the parabolas in lambda, summed over documents of the given weights.

@@ -192,12 +192,9 @@ class LDAGivenTopics(LDA):
             table, shift = self._table(log_beta, self.dtype.type(1.0), dtype, run)
         log_probability = self._log_probability(batch, proportions, table, shift, run)
         return LocalResult(
-            stats=stats,
-            bound=log_probability * float(inv_temp),
-            energy=log_probability if with_energy else None,
-            q=proportions,
-            marginal_energy=log_probability if with_marginal else None,
-        )
+            stats, log_probability * float(inv_temp), log_probability if with_energy else None,
+            q=proportions, marginal_energy=log_probability if with_marginal else None,
+        )  # fmt: skip
 
     def _table(
         self, log_beta: Array, inv_temp: Any, dtype: np.dtype[Any], run: Run
@@ -276,8 +273,8 @@ class LDAGivenTopics(LDA):
             table, alpha_powers, cumulative, writeable(alpha), inv_temp, gains
         )
         loop = SharedLoop(
-            batch.n_rows, 1, documents, conditional, self.n_burn_in, self.n_samples, samples,
-            proportions, large_entries,
+            batch.n_rows, 1, documents, conditional, self.n_burn_in, samples, proportions,
+            large_entries,
         )  # fmt: skip
         run(sampling.gibbs_steps, loop)
         if not with_stats:

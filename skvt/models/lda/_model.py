@@ -391,10 +391,6 @@ class LDA:
         rows, no_prior = np.arange(words.size, dtype=words.dtype), np.zeros(words.size, self.dtype)
         return Stats((lam,)), rows, self.dtype.type(1.0), no_prior
 
-    def expected_log_topics(self, stats: RunningStats, batch: DocumentBatch, run: Run) -> Array:
-        """Return ``E[log beta_vk]`` of the batch's words as an array (A, K)."""
-        return LDA.expectation(self, stats, batch, run).value(run)
-
     def log_mean_topics(self, stats: RunningStats, batch: DocumentBatch) -> Array:
         """Return log E[beta] of the batch's words, (A, K)."""
         total = stats.sums[0] + self.prior_totals
@@ -586,8 +582,9 @@ class LDA:
     def prior_step(self, rho: float, share: float) -> float:
         """Return ``rho``; with covariates, at least the step that averages 1 / RECENT of the data.
 
-        A step towards the best coefficients is as short as one of expectation-maximisation. With
-        averages over more documents, few such steps would be made in the passes at T = 1.
+        A step towards the best coefficients is as short as a step of expectation-maximisation.
+        If coefficients were learned from more documents, the passes at T = 1 would have too few
+        steps.
         """
         return rho if self.regression is None else max(rho, min(1.0, RECENT * share))
 
@@ -598,19 +595,18 @@ class LDA:
         alpha makes a step. Eta is learned if ``stats`` are not None. Priors that are not learned do
         not change.
         """
-        changes: dict[str, Any] = {}
+        model = self
         if self.learn_doc_topic_prior and prior_stats.mean is not None:
             if self.regression is not None:
                 model = self._with_regression(self.regression.learned(prior_stats.mean))
-                changes = {name: vars(model)[name] for name in ("doc_topic_prior", "regression")}
             else:
                 alpha = Dirichlet.fit(self.doc_topic_prior, prior_stats.mean)
-                changes["doc_topic_prior"] = alpha.astype(self.dtype)
+                model = replace(self, doc_topic_prior=alpha.astype(self.dtype))
         if self.learn_topic_word_prior and stats is not None:
             eta, mean_log = self.topic_word_prior[0], self._mean_log_topics(stats)
             eta = Dirichlet.fit_symmetric(eta, mean_log, self.n_features)
-            changes["topic_word_prior"] = np.full_like(self.topic_word_prior, eta)
-        return replace(self, **changes) if changes else self
+            model = replace(model, topic_word_prior=np.full_like(self.topic_word_prior, eta))
+        return model
 
     def _mean_log_topics(self, stats: RunningStats) -> float:
         """Return the mean of E[log beta_kv] over topics and words.

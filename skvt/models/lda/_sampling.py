@@ -509,8 +509,8 @@ def _find_topic_at(
 
 
 def gibbs_steps(
-    documents: Documents, conditional: Conditional, n_burn_in: int, n_samples: int,
-    samples: IndexArray, proportions: Array, large_entries: Any, counter: IndexArray,
+    documents: Documents, conditional: Conditional, n_burn_in: int, samples: IndexArray,
+    proportions: Array, large_entries: Any, counter: IndexArray,
 ) -> None:  # fmt: skip
     """Allocate the scratch of a thread and call :func:`_gibbs_steps`.
 
@@ -520,9 +520,8 @@ def gibbs_steps(
     table, alpha = conditional.table, conditional.alpha
     n_topics = table.shape[1]
     if large_entries is not None:
-        large_entries = LargeEntries(
-            *large_entries, np.empty((6, n_topics)), np.empty(n_topics, np.int64)
-        )
+        scratch, n_topic_tokens = np.empty((6, n_topics)), np.empty(n_topics, np.int64)
+        large_entries = LargeEntries._make([*large_entries, scratch, n_topic_tokens])
     token_entries = None
     if len(alpha) > 1:
         n_entries, n_blocks = np.diff(documents.indptr).max(initial=0), -(-n_topics // PRIOR_TOPICS)
@@ -538,17 +537,16 @@ def gibbs_steps(
         np.empty(longest, np.int32), np.empty(longest, np.int32), np.empty(longest, alpha.dtype)
     )
     _gibbs_steps(
-        documents, conditional, n_burn_in, n_samples, samples, proportions, large_entries,
-        token_entries, members, tokens, np.empty(n_topics + 1, table.dtype), counter,
+        documents, conditional, n_burn_in, samples, proportions, large_entries, token_entries,
+        members, tokens, np.empty(n_topics + 1, table.dtype), counter,
     )  # fmt: skip
 
 
 @jit
 def _gibbs_steps(
-    documents: Documents, conditional: Conditional, n_burn_in: int, n_samples: int,
-    samples: IndexArray, proportions: Array, large_entries: LargeEntries | None,
-    token_entries: IndexArray | None, members: Members, tokens: _Tokens, partial_sums: Array,
-    counter: IndexArray,
+    documents: Documents, conditional: Conditional, n_burn_in: int, samples: IndexArray,
+    proportions: Array, large_entries: LargeEntries | None, token_entries: IndexArray | None,
+    members: Members, tokens: _Tokens, partial_sums: Array, counter: IndexArray,
 ) -> None:  # fmt: skip
     """Draw the topics of the tokens of each document by Gibbs sampling.
 
@@ -559,10 +557,11 @@ def _gibbs_steps(
 
     Parameters
     ----------
-    n_burn_in, n_samples : numbers of sweeps that are dropped and kept after sweep 0
-    samples : (tokens, n_samples) int32, the topic of each token in each kept sweep, written
+    n_burn_in : number of sweeps that are dropped after sweep 0, which is dropped, too
+    samples : (tokens, n_samples) int32, the topic of each token in each of the ``n_samples`` sweeps
+        that are kept, written
     proportions : (n, K) mean of ``alpha + n_k`` over the kept sweeps, written
-    large_entries : None if no entry is large
+    large_entries : the large entries, or None if no entry is large
     token_entries : (L,) scratch for the position of each token's entry among the document's
         entries, where L is the number of tokens of the longest document; None unless documents
         differ in alpha
@@ -574,7 +573,7 @@ def _gibbs_steps(
     token_words, token_topics, token_weights = tokens
     # The loops over tokens use two-dimensional indices instead of views of rows, which would make
     # them slower.
-    n_topics = gain_table.shape[0]
+    n_topics, n_samples = gain_table.shape[0], samples.shape[1]
     last_block, last_alpha_row = cumulative.shape[1] - 1, alpha.shape[0] - 1
     # Zeros in the types of gains and of sizes.
     zero, no_weight = lit(gains[0], 0.0), lit(sizes[0], 0.0)
@@ -583,7 +582,7 @@ def _gibbs_steps(
         topic_of[k], member_tokens[k], member_of[k] = 0, 0, -1
         sizes[k], gains[k] = no_weight, zero
     topic_of[n_topics], gains[n_topics] = 0, zero
-    # numba decides each ``is not None`` below when it compiles the function.
+    # numba decides each ``is not None`` when it compiles the function.
     for _ in range(CLAIMS):
         d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
         if d >= stop:

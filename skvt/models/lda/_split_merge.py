@@ -45,7 +45,7 @@ DOCUMENTS_PER_TOPIC = 5
 # A search ends when the documents of all its trials together have this multiple of the sample's
 # tokens. A trial makes 2 (STEPS + 1) local steps of each document. A search thus costs a few passes
 # over the sample, even if there are many topics.
-VISITED = 0.5
+TOKENS_PER_SEARCH = 0.5
 # Minimum number of tokens of a topic in the documents and groups that are used to split the topic.
 FEWEST_TOKENS = 1.0
 # If the squared singular value of the leading direction is smaller than this, documents differ by
@@ -119,7 +119,7 @@ class SplitMerge(Continued):
         split_order = stable_order([-split.gain for split in splits], **rounding)
         splits = [splits[i] for i in split_order if exceeds(splits[i].gain, 0.0, **rounding)]
         kinds = sample.model.prior_kinds()
-        n_tokens_left = VISITED * sample.batch.lengths.sum(dtype=np.float64)
+        n_tokens_left = TOKENS_PER_SEARCH * sample.batch.lengths.sum(dtype=np.float64)
         for i in stable_order([-merge.gain for merge in merges], **rounding):
             a, b = merges[i].topics
             if a in used or b in used:
@@ -207,7 +207,9 @@ class _Sample:
         (n, K) are the parameters of q(theta).
         """
         batch = self.batch
-        table = _exp_relative_to_maximum(self.model.expected_log_topics(stats, batch, self.run))
+        # Call the method of LDA, since subclasses return values of other types.
+        expected_log = LDA.expectation(self.model, stats, batch, self.run).value(self.run)
+        table = _exp_relative_to_maximum(expected_log)
         log_shares = Dirichlet.expectation(np.where(gamma > 0.0, gamma, kernels.LEAST_PRIOR))
         # Set the weights of topics that a document must not have to 0.
         weights = _exp_relative_to_maximum(log_shares.astype(table.dtype)) * (gamma > 0.0)
@@ -246,7 +248,7 @@ def _compute_log_evidence(counts: Any, prior: Array, prior_sum: Any) -> Array:
 def _propose_merges(sample: "_Sample", counts: Array) -> list[_Merge]:
     """Return the merges of the most similar pairs of topics, given counts (V, K) of all documents.
 
-    The counts are scaled to the size of the sample. Counts of the sample alone would not do,
+    The counts are scaled to the size of the sample. Counts of the sample alone would mislead,
     because a topic that is absent from the sample by chance would appear to merge at no cost.
     """
     eta = sample.priors
