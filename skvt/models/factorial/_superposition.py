@@ -185,8 +185,7 @@ class Superposition(Move):
         # differences and negatives.
         work = ASSUMED_SWEEPS * max(small.n_rows, LANES) * model.size(state.stats) ** 2
         max_changes = max(2, int(MOST_WORK / work))
-        if changes:
-            changes = [changes[i] for i in _evenly_spaced(len(changes), max_changes)]
+        changes = [changes[i] for i in _evenly_spaced(len(changes), max_changes)]
         bounds = [
             bound_of(model, _trial(model, small, state.stats, tools, change=change, n_steps=1))
             for change in changes

@@ -307,15 +307,11 @@ class _Block:
     def _tempered_rates(self) -> Array:
         """Return tempered rates (B, F), summed over k, relative to each bin's largest.
 
-        They are in the memory that the next call overwrites.
+        The rates are in the memory that the next call overwrites.
         """
         np.matmul(self._tempered_levels(), self.table, out=self._memory)
         self._memory += self.model.dtype(SMALLEST_RATE)
         return self._memory
-
-    def _ratio(self, rates: Array) -> Array:
-        """Return the data over the tempered rates, which overwrites the rates."""
-        return np.divide(self.Y, rates, out=rates)
 
     def _allocate(self, ratio: Array) -> Array:
         """Return the shapes ``b + sum_f y_f phi_fk / T`` of q(H), (B, K).
@@ -347,7 +343,8 @@ class _Block:
             return
         is_moving = np.ones((len(self.Y), 1), bool)
         for _ in range(max_iter):
-            shape = self._allocate(self._ratio(self._tempered_rates()))
+            rates = self._tempered_rates()
+            shape = self._allocate(np.divide(self.Y, rates, out=rates))
             if self.is_new:
                 change = np.abs(shape - self.shape).mean(axis=1, keepdims=True)
                 shape = np.where(is_moving, shape, self.shape)
@@ -370,7 +367,7 @@ class _Block:
             rates = self._tempered_rates()
             if sweep == n_sweeps - 1:
                 log_likelihood = self._log_likelihood(rates, self.levels)
-            ratio = self._ratio(rates)
+            ratio = np.divide(self.Y, rates, out=rates)
             self.shape = self._allocate(ratio)
             if sweep >= n_burn_in:
                 sums = tuple(map(np.add, sums, self._sums(ratio)))
@@ -413,7 +410,7 @@ class _Block:
         divergence = np.empty(len(self.Y))
         kernels.write_divergences(self.shape, self.rate, self.prior, divergence)
         bound = self._log_likelihood(rates, H) - divergence
-        ratio = self._ratio(rates)
+        ratio = np.divide(self.Y, rates, out=rates)
         sums = self._sums(ratio) if with_stats else None
         if not with_energy:
             return sums, bound, None

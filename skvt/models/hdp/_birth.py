@@ -93,7 +93,7 @@ class BirthOfTopics(Move):
         # makes or changes are noted like failures, so that they are not tried again at once.
         self._ledger = Ledger(same_mass=SAME_MASS)
         # Maximum number of documents of a target, and probability that one may be collected.
-        self._most_documents, self._draw_probability = MOST_DOCUMENTS, 1.0
+        self._most_documents, self._chance = MOST_DOCUMENTS, 1.0
         # Identities of the topics at the beginning of the pass.
         self._ids: IndexArray = np.empty(0, np.int64)
         # Whether a replacement of all topics of a batch has been tried.
@@ -110,7 +110,7 @@ class BirthOfTopics(Move):
         n_rows = state.memos.total().weight if len(state.memos) else 0.0
         self._most_documents = MOST_DOCUMENTS // max(1, len(self._targets))
         # Draw the documents that may be collected, so that all batches contribute.
-        self._draw_probability = min(1.0, 2.0 * MOST_DOCUMENTS / n_rows) if n_rows else 1.0
+        self._chance = min(1.0, 2.0 * MOST_DOCUMENTS / n_rows) if n_rows else 1.0
 
     def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Return the function that collects documents of a batch, or None if there are enough."""
@@ -121,9 +121,7 @@ class BirthOfTopics(Move):
         }
         if not wanted:
             return None
-        drawn = None
-        if self._draw_probability < 1.0:
-            drawn = tools.rng.random(n_rows) < self._draw_probability
+        drawn = tools.rng.random(n_rows) < self._chance if self._chance < 1.0 else None
         return partial(_collect_documents, wanted, drawn)
 
     def note(self, noted: dict[int, Part]) -> None:

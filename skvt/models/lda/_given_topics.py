@@ -186,8 +186,10 @@ class LDAGivenTopics(LDA):
         # better draws.
         dtype = np.dtype(np.float32) if is_sampled else self.dtype
         table, shift = self._table(log_beta, inv_temp, dtype, run)
-        solve = self._gibbs if is_sampled else self._cvb0
-        proportions, stats = solve(batch, table, inv_temp, seed, with_stats, run)
+        if is_sampled:
+            proportions, stats = self._gibbs(batch, table, inv_temp, seed, with_stats, run)
+        else:
+            proportions, stats = self._cvb0(batch, table, inv_temp, with_stats, run)
         if inv_temp != 1.0:
             table, shift = self._table(log_beta, self.dtype.type(1.0), dtype, run)
         log_probability = self._log_probability(batch, proportions, table, shift, run)
@@ -209,12 +211,11 @@ class LDAGivenTopics(LDA):
         return table, shift
 
     def _cvb0(
-        self, batch: DocumentBatch, table: Array, inv_temp: Any, seed: int | None, with_stats: bool,
-        run: Run,
-    ) -> tuple[Array, Stats | None]:  # fmt: skip
+        self, batch: DocumentBatch, table: Array, inv_temp: Any, with_stats: bool, run: Run
+    ) -> tuple[Array, Stats | None]:
         """Return ``alpha + E[n_k]`` (n, K) by CVB0, and the statistics.
 
-        ``seed`` is not used. The statistics are None unless ``with_stats``.
+        The statistics are None unless ``with_stats``.
         """
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
         shares = np.empty((batch.counts.size, self.n_components), self.dtype)

@@ -77,13 +77,11 @@ def allocate_document_counts(n_tokens: IndexArray, n_topics: int) -> DocumentCou
     first = np.zeros(n_tokens.size + 1, np.int64)
     np.cumsum(-(-np.minimum(n_tokens, n_topics) // LANES) * LANES, out=first[1:])
     lines = aligned(3, first[-1])
+    lines[:] = 0.0
     topics, n_tokens_of_slots = lines[:2].view(np.int32)
-    weights = lines[2]
     topics[:] = n_topics
-    n_tokens_of_slots[:] = 0
-    weights[:] = 0.0
     return DocumentCounts(
-        topics, n_tokens_of_slots, weights, first, n_slots=np.zeros(n_tokens.size, np.int64),
+        topics, n_tokens_of_slots, lines[2], first, n_slots=np.zeros(n_tokens.size, np.int64),
         totals=np.zeros(n_tokens.size),
     )  # fmt: skip
 
