@@ -57,8 +57,8 @@ class Gammas(NamedTuple):
     logs: Array
     # (K,), float64: logarithms of the sums of the variates over all words.
     log_totals: Array
-    # (K,), float64: the sum of the variates of all other words is a gamma variate, too. These are
-    # its shape and its logarithm; None if all words are listed.
+    # (K,), float64: shape and logarithm of the sum of the variates of all other words. The sum is a
+    # gamma variate, too. Both are None if all words are listed.
     shapes_of_others: Array | None = None
     logs_of_others: Array | None = None
     # (A,): numbers of the listed words in the vocabulary; None if all words are listed.

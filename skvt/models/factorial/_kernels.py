@@ -50,8 +50,8 @@ def sweep_factors(
     shared_gram = np.zeros((K, n_padded), q.dtype)
     # Activations q of a block of rows, with one row in each lane.
     v = np.zeros((n_padded, LANES), q.dtype)
-    # field_alone_k is linear_k - G_kk / 2, and the field is this less sum_{j != k} G_kj v_j, for a
-    # single k at a time.
+    # ``field_alone`` has linear_k - G_kk / 2 of all k. ``field`` has the same for a single k at a
+    # time, less sum_{j != k} G_kj v_j.
     field_alone = np.empty((K, LANES), q.dtype)
     field = np.empty(LANES, q.dtype)
     inv_temp = np.empty(LANES, q.dtype)

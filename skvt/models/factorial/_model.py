@@ -113,8 +113,8 @@ class FactorialMixture(ConjugateModel):
     # Ratio of the largest variance of any direction of the rows to the noise variance. Above this
     # temperature, components that differ little become equal.
     critical_temperature: float = np.inf
-    # Maximum number of sweeps of a row without a start. They end earlier if the largest change of
-    # an activation in a sweep is less than ``sweep_tol``.
+    # Maximum number of sweeps of a row without a start. The sweeps end earlier if the largest change
+    # of an activation in a sweep is less than ``sweep_tol``.
     max_sweeps: int = 50
     sweep_tol: float = 1e-3
     # Whether local steps also start from annealed particles. This is for reported bounds, since it
@@ -550,9 +550,9 @@ def _noise_and_largest_variance(X: Array, weights: Array, n_directions: int) -> 
     """Return the noise variance over the mean square, and the largest variance of any direction.
 
     The noise variance is the sum of squares that the ``n_directions`` largest directions leave,
-    divided by its degrees of freedom. If that is too small, ``DEFAULT_NOISE`` is returned, because
-    too small a noise acts like a low temperature: components would become fixed before the noise
-    is learned.
+    divided by its degrees of freedom. If the ratio is below ``SMALLEST_NOISE``, ``DEFAULT_NOISE``
+    is returned, because too small a noise acts like a low temperature: components would become
+    fixed before the noise is learned.
     """
     X, weights = some_rows(X, weights, np.arange(0, len(X), -(-len(X) // ROWS_OF_SPECTRUM)))
     X = X.astype(np.float64)

@@ -39,7 +39,7 @@ ROWS_PER_BLOCK = 256
 FEWEST_ROWS = 8
 # Smaller activations are set to 0, and so are smaller rates relative to the largest of their bin.
 SMALLEST = 1e-15
-# Added to rates before data are divided by them; the square of SMALLEST.
+# Number that is added to rates before data are divided by the rates: the square of SMALLEST.
 SMALLEST_RATE = 1e-30
 # Share of a frame in the initial spectrum of a component. The mean of all frames has the other
 # part.
@@ -178,7 +178,7 @@ class GaPNMF(ConjugateModel):
     def drawn_globals(
         self, stats: RunningStats, batch: RowBatch, kind: str, rng: np.random.Generator, run: Run
     ) -> Spectra:
-        """Return drawn spectra, or expected spectra if ``kind`` is "mean_field"; always a seed."""
+        """Return drawn spectra, or expected spectra if ``kind`` is "mean_field", with a seed."""
         seed = int(rng.integers(2**63))
         if kind == "mean_field":
             return self.expectation(stats, batch, run)._replace(seed=seed)

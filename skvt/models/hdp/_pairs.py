@@ -76,11 +76,12 @@ def compute_pair_changes(
     assert result.counts is not None
     expected = expected_weights(global_params.sticks)[:-1]
     pseudo_counts = model.sticks.doc_concentration * expected
-    # Round as the local step does, so that topics not in use have equal values in ``theta``.
+    # Round the pseudo-counts as the local step does, so that they equal ``theta`` of topics that are
+    # not in use.
     pseudo_counts = pseudo_counts.astype(model.dtype).astype(np.float64)
     theta, tokens = result.q, result.counts
     weights = batch.weights.astype(np.float64)
-    # The point of the tangent of a topic that is not in use is its pseudo-count.
+    # The tangent of a topic touches at its pseudo-count if, and only if, the topic is not in use.
     in_use = theta != pseudo_counts
     # The constant of the tangent of log Gamma at theta is
     # log Gamma(theta) + (tokens - theta) psi(theta). Sum it over documents for each topic alone.

@@ -230,7 +230,7 @@ class _Problem:
         return -bound, gradient.ravel()
 
     def climb(self, x: Array) -> tuple[Array, float]:
-        """Improve x by Newton steps; return it and the largest absolute entry of its gradient."""
+        """Improve x by Newton steps; return x and the largest absolute entry of the gradient."""
         x = np.array(x).reshape(2, -1)
         largest_gradient = climb_sticks(
             x, self.scale, *self.constants, _SMALLEST_WEIGHT, _SMALLEST_GRADIENT, _N_NEWTON_STEPS,
