@@ -125,7 +125,7 @@ def test_each_model_runs_on_each_engine_or_is_refused_by_name_with_a_remedy(engi
 @pytest.mark.parametrize("policy", [VariationalTempering(), LocalTempering()])
 def test_a_temperature_is_learned_where_the_model_has_its_normaliser(name, policy):
     model, legal = MODELS[name][0], {"LDA", "LDA, mean field", "mixture, known", "factorial"}
-    assert [r.whom for r in policy.requires] == [type(policy).__name__]
+    assert [r.subject for r in policy.requires] == [type(policy).__name__]
     if name in legal:
         check_requirements(model, policy.requires)
         value, slope = model.tempered_log_partition(np.array([0.5, 1.0]))
