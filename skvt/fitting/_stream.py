@@ -20,7 +20,7 @@ from skvt.fitting._publish import publish
 from skvt.fitting._rows import read_rows
 from skvt.inference import Entry, History, Workers, name_chunk_in_errors
 from skvt.monitoring import compilation_announced, report_call
-from skvt.readers.chunks import is_chunked, load_chunk, loads_of
+from skvt.readers.chunks import is_chunked, load_chunk, split_into_chunks
 
 # Assumed number of rows of a stream that partial_fit starts, unless the user gives the number;
 # scikit-learn has the same default.
@@ -40,9 +40,9 @@ def update(estimator, X, sample_weight, batch_id, details=None, labels=None):
         return
     # Load one chunk after the other, so that this process holds a single chunk at a time. If the
     # call has an id, each of several chunks gets a separate id.
-    loads = loads_of(X, sample_weight)
-    needs_chunk_ids = batch_id is not None and len(loads.rows) > 1
-    for number, (rows, weights) in enumerate(zip(loads.rows, loads.weights, strict=True)):
+    chunks = split_into_chunks(X, sample_weight)
+    needs_chunk_ids = batch_id is not None and len(chunks.rows) > 1
+    for number, (rows, weights) in enumerate(zip(chunks.rows, chunks.weights, strict=True)):
         chunk_id = (batch_id, number) if needs_chunk_ids else batch_id
         with name_chunk_in_errors(number):
             chunk = load_chunk(rows, weights)

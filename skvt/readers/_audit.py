@@ -13,7 +13,7 @@ import numpy as np
 from skvt.readers.validation import stack_level
 from skvt.typing import Array
 
-# Minimum number of rows to judge a column, because fewer values can all differ or agree by chance.
+# Minimum number of rows to judge a column, because a few values can all differ or agree by chance.
 MIN_ROWS = 30
 # Categories and whole numbers are identifiers if at least this share of them is distinct.
 _MIN_DISTINCT_SHARE = 0.9
@@ -63,8 +63,8 @@ _REPORTED_ONLY = {"overdispersed", "code"}
 class ColumnWarning(UserWarning):
     """Columns of a table that say nothing, repeat each other, or are likely read wrongly.
 
-    One warning names all of them, by kind and with the remedy. ``table_report_`` of the fitted
-    estimator says how each column was read, and why.
+    One warning names all such columns by the kind of the problem, with a remedy for each kind.
+    ``table_report_`` of the fitted estimator says how each column was read, and why.
 
     Examples
     --------
@@ -115,7 +115,7 @@ class ColumnSummary(NamedTuple):
 
 
 def _are_distinct(n_distinct, n_observed):
-    """Return whether (nearly) all observed values are distinct, and enough to judge that."""
+    """Return whether values are enough to judge a column, and (nearly) all are distinct."""
     return n_observed >= MIN_ROWS and n_distinct >= _MIN_DISTINCT_SHARE * n_observed
 
 
@@ -125,7 +125,7 @@ def _encode_categories(values):
     try:
         codes = [code_of.setdefault(value, len(code_of) - 1) for value in values]
     except TypeError:
-        # Values such as lists cannot be categories: the reader of the column raises that error.
+        # Values such as lists cannot be categories. The reader of the column raises an error later.
         return np.zeros(len(values)), 1
     return np.array(codes, np.float64), len(code_of) - 1
 
@@ -136,28 +136,28 @@ def _sample(values):
 
 
 def find_uninformative_columns(columns, summaries):
-    """Return the finding on each column that components="auto" leaves out, by position."""
+    """Return a dict of the finding on each column that components="auto" leaves out, by position.
+
+    ``summaries`` has the :class:`ColumnSummary` of each column.
+    """
     findings = {}
     for j, column in enumerate(columns):
+        values = summaries[j].values
         if column.kind == "date":
             findings[j] = "date", f"{column.type}, left out"
         elif summaries[j].is_identifier:
             findings[j] = "identifier", "left out"
-        elif column.kind == "category" and column.categories is None:
-            if np.isnan(summaries[j].values).all():
-                findings[j] = "missing", "left out"
-        if j not in findings and _is_constant(column, summaries[j].values):
-            value = column.objects()[0]
-            findings[j] = "constant", f"{value}, left out"
+        elif column.kind == "category" and column.categories is None and np.isnan(values).all():
+            findings[j] = "missing", "left out"
+        if j not in findings and _is_constant(column, values):
+            findings[j] = "constant", f"{column.objects()[0]}, left out"
     kept_values = {
         j: summaries[j].values
         for j, column in enumerate(columns)
-        if j not in findings and column.kind is not None
+        if j not in findings and column.kind is not None and len(summaries[j].values) >= MIN_ROWS
     }
-    if kept_values and len(kept_values[min(kept_values)]) >= MIN_ROWS:
-        repeated = _find_repeated(kept_values)
-        findings |= {j: ("repeated", f"column {i}, left out") for i, j in repeated}
-    return findings
+    repeated = _find_repeated(kept_values)
+    return findings | {j: ("repeated", f"column {i}, left out") for i, j in repeated}
 
 
 def _is_constant(column, values):
@@ -170,9 +170,10 @@ def _is_constant(column, values):
 
 
 def find_suspicious_columns(summaries, table, n_rows):
-    """Return the finding on each suspicious column of the table's blocks, by position.
+    """Return a dict of the finding on each suspicious column of the table's blocks, by position.
 
-    ``summaries`` are :class:`ColumnSummary` by position, and ``n_rows`` is the number of all rows.
+    ``summaries`` has the :class:`ColumnSummary` of each column by position, and ``n_rows`` is the
+    number of all rows, of which a summary can be a sample.
     """
     findings = {}
     for block in table.blocks:
@@ -181,8 +182,8 @@ def find_suspicious_columns(summaries, table, n_rows):
             finding = _find_problem(values, type(block.spec).__name__)
             kind = finding[0] if finding else None
             if kind == "identifier":
-                # The number of levels is compared with all rows, because the values can be a
-                # sample, in which more of them are distinct.
+                # Compare the number of levels with the number of all rows, because a larger share
+                # of values is distinct in a sample.
                 n_levels = len(block.categories[i])
                 rows_per_observed = values.size / np.count_nonzero(~np.isnan(values))
                 if n_levels * rows_per_observed < _MIN_DISTINCT_SHARE * n_rows:
@@ -201,7 +202,10 @@ def find_suspicious_columns(summaries, table, n_rows):
 
 
 def _find_problem(values, component):
-    """Return the finding on the values of one column that ``component`` models, or None."""
+    """Return the finding on the values of one column, or None.
+
+    ``component`` is the name of the class of the column's component.
+    """
     n_rows = values.size
     values = values[np.isfinite(values)]
     distinct, counts = np.unique(values, return_counts=True)
@@ -225,7 +229,8 @@ def _find_problem(values, component):
 def _find_counts_of_a_total(summaries, table):
     """Return the findings on counts that rise with the total of their row, by position.
 
-    Genes of a cell do so: a cell that is read more often has larger counts of all genes.
+    Counts of genes in cells are an example: a cell that is read more often has larger counts of all
+    genes.
     """
     counts = {
         j: summaries[j].values
@@ -240,7 +245,7 @@ def _find_counts_of_a_total(summaries, table):
     X = np.stack([np.nan_to_num(x, nan=np.nanmean(x)) for x in counts.values()], axis=1)
     mean, variance = X.mean(axis=0), X.var(axis=0)
     total = X.sum(axis=1)
-    # Column j has the totals of all other columns.
+    # Entry (n, j) is the total of row n without column j.
     other_totals = total[:, None] - X
     covariance = ((X - mean) * (other_totals - other_totals.mean(axis=0))).mean(axis=0)
     # The regression of the log variances on the log means has the slope [0, 1] / [0, 0].
@@ -279,10 +284,9 @@ def _find_repeated(values_by_column):
         # Sample the values again, so that columns of categories are compared in the same rows as
         # columns of numbers, whose values can be a sample already.
         signature = _compute_signature(_sample(values)[:_SAMPLE_SIZE])
-        if signature in first_of_signature:
-            pairs.append((first_of_signature[signature], j))
-        elif signature is not None:
-            first_of_signature[signature] = j
+        first = first_of_signature.setdefault(signature, j)
+        if signature is not None and first != j:
+            pairs.append((first, j))
     return pairs
 
 
@@ -317,9 +321,7 @@ def warn_of_columns(findings):
     for kind, remedy in _REMEDIES.items():
         if kind in _REPORTED_ONLY:
             continue
-        columns = [
-            f"{name!r} ({value})" for name, found_kind, value in findings if found_kind == kind
-        ]
+        columns = [f"{name!r} ({detail})" for name, other, detail in findings if other == kind]
         if columns:
             more = f" and {len(columns) - _MAX_NAMED} more" if len(columns) > _MAX_NAMED else ""
             lines.append(f"\n  {', '.join(columns[:_MAX_NAMED])}{more}: {remedy}")

@@ -23,17 +23,12 @@ _MISSING_TYPES = ("NAType", "NaTType")
 # Types of values in columns of objects. Datetimes of Python and pandas are instances of date.
 _NUMBERS = Real | Decimal
 _DATES = date | time | timedelta | np.datetime64 | np.timedelta64
-# Remedy for cells that hold several values.
+# Remedy for entries of a column that hold several values.
 ONE_VALUE = (
     "Each entry of the argument must be a string, a number or another hashable value. Give each "
     "part of an entry a separate column, such as pandas.DataFrame(column.tolist()), or leave the "
     "column out."
 )
-# Remedies for columns that cannot be read, by kind.
-_REMEDIES = {
-    "date": NO_DATES,
-    None: ONE_VALUE,
-}
 
 
 def names_of(X):
@@ -72,12 +67,12 @@ class Column:
 
     @property
     def remedy(self):
-        """Remedy in errors about columns of the kinds "date" and None."""
-        return _REMEDIES[self.kind]
+        """Remedy in errors about columns of the kinds "date" and None, which cannot be read."""
+        return NO_DATES if self.kind == "date" else ONE_VALUE
 
     def numbers(self):
         """Return the values as float64, NaN where missing; raise unless they are numbers."""
-        # Categories are converted one by one below: a cast might return their codes.
+        # Categories are converted one by one below, because a cast might return their codes.
         if self.kind != "category" and isinstance(self.values, nw.Series):
             return self.values.cast(nw.Float64).to_numpy()
         values = np.array([np.nan if value is None else value for value in self.objects()])
@@ -149,9 +144,9 @@ def _read_series(series):
 def _read_objects(values, name="object"):
     """Return the column of an array of objects.
 
-    Its kind is "binary", "real" or "date" if all objects that are not missing are booleans, numbers
-    or dates. The kind of other objects is "category", or None if an object is not hashable. A
-    column without any value is "real".
+    The kind is "binary", "real" or "date" if all objects that are not missing are booleans, numbers
+    or dates. The kind of other objects is "category", or None if an object is not hashable. The
+    kind of a column without any value is "real".
     """
     observed = [value for value in values if not is_missing(value)]
     types = {type(value) for value in observed}
@@ -192,13 +187,13 @@ def fill_column(X, j, mask, values):
         return X
     frame = _frame(X)
     series = frame[:, int(j)]
-    # Make an array of the type of the values, or of objects if they have several types.
+    # The array has the type of the values, or holds objects if the values have several types.
     values = levels(values)
     rows = np.flatnonzero(mask)
     if values.dtype.kind in "biuf" and series.dtype not in (nw.Categorical, nw.Enum, nw.Object):
         series, values = _widen_for(series, values)
-    # polars cannot assign to columns of objects: make a new column. The check is by the name of the
-    # type, because pandas has columns of objects, too.
+    # Make a new column in polars, which cannot assign to a column of objects. The condition is the
+    # name of the type, because pandas has columns of objects, too.
     if str(getattr(series.to_native(), "dtype", "")) == _POLARS_OBJECT:
         entries = series.to_list()
         for row, value in zip(rows, values.tolist(), strict=True):

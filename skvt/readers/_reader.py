@@ -57,9 +57,9 @@ class Reader:
     missing: ClassVar[bool] = False
     # Memory order of arrays; None keeps the order of the input.
     order: ClassVar[str | None] = None
-    # Whether the sum of all numbers must be in the legal range, as for counts.
+    # Whether the sum of all numbers times weights must be in ``LEGAL_RANGE``, as for counts.
     adds_up: ClassVar[bool] = False
-    # Whether all chunks must be scanned before the first row is read, see `scan`.
+    # Whether all chunks of Dask must be scanned before the first row is read, see `scan`.
     needs_scan: ClassVar[bool] = False
     # Remedy for text.
     remedy: ClassVar[str] = ENCODE
@@ -72,7 +72,8 @@ class Reader:
     def fit_and_read(self, X):
         """Return the reader of further rows, and X as numbers; raise if X is illegal.
 
-        Later rows leave the reader as it is, since they must have the same columns and precision.
+        If the reader was fitted before, X must have the columns of the first rows, and the returned
+        reader is equal to this one.
         """
         X, attributes = self._to_numbers(X)
         X = self._require_legal(X)
@@ -115,7 +116,7 @@ class Reader:
         return reader, *reader.select_weighted(X, sample_weight)
 
     def read(self, X):
-        """Return X, rows like the first rows, as numbers."""
+        """Return X as numbers; X must have the columns of the first rows."""
         _, numbers = self.fit_and_read(X)
         return numbers
 
@@ -254,7 +255,7 @@ class DocumentReader(Reader):
 
 def _warn_of_empty_columns(X):
     """Warn of columns without any value, because only the prior informs their parameters."""
-    # An empty column is NaN in the first row, too, so that the first row often decides.
+    # If no value of the first row is NaN, no column is empty.
     if sp.issparse(X) or X.size == 0 or not np.isnan(X[0]).any():
         return
     columns = np.flatnonzero(np.isnan(X).all(axis=0))

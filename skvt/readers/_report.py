@@ -8,7 +8,7 @@ import numpy as np
 _LISTED = "listed in 'components'"
 _NOT_LISTED = "not listed in 'components'"
 _CONSTANT = "one value in all rows"
-# Reason by kind of finding, see `skvt.readers._audit`; braces stand for the finding's detail.
+# Reason by kind of finding, see `skvt.readers._audit`. Braces stand for the detail of the finding.
 _FINDINGS = {
     "date": "dates or times",
     "missing": "no value is observed",
@@ -40,13 +40,13 @@ def table_report(table, priors):
         A data frame of polars if the rows were a data frame of polars, otherwise of pandas; a dict
         of columns as lists if the package cannot be imported.
     """
-    findings = {name: (kind, value) for name, kind, value in table.findings}
+    findings = {name: (kind, detail) for name, kind, detail in table.findings}
     columns = {"column": list(table.names), "read_as": [], "why": []}
     for j, name in enumerate(table.names):
         read_as, why = _explain_column(table, j, priors)
         if str(name) in findings:
-            kind, value = findings[str(name)]
-            why = _FINDINGS[kind].format(value.removesuffix(", left out"))
+            kind, detail = findings[str(name)]
+            why = _FINDINGS[kind].format(detail.removesuffix(", left out"))
         columns["read_as"].append(read_as)
         columns["why"].append(why)
     try:
@@ -57,7 +57,7 @@ def table_report(table, priors):
 
 
 def _explain_column(table, j, priors):
-    """Return how the column at position j was read, and why."""
+    """Return two strings: how the column at position j was read, and why."""
     for block in table.blocks:
         for i in np.flatnonzero(block.columns == j).tolist():
             why = table.reasons[j] if table.reasons else _LISTED

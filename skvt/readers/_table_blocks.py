@@ -9,10 +9,10 @@ in which one value is a point mass, such as the zeros of rainfall, gets a
 :mod:`skvt.readers._audit`.
 """
 
+from collections import Counter
 from dataclasses import replace
 from functools import reduce
 from itertools import zip_longest
-from operator import or_
 from typing import NamedTuple
 
 import numpy as np
@@ -61,8 +61,8 @@ class ValueCounts(NamedTuple):
     # Number of values that are not missing.
     n_observed: int
     has_missing: bool
-    # Count of each kept value. Kept are the ``_MAX_OTHER_LEVELS + 2`` smallest values, the two
-    # largest, and frequent values with their neighbours.
+    # Count by value. Only the ``_MAX_OTHER_LEVELS + 2`` smallest values, the two largest, and
+    # frequent values with their neighbours are kept, because other values cannot matter.
     counts: dict
 
     @classmethod
@@ -75,24 +75,21 @@ class ValueCounts(NamedTuple):
         counts = dict(zip(distinct.tolist(), counts.tolist(), strict=True))
         return cls(n_observed, n_observed < len(values), _select_counts(counts, n_observed))
 
-    def __or__(self, other):
-        """Return the counts of the values of both chunks."""
-        counts = {
-            value: self.counts.get(value, 0) + other.counts.get(value, 0)
-            for value in sorted(self.counts | other.counts)
-        }
+    def merged_with(self, other):
+        """Return the counts of the values in the chunks of both objects."""
+        counts = dict(sorted((Counter(self.counts) + Counter(other.counts)).items()))
         n_observed = self.n_observed + other.n_observed
         has_missing = self.has_missing or other.has_missing
         return ValueCounts(n_observed, has_missing, _select_counts(counts, n_observed))
 
     @property
     def is_constant(self):
-        """Whether all rows have one value, which has no information but costs parameters."""
+        """Whether all rows have one value, so that the column has no information."""
         return self.n_observed >= MIN_ROWS and not self.has_missing and len(self.counts) == 1
 
     @property
     def point_mass(self):
-        """The most frequent point mass, or None."""
+        """The most frequent point mass; None if no value is a point mass."""
         if self.n_observed < MIN_ROWS:
             return None
         masses = filter(self._is_point_mass, self.counts)
@@ -108,14 +105,16 @@ class ValueCounts(NamedTuple):
         is_at_end = value in (values[0], values[-1], 0.0)
         min_share, min_ratio = _MASS_AT_END if is_at_end else _MASS_INSIDE
         is_frequent = count > max(min_share * self.n_observed, min_ratio * max_neighbour_count)
-        # A few other values may be levels, unless they occur twice or less on average.
-        n_others, n_distinct_others = self.n_observed - count, len(values) - 1
+        # If there are few distinct other values, they may be levels, unless each occurs at most
+        # twice on average.
+        n_others = self.n_observed - count
+        n_distinct_others = len(values) - 1
         are_many = n_distinct_others > _MAX_OTHER_LEVELS
         return is_frequent and (are_many or 2 * n_distinct_others >= n_others > 0)
 
 
 def _select_counts(counts, n_observed):
-    """Return the counts that :class:`ValueCounts` keeps; ``counts`` are in order of values."""
+    """Return the counts that :class:`ValueCounts` keeps; ``counts`` are sorted by value."""
     values = list(counts)
     kept = {*values[: _MAX_OTHER_LEVELS + 2], *values[-2:]}
     for i, value in enumerate(values):
@@ -128,8 +127,8 @@ class TableScan(NamedTuple):
     """The table of the rows of one chunk, and the values of its real columns."""
 
     table: Table
-    # The :class:`ValueCounts` of each real column by the column's position, None if all values are
-    # missing. Empty unless ``components`` is "auto".
+    # The :class:`ValueCounts` of each real column by the position of the column; None for a column
+    # without values. The dict is empty unless ``components`` is "auto".
     value_counts: dict
 
 
@@ -137,9 +136,9 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
     """Return the :class:`Table` of rows like X, with categories and findings on columns.
 
     ``columns`` is the result of `columns_of` for X; None if X is an array of floats or sparse.
-    "auto" leaves out uninformative columns. In a stream, it keeps columns whose first rows all have
-    one value or are all distinct, because later rows may refute that. It leaves out row numbers
-    also in a stream.
+    "auto" leaves out uninformative columns. In a stream, "auto" keeps columns whose first rows all
+    have one value or are all distinct, because later rows may differ. Row numbers are left out also
+    in a stream.
     """
     # Summaries of columns, and findings on them, by position.
     summaries, findings = {}, {}
@@ -164,14 +163,14 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
             kinds[j] = "left out"
     scans = {0: scan_table(X, columns, components, handle_unknown, given=given, kinds=kinds)}
     table = join_tables(scans, keeps_constant=in_stream)
+    modelled = {j for block in table.blocks for j in block.columns.tolist()}
     if is_automatic and columns is None:
         # Columns of an array of floats are left out only because they are constant.
-        in_blocks = {j for block in table.blocks + table.given for j in block.columns.tolist()}
-        omitted = set(range(X.shape[1])) - in_blocks
+        omitted = set(range(X.shape[1])) - modelled - set(table.given_positions)
         findings = {j: ("constant", f"{X[0, j]:g}, left out") for j in omitted}
-    # Judge the columns of the blocks; sparse rows are not judged, because most values are zeros.
+    # Judge the columns of the blocks. Sparse columns are not judged, because most values are zeros.
     if X.shape[0] >= MIN_ROWS and not sp.issparse(X):
-        for j in {j for block in table.blocks for j in block.columns.tolist()} - summaries.keys():
+        for j in modelled - summaries.keys():
             summaries[j] = ColumnSummary.of(X[:, j] if columns is None else columns[j])
         findings |= find_suspicious_columns(summaries, table, X.shape[0])
     return replace(
@@ -182,7 +181,8 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
 def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
     """Return the :class:`TableScan` of rows X.
 
-    ``kinds`` are the kinds of the columns for "auto", by default the kinds of their types.
+    ``columns`` is the result of `columns_of` for X. ``kinds`` are the kinds as which "auto" reads
+    the columns, by default ``Column.kind``.
     """
     names = names_of(X)
     given_positions = _find_given_positions(X, given)
@@ -247,7 +247,7 @@ def _make_given_block(X, columns, j, name):
     """Return the block of a given column: numbers, or categories with their levels.
 
     Whole numbers of at most ``MAX_LEVELS`` distinct values are categories, unless more than half of
-    the values are distinct.
+    the values are distinct. A missing value of a category is a level, None, after all others.
     """
     column = Column("real", "number", dense(X[:, [j]]).ravel()) if columns is None else columns[j]
     if column.kind in (None, "date"):
@@ -263,8 +263,8 @@ def _make_given_block(X, columns, j, name):
     levels = column.categories
     if levels is None:
         levels = _sort_levels({value for value in entries if value is not None})
-    # Missing values are a separate level.
-    levels = list(levels) + [None] * any(value is None for value in entries)
+    has_missing = any(value is None for value in entries)
+    levels = [*levels, None] if has_missing else list(levels)
     return TableBlock("given", Categorical(), np.array([j], np.intp), [levels])
 
 
@@ -274,16 +274,16 @@ def _join_given_blocks(chunk_blocks):
     if numeric_blocks:
         return numeric_blocks[0]
     chunk_levels = [block.categories[0] for block in chunk_blocks]
-    levels = _join_levels([[x for x in levels if x is not None] for levels in chunk_levels])
+    levels = _join_levels([[x for x in each if x is not None] for each in chunk_levels])
     has_missing = any(None in levels for levels in chunk_levels)
-    return replace(chunk_blocks[0], categories=[levels + [None] * has_missing])
+    return replace(chunk_blocks[0], categories=[[*levels, None] if has_missing else levels])
 
 
 def join_tables(scans, *, keeps_constant=False):
     """Return the table of all rows, with the categories of all chunks.
 
-    ``scans`` are the :class:`TableScan` of chunks by the chunks' numbers. ``keeps_constant`` says
-    that "auto" does not leave out constant columns.
+    ``scans`` has the :class:`TableScan` of each chunk by the number of the chunk.
+    ``keeps_constant`` says that "auto" does not leave out constant columns.
     """
     tables = {number: scan.table for number, scan in scans.items()}
     first = next(iter(tables.values()))
@@ -291,8 +291,8 @@ def join_tables(scans, *, keeps_constant=False):
     blocks = []
     for i, block in enumerate(first.blocks):
         if block.categories is not None:
-            by_chunk = [table.blocks[i].categories for table in tables.values()]
-            categories = [_join_levels(levels) for levels in zip(*by_chunk, strict=True)]
+            chunk_categories = [table.blocks[i].categories for table in tables.values()]
+            categories = [_join_levels(levels) for levels in zip(*chunk_categories, strict=True)]
             _check_categories(categories, block.columns, first.names)
             block = replace(block, categories=categories)
         if block.spec.encoding == "real":
@@ -305,10 +305,11 @@ def join_tables(scans, *, keeps_constant=False):
 
 
 def _split_block(block, value_counts, keeps_constant):
-    """Split a block into columns without and with a point mass, if "auto" counted values.
+    """Split a real block into columns without and with a point mass; return the list of blocks.
 
     Constant columns are left out, unless all columns are constant or ``keeps_constant``.
-    ``value_counts`` has a dict of :class:`ValueCounts` by column for each chunk.
+    ``value_counts`` has a dict of :class:`ValueCounts` by column for each chunk. The dicts are
+    empty unless ``components`` is "auto", and the block is then returned as it is.
     """
     # The point mass of each column that has one, and the columns with one value.
     masses, constant = {}, []
@@ -316,7 +317,7 @@ def _split_block(block, value_counts, keeps_constant):
         chunk_counts = [counts[j] for counts in value_counts if counts.get(j) is not None]
         if not chunk_counts:
             continue
-        counts = reduce(or_, chunk_counts)
+        counts = reduce(ValueCounts.merged_with, chunk_counts)
         if counts.point_mass is not None:
             masses[j] = counts.point_mass
         elif counts.is_constant and len(chunk_counts) == len(value_counts) and not keeps_constant:
@@ -333,7 +334,7 @@ def _split_block(block, value_counts, keeps_constant):
 
 
 def _join_levels(chunk_levels):
-    """Return the list of categories that chunks share, or the sorted union of different lists."""
+    """Return the categories of the first chunk if all chunks agree, else the sorted union."""
     first, *others = chunk_levels
     return first if all(x == first for x in others) else _sort_levels(set().union(*chunk_levels))
 
@@ -350,16 +351,14 @@ def _check_same_columns(tables):
                     f"{name} in chunk {first_number}, {other_name} in chunk {number}; select the "
                     "columns by name in each, chunk[columns]."
                 )
-        first_kinds, other_kinds = (
-            {j: block.name for block in table.blocks for j in block.columns}
-            for table in (first, other)
-        )
+        first_kinds = {j: block.name for block in first.blocks for j in block.columns}
+        other_kinds = {j: block.name for block in other.blocks for j in block.columns}
         for j, name in enumerate(first.names):
-            if first_kinds.get(j) != other_kinds.get(j):
+            kind, other_kind = first_kinds.get(j), other_kinds.get(j)
+            if kind != other_kind:
                 raise ValueError(
-                    f"Column {name!r} is of one kind in chunk {first_number}, "
-                    f"{first_kinds.get(j)!r}, of another in chunk {number}, "
-                    f"{other_kinds.get(j)!r}. Give its dtype, or list the 'components'."
+                    f"Column {name!r} is of one kind in chunk {first_number}, {kind!r}, of another "
+                    f"in chunk {number}, {other_kind!r}. Give its dtype, or list the 'components'."
                 )
 
 
@@ -398,7 +397,7 @@ def _make_automatic_blocks(X, columns, names, kinds, given_positions):
 
 
 def _explain_reading(X, columns, kinds):
-    """Return for each column the reason why "auto" reads it as it does."""
+    """Return the reason why "auto" reads each column as it does, for the report of the table."""
     if columns is None:
         return ("counts of a sparse matrix" if sp.issparse(X) else "numbers",) * X.shape[1]
     descriptions = {"real": "numbers", "binary": "booleans", "category": "text or other objects"}
@@ -444,7 +443,7 @@ def _use_remaining_columns(name, spec, positions, X, given_positions):
 
 
 def _copy_component(name, component):
-    """Return a copy of a block's component, because the user may change it after the fit."""
+    """Return a copy of a block's component, because the user may change the original later."""
     if isinstance(component, str):
         if component not in BY_NAME:
             raise ValueError(
@@ -510,7 +509,7 @@ def _check_blocks(blocks, names, given_positions):
 
 
 def _find_categories(X, columns, j, name):
-    """Return the categories of a column in the order of its type, or the sorted values."""
+    """Return the categories that the type of a column declares, or the sorted distinct values."""
     if columns is None:
         values = np.asarray(X[:, [j]].toarray() if sp.issparse(X) else X[:, j]).ravel()
         return list(np.unique(values[~np.isnan(values)]))

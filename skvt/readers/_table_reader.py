@@ -16,13 +16,13 @@ from skvt.readers.validation import is_frame, require_rows, to_canonical_csr, wa
 
 @dataclass(frozen=True)
 class TableReader(Reader):
-    """Reader of arrays and data frames, whose columns are described by a :class:`Table`."""
+    """Reader of arrays and data frames, whose columns a :class:`Table` describes."""
 
     # Parameters of the estimator.
     components: Any = "auto"
     handle_unknown: str = "error"
     given: Any = None
-    # None before the first rows, unless all chunks were scanned.
+    # Description of the columns; None before the first rows, unless all chunks were scanned.
     table: Table | None = None
 
     sparse = missing = needs_scan = True
@@ -112,10 +112,9 @@ class TableReader(Reader):
         # The first rows of booleans stay objects, so that the table knows that they are booleans.
         if kind == "b" and not sp.issparse(X) and self.dtype is None:
             return X.astype(object), attributes
-        if kind in "biu":
-            return X.astype(np.float64), attributes
-        if kind == "f":
-            return X if X.dtype in (np.float32, np.float64) else X.astype(np.float64), attributes
+        if kind in "biuf":
+            has_precision = X.dtype in (np.float32, np.float64)
+            return X if has_precision else X.astype(np.float64), attributes
         if sp.issparse(X):
             raise ValueError(f"Sparse X must hold numbers. Got the type {X.dtype}.")
         return X.astype(object), attributes

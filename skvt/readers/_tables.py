@@ -47,14 +47,15 @@ class TableBlock:
 
     name: str
     spec: ComponentSpec
-    # Positions in the table. The exposure of counts, if a component reads it, is the last column.
+    # Positions in the table. If the component reads the exposure of counts, the exposure is the
+    # last column.
     columns: IndexArray
     # Categories of each column by code, if the encoding is "category".
     categories: list[list] | None = None
 
     @property
     def sizes(self):
-        """Number of categories of each column, or None."""
+        """Number of categories of each column; None unless the encoding is "category"."""
         return None if self.categories is None else tuple(len(each) for each in self.categories)
 
     def describes(self, block):
@@ -71,7 +72,7 @@ class TableBlock:
 @in_files("estimators.Table")
 @dataclass(frozen=True)
 class Table:
-    """Description of the rows of a fit: blocks of columns, names, types and findings."""
+    """Description of the columns of a fit: blocks, names, types and findings."""
 
     blocks: tuple[TableBlock, ...]
     names: tuple[Hashable, ...]
@@ -80,7 +81,7 @@ class Table:
     container: str = "array"
     # Types of the columns of a data frame or an array of objects.
     types: tuple[str, ...] = ()
-    # Findings on columns, such as constant ones, as (column, kind, value): see
+    # Findings such as "constant", as tuples (name of the column, kind, detail), see
     # ``skvt.readers._audit``.
     findings: tuple[tuple[str, str, str], ...] = ()
     # Reason why "auto" reads each column as it does; empty if the user lists components.
@@ -137,18 +138,17 @@ class Table:
     def _encode_numbers(self, X):
         """Encode an array of numbers, in which only categories other than 0, 1, ... change.
 
-        X is copied before the first change.
+        X itself does not change: the result is X, or a copy with codes.
         """
         self._check(X)
-        is_copy = False
+        encoded = X
         for block in self.given:
             if block.categories is not None:
                 entries = _to_entries(dense(X[:, block.columns]).ravel())
-                X = self._replace_column(X, block, self._encode_given_column(entries, block))
-                is_copy = True
+                codes = self._encode_given_column(entries, block)
+                encoded = self._replace_column(encoded, block, codes)
         for block in self.blocks:
-            for i, j in enumerate(block.columns if block.categories is not None else ()):
-                categories = block.categories[i]
+            for j, categories in zip(block.columns, block.categories or (), strict=False):
                 if sp.issparse(X):
                     raise ValueError(
                         f"Column {self.names[j]!r} of categories must be dense: zeros that are not "
@@ -157,24 +157,20 @@ class Table:
                 values = np.asarray(X[:, j], np.float64)
                 codes = self._encode_numeric_levels(values, categories, self.names[j])
                 if not np.array_equal(codes, values, equal_nan=True):
-                    X = X if is_copy else np.array(X)
-                    is_copy = True
-                    X[:, j] = codes
-        return X
+                    encoded = np.array(X) if encoded is X else encoded
+                    encoded[:, j] = codes
+        return encoded
 
     @staticmethod
     def _replace_column(X, block, codes):
-        """Return a copy of X with ``codes`` in the one column of a block."""
-        if sp.issparse(X):
-            X = sp.lil_array(X)
-            X[:, block.columns] = codes[:, None]
-            return sp.csr_array(X)
-        X = np.array(X)
+        """Return a copy of X with ``codes`` (n_rows,) in the one column of a block."""
+        is_sparse = sp.issparse(X)
+        X = sp.lil_array(X) if is_sparse else np.array(X)
         X[:, block.columns] = codes[:, None]
-        return X
+        return sp.csr_array(X) if is_sparse else X
 
     def _encode_given_column(self, entries, block):
-        """Return the codes of a given column's entries; a missing value can be a level, None.
+        """Return the codes of a given column's entries, among which None can be a level.
 
         Raise ValueError for levels that did not occur in ``fit``.
         """
@@ -214,7 +210,7 @@ class Table:
         known = levels(categories)
         if known.dtype.kind not in "biuf" or np.any(known[1:] <= known[:-1]):
             return self._encode_objects(_to_entries(values), categories, name)
-        # Categories that are ascending numbers are found by bisection.
+        # Bisection finds values among ascending numbers in little time.
         indices = np.minimum(np.searchsorted(known, values), known.size - 1)
         is_missing = np.isnan(values)
         codes = np.where(is_missing, np.nan, indices)
@@ -294,11 +290,11 @@ class Table:
         return np.sort(np.concatenate([block.columns for block in self.blocks]))
 
     def encode_given_rows(self, X):
-        """Return encoded rows (n_rows, n_columns) of which only the conditions are known.
+        """Return encoded rows (n_rows, n_columns) with values only in the conditioning columns.
 
-        The conditions are the given columns and the exposures; other columns are missing. X has
-        all columns of the fit, or is a frame or an array of the conditions, the given columns
-        before the exposures.
+        The conditioning columns are the given columns and the exposures; the other columns are
+        NaN. X has all columns of the fit, or is a frame or an array of the conditioning columns,
+        the given columns before the exposures.
         """
         exposures = [int(block.columns[-1]) for block in self.blocks if block.spec.reads_exposure]
         positions = self.given_positions + exposures
@@ -397,7 +393,7 @@ class Table:
         return make_frame(decoded, dict(zip(self.names, self.types, strict=True)), self.container)
 
     def mark_unseen_as_missing(self, encoded):
-        """Return encoded rows with NaN for unseen levels, if these count as missing values."""
+        """Return encoded rows with NaN for unseen levels if ``handle_unknown`` is "missing"."""
         if self.handle_unknown != "missing":
             return encoded
         encoded = np.array(encoded)
@@ -410,7 +406,8 @@ class Table:
     def fill_missing(self, X, encoded, filled):
         """Return a copy of X in which missing values of modelled columns are filled in.
 
-        ``encoded`` and ``filled`` are the encoded rows (n_rows, n_columns) before and after.
+        ``encoded`` and ``filled`` (n_rows, n_columns) are the encoded rows before and after missing
+        values are filled in.
         """
         X = copy_frame(X) if is_frame(X) else np.array(without_mask(X, True, ""))
         is_filled = np.isnan(encoded) & ~np.isnan(filled)
@@ -422,8 +419,8 @@ class Table:
     def name_bad_column(self, block, bad):
         """Return the name of the first column of a block with a bad value.
 
-        ``bad`` marks bad values, (n_rows, n_columns of the block). The name is that of the block if
-        ``bad`` marks stored values of sparse rows, (nnz,).
+        ``bad`` (n_rows, n_columns of the block) marks bad values. If ``bad`` (nnz,) marks stored
+        values of sparse rows, the column is not known, and the name of the block is returned.
         """
         if bad.ndim < 2:
             return block.name
@@ -438,7 +435,7 @@ def _to_entries(values):
 
 
 def _read_numbers(column, name, block):
-    """Return a column as numbers; raise ValueError with an example of a value that is none."""
+    """Return a column as numbers; raise ValueError if a value is not a number."""
     if column.kind in (None, "date"):
         raise ValueError(
             f"Column {name!r} is of the type {column.type}, which {type(block.spec).__name__} does "
@@ -447,10 +444,8 @@ def _read_numbers(column, name, block):
     try:
         return column.numbers()
     except (TypeError, ValueError) as error:
-        example = next(
-            (value for value in column.objects() if isinstance(value, str)),
-            column.objects()[0],
-        )
+        entries = column.objects()
+        example = next((entry for entry in entries if isinstance(entry, str)), entries[0])
         raise ValueError(
             f"Column {name!r} holds {example!r}, and {type(block.spec).__name__} takes numbers. "
             "Give the column to a Categorical(), or leave it out of 'components'."
@@ -485,15 +480,14 @@ def _check_binary(values, block, table):
 
 def _check_count(values, block, table):
     """Raise ValueError unless the values of a block are counts, or for Multinomial, magnitudes."""
-    # Poisson and negative binomial allow missing values and need whole numbers; Multinomial does
-    # neither.
-    is_integral = block.spec.allows_missing
+    # Only Multinomial takes magnitudes, and only Multinomial needs complete rows.
+    takes_integers_only = block.spec.allows_missing
     bad = (values < 0.0) | np.isinf(values)
-    if is_integral:
+    if takes_integers_only:
         with np.errstate(invalid="ignore"):
             bad |= (values != np.floor(values)) & ~np.isnan(values)
     if bad.any():
-        numbers = "0, 1, 2, ..." if is_integral else "finite numbers from 0 on"
+        numbers = "0, 1, 2, ..." if takes_integers_only else "finite numbers from 0 on"
         raise ValueError(
             f"Column {table.name_bad_column(block, bad)!r} must hold counts: {numbers}. Negative "
             f"values in data passed to {type(block.spec).__name__}, or others, are none. Got "

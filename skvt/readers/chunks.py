@@ -3,6 +3,10 @@
 A fit reads each chunk into a block of numbers, which stays on the worker of the cluster
 (:func:`read_rows_with`). Methods such as ``transform`` become lazy (:func:`by_chunk`). dask is
 imported only if the input is a collection of Dask.
+
+A site, see :mod:`skvt.inference`, calls functions of chunks on a cluster or in this process.
+``site.each(function, tasks)`` takes a pair ``(handle, arguments)`` for each chunk, and yields
+``function(chunk, *arguments)``. ``Sealed(x)`` keeps dask from looking for collections inside of x.
 """
 
 import sys
@@ -47,14 +51,14 @@ def require_rows_in_memory(X, caller):
         )
 
 
-class Loads(NamedTuple):
-    """Chunks of rows that are not loaded yet, with the weights and the length of each chunk."""
+class DelayedChunks(NamedTuple):
+    """Chunks of rows that are not computed yet, with the weights and the length of each chunk."""
 
     # Delayed object of each chunk.
     rows: list
-    # Weights of each chunk: delayed, an array, or None.
+    # Weights of each chunk: a delayed object, an array, or None.
     weights: list
-    # Number of rows of each chunk, NaN if it is not known.
+    # Number of rows of each chunk, NaN if the number is not known.
     lengths: list
     # Whether all chunks are known to have one dtype.
     has_one_dtype: bool
@@ -65,18 +69,21 @@ class Loads(NamedTuple):
         return [Handle(number, rows) for number, rows in enumerate(self.rows)]
 
 
-def loads_of(X, sample_weight=None):
-    """Return the chunks of X with their weights.
+def split_into_chunks(X, sample_weight=None):
+    """Return the :class:`DelayedChunks` of X with their weights.
 
     Raise ValueError or TypeError if X or the weights are illegal, or do not fit together.
     """
     rows, lengths = _split_rows(X)
     weights = _split_weights(sample_weight, lengths)
-    return Loads(rows, weights, lengths, has_one_dtype=not isinstance(X, list | tuple))
+    return DelayedChunks(rows, weights, lengths, has_one_dtype=not isinstance(X, list | tuple))
 
 
 def _split_weights(sample_weight, lengths):
-    """Return the weights of each chunk (an array, a delayed object or None)."""
+    """Return the list of the weights of each chunk: an array, a delayed object or None.
+
+    ``lengths`` are the numbers of rows of the chunks, NaN where they are not known.
+    """
     if sample_weight is None:
         return [None] * len(lengths)
     if not is_chunked(sample_weight):
@@ -94,7 +101,7 @@ def _split_weights(sample_weight, lengths):
     ndim = getattr(sample_weight, "ndim", 1)
     if ndim != 1:
         raise ValueError(f"Sample weights must be 1D array or scalar, got {ndim}D array.")
-    # If all lengths are known, weights of the same rows in other chunks are divided again.
+    # Divide the weights into the chunks of X if all lengths are known and have the same sum.
     (weight_lengths,) = getattr(sample_weight, "chunks", None) or ([np.nan],)
     are_known = not np.isnan(lengths).any() and not np.isnan(weight_lengths).any()
     if are_known and list(weight_lengths) != lengths and sum(weight_lengths) == sum(lengths):
@@ -109,7 +116,7 @@ def _split_weights(sample_weight, lengths):
 
 
 def _split_rows(X):
-    """Return a list of delayed chunks, and the list of their lengths, NaN if not known."""
+    """Return the delayed chunks and their lengths, NaN where a length is not known."""
     if isinstance(X, list | tuple):
         return list(X), [np.nan] * len(X)
     if _is_delayed(X):
@@ -135,7 +142,7 @@ def _split_rows(X):
 def _is_delayed(X):
     """Return whether X is one delayed object.
 
-    Its attributes tell nothing, because a delayed object seems to have every attribute.
+    The class decides, because a delayed object seems to have every attribute.
     """
     from dask.delayed import Delayed
 
@@ -149,31 +156,30 @@ def read_rows_with(reader, X, sample_weight):
     :class:`~skvt.inference.Chunks` and :class:`~skvt.inference.ChunkWeights`.
     """
     if is_chunked(X):
-        return _read_chunks(reader, loads_of(X, sample_weight))
+        return _read_chunks(reader, split_into_chunks(X, sample_weight))
     return reader.fit_and_read_weighted(X, sample_weight)
 
 
-def _read_chunks(reader, loads):
-    """Read the chunks. Return the fitted reader, the chunks as numbers, and their weights.
+def _read_chunks(reader, chunks):
+    """Read the :class:`DelayedChunks`. Return the fitted reader, the numbers, and their weights.
 
     The numbers stay on the workers if they fit in memory; else they are read again when needed.
     """
     from dask.delayed import delayed
 
-    # The site runs functions of chunks: on the cluster, or in this process.
     site = active_site()
     try:
         if reader.dtype is None:
-            reader = _fit_reader(reader, loads, site)
-        read = delayed(_read_block, pure=False)
-        shared = delayed(Sealed(reader))
+            reader = _fit_reader(reader, chunks, site)
+        read_block = delayed(_read_block, pure=False)
+        sealed_reader = delayed(Sealed(reader))
         blocks = [
-            Handle(number, read(shared, rows, weights, weights is not None))
-            for number, (rows, weights) in enumerate(zip(loads.rows, loads.weights, strict=True))
+            Handle(number, read_block(sealed_reader, rows, weights, weights is not None))
+            for number, (rows, weights) in enumerate(zip(chunks.rows, chunks.weights, strict=True))
         ]
         # Measure one block first, because the cluster keeps the blocks only if they fit in memory.
-        (first,) = site.each(summarize_chunk, [(blocks[0], ())])
-        handles = site.hold(blocks, first.nbytes * len(blocks))
+        (first_summary,) = site.each(summarize_chunk, [(blocks[0], ())])
+        handles = site.hold(blocks, first_summary.nbytes * len(blocks))
         summaries = list(site.each(summarize_chunk, ((handle, ()) for handle in handles)))
         # Leave out blocks without rows of positive weight.
         used = [i for i, summary in enumerate(summaries) if summary.n_rows]
@@ -190,12 +196,12 @@ def _read_chunks(reader, loads):
     return reader, X, ChunkWeights(X)
 
 
-def _fit_reader(reader, loads, site):
-    """Fit the reader: scan all chunks if it needs that, then read one row.
+def _fit_reader(reader, chunks, site):
+    """Fit the reader: scan all chunks if the reader needs that, then read one row.
 
     The precision is float32 only if all chunks have float32.
     """
-    handles = loads.handles
+    handles = chunks.handles
     if reader.needs_scan:
         scans = enumerate(site.each(_scan, ((handle, (reader,)) for handle in handles)))
         reader = reader.learn_from_scans(
@@ -208,9 +214,9 @@ def _fit_reader(reader, loads, site):
                 fitted, _ = reader.fit_and_read(row)
             break
     else:
-        # No chunk has rows, so that the reader raises its usual error for empty X.
+        # No chunk has rows, and the reader raises its usual error for an empty X.
         fitted, _ = reader.fit_and_read(row)
-    if fitted.dtype == np.float32 and not loads.has_one_dtype:
+    if fitted.dtype == np.float32 and not chunks.has_one_dtype:
         dtypes = site.each(_find_dtype, ((handle, (reader,)) for handle in handles))
         dtype = np.result_type(*(dtype for dtype in dtypes if dtype is not None))
         fitted = replace(fitted, dtype=dtype)
@@ -239,19 +245,19 @@ def _scan(chunk, reader):
 
 
 def _find_dtype(chunk, reader):
-    """Return the dtype of a chunk as the reader reads it; None if the chunk has no rows."""
+    """Return the precision in which the reader reads a chunk; None if the chunk has no rows."""
     if not _count_rows(chunk):
         return None
     fitted, _ = reader.fit_and_read(_first_row(chunk))
     return fitted.dtype
 
 
-def _read_block(sealed, chunk, weights, is_weighted):
+def _read_block(sealed_reader, chunk, weights, is_weighted):
     """Read a chunk: return its rows of positive weight as numbers, and their weights.
 
-    ``is_weighted`` says whether the user gave weights.
+    ``is_weighted`` says whether the user passed weights: a chunk of None in weights is an error.
     """
-    reader = sealed.value
+    reader = sealed_reader.value
     if _count_rows(chunk) == 0:
         return Chunk(np.empty((0, reader.attributes["n_features_in_"]), reader.dtype), np.empty(0))
     X = reader.read(chunk)
@@ -283,12 +289,12 @@ def release(X):
 class _Call(NamedTuple):
     """A call of an estimator's method for each chunk of rows, and the form of its results."""
 
-    # Name of the method, and its arguments without X.
-    method: str
+    method_name: str
+    # Arguments of the method without X.
     args: tuple
     kwargs: dict
-    # Number of columns of the results; None if they are vectors.
-    width: int | None
+    # Shape of the result of one row: () or (n_columns,).
+    row_shape: tuple
     dtype: np.dtype
 
 
@@ -297,7 +303,7 @@ def by_chunk(describe):
 
     For rows of Dask the decorated method returns a Dask array, which computes each chunk when it
     is needed. ``describe`` takes the arguments of the method without X, and returns the number of
-    columns of the result, None for a vector, and its dtype.
+    columns of the result, None for a vector, and the dtype of the result.
     """
 
     def decorate(method):
@@ -306,8 +312,9 @@ def by_chunk(describe):
             if not is_chunked(X):
                 return method(self, X, *args, **kwargs)
             self._require_fitted()
-            width, dtype = describe(self, *args, **kwargs)
-            return _apply_lazily(self, _Call(method.__name__, args, kwargs, width, dtype), X)
+            n_columns, dtype = describe(self, *args, **kwargs)
+            row_shape = () if n_columns is None else (n_columns,)
+            return _apply_lazily(self, _Call(method.__name__, args, kwargs, row_shape, dtype), X)
 
         return apply_to_rows
 
@@ -315,13 +322,12 @@ def by_chunk(describe):
 
 
 def _apply_lazily(estimator, call, X):
-    """Apply a method lazily to each chunk; return a Dask array (n_rows,) or (n_rows, width)."""
+    """Apply a method lazily to each chunk; return a Dask array (n_rows, *call.row_shape)."""
     import dask.array as da
     from dask.delayed import delayed
 
     X = [X] if _is_delayed(X) else X
-    row_shape = () if call.width is None else (call.width,)
-    loads = loads_of(X)
+    chunks = split_into_chunks(X)
     if getattr(X, "ndim", 2) == 2 and hasattr(X, "shape"):
         n_features, expected = X.shape[1], estimator.n_features_in_
         if n_features != expected:
@@ -329,28 +335,27 @@ def _apply_lazily(estimator, call, X):
                 f"X has {n_features} features, but {type(estimator).__name__} is expecting "
                 f"{expected} features as input."
             )
-    fitted = delayed(Sealed(estimator._without_rows()))
-    apply = delayed(_apply_to_chunk, pure=False)
+    sealed_estimator = delayed(Sealed(estimator._without_rows()))
+    apply_to_chunk = delayed(_apply_to_chunk, pure=False)
     sealed_call = Sealed(call)
-    # dask needs the dtype and the number of dimensions of results that are not computed yet.
-    meta = np.empty((0,) * (1 + len(row_shape)), call.dtype)
-    parts = [
-        da.from_delayed(
-            apply(number, fitted, sealed_call, rows), shape=(length, *row_shape),
-            dtype=call.dtype, meta=meta,
-        )
-        for number, (rows, length) in enumerate(zip(loads.rows, loads.lengths, strict=True))
-    ]  # fmt: skip
+    # dask takes the dtype and the number of dimensions of the results from an empty result.
+    meta = np.empty((0, *call.row_shape), call.dtype)
+    parts = []
+    for number, (rows, length) in enumerate(zip(chunks.rows, chunks.lengths, strict=True)):
+        part = apply_to_chunk(number, sealed_estimator, sealed_call, rows)
+        shape = length, *call.row_shape
+        parts.append(da.from_delayed(part, shape=shape, dtype=call.dtype, meta=meta))
     return da.concatenate(parts, axis=0, allow_unknown_chunksizes=True)
 
 
-def _apply_to_chunk(number, fitted, sealed_call, chunk):
+def _apply_to_chunk(number, sealed_estimator, sealed_call, chunk):
     """Return the result of a fitted estimator's method for one chunk, as an array."""
     call = sealed_call.value
     with name_chunk_in_errors(number):
         if _count_rows(chunk) == 0:
-            return np.empty((0,) if call.width is None else (0, call.width), call.dtype)
-        result = getattr(fitted.value, call.method)(chunk, *call.args, **call.kwargs)
+            return np.empty((0, *call.row_shape), call.dtype)
+        method = getattr(sealed_estimator.value, call.method_name)
+        result = method(chunk, *call.args, **call.kwargs)
     return np.asarray(result, call.dtype)
 
 
@@ -362,9 +367,11 @@ def sum_over_rows(estimator, X, details=None):
     estimator._require_fitted()
     if not is_chunked(X):
         return estimator._completion_sums(estimator._read(X, details))
-    fitted, loads, site = estimator._without_rows(), loads_of(X), active_site()
+    fitted = estimator._without_rows()
+    chunks = split_into_chunks(X)
+    site = active_site()
     try:
-        tasks = ((handle, (fitted,)) for handle in loads.handles)
+        tasks = ((handle, (fitted,)) for handle in chunks.handles)
         sums = [part for part in site.each(_sum_over_chunk, tasks) if part is not None]
     finally:
         site.close()

@@ -42,10 +42,10 @@ class RowLabels:
 
     @classmethod
     def of(cls, estimator, X, y, sample_weight, before=None, *, in_stream=False):
-        """Return the classes in y; None if the estimator does not use labels.
+        """Return the :class:`RowLabels` of y; None if the estimator does not use labels.
 
-        ``before`` is the fit that the call continues. Raise ValueError for illegal y, and unless a
-        row has a known class; in a stream, all classes may be unknown.
+        ``before`` is the :class:`~skvt.fitting.Fitted` that the call continues, or None. Raise
+        ValueError for illegal y. All classes may be unknown in a stream only.
         """
         if not estimator.use_labels:
             return None
@@ -57,7 +57,7 @@ class RowLabels:
         else:
             _check_growth(estimator, classes, codes, component_codes)
         is_used = np.ones(codes.size, bool)
-        # The reader refuses weights of other shapes.
+        # Weights of another shape are ignored, because the reader refuses them later.
         if np.shape(sample_weight) == codes.shape:
             is_used = np.asarray(sample_weight) > 0.0
         if not np.isin(codes, [-1, *codes[is_used]]).all():
@@ -85,14 +85,14 @@ class RowLabels:
         new_codes = _find_new_classes(self.used_codes, self.component_codes)
         n_old = self.component_codes.size
         n_components = n_old + new_codes.size
-        # The class of each component, in the code of the column of classes.
+        # The class of each component as a number of the column of classes.
         column = np.append(self.component_codes, new_codes) + 1
-        # The number of each component in the old state; -1 for new components.
+        # The position of each component in the old state; -1 for new components.
         index = np.append(np.arange(n_old), np.full(new_codes.size, -1))
         state = state.rebuilt(lambda stats: with_classes(stats, column, self.classes.size), index)
         if new_codes.size:
-            # The component of each new class by its code, -1 for other classes. The last entry is
-            # that of unknown classes, whose code is -1.
+            # The component of each new class by the code of the class, -1 for other classes. The
+            # last entry is for unknown classes, because their code -1 selects the last entry.
             component_of_code = np.full(self.classes.size + 1, -1)
             component_of_code[new_codes] = np.arange(n_old, n_components)
             component_of_row = component_of_code[self.used_codes]
@@ -109,7 +109,8 @@ class RowLabels:
             model=model,
             state=fitted.state.rebuilt(change, np.arange(column.size)),
             component_classes=np.append(self.classes, UNKNOWN)[column - 1].tolist(),
-            # A warm start cannot use the memos, because the same rows may have other labels then.
+            # Without the checksum of the rows, a warm start does not reuse their statistics, which
+            # depend on the labels.
             seen=None,
         )
 
@@ -141,8 +142,8 @@ def _check_start(estimator, n_classes):
                 f"The 'use_labels' and '{name}' parameters exclude each other: with labels, "
                 f"a fit begins with a component for each class. Set {name}=None."
             )
-    # A finite mixture gets no further components, so that it needs one for each class. Other
-    # mixtures get a component for each class, but not more.
+    # A finite mixture keeps its number of components, so that there must be one for each class.
+    # Other mixtures begin with one component for each class, so that a larger number is refused.
     is_finite = getattr(estimator, "_is_finite", False)
     n_components = estimator.n_components
     max_classes = max(n_classes, 1)

@@ -143,7 +143,8 @@ def _refuse_dates(X, caller):
 def without_mask(X, takes_missing, caller):
     """Return a masked array as an array with NaN or None in place of masked values.
 
-    Raise ValueError for masked values if values must not be missing.
+    Other rows X are returned as they are. Raise ValueError for masked values unless
+    ``takes_missing``.
     """
     if not isinstance(X, np.ma.MaskedArray):
         return X
@@ -156,7 +157,7 @@ def without_mask(X, takes_missing, caller):
             "values. Fill them in, X.filled(value), or leave their rows out."
         )
     is_numeric = values.dtype.kind in "iuf"
-    # The smallest type of floats that holds the numbers.
+    # Integers get the smallest type of floats that can represent them.
     dtype = np.result_type(values.dtype, np.float16) if is_numeric else object
     values = values.astype(dtype)
     values[is_masked] = np.nan if is_numeric else None
@@ -180,12 +181,12 @@ def positive_int(name, value):
 
 
 def show_first(values, n_shown=10):
-    """Return the first values of a list as text, with dots in place of the others."""
+    """Return the first ``n_shown`` values of a list as text, with dots in place of the others."""
     return ", ".join(map(repr, values[:n_shown])) + (", ..." if len(values) > n_shown else "")
 
 
 def find_text(X):
-    """Return the first string in rows, a column or a table, or None."""
+    """Return the first string in rows, a column or a table; None if there is no string."""
     if isinstance(X, str | bytes):
         return X
     if hasattr(X, "to_numpy"):
@@ -214,7 +215,7 @@ def sum_entries(X, weights=None):
     values = X.data if sp.issparse(X) else X
     with np.errstate(over="ignore", invalid="ignore"):
         if weights is None:
-            # nansum is used only if values are missing, because it copies the data.
+            # Try ``sum`` first, because ``nansum`` copies the data.
             total = float(values.sum(dtype=np.float64))
             return float(np.nansum(values, dtype=np.float64)) if np.isnan(total) else total
         if sp.issparse(X):
@@ -245,8 +246,8 @@ def require_counts(X, caller, entries_name="counts of words", remedy=""):
 
 def require_binary(values):
     """Raise ValueError unless all values are 0, 1 or NaN."""
-    # Some rows are checked at a time, because each of the three masks of all entries would have an
-    # eighth of the data's size.
+    # Check a part of the rows at a time, because the three masks of all entries would take much
+    # memory: each has an eighth of the size of the data.
     step = max(1, _ENTRIES_PER_CHECK // max(1, values[:1].size))
     for start in range(0, len(values), step):
         part = values[start : start + step]
@@ -288,8 +289,8 @@ def check_magnitude(X):
 def check_variance(name, variance, dtype, mean_square=0.0):
     """Raise ValueError unless a variance is in the range of squares of legal values.
 
-    The variance must not be negligible relative to the ``mean_square`` of the data, because
-    quotients of the two, and squares of the quotients, are summed over rows.
+    The variance must not be negligible relative to the ``mean_square`` of the data, because the
+    quotient of the mean square and the variance is squared and summed over rows.
     """
     highest = LARGEST_VALUE[np.dtype(dtype)] ** 2
     lowest = max(1.0 / highest, mean_square / LARGEST)
@@ -356,15 +357,16 @@ def preprocessing_and_model(estimator):
 def known_names(estimator, feature_names=None):
     """Return the names of the columns, or None if they are not known.
 
-    The first known names are returned: ``feature_names``, the words of a topic model, the names
-    that the preprocessing of a pipeline gives, and the names of the columns of X in ``fit``.
+    The first known names are returned, in this order: ``feature_names``, the words of a topic
+    model, the names from the preprocessing of a pipeline, the names of the columns of X in ``fit``.
     """
     preprocessing, model = preprocessing_and_model(estimator)
-    if feature_names is None:
-        feature_names = getattr(model, "words_", None)
-    if feature_names is None and preprocessing is not None:
-        feature_names = preprocessing.get_feature_names_out()
-    return getattr(model, "feature_names_in_", None) if feature_names is None else feature_names
+    if feature_names is not None:
+        return feature_names
+    words = getattr(model, "words_", None)
+    if words is None and preprocessing is not None:
+        return preprocessing.get_feature_names_out()
+    return getattr(model, "feature_names_in_", None) if words is None else words
 
 
 def column_names(estimator, feature_names, n_features):
