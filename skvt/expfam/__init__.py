@@ -1,10 +1,10 @@
 """Exponential families: log-normaliser, expectation and sample, in natural parameters.
 
-One convention for the whole package: a member is ``h(x) exp(<eta, t(x)> - A(eta))``, and the
-natural parameter ``eta`` is chosen such that a posterior is the prior plus statistics. For the
-Dirichlet that makes ``eta`` the concentration itself, ``t(x) = log x`` and ``h(x) = 1 / prod(x)``.
-The families over parameters of Gaussians (:class:`Wishart`, :class:`NormalWishart`,
-:class:`NormalGamma`) are chosen such that rows x add 1, x, x x' to it: no factors.
+The whole package has one convention: a member of a family is ``h(x) exp(<eta, t(x)> - A(eta))``,
+and the natural parameter ``eta`` is chosen such that a posterior's is the prior's plus statistics.
+For the Dirichlet, ``eta`` is therefore the concentration, ``t(x) = log x`` and
+``h(x) = 1 / prod(x)``. For the families over parameters of Gaussians (:class:`Wishart`,
+:class:`NormalWishart`, :class:`NormalGamma`), rows x add 1, x and x x' to ``eta``, without factors.
 """
 
 from skvt.expfam._beta import Beta

@@ -18,7 +18,10 @@ _MAX_STEPS = 50
 
 
 class Dirichlet:
-    """Dirichlet distribution; natural parameter = concentration, ``t(x) = log x``."""
+    """Dirichlet distribution of probabilities x (D,) of D events.
+
+    The natural parameter ``eta`` is the concentration, and ``t(x) = log x``.
+    """
 
     @staticmethod
     def log_normalizer(eta: ArrayLike) -> Array:
@@ -48,7 +51,7 @@ class Dirichlet:
 
     @staticmethod
     def certain(x: Array) -> Array:
-        """Return natural parameters of members that are nearly certain of x, in its shape."""
+        """Return natural parameters of members that are nearly certain of x, in the shape of x."""
         return CERTAIN_COUNT * x
 
     @staticmethod
@@ -113,12 +116,13 @@ class Dirichlet:
 
     @staticmethod
     def fit(eta: Array, mean_log: Array, *, max_iter: int = _MAX_STEPS) -> Array:
-        """Return the concentrations (D,) of a Dirichlet with the given ``E[log x]`` (D,).
+        """Return the concentrations (D,) of a Dirichlet with ``E[log x] = mean_log`` (D,).
 
-        They maximise ``<eta, mean_log> - A(eta)``, starting from ``eta``, by Newton's method. Its
-        Hessian is diagonal plus rank one, so that a step is O(D) [Minka00 sec. 1]. Long steps are
-        shortened, and entries that would leave the range are held at its end. If there is a single
-        event, ``eta`` is returned: the event has probability 1 for any concentration.
+        Newton's method maximises ``<eta, mean_log> - A(eta)``, starting from ``eta``. The Hessian
+        is diagonal plus rank one, so that a step is O(D) [Minka00 sec. 1]. Long steps are
+        shortened, and entries that would leave the legal range are held at an end of the range. If
+        there is a single event, ``eta`` is returned: the event has probability 1 for any
+        concentration.
         """
         eta, mean_log = np.array(eta, dtype=np.float64), np.asarray(mean_log, dtype=np.float64)
         if eta.size == 1:
@@ -130,7 +134,7 @@ class Dirichlet:
             z = polygamma(1, eta.sum())
             b = (gradient / q).sum() / (1.0 / z + (1.0 / q).sum())  # [Minka00 eq. 18]
             step = -(gradient - b) / q
-            # Each entry stays within a factor of e of its present value.
+            # Shorten the step so that no entry falls below 1 / e of its present value.
             length = 1.0 / max(1.0, np.max(np.abs(step) / (eta * (1.0 - 1.0 / np.e))))
             updated = eta + length * step
             converged = np.max(np.abs(updated - eta) / eta) < 1e-6
@@ -151,7 +155,7 @@ class Dirichlet:
         """
         numerator = mean_log + normaliser - digamma(eta)
         denominator = normaliser - float(digamma(eta.sum()))
-        # Up to rounding, the denominator is 0 if there are no draws.
+        # Return eta if there are no draws: the denominator is then 0, up to rounding.
         if denominator < 1e-12 * abs(normaliser):
             return eta
         # [Minka00 eq. 55]

@@ -9,7 +9,8 @@ from scipy.special import xlogy
 
 from skvt._compiled import digamma_array as digamma
 from skvt._compiled import gammaln_array as gammaln
-from skvt.expfam._gamma import CERTAIN_COUNT, SMALLEST_DRAW, log_standard_gamma
+from skvt.expfam._dirichlet import Dirichlet
+from skvt.expfam._gamma import SMALLEST_DRAW, log_standard_gamma
 from skvt.typing import Array, IndexArray
 
 
@@ -64,13 +65,8 @@ class DirichletColumns:
         gammas = np.exp(log_gammas - self._repeat(largest))
         return np.maximum(gammas / self._repeat(self.totals(gammas)), SMALLEST_DRAW)
 
-    @staticmethod
-    def certain(x: Array) -> Array:
-        """Return natural parameters of members that are nearly certain of x, in its shape."""
-        return CERTAIN_COUNT * x
-
-    def standard(self, eta: ArrayLike) -> dict[str, Array]:
-        return {"concentration": np.asarray(eta)}
+    certain = staticmethod(Dirichlet.certain)
+    standard = staticmethod(Dirichlet.standard)
 
     def mean(self, eta: ArrayLike) -> Array:
         eta = np.asarray(eta, dtype=np.float64)

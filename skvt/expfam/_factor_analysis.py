@@ -45,21 +45,21 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skvt._compiled import digamma_array, exp, gammaln, jit_allocating, log, part, part_allocating
-from skvt.expfam._gaussian import MeanPrecision, join, standard_gamma
-from skvt.expfam._normal_wishart import NormalWishart, location
-from skvt.expfam.triangle import pack_statistic
+from skvt.expfam._gaussian import MeanPrecision, standard_gamma
+from skvt.expfam._normal_wishart import NormalWishart, join_moments, location
 from skvt.typing import Array, IndexArray
 
 _LOG_2 = np.log(2.0)
-# Steps end if the bound gains less than this, in nats a row.
+# Steps end if the bound gains less than this, in nats per row.
 _TOL = 1e-6
-# The same for trials of priors, for which an approximate bound suffices.
+# The minimum gain of a step in trials of priors, for which an approximate bound suffices.
 _TRIAL_TOL = 1e-4
 # Maximum number of steps.
 _MAX_STEPS = 100
 # Number of earlier steps that an accelerated step combines.
 _MEMORY = 4
-# Ridge of the least squares of this combination, relative to the sum of squares of the steps.
+# Ridge of the least squares of an accelerated step, relative to the sum of the squares of the
+# changes of earlier steps.
 _RIDGE = 1e-10
 # Number of directions that steps follow in addition to the directions of the factors.
 _EXTRA_DIRECTIONS = 4
@@ -76,15 +76,18 @@ _MAX_CACHED_NUMBERS = 2**22
 
 
 class Factors(NamedTuple):
-    """Best q of K members, at the maximum of the bound; the number of loadings is padded to L."""
+    """Best q of K members, at the maximum of the bound, with L columns of loadings for each.
 
-    # Bound in nats, (K,), without the factor of the mean; 0 for members without rows.
+    A member of rank r uses the first r of the L columns.
+    """
+
+    # Bound in nats (K,), without the factor of the mean; 0 for members without rows.
     bound: Array
-    # Rates b of the noise precisions, (K, D). Their shape a follows from the member's parameters.
+    # Rates b of the noise precisions psi (K, D). The shape a of psi is half the degrees of freedom.
     rate: Array
-    # Loadings m, (K, D, L); unused columns are 0.
+    # Loadings m (K, D, L); unused columns are 0.
     loadings: Array
-    # Variances V_ll, (K, L); 1 for unused columns.
+    # Variances V_ll (K, L); 1 for unused columns.
     variances: Array
 
     @property
@@ -195,17 +198,13 @@ class FactorAnalysis:
         """Return the gradient of the log-normaliser, in the shape of eta."""
         eta = np.asarray(eta, dtype=np.float64)
         m, kappa, nu = location(eta.reshape(-1, eta.shape[-1]))
-        D = m.shape[-1]
         factors = self.factors(eta)
         shape = 0.5 * nu[:, None]
         log_det = (digamma_array(shape) - np.log(factors.rate)).sum(axis=1)
         log_det += np.log(factors.variances).sum(axis=1)
         precision = expected_precision(shape, factors)
         precision_mean = np.einsum("kij,kj->ki", precision, m)
-        # E[mu' Lambda mu]
-        mean_square = np.einsum("ki,ki->k", m, precision_mean) + D / kappa
-        scalars = np.stack([0.5 * log_det, -0.5 * mean_square], axis=-1)
-        return join(scalars, precision_mean, pack_statistic(precision)).reshape(eta.shape)
+        return join_moments(m, kappa, log_det, precision, precision_mean).reshape(eta.shape)
 
     def standard(self, eta: ArrayLike) -> dict[str, Array]:
         """Return the parameters of q by name.
@@ -313,14 +312,13 @@ def _orthonormalise(columns: Array, transposed: Array) -> None:
 def _factorise(scatter: Array, max_rank: int) -> Array:
     """Return F (D, p) with ``F F' = scatter``; p is 0 if it would be more than ``max_rank``.
 
-    This is Cholesky's algorithm with pivots: the next column is the column with the largest share
-    of its scatter not yet explained.
+    This is Cholesky's algorithm with pivots: the next pivot is the column of which the largest
+    share of its scatter is not explained yet.
     """
     D = scatter.shape[0]
     root = np.zeros((D, max_rank))
-    variance_left = np.empty(D)
-    for d in range(D):
-        variance_left[d] = scatter[d, d]
+    # The part of each column's scatter that F F' does not explain yet.
+    variance_left = np.diag(scatter).copy()
     for rank in range(max_rank + 1):
         pivot, largest_share = 0, 0.0
         for d in range(D):
@@ -375,10 +373,11 @@ def _fit_factors(
     rates given these factors. Returns the bound in nats and a basis (D, p) of directions, in which
     the next step, for slightly different noise, may look for the factors.
 
-    Without a basis (p = 0), factors are sought among all directions. Otherwise they are sought in
-    the span of the scaled scatter's product with ``basis``, as in orthogonal iteration. The bound
-    is valid for loadings of any span. ``scatter_root`` is F (D, p) with ``F F' = scatter``, or has
-    no columns.
+    Without a basis (p = 0), factors are sought among all directions. With a basis, factors are
+    sought in the span of the scaled scatter's product with ``basis``, as in orthogonal iteration.
+    The bound is valid for loadings of any span. ``scatter_root`` is a matrix F (D, p) with
+    ``F F' = scatter``, or has no columns if the scatter is not factorised. ``gain_constant`` is the
+    part of a column's contribution to the bound that does not depend on lam_l, without log 2.
     """
     D, max_rank = loadings.shape
     a, n_plus_1 = a0 + 0.5 * n_rows, n_rows + 1.0
@@ -398,8 +397,8 @@ def _fit_factors(
     variances[:] = 1.0
     loadings[:] = 0.0
     # ``span`` (D, p) has an orthonormal basis of the directions, and ``projected`` (p, p) is the
-    # scaled scatter in this basis. Only contiguous matrices are multiplied, because numba compiles
-    # a product for each layout.
+    # scaled scatter in this basis. Among all directions, ``projected`` is the scaled scatter. Only
+    # contiguous matrices are multiplied, because numba compiles a product for each layout.
     span_size = basis.shape[1]
     projected, vectors, span = scaled, scaled, basis
     if span_size:
@@ -414,14 +413,12 @@ def _fit_factors(
             for column in range(span_size):
                 span[d, column] = transposed[column, d] = scatter_root[d, column] * noise_root[d]
         projected = transposed @ span
+    # Number of eigenvalues. If it is 0, ``values`` is an arbitrary array, because numba needs one.
     n_values = span_size if span_size else (D if max_rank else 0)
     values = noise_root
     if n_values:
         values, eigenvectors = np.linalg.eigh(projected)
-        vectors = np.empty((n_values, n_values))
-        for d in range(n_values):
-            for e in range(n_values):
-                vectors[d, e] = eigenvectors[d, e]
+        vectors = np.ascontiguousarray(eigenvectors)
         if span_size:
             vectors = span @ vectors
             if not basis.shape[1]:
@@ -430,7 +427,7 @@ def _fit_factors(
                     normaliser = 1.0 / np.sqrt(max(values[column], _MAX_SHARE_LEFT_OUT))
                     for d in range(D):
                         vectors[d, column] *= normaliser
-    # Include the columns that raise the bound, from the largest eigenvalue on.
+    # Include the columns of loadings that raise the bound, from the largest eigenvalue on.
     last = n_values - 1
     rank = 0
     for column in range(min(max_rank, n_values)):
@@ -449,22 +446,19 @@ def _fit_factors(
             loading = vectors[d, last - column] * loading_scale / noise_root[d]
             loadings[d, column] = loading
             best_log_rate[d] -= 0.5 * n_plus_1 * loading * loading
-    # Factors of a span can explain more than a column's scatter, so that rates are limited to b0.
+    # Rates are at least b0, because factors in a span can explain more than a column's scatter.
     for d in range(D):
         best_log_rate[d] = log(max(best_log_rate[d], b0[d]))
-    # The factors of very few rows are found as fast among all directions as among some of them.
+    # Return no basis for very few rows, because a search among all directions is as fast.
     if uses_root and 4 * scatter_root.shape[1] <= D:
         return bound, np.empty((D, 0))
-    # Keep the directions in use and some more, if eigenvalues separate them from other directions.
+    # Keep the directions of the factors and a few more, if a gap between eigenvalues separates the
+    # factors from other directions.
     has_gap = 0 < rank < last and 2.0 * values[last - rank] < values[last - rank + 1]
     n_extra = _EXTRA_DIRECTIONS if has_gap or D < _MANY_COLUMNS else D // 16
     has_next_basis = has_gap or D >= _MANY_COLUMNS
     first_kept = max(0, last + 1 - rank - n_extra) if has_next_basis else n_values
-    next_basis = np.empty((D, n_values - first_kept))
-    for d in range(D):
-        for e in range(n_values - first_kept):
-            next_basis[d, e] = vectors[d, first_kept + e]
-    return bound, next_basis
+    return bound, vectors[:, first_kept:n_values].copy()
 
 
 @part
@@ -558,9 +552,7 @@ def _maximise_bounds(
                 for d in range(D):
                     rate[k, d] = 0.5 / precision[d, d]
         # The initial basis consists of the initial loadings in use, in units of the noise.
-        basis_size = 0
-        for column in range(max_rank):
-            basis_size += variances[k, column] < 1.0
+        basis_size = np.count_nonzero(variances[k] < 1.0)
         basis = np.empty((D, basis_size))
         for d in range(D):
             log_rate[d] = np.log(rate[k, d])
@@ -582,18 +574,16 @@ def _maximise_bounds(
                         loadings[k, d, column] = new_loadings[d, column]
                 for column in range(member_rank):
                     variances[k, column] = new_variances[column]
-            elif is_accelerated or (basis_size > 0 and gain < -min_gain):
-                # Go on from the best q by a step without acceleration, among all directions.
-                for d in range(D):
-                    log_rate[d] = best_target[d]
-                n_changes, is_accelerated, basis = -1, False, np.empty((D, 0))
-                continue
-            if not gain >= min_gain:
-                if basis_size == 0 or D < _MANY_COLUMNS or tol > _TOL:
-                    break
-                # Look among all directions before the end, since the basis may lack the factors.
-                for d in range(D):
-                    log_rate[d] = best_target[d]
+            has_failed = not gain > 0.0 and (
+                is_accelerated or (basis_size > 0 and gain < -min_gain)
+            )
+            has_converged = not has_failed and not gain >= min_gain
+            if has_converged and (basis_size == 0 or D < _MANY_COLUMNS or tol > _TOL):
+                break
+            if has_failed or has_converged:
+                # Go on from the best q by a step without acceleration, among all directions,
+                # because the basis may lack the factors.
+                log_rate[:] = best_target
                 n_changes, is_accelerated, basis = -1, False, np.empty((D, 0))
                 continue
             for d in range(D):

@@ -8,15 +8,16 @@ from numpy.typing import ArrayLike
 from skvt.rows import pieces
 from skvt.typing import Array
 
-# Maximum number of natural parameters in a block of members. Divergences are computed by block.
+# Maximum number of natural parameters in a block of members, for which divergences are computed at
+# a time.
 _NUMBERS_PER_BLOCK = 2**20
 
 
 class Family(Protocol):
-    """An exponential family with the natural parameter ``eta``, (..., E).
+    """An exponential family with the natural parameter ``eta`` (..., E).
 
-    The last axis holds the parameters of one distribution, a member of the family. The leading axes
-    are members.
+    A member is one distribution of the family. The last axis of ``eta`` holds the E parameters of a
+    member, and the leading axes enumerate members.
     """
 
     def log_normalizer(self, eta: ArrayLike) -> Array:

@@ -22,7 +22,7 @@ def join(*parts: ArrayLike) -> Array:
     """Concatenate arrays (..., n_i) along the last axis, leading axes broadcast, in float64."""
     arrays = [np.asarray(part, dtype=np.float64) for part in parts]
     leads = {part.shape[:-1] for part in arrays}
-    # Broadcast only if it is necessary, because it takes longer than the other lines together.
+    # Broadcast only if shapes differ, because broadcasting takes longer than all other lines.
     if len(leads) > 1:
         lead = np.broadcast_shapes(*leads)
         arrays = [np.broadcast_to(part, lead + part.shape[-1:]) for part in arrays]

@@ -23,9 +23,9 @@ class GaussianColumns:
     matrices and z y' to h.
     """
 
-    # K
+    # Number K of rows of mu.
     n_rows: int
-    # D
+    # Number D of columns of mu.
     n_columns: int
 
     __name__ = "GaussianColumns"

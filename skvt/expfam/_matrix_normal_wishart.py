@@ -85,27 +85,23 @@ class MatrixNormalWishart:
         """Return natural parameters of distributions that are concentrated at x."""
         n_rows = np.full(x.precision.shape[:-2], CERTAIN_COUNT)
         V = CERTAIN_COUNT * np.eye(self.n_regressors)
-        return self.from_standard(
-            x.coefficients, V, n_rows, CERTAIN_COUNT * np.linalg.inv(x.precision)
-        )
+        scale_inverse = CERTAIN_COUNT * np.linalg.inv(x.precision)
+        return self.from_standard(x.coefficients, V, n_rows, scale_inverse)
 
     def standard(self, eta: ArrayLike) -> dict[str, Array]:
         """Return M (..., E, Q), V (..., Q, Q), nu (...) and W^-1 (..., E, E)."""
         M, V, marginal = self.split(eta)
-        wishart = Wishart.standard(marginal)
-        return {
-            "coefficients": np.swapaxes(M, -1, -2), "coefficients_precision": V, **wishart
-        }  # fmt: skip
+        coefficients = {"coefficients": np.swapaxes(M, -1, -2), "coefficients_precision": V}
+        return coefficients | Wishart.standard(marginal)
 
     def from_standard(
         self, coefficients: ArrayLike, coefficients_precision: ArrayLike,
         degrees_of_freedom: ArrayLike, scale_inverse: ArrayLike,
     ) -> Array:  # fmt: skip
         """Return the natural parameters of M, V, nu and W^-1; leading axes broadcast."""
-        M, V, scale = (
-            np.asarray(part, np.float64)
-            for part in (coefficients, coefficients_precision, scale_inverse)
-        )
+        M = np.asarray(coefficients, np.float64)
+        V = np.asarray(coefficients_precision, np.float64)
+        scale = np.asarray(scale_inverse, np.float64)
         MV = M @ V
         leading = np.broadcast_shapes(MV.shape[:-2], scale.shape[:-2])
         E, Q = M.shape[-2:]

@@ -35,6 +35,21 @@ def split(eta: ArrayLike) -> tuple[Array, Array, Array]:
     return kappa, m, join(eta[..., :1] - 1.0, scale_inverse)
 
 
+def join_moments(
+    m: Array, kappa: Array, log_det: Array, precision: Array, precision_mean: Array
+) -> Array:
+    """Return ``E[t(mu, Lambda)]`` (..., 2 + D + D (D + 1) / 2) of a normal-Wishart.
+
+    ``m`` (..., D) and ``kappa`` (...) are its parameters, ``log_det`` is E[log|Lambda|],
+    ``precision`` E[Lambda] and ``precision_mean`` E[Lambda] m. The last two are passed, because
+    their shapes differ between callers.
+    """
+    # E[mu' Lambda mu]
+    mean_square = np.einsum("...i,...i->...", m, precision_mean) + m.shape[-1] / kappa
+    scalars = np.stack(np.broadcast_arrays(0.5 * log_det, -0.5 * mean_square), axis=-1)
+    return join(scalars, precision_mean, pack_statistic(precision))
+
+
 class NormalWishart:
     """Normal-Wishart distribution of the mean mu (D) and the precision Lambda (D, D) of a Gaussian.
 
@@ -66,10 +81,7 @@ class NormalWishart:
         kappa, m, marginal = split(eta)
         log_det, precision = moments(marginal)
         precision_mean = np.einsum("...ij,...j->...i", precision, m)
-        # E[mu' Lambda mu]
-        mean_square = np.einsum("...i,...i->...", m, precision_mean) + m.shape[-1] / kappa
-        scalars = np.stack([0.5 * log_det, -0.5 * mean_square], axis=-1)
-        return join(scalars, precision_mean, pack_statistic(precision))
+        return join_moments(m, kappa, log_det, precision, precision_mean)
 
     @staticmethod
     def sample(eta: ArrayLike, rng: np.random.Generator) -> MeanPrecision:

@@ -40,9 +40,10 @@ class Stats:
 
     # One array for each block of the model's globals.
     arrays: tuple[Array, ...]
-    # If given, arrays hold only these rows of each block, which are distinct. Other rows are zero.
+    # The rows of each block that arrays hold, None for all rows. Other rows are zero.
     rows: IndexArray | None = None
-    # If given, arrays hold addends of the entries at ``rows`` and ``columns``. Entries may repeat.
+    # If not None, an array is a vector of addends: addend i belongs to the entry at ``rows[i]`` and
+    # ``columns[i]``. Rows may then repeat, and are distinct otherwise.
     columns: IndexArray | None = None
 
     def whole_rows(self, width: int) -> "Stats":
@@ -87,7 +88,8 @@ def _add_rows(
 ) -> None:  # fmt: skip
     """Add ``factor * addend`` to the rows of an array, on the calling threads together.
 
-    ``totals[task]``, in float64, becomes the sum of addend over the rows of the task.
+    Each thread claims tasks of ``_ROWS_PER_TASK`` rows by the shared ``counter``. ``totals[task]``,
+    in float64, becomes the sum of addend over the rows of the task.
     """
     for _ in range(CLAIMS):
         start, stop = claim(counter, _ROWS_PER_TASK, rows.size)
@@ -128,8 +130,8 @@ def _write_csr(
 ) -> None:
     """Write the non-zero entries of an array as CSR, and clear the bits of zeros in the marks.
 
-    Only entries whose bits are set are read. ``columns`` and ``values`` need space for all of these
-    entries.
+    Only entries whose bits are set are read. ``columns`` and ``values`` need space for the number
+    of set bits plus 1.
     """
     n = np.int64(0)
     indptr[0] = 0
@@ -167,7 +169,7 @@ class _Spare(NamedTuple):
     """Arrays that :meth:`RunningStats.draft` may reuse once their former owner has been freed."""
 
     arrays: tuple[Array, ...]
-    # The rows in which they differ from the current arrays; None means all rows.
+    # The rows in which these arrays differ from the current arrays; None means all rows.
     stale_rows: IndexArray | None
     # Weak reference to the former owner.
     owner: "weakref.ref[RunningStats]"
@@ -314,7 +316,7 @@ class RunningStats:
     def are_legal(self, shapes: Sequence[tuple[int, ...]]) -> bool:
         """Return whether arrays that are read from a file are legal.
 
-        They must have the given shapes and one precision, and ``sums`` must be the sums of S.
+        Arrays must have the given shapes and one precision, and ``sums`` must be the sums of S.
         """
         if not are_real(self.arrays, shapes) or len({array.dtype for array in self.arrays}) > 1:
             return False
@@ -341,7 +343,7 @@ class RunningStats:
         self._begin_write()
         (array,), (total,) = self.arrays, self.sums
         array[:, columns] = values
-        total[columns] = values.sum(axis=0)  # type: ignore[index]  # an array
+        total[columns] = values.sum(axis=0)  # type: ignore[index]
 
     def fold(self) -> None:
         """Multiply the scale into the arrays, so that it becomes 1."""

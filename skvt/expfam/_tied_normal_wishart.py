@@ -6,10 +6,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvt.expfam._gaussian import MeanPrecision, join
-from skvt.expfam._normal_wishart import NormalWishart, split
+from skvt.expfam._gaussian import MeanPrecision
+from skvt.expfam._normal_wishart import NormalWishart, join_moments, split
 from skvt.expfam._wishart import Wishart, drawn_root, moments, statistic
-from skvt.expfam.triangle import pack_statistic
 from skvt.typing import Array
 
 
@@ -78,11 +77,7 @@ class TiedNormalWishart:
         """
         kappa, m, _ = split(eta)
         log_det, precision = moments(self.shared(eta))
-        precision_mean = m @ precision
-        # E[mu' Lambda mu]
-        mean_square = np.einsum("...i,...i->...", m, precision_mean) + m.shape[-1] / kappa
-        scalars = np.stack(np.broadcast_arrays(0.5 * log_det, -0.5 * mean_square), axis=-1)
-        return join(scalars, precision_mean, pack_statistic(precision))
+        return join_moments(m, kappa, log_det, precision, m @ precision)
 
     def standard(self, eta: ArrayLike) -> dict[str, Array]:
         """Return the parameters of each member's marginal by name.

@@ -63,7 +63,7 @@ def _invert_triangular(factor: Array) -> Array:
 
 
 def _log_det_scale_inverse(factor: Array) -> Array:
-    """Return log|W^-1|, (...), of the lower Cholesky factor of W^-1."""
+    """Return log|W^-1| (...), given the lower Cholesky factor of W^-1."""
     return 2.0 * np.log(np.diagonal(factor, axis1=-2, axis2=-1)).sum(axis=-1)
 
 
@@ -81,7 +81,7 @@ def moments(eta: ArrayLike) -> tuple[Array, Array]:
 def statistic(precision: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
     """Return ``t(Lambda)`` (..., 1 + D (D + 1) / 2) and whether Lambda is legal, (...).
 
-    A legal precision is symmetric and positive definite. The t of others has no meaning.
+    A legal precision is symmetric and positive definite. The t of an illegal one has no meaning.
     """
     precision = np.asarray(precision, dtype=np.float64)
     diagonal = np.diagonal(precision, axis1=-2, axis2=-1)
