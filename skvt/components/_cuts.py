@@ -31,7 +31,7 @@ _N_FREE_CUTS = 2
 
 
 def cut_by_classes(cells, X, weights):
-    """Return cells whose columns have cuts by classes, if these cuts are better by BIC.
+    """Return cells in which columns have cuts by classes if these cuts are better by BIC.
 
     ``cells`` is the :class:`~skvt.models.mixture.Cells` of the ordinal columns with default cuts.
     """
@@ -39,6 +39,7 @@ def cut_by_classes(cells, X, weights):
     if max(sizes) <= 1 + _N_FREE_CUTS:
         return cells
     X, weights = sample(X, weights, MOST_ROWS)
+    # Missing values have the code -1 in cells, and NaN in the categorical mixture.
     codes = cells.codes(X).astype(np.float64)
     codes[codes < 0.0] = np.nan
     model = Mixture(StickBreaking(1.0), Categorical(np.ones(sum(sizes)), sizes, codes.dtype))
@@ -62,7 +63,7 @@ def _maximise_likelihood(counts, edges, moves_cuts):
     """Maximise :func:`_likelihood` for a column; return the maximum and the edges (C + 1,).
 
     ``counts`` (K, C) has the weight of the rows of each class at each level. ``edges`` are the
-    default cuts, with minus and plus infinity at the ends. Only m and s are optimised, and with
+    default cuts, with minus and plus infinity at the ends. m and s are optimised, and with
     ``moves_cuts`` also the cuts. Finally, the cuts are shifted and scaled so that the latent values
     have mean 0 and variance 1.
     """
@@ -107,15 +108,15 @@ def _likelihood(parameters, counts):
     z = (cuts - m[:, None]) / s[:, None]
     low = np.pad(z, [(0, 0), (1, 0)], constant_values=-np.inf)
     high = np.pad(z, [(0, 0), (0, 1)], constant_values=np.inf)
-    # Differences are taken in the lower tail, to avoid cancellation.
+    # Subtract probabilities of the lower tail, because in the upper tail digits would cancel.
     sign = np.where(low > 0.0, -1.0, 1.0)
     probabilities = np.maximum(sign * (ndtr(sign * high) - ndtr(sign * low)), 1e-300)
     ratio = counts / probabilities
-    # Compute the derivatives with respect to z, to the cuts, and to the steps. The first step is
-    # the first cut, and every other step leads from one cut to the next.
+    # Compute the derivatives with respect to z, the cuts and the steps. The first step is the first
+    # cut, and every other step is the difference of two neighbouring cuts.
     by_z = (ratio[:, :-1] - ratio[:, 1:]) * np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
     by_cuts = (by_z / s[:, None]).sum(axis=0)
-    # A step moves its cut and all later cuts.
+    # A step moves the cut at its upper end and all later cuts.
     by_steps = np.cumsum(by_cuts[::-1])[::-1]
     scaled_log_s = np.log(s) / _LOG_S_SPREAD
     log_priors = -0.5 * (m @ m + scaled_log_s @ scaled_log_s)

@@ -18,30 +18,32 @@ from skvt.ties import stable_argmax
 
 # Maximum number of values by which a column is judged.
 _MAX_VALUES = 1_000
-# Minimum sum of the weights of these values. A column with less is not put into logarithms.
+# Minimum sum of the weights of a column's values, so that the column can be put into logarithms.
 _MIN_WEIGHT = 30
 # Minimum gain in the bound for which logarithms are chosen, in nats.
 _MIN_GAIN = 10.0
-# Numbers of passes of coordinate ascent in the first fit and in the second. A second fit is made
-# for columns whose gain in the first differs from _MIN_GAIN by less than _UNDECIDED_RANGE nats.
+# Numbers of passes of coordinate ascent in the first fit and in the second fit. The second fit is
+# made for columns whose gain in the first fit differs from _MIN_GAIN by less than _UNDECIDED_RANGE
+# nats.
 _N_PASSES = (10, 40)
 _UNDECIDED_RANGE = 10.0
 # Number of columns that are compared at a time.
 _COLUMNS_AT_ONCE = 64
-# The prior of mean and variance of a single column.
+# Prior of the mean and the variance of each Gaussian.
 _PRIOR = GaussianPrior(degrees_of_freedom=1.0)
 
 
 def columns_in_logarithms(X, weights, named=None):
-    """Return the columns that are better in logarithms, and the least value of each.
+    """Return the positions of the columns that are better in logarithms, and their least values.
 
     A column is better in logarithms if its values are positive and both a single Gaussian and the
-    best of small mixtures have a higher bound. If ``named`` columns are passed, they are returned
-    instead, and ValueError is raised if one has values that are not positive.
+    best of small mixtures have a higher bound. If positions of ``named`` columns are passed, the
+    named columns are returned instead, and ValueError is raised if one of them has values that are
+    not positive.
 
-    Values below the least value of a column are later raised to it, so that they have finite
-    logarithms. The logarithm of the least value is as far below the smallest logarithm in a sample
-    as the smallest is below the mean.
+    The least value of a column is a positive number. Values below the least value are later raised
+    to the least value, so that all logarithms are finite. The logarithm of the least value is as
+    far below the smallest logarithm in a sample as the smallest logarithm is below the mean.
     """
     (n_without_log,) = sums_of_rows(X, weights, _count_without_log)
     lacks_logs = n_without_log > 0.0
@@ -89,14 +91,17 @@ def _sample_values(X, weights):
 
 
 def _are_better(X, weights):
-    """Return which columns (n, D) of positive numbers or NaN are better in logarithms, (D,)."""
+    """Return whether each column is better in logarithms, (D,).
+
+    X (n, D) holds positive numbers, NaN where a value is missing.
+    """
     logs = np.log(X)
     # The sum of the weights of the values of each column.
     total_weights = weights @ ~np.isnan(X)
     # The log density of a value is the log density of its logarithm, minus the logarithm. The sum
     # of the logarithms is thus subtracted from bounds.
     volume = weights @ np.nan_to_num(logs)
-    # Single Gaussians are compared first, by their variances, which takes little time.
+    # First compare single Gaussians by their variances, because that takes little time.
     _, variances = weighted_moments(X, weights, "diag")
     _, variances_of_logs = weighted_moments(logs, weights, "diag")
     # A variance is 0 if all values of a column are equal, and NaN if it has no value.
@@ -104,17 +109,15 @@ def _are_better(X, weights):
         gain = 0.5 * total_weights * np.log(variances / variances_of_logs) - volume
     has_spread = np.minimum(variances, variances_of_logs) > 0.0
     is_better = (total_weights >= _MIN_WEIGHT) & has_spread & (gain > _MIN_GAIN)
-    # Mixtures are compared in the remaining columns.
+    # Then compare mixtures in the columns in which single Gaussians are better in logarithms.
     compared = np.flatnonzero(is_better)
-    is_undecided = slice(None)
     for n_passes in _N_PASSES:
-        compared = compared[is_undecided]
         if compared.size:
             bounds = _highest_bounds(X[:, compared], weights, n_passes)
             bounds_of_logs = _highest_bounds(logs[:, compared], weights, n_passes)
             excess = bounds_of_logs - bounds - volume[compared] - _MIN_GAIN
             is_better[compared] = excess > 0.0
-            is_undecided = abs(excess) < _UNDECIDED_RANGE
+            compared = compared[abs(excess) < _UNDECIDED_RANGE]
     return is_better
 
 
@@ -124,18 +127,19 @@ def _highest_bounds(X, weights, n_passes):
     X is (n, D), with NaN for missing values; the bounds are (D,) in nats.
     """
     component, _ = gaussian_component(X, weights, "diag", False, _PRIOR)
-    # Missing values are sorted to the end, where rows without values in any column are dropped.
+    # Sorting puts missing values at the end. Drop the last rows, which have no value in any column.
     order = np.argsort(X, axis=0, kind="stable")[: (~np.isnan(X)).sum(axis=0).max()]
     features = np.split(component.features(np.take_along_axis(X, order, axis=0)), 3, axis=1)
     features = np.ascontiguousarray(np.transpose(features, (2, 1, 0)))  # (D, n, 3)
     weighted = features * weights[order].T[:, :, None]
-    # Choose the first cut, the row that ends the lower of the two intervals whose Gaussians have
-    # the highest evidence. Cumulative sums give the sums of any interval of rows.
+    # Choose the first cut: the last row of the lower of the two intervals whose Gaussians have the
+    # highest evidence. Differences of cumulative sums give the sums of any interval of rows.
     sums = np.cumsum(weighted, axis=1)
     below, above = _evidence(component, sums), _evidence(component, sums[:, -1:] - sums)
     first = stable_argmax(below + above)[:, None]
-    # Choose the second cut, which divides the interval below the first or the interval above it.
-    # ``between`` is the evidence of the rows between a possible second cut and the first.
+    # Choose the second cut, which divides the interval below the first cut or the interval above
+    # the first cut. ``between`` is the evidence of the rows between a possible second cut and the
+    # first cut.
     is_lower = np.arange(sums.shape[1]) < first
     difference = sums - sums[np.arange(len(sums)), first[:, 0]][:, None]
     between = _evidence(component, np.where(is_lower[:, :, None], -difference, difference))
@@ -143,7 +147,7 @@ def _highest_bounds(X, weights, n_passes):
     if_upper = np.take_along_axis(below, first, axis=1) + between + above
     second = stable_argmax(np.where(is_lower, if_lower, if_upper))[:, None]
     both = np.sort(np.hstack([first, second]), axis=1)
-    # Start from no cuts, from one and from two.
+    # Start a mixture from no cut, one from the first cut, and one from both cuts.
     bounds = [
         _bounds_from(component, features, weighted, cuts, n_passes)
         for cuts in (both[:, :0], first, both)
@@ -154,7 +158,8 @@ def _highest_bounds(X, weights, n_passes):
 def _evidence(component, sums):
     """Return the log evidence in nats, (D, K), of Gaussians with sums of features (D, K, 3).
 
-    The first feature of an observed value is 1, so that its sum is the weight of the rows.
+    The first feature of an observed value is 1, so that the sum of the first feature is the sum of
+    the weights of the rows.
     """
     flat = np.transpose(sums, (1, 2, 0)).reshape(sums.shape[1], -1)
     return component.column_evidence(flat).T - 0.5 * np.log(2.0 * np.pi) * sums[:, :, 0]
@@ -167,19 +172,19 @@ def _bounds_from(component, features, weighted, cuts, n_passes):
     weights of the rows. ``cuts`` (D, K - 1) are the last rows of all intervals but the last.
     """
     D, K = len(cuts), cuts.shape[1] + 1
-    # Each column is a mixture of its own: resp (D, K, n) are its responsibilities.
+    # Each column has a separate mixture. ``resp`` (D, K, n) has the responsibilities.
     labels = (np.arange(features.shape[1]) > cuts[:, :, None]).sum(axis=1)
     resp = (labels[:, None] == np.arange(K)[:, None]).astype(float)
     for _ in range(n_passes if K > 1 else 0):
         # Make the global step: expected coefficients of the features, and expected log weights.
         sums = resp @ weighted
         lam = component.natural_parameters(np.transpose(sums, (1, 2, 0)).reshape(K, -1))
-        coefficients = component.feature_coefficients(component.family.expectation(lam)).reshape(
-            K, 3, D
-        )
+        expectation = component.family.expectation(lam)
+        coefficients = component.feature_coefficients(expectation).reshape(K, 3, D)
         log_stick, log_remainder = np.moveaxis(Beta.expectation(_sticks(sums[:, :, 0])), -1, 0)
         log_weights = log_stick + np.cumsum(log_remainder, axis=1) - log_remainder
-        # The largest component has the first stick, so that ranks by size select log weights.
+        # Sticks are in descending order of the sizes of components, so that the rank of a component
+        # by size selects its log weight.
         ranks = np.argsort(np.argsort(-sums[:, :, 0], axis=1, kind="stable"), axis=1)
         # Make the local step: responsibilities from log densities plus log weights.
         resp = np.transpose(coefficients, (2, 0, 1)) @ np.transpose(features, (0, 2, 1))

@@ -75,9 +75,9 @@ def covariance_type_for(spec, X, weights, error=0.0, max_components=None, candid
     """Return the covariance type of an estimator or description; choose a type if it is "auto".
 
     The chosen type is the candidate with the best short fits to rows X. ``max_components`` is the
-    maximum number of components of the mixture, and ``error`` is that of
-    :func:`gaussian_component`. Raise ValueError if the user has set a prior for the covariances,
-    whose shape depends on the type.
+    maximum number of components of the mixture. ``error`` is the variance of the errors of values,
+    see :func:`gaussian_component`. Raise ValueError if the type is to be chosen but the user has
+    set ``covariance_prior``, whose shape depends on the type.
     """
     if spec.covariance_type != "auto" or spec.mean_type == "zero":
         return spec.covariance_type
@@ -92,15 +92,14 @@ def covariance_type_for(spec, X, weights, error=0.0, max_components=None, candid
         return "diag"
     begin_stage(f"choosing the covariance type of {n_columns} columns")
     learned = learned_names(spec, GAUSSIAN_PRIORS)
-    kind = best_type(
-        X, weights, _gaussian_builder(spec, error), learned, max_components, candidates
-    )
+    build = _gaussian_builder(spec, error)
+    kind = best_type(X, weights, build, learned, max_components, candidates)
     begin_stage(f"chosen covariance type of {n_columns} columns: {kind!r}", printed=True)
     return kind
 
 
 def gaussian_component(spec, covariance_type, X, weights, error=0.0):
-    """Return the Gaussian that an estimator or description sets, and its prior's parameters.
+    """Return the Gaussian that an estimator or description sets, and the prior's parameters.
 
     Values count as if they were measured with errors of the variance ``error``.
     """
@@ -123,12 +122,6 @@ def gaussian_learner(spec, component):
     is_regression = isinstance(component, models.Regression | models.IndependentRegressions)
     learner = models.RegressionLearner if is_regression else models.GaussianLearner
     return learner.of(component, learned_names(spec, GAUSSIAN_PRIORS))
-
-
-_TAKES_NO_GIVEN_COLUMNS = (
-    "{} takes no given columns. Leave its columns out of 'components', set given=None, or use "
-    "Gaussian, Categorical, Bernoulli, Poisson, NegativeBinomial or Hurdle."
-)
 
 
 class ComponentSpec(BaseEstimator):
@@ -162,13 +155,13 @@ class ComponentSpec(BaseEstimator):
     missing = "ignore"
     exposure = None
     _parameter_constraints: dict = {}
-    # Classes of likelihoods that :meth:`build` returns. With an empty tuple, any class is legal in
-    # files.
+    # Classes of likelihoods that :meth:`build` returns, for checks of files. An empty tuple stands
+    # for all classes.
     _likelihoods: tuple = ()
 
     @property
     def reads_exposure(self):
-        """Whether the exposure is a column."""
+        """Whether the exposure is a column of the table."""
         return self.exposure is not None and self.exposure != "row_total"
 
     def chosen(self, X, weights, given=None):
@@ -181,7 +174,7 @@ class ComponentSpec(BaseEstimator):
         weights : ndarray of shape (n,)
             Weights of the rows.
         given : skvt.models.mixture.GivenColumns or None, default=None
-            The conversion of the last columns of X to regressors and cells.
+            The conversion of the given columns, the last columns of X, to regressors and cells.
 
         Returns
         -------
@@ -239,7 +232,11 @@ class ComponentSpec(BaseEstimator):
         ValueError
             If the component cannot depend on given columns.
         """
-        raise ValueError(_TAKES_NO_GIVEN_COLUMNS.format(type(self).__name__))
+        raise ValueError(
+            f"{type(self).__name__} takes no given columns. Leave its columns out of 'components', "
+            "set given=None, or use Gaussian, Categorical, Bernoulli, Poisson, NegativeBinomial or "
+            "Hurdle."
+        )
 
     def learner(self, component):
         """Return the learner of the prior of a likelihood, or None if the prior is fixed.
@@ -296,9 +293,12 @@ class ComponentSpec(BaseEstimator):
         self._validate_params()
 
 
-def _take_logarithms(X, logs, least):
-    """Return rows with logarithms in the columns ``logs``, of numbers raised to ``least``."""
-    return mapped(X, partial(models.take_logarithms, logs, least)) if logs.size else X
+def _take_logarithms(X, logs, least_values):
+    """Return rows with logarithms in the columns ``logs``.
+
+    Numbers below the least value of their column are first raised to ``least_values``.
+    """
+    return mapped(X, partial(models.take_logarithms, logs, least_values)) if logs.size else X
 
 
 class _SeparateByCell(ComponentSpec):
@@ -409,9 +409,9 @@ class Gaussian(_GaussianSpec):
 
     def for_columns(self, columns, positions_of):
         """Return the description with positions in ``log``, see :class:`ComponentSpec`."""
-        return self if self.log is None or is_auto(self.log) else _with_positions(
-            self, "log", columns, positions_of
-        )  # fmt: skip
+        if self.log is None or is_auto(self.log):
+            return self
+        return _with_positions(self, "log", columns, positions_of)
 
     def describes(self, component, sizes):
         """Return whether ``component`` can be what this describes, see :class:`ComponentSpec`."""
@@ -422,11 +422,11 @@ class Gaussian(_GaussianSpec):
     def chosen(self, X, weights, given=None):
         """Choose columns in logarithms and the covariance type, see :class:`ComponentSpec`."""
         self._check_given(given)
-        logs, least = self._find_logarithms(X, weights, given)
+        logs, least_values = self._find_logarithms(X, weights, given)
         parameters = self.get_params(deep=False) | {"log": logs if logs.size else None}
         if self.covariance_type != "auto":
             return Gaussian(**parameters), {}
-        kind = self._find_type(_take_logarithms(X, logs, least), weights, given)
+        kind = self._find_type(_take_logarithms(X, logs, least_values), weights, given)
         choices = {"covariance_type": kind}
         return Gaussian(**parameters | choices), choices
 
@@ -440,17 +440,19 @@ class Gaussian(_GaussianSpec):
             )
 
     def _find_type(self, X, weights, given):
-        """Return the covariance type for rows in logarithms; choose a type if it is "auto"."""
+        """Return the covariance type; choose a type if ``covariance_type`` is "auto".
+
+        X has logarithms in the columns whose logarithms are modelled.
+        """
         if given is None or self.covariance_type != "auto":
             return covariance_type_for(self, X, weights)
         # Short fits describe the residuals of a single regression for all rows, since the given
         # columns explain the rest.
         X, weights = sample(X, weights, MOST_ROWS)
         component, _ = models.regression_component(X, weights, "diag", given)
-        of_residuals = Gaussian("auto", mean_precision_prior=self.mean_precision_prior)
-        return covariance_type_for(
-            of_residuals, component.residuals(X), weights, candidates=("diag", "full")
-        )
+        spec = Gaussian("auto", mean_precision_prior=self.mean_precision_prior)
+        residuals = component.residuals(X)
+        return covariance_type_for(spec, residuals, weights, candidates=("diag", "full"))
 
     def build(self, X, weights, sizes=None):
         """Return a Gaussian component, see :class:`ComponentSpec`."""
@@ -461,10 +463,10 @@ class Gaussian(_GaussianSpec):
         return self._build(X, weights, given)
 
     def _build(self, X, weights, given=None):
-        """Return a Gaussian component or a regression, and its prior's parameters."""
+        """Return a Gaussian component or a regression, and the prior's parameters."""
         self._check_given(given)
-        logs, least = self._find_logarithms(X, weights, given)
-        X = _take_logarithms(X, logs, least)
+        logs, least_values = self._find_logarithms(X, weights, given)
+        X = _take_logarithms(X, logs, least_values)
         kind = self._find_type(X, weights, given)
         if given is None:
             component, priors = gaussian_component(self, kind, X, weights)
@@ -474,7 +476,7 @@ class Gaussian(_GaussianSpec):
         if self.covariance_type == "auto":
             priors["covariance_type"] = kind
         if logs.size:
-            component = models.model_logarithms(component, logs, least)
+            component = models.model_logarithms(component, logs, least_values)
             priors["log"] = logs
         return component, priors
 
@@ -486,16 +488,16 @@ class Gaussian(_GaussianSpec):
         """
         prior = gaussian_prior(self)
         named = None if is_auto(self.log) else self.log
-        has_units = prior.mean is not None or prior.covariance is not None
-        if self.log is None or (named is None and has_units):
+        has_prior_numbers = prior.mean is not None or prior.covariance is not None
+        if self.log is None or (named is None and has_prior_numbers):
             return np.empty(0, np.intp), ()
         X = X if given is None else X[:, : X.shape[1] - given.n_columns]
         if named is not None:
             return columns_in_logarithms(X, weights, named)
         begin_stage(f"choosing logarithms among {X.shape[1]} columns")
-        logs, least = columns_in_logarithms(X, weights)
+        logs, least_values = columns_in_logarithms(X, weights)
         begin_stage(f"chosen logarithms in {logs.size} of {X.shape[1]} columns", printed=True)
-        return logs, least
+        return logs, least_values
 
     def learner(self, component):
         """Return the learner of the prior's parameters, see :class:`ComponentSpec`."""
@@ -628,10 +630,8 @@ class Categorical(_SeparateByCell):
         """Return independent categorical columns, see :class:`ComponentSpec`."""
         n_categories = sum(sizes)
         value = 1.0 if is_auto(self.concentration_prior) else self.concentration_prior
-        legal = (
-            f"a number or an array of shape (n_categories,) = ({n_categories},), those of all "
-            "columns"
-        )
+        shape = f"(n_categories,) = ({n_categories},)"
+        legal = f"a number or an array of shape {shape}, those of all columns"
         concentration = positive_numbers("concentration_prior", value, legal, (n_categories,))
         component = models.Categorical(concentration, tuple(sizes), X.dtype)
         published = concentration if np.ndim(value) else float(value)
@@ -715,8 +715,9 @@ class _Counts(_SeparateByCell):
         is_sparse : bool
             Whether the rows, or the rows of any chunk, are sparse.
         options : dict
-            Arguments of the component: the kind of exposure, its average over rows, and the share
-            of each column in the sum of all counts, if the exposure is the row total.
+            Arguments of the component. ``exposure`` is "none", "column" or "row_total". ``typical``
+            is the average exposure of a row. ``shares`` (D,) are the shares of the columns in the
+            sum of all counts; None unless the exposure is the row total.
         """
         exposure = "column" if self.reads_exposure else self.exposure or "none"
         shares = None
@@ -873,8 +874,7 @@ class NegativeBinomial(_Counts):
         if options["exposure"] != "none":
             read_exposures = partial(_exposures_of, options["exposure"], options["shares"])
             exposures = of_each_row(X, weights, read_exposures)
-            exposures = exposures[exposures > 0.0]
-            exposures = exposures if exposures.size else np.ones(1)
+            exposures = exposures[exposures > 0.0] if np.any(exposures > 0.0) else np.ones(1)
             points = models.exposure_points(exposures.min(), exposures.max())
             options["typical"] = float(np.clip(options["typical"], points[0], points[-1]))
         component = models.NegativeBinomial(np.empty((shape.size, 0)), X.dtype, points, **options)
@@ -933,9 +933,8 @@ class Multinomial(ComponentSpec):
         """Return the learner of the concentration, see :class:`ComponentSpec`."""
         if not is_auto(self.concentration_prior):
             return None
-        return models.DirichletLearner(
-            "concentration_prior", (component.n_features,), symmetric=True
-        )
+        sizes = (component.n_features,)
+        return models.DirichletLearner("concentration_prior", sizes, symmetric=True)
 
 
 @in_files("components.StudentT")
@@ -985,7 +984,7 @@ class StudentT(_GaussianSpec):
         "degrees_of_freedom": [None, POSITIVE],
         **_GaussianSpec._parameter_constraints,
     }
-    # The only values of parameters that users can set for :class:`Gaussian`.
+    # Constants in place of parameters of :class:`Gaussian`, which :func:`gaussian_component` reads.
     mean_type = "full"
     max_rank = None
     covariance_type: str = "full"
@@ -1100,7 +1099,8 @@ class Hurdle(ComponentSpec):
         subtracted.
         """
         n_columns = X.shape[1] - (0 if given is None else given.n_columns)
-        # Point masses are rounded to the precision of the data, so that equal values are found.
+        # Point masses are rounded to the precision of the data, because they are compared for
+        # equality with the data.
         at = tuple(np.full(n_columns, self.at, X.dtype).tolist())
         shift = 1.0 if self.encoding == "count" else 0.0
         return mapped(X, partial(models.without_point_masses, at, shift)), at, shift
@@ -1110,16 +1110,17 @@ class Hurdle(ComponentSpec):
         return _learner_of_values(self.component, component)
 
 
-def choose_components(blocks, X, weights, given, of_given):
-    """Return the results of :meth:`ComponentSpec.chosen` for the blocks of a table.
+def choose_components(blocks, X, weights, given, given_positions):
+    """Return the results of :meth:`ComponentSpec.chosen` for the blocks of a table, as a list.
 
-    ``given`` is the :class:`~skvt.models.mixture.GivenColumns` of the columns ``of_given``, or
-    None. Each choice is made by short fits to the block's columns, and is printed or logged.
+    ``given`` is the :class:`~skvt.models.mixture.GivenColumns` of the columns at
+    ``given_positions``, or None. Each choice is made by short fits to the block's columns, and is
+    printed or logged.
     """
     choices = []
     for block in blocks:
         with models.naming_block(block.name):
-            columns = models.as_slice(np.append(block.columns, of_given))
+            columns = models.as_slice(np.append(block.columns, given_positions))
             choices.append(block.spec.chosen(X[:, columns], weights, given))
     return choices
 
@@ -1147,7 +1148,10 @@ def build_component(spec, X, weights, sizes, *, open_levels=False, given=None):
 
 
 def _build(spec, X, weights, sizes, given):
-    """Return the likelihood that ``spec`` builds, given the last columns if ``given`` has them."""
+    """Return the likelihood that ``spec`` builds, and the prior's parameters.
+
+    The likelihood depends on the last columns of X unless ``given`` is None.
+    """
     if given is None:
         return spec.build(X, weights, sizes)
     return spec.build_given(X, weights, sizes, given)
@@ -1164,9 +1168,9 @@ def _learner(spec, component):
 
 
 def describes(spec, component, sizes):
-    """Return whether a component in a file can be what ``spec`` describes.
+    """Return whether ``spec`` can describe a component that was read from a file.
 
-    It can be if :func:`build_component` can have returned it, before or after
+    The condition is that :func:`build_component` can have returned the component, before or after
     :func:`~skvt.models.mixture.with_sparse_differences` has changed it.
     """
     component = models.without_sparse_differences(component)
@@ -1192,7 +1196,7 @@ def _learner_of_values(spec, component):
     return None if learner is None else models.ValuesLearner(learner)
 
 
-#: Classes of descriptions by names that users may pass instead of an object.
+#: Class of descriptions by the name that users may pass instead of an object.
 BY_NAME = {
     "gaussian": Gaussian,
     "categorical": Categorical,
@@ -1204,7 +1208,7 @@ BY_NAME = {
 
 
 def _with_positions(spec, name, columns, positions_of):
-    """Return a copy in which the parameter ``name`` has positions within ``columns``.
+    """Return a copy of ``spec`` whose parameter ``name`` has positions within ``columns``.
 
     Raise ValueError if the parameter selects no column, or a column not among ``columns``.
     """
@@ -1222,7 +1226,7 @@ def _with_positions(spec, name, columns, positions_of):
 
 
 def _exposures_of(exposure, shares, X):
-    """Return the exposure of each row, (n,)."""
+    """Return the exposure (n,) of each row, for `of_each_row`."""
     _, exposures = models.split_exposure(X, exposure, shares=shares)
     return exposures
 
@@ -1268,11 +1272,11 @@ def beta_prior(feature_prior, n_columns):
 
 
 def positive_numbers(name, value, legal, shape, *other_shapes, allows_number=True):
-    """Broadcast the value of the parameter ``name`` to ``shape``.
+    """Return the value of the parameter ``name``, broadcast to ``shape``, as float64.
 
-    The value may have this shape, one of ``other_shapes`` or, with ``allows_number``, be a number.
-    Raise ValueError, which says what is ``legal``, if it has another shape or if its numbers are
-    not positive and finite.
+    The value may have ``shape``, one of ``other_shapes`` or, with ``allows_number``, be a number.
+    Raise ValueError if the value has another shape, or numbers that are not positive and finite.
+    The error says that the value must be ``legal``, a phrase.
     """
     numbers = np.asarray(value, np.float64)
     legal_shapes = (shape, *other_shapes, ()) if allows_number else (shape, *other_shapes)

@@ -40,9 +40,8 @@ def join_moments(
 ) -> Array:
     """Return ``E[t(mu, Lambda)]`` (..., 2 + D + D (D + 1) / 2) of a normal-Wishart.
 
-    ``m`` (..., D) and ``kappa`` (...) are its parameters, ``log_det`` is E[log|Lambda|],
-    ``precision`` E[Lambda] and ``precision_mean`` E[Lambda] m. The last two are passed, because
-    their shapes differ between callers.
+    ``m`` (..., D) and ``kappa`` (...) are parameters of the normal-Wishart, ``log_det`` is
+    E[log|Lambda|], ``precision`` is E[Lambda] and ``precision_mean`` (..., D) is E[Lambda] m.
     """
     # E[mu' Lambda mu]
     mean_square = np.einsum("...i,...i->...", m, precision_mean) + m.shape[-1] / kappa
