@@ -37,7 +37,7 @@ DIAGONAL = ("spherical", "diag", "low_rank")
 _COLUMNS_FOR_LOW_RANK = 4
 # Maximum number of rows in the evenly spaced sample.
 MOST_ROWS = 3_000
-# Initial numbers of components of short fits, unless there are too few rows for the components.
+# Initial numbers of components of the short fits of a type, lower if there are too few rows.
 NUMBERS = (3, 20)
 # Minimum number of rows for each component. The second number is for components without covariance
 # matrices if rows are few for their columns, because many of these components can be better than a
@@ -60,11 +60,12 @@ _MIN_ROWS = 4
 # of unusual rows vary by hundreds of nats.
 _CLEARLY = 1.5
 _TAIL = 0.05
-# Components of less weight than this have no rows.
-_NO_ROWS = 1e-9
-# Number of passes of a short fit, of which the last passes have merges, and of a fit to the rows
-# outside of a fold, which starts from the clusters of the short fit.
+# A component is left out of a start unless the weight of its rows is more than this.
+_MIN_WEIGHT = 1e-9
+# Number of passes of a short fit, of which the last passes have merges.
 _PASSES = 10
+# Number of passes of a fit to the rows outside of a fold, which starts from the clusters of a short
+# fit.
 _PASSES_OF_FOLD = 1
 
 
@@ -73,6 +74,7 @@ class ShortFit(NamedTuple):
 
     # Bound in nats per row.
     bound: float
+    # Statistics of the rows and terms of the bound, as memoized inference keeps them.
     memo: Memo
     # The model with learned priors.
     model: Mixture
@@ -81,8 +83,9 @@ class ShortFit(NamedTuple):
 def best_type(X, weights, build, learned, max_components=None, candidates=CANDIDATES):
     """Return the best type of covariance; arguments are those of :func:`fits_of_types`.
 
-    It is the type with the highest bound. If there are few rows per column, types with close bounds
-    are left out if the density of held-out rows is clearly lower than under another type.
+    The best type is the type with the highest bound. If there are few rows per column, the best
+    type is the first of the types with close bounds, highest bound first, under which the density
+    of held-out rows is not clearly lower than under the type with the highest density.
     """
     X, weights = sample(X, weights, MOST_ROWS)
     fits = fits_of_types(X, weights, build, learned, max_components, candidates)
@@ -169,7 +172,7 @@ def _held_out_densities(X, weights, build, learned, fit):
         rows = X[is_used], weights[is_used]
         start = _start_from(_mixture(*rows, build, learned), *rows, responsibilities[is_used])
         with Workers(1) as workers:
-            memo, model = _run_passes(start, *rows, workers, _PASSES_OF_FOLD)
+            memo, model = run_passes(start, *rows, workers, _PASSES_OF_FOLD)
         stats = RunningStats(memo.stats.arrays)
         densities[~is_used] = model.log_predictive(X[~is_used], stats, serial_map)
     return weights * densities
@@ -198,7 +201,7 @@ def _find_best_fit(X, weights, build, learned, max_components, clusters):
     if clusters is not None:
         starts.append(_start_from(model, X, weights, clusters))
     with Workers(1) as workers:
-        fits = [_run_passes(start, X, weights, workers, _PASSES) for start in starts]
+        fits = [run_passes(start, X, weights, workers, _PASSES) for start in starts]
     bounds = [bound_of(fitted, memo) for memo, fitted in fits]
     best = stable_argmax(bounds)
     return ShortFit(bounds[best] / float(weights.sum()), *fits[best])
@@ -218,28 +221,24 @@ def sample(X, weights, max_rows):
     return dense(X), weights
 
 
-def run_short_fit(model, X, weights, n_components, workers, n_passes):
-    """Fit a mixture to the rows; return its memo, and its model with learned priors.
-
-    ``n_components`` is the number of components with which the fit starts; merges may make it
-    smaller.
-    """
-    start = model.resized(n_components, learns=True)
-    return _run_passes(start, X, weights, workers, n_passes)
-
-
 def _start_from(model, X, weights, responsibilities):
     """Return the model that starts from components with these responsibilities (n, K)."""
-    has_rows = weights @ responsibilities > _NO_ROWS
+    has_rows = weights @ responsibilities > _MIN_WEIGHT
     batch = _batch_of(model, X, weights)
     stats = model.make_local_result(batch, responsibilities[:, has_rows]).stats
     return replace(model.resized(int(has_rows.sum()), learns=True), start=stats)
 
 
-def _run_passes(start, X, weights, workers, n_passes):
-    """Make at most ``n_passes`` passes; return the memo, and the model with learned priors."""
-    tools = Tools(1, np.random.default_rng(0), workers)
-    return fresh_mixture(start, _batch_of(start, X, weights), tools, -np.inf, max_passes=n_passes)
+def run_passes(start, X, weights, workers, n_passes):
+    """Fit a mixture to the rows by at most ``n_passes`` passes, from the components of ``start``.
+
+    Return the :class:`~skvt.contracts.Memo` of the rows, and the model with learned priors. Merges
+    may make the number of components smaller. The fit has no goal: it does not end early because
+    its bound is low.
+    """
+    tools = Tools(n_iter=1, rng=np.random.default_rng(0), workers=workers)
+    batch = _batch_of(start, X, weights)
+    return fresh_mixture(start, batch, tools, goal=-np.inf, max_passes=n_passes)
 
 
 def _batch_of(model, X, weights):

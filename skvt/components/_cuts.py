@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import ndtr
 
-from skvt.components._choices import MOST_ROWS, run_short_fit, sample
+from skvt.components._choices import MOST_ROWS, run_passes, sample
 from skvt.inference import Workers
 from skvt.models.mixture import Categorical, Mixture, StickBreaking
 
@@ -43,8 +43,9 @@ def cut_by_classes(cells, X, weights):
     codes = cells.codes(X).astype(np.float64)
     codes[codes < 0.0] = np.nan
     model = Mixture(StickBreaking(1.0), Categorical(np.ones(sum(sizes)), sizes, codes.dtype))
+    start = model.resized(_N_CLASSES, learns=True)
     with Workers(1) as workers:
-        memo, _ = run_short_fit(model, codes, weights, _N_CLASSES, workers, _N_PASSES)
+        memo, _ = run_passes(start, codes, weights, workers, _N_PASSES)
     edges = list(cells.edges)
     # Counts (K, C) of each column: the weight of the rows of each class at each level.
     counts_of_columns = np.split(memo.stats.arrays[1], np.cumsum(sizes)[:-1], axis=1)
