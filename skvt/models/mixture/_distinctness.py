@@ -34,12 +34,12 @@ class Evidence(Pairs):
     bound; then the loss is a bound, too.
 
     If there are many components, losses are computed for neighbours only. The loss of another pair
-    is approximated by a cost: the nats that are lost if the parameters of one cluster stay and
-    explain the rows of the other cluster. The cheaper of the two directions counts.
+    is approximated by a cost: the nats that are lost if the rows of one cluster are explained by
+    the parameters of the other cluster. The smaller of the two costs of a pair counts.
     """
 
     sign = -1.0
-    # (K, K): whether two clusters are neighbours, whose losses are computed; None if all are.
+    # (K, K): whether two clusters are neighbours; None if all pairs count as neighbours.
     is_near: NDArray[np.bool_] | None = None
 
     def __init__(
@@ -55,7 +55,7 @@ class Evidence(Pairs):
             cost = (sums * tables).sum(axis=1)[:, None] - sums @ tables.T
             self.cost = np.minimum(cost, cost.T) / self.n_rows
             self.is_near = np.zeros(cost.shape, bool)
-            # A component costs nothing to itself, so that it is the first in the order.
+            # The first component in the order is the component itself, whose cost is 0.
             for is_near, costs in zip(self.is_near, self.cost, strict=True):
                 is_near[stable_order(costs)[: 1 + _NEIGHBOURS]] = True
             self.is_near |= self.is_near.T
@@ -97,14 +97,15 @@ class Distinctness(Pairs):
     """Clusters of which the two least distinct ones are joined first.
 
     Two clusters are distinct if joining them loses much evidence, if their rows are assigned with
-    certainty, and if there is a valley between them. Three factors measure this:
+    certainty, and if there is a valley between them. The distinctness is the product of
 
     - the loss of evidence;
     - the square of the test of the valley, since evidence grows with the square of a distance in
-      standard deviations. A test below SIGNIFICANT counts as SIGNIFICANT, since chance explains it;
+      standard deviations. A test below SIGNIFICANT counts as SIGNIFICANT, since chance explains
+      such a valley;
     - the fourth power of the share of the possible entropy that a join does not lose. Of the powers
       1 to 4, the fourth gave the best clusters if their number was known. The compiled loops
-      multiply by this factor.
+      multiply :meth:`losses` by this factor.
 
     Components that belong to different ``clusters`` (K,) are joined last. The hierarchy reports the
     losses of evidence, without the other factors.
@@ -113,7 +114,7 @@ class Distinctness(Pairs):
     sign = -1.0
 
     def __init__(
-        self, assignments: "Assignments", evidence: Evidence, valleys: Pairs | None,
+        self, assignments: Assignments, evidence: Evidence, valleys: Pairs | None,
         clusters: IndexArray,
     ) -> None:  # fmt: skip
         self.assignments, self.evidence, self.valleys = assignments, evidence, valleys
@@ -122,7 +123,7 @@ class Distinctness(Pairs):
         self.clusters = clusters
 
     @property
-    def overlap(self) -> "Assignments":
+    def overlap(self) -> Assignments:
         return self.assignments
 
     def copy(self) -> Self:
@@ -138,10 +139,12 @@ class Distinctness(Pairs):
 
     def largest_losses(self, a: Any, b: Any) -> Any:
         largest = self.assignments.largest_losses(a, b)
-        # A divisor of infinity makes the share 0 for pairs whose share is less than MAYBE_ONE.
+        # An infinite divisor makes the share of the entropy 0 for pairs that lose at most a share
+        # below MAYBE_ONE.
         return np.where(self.assignments.bounds[a, b] / largest >= MAYBE_ONE, largest, np.inf)
 
     def losses_of(self, pairs: Array) -> Array:
+        """Return the losses of evidence of joins, without the other two factors."""
         return self.evidence.losses_of(pairs)
 
     def join(self, a: int, b: int) -> None:

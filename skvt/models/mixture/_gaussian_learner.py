@@ -28,7 +28,7 @@ from skvt.models.mixture._learned_priors import MOST_STEPS, Ascent, clip_log
 from skvt.models.mixture._product import ProductLearner, ValuesLearner
 from skvt.typing import Array
 
-# Range of kappa, the number of rows that a prior mean counts as.
+# Range of kappa, the number of rows as which the prior's mean counts.
 MEAN_PRECISION = (1e-6, 1.0)
 # Learned degrees of freedom exceed their lower limit by at least this number.
 LEAST_FREEDOM = 1e-2
@@ -67,7 +67,7 @@ class GaussianLearner(Ascent):
 
         The result is None if the component can learn none of them.
         """
-        # Components that share a covariance do not determine its prior.
+        # A covariance that components share does not determine the prior of covariances.
         if component.without_shared_globals is not component:
             names -= {"covariance_prior", "degrees_of_freedom_prior"}
         prior = gaussian_prior_of(component)
@@ -82,12 +82,12 @@ class GaussianLearner(Ascent):
         return cls(names, np.sqrt(variances), max_steps) if names else None
 
     def select_informative(self, component: Any, sums: Array) -> Array:
-        """Leave out components of one row if there are few rows per column.
+        """Leave out the sums of components of one row if there are few rows per column.
 
         Otherwise, the prior's mean could move to the only row of a component while the prior's
         scale shrinks to its lower limit. In each column, the evidence of this row grows by half the
         logarithm of the factor by which the scale shrinks. If columns are independent, the other
-        components lose almost nothing.
+        components lose almost no evidence.
         """
         if not {"mean_prior", "covariance_prior"} <= self.names:
             return sums
@@ -120,14 +120,15 @@ class GaussianLearner(Ascent):
     def with_parameters(self, component: Any, x: Array) -> Any:
         m, kappa, nu, scale = gaussian_prior_of(component)
         D = component.n_features
-        lowest = min_freedom(scale)
+        lowest_nu = min_freedom(scale)
         # Take the learned parameters from the front of x, in the order of `_vector`.
         if "mean_prior" in self.names:
             m, x = x[:D], x[D:]
         if "mean_precision_prior" in self.names:
             kappa, x = float(np.exp(clip_log(x[0], MEAN_PRECISION))), x[1:]
         if "degrees_of_freedom_prior" in self.names:
-            nu, x = lowest + float(np.exp(clip_log(x[0], freedom_limits(D, lowest)))), x[1:]
+            log_excess = clip_log(x[0], freedom_limits(D, lowest_nu))
+            nu, x = lowest_nu + float(np.exp(log_excess)), x[1:]
         if "covariance_prior" in self.names:
             scale = inverse_scale_from(x, np.ndim(scale), self.unit)
         prior = natural_prior(component, GaussianPrior(m, kappa, nu, scale))
@@ -136,8 +137,8 @@ class GaussianLearner(Ascent):
     def _vector(self, prior: GaussianPrior) -> Array:
         """Return the learned parameters of the prior as one unconstrained vector.
 
-        They are those of m, log kappa, log(nu - lower limit) and the log-Cholesky factor of W^-1
-        whose names are in ``names``.
+        The vector is made of m, log kappa, log(nu - lower limit) and the log-Cholesky factor of
+        W^-1, in this order, without the parameters whose names are not in ``names``.
         """
         m, kappa, nu, scale = prior
         parts: list[Any] = []
@@ -161,11 +162,11 @@ class GaussianLearner(Ascent):
             m = np.linalg.solve(precision, linear) if is_matrix else linear / precision
         if "mean_precision_prior" in self.names:
             precision_m = precision @ m if is_matrix else precision * m
-            # Rounding of large means can make the distance 0 or negative.
-            distance = max(float(square + m @ (precision_m - 2.0 * linear)), TINY)
-            kappa = component.n_features / distance
-        # Learn the degrees of freedom, and then the scale. For factor analysers, these are those of
-        # the noise.
+            # Rounding of large means can make the squared distance 0 or negative.
+            squared_distance = max(float(square + m @ (precision_m - 2.0 * linear)), TINY)
+            kappa = component.n_features / squared_distance
+        # Learn the degrees of freedom, and then the scale. In factor analysers, both belong to the
+        # noise, whose covariance is diagonal.
         if "loadings" in component.family.standard(component.prior):
             log_det, precision = component.noise(component.natural_parameters(sums))
             is_matrix = False
@@ -196,7 +197,7 @@ def inverse_scale_from(x: Array, ndim: int, unit: Array) -> Any:
     root[np.diag_indices(D)] = np.exp(np.diagonal(root))
     scale = root @ root.T
     scaled = scale / unit[:, None] / unit
-    # If there is a Cholesky factor, all eigenvalues are above the limit. This is tried first,
+    # Try a Cholesky factorisation first, which succeeds if all eigenvalues are above the limit,
     # because eigenvalues take much longer.
     try:
         np.linalg.cholesky(scaled - LEAST_SCALE * np.eye(D))

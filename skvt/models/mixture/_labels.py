@@ -72,11 +72,11 @@ class _OneClass:
         """
         classes = classes_of(eta)
         if self.share is not None and eta.ndim == 2:
-            n_of_class = eta[:, 1:].max(axis=1)
+            n_class_rows = eta[:, 1:].max(axis=1)
             min_rows = np.maximum(_LEAST_ROWS, _LEAST_SHARE * self.share * eta.sum(axis=1))
-            # For each class, the component with most of its rows keeps the class.
+            # The component with most rows of a class keeps the class.
             has_most = np.isin(np.arange(len(eta)), eta[:, 1:].argmax(axis=0))
-            classes = np.where(has_most | (n_of_class >= min_rows), classes, 0)
+            classes = np.where(has_most | (n_class_rows >= min_rows), classes, 0)
         is_allowed = classes[..., None] == np.arange(eta.shape[-1])
         is_allowed[..., 0] = True
         return np.where(is_allowed, 0.0, _IMPOSSIBLE)
@@ -156,8 +156,9 @@ def with_labels(
 ) -> LabelledMixture:
     """Return the model of rows whose last column is their class, see :func:`with_column`.
 
-    ``classes`` (n,) are 1, ..., C, and 0 where unknown. A fit that ``begins`` has a component for
-    each class; each class then has a row.
+    ``classes`` (n,) are 1, ..., C, and 0 where unknown. If ``begins`` says that the fit begins with
+    these rows, and some classes are known, the model starts with one component for each class; each
+    class must then have a row.
     """
     width = X.shape[1] - 1
     dtype = model.dtype

@@ -16,9 +16,9 @@ component and make all other components improbable. :class:`~skvt.models.mixture
 therefore learns only from two or more components. The ranges of parameters are limited for the
 same reason: if few components happen to have similar means or covariances, a prior concentrated at
 these would prevent that different components are added. For Dirichlets, a conjugate prior of the
-concentrations has the same purpose. It counts as ``PSEUDO_COMPONENTS`` further components with the
-expectations under concentrations of 1. It directs the steps, but F does not include it, and steps
-that lower F are not made.
+concentrations has the same purpose. This prior counts as ``PSEUDO_COMPONENTS`` further components
+with the expectations under concentrations of 1. Steps raise F plus the log density of this prior,
+and all steps of a call are undone if they lower F.
 """
 
 from collections.abc import Callable
@@ -82,6 +82,10 @@ class Ascent:
         return 0.0
 
     def learned(self, component: Any, sums: Array) -> Any:
+        """Return the component with a prior of higher evidence; see :class:`PriorLearner`.
+
+        The prior stays as it is if fewer than two of several components are informative.
+        """
         informative = self.select_informative(component, sums)
         if len(informative) < min(2, len(sums)):
             return component
@@ -186,8 +190,8 @@ class DirichletLearner(Ascent):
         E_1 is the expectation under concentrations of 1.
         """
         mean_log = component.family.expectation(np.ones_like(component.prior))
-        of_component = float((component.prior * mean_log).sum()) - component.log_normalizer
-        return PSEUDO_COMPONENTS * of_component
+        log_density = float((component.prior * mean_log).sum()) - component.log_normalizer
+        return PSEUDO_COMPONENTS * log_density
 
     def step(self, component: Any, sums: Array) -> Array:
         """Return log concentrations after a fixed-point step [Minka00 eq. 55].
@@ -279,8 +283,9 @@ def with_learned_concentration(weights: Any, counts: Array) -> Any:
 
     def step(current: StickBreaking) -> tuple[Array, Array]:
         lam = current.natural_parameters(counts)
-        mean_minus_log = digamma(lam.sum(axis=1)) - digamma(lam[:, 1])  # -E[log(1 - v_k)]
-        target = np.log(counts.size / mean_minus_log.sum())
+        # Expectations of -log(1 - v_k).
+        minus_log_remainders = digamma(lam.sum(axis=1)) - digamma(lam[:, 1])
+        target = np.log(counts.size / minus_log_remainders.sum())
         return np.log([current.concentration]), np.array([target])
 
     def with_parameters(current: StickBreaking, x: Array) -> StickBreaking:

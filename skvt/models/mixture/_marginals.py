@@ -8,8 +8,8 @@ from scipy.special import betaincinv, gammainccinv, gammaincinv, stdtrit
 
 from skvt.typing import Array, IndexArray
 
-# Pseudo-counts above which scipy's quantiles of a beta may be NaN or far off.
-_MANY = 1e7
+# Parameters of a beta above which scipy's quantiles may be NaN or far off.
+_LARGEST_BETA_PARAMETER = 1e7
 # Components below this share of the rows may consist of errors.
 SMALLEST_SHARE = 0.05
 
@@ -85,17 +85,17 @@ def probability_marginals(
 def _beta_quantile(a: Array, b: Array, p: float) -> Array:
     """Return the quantiles of Beta(a, b) for the probability p.
 
-    The odds are a ratio of two gamma variables. If one parameter is more than ``_MANY``, its gamma
-    variable hardly varies. The quantile of the other one is then raised to the power that gives the
-    log odds the variance 1/a + 1/b.
+    The odds are a ratio of two gamma variables. If one parameter is above the limit of scipy, its
+    gamma variable hardly varies. The quantile of the other variable is then raised to the power
+    that gives the log odds the variance 1/a + 1/b.
     """
     small, large = np.minimum(a, b), np.maximum(a, b)
-    if not np.any(large > _MANY):
+    if not np.any(large > _LARGEST_BETA_PARAMETER):
         return np.asarray(betaincinv(a, b, p))
     relative_quantile = gammaincinv(small, np.where(a <= b, p, 1.0 - p)) / small
     odds = small / large * relative_quantile ** np.sqrt(1.0 + small / large)
-    of_many = np.where(a <= b, odds, 1.0) / (1.0 + odds)
-    return np.where(large > _MANY, of_many, betaincinv(a, b, p))
+    approximation = np.where(a <= b, odds, 1.0) / (1.0 + odds)
+    return np.where(large > _LARGEST_BETA_PARAMETER, approximation, betaincinv(a, b, p))
 
 
 def have_many_rows(counts: Array) -> Array:

@@ -240,8 +240,8 @@ def solve_transposed(lower: Array, u: Array, size: int) -> None:
 
 
 @part
-def _add_inverse(lower: Array, columns: Array, factor: float, u: Array, second: Array) -> None:
-    """Add ``factor * A_mm^-1`` to the block ``second[m, m]``.
+def _add_inverse(lower: Array, columns: Array, factor: float, u: Array, out: Array) -> None:
+    """Add ``factor * A_mm^-1`` to the block ``out[m, m]``.
 
     ``lower`` is the result of :func:`factorize`, ``columns`` are m and ``u`` is scratch.
     """
@@ -254,14 +254,14 @@ def _add_inverse(lower: Array, columns: Array, factor: float, u: Array, second: 
             u[c] = total * lower[c, c] if c >= a else 0.0
         solve_transposed(lower, u, columns.size)
         for c in range(columns.size):
-            second[columns[a], columns[c]] += factor * u[c]
+            out[columns[a], columns[c]] += factor * u[c]
 
 
 @jit_allocating
 def _hash_patterns(missing: _Mask) -> tuple[IndexArray, IndexArray]:
     """Return the number of missing columns and a hash of the pattern of each row, (n,) each.
 
-    The hash has the mask as digits in base 3, modulo 2^64. If there are many columns, different
+    The digits of the hash in base 3 are the mask, modulo 2^64. If there are many columns, different
     patterns may have the same hash.
     """
     n_rows, n_features = missing.shape
@@ -411,12 +411,12 @@ def add_expected_features(
     sums : (K, P) sums of features; changed
     """
     D = X.shape[1]
-    # Expected hidden values of a row are in ``u``, in the order of ``hidden``. The sum over rows of
-    # w u is ``first``, and the sum of ``w u x'`` is ``second``, where ``x`` holds the observed
-    # values and half of each hidden value. The sum of ``second`` and its transpose then has all
-    # products that contain hidden values.
+    # ``u`` has the expected hidden values of a row, in the order of ``hidden``. ``value_sums`` is
+    # the sum of w u over rows with the weights w, and ``product_sums`` is the sum of ``w u x'``,
+    # where ``x`` holds the observed values and half of each hidden value. The sum of
+    # ``product_sums`` and its transpose then has all products that contain hidden values.
     lower, u = np.empty((D, D)), np.empty(D)
-    x, first, second = np.empty(D), np.empty(D), np.empty((D, D))
+    x, value_sums, product_sums = np.empty(D), np.empty(D), np.empty((D, D))
     # This condition is evaluated when the function is compiled.
     if ordinal is not None:
         columns, means, variances = ordinal
@@ -426,8 +426,8 @@ def add_expected_features(
         W, S = np.empty((D, J)), np.empty((J, J))
     for k in range(precision.shape[0]):
         A = precision[k]
-        first[:] = 0.0
-        second[:] = 0.0
+        value_sums[:] = 0.0
+        product_sums[:] = 0.0
         for group in range(starts.size - 1):
             is_factorized, sum_of_temperatures = False, 0.0
             missing = missing_columns[offsets[group] : offsets[group + 1]]
@@ -465,8 +465,8 @@ def add_expected_features(
                 for a in range(hidden.size):
                     x[hidden[a]] = 0.5 * u[a]
                 for a in range(hidden.size):
-                    factor, target = w * u[a], second[hidden[a]]
-                    first[hidden[a]] += factor
+                    factor, target = w * u[a], product_sums[hidden[a]]
+                    value_sums[hidden[a]] += factor
                     for i in range(D):
                         target[i] += factor * x[i]
             if not is_factorized:
@@ -476,22 +476,22 @@ def add_expected_features(
                 # them, because the mean of x_m contains -W x_c.
                 for j in range(present.size):
                     half = 0.5 * sum_of_variances[j]
-                    second[present[j], present[j]] += half
+                    product_sums[present[j], present[j]] += half
                     for a in range(missing.size):
-                        second[present[j], missing[a]] -= half * W[a, j]
-                        second[missing[a], present[j]] -= half * W[a, j]
+                        product_sums[present[j], missing[a]] -= half * W[a, j]
+                        product_sums[missing[a], present[j]] -= half * W[a, j]
                         for c in range(missing.size):
-                            second[missing[a], missing[c]] += half * W[a, j] * W[c, j]
+                            product_sums[missing[a], missing[c]] += half * W[a, j] * W[c, j]
             # Add the covariance T A_mm^-1 of each row.
-            _add_inverse(lower, missing, 0.5 * sum_of_temperatures, u, second)
+            _add_inverse(lower, missing, 0.5 * sum_of_temperatures, u, product_sums)
         # Add the sums of this component to those entries of the features that they belong to.
         position = 1
         for i in range(D if with_linear else 0):
-            sums[k, position] += first[i]
+            sums[k, position] += value_sums[i]
             position += 1
         for i in range(D):
             for j in range(i, D):
-                sums[k, position] += second[i, j] + second[j, i]
+                sums[k, position] += product_sums[i, j] + product_sums[j, i]
                 position += 1
 
 

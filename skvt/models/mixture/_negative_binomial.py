@@ -119,12 +119,9 @@ class NegativeBinomial(ExposureColumns):
 
     def _log_h(self, counts: Array) -> Array:
         """Return ``log h_g(x)`` (m, G) of counts (m,)."""
-        is_small = counts < _N_TABULATED
-        if is_small.all():
-            return self._log_h_table[counts.astype(np.intp)]
-        out = np.empty((counts.size, SIZES.size))
-        out[is_small] = self._log_h_table[counts[is_small].astype(np.intp)]
-        out[~is_small] = _log_h(counts[~is_small])
+        out = self._log_h_table[np.minimum(counts, _N_TABULATED - 1).astype(np.intp)]
+        is_large = counts >= _N_TABULATED
+        out[is_large] = _log_h(counts[is_large])
         return out
 
     def split(self, X: Any) -> tuple[Any, Array]:

@@ -3,8 +3,9 @@
 Mean-field inference assigns rows by E[log w_k] and E[log p(x | phi_k)]. These expectations are less
 than log E[w_k] and log E[p(x | phi_k)], and the difference is larger for components with fewer
 rows. Small components that overlap with other components therefore lose their rows. A refit avoids
-this bias: it assigns rows by predictive densities, log E[p(x | phi_k)], and by expected component
-weights E[w_k] under a uniform prior.
+this bias: it assigns rows by predictive densities E[p(x | phi_k)] and by expected component weights
+E[w_k] under a uniform prior. :func:`make_refits` serves the uncertainty of clusters, which is
+estimated from refits to drawn weights of the rows.
 """
 
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from skvt.models.mixture._seeds import ROWS_TO_SEED, distinct_rows
 from skvt.rows import pieces
 from skvt.typing import Array
 
-# Minimum and maximum number of EM steps. Between these limits, the number of steps is such that the
+# Minimum and maximum of the largest number of EM steps. Between these limits, it is such that the
 # product of steps, rows and parameters is at most _WORK.
 _FEWEST_STEPS, _MOST_STEPS = 10, 400
 _WORK = 200_000_000
@@ -69,8 +70,8 @@ class Refits(NamedTuple):
         after : ndarray of shape (m, K)
             The responsibilities after the refit to the drawn weights.
         """
-        # Rows without weight have the effective number 0, not a shape of a gamma distribution.
-        # Any other shape gives them drawn weights of 0.
+        # Rows without weight have the effective number 0, which is not the shape of a gamma
+        # distribution. Any other shape gives these rows drawn weights of 0, too.
         effective_numbers = np.where(self.effective_numbers > 0.0, self.effective_numbers, 1.0)
         weights = self.weights * rng.standard_gamma(effective_numbers) / effective_numbers
         return weights, self.refit_resp, refit_by_em(self.model, self.X, weights, self.start_resp)
@@ -84,13 +85,13 @@ def make_refits(model: Mixture, X: Any, weights: Array, resp: Array) -> Refits:
     """
     counts, sums = _statistics(model, X, weights, resp)
     # Draw a sample if the rows are many.
-    n, limit = X.shape[0], int(np.clip(_LARGEST_STEP // sums.size, _FEWEST_ROWS, ROWS_TO_SEED))
+    n = X.shape[0]
+    max_rows = int(np.clip(_LARGEST_STEP // sums.size, _FEWEST_ROWS, ROWS_TO_SEED))
     rows = np.arange(n)
-    if n > limit:
-        rows = np.sort(np.random.default_rng(0).choice(n, limit, replace=False))
+    if n > max_rows:
+        rows = np.sort(np.random.default_rng(0).choice(n, max_rows, replace=False))
     scale = n / rows.size
-    # Equal rows are collected. `total` and `squares` are the sums of their weights and of the
-    # squares of their weights.
+    # Collect equal rows, with the sums of their weights and of the squares of their weights.
     sample, total = distinct_rows(model.component, X[rows], weights[rows])
     _, squares = distinct_rows(model.component, X[rows], weights[rows] ** 2)
     effective_numbers = scale * total**2 / np.where(squares > 0.0, squares, 1.0)

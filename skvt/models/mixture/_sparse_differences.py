@@ -403,10 +403,8 @@ def with_sparse_differences(
         return component, learner
     # The second block, of indicators or volumes, has no learner before it is changed here.
     learners = [learner.learner if type(learner) is ValuesLearner else learner, None]
-    parts = zip(component.blocks, learners, component.split_by_block(sums), strict=True)
-    changed = [
-        with_sparse_differences(b.component, part, part_sums) for b, part, part_sums in parts
-    ]
+    parts = [block.component for block in component.blocks]
+    changed = map(with_sparse_differences, parts, learners, component.split_by_block(sums))
     components, new_learners = zip(*changed, strict=True)
     component = component.with_components(components)
     return component, ValuesLearner(*new_learners) if any(new_learners) else None
