@@ -57,12 +57,13 @@ def sobol_points(n_columns: int) -> Array:
 def sample_box(
     latent: LatentStudent, bounds: tuple[Array, Array], edges: Array, uniform: Array
 ) -> BoxSample:
-    """Sample the box of each row, from the lower ``bounds`` (n, J) to the upper ones (n, J).
+    """Sample the box of each row, from the lower to the upper ``bounds``, (n, J) each [Genz92].
 
     ``uniform`` (S, J + 1), or (n, S, J + 1) if rows have different points, are points of the unit
-    cube. Their last column draws the scale of the Student t. ``edges`` (n, J, C + 1) are ends of
-    intervals whose probabilities are returned. These probabilities are valid only in columns
-    without bounds after which there are no columns with bounds.
+    cube. The last column of the points draws the scale of the Student t. ``edges`` (n, J, C + 1)
+    are ends of intervals whose probabilities are returned. The probabilities are valid only in
+    columns without bounds that follow all columns with bounds, because each column is conditioned
+    on the preceding columns only.
     """
     n, J = latent.location.shape
     # Draw the scales. If the points are the same for all rows, one inverse for each distinct number
@@ -73,7 +74,8 @@ def sample_box(
     else:
         half_chi_squares = gammaincinv(0.5 * latent.freedom[:, None], uniform[..., -1])
     scale = latent.scale[:, None] * np.sqrt(0.5 * latent.freedom[:, None] / half_chi_squares)
-    # Draw the columns in turn.
+    # Draw the columns in turn, each within its interval given the preceding columns. The draws
+    # ``normal`` (n, S, J) are in units of a standard normal.
     normal = np.zeros((*scale.shape, J))
     log_weights = np.zeros(scale.shape)
     conditional = np.empty((n, J, edges.shape[2] - 1, scale.shape[1]))
@@ -82,7 +84,7 @@ def sample_box(
         mean = latent.location[:, j, None] + scale * mean
         deviation = scale * latent.root[:, j, j, None]
         low, high = ((bound[:, j, None] - mean) / deviation for bound in bounds)
-        # Mirror intervals to the lower tail, where small probabilities are accurate.
+        # Mirror intervals above the mean to the lower tail, where small probabilities are accurate.
         sign = np.where(low > 0.0, -1.0, 1.0)
         low, high = np.where(low > 0.0, -high, low), np.where(low > 0.0, -low, high)
         below = ndtr(low)

@@ -1,18 +1,19 @@
 """Columns of bits, categories and counts whose distributions depend on given columns.
 
 Given columns explain the other columns and have no distribution themselves: the likelihood of
-component k is ``p(y | w, phi_k)``, where w are the given values of a row. :class:`GivenColumns`
-converts w to regressors, for :mod:`skvt.models.mixture._regression`, and to a cell, for
-:class:`Conditioned`. A cell is a combination of levels of the given categories. A column of bits,
+component k is ``p(y | w, phi_k)``, where w are the given values of a row, and y its other values.
+:class:`GivenColumns` converts w to regressors, which explain columns of real numbers
+(:mod:`skvt.models.mixture._regression`), and to a cell, which explains all other columns
+(:class:`Conditioned`). A cell is a combination of levels of the given categories. A column of bits,
 categories or counts has separate parameters in each cell,
 
-    y_d | z = k, cell c ~ F(phi_kcd),        phi_kcd ~ H(eta_d),
+    y_d | z = k, cell c ~ p(. | phi_kcd),        phi_kcd ~ H(eta_d),
 
-which are independent given the component. A row thus informs the parameters of one cell only. With
-C cells and F such columns, a row is treated as a row of C F columns: the F columns of its own cell
-have values, and the columns of all other cells are missing. Cells thus add no approximation to the
-treatment of missing values. Given columns of numbers do not affect columns of bits, categories or
-counts.
+where p is the density of the values, and H is the prior. The parameters of all cells are
+independent given the component, so that a row informs the parameters of one cell only. With C cells
+and F such columns, a row is treated as a row of C F columns: the F columns of its cell have values,
+and the columns of all other cells are missing. Cells thus add no approximation to the treatment of
+missing values. Given columns of numbers do not affect columns of bits, categories or counts.
 """
 
 from dataclasses import dataclass, field, replace
@@ -28,7 +29,7 @@ from skvt.models.mixture.components import ConjugateComponent, dense_rows
 from skvt.rows import mapped, of_each_row
 from skvt.typing import Array, IndexArray
 
-# Maximum number of cells.
+# Maximum number of cells. It limits the number of parameters and of columns of converted rows.
 MOST_CELLS = 200
 # Added to the variances of standardised regressors, because regressors may be linearly dependent.
 _RIDGE = 1e-6
@@ -62,14 +63,14 @@ class GivenColumns:
     shares: Annotated[Array, "c | c+1"]
 
     def validate(self, d: int, k: int) -> bool:
-        numbers = self.combinations
+        combinations = self.combinations
         return (
             min(self.sizes) >= 0
             and self.n_regressors == len(self.labels) == self.center.size > 0
             and bool(np.all(np.isfinite(self.moment)) and np.linalg.eigvalsh(self.moment)[0] > 0.0)
-            and numbers.dtype.kind in "iu"
-            and numbers.size > 0
-            and bool(np.all(np.diff(numbers) > 0) and numbers[0] >= 0)
+            and combinations.dtype.kind in "iu"
+            and combinations.size > 0
+            and bool(np.all(np.diff(combinations) > 0) and combinations[0] >= 0)
             and bool(np.all(self.shares >= 0.0))
         )
 
@@ -86,7 +87,8 @@ class GivenColumns:
                 "The given columns have one value in all rows and explain nothing. Name columns "
                 "that differ between rows in 'given', or set given=None."
             )
-        # Build a conversion without its derived fields, for methods that need only ``sizes``.
+        # Build a conversion without the fields that are derived from X, for methods that need only
+        # ``sizes``.
         empty = np.zeros(0)
         unscaled = cls(sizes, labels, empty, empty, empty, np.zeros(0, np.intp), empty)
         # Standardise the regressors.
@@ -94,7 +96,8 @@ class GivenColumns:
         deviation = np.sqrt(np.diagonal(moment))
         scale = np.where(deviation > 0.0, deviation, 1.0)
         moment = moment / scale / scale[:, None] + _RIDGE * np.eye(scale.size)
-        # Find the combinations that occur.
+        # Find the combinations that occur, and the share of the rows in each cell. If further
+        # combinations are possible, append their common cell.
         numbers = of_each_row(X, weights, unscaled.combination).astype(np.intp)
         combinations, cells = np.unique(numbers, return_inverse=True)
         shares = np.bincount(cells, np.asarray(weights)) / weights.sum()
@@ -137,6 +140,7 @@ class GivenColumns:
         """Return the cell of each row, (n,)."""
         numbers, known = self.combination(X).astype(np.intp), self.combinations
         cells = np.minimum(np.searchsorted(known, numbers), known.size - 1)
+        # Combinations that do not occur in the fit are in the last cell.
         return np.where(known[cells] == numbers, cells, known.size)
 
 
@@ -147,7 +151,8 @@ class Conditioned(Product):
 
     Rows of the data have F columns with parameters, then an exposure if ``exposed``, then G given
     columns. D is F + 1 with an exposure, and F otherwise. The only block, "values", describes
-    converted rows: they have the F columns of each cell, cell after cell, and then the exposure.
+    converted rows. A converted row has the F columns of each cell, cell after cell, and then the
+    exposure.
     """
 
     given: GivenColumns = field(kw_only=True)
@@ -185,10 +190,10 @@ class Conditioned(Product):
         """F, the number of columns with parameters in each cell."""
         return self.n_explained - self.exposed
 
-    def _cells(self, X: Any) -> tuple[IndexArray, IndexArray]:
+    def _index_cells(self, X: Any) -> tuple[IndexArray, IndexArray]:
         """Return the numbers of all rows, (n,), and their cells, (n,).
 
-        Together they index the cell of each row in an array (n, C, ...).
+        Both together are an index of the cell of each row in an array (n, C, ...).
         """
         return np.arange(X.shape[0]), self.given.cells(X[:, self.n_explained :])
 
@@ -196,21 +201,21 @@ class Conditioned(Product):
         """Return rows (n, C F), or (n, C F + 1) with an exposure; NaN in all other cells."""
         X, F, D = dense_rows(X), self._n_in_cell, self.n_explained
         values = np.full((len(X), self._n_cells, F), np.nan)
-        values[self._cells(X)] = X[:, :F]
+        values[self._index_cells(X)] = X[:, :F]
         return np.concatenate([values.reshape(len(X), -1), X[:, F:D]], axis=1)
 
     def _fill_rows(self, X: Any, completed: Array) -> Array:
-        """Fill missing values of rows X in; take them from the columns of each row's cell.
+        """Return rows X with missing values filled in from the columns of each row's cell.
 
         ``completed`` are converted rows with values for the missing ones, (..., n, C F), or
         (..., n, C F + 1) with an exposure. The result has the shape (..., n, D + G).
         """
-        F, (rows, cells) = self._n_in_cell, self._cells(X)
+        F, (rows, cells) = self._n_in_cell, self._index_cells(X)
         values = completed[..., : self._n_cells * F]
         values = values.reshape(*values.shape[:-1], self._n_cells, F)[..., rows, cells, :]
-        out = np.array(np.broadcast_to(X, (*values.shape[:-1], X.shape[1])), np.float64)
-        out[..., :F] = np.where(np.isnan(out[..., :F]), values, out[..., :F])
-        return out
+        filled = np.array(np.broadcast_to(X, (*values.shape[:-1], X.shape[1])), np.float64)
+        filled[..., :F] = np.where(np.isnan(filled[..., :F]), values, filled[..., :F])
+        return filled
 
     @property
     def with_unknown_levels(self) -> "Conditioned":
@@ -227,34 +232,41 @@ class Conditioned(Product):
     parts = ConjugateComponent.parts
 
     def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
-        uncentred: tuple[Any, Array] = self.values.in_data_coordinates(self.family.split(lam)[0])
+        """Return the family and ``lam`` of the columns of all cells, in units of the data."""
+        uncentred: tuple[Any, Array] = self.values.in_data_coordinates(self._values_lam(lam))
         return uncentred
 
+    def _values_lam(self, lam: Array) -> Array:
+        """Return the natural parameters of the block "values" in their shape."""
+        return self.family.split(lam)[0]
+
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        values_lam = self.family.split(lam)[0]
+        values_lam = self._values_lam(lam)
         completed = self.values.imputed(self._convert_rows(X), values_lam, memberships)
         return self._fill_rows(X, completed)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
-        values_lam = self.family.split(lam)[0]
-        return self._fill_rows(X, self.values.conditional_mean(self._convert_rows(X), values_lam))
+        means = self.values.conditional_mean(self._convert_rows(X), self._values_lam(lam))
+        return self._fill_rows(X, means)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        values_lam = self.family.split(lam)[0]
-        draws = self.values.conditional_sample(self._convert_rows(X), values_lam, rng)
-        return self._fill_rows(X, draws)
+        rows = self._convert_rows(X)
+        return self._fill_rows(X, self.values.conditional_sample(rows, self._values_lam(lam), rng))
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Raise an error: :meth:`conditional_sample` draws rows for given columns."""
+        """Raise NotImplementedError, because given columns have no distribution.
+
+        For given columns with values, :meth:`conditional_sample` draws the other columns.
+        """
         raise NotImplementedError
 
     def column_probabilities(self, lam: Array, column: int, X: Any) -> Array:
         """Return predictive probabilities of the L categories of ``column``, (n, K, L)."""
-        values_lam = self.family.split(lam)[0]
+        values_lam = self._values_lam(lam)
         # The column occurs in each cell, F columns after its occurrence in the preceding cell.
         positions = range(column, self._n_cells * self._n_in_cell, self._n_in_cell)
         by_cell = [self.values.column_probabilities(values_lam, d, None) for d in positions]
-        _, cells = self._cells(X)
+        _, cells = self._index_cells(X)
         return np.stack(by_cell)[cells]
 
     def column_evidence(self, sums: Array) -> Array:
@@ -270,12 +282,12 @@ class Conditioned(Product):
     def marginals(self, lam: Array) -> Any:
         """Return marginals of averages of parameters over cells, weighted by the cells' shares.
 
-        The quantiles are approximate. They are computed as if the cells' parameters were normal and
-        independent. The distances of the cells' quantiles from the cells' estimates are weighted,
-        and the root of the sum of their squares is the distance of the average's quantile from the
-        average.
+        The quantiles are approximate, since the parameters of cells are treated as normal and
+        independent. In each cell, the distance of the quantile from the estimate is multiplied by
+        the cell's share. The distance of the average's quantile from the average is the root of the
+        sum of squares of these products.
         """
-        return tuple(map(self._average_cells, self.values.marginals(self.family.split(lam)[0])))
+        return tuple(map(self._average_cells, self.values.marginals(self._values_lam(lam))))
 
     def _average_cells(self, cells: Marginals) -> Marginals:
         """Return the marginals of averages, given the marginals of the parameters of all cells.

@@ -1,7 +1,9 @@
-"""Compiled loops of mixtures: features, responsibilities, candidates, entropies of pairs.
+"""Compiled loops of mixtures: features, responsibilities, candidates, and joins of clusters.
 
-The loops write their results to arguments. Some run in the precision of the data: ``lit(x, 0.0)``
-is the constant 0 in the type of x.
+A candidate is a component of which the local step computes the responsibility for a row, if it does
+not compute all of them. A join is the union of two clusters of a fitted mixture. The loops write
+their results to arguments. Some loops run in the precision of the data: ``lit(x, 0.0)`` is the
+constant 0 in the type of x. Functions with the decorator ``part`` are parts of loops.
 """
 
 from typing import NamedTuple
@@ -11,14 +13,16 @@ import numpy as np
 from skvt._compiled import exp, jit, jit_allocating, lit, log, part
 from skvt.typing import Array, IndexArray
 
-# Responsibilities below exp(-60) times the row's largest are set to zero. This limit is far below
-# rounding and far above the denormal numbers that would slow matrix products down.
+# Responsibilities below exp(-60) times the largest responsibility of the row are set to zero. This
+# limit is far below rounding and far above the denormal numbers that would slow matrix products
+# down.
 _MAX_DISTANCE = 60.0
 # The limit for candidates is exp(-40), which is below rounding, too.
 _MAX_CANDIDATE_DISTANCE = 40.0
-# Smaller responsibilities are left out of entropies of pairs. They have less than 1e-12 nats a row.
+# Smaller responsibilities are left out of entropies of pairs, because their entropy is less than
+# 1e-12 nats in each row.
 SMALLEST_SHARE = 1e-14
-# Bounds are multiplied by this factor, so that rounding does not make them too small.
+# Upper bounds are multiplied by this factor, so that rounding does not make them too small.
 ROUNDED_UP = 1.0 + 1e-9
 
 
@@ -26,7 +30,7 @@ ROUNDED_UP = 1.0 + 1e-9
 def _write_outer_features(columns: Array, linear: bool, out: Array) -> None:
     """Write the features of :func:`outer_features` to ``out`` (P, n), given ``columns`` (D, n).
 
-    NaN in ``columns`` are replaced by 0.
+    NaN in ``columns`` are replaced by 0 in place.
     """
     n_features, n_rows = columns.shape
     # Only NaN differs from itself.
@@ -102,6 +106,7 @@ def responsibilities(logits: Array, inv_temps: Array, bound: Array, energy: Arra
         for k in range(n_components):
             distance = row[k] - largest
             scaled = inv_temp * distance
+            # The maximum keeps `exp` from computing denormal numbers, which are slow.
             r = exp(max(scaled, -lit(largest, _MAX_DISTANCE)))
             r = r if scaled > -lit(largest, _MAX_DISTANCE) else lit(largest, 0.0)
             total += r
@@ -126,10 +131,11 @@ def candidate_logits(
         row = features[n]
         for j in range(candidates.shape[1]):
             k = candidates[n, j]
-            weights, total = table[k], lit(log_weights[k], 0.0)
+            coefficients = table[k]
+            log_density = lit(log_weights[k], 0.0)
             for p in range(features.shape[1]):
-                total += row[p] * weights[p]
-            logits[n, j] = total + log_weights[k]
+                log_density += row[p] * coefficients[p]
+            logits[n, j] = log_density + log_weights[k]
 
 
 @jit
@@ -139,15 +145,15 @@ def best_of_candidates(
 ) -> None:  # fmt: skip
     """Write the L best of each row's candidates and their responsibilities, (n, L) each [HS16].
 
-    The best candidate comes first. Of all q with L components among the candidates, this one has
-    the highest bound. ``logits`` are (n, J), and ``candidates`` are (n, J), or (1, J) if all rows
-    share them. ``bound`` and ``energy`` are those of :func:`responsibilities` at T = 1.
+    The best candidate comes first. Of all q with L of the candidates, q with the L largest logits
+    has the highest bound. ``logits`` are (n, J), and ``candidates`` are (n, J), or (1, J) if all
+    rows share them. ``bound`` and ``energy`` are defined in :func:`responsibilities`; T is 1.
     """
     n_kept = best.shape[1]
     for n in range(logits.shape[0]):
         row, row_candidates = logits[n], candidates[n if candidates.shape[0] > 1 else 0]
-        # Insert each candidate into the sorted list of the best. Up to the end of this loop,
-        # ``values`` are logits. After it, they become responsibilities.
+        # Insert each candidate into the sorted list of the best candidates. In this loop,
+        # ``values`` are logits. Afterwards, ``values`` become responsibilities.
         kept, values = best[n], resp[n]
         for j in range(row.size):
             if j >= n_kept and row[j] <= values[n_kept - 1]:
@@ -173,7 +179,7 @@ def best_of_candidates(
 def add_candidate_statistics(
     features: Array, best: IndexArray, weighted: Array, counts: Array, sums: Array
 ) -> None:
-    """Add to the statistics ``counts`` (K,) and ``sums`` (K, P) of the kept candidates.
+    """Add rows to the statistics ``counts`` (K,) and ``sums`` (K, P) of their best candidates.
 
     ``weighted`` (n, L) are weighted responsibilities of the components ``best`` (n, L), and
     ``features`` are (n, P).
@@ -193,13 +199,14 @@ def next_candidates(
     best: IndexArray, order: IndexArray, positions: IndexArray, last_tried: IndexArray,
     out: IndexArray,
 ) -> None:  # fmt: skip
-    """Write the candidates of each row's next visit (local step), ``out`` (n, J), all different.
+    """Write the candidates of each row in its next local step, ``out`` (n, J), all different.
 
-    A row's first candidates are its ``best`` components (n, L). The best components of the
-    preceding row in ``order`` (n,) follow, in which rows with the same best component follow each
-    other. The last candidates, at least one, are the components after ``last_tried[n]`` in turn, so
-    that each component is tried at some visit. ``positions`` (K,) is scratch for the positions of
-    components in a row of ``out``; it is -1 throughout before and after the call.
+    The first candidates of a row are its ``best`` components (n, L). The best components of the
+    preceding row follow; rows precede each other by ``order`` (n,), in which rows with the same
+    best component follow each other. The last candidates, at least one, are the components after
+    ``last_tried[n]`` in turn, so that each component is tried in some local step. The scratch array
+    ``positions`` (K,) holds the positions of components in a row of ``out``; all its entries are -1
+    before and after the call.
     """
     n_kept, n_candidates, n_components = best.shape[1], out.shape[1], positions.size
     for i in range(order.size):
@@ -231,19 +238,19 @@ def assignment_entropy(
     resp: Array, components: IndexArray, weights: Array, pairs: bool, entropy: Array,
     merge_entropy_loss: Array,
 ) -> None:  # fmt: skip
-    """Add the entropies of assignments and, if ``pairs``, the entropies that merges lose.
+    """Add the entropies of assignments and, if ``pairs``, the entropies that merges lose, in nats.
 
     ``resp`` (n, J) are responsibilities of ``components`` (n, J), or (1, J) if all rows share them.
-    With the weights w (n,), the first result is ``entropy[k] += -sum_n w r_k log r_k``, (K,). The
-    second, for a < b and with r_ab = r_a + r_b, is
+    With the row ``weights`` w (n,), ``-sum_n w r_k log r_k`` is added to ``entropy[k]``, (K,). For
+    a < b, and with r_ab = r_a + r_b, the loss of the merge of components a and b
 
-        merge_entropy_loss[a, b] += sum_n w (r_ab log r_ab - r_a log r_a - r_b log r_b) >= 0,
+        sum_n w (r_ab log r_ab - r_a log r_a - r_b log r_b) >= 0
 
-    (K, K), so that the component merged from a and b has the entropy ``H_a + H_b -
-    merge_entropy_loss[a, b]`` [HS13 sec. 3.2]. Only rows that both components share contribute, and
-    such rows are few.
+    is added to ``merge_entropy_loss[a, b]``, (K, K). The merged component then has the entropy
+    ``H_a + H_b - merge_entropy_loss[a, b]`` [HS13 sec. 3.2]. Only rows that both components share
+    contribute to a loss, and such rows are few.
     """
-    # Shares, terms r log r and components of a row's larger responsibilities.
+    # These are the larger responsibilities r of a row, their terms r log r, and their components.
     shares = np.empty(resp.shape[1])
     terms = np.empty(resp.shape[1])
     members = np.empty(resp.shape[1], np.int64)
@@ -264,9 +271,9 @@ def assignment_entropy(
             for i in range(n_members):
                 for j in range(i + 1, n_members):
                     r = shares[i] + shares[j]
-                    gain = r * log(r) - terms[i] - terms[j]
+                    loss = r * log(r) - terms[i] - terms[j]
                     a, b = members[i], members[j]
-                    merge_entropy_loss[min(a, b), max(a, b)] += w * gain
+                    merge_entropy_loss[min(a, b), max(a, b)] += w * loss
 
 
 @part
@@ -289,14 +296,15 @@ def positive_responsibilities(
     """Write the positive responsibilities of unsure rows; return the number of these rows.
 
     ``resp`` is (n, K), and the rows have ``weights`` (n,). Responsibilities below ``smallest``
-    count as 0, and the others of a row are divided by their sum. Their weighted sums over the rows
-    are added to ``mass`` (K,). ``labels`` (n,) are the most probable components, as by
-    `stable_argmax` with the tolerance ``rtol``, and ``second`` (n,) are the most probable ones of
-    the others, or -1.
+    count as 0, and all other responsibilities of a row are divided by their sum. The quotients are
+    called positive responsibilities; their weighted sums over the rows are added to ``mass`` (K,).
+    ``labels`` (n,) are the most probable components, as by `stable_argmax` with the tolerance
+    ``rtol``, and ``second`` (n,) are the second most probable components, or -1.
 
-    Unsure rows have two or more positive responsibilities. ``unsure`` are their numbers. The
-    positive responsibilities of the i-th unsure row are ``positive[ends[i - 1] : ends[i]]``, of
-    ``components`` with the same indices. ``roots[i]`` (K,) are square roots of the weighted ones.
+    Unsure rows have two or more positive responsibilities. ``unsure`` are the numbers of these
+    rows. The positive responsibilities of the i-th unsure row are ``positive[ends[i - 1] :
+    ends[i]]``, and ``components`` has their components at the same indices. ``roots[i]`` (K,) are
+    square roots of the row's positive responsibilities times the weight of the row.
     """
     n_unsure, begin = 0, 0
     for n in range(resp.shape[0]):
@@ -319,7 +327,8 @@ def positive_responsibilities(
             positive[i] /= total
             mass[components[i]] += weights[n] * positive[i]
             roots[n_unsure, components[i]] = np.sqrt(weights[n] * positive[i])
-        # Keep what has been written of an unsure row. Other rows are overwritten by the next one.
+        # Advance ``begin`` and ``n_unsure`` after an unsure row. The entries of any other row are
+        # overwritten by the next row.
         if end - begin > 1:
             unsure[n_unsure], ends[n_unsure] = n, end
             n_unsure += 1
@@ -346,7 +355,7 @@ def loss_of_pair_in_rows(
 ) -> float:
     """Return :func:`loss_of_pair` if b is 0 in all rows except ``rows`` (m,).
 
-    ``b`` and ``terms_b`` are (m,), those of the rows with these indices.
+    ``b`` and ``terms_b`` (m,) have the entries of these rows only.
     """
     total = 0.0
     for i in range(rows.size):
@@ -360,18 +369,18 @@ def losses_of_joins(
     starts: IndexArray, components: IndexArray, resp: Array, weights: Array, positions: IndexArray,
     next_join: IndexArray, least: float, losses: Array, between: IndexArray,
 ) -> None:  # fmt: skip
-    """Add the losses of entropy of the joins of a hierarchy to ``losses`` (K - 1,).
+    """Add the losses of entropy of the joins of a hierarchy to ``losses`` (K - 1,), in nats.
 
     Row n has the positive responsibilities ``resp[starts[n] : starts[n + 1]]`` of ``components``.
-    The components have ``positions`` (K,) at which those of each cluster follow each other, and the
-    clusters at positions p and p + 1 are joined by join ``next_join[p]``. If both clusters of a
-    join have at least the responsibility ``least`` for a row, its number is written to ``between``
-    (n, 3).
+    The components are ordered by ``positions`` (K,), so that the components of each cluster follow
+    each other. The clusters at positions p and p + 1 are joined by the join ``next_join[p]``. If
+    both clusters of a join have at least the responsibility ``least`` for a row, the number of the
+    join is written to the row of ``between`` (n, 3).
 
     Two components meet at the latest join between their positions. In each row, the components are
-    therefore passed by position, and those that have been passed form clusters on a stack. The
+    therefore passed by position, and components that have been passed form clusters on a stack. The
     joins at which neighbours on the stack meet are in descending order. The upper two clusters are
-    joined before the next component is passed, if this component meets them later than they meet.
+    joined before the next component is passed if the next component meets them at a later join.
     """
     K = positions.size
     # Responsibilities of the row by position, which are 0 between the rows.
@@ -388,7 +397,8 @@ def losses_of_joins(
             position = positions[components[i]]
             resp_at[position] = resp[i]
             lowest, highest = min(lowest, position), max(highest, position)
-        # ``join`` is the latest join between the last component and the present position.
+        # ``top`` is the position of the upper cluster on the stack. ``join`` is the latest join
+        # between the last component and the present position.
         top, join = -1, -1
         n_sums, n_unions = 0, 0
         for p in range(lowest, highest + 1):
@@ -456,11 +466,13 @@ def _loss_of_groups(a: int, b: int, tables: PairTables) -> float:
 
 @part
 def _priority(sign: float, entropy_bound: float, largest_loss: float, loss: float) -> float:
-    """Return the priority of a pair, which is the larger, the sooner the pair is joined.
+    """Return the priority of a pair of clusters; the pair of the highest priority is joined first.
 
-    ``entropy_bound`` is the loss of entropy or a bound of it, and ``largest_loss`` the largest
-    possible loss. For the sign 1, the priority is the share of the entropy that is lost. For -1, it
-    is minus ``loss``, times the fourth power of the share that remains.
+    ``entropy_bound`` is the loss of entropy or an upper bound of the loss, and ``largest_loss`` is
+    the number by which it is divided, such as the largest possible loss of entropy. For the sign 1,
+    the priority is the quotient, the share of the entropy that is lost. For the sign -1, the
+    priority is minus ``loss``, which does not count the entropy, times the fourth power of the
+    share that remains.
     """
     if sign > 0.0:
         return entropy_bound / largest_loss

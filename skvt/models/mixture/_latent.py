@@ -1,9 +1,11 @@
-"""Gaussians with ordinal columns, of whose latent values only the intervals are observed.
+"""Gaussians with ordinal columns, whose latent values are known only to lie in intervals.
 
-Given the component, a row of latent values is Gaussian, so that an ordinal column is correlated
-with real and with other ordinal columns within a component. All components share the ends of the
-intervals. Fits use the q of :mod:`skvt.models.mixture._ordinal`. Predictive densities need the
-probability of a box under a Student t, see :mod:`skvt.models.mixture._boxes`.
+The level of an ordinal column says in which interval its latent real value lies. Given the
+component, real and latent values of a row are jointly Gaussian, so that an ordinal column is
+correlated with all other columns within a component. All components share the ends of the
+intervals. Fits use the posterior q of latent values in :mod:`skvt.models.mixture._ordinal`.
+Predictive densities need the probability of a box, the product of the intervals of a row, under a
+Student t, see :mod:`skvt.models.mixture._boxes`.
 """
 
 from dataclasses import dataclass, field
@@ -51,10 +53,10 @@ from skvt.typing import Array
 @in_files("models.LatentGaussian")
 @dataclass(frozen=True)
 class LatentGaussian(FullGaussian):
-    """N(mu_k, Lambda_k^-1) of latent values, with a normal-Wishart prior.
+    """N(mu_k, Lambda_k^-1) of real and latent values, with a normal-Wishart prior.
 
-    Parameters and statistics are those of :class:`FullGaussian`. The center of ordinal columns is
-    0.
+    Parameters and statistics have the form of :class:`FullGaussian`. The center of ordinal columns
+    is 0. A score is the mean of a standard normal in the interval of an ordinal value.
     """
 
     # Ordinal columns and the intervals of their levels.
@@ -82,11 +84,11 @@ class LatentGaussian(FullGaussian):
     weighted_sums = ConjugateComponent.weighted_sums
 
     def filled_features(self, X: Any) -> Any:
-        """Return features whose latent values are means of a standard normal in their interval."""
+        """Return features of rows with scores in place of latent values."""
         return full_features(self._complete_scores(X) - self.center, True, self.added)
 
     def row_fits(self, X: Any) -> GaussianRowFits:
-        """Return fits of rows with the same latent values as in :meth:`filled_features`."""
+        """Return fits of rows with scores in place of latent values."""
         return GaussianRowFits(self, self._complete_scores(X) - self.center)
 
     def _complete_scores(self, X: Any) -> Array:
@@ -101,13 +103,13 @@ class LatentGaussian(FullGaussian):
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """Return rows with means, or most probable levels, for missing values, (K, n, D)."""
-        certain = np.ones((X.shape[0], 1))
-        return np.stack([self.imputed(X, lam[[k]], certain) for k in range(len(lam))])
+        memberships = np.ones((X.shape[0], 1))
+        return np.stack([self.imputed(X, lam[[k]], memberships) for k in range(len(lam))])
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         """Replace missing values by means, and by most probable levels in ordinal columns."""
-        mean = np.zeros(X.shape)
-        probabilities = np.zeros(1)
+        # Average means (n, D) and probabilities of levels (n, J, C) over components.
+        mean, probabilities = np.zeros(X.shape), np.zeros(1)
         for k, box in enumerate(self._sample_boxes(X, lam)):
             # Insert the means of the latent values, because the means of missing real values are
             # linear in the latent values.
@@ -120,7 +122,7 @@ class LatentGaussian(FullGaussian):
         return np.where(np.isnan(X), mean, X)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """Draw latent values by importance resampling, and then missing values given these."""
+        """Draw latent values by importance resampling, then missing values given latent values."""
         (box,) = self._sample_boxes(X, lam[None], rng)
         latent = box.draws[np.arange(X.shape[0]), draw_positions(box.weights, rng)]
         rows = super().conditional_sample(self._with_latent(X, latent), lam, rng)
@@ -139,12 +141,14 @@ class LatentGaussian(FullGaussian):
     def _sample_boxes(
         self, X: Any, lam: Array, rng: np.random.Generator | None = None
     ) -> list[BoxSample]:
-        """Sample the box of each row's intervals under the predictive of each component.
+        """Sample latent values in the box of each row under the predictive of each component.
 
-        Returns one sample for each component. The log probabilities include the density of the real
-        values. Points are those of a Sobol sequence, or random if ``rng`` is not None.
+        Returns one sample of all rows for each component. The log probabilities include the log
+        density of the real values. The points of the samples are random if ``rng`` is not None, and
+        otherwise the points of a Sobol sequence.
         """
-        # Condition on the real values: treat ordinal values as missing.
+        # Find the distribution of latent values given real values, for which ordinal values are
+        # treated as missing.
         cells, J = self.cells, self.cells.columns.size
         real = self._with_latent(X, np.full((X.shape[0], J), np.nan)) - self.center
         mean, scale, freedom = self._student(lam)
@@ -152,23 +156,24 @@ class LatentGaussian(FullGaussian):
         holes = GaussianCompletion.from_scale(0.0, mean, scale).holes(real, np.ones(1))
         assert holes is not None
         n_real = X.shape[1] - holes.missing.sum(axis=1)
-        # Sort missing ordinal values last, so that their probabilities are conditional on all
-        # others.
+        # Sort missing ordinal values of each row last, because `sample_box` conditions each column
+        # on the columns before it.
         order = np.argsort(cells.codes(X) < 0, axis=1, kind="stable")
         columns = cells.columns[order]
-        row = np.arange(len(order))[:, None]
-        low, high = (bound[row, order] for bound in cells.intervals(X))
+        row_numbers = np.arange(len(order))[:, None]
+        low, high = (bound[row_numbers, order] for bound in cells.intervals(X))
         uniform = sobol_points(J + 1)
         if rng is not None:
             uniform = rng.random((len(order), *uniform.shape))
-        inverse = np.argsort(order, axis=1)
+        inverse_order = np.argsort(order, axis=1)
         boxes = []
         for k in range(len(lam)):
-            latent = holes.filled(k)
-            distance = squared_distances(latent, mean[k], np.linalg.cholesky(scale[k]))
+            # The location of the latent values is their mean given the real values.
+            rows = holes.filled(k)
+            distance = squared_distances(rows, mean[k], np.linalg.cholesky(scale[k]))
             precision, conditional_freedom = holes.completion.precision[k], freedom[k] + n_real
             student = LatentStudent(
-                location=latent[row, columns],
+                location=rows[row_numbers, columns],
                 root=conditional_roots(precision, hidden=holes.missing, columns=columns),
                 scale=np.sqrt((1.0 + distance) / conditional_freedom),
                 freedom=conditional_freedom,
@@ -177,8 +182,8 @@ class LatentGaussian(FullGaussian):
             # Add the density of the real values, and put the columns back into their order.
             boxes.append(sample._replace(
                 log_probability=log_densities[:, k] + sample.log_probability,
-                draws=np.take_along_axis(sample.draws, inverse[:, None], axis=2),
-                probabilities=sample.probabilities[row, inverse],
+                draws=np.take_along_axis(sample.draws, inverse_order[:, None], axis=2),
+                probabilities=sample.probabilities[row_numbers, inverse_order],
             ))  # fmt: skip
         return boxes
 
@@ -186,7 +191,7 @@ class LatentGaussian(FullGaussian):
 @in_files("models.TiedLatentGaussian")
 @dataclass(frozen=True)
 class TiedLatentGaussian(LatentGaussian, TiedGaussian):
-    """N(mu_k, Lambda^-1) of latent values with one Lambda; see :class:`LatentGaussian`."""
+    """N(mu_k, Lambda^-1) of real and latent values, with one Lambda for all components."""
 
     @property
     def without_shared_globals(self) -> LatentGaussian:
@@ -203,8 +208,9 @@ def latent_gaussian_component(
     """Return the component with the prior that ``prior`` describes, and its parameters by name.
 
     Parameters that are None in ``prior`` are derived from the data as in
-    :func:`~skvt.models.mixture.gaussian_component`. For this, each ordinal value is replaced by the
-    mean of its interval under a standard normal, and the variances within intervals are added.
+    :func:`~skvt.models.mixture.gaussian_component`. For the derivation, each ordinal value is
+    replaced by its score, and the mean variance of a standard normal within the intervals is added
+    to the variance of the scores.
     """
     ordinal = cells.columns
     rows = mapped(X, cells.with_scores)

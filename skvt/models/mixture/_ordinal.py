@@ -1,8 +1,9 @@
 """Ordinal columns as thresholded Gaussians: the posterior of the latent values.
 
-An ordinal value tells only the interval in which a latent real value lies. Let m be the missing
-columns of a row, c the ordinal columns with values, and o the real columns with values. With
-``A = E[Lambda_k]`` and ``b = E[Lambda_k mu_k]``, the best q(x_m | x_c, z = k) is the Gaussian of
+An ordinal value tells only the interval in which a latent real value lies. Real and latent values
+of a row in component k are jointly N(mu_k, Lambda_k^-1). Let m be the missing columns of a row, c
+the ordinal columns with values, and o the real columns with values. With ``A = E[Lambda_k]`` and
+``b = E[Lambda_k mu_k]``, the best q(x_m | x_c, z = k) is the Gaussian of
 :mod:`skvt.models.mixture._missing`. With this q, the terms of the energy E_q[log p] that depend on
 x_c are a quadratic form,
 
@@ -47,10 +48,10 @@ from skvt.rows import dense, of_each_row
 from skvt.typing import Array, IndexArray
 
 _LOG_2PI = np.log(2.0 * np.pi)
-# Nodes and weights of Gauss-Legendre quadrature on [0, 1]. Quadrature is used since no closed form
-# of the moments of truncated normals is accurate both far out and in narrow intervals. Ten nodes
-# are exact to rounding if the log density changes by less than 5 over the interval; otherwise 20
-# nodes are used.
+# Nodes and weights of Gauss-Legendre quadrature on [0, 1]. Quadrature computes the moments of
+# truncated normals, because no closed form is accurate both for intervals far from the mean and
+# for narrow intervals. Ten nodes are exact to rounding if the log density changes by less than
+# _MAX_LOG_DROP_FOR_10 over the interval; otherwise 20 nodes are used.
 _NODES_10, _NODES_20 = (0.5 * (np.polynomial.legendre.leggauss(n)[0] + 1.0) for n in (10, 20))
 _WEIGHTS_10, _WEIGHTS_20 = (0.5 * np.polynomial.legendre.leggauss(n)[1] for n in (10, 20))
 _MAX_LOG_DROP_FOR_10 = 5.0
@@ -67,13 +68,16 @@ _MAX_SWEEPS = 500
 @in_files("models.Cells")
 @dataclass(frozen=True)
 class Cells:
-    """Intervals of the latent values of ordinal columns."""
+    """Intervals of the latent values of ordinal columns, one interval for each level.
+
+    Levels are the values of an ordinal column in the data of the fit.
+    """
 
     # (J,): the ordinal columns, in ascending order.
     columns: IndexArray
-    # For each ordinal column, its C_j values in the data in ascending order.
+    # For each ordinal column, its C_j levels in ascending order.
     levels: tuple[Array, ...]
-    # For each ordinal column, the C_j + 1 ends of the intervals of its values, from -inf to inf.
+    # For each ordinal column, the C_j + 1 ends of the intervals of its levels, from -inf to inf.
     edges: tuple[Array, ...]
 
     def validate(self, d: int, k: int) -> bool:
@@ -141,7 +145,7 @@ class Cells:
         return scores
 
     def with_scores(self, X: Any) -> Array:
-        """Return rows (n, D) in float64, with scores in the ordinal columns."""
+        """Return rows (n, D) in float64, with :meth:`scores` in the ordinal columns."""
         rows = np.array(dense(X), np.float64)
         rows[:, self.columns] = self.scores(rows)
         return rows
@@ -149,8 +153,8 @@ class Cells:
     def variances_within(self, X: Any, weights: Array) -> tuple[Array, Array]:
         """Return weighted sums over rows of variances within the intervals, and sums of weights.
 
-        Both are (J,). The variances are those of a standard normal in the interval of each value.
-        Missing values are left out.
+        Both are (J,). Each value contributes the variance of a standard normal truncated to the
+        interval of the value. Missing values are left out.
         """
         codes = self.codes(dense(X))
         sums, weight_sums = np.zeros((2, self.columns.size))
@@ -240,7 +244,7 @@ class OrdinalHoles:
     def _latent_moments(self) -> tuple[Array, Array, Array]:
         """Means and variances of latent values, (n, K, J), and additions to the bound, (2, n, K).
 
-        The additions are those of :meth:`add_to` to logits and to entropies.
+        :meth:`add_to` adds the first entry of the additions to logits, and the second to entropies.
         """
         n, K, J = len(self.rows), len(self.gaussian.precision), self.columns.size
         means, variances, additions = np.zeros((n, K, J)), np.zeros((n, K, J)), np.zeros((2, n, K))
@@ -252,9 +256,9 @@ class OrdinalHoles:
 
     def add_to(self, logits: Array, entropy: Array) -> None:
         """Add the contributions of hidden values to ``logits`` and ``entropy``, (n, K) each."""
-        logit_gain, q_entropy = self._latent_moments[2]
-        logits += logit_gain
-        entropy += q_entropy
+        _, _, (logit_additions, entropy_additions) = self._latent_moments
+        logits += logit_additions
+        entropy += entropy_additions
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
         """Add expected features that contain hidden values to ``sums`` (K, P).
@@ -326,13 +330,13 @@ def _ascend_for_row(
 
     Parameters
     ----------
-    S, d : (J, J) and (J,), see the docstring of the module
+    S, d : (J, J) and (J,), coefficients of the quadratic form in the docstring of the module
     lower, upper : (J,) ends of the intervals
     temp : temperature T
-    e : (J,) means; written, and in the intervals before the call
+    e : (J,) means; start values in the intervals before the call, results after it
     v : (J,) written: variances
     log_z : (J,) written: ``log int exp((g_j x - S_jj x^2 / 2) / T) dx`` over the intervals
-    g : (J,) written: g of the docstring of the module
+    g : (J,) written: g_j in the docstring of the module
     """
     size = d.size
     # Until the ascent ends, ``v`` holds the standard deviations before truncation.
@@ -366,7 +370,8 @@ def _ascend(
     Parameters
     ----------
     X : (n, D) rows relative to the centre, 0 in place of missing and ordinal values
-    rows, starts, missing_columns, offsets : fields of :class:`Patterns`
+    rows, starts, missing_columns, offsets : fields of :class:`Patterns`; rows of a group have the
+        same missing columns
     columns : (J,) ordinal columns
     low, high : (n, J) ends of the intervals
     linear, precision : (K, D) b and (K, D, D) A
@@ -400,14 +405,15 @@ def _ascend(
                     total = linear[k, present[j]]
                     for i in range(D):
                         total -= A[present[j], i] * X[n, i]
-                    for a in range(missing.size):
-                        total -= A[present[j], missing[a]] * u[a]
+                    for i in range(missing.size):
+                        total -= A[present[j], missing[i]] * u[i]
                     d[j] = total
                     # Start at 0, or at the end of the interval that is nearest to 0.
                     e[j] = min(max(low[n, positions[j]], 0.0), high[n, positions[j]])
                 row_low, row_high = low[n, positions], high[n, positions]
                 _ascend_for_row(S, d, row_low, row_high, temp, e, v, log_z, g)
-                # Add the terms of the missing values, then those of the latent values.
+                # Add the terms of the missing values, then the terms of the latent values, to the
+                # energy plus T times the entropy (``gain``), and to the entropy.
                 log_normaliser = half_n_missing * (_LOG_2PI + log(temp)) - half_log_det
                 gain = 0.5 * square + temp * log_normaliser
                 entropy = log_normaliser + half_n_missing

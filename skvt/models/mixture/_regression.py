@@ -1,8 +1,8 @@
 """Gaussian columns with a linear regression on given columns in each component.
 
-A row has G given columns, which are converted to R standardised regressors u, see
-:class:`GivenColumns`, and E explained columns y. With w = (1, u), the E numbers y of component k
-are distributed as
+A row has E explained columns y and G given columns, which explain y and have no distribution. The
+class :class:`GivenColumns` converts the given columns to R standardised regressors u. With
+w = (1, u), the E numbers y of component k are distributed as
 
     y ~ N(B_k w, Lambda_k^-1),    B_k | Lambda_k ~ N(M, (V kron Lambda_k)^-1),
     Lambda_k ~ Wishart(nu, W).
@@ -76,8 +76,8 @@ from skvt.models.mixture.components import (
 from skvt.rows import mapped
 from skvt.typing import Array
 
-# Range of kappa for slopes. Its upper limit is higher than for means, because slopes may be the
-# same in all components.
+# Range of kappa_1, the number of rows as which the prior of slopes counts. The upper limit is
+# higher than for means, because slopes may be the same in all components.
 SLOPE_PRECISION = (MEAN_PRECISION[0], 100.0)
 
 
@@ -86,15 +86,16 @@ SLOPE_PRECISION = (MEAN_PRECISION[0], 100.0)
 class Regression(ConjugateComponent):
     """E Gaussian columns with a regression on given columns.
 
-    Rows have the E explained columns, then the G given columns. The features of a row are
-    [1, z, z z'] with z = (u, y).
+    Rows of the data have the E explained columns y first, then the G given columns. With the joint
+    row z = (u, y), the features of a row are [1, z, upper triangle of z z'].
     """
 
-    # (1 + (Q + E) (Q + E + 1) / 2,): natural parameters of the prior, for values y from which the
-    # center is subtracted. Q = 1 + R is the number of coefficients of each explained column.
+    # (1 + (Q + E) (Q + E + 1) / 2,): natural parameters of the prior for centred y. Q = 1 + R is
+    # the number of coefficients of each explained column: the intercept and the slopes.
     prior: Array
     # (E,): subtracted from y.
     center: Annotated[Array, "e"]
+    # The conversion of given columns to regressors.
     given: GivenColumns
     dtype: np.dtype[Any]
     # (E (E + 1) / 2,): added to ``y y'`` in the features of each row, see `addition_to_squares`.
@@ -128,6 +129,7 @@ class Regression(ConjugateComponent):
 
     @property
     def base(self) -> Array:
+        """The coefficients of features that do not depend on the parameters, (P,)."""
         base = np.zeros(self.prior.size - 1)
         base[0] = -0.5 * self.n_explained * LOG_2PI
         return base
@@ -136,8 +138,7 @@ class Regression(ConjugateComponent):
         """Return the component with the prior that has these parameters.
 
         M (E, Q) are the prior means of the coefficients. ``kappa`` (2,) are the numbers of rows as
-        which the prior counts: the first for intercepts, the second for slopes. ``scale`` (E, E) is
-        W^-1.
+        which the priors of intercepts and of slopes count. ``scale`` (E, E) is W^-1.
         """
         V = np.zeros((M.shape[1], M.shape[1]))
         V[0, 0] = kappa[0]
@@ -151,7 +152,7 @@ class Regression(ConjugateComponent):
         return X[:, :E] - self.center, self.given.regressors(X[:, E:])
 
     def _joint_rows(self, X: Any) -> Array:
-        """Return rows (u, y), (n, R + E).
+        """Return the joint rows z = (u, y) with centred y, (n, R + E).
 
         A row without any value of y is NaN in all columns, so that its features are 0.
         """
@@ -166,19 +167,20 @@ class Regression(ConjugateComponent):
     def natural_sums(self, sums: Array) -> Array:
         """Convert sums of features to natural parameters by repeating the number of rows.
 
-        This number is both the statistic of log|Lambda| / 2 and the first entry of the sum of
-        (1, z) (1, z)', where it is the sum of squares of the constant regressor.
+        The number of rows is the first sum. It is the statistic of log|Lambda| / 2, and it is also
+        the sum of squares of the constant regressor in the sum of (1, z) (1, z)'.
         """
         return np.concatenate([sums[..., :1], sums], axis=-1)
 
     def feature_coefficients(self, t: Array) -> Array:
-        out = t[..., 1:].copy()
-        out[..., 0] += t[..., 0]
-        return out
+        """Add the two entries of ``t`` to which `natural_sums` copies the number of rows."""
+        coefficients = t[..., 1:].copy()
+        coefficients[..., 0] += t[..., 0]
+        return coefficients
 
     def completion(self, table: Array) -> Completion | None:
-        # Convert the table only once, for the first chunk that has missing values. Its center is 0,
-        # because `_joint_rows` subtracts the center of the rows.
+        # Convert the table only once, for the first chunk that has missing values. The center is 0,
+        # because `_joint_rows` returns centred rows.
         width = self.given.center.size + self.n_explained
         convert_table = cache(partial(GaussianCompletion.from_table, 0.0, table, width))
 
@@ -201,9 +203,9 @@ class Regression(ConjugateComponent):
         return completed if self.n_explained > 1 else X
 
     def projected(self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]) -> Any:
-        """Project the residuals of rows, because given columns have no distribution."""
+        """Return fits of projected residuals, because given columns have no distribution."""
         residuals = self.residuals(self.filled(X))
-        # Only the number of columns and the dtype of this component matter.
+        # The method of this component uses only its number of columns and its dtype.
         gaussian = SphericalGaussian(np.empty(0), np.zeros(residuals.shape[1]), self.dtype)
         return gaussian.projected(residuals, weights, directions)
 
@@ -224,11 +226,11 @@ class Regression(ConjugateComponent):
         return w @ M, np.sqrt(1.0 + leverage)
 
     def _standardise(self, X: Any, lam: Array) -> tuple[Array, Array, Array]:
-        """Return both results of :meth:`_predict`, and standardised residuals, (K, n, E).
+        """Return the predictions and factors of :meth:`_predict`, and residuals, (K, n, E).
 
-        They are the residuals divided by the factors. Their predictive density is the density of a
-        zero-mean Gaussian component whose precision is distributed as Lambda in q, see
-        :meth:`_residual_gaussian`.
+        The residuals are standardised: they are divided by the factors. The predictive density of
+        standardised residuals is the density of a zero-mean Gaussian component whose precision is
+        distributed as Lambda in q, see :meth:`_residual_gaussian`.
         """
         y, u = self._split_columns(X)
         mean, factor = self._predict(u, lam)
@@ -245,17 +247,18 @@ class Regression(ConjugateComponent):
         gaussian, residual_lam = self._residual_gaussian(lam)
         _, factor, residuals = self._standardise(X, lam)
         n_observed = (~np.isnan(residuals[0])).sum(axis=1)
-        # Each component has different residuals, and is evaluated by itself.
+        # Evaluate each component separately, because each component has different residuals.
         pairs = zip(residuals, residual_lam[:, None], strict=True)
-        by_component = [gaussian.log_predictive(*pair)[:, 0] for pair in pairs]
-        return np.asarray((by_component - n_observed * np.log(factor)).T)
+        log_densities = [gaussian.log_predictive(*pair)[:, 0] for pair in pairs]
+        # The factor is the Jacobian determinant of the standardisation of one value.
+        return np.asarray((log_densities - n_observed * np.log(factor)).T)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         gaussian, residual_lam = self._residual_gaussian(lam)
         mean, factor, residuals = self._standardise(X, lam)
         pairs = zip(residuals, residual_lam[:, None], strict=True)
-        filled = np.concatenate([gaussian.conditional_mean(*pair) for pair in pairs])
-        return self._fill_rows(X, mean + factor[..., None] * filled)
+        filled_residuals = np.concatenate([gaussian.conditional_mean(*pair) for pair in pairs])
+        return self._fill_rows(X, mean + factor[..., None] * filled_residuals)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         gaussian, residual_lam = self._residual_gaussian(lam[None])
@@ -268,13 +271,13 @@ class Regression(ConjugateComponent):
 
         ``values`` (..., n, E) are relative to the center.
         """
-        X = dense_rows(X)
-        E = self.n_explained
-        out = np.array(np.broadcast_to(X, (*values.shape[:-1], X.shape[1])))
-        out[..., :E] = np.where(np.isnan(X[:, :E]), values + self.center, X[:, :E])
-        return out
+        X, E = dense_rows(X), self.n_explained
+        rows = np.array(np.broadcast_to(X, (*values.shape[:-1], X.shape[1])))
+        rows[..., :E] = np.where(np.isnan(X[:, :E]), values + self.center, X[:, :E])
+        return rows
 
     def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
+        """Return the family and ``lam`` for explained columns that are not centred."""
         q = self.family.standard(lam)
         M = q["coefficients"].copy()
         M[..., 0] += self.center
@@ -304,7 +307,8 @@ class Regression(ConjugateComponent):
     def _log_normalizers(self, lam: Array) -> Array:
         """Return the log normalizers of the regressions of single columns, (K, E).
 
-        The regression of a column has the marginal distribution of its coefficients and precision.
+        The parameters of a column's regression are its coefficients and its residual precision,
+        with their marginal distribution under ``lam``.
         """
         q = self.family.standard(lam)
         # A gamma distribution is a Wishart distribution of one column with nu = 2 shape and
@@ -353,6 +357,7 @@ class IndependentRegressions(Product):
         return np.concatenate(parts, axis=1)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
+        """Return rows whose missing values are means given the given columns, (K, n, D)."""
         completed = np.repeat(dense_rows(X)[None], len(lam), axis=0)
         parts: Any = zip(self._with_columns(X), self.family.split(lam), strict=True)
         for j, ((component, part), column_lam) in enumerate(parts):
@@ -360,10 +365,11 @@ class IndependentRegressions(Product):
         return completed
 
     def marginals(self, lam: Array) -> Any:
-        """Return the marginals of all columns."""
-        by_column = enumerate(super().marginals(lam))
+        """Return the marginals of all columns, each with the number of its column."""
         return tuple(
-            part._replace(columns=np.array([j])) for j, parts in by_column for part in parts
+            marginals._replace(columns=np.array([j]))
+            for j, column_marginals in enumerate(super().marginals(lam))
+            for marginals in column_marginals
         )
 
 
@@ -371,10 +377,11 @@ def regression_component(
     X: Any, weights: Any, covariance_type: str, given: GivenColumns,
     prior: GaussianPrior = DEFAULTS,
 ) -> tuple[Regression | IndependentRegressions, dict[str, Any]]:  # fmt: skip
-    """Return the component for rows X, and its prior's parameters by name.
+    """Return the component for rows X, and the parameters of its prior by name.
 
-    The given columns are the last columns of X. The parameters in ``prior`` mean the same as
-    for :func:`~skvt.models.mixture.gaussian_component`; they apply to intercepts and residuals.
+    The given columns are the last columns of X. The ``covariance_type`` of residuals is "full" or
+    "diag". The parameters in ``prior`` mean the same as for
+    :func:`~skvt.models.mixture.gaussian_component`; they apply to intercepts and residuals.
     Parameters that are None are derived from the data.
     """
     E = X.shape[1] - given.n_columns
@@ -384,45 +391,49 @@ def regression_component(
     scale = prior.covariance
     if scale is not None:
         scale = prior_scale(scale, "diag", E, np.ones(E))
-    # Blocks have one explained column each, but the default nu is the number of all of them.
+    # Each block has one explained column, but the default nu is the number of all these columns.
     nu = float(E) if prior.degrees_of_freedom is None else prior.degrees_of_freedom
     # Make a separate regression for each explained column.
-    blocks, prior_of_columns = [], []
+    blocks: list[Block] = []
+    priors: list[dict[str, Any]] = []
     for j in range(E):
         column_prior = prior._replace(
             mean=None if mean is None else mean[[j]], degrees_of_freedom=nu,
             covariance=None if scale is None else scale[[j], None],
         )  # fmt: skip
         columns = np.append(j, np.arange(E, X.shape[1]))
-        component, values = _full_regression(X[:, columns], weights, given, column_prior)
+        component, column_values = _full_regression(X[:, columns], weights, given, column_prior)
         blocks.append(Block(str(j), component, columns))
-        prior_of_columns.append(values)
+        priors.append(column_values)
     regressions = IndependentRegressions(tuple(blocks), X.shape[1], X.dtype)
-    return regressions, _stack_columns(prior_of_columns)
+    return regressions, _stack_columns(priors)
 
 
-def _stack_columns(prior_of_columns: list[dict[str, Any]]) -> dict[str, Any]:
+def _stack_columns(priors: list[dict[str, Any]]) -> dict[str, Any]:
     """Stack the prior parameters of columns into arrays whose first axis is the column.
 
-    The parameters of a single column have leading axes of length 1, which are dropped.
+    ``priors`` has the parameters of each column by name. They have leading axes of length 1 for the
+    single explained column, which are dropped.
     """
-    n_dropped = {"mean_prior": 1, "slope_prior": 1, "covariance_prior": 2}
-    return {
-        name: np.stack([
-            values[name].reshape(values[name].shape[n_dropped.get(name, 0) :])
-            for values in prior_of_columns
-        ])
-        for name in prior_of_columns[0]
-    }  # fmt: skip
+    n_dropped_axes = {"mean_prior": 1, "slope_prior": 1, "covariance_prior": 2}
+    stacked = {}
+    for name in priors[0]:
+        arrays = [prior[name] for prior in priors]
+        shape = arrays[0].shape[n_dropped_axes.get(name, 0) :]
+        stacked[name] = np.stack([array.reshape(shape) for array in arrays])
+    return stacked
 
 
 def _full_regression(
     X: Any, weights: Any, given: GivenColumns, prior: GaussianPrior
 ) -> tuple[Regression, dict[str, Any]]:
-    """Return the regression of E columns on the given columns, and its prior's parameters."""
-    E = X.shape[1] - given.n_columns
-    R = given.center.size
-    # Fit one regression to all rows, from which the default prior is derived.
+    """Return the regression of E columns on the given columns, and its prior's parameters by name.
+
+    Raises ValueError if the degrees of freedom in ``prior`` are too few for E columns.
+    """
+    E, R = X.shape[1] - given.n_columns, given.center.size
+    # Fit one regression to all rows, from which the default prior is derived. The blocks of the
+    # covariance ``moment`` belong to regressors (:R) and to explained columns (R:).
     joint = mapped(X, partial(_uncentred_joint_rows, given, E))
     center, moment = weighted_moments(joint, weights, "full")
     center = center[R:]
@@ -436,17 +447,18 @@ def _full_regression(
             f"The parameter 'degrees_of_freedom_prior' should be greater than {E - 1}, but got "
             f"{nu:.3f}. None is the number of columns."
         )
+    # Find W^-1. If it is derived from the residuals, it includes rounding errors of the data.
     errors = rounding_variance(X[:, :E], weights)
-    weight = float(weights.sum())
+    n_rows = float(weights.sum())
     scale = prior.covariance
     if scale is None:
-        scale = default_scale(diagonal_if_few_rows(covariance, weight) + nu * np.diag(errors))
-    # The scale is not None here: only its shape and its definiteness are checked.
+        scale = default_scale(diagonal_if_few_rows(covariance, n_rows) + nu * np.diag(errors))
+    # The function only checks shape and definiteness, because the scale is not None.
     scale = prior_scale(scale, "full", E, scale)
     kappa = 1.0 if prior.mean_precision is None else float(prior.mean_precision)
     intercepts = center if prior.mean is None else prior.mean
     M = np.column_stack([intercepts - center, slopes])
-    added = addition_to_squares(covariance, errors, weight)
+    added = addition_to_squares(covariance, errors, n_rows)
     # Make the component without a prior first, because `with_prior` needs its other fields.
     component = Regression(np.empty(0), center, given, X.dtype, added)
     component = component.with_prior(M, np.array([kappa, kappa]), nu, scale)
@@ -456,7 +468,7 @@ def _full_regression(
 def _uncentred_joint_rows(given: GivenColumns, n_explained: int, X: Any) -> Array:
     """Return the regressors and the explained columns of rows X in one array, (n, R + E).
 
-    Unlike `Regression._joint_rows`, this does not subtract the center, which is not known yet.
+    In contrast to `Regression._joint_rows`, explained columns are not centred.
     """
     X = dense_rows(X)
     return np.concatenate([given.regressors(X[:, n_explained:]), X[:, :n_explained]], axis=1)
@@ -486,7 +498,7 @@ def _prior_of(component: Regression) -> tuple[Array, Array, float, Array]:
 @in_files("models.RegressionLearner")
 @dataclass(frozen=True)
 class RegressionLearner(Ascent):
-    """Learns parameters of a regression's prior.
+    """Learns parameters of the prior of a :class:`Regression` by expectation maximisation (EM).
 
     If a parameter of means is learned, the same parameter of slopes is learned, too. A step of EM,
     with averages over components, is
@@ -499,13 +511,15 @@ class RegressionLearner(Ascent):
     :mod:`skvt.models.mixture._gaussian_learner`.
     """
 
-    # Names of the learned parameters of means and residuals, see `GaussianLearner`.
+    # Names of the learned parameters: "mean_prior", "mean_precision_prior",
+    # "degrees_of_freedom_prior" and "covariance_prior".
     names: frozenset[str]
     # (E,): units of the lower limit of scales, see `GaussianLearner`.
     unit: Array
     # Maximum number of steps in one call.
     most_steps: int = MOST_STEPS
-    # Number of explained columns of the data, which determines the range of nu.
+    # Number of explained columns of the data, which determines the range of nu. It is more than E
+    # if each explained column has a separate regression.
     n_columns: int = 1
 
     @classmethod
@@ -519,21 +533,24 @@ class RegressionLearner(Ascent):
         if component.covariance_type == "diag":
             learners = [cls.of(block.component, names) for block in component.blocks]
             n_columns = len(learners)
-            return IndependentLearner(tuple(replace(x, n_columns=n_columns) for x in learners))
+            return IndependentLearner(
+                tuple(replace(learner, n_columns=n_columns) for learner in learners)
+            )
         scale = component.family.standard(component.prior)["scale_inverse"]
         return cls(names, np.sqrt(np.diagonal(scale)), n_columns=component.n_explained)
 
     def select_informative(self, component: Any, sums: Array) -> Array:
-        """Leave out components that have a single row if there are few rows per column.
+        """Return ``sums`` without components of a single row if there are few rows per column.
 
-        The reason is given in the same method of `GaussianLearner`, which leaves them out only if
-        mean and scale are both learned.
+        `GaussianLearner.select_informative` has the reason. In contrast to that method, components
+        are left out even if only one of mean and scale is learned.
         """
         n_rows = sums[:, 0]
         has_few_rows = n_rows.sum() <= ROWS_PER_COLUMN_OF_SCALE * component.n_explained
         return sums[n_rows > ONE_ROW] if has_few_rows else sums
 
     def values(self, component: Any) -> dict[str, Any]:
+        """Return the learned parameters, and the same parameters of slopes, by name."""
         values = prior_values(component)
         slope_names = {name.replace("mean", "slope") for name in self.names if "mean" in name}
         learned = self.names | slope_names
@@ -551,30 +568,31 @@ class RegressionLearner(Ascent):
         return np.concatenate([M.ravel(), np.log(kappa), [log_freedom], log_cholesky(scale)])
 
     def with_parameters(self, component: Any, x: Array) -> Any:
+        """Return the component with the learned parameters of the vector ``x``, within limits."""
         M, kappa, nu, scale = _prior_of(component)
-        names = self.names
         lowest = min_freedom(scale)
-        freedom_range = freedom_limits(self.n_columns, lowest)
-        # These are the parts of the vector that `_vector` returns.
-        coefficients, log_kappa, (log_freedom,), log_factor = np.split(
-            x, [M.size, M.size + 2, M.size + 3]
-        )
-        if "mean_prior" in names:
+        # Split the vector into the parts that `_vector` concatenates.
+        ends = [M.size, M.size + 2, M.size + 3]
+        coefficients, log_kappa, (log_freedom,), log_factor = np.split(x, ends)
+        if "mean_prior" in self.names:
             M = coefficients.reshape(M.shape)
-        if "mean_precision_prior" in names:
+        if "mean_precision_prior" in self.names:
             limits = MEAN_PRECISION, SLOPE_PRECISION
             kappa = np.exp([clip_log(*pair) for pair in zip(log_kappa, limits, strict=True)])
-        if "degrees_of_freedom_prior" in names:
+        if "degrees_of_freedom_prior" in self.names:
+            freedom_range = freedom_limits(self.n_columns, lowest)
             nu = lowest + float(np.exp(clip_log(log_freedom, freedom_range)))
-        if "covariance_prior" in names:
+        if "covariance_prior" in self.names:
             scale = inverse_scale_from(log_factor, 2, self.unit)
         return component.with_prior(M, kappa, nu, scale)
 
     def step(self, component: Any, sums: Array) -> Array:
+        """Return the parameter vector after one step of EM, given ``sums`` of features (K, P)."""
         M, kappa, nu, scale = _prior_of(component)
         E, Q = M.shape
-        # Average E[B' Lambda B], E[Lambda B] and E[Lambda] over components. After log|Lambda| / 2,
-        # the statistics are -G' Lambda G, halved on its diagonal, with G = (B, -I).
+        # Average E[B' Lambda B], E[Lambda B] and E[Lambda] over components. The first statistic is
+        # log|Lambda| / 2. The other statistics are -G' Lambda G with G = (B, -I), in which entries
+        # of the diagonal are halved.
         t = component.family.expectation(component.natural_parameters(sums)).mean(axis=0)
         moments = -triangle.unpack(t[1:])
         moments[np.diag_indices(Q + E)] *= 2.0
@@ -582,6 +600,7 @@ class RegressionLearner(Ascent):
         if "mean_prior" in self.names:
             M = np.linalg.solve(precision, linear)
         if "mean_precision_prior" in self.names:
+            # The matrix ``distance`` is D in the docstring of the class.
             cross = M.T @ linear
             distance = square - cross - cross.T + M.T @ precision @ M
             slope_distance = np.sum(component.given.moment * distance[1:, 1:]) / (Q - 1)

@@ -2,9 +2,9 @@
 
     Lambda ~ Wishart(nu_0, W_0),      mu_k | Lambda ~ N(m_0, (kappa_0 Lambda)^-1)
 
-so that q(Lambda) is a Wishart of all rows, and the joint evidence is not a sum over components, see
-doc/guide/memoized_dpgmm.md. The gain of a merge includes the change of the Wishart's log-normaliser
-that the scatter of both components about one mean causes.
+so that q(Lambda) is a Wishart distribution that depends on all rows, and the joint evidence is not
+a sum over components, see doc/guide/memoized_dpgmm.md. A merge increases the scatter of rows about
+their means. Its gain includes the change of the Wishart's log-normaliser that this scatter causes.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,8 @@ from skvt.models.mixture.components import FullGaussian
 from skvt.rows import pieces
 from skvt.typing import Array, IndexArray
 
-# Total number of entries of the pairs' scatter matrices that are held at a time.
+# Maximum number of entries of scatter matrices that are in memory at a time. Each pair of
+# components has one matrix.
 _ENTRIES_AT_ONCE = 2**21
 
 
@@ -61,7 +62,7 @@ class TiedGaussian(FullGaussian):
         for pairs in pieces(a.size, max(1, _ENTRIES_AT_ONCE // scale.size)):
             first, second = a[pairs], b[pairs]
             both = NormalWishart.standard(self.natural_parameters(sums[first] + sums[second]))
-            # What the merge adds to the inverse scale of the shared covariance.
+            # Compute the matrix that the merge adds to the inverse scale of the shared covariance.
             scatter = both["scale_inverse"] + prior["scale_inverse"]
             scatter -= single["scale_inverse"][first] + single["scale_inverse"][second]
             after = np.linalg.slogdet(scale + scatter)[1]

@@ -61,6 +61,7 @@ class WrapperMixin:
         return self._values.with_completed(X, completed)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
+        """Return rows whose missing values are means in units of the data, (K, n, D)."""
         values_lam, *others = self.family.split(lam)
         values = self._convert_rows(X)[:, : self.n_features]
         means = self._values.conditional_mean(values, values_lam)
