@@ -1,7 +1,8 @@
 """Mixtures given their globals: the local steps of structured inference.
 
-The posterior of structured inference keeps the dependence between globals and assignments, q(w,
-phi) q(z | w, phi): weights and components are drawn from q, and responsibilities are exact given
+Globals are the weights w and the parameters phi of components, and locals are the assignments z of
+rows. The posterior of structured inference, q(w, phi) q(z | w, phi), keeps the dependence between
+globals and locals: weights and components are drawn from q, and responsibilities are exact given
 the draw [HB15 sec. 2]. The posteriors of weights and of components must be Dirichlet or beta
 distributions. Components are therefore Bernoulli or multinomial.
 """
@@ -21,7 +22,8 @@ from skvt.models.mixture._gaussian_learner import learner_matches
 from skvt.models.mixture._model import Mixture
 from skvt.typing import Array, Run
 
-# Components are reordered if this gains more than so many nats. The number is well above rounding.
+# Components are reordered if the evidence of the weights gains more than this number of nats, which
+# is well above rounding.
 SMALLEST_GAIN = 1e-6
 
 
@@ -40,10 +42,10 @@ class DrawnGlobals(NamedTuple):
 @in_files("models.MixtureGivenGlobals")
 @dataclass(frozen=True)
 class MixtureGivenGlobals(Mixture):
-    """A mixture for structured inference, see the module.
+    """A mixture for structured inference; the docstring of the module defines its posterior.
 
     Statistics of the weights are not counts (K,), but have the form that ``weights.statistics``
-    returns. The correction may yield statistics that do not belong to any counts.
+    returns, because corrected statistics need not belong to any counts.
     """
 
     weights: DrawnWeights

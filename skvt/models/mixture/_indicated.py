@@ -1,12 +1,15 @@
 """Columns with a point mass or with informative missing values.
 
-A value x of a column is modelled by an indicator i and a component F for the values,
+A point mass is a number that many rows have exactly, such as 0 in a column of amounts. Missing
+values are informative if their probability differs between components. In both cases, a value x of
+a column in component k is modelled by an indicator i and a distribution p of the values,
 
-    i ~ Bernoulli(p_k),      x | i = 1 ~ F(phi_k),      x | i = 0 is the point mass, or missing.
+    i ~ Bernoulli(p_k),      x | i = 1 ~ p(. | phi_k),   x | i = 0 is the point mass, or missing.
 
 With a point mass, i is 1 if x differs from the point mass, and unknown if x is missing. With
-informative missing values, i is 1 if x is observed, and 0 if x is missing. If i is 0, the component
-of values has a missing value. The model is a product of two blocks: "values" and "indicators".
+informative missing values, i is 1 if x is observed, and 0 if x is missing. If i is 0, the value is
+missing for the component of values. The model is a product of two blocks: "values" and
+"indicators".
 
 Columns that are missing in nearly the same rows share one indicator, because their missing values
 state one fact. The indicator is 1 in a row in which at least half of these columns are observed.
@@ -108,22 +111,22 @@ class Indicated(WrapperMixin, Product):
         return replace(self, silent=(*self.silent, column)) if self._models_missing else self
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        """Replace missing values; with a point mass, by the mean over both values of i."""
+        """Replace missing values; with a point mass, by means over both values of the indicator."""
         if self._models_missing:
             return np.asarray(self._values.imputed(X, self.family.split(lam)[0], memberships))
         return super().imputed(X, lam, memberships)
 
     def _means_of_data(self, X: Array, means: Array, *others: Array) -> Array:
-        """Return the means of values; with a point mass, the means over both values of i."""
+        """Return the means of values; with a point mass, means over both values of indicators."""
         if self._models_missing:
             return means
         (indicators_lam,) = others
         F = self._n_indicators
         unknown = self._with_unknown_indicators(X)
         share = self._indicators.conditional_mean(unknown, indicators_lam)[..., :F]
-        out = means.copy()
-        out[..., :F] = share * (means[..., :F] + self.shift) + (1.0 - share) * np.array(self.at)
-        return out
+        mixed = means.copy()
+        mixed[..., :F] = share * (means[..., :F] + self.shift) + (1.0 - share) * np.array(self.at)
+        return mixed
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         # Draw an informative missing value as if it were missing at random.
@@ -137,12 +140,12 @@ class Indicated(WrapperMixin, Product):
     ) -> Array:
         """Return the draws of values, with the point mass or NaN where a drawn indicator is 0."""
         (indicators_lam,) = others
-        out, F = np.array(draws, np.float64), self._n_indicated
+        rows, F = np.array(draws, np.float64), self._n_indicated
         unknown = self._with_unknown_indicators(X)
         indicators = self._indicators.conditional_sample(unknown, indicators_lam, rng)
         has_value = indicators[:, self._indicator_of] > 0.0
-        out[:, :F] = np.where(has_value, out[:, :F] + self.shift, self.at or np.nan)
-        return out
+        rows[:, :F] = np.where(has_value, rows[:, :F] + self.shift, self.at or np.nan)
+        return rows
 
     def column_evidence(self, sums: Array) -> Array:
         """Return the evidence of each column's values and indicator together, (K, D) nats.
@@ -221,11 +224,13 @@ def columns_missing_together(X: Any, weights: Any, n_columns: int) -> tuple[int,
     columns is missing, and the same share for independent columns.
     """
     both, total = sums_of_rows(X, weights, partial(_count_missing_in_both, n_columns))
+    # Compute the share of rows in which each column is missing, and for each pair of columns the
+    # two shares of rows in kappa.
     share = np.diagonal(both) / total
     exactly_one = share[:, None] + share - 2.0 * both / total
-    expected = share[:, None] + share - 2.0 * np.outer(share, share)
-    agrees = exactly_one <= (1.0 - LEAST_AGREEMENT) * expected + np.finfo(np.float64).eps
-    # The first column of each indicator, and the indicator of each column.
+    if_independent = share[:, None] + share - 2.0 * np.outer(share, share)
+    agrees = exactly_one <= (1.0 - LEAST_AGREEMENT) * if_independent + np.finfo(np.float64).eps
+    # Collect the first column of each indicator, and the indicator of each column.
     first_columns: list[int] = []
     shared: list[int] = []
     for column_agrees in agrees:

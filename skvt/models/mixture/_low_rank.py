@@ -24,7 +24,7 @@ from skvt.models.mixture.components import (
 )
 from skvt.typing import Array, IndexArray
 
-# The gain of a merge is not computed if the merge surely loses this many nats.
+# The gain of a merge is costly, and is not computed if the merge surely loses this many nats.
 _CLEAR_LOSS = 10.0
 
 
@@ -86,7 +86,7 @@ class LowRankGaussian(FullGaussian):
         of its rows under the best Gaussian, and the weights gain at most log 2 for each row.
         """
         n_rows, D = sums[a, 0] + sums[b, 0], self.n_features
-        # The covariance of few rows is singular, so that there is no such bound.
+        # The upper bound needs a regular covariance of the rows, which few rows do not have.
         has_bound = n_rows > D + 1.0
         merged = sums[a[has_bound]] + sums[b[has_bound]]
         mean = merged[:, 1 : 1 + D] / merged[:, :1]

@@ -1,8 +1,11 @@
 """Base classes of mixture components, see :class:`skvt.contracts.Component`.
 
-Symbols are those of :mod:`skvt.contracts`: the features F(x) of a row, their sums S, the prior eta,
-the natural parameters ``lam = eta + M S`` of q, and the table ``T = M' E[t] + base``, whose product
-with F(x) is E[log p(x | phi)].
+A component has a likelihood p(x | phi) of rows x and a conjugate prior of phi. Symbols have the
+meaning that :mod:`skvt.contracts` gives them. F(x) are the P features of a row, and S are sums of
+features. The matrix M converts S to the form of natural parameters: q(phi) has the natural
+parameters ``lam = eta + M S``, where eta are the natural parameters of the prior. With t, the
+sufficient statistics of q, the table is ``T = M' E[t] + base``. Its product with F(x) is
+E[log p(x | phi)].
 """
 
 from collections.abc import Callable, Iterator
@@ -18,12 +21,12 @@ from skvt.rows import dense, pieces
 from skvt.typing import Array, IndexArray
 
 LOG_2PI = np.log(2.0 * np.pi)
-# Number of natural parameters that predictive densities and merges hold at a time.
+# Maximum number of natural parameters that predictive densities and merges hold at a time.
 _ENTRIES_AT_ONCE = 2**20
 # Maximum number of tables that are held at a time, and maximum number of entries of these tables.
 _TABLES_AT_ONCE = 512
 _TABLE_ENTRIES_AT_ONCE = 2**18
-# Number of entries of features that are held at a time while features are summed.
+# Maximum number of entries of features that are held at a time while features are summed.
 _FEATURE_ENTRIES_AT_ONCE = 2**22
 
 
@@ -33,10 +36,10 @@ def sum_per_component(values: Array) -> Array:
 
 
 class RowFits:
-    """Fits of rows under components that are fitted to one seed row each.
+    """Fits of rows under components that are fitted to one row each, their seed.
 
-    A fit is ``E[log p(x | phi)]`` in nats, up to a constant. ``features(rows)`` is the function
-    that returns the features (n, P) of the rows with the indices ``rows``.
+    A fit is ``E[log p(x | phi)]`` in nats, up to a constant. The function ``features`` returns the
+    features (n, P) of the rows with the indices that are its argument.
     """
 
     def __init__(self, component: Any, features: Callable[[Any], Any]) -> None:
@@ -52,18 +55,18 @@ class RowFits:
     ) -> tuple[Array, Array]:
         """Return fits of prepared rows to seeds, and the sizes of their terms, (n, K) each.
 
-        ``seeds`` are indices of K rows, each of which has a component fitted to it. Rounding errors
-        of the fits are relative to the sizes. If ``with_sizes`` is false, the sizes may be left
-        out, and are then 0.
+        ``seeds`` are indices of K rows. Rounding errors of the fits are relative to the sizes. If
+        ``with_sizes`` is false, the sizes may be left out, and are then 0.
         """
         sums = dense(self._features(seeds))
-        component = self._component
-        tables = component.table(component.natural_parameters(sums)).T
+        lam = self._component.natural_parameters(sums)
+        tables = self._component.table(lam).T
         fits = prepared @ tables
-        return fits, abs(prepared) @ np.abs(tables) if with_sizes else np.zeros_like(fits)
+        sizes = abs(prepared) @ np.abs(tables) if with_sizes else np.zeros_like(fits)
+        return fits, sizes
 
     def fits_to_self(self, prepared: Any) -> tuple[Array, Array]:
-        """Return the fit of each prepared row to itself as the seed, and sizes, (n,) each."""
+        """Return the fit of each prepared row to itself as the seed, and its size, (n,) each."""
         fits: tuple[Array, Array] = self._component.self_fits(prepared)
         return fits
 
@@ -138,11 +141,11 @@ class ConjugateComponent:
         return self.prior + self.natural_sums(np.asarray(sums, dtype=np.float64))
 
     def table(self, lam: Array) -> Array:
-        """Return ``T = M' E[t] + base measure``."""
+        """Return ``T = M' E[t] + base``, shape (K, P), for ``lam`` (K, ...)."""
         return self.table_of(self.family.expectation(lam))
 
     def table_of(self, t: Array) -> Array:
-        """Return ``T`` for statistics ``t(phi_k)``, shape (K, ..., E)."""
+        """Return ``T`` for sufficient statistics ``t`` (K, ..., E) in place of E[t]."""
         return self.feature_coefficients(t) + self.base
 
     def row_fits(self, X: Any) -> Any:
@@ -164,11 +167,12 @@ class ConjugateComponent:
         Both are (n,), see `RowFits.fits_to_self`. ``features`` (n, P) are those of the rows.
         """
         fits, sizes = np.empty((2, features.shape[0]))
-        step = max(1, min(_TABLES_AT_ONCE, _TABLE_ENTRIES_AT_ONCE // features.shape[1]))
-        for rows in pieces(features.shape[0], step):
-            part = dense(features[rows])
-            terms = part * self.table(self.natural_parameters(part))
-            fits[rows], sizes[rows] = terms.sum(axis=1), np.abs(terms).sum(axis=1)
+        n_at_once = max(1, min(_TABLES_AT_ONCE, _TABLE_ENTRIES_AT_ONCE // features.shape[1]))
+        for rows in pieces(features.shape[0], n_at_once):
+            row_features = dense(features[rows])
+            terms = row_features * self.table(self.natural_parameters(row_features))
+            fits[rows] = terms.sum(axis=1)
+            sizes[rows] = np.abs(terms).sum(axis=1)
         return fits, sizes
 
     def completion(self, table: Array) -> Completion | None:
@@ -201,9 +205,10 @@ class ConjugateComponent:
         return fill_missing(X, self.sample(lam, X.shape[0], rng))
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
-        """Return ``A(lam + M F(x)) - A(lam)`` plus the base measure, (n, K) in nats.
+        """Return the log posterior predictive densities of rows, (n, K) in nats.
 
-        This is exact for every conjugate family.
+        They are ``A(lam + M F(x)) - A(lam)``, with the log normaliser A of the family, plus the
+        base measure of the row. The result is exact for every conjugate family.
         """
         before = sum_per_component(self.family.log_normalizer(lam))
         log_densities = np.empty((X.shape[0], lam.shape[0]))
@@ -217,8 +222,8 @@ class ConjugateComponent:
         """Return log densities, (n, K) in nats, if each column has one of two distributions.
 
         A column has the predictive of ``lam`` (K, *shape) with the probability ``shares`` (K, D),
-        and otherwise the predictive of ``common`` (*shape). Columns must be independent given the
-        component.
+        and otherwise the predictive of ``common`` (*shape), which all components share. Columns
+        must be independent given the component.
         """
         with np.errstate(divide="ignore"):
             log_share = np.log(shares)
@@ -244,9 +249,9 @@ class ConjugateComponent:
     def row_statistics(self, X: Any, size: int) -> Iterator[tuple[slice, Array, Array]]:
         """Yield slices of n rows, their base measures (n,) and statistics M F(x), (n, *shape).
 
-        Slices have so few rows that the caller can hold ``size`` numbers for each row.
+        Slices have so few rows that the caller can hold ``size`` numbers for each row. Squares have
+        no additions, because additions serve fits and not densities.
         """
-        # Densities are those of the rows without additions to squares.
         component: Any = self if self.added is None else replace(self, added=None)  # type: ignore[type-var]
         features = dense(component.features(X))
         base = features @ np.broadcast_to(self.base, features.shape[1])

@@ -27,14 +27,15 @@ from skvt.rows import dense, without_missing
 from skvt.ties import exceeds, stable_argmax
 from skvt.typing import Array
 
-# With at least this many categories per column on average, indicators are sparse.
+# Indicators of categories are sparse if columns have at least this many categories on average.
 _LEVELS_OF_SPARSE = 64
 
 
 class LevelColumns(ConjugateComponent):
-    """Independent columns of bits or categories.
+    """Independent columns of bits or categories, whose values are called levels.
 
-    A mixture of two distributions of such a column is a distribution of the same family.
+    A mixture of two distributions of levels is a distribution of levels. Each column has a
+    Dirichlet distribution of the probabilities of its levels.
     """
 
     def mix_parameters(self, lam: Array, common: Array, shares: Array) -> Array:
@@ -86,8 +87,8 @@ class Bernoulli(LevelColumns, PairOfEachColumn):
         return np.stack([sums[..., :D], sums[..., D:-1] + sums[..., -1:]], axis=-1)
 
     def feature_coefficients(self, t: Array) -> Array:
-        rows = [t[..., 1].sum(axis=-1, keepdims=True)] if self.sparse else []
-        return np.concatenate([t[..., 0], t[..., 1], *rows], axis=-1)
+        constant = [t[..., 1].sum(axis=-1, keepdims=True)] if self.sparse else []
+        return np.concatenate([t[..., 0], t[..., 1], *constant], axis=-1)
 
     def feature_sums(self, statistics: Array) -> Array:
         """Return sums S for which ``M S`` equals ``statistics``, and which count no complete row.
@@ -426,16 +427,16 @@ class Poisson(ExposureColumns):
             of_rows = sp.csr_array(np.column_stack([constants, exposures]))
             return sp.csr_array(sp.hstack([counts, minus_missing_exposures, of_rows], format="csr"))
         X = dense_rows(counts)
-        is_seen = ~np.isnan(X)
-        X = np.where(is_seen, X, 0.0)
+        is_observed = ~np.isnan(X)
+        X = np.where(is_observed, X, 0.0)
         constants = -gammaln(X + 1.0).sum(axis=1, keepdims=True)
         exposures = exposures[:, None]
         if self.exposure != "none":
             constants += xlogy(X, exposures).sum(axis=1, keepdims=True)
         if self.sparse:
-            minus_missing_exposures = np.where(is_seen, 0.0, -exposures)
+            minus_missing_exposures = np.where(is_observed, 0.0, -exposures)
             return np.concatenate([X, minus_missing_exposures, constants, exposures], axis=1)
-        return np.concatenate([X, is_seen * exposures, constants], axis=1)
+        return np.concatenate([X, is_observed * exposures, constants], axis=1)
 
     def natural_sums(self, sums: Array) -> Array:
         """Convert sums of features (..., P) to natural parameters (..., D, 2)."""

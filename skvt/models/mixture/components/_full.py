@@ -1,8 +1,9 @@
 """Gaussians with full covariances, and the Student t of their predictive densities.
 
-With m, kappa, nu and W of a normal-Wishart q, the predictive density is a Student t with nu - D + 1
-degrees of freedom. In this module, ``scale`` is the shape matrix of the Student t times its degrees
-of freedom, ``W^-1 (1 + 1 / kappa)`` [Bishop06 eq. 10.81].
+The posterior q of mean and precision is a normal-Wishart with the parameters m, kappa, nu and W.
+The predictive density is a Student t with the mean m and nu - D + 1 degrees of freedom. In this
+module, ``scale`` is the shape matrix of the Student t times its degrees of freedom, which is
+``W^-1 (1 + 1 / kappa)`` [Bishop06 eq. 10.81].
 """
 
 from collections.abc import Callable
@@ -50,7 +51,7 @@ class _FullMixin(ConjugateComponent):
         raise NotImplementedError
 
     def completion(self, table: Array) -> Completion | None:
-        # Convert the table only once, for the first chunk that has missing values.
+        # Convert the table only once, for the first chunk of rows that has missing values.
         from_table = GaussianCompletion.from_table
         convert_table = cache(partial(from_table, self.center, table, self.n_features))
         return lambda X, inv_temps: convert_table().holes(X, inv_temps) if has_holes(X) else None
@@ -64,6 +65,7 @@ class _FullMixin(ConjugateComponent):
         return student_t_log_density(self._centred(X), *self._student(lam))
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
+        """Draw rows from the Student t of one component, (``n_rows``, D)."""
         mean, scale, freedom = (part[0] for part in self._student(lam[None]))
         normal = rng.standard_normal((n_rows, mean.size)) @ np.linalg.cholesky(scale).T
         return mean + normal / np.sqrt(rng.chisquare(freedom, size=(n_rows, 1))) + self.center
@@ -77,7 +79,7 @@ class _FullMixin(ConjugateComponent):
         return means, np.broadcast_to(covariances, (*means.shape, means.shape[1]))
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
-        """Return rows whose missing ``x_m`` are their means given ``x_o``, (K, n, D)."""
+        """Return rows whose missing values are means given their observed values, (K, n, D)."""
         mean, scale, _ = self._student(lam)
         holes = GaussianCompletion.from_scale(self.center, mean, scale).holes(X, np.ones(1))
         if holes is None:
@@ -86,21 +88,21 @@ class _FullMixin(ConjugateComponent):
         return np.where(holes.missing, filled, X)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """Draw the missing ``x_m`` given the observed ``x_o`` from a Student t, (n, D).
+        """Draw the missing values x_m given the observed values x_o from a Student t, (n, D).
 
-        Let f be the degrees of freedom of the predictive. The Student t of ``x_m`` has f + |o|
+        Let f be the degrees of freedom of the predictive, and ``delta`` the squared distance of x_o
+        from its mean in units of its marginal shape matrix. The Student t of x_m has f + |o|
         degrees of freedom. Its shape matrix is the conditional shape matrix of the predictive times
-        ``(f + delta) / (f + |o|)``. Here ``delta`` is the squared distance of ``x_o`` from its mean
-        in units of its marginal shape matrix.
+        ``(f + delta) / (f + |o|)``.
         """
         mean, scale, freedom = self._student(lam[None])
         # The squared distance in units of `scale` is delta / f.
-        distance, _, n_seen, holes = distances_of_observed(self._centred(X), mean, scale)
+        distance, _, n_observed, holes = distances_of_observed(self._centred(X), mean, scale)
         if holes is None:
             return np.array(X, np.float64)
         # `holes.filled` multiplies the noise by a root of the conditional of `scale`, which is f
         # times a shape matrix. The factor of the noise is therefore divided by the root of f.
-        noise_factor = np.sqrt((1.0 + distance) / rng.chisquare(freedom + n_seen))
+        noise_factor = np.sqrt((1.0 + distance) / rng.chisquare(freedom + n_observed))
         noise = rng.standard_normal(holes.X.shape) * noise_factor
         return np.where(holes.missing, holes.filled(0, noise) + self.center, X)
 
@@ -137,11 +139,11 @@ class FullGaussian(CentredMixin, _FullMixin):
         return np.concatenate([sums[..., :1], sums], axis=-1)
 
     def feature_coefficients(self, t: Array) -> Array:
-        # Add the two entries to which `natural_sums`, of which this is the transpose, copies the
-        # first sum.
-        out = t[..., 1:].copy()
-        out[..., 0] += t[..., 0]
-        return out
+        # Add the two entries to which `natural_sums` copies the first sum, because this method
+        # applies the transpose of the matrix that `natural_sums` applies.
+        coefficients = t[..., 1:].copy()
+        coefficients[..., 0] += t[..., 0]
+        return coefficients
 
     @property
     def avoids_features(self) -> bool:  # type: ignore[override]
@@ -151,15 +153,18 @@ class FullGaussian(CentredMixin, _FullMixin):
     def log_densities_and_sums(
         self, X: Any, table: Array
     ) -> tuple[Array, Callable[[Array], Array]]:
-        # With many columns and few components, products of rows and matrices are faster than
-        # the array of features.
+        """Return log densities (n, K), and a function that sums features.
+
+        With many columns and few components, products of rows and matrices are computed, because
+        they are faster than the array of the features of each row.
+        """
         D = self.n_features
         if not self.avoids_features or table.shape[1] > _FEW_COMPONENTS:
             return super().log_densities_and_sums(X, table)
         rows, has_values = _without_holes(self._centred(X))
         added = 0.0 if self.added is None else self.added @ table[1 + D :]
         logits: Array = has_values[:, None] * (table[0] + added)
-        # Halve the entries outside the diagonal, because each is in the matrix twice.
+        # Halve the entries outside the diagonal, because each entry is in the matrix twice.
         matrices = triangle.unpack(table[1 + D :].T) * (0.5 + 0.5 * np.eye(D))
         for k, matrix in enumerate(matrices):
             logits[:, k] += np.einsum("nd,nd->n", rows @ matrix + table[1 : 1 + D, k], rows)
@@ -174,7 +179,7 @@ class FullGaussian(CentredMixin, _FullMixin):
         """Return weighted sums of features (K, P), without computing the features of each row.
 
         ``rows`` (n, D) and ``has_values`` (n,) are the results of :func:`_without_holes`, and
-        ``weighted`` is (n, K). Each sum skips the rows of weight 0.
+        ``weighted`` (n, K) are weighted responsibilities. Each sum skips the rows of weight 0.
         """
         sums = np.empty((weighted.shape[1], self.prior.size - 1))
         for k, weights in enumerate(weighted.T):
@@ -192,6 +197,7 @@ class FullGaussian(CentredMixin, _FullMixin):
         return GaussianRowFits(self, self._centred(self.filled(X)))
 
     def _student(self, lam: Array) -> tuple[Array, Array, Array]:
+        """Return the predictive's mean, ``scale`` and degrees of freedom [Bishop06 eq. 10.81]."""
         q = NormalWishart.standard(lam)
         kappa = q["mean_precision"]
         scale = q["scale_inverse"] * ((1.0 + kappa) / kappa)[:, None, None]
@@ -204,10 +210,12 @@ class FullGaussian(CentredMixin, _FullMixin):
         return q["mean"] + self.center, covariances
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """Return the means and the standard deviations of the columns."""
         mean, kappa, shape, rate = self._normal_gammas_of_columns(lam)
         return mean_marginals(mean, kappa, shape, rate), deviation_marginals(shape, rate)
 
     def column_evidence(self, sums: Array) -> Array:
+        """Return the evidence of each column in a model of this column alone, (K, D) in nats."""
         _, kappa, shape, rate = self._normal_gammas_of_columns(self.natural_parameters(sums))
         _, *prior = self._normal_gammas_of_columns(self.prior[None])
         after = normal_gamma_log_normalizers(kappa, shape, rate)
@@ -229,10 +237,11 @@ def _without_holes(X: Array) -> tuple[Array, Array]:
 class GaussianRowFits:
     """:class:`RowFits` of full Gaussians, computed without features.
 
-    Let A be the matrix ``added``. The rows z are relative to the prior's mean, in coordinates in
-    which ``W^-1 + A`` of the prior is the identity. The row of the seed s is z_s. With kappa =
-    kappa_0 + 1 and ``c = kappa_0 / kappa``, a component fitted to z_s has the mean ``z_s / kappa``
-    and the matrix W
+    A fit is the expected log density of a row under a component that is fitted to one row, the
+    seed. Let A be the matrix that is ``added`` to the squares of each row. The rows z are relative
+    to the prior's mean, in coordinates in which ``W^-1 + A`` of the prior is the identity. The row
+    of the seed s is z_s. With kappa_0 of the prior, kappa = kappa_0 + 1 and ``c = kappa_0 /
+    kappa``, a component fitted to z_s has the mean ``z_s / kappa`` and the matrix W
 
         (I + c z_s z_s')^-1 = I - g z_s z_s',      g = c / (1 + c |z_s|^2).
     """
@@ -293,7 +302,7 @@ class ZeroMeanFullGaussian(_FullMixin):
     prior: Annotated[Array, "1+t"]
     n_features: int
     dtype: np.dtype[Any]
-    # As in `FullGaussian`.
+    # (D (D + 1) / 2,): added to ``x x'`` in the features of each row, as in `FullGaussian`.
     added: Annotated[Array | None, "t"] = None
 
     covariance_type = "full"
@@ -326,7 +335,10 @@ class ZeroMeanFullGaussian(_FullMixin):
 
 
 def column_gammas(q: dict[str, Array]) -> tuple[Array, Array]:
-    """Return shape (K, 1) and rate (K, D) of the gammas of the columns' inverse variances."""
+    """Return shape (K, 1) and rate (K, D) of the gammas of the columns' inverse variances.
+
+    ``q`` are the parameters of a (normal-)Wishart by name.
+    """
     scale = np.diagonal(q["scale_inverse"], axis1=1, axis2=2)
     freedom = q["degrees_of_freedom"][:, None] - scale.shape[1] + 1.0
     return 0.5 * freedom, 0.5 * scale

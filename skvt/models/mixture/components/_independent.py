@@ -47,7 +47,7 @@ class CentredMixin(ConjugateComponent):
 
     def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
         q = self.family.standard(lam)
-        # Means are (K, D, 1) if each column has a distribution, and otherwise (K, D).
+        # Means are (K, D, 1) if each column has a separate distribution, and otherwise (K, D).
         center = self.center[:, None] if q["mean"].shape[-1] == 1 < self.n_features else self.center
         return self.family, self.family.from_standard(**(q | {"mean": q["mean"] + center}))
 
@@ -68,10 +68,10 @@ class IndependentMixin(CentredMixin):
         is_observed = ~np.isnan(X)
         return np.where(is_observed, X, 0.0), is_observed.astype(np.float64)
 
-    def _squares(self, X: Any, is_seen: Array) -> Array:
+    def _squares(self, X: Any, is_observed: Array) -> Array:
         """Return squares of centred rows, with the addition to squares of observed values."""
         squares = X * X
-        return squares if self.added is None else squares + is_seen * self.added
+        return squares if self.added is None else squares + is_observed * self.added
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         means, _ = self.moments(lam)
@@ -104,8 +104,8 @@ class DiagonalGaussian(IndependentMixin):
         return np.concatenate([np.full(self.n_features, -0.5 * LOG_2PI), zeros])
 
     def features(self, X: Any) -> Any:
-        X, is_seen = self._observed(X)
-        return np.concatenate([is_seen, X, self._squares(X, is_seen)], axis=1)
+        X, is_observed = self._observed(X)
+        return np.concatenate([is_observed, X, self._squares(X, is_observed)], axis=1)
 
     def natural_sums(self, sums: Array) -> Array:
         """Convert sums (..., 3D) to (..., D, 4): counts, sums of squares, sums of x, counts."""
@@ -164,10 +164,10 @@ class SphericalGaussian(IndependentMixin):
         return base
 
     def features(self, X: Any) -> Any:
-        X, is_seen = self._observed(X)
-        n_seen = is_seen.sum(axis=1, keepdims=True)
-        squares = self._squares(X, is_seen).sum(axis=1, keepdims=True)
-        return np.concatenate([n_seen, squares, X, is_seen], axis=1)
+        X, is_observed = self._observed(X)
+        n_observed = is_observed.sum(axis=1, keepdims=True)
+        squares = self._squares(X, is_observed).sum(axis=1, keepdims=True)
+        return np.concatenate([n_observed, squares, X, is_observed], axis=1)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Draw the precision of each row, which its columns share, and then the row."""
@@ -179,13 +179,13 @@ class SphericalGaussian(IndependentMixin):
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         """Draw the precision of each row given its observed values, and then its missing values."""
-        rows, is_seen = self._observed(X)
+        rows, is_observed = self._observed(X)
         q = NormalGamma.standard(lam)
         factor = 1.0 + 1.0 / q["mean_precision"]
-        squares = (is_seen * (rows - q["mean"]) ** 2 / factor).sum(axis=1)
+        squares = (is_observed * (rows - q["mean"]) ** 2 / factor).sum(axis=1)
         rate = q["rate"] + 0.5 * squares
-        tau = rng.gamma(q["shape"] + 0.5 * is_seen.sum(axis=1)) / rate
-        noise = rng.standard_normal(is_seen.shape) / np.sqrt(tau)[:, None]
+        tau = rng.gamma(q["shape"] + 0.5 * is_observed.sum(axis=1)) / rate
+        noise = rng.standard_normal(is_observed.shape) / np.sqrt(tau)[:, None]
         return fill_missing(X, q["mean"] + self.center + np.sqrt(factor) * noise)
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
@@ -230,11 +230,13 @@ class KnownVarianceGaussian(IndependentMixin):
         """Return None, since distances in units of the known variance need no projection."""
 
     def features(self, X: Any) -> Any:
-        """Return the features, whose last is ``-(|x|^2 / s + n_seen log(2 pi s)) / 2``."""
-        X, is_seen = self._observed(X)
+        """Return the features, whose last is ``-(|x|^2 / s + n_observed log(2 pi s)) / 2``."""
+        X, is_observed = self._observed(X)
         s = self.noise_variance
-        constant = -0.5 * ((X * X).sum(axis=1) / s + is_seen.sum(axis=1) * np.log(2.0 * np.pi * s))
-        return np.concatenate([X / s, is_seen / s, constant[:, None]], axis=1)
+        constant = -0.5 * (
+            (X * X).sum(axis=1) / s + is_observed.sum(axis=1) * np.log(2.0 * np.pi * s)
+        )
+        return np.concatenate([X / s, is_observed / s, constant[:, None]], axis=1)
 
     def natural_sums(self, sums: Array) -> Array:
         """Convert sums of features (..., 2D + 1) to natural parameters (..., D, 2)."""
@@ -256,11 +258,11 @@ class KnownVarianceGaussian(IndependentMixin):
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return log densities of independent normal columns of variance ``s + Var[mu_kd]``."""
-        X, is_seen = self._observed(X)
+        X, is_observed = self._observed(X)
         log_densities = np.empty((X.shape[0], lam.shape[0]))
         for k, (m, v) in enumerate(zip(Normal.mean(lam), Normal.variance(lam), strict=True)):
             v = v + self.noise_variance
-            of_values = is_seen * ((X - m) ** 2 / v + np.log(2.0 * np.pi * v))
+            of_values = is_observed * ((X - m) ** 2 / v + np.log(2.0 * np.pi * v))
             log_densities[:, k] = -0.5 * of_values.sum(axis=1)
         return log_densities
 
