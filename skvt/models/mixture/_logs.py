@@ -29,9 +29,10 @@ from skvt.typing import Array, IndexArray
 @in_files("models.Volume")
 @dataclass(frozen=True)
 class Volume(ConjugateComponent):
-    """The factor ``prod_j 1 / x_j`` as a component of rows of logarithms.
+    """The factor ``prod_j 1 / x_j`` of a density, as a component of rows of logarithms.
 
-    It has a family of globals, since every component needs one, but no density depends on them.
+    Every component needs parameters with a prior. This component has a Dirichlet of two entries, on
+    which no density depends.
     """
 
     n_features: int
@@ -61,7 +62,7 @@ class Logged(WrapperMixin, Product):
     describes the columns in logarithms.
     """
 
-    # Lower limit of each column in logarithms. Smaller numbers are raised to it.
+    # Lower limit of each column in logarithms. Smaller numbers are raised to the limit.
     least: tuple[float, ...] = field(kw_only=True)
 
     def validate(self, d: int, k: int) -> bool:
@@ -144,11 +145,9 @@ class Logged(WrapperMixin, Product):
 def model_logarithms(component: Component, logs: IndexArray, least: tuple[float, ...]) -> Logged:
     """Return the component of rows for which ``component`` describes :func:`take_logarithms`."""
     D, dtype = component.n_features, component.dtype
-    blocks = (
-        Block("values", component, np.arange(D)),
-        Block("volume", Volume(logs.size, dtype), logs),
-    )
-    return Logged(blocks, D, dtype, least=least)
+    values = Block("values", component, np.arange(D))
+    volume = Block("volume", Volume(logs.size, dtype), logs)
+    return Logged((values, volume), D, dtype, least=least)
 
 
 def take_logarithms(logs: IndexArray, least: tuple[float, ...], X: Any) -> Array:

@@ -64,12 +64,10 @@ class LowRankGaussian(FullGaussian):
     def row_fits(self, X: Any) -> RowFits:
         """Return fits with independent columns, because one row determines no factors."""
         q, D = NormalWishart.standard(self.prior), self.n_features
-        prior = NormalGamma.from_standard(
-            q["mean"][:, None],
-            np.full((D, 1), q["mean_precision"]),
-            np.full(D, 0.5 * q["degrees_of_freedom"]),
-            0.5 * np.diagonal(q["scale_inverse"]),
-        )
+        kappa = np.full((D, 1), q["mean_precision"])
+        shape = np.full(D, 0.5 * q["degrees_of_freedom"])
+        rate = 0.5 * np.diagonal(q["scale_inverse"])
+        prior = NormalGamma.from_standard(q["mean"][:, None], kappa, shape, rate)
         added = None if self.added is None else np.diagonal(triangle.unpack(self.added))
         single = DiagonalGaussian(prior, self.center, self.dtype, added)
         return single.row_fits(self.filled(X))

@@ -67,6 +67,7 @@ from skvt.models.mixture._product import Block, Product, ProductLearner
 from skvt.models.mixture.components import (
     LOG_2PI,
     ConjugateComponent,
+    FullGaussian,
     SphericalGaussian,
     ZeroMeanFullGaussian,
     column_gammas,
@@ -164,19 +165,11 @@ class Regression(ConjugateComponent):
     def features(self, X: Any) -> Any:
         return full_features(self._joint_rows(X), True, self.added)
 
-    def natural_sums(self, sums: Array) -> Array:
-        """Convert sums of features to natural parameters by repeating the number of rows.
-
-        The number of rows is the first sum. It is the statistic of log|Lambda| / 2, and it is also
-        the sum of squares of the constant regressor in the sum of (1, z) (1, z)'.
-        """
-        return np.concatenate([sums[..., :1], sums], axis=-1)
-
-    def feature_coefficients(self, t: Array) -> Array:
-        """Add the two entries of ``t`` to which `natural_sums` copies the number of rows."""
-        coefficients = t[..., 1:].copy()
-        coefficients[..., 0] += t[..., 0]
-        return coefficients
+    # As for a Gaussian, natural parameters repeat the first sum, the number of rows. It is the
+    # statistic of log|Lambda| / 2, and it is also the sum of squares of the constant regressor in
+    # the sum of (1, z) (1, z)'.
+    natural_sums = FullGaussian.natural_sums
+    feature_coefficients = FullGaussian.feature_coefficients
 
     def completion(self, table: Array) -> Completion | None:
         # Convert the table only once, for the first chunk that has missing values. The center is 0,
@@ -531,11 +524,10 @@ class RegressionLearner(Ascent):
         if not names:
             return None
         if component.covariance_type == "diag":
+            n_columns = len(component.blocks)
             learners = [cls.of(block.component, names) for block in component.blocks]
-            n_columns = len(learners)
-            return IndependentLearner(
-                tuple(replace(learner, n_columns=n_columns) for learner in learners)
-            )
+            learners = [replace(learner, n_columns=n_columns) for learner in learners]
+            return IndependentLearner(tuple(learners))
         scale = component.family.standard(component.prior)["scale_inverse"]
         return cls(names, np.sqrt(np.diagonal(scale)), n_columns=component.n_explained)
 

@@ -450,11 +450,8 @@ class Poisson(ExposureColumns):
             of_rows.append(t[..., 1].sum(axis=-1, keepdims=True))
         return np.concatenate([t[..., 0], t[..., 1], *of_rows], axis=-1)
 
-    def feature_sums(self, statistics: Array) -> Array:
-        """Return sums S for which ``M S`` equals ``statistics``, and count no complete row."""
-        sums = self.feature_coefficients(statistics)
-        sums[..., 2 * len(self.prior) :] = 0.0
-        return sums
+    # As for bits, sums that belong to rows and not to columns are 0.
+    feature_sums = Bernoulli.feature_sums
 
     def repeated(self, number: int) -> "Poisson":
         return replace(super().repeated(number), sparse=False)
