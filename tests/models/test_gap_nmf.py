@@ -1,7 +1,7 @@
 """GaP-KL-NMF against enumeration, quadrature, dense NumPy and the laws of its draws."""
 
 from dataclasses import replace
-from itertools import product
+from itertools import cycle, product
 
 import numpy as np
 import pytest
@@ -362,41 +362,22 @@ class InPhases:
         return plan.run_pass(self.n, model, state, given)
 
 
-def test_polishing_is_coordinate_ascent_after_structured_inference():
-    gap = model(local="gibbs")
+@pytest.mark.parametrize(("phases", "turns"), [([3], [3, 4]), ([3, [(2, 1)]], [3, 2, 1, 2])])
+def test_the_engines_take_turns_and_only_the_last_may_stop_the_fit(phases, turns):
+    gap, results = model(local="gibbs"), []
     data, state = start(gap, spectrogram(11))
-    engine = InPhases(3)
-    results = []
-    sweeps(engine, gap, data, state, 3, results)
-    assert {(result.bound_kind, result.may_stop) for result in results} == {("none", False)}
+    objective = sweeps(InPhases(*phases), gap, data, state, sum(turns), results)
+    is_sampled = np.repeat(np.arange(len(turns)) % 2 == 0, turns)
+    assert [result.bound_kind == "none" for result in results] == is_sampled.tolist()
+    first, last = results[: -turns[-1]], results[-turns[-1] :]
+    assert not any(result.may_stop for result in first)
+    assert all(result.may_stop and result.monotone for result in last)
+    assert np.all(np.diff(objective[-turns[-1] :]) > 0.0)
     by_hand_data, by_hand = start(gap, spectrogram(11))
-    structured = StructuredInference(lambda step: 1.0, "ssvi-a")
-    sweeps(structured, gap, by_hand_data, by_hand, 3)
-    np.testing.assert_array_equal(state.stats.arrays[0], by_hand.stats.arrays[0])
-    results = []
-    objective = sweeps(engine, gap, data, state, 4, results)
-    assert all(result.bound_kind != "none" for result in results)
-    assert all(result.may_stop and result.monotone for result in results)
-    assert np.all(np.diff(objective) > 0.0)
-    sweeps(CoordinateAscent(), gap.mean_field(), by_hand_data, by_hand, 4)
-    np.testing.assert_array_equal(state.stats.arrays[0], by_hand.stats.arrays[0])
-
-
-def test_the_engines_take_turns_and_only_the_last_may_stop_the_fit():
-    gap = model(local="gibbs")
-    data, state = start(gap, spectrogram(11))
-    engine = InPhases(3, [(2, 1)])
-    results = []
-    sweeps(engine, gap, data, state, 8, results)
-    sampled = [True] * 3 + [False] * 2 + [True] + [False] * 2
-    assert [result.bound_kind == "none" for result in results] == sampled
-    assert [result.may_stop for result in results] == [False] * 6 + [True] * 2
-    by_hand_data, by_hand = start(gap, spectrogram(11))
-    structured = StructuredInference(lambda step: 1.0, "ssvi-a")
-    for turn, n in ((structured, 3), (CoordinateAscent(), 2), (structured, 1)):
-        solved = gap if turn is structured else gap.mean_field()
-        sweeps(turn, solved, by_hand_data, by_hand, n)
-    sweeps(CoordinateAscent(), gap.mean_field(), by_hand_data, by_hand, 2)
+    structured = StructuredInference(lambda step: 1.0, "ssvi-a"), gap
+    ascent = CoordinateAscent(), gap.mean_field()
+    for n, (engine, solved) in zip(turns, cycle([structured, ascent]), strict=False):
+        sweeps(engine, solved, by_hand_data, by_hand, n)
     np.testing.assert_array_equal(state.stats.arrays[0], by_hand.stats.arrays[0])
 
 
