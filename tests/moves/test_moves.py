@@ -579,85 +579,105 @@ def test_after_failures_the_nearest_neighbours_come_along():
     assert targets_module.choose(ledger, counts, names, rng, 2, overlaps) == []
 
 
-def test_targets_are_weighed_as_their_components_explain_the_rows(monkeypatch):
+@pytest.fixture
+def collected(monkeypatch):
+    """A birth with two targets that have collected rows of three batches; facts of the second.
+
+    ``batch`` has the rows that the second target collected, of which its components explain
+    ``explained`` and have the responsibilities ``shares``.
+    """
     monkeypatch.setattr(targets_module, "SMALLEST_SHARE", 0.2)
     monkeypatch.setattr(targets_module, "MOST_ROWS", 50)
     monkeypatch.setattr(fresh_module, "_MAX_COLUMNS_FOR_FEWER", 0)
     model, (X, weights, resp) = mixture("full"), drawn("full", sharpness=2.0)
     birth, tools = Birth(50), OneThread()
-    birth._targets = targets = [
+    birth._targets = [
         targets_module.Target([1], [1], [1.0]), targets_module.Target([3, 0], [3, 0], [1.0, 1.0]),
     ]  # fmt: skip
     for rows in np.array_split(np.arange(90), 3):
         batch = model.batch(X, rows, weights[rows])
         solved = Solved(batch, 0, None, LocalResult(None, None, None, resp[rows]))
         birth.note(birth.observer(30, tools)(model, solved, tools))
-    for target in targets:
-        own = resp[:, target.components]
-        mass = own.sum(axis=1)
+    mass = resp[:, [3, 0]].sum(axis=1)
+    rows = np.flatnonzero(mass > 0.2)[:50]
+    return SimpleNamespace(
+        model=model, data=(X, weights, resp), birth=birth, tools=tools, rows=X[rows],
+        explained=(weights * mass)[rows], shares=resp[rows][:, [3, 0]] / mass[rows, None],
+        mixtures=FreshMixtures(model, tools, 4, None),
+    )  # fmt: skip
+
+
+def with_more(memo, nats):
+    """A memo with a bound that is higher by so many nats for each component."""
+    return memo.__class__(memo.stats, memo.entropy + nats, memo.merge_entropy_loss, memo.weight)
+
+
+def test_targets_collect_the_rows_that_their_components_explain(collected):
+    X, weights, resp = collected.data
+    for target in collected.birth._targets:
+        resp_of_target = resp[:, target.components]
+        mass = resp_of_target.sum(axis=1)
         rows = np.flatnonzero(mass > 0.2)[:50]
         assert target.total == pytest.approx(weights @ mass)
         np.testing.assert_array_equal(np.concatenate(target.rows), X[rows])
         np.testing.assert_array_equal(np.concatenate(target.weights), weights[rows])
-        np.testing.assert_array_equal(np.concatenate(target.resp), own[rows])
-    # a fresh mixture gets rows that stand for more of their kind, and must explain them better
-    # than the target does
-    share_of_all = (weights * mass)[rows].sum() / (weights @ mass)
-    assert 0.5 < share_of_all < 0.75
-    whole, asked = (weights * mass)[rows] / share_of_all, []
-    share = own[rows] / mass[rows, None]
-    memo = memo_from(model, X[rows], whole, share)
+        np.testing.assert_array_equal(np.concatenate(target.resp), resp_of_target[rows])
 
-    def worse(memo):
-        return memo.__class__(memo.stats, memo.entropy - 1e6, memo.merge_entropy_loss, memo.weight)
 
-    def fitted_anew(fit):
-        monkeypatch.setattr(fresh_module, "fresh_mixture", fit)
+def test_one_component_for_all_rows_may_be_better_than_a_target(collected, monkeypatch):
+    def fit_poorly(model, batch, *_):
+        memo = memo_from(model, batch.X, batch.weights, collected.shares)
+        return with_more(memo, -1e6), model
 
-    # here one component for all rows is better than both, whatever is fitted anew
-    fitted_anew(lambda *_: (worse(memo), model))
-    mixtures = FreshMixtures(model, tools, 4, None)
-    assert len(birth._create(mixtures, targets[1]).stats.arrays[0]) == 1
+    monkeypatch.setattr(fresh_module, "fresh_mixture", fit_poorly)
+    fresh = collected.birth._create(collected.mixtures, collected.birth._targets[1])
+    assert len(fresh.stats.arrays[0]) == 1
 
-    def not_alone(model, result, batch):
+
+@pytest.mark.parametrize("total", [None, 1000.0], ids=["few rows", "many rows"])
+@pytest.mark.parametrize("gain_per_row", [-0.1, 0.0, 0.1])
+def test_a_fresh_mixture_must_explain_rows_better_than_its_target(
+    collected, monkeypatch, gain_per_row, total
+):
+    model, birth, target = collected.model, collected.birth, collected.birth._targets[1]
+    target.total = total or target.total
+    # a collected row counts for others of its kind, but for no more than two rows
+    counted = target.total / collected.explained.sum()
+    assert counted > 2.0 if total else 1.3 < counted < 2.0
+    weights = min(counted, 2.0) * collected.explained
+    memo = memo_from(model, collected.rows, weights, collected.shares)
+    nats = gain_per_row * weights.sum()
+
+    def memo_of(model, result, batch):
         memo = OneThread.memo_of(model, result, batch)
-        return memo if memo.entropy.size > 1 else worse(memo)
+        return memo if memo.entropy.size > 1 else with_more(memo, -1e6)
 
-    tools.memo_of = not_alone
-    for gain, accepted in ((-0.1, False), (0.0, False), (0.1, True)):
+    def fit(model, batch, *_):
+        np.testing.assert_allclose(batch.weights, weights)
+        np.testing.assert_array_equal(batch.X, collected.rows)
+        return with_more(memo, nats), model
 
-        def fresh(model, batch, tools, goal, others, gain=gain):
-            asked.append((model.n_initial, model.init_params))
-            np.testing.assert_allclose(batch.weights, whole)
-            np.testing.assert_array_equal(batch.X, X[rows])
-            entropy = memo.entropy + gain * whole.sum()
-            found = memo.__class__(memo.stats, entropy, memo.merge_entropy_loss, memo.weight)
-            return found, model
+    collected.tools.memo_of = memo_of
+    monkeypatch.setattr(fresh_module, "fresh_mixture", fit)
+    fresh, accepted = birth._create(collected.mixtures, target), gain_per_row > 0.0
+    assert fresh.outcome.is_accepted == accepted
+    assert fresh.outcome.gain == pytest.approx(nats * memo.entropy.size)
+    assert set(birth._ledger.tries([3, 0], [1.0, 1.0])) == {0 if accepted else 2}
 
-        fitted_anew(fresh)
-        n_failed = tries(birth._ledger, 3, 1.0)
-        found = birth._create(mixtures, targets[1])
-        assert found.outcome.is_accepted == accepted
-        assert found.outcome.gain == pytest.approx(gain * whole.sum() * memo.entropy.size)
-        assert set(birth._ledger.tries([3, 0], [1.0, 1.0])) == {n_failed + 2 * (not accepted)}
-    # of few rows a mixture of fewer components is fitted, too; where both end in as many as there
-    # are, also from where rows are least normal
-    both = [(4, "k-means++"), (3, "k-means++")]
-    assert asked == 2 * [*both, (3, "least normal")] + both and found.stats is memo.stats
-    fewer = memo.__class__(memo.stats, memo.entropy + whole.sum(), None, memo.weight)
-    better = memo.__class__(fewer.stats, memo.entropy + 0.2 * whole.sum(), None, memo.weight)
-    before, batch = memo_from(model, X[rows], whole, share), model.batch(X, rows, whole)
-    for few, many in ((fewer, better), (better, fewer)):
-        fitted_anew(
-            lambda model, *_, few=few, many=many: (few if model.n_initial == 3 else many, model)
-        )
-        found = mixtures._fit_best(batch, before, worse(memo), 4)
-        assert found.stats is fewer.stats and found.outcome.is_accepted
-    # but each for no more than two
-    targets[1].total = 1000.0
-    fitted_anew(lambda model, batch, *_: asked.append(batch.weights) or (memo, model))
-    birth._create(mixtures, targets[1])
-    np.testing.assert_allclose(asked[-1], 2.0 * (weights * mass)[rows])
+
+@pytest.mark.parametrize("best", [3, 4], ids=["few components", "many components"])
+def test_of_several_fresh_mixtures_the_best_is_taken(collected, monkeypatch, best):
+    model, weights = collected.model, collected.explained
+    memo = memo_from(model, collected.rows, weights, collected.shares)
+
+    def fit(model, *_):
+        return with_more(memo, (1.0 if model.n_initial == best else 0.2) * weights.sum()), model
+
+    monkeypatch.setattr(fresh_module, "fresh_mixture", fit)
+    batch = model.batch(collected.rows, np.arange(len(weights)), weights)
+    fresh = collected.mixtures._fit_best(batch, memo, with_more(memo, -1e6), 4)
+    assert fresh.outcome.is_accepted
+    assert fresh.outcome.gain == pytest.approx(weights.sum() * memo.entropy.size)
 
 
 @pytest.mark.parametrize(
