@@ -52,7 +52,7 @@ MOST_COLUMNS = 64
 # if there are equally many rows for each column.
 _CLOSE = 0.05
 # Maximum number of folds for held-out densities, and minimum number of rows.
-_FOLDS = 8
+_FOLDS = 4
 _MIN_ROWS = 4
 # The held-out density of a type is clearly below that of the best type if the winsorised mean of
 # the rows' differences is negative by more than _CLEARLY standard errors. The largest and the

@@ -68,7 +68,7 @@ _EXTRA_DIRECTIONS = 4
 _MIN_INDEPENDENT_SHARE = 1e-24
 # From this number of columns on, only the first and the last steps are among all directions, and
 # the scatter of few rows is factorised.
-_MANY_COLUMNS = 64
+_MANY_COLUMNS = 32
 # Maximum share of a column's scatter that the factorisation leaves out.
 _MAX_SHARE_LEFT_OUT = 1e-12
 # Maximum number of natural parameters in the cache of members and their q.
