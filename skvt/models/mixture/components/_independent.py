@@ -233,9 +233,8 @@ class KnownVarianceGaussian(IndependentMixin):
         """Return the features, whose last is ``-(|x|^2 / s + n_observed log(2 pi s)) / 2``."""
         X, is_observed = self._observed(X)
         s = self.noise_variance
-        constant = -0.5 * (
-            (X * X).sum(axis=1) / s + is_observed.sum(axis=1) * np.log(2.0 * np.pi * s)
-        )
+        n_observed = is_observed.sum(axis=1)
+        constant = -0.5 * ((X * X).sum(axis=1) / s + n_observed * np.log(2.0 * np.pi * s))
         return np.concatenate([X / s, is_observed / s, constant[:, None]], axis=1)
 
     def natural_sums(self, sums: Array) -> Array:
