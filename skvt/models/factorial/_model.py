@@ -113,8 +113,8 @@ class FactorialMixture(ConjugateModel):
     # Ratio of the largest variance of any direction of the rows to the noise variance. Above this
     # temperature, components that differ little become equal.
     critical_temperature: float = np.inf
-    # Maximum number of sweeps of a row without a start. The sweeps end earlier if the largest change
-    # of an activation in a sweep is less than ``sweep_tol``.
+    # Maximum number of sweeps of a row without a start. Sweeps end earlier if the largest change of
+    # an activation in a sweep is less than ``sweep_tol``.
     max_sweeps: int = 50
     sweep_tol: float = 1e-3
     # Whether local steps also start from annealed particles. This is for reported bounds, since it

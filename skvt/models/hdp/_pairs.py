@@ -76,8 +76,8 @@ def compute_pair_changes(
     assert result.counts is not None
     expected = expected_weights(global_params.sticks)[:-1]
     pseudo_counts = model.sticks.doc_concentration * expected
-    # Round the pseudo-counts as the local step does, so that they equal ``theta`` of topics that are
-    # not in use.
+    # Round the pseudo-counts as the local step does, so that they equal ``theta`` of topics
+    # that are not in use.
     pseudo_counts = pseudo_counts.astype(model.dtype).astype(np.float64)
     theta, tokens = result.q, result.counts
     weights = batch.weights.astype(np.float64)
