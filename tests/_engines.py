@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from skvt.contracts import PassInputs, RunningPolicy
-from skvt.inference import MemoizedInference, Workers
+from skvt.contracts import Move, PassInputs, RunningPolicy
+from skvt.inference import MemoizedInference, Rows, State, Workers
+from skvt.models.mixture import Mixture, StickBreaking
 from skvt.moves._base import bound_of
 from skvt.moves._merge import pair_gains
 from skvt.temperature import ConstantTemperature
@@ -42,6 +43,21 @@ def sweeps(model, data, state, moves=(), n=1, seed=0):
     """The bound after each of n passes of memoized inference, (n,)."""
     rng = np.random.default_rng(seed)
     return np.array([*map(bound, passes(MemoizedInference(moves), model, state, data, n, rng=rng))])
+
+
+class Idle(Move):
+    """With it, memos hold the entropies of pairs."""
+
+    def finish(self, model, state, tools):
+        return []
+
+
+def started(component, X, n_components):
+    """A mixture, the rows in batches of 25, and the state of memoized inference at its start."""
+    model = Mixture(StickBreaking(1.0), component, n_initial=n_components)
+    data = Rows(X, np.ones(len(X)), 25)
+    stats = model.initial(data, np.random.default_rng(0))
+    return model, data, MemoizedInference().start(State(stats), data.total)
 
 
 def total_of(records):

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from _engines import merges, sweeps
-from models.test_tied import Idle
+from _engines import Idle, merges, started, sweeps
 from scipy.special import digamma, gammaln
 from scipy.stats import gamma as gamma_distribution
 from scipy.stats import t as student_t
@@ -17,9 +16,8 @@ from skvt import MemoizedDPGMM, MemoizedDPMixture
 from skvt.components import Gaussian
 from skvt.expfam import NormalGamma, NormalWishart
 from skvt.expfam import _factor_analysis as module
-from skvt.inference import MemoizedInference, Rows, State
 from skvt.io import load, save
-from skvt.models.mixture import Mixture, StickBreaking, gaussian_component
+from skvt.models.mixture import gaussian_component
 from skvt.moves._base import bound_of
 
 LOG_2PI = np.log(2.0 * np.pi)
@@ -253,17 +251,10 @@ def test_the_predictive_is_that_of_draws_from_q():
 
 
 # ----------------------------------------------------------------------------- the mixture
-def started(X, n_components):
-    model = Mixture(StickBreaking(1.0), component_of(X), n_initial=n_components)
-    data = Rows(X, np.ones(len(X)), 25)
-    stats = model.initial(data, np.random.default_rng(0))
-    return model, data, MemoizedInference().start(State(stats), data.total)
-
-
 @pytest.mark.parametrize("missing", [0.0, 0.1])
 def test_the_bound_never_falls_and_merges_gain_what_they_promise(missing):
     X = drawn(120, D=5, rank=2, K=3, missing=missing)
-    model, data, state = started(X, 5)
+    model, data, state = started(component_of(X), X, 5)
     bounds = sweeps(model, data, state, [Idle()], 8)
     assert np.all(np.diff(bounds) > -1e-4)
     assert bounds[-1] == pytest.approx(bound_of(model, state.memos.total()), rel=1e-9)

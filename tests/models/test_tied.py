@@ -4,16 +4,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from _engines import merges, sweeps, total_of
+from _engines import Idle, merges, started, sweeps, total_of
 from scipy.special import multigammaln
 from sklearn.base import clone
 
 from skvt import MemoizedDPGMM, MemoizedDPMixture
 from skvt.components import Gaussian
-from skvt.contracts import Move
 from skvt.expfam import MeanPrecision, NormalWishart
-from skvt.inference import MemoizedInference, Rows, State
-from skvt.models.mixture import Block, Mixture, Product, StickBreaking, gaussian_component
+from skvt.models.mixture import Block, Product, gaussian_component
 from skvt.moves import Merge
 from skvt.moves._base import bound_of
 
@@ -136,29 +134,14 @@ def test_the_evidence_of_labelled_rows_is_that_of_a_matrix_t(labels):
     assert component.log_evidence(sums).sum() == pytest.approx(expected, rel=1e-11)
 
 
-def started(X, n_components, covariance_type="tied", in_product=False):
-    component = component_of(X, covariance_type)
-    if in_product:
-        blocks = (Block("all", component, np.arange(X.shape[1])),)
-        component = Product(blocks, X.shape[1], X.dtype)
-    model = Mixture(StickBreaking(1.0), component, n_initial=n_components)
-    data = Rows(X, np.ones(len(X)), 25)
-    stats = model.initial(data, np.random.default_rng(0))
-    return model, data, MemoizedInference().start(State(stats), data.total)
-
-
-class Idle(Move):
-    """With it, memos hold the entropies of pairs."""
-
-    def finish(self, model, state, tools):
-        return []
-
-
 @pytest.mark.parametrize("in_product", [False, True])
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 def test_the_bound_never_falls_and_merges_gain_what_they_promise(missing, in_product):
     X, _ = drawn(missing=missing)
-    model, data, state = started(X, 6, in_product=in_product)
+    component = component_of(X)
+    if in_product:
+        component = Product((Block("all", component, np.arange(D)),), D, X.dtype)
+    model, data, state = started(component, X, 6)
     bounds = sweeps(model, data, state, [Idle()], 8)
     assert np.all(np.diff(bounds) > -1e-9 * abs(bounds[0]))
     # the bound by divergence and energy is that of the evidence
@@ -175,7 +158,7 @@ def test_the_bound_never_falls_and_merges_gain_what_they_promise(missing, in_pro
 
 def test_gains_of_several_merges_of_a_pass_add_up():
     X, _ = drawn(n=80)
-    model, data, state = started(X, 12)
+    model, data, state = started(component_of(X), X, 12)
     sweeps(model, data, state, [Idle()])
     before = bound_of(model, state.memos.total())
     record = total_of(Merge().finish(model, state, SimpleNamespace(n_iter=1)))
@@ -185,13 +168,16 @@ def test_gains_of_several_merges_of_a_pass_add_up():
 
 def test_seeds_do_not_share_what_components_share():
     X, _ = drawn()
-    starts = [started(X, 5, kind)[2].plain_stats.value().arrays[0] for kind in ("tied", "full")]
+    starts = [
+        started(component_of(X, kind), X, 5)[2].plain_stats.value().arrays[0]
+        for kind in ("tied", "full")
+    ]
     np.testing.assert_array_equal(*starts)
 
 
 def test_the_predictive_density_is_the_ratio_of_evidences():
     X, z = drawn()
-    model, *_ = started(X, K)
+    model, *_ = started(component_of(X), X, K)
     component = model.component
     sums = np.eye(K)[z].T @ component.features(X)
     lam = component.with_shared_globals(component.natural_parameters(sums))
