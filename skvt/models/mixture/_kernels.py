@@ -554,9 +554,9 @@ def set_priorities(a: int, partners: Array, sign: float, tables: PairTables) -> 
     threshold = _largest(row_maxima)
     for k in range(row_maxima.size):
         if partners[k]:
-            bound, divisor, loss = (
-                entropy_bounds[a, k], tables.largest_losses[a, k], tables.losses[a, k]
-            )  # fmt: skip
+            bound = entropy_bounds[a, k]
+            divisor = tables.largest_losses[a, k]
+            loss = tables.losses[a, k]
             priority = _priority(sign, bound, divisor, loss)
             # A closer bound pays if the pair would have the largest priority of all.
             if priority >= threshold and not tables.is_exact[a, k]:
