@@ -43,11 +43,11 @@ class _Stages:
         self.start_time = time.monotonic()
         self.last_line_time = self.start_time
         self.has_ended = Event()
-        # Texts that the next line of a pass will include.
+        # Texts that the next line about a pass or call will include.
         self.notes: list[str] = []
 
     def begin(self, stage: str, at_once: bool) -> None:
-        """Begin a stage, and report it ``at_once`` or after a silence."""
+        """Begin a stage, and report it now if ``at_once``; :meth:`watch` reports long stages."""
         self.stage = stage
         self.start_time = time.monotonic()
         if at_once:
@@ -55,11 +55,12 @@ class _Stages:
             report(stage, printed=self.printed)
 
     def watch(self) -> None:
-        """Report the stage after each silence of :data:`SILENCE` seconds, until the fit has ended.
+        """Report the stage after :data:`SILENCE` seconds without a line, until the fit has ended.
 
-        A stage is reported once, however long it lasts.
+        This method reports a stage at most once, even if further silences follow. A stage that
+        :meth:`begin` has reported at once is reported again after a silence.
         """
-        # The time when the last reported stage began, which identifies the stage.
+        # Start time of the stage that this method has reported last. It identifies the stage.
         reported_start = None
         while not self.has_ended.wait(max(0.05 * SILENCE, 0.001)):
             now = time.monotonic()
@@ -81,7 +82,7 @@ def begin_stage(stage: str, *, printed: bool = False) -> None:
     stage : str
         Description of the stage.
     printed : bool, default=False
-        Whether the stage is reported at once, and not only after ten seconds without a line.
+        Whether to report the stage at once. Any stage is reported after ten seconds without a line.
     """
     stages = _STAGES.get()
     if stages is not None:
@@ -89,21 +90,21 @@ def begin_stage(stage: str, *, printed: bool = False) -> None:
 
 
 def note_line() -> None:
-    """Record that a line of progress has just been reported."""
+    """Record the time of a line of progress that has just been reported."""
     stages = _STAGES.get()
     if stages is not None:
         stages.last_line_time = time.monotonic()
 
 
 def add_note(text: str) -> None:
-    """Add a text to the next line of a pass, about what happened in the pass."""
+    """Keep a text about an event in a pass, which the next line about a pass or call includes."""
     stages = _STAGES.get()
     if stages is not None:
         stages.notes.append(text)
 
 
 def take_notes() -> list[str]:
-    """Return the texts that were added to the line of this pass, and remove them."""
+    """Return the texts of :func:`add_note` that no line has included yet, and remove them."""
     stages = _STAGES.get()
     if stages is None:
         return []

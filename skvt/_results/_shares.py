@@ -26,11 +26,11 @@ from skvt._results._clusters import sum_by_cluster
 from skvt._results.topic_words import topic_probabilities, word_probabilities
 from skvt.readers.validation import preprocessing_and_model, require_word_counts
 
-# Eigenvalues of the symmetric form of M, at most 1, that are below this count as 0: the data do not
-# distinguish the components.
+# Eigenvalues of the symmetric form of M count as 0 if they are below this number; the largest is 1.
+# The data do not distinguish the components that such an eigenvector combines.
 _SINGULAR = 1e-8
-# Smallest singular value of A. Smaller singular values are replaced by this number before A is
-# inverted, see `estimate_cluster_shares`.
+# Smallest singular value of the matrix A of `estimate_cluster_shares`: smaller ones are replaced by
+# this number before A is inverted.
 _SMALLEST_SINGULAR_VALUE = 0.2
 
 
@@ -42,8 +42,8 @@ class Shares:
     values: Any
     # (K, ...): distributions over words or rows, by which components of several fits are matched.
     profiles: Any
-    # ``draws(M, rng)`` returns M matrices, (M, K, K). The product of ``values`` and a matrix is a
-    # draw of the shares, which includes the uncertainty of parameters.
+    # ``draws(n_draws, rng)`` returns matrices (n_draws, K, K). For each matrix, ``values @ matrix``
+    # is a draw of the shares. The draws express the uncertainty of the parameters of the fit.
     draws: Callable[[int, np.random.Generator], Any]
 
 
@@ -80,17 +80,18 @@ def count_words(estimator, X):
 def estimate_topic_shares(estimator, X):
     """Return the :class:`Shares` of topics in the documents X, CSR with tokens in each row.
 
-    A draw draws each topic from its Dirichlet posterior. If the true topics were the drawn topics
-    ``beta + delta``, the estimated shares of a document of topic k would be too large by ``delta_k'
-    G`` on average, where G (V, K) are the corrected probabilities of words. The matrices are
+    For each draw of the shares, all topics are drawn from their Dirichlet posteriors. Suppose that
+    the drawn topics ``beta + delta`` were the true topics. The estimated shares of a document that
+    has topic k only would then be too large by ``delta_k' G`` on average, where G (V, K) are the
+    corrected probabilities of words. The matrix of a draw subtracts this error. The matrices are
     shifted so that their mean is the identity. The mean of the drawn shares is then ``values``.
     """
     lam = np.asarray(preprocessing_and_model(estimator)[1].components_, np.float64)
     topics = topic_probabilities(estimator)
-    words = word_probabilities(estimator)
+    p_word = word_probabilities(estimator)
     sizes = lam.sum(axis=1) / lam.sum()
-    probabilities = (sizes[:, None] * topics / np.where(words > 0.0, words, 1.0)).T
-    corrected = _correct(probabilities, words)
+    probabilities = (sizes[:, None] * topics / np.where(p_word > 0.0, p_word, 1.0)).T
+    corrected = _correct(probabilities, p_word)
     lengths = np.asarray(X.sum(axis=1), np.float64).ravel()
     values = (X @ corrected) / lengths[:, None]
 
@@ -108,13 +109,14 @@ def estimate_cluster_shares(estimator, X, weights, n_clusters=None):
     """Return the :class:`Shares` of clusters in rows of positive weight.
 
     The mixture is refitted to X, and refitted again to each draw of weights e_n of the rows, see
-    :mod:`skvt.models.mixture._refits`. Let r_n and s_n be the probabilities of row n before and
-    after the refit to a draw, and M the matrix of the module docstring with s_n for r_i. If r_n are
-    the probabilities of the true clusters, rows of cluster k have the mean corrected shares in row
-    k of ``A = D^-1 sum_n e_n r_n' s_n M^-1``. A is not the identity, because a refit overstates
-    certainty. The values of the fit are assumed to deviate from the true shares as the values after
-    a draw deviate from the values of the fit. Draws of the true shares are therefore ``values
-    A^-1``.
+    :mod:`skvt.models.mixture._refits`. For one draw, let r_n be the probabilities of row n before
+    the refit, and let s_n be its probabilities after the refit. Let M be the matrix of the module
+    docstring, computed from s_n instead of r_i. Suppose that r_n are the probabilities of the true
+    clusters. The corrected shares ``s_n M^-1`` of rows of cluster k then have the mean in row k of
+    ``A = D^-1 sum_n e_n r_n' s_n M^-1``, with ``D = diag(sum_n e_n r_n)``. A is not the identity,
+    because a refit overstates certainty. As in the bootstrap, A is assumed to describe also how the
+    shares of the fit deviate from the true shares. Draws of the true shares are therefore
+    ``values A^-1``.
     """
     preprocessing, model = preprocessing_and_model(estimator)
     X = X if preprocessing is None else preprocessing.transform(X)
@@ -127,10 +129,10 @@ def estimate_cluster_shares(estimator, X, weights, n_clusters=None):
     profiles = (weights[:, None] * probabilities / np.where(sizes > 0.0, sizes, 1.0)).T
 
     def draws(number, rng):
-        """Return A^-1 for each of ``number`` draws of weights, moved to another mean.
+        """Return A^-1 for each of ``number`` draws of weights, shifted to a robust mean.
 
-        The new mean is the median of the draws, because a few extreme draws hardly change the
-        median, with rows that sum to 1.
+        The mean of the draws is replaced by their median, because a few extreme draws hardly change
+        the median. The median is corrected so that its rows sum to 1.
         """
         inverses = [_invert_for_draw(*refits.draw(rng), clusters) for _ in range(number)]
         center = np.median(inverses, axis=0)
@@ -162,7 +164,8 @@ def _correct(probabilities, weights):
     ``probabilities`` (n, K) are r_i, and ``weights`` (n,) are w_i. The inverse is computed from the
     symmetric form ``D^-1/2 sum_i w_i r_i r_i' D^-1/2`` of M. Its small eigenvalues count as 0.
     """
-    root = np.sqrt(weights @ probabilities)
-    scaled = probabilities / np.where(root > 0.0, root, 1.0)
+    # The square roots of the diagonal of D.
+    root_sizes = np.sqrt(weights @ probabilities)
+    scaled = probabilities / np.where(root_sizes > 0.0, root_sizes, 1.0)
     symmetric = scaled.T @ (weights[:, None] * scaled)
-    return scaled @ np.linalg.pinv(symmetric, rcond=_SINGULAR, hermitian=True) * root
+    return scaled @ np.linalg.pinv(symmetric, rcond=_SINGULAR, hermitian=True) * root_sizes

@@ -10,17 +10,22 @@ from skvt.expfam.triangle import dimension, pack, pack_outer, pack_statistic, un
 from skvt.rows import pieces
 from skvt.typing import Array
 
-# Maximum number of natural parameters in a block of members. Expectations are computed by block, so
-# that the matrices of a block stay in the processor's cache.
+# Maximum number of natural parameters in a block of distributions. Expectations are computed by
+# block, so that the matrices of a block stay in the processor's cache.
 _NUMBERS_PER_BLOCK = 2**17
 
 
 def location(eta: ArrayLike) -> tuple[Array, Array, Array]:
-    """Return m (..., D), kappa (...) and nu (...), which take less time than W^-1."""
+    """Return the parameters m (..., D), kappa (...) and nu (...) of normal-Wishart distributions.
+
+    Their computation takes less time than :func:`split`, which also computes W^-1.
+    """
     eta = np.asarray(eta, dtype=np.float64)
     # The length 2 + D + D (D + 1) / 2 is 1 plus the triangle of a matrix with D + 1 rows.
     D = dimension(eta.shape[-1] - 1) - 1
     kappa = eta[..., 1]
+    # The first entry of eta is nu - D. Subtract and add 1, so that nu is rounded as in the Wishart
+    # marginal of :func:`split`.
     return eta[..., 2 : 2 + D] / kappa[..., None], kappa, eta[..., 0] - 1.0 + D + 1.0
 
 
@@ -53,25 +58,34 @@ class NormalWishart:
     """Normal-Wishart distribution of the mean mu (D) and the precision Lambda (D, D) of a Gaussian.
 
     ``Lambda ~ Wishart(nu, W)`` and ``mu | Lambda ~ N(m, (kappa Lambda)^-1)``.
-    ``t(mu, Lambda) = (log|Lambda| / 2, -mu' Lambda mu / 2, Lambda mu, upper triangle, row by row,
-    of -Lambda, halved on its diagonal)``, natural parameter ``eta = (nu - D, kappa, kappa m, upper
-    triangle of W^-1 + kappa m m')``, base measure 1 on the entries of mu and of the upper triangle;
-    nu > D - 1. A row x of the Gaussian adds ``(1, 1, x, upper triangle of x x')``, and
-    ``-D / 2 log(2 pi)`` to the log density. Values are :class:`~skvt.expfam.MeanPrecision`.
+    The distribution is legal if nu > D - 1. Its form as an exponential family is:
 
-    ``W^-1`` is computed as a difference. If the mean of the data is c times their standard
-    deviation, its relative error is about ``1e-16 c^2``, so that such data should be centred.
+    - Sufficient statistic: ``t(mu, Lambda) = (log|Lambda| / 2, -mu' Lambda mu / 2, Lambda mu,
+      upper triangle of -Lambda)``. The triangle is stored row by row, and its diagonal is halved.
+    - Natural parameter: ``eta = (nu - D, kappa, kappa m, upper triangle of W^-1 + kappa m m')``.
+    - Base measure: 1 on the entries of mu and of the upper triangle of Lambda.
+
+    A row x of the Gaussian adds ``(1, 1, x, upper triangle of x x')`` to eta. The log density of
+    the row also has the constant ``-D / 2 log(2 pi)``. Values are
+    :class:`~skvt.expfam.MeanPrecision`.
+
+    ``W^-1`` is computed as a difference of two matrices. If the mean of the data is c times their
+    standard deviation, the relative error of ``W^-1`` is about ``1e-16 c^2``. Data should therefore
+    be centred if c is large.
     """
 
     @staticmethod
     def log_normalizer(eta: ArrayLike) -> Array:
-        """Return ``A(eta)``, (...): ``D / 2 log(2 pi / kappa)`` plus the Wishart's."""
+        """Return ``A(eta)``, (...).
+
+        It is ``D / 2 log(2 pi / kappa)`` plus the log-normaliser of the marginal of Lambda.
+        """
         kappa, m, marginal = split(eta)
         return Wishart.log_normalizer(marginal) + 0.5 * m.shape[-1] * np.log(2.0 * np.pi / kappa)
 
     @staticmethod
     def expectation(eta: ArrayLike) -> Array:
-        """Return ``E[t]``, by ``E[Lambda] = nu W``, in the shape of eta."""
+        """Return ``E[t(mu, Lambda)]`` in the shape of eta, computed from ``E[Lambda] = nu W``."""
         eta = np.asarray(eta, dtype=np.float64)
         block_size = max(1, _NUMBERS_PER_BLOCK // eta.shape[-1])
         if eta.ndim == 2 and len(eta) > block_size:
@@ -84,7 +98,7 @@ class NormalWishart:
 
     @staticmethod
     def sample(eta: ArrayLike, rng: np.random.Generator) -> MeanPrecision:
-        """Draw a mean (..., D) and a precision (..., D, D) for each member."""
+        """Draw a mean (..., D) and a precision (..., D, D) from each distribution."""
         kappa, m, marginal = split(eta)
         root = drawn_root(marginal, rng)
         root_transposed = np.swapaxes(root, -1, -2)
@@ -95,14 +109,17 @@ class NormalWishart:
 
     @staticmethod
     def certain(x: MeanPrecision) -> Array:
-        """Return natural parameters of members that are nearly certain of x."""
+        """Return natural parameters of distributions with nearly all mass at the values x."""
         n_rows = np.full(x.mean.shape[:-1], CERTAIN_COUNT)
         scale_inverse = CERTAIN_COUNT * np.linalg.inv(x.precision)
         return NormalWishart.from_standard(x.mean, n_rows, n_rows, scale_inverse)
 
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:
-        """Return m (..., D), kappa (...), nu (...) and W^-1 (..., D, D) by scikit-learn's names."""
+        """Return m (..., D), kappa (...), nu (...) and W^-1 (..., D, D) as a dict.
+
+        The keys are the names of scikit-learn, and of the arguments of :meth:`from_standard`.
+        """
         kappa, m, marginal = split(eta)
         return {"mean": m, "mean_precision": kappa} | Wishart.standard(marginal)
 
@@ -120,13 +137,19 @@ class NormalWishart:
 
     @staticmethod
     def mean(eta: ArrayLike) -> MeanPrecision:
-        """Return m, which is E[mu] if nu > D, and else the centre, and ``E[Lambda] = nu W``."""
+        """Return m and ``E[Lambda] = nu W``.
+
+        If nu > D, m is E[mu]. Otherwise E[mu] does not exist, and m is the centre of symmetry.
+        """
         _, m, marginal = split(eta)
         return MeanPrecision(m, Wishart.mean(marginal))
 
     @staticmethod
     def variance(eta: ArrayLike) -> MeanPrecision:
-        """Return the variance of each entry of mu, inf unless nu > D + 1, and of Lambda."""
+        """Return the variances of the entries of mu and of the entries of Lambda.
+
+        The variances of mu are inf unless nu > D + 1.
+        """
         kappa, _, marginal = split(eta)
         scale_inverse = np.diagonal(unpack(marginal[..., 1:]), axis1=-2, axis2=-1)
         # mu has a t distribution with nu - D + 1 degrees of freedom. The first entry of
@@ -148,6 +171,8 @@ class NormalWishart:
         t, is_legal = statistic(precision)
         deviation = mean - m
         mahalanobis = np.einsum("...i,...ij,...j->...", deviation, precision, deviation)
+        # The Wishart density of Lambda, times the normal density of mu given Lambda, whose
+        # normaliser has the factor |Lambda|^(1/2) with the logarithm ``t[..., 0]``.
         value = np.einsum("...d,...d->...", marginal, t) + t[..., 0] - 0.5 * kappa * mahalanobis
         return np.where(is_legal, value - NormalWishart.log_normalizer(eta), -np.inf)
 

@@ -26,10 +26,10 @@ class Fitted:
 
     - ``model``: the model with the learned priors.
     - ``state``: the statistics, which determine q(beta), and the position in the fit.
-    - ``policy``: the running policy of the temperature.
-    - ``n_rows``: the total weight of the rows that the state represents.
-    - ``counts_rows``: whether ``n_rows`` is the weight of the rows of ``fit`` and of all calls
-      since; otherwise it is the assumed size of a stream.
+    - ``policy``: the schedule or rule that sets the temperature, with its present position.
+    - ``n_rows``: the total weight of the rows that the statistics represent.
+    - ``counts_rows``: if True, ``n_rows`` is the total weight of the rows of ``fit`` and of all
+      later calls of ``partial_fit``. If False, ``n_rows`` is the assumed size of a stream.
     - ``elbo``: the bound (ELBO) of these rows in nats; None during a fit and in a stream.
     - ``history``: the records of passes and calls.
     - ``parameters``: values of the estimator's parameters at the last call.
@@ -38,11 +38,12 @@ class Fitted:
     - ``component_classes`` (K,): the classes of components, if rows had labels.
     - ``topic_labels``: the names that the user gave to topics, by identifiers of topics.
     - ``words`` (n_features,): the names of the columns.
-    - ``joins``: how components join to clusters.
-    - ``seen``: the checksum of the rows of ``fit`` and the number of rows of a batch, if the state
-      has a memo of each batch, which a warm start on the same rows can use.
-    - ``gathered``: rows of the last calls of a stream that form one batch.
-    - ``n_words``: the total of the counts of words in ``fit``.
+    - ``joins``: the sequence in which components are joined to clusters.
+    - ``seen``: the checksum of the rows of ``fit`` and the number of rows of a batch. A warm start
+      compares them with its data: on the same rows, it can use the memo of each batch. None if
+      the state has no memos of these rows.
+    - ``gathered``: rows of the last small calls of ``partial_fit``, among which births are tried.
+    - ``n_words``: the sum of all counts of words in ``fit``.
     - ``reader``: the reader of further rows; None during a fit.
     """
 
@@ -68,7 +69,7 @@ class Fitted:
 
     @property
     def stats(self):
-        """Statistics in which every row counts once, at any temperature."""
+        """Statistics that count every row once, even if those of the state count it more often."""
         return self.state.plain_stats
 
     def lam(self):
@@ -103,10 +104,11 @@ class Fitted:
     def knows_only(self, gathered):
         """Return whether a new model of the gathered rows can replace the fit without loss.
 
-        Without memos, a new model can replace the fit if rows of several calls are gathered, since
-        these are all rows so far. With memos, which exist for each batch, three conditions must
-        hold: births are due, the gathered rows are those of all memos, and the fit has a single
-        component, from which nothing would be lost.
+        Without memos, rows are gathered only from the beginning of a stream. A new model can
+        replace the fit if the gathered rows come from several calls, since they are then all rows
+        so far. With memos, three conditions must hold: births are due, all memos belong to gathered
+        rows, and the fit has a single component, so that no division of the rows into components
+        would be lost.
         """
         if gathered is not None and not self.memos:
             return not gathered.is_new
@@ -114,7 +116,10 @@ class Fitted:
         return is_due and set(self.memos) <= gathered.memos and self.model.size(self.stats) == 1
 
     def without_rows(self):
-        """Return the fit without data of single rows, to be sent to other processes."""
+        """Return the fit without the fields that predictions in other processes do not need.
+
+        Memos, data of single rows, the log of moves, the policy and the words are left out.
+        """
         # A State without memos has fewer fields than a MemoizedState.
         fields_of_state = {name: vars(self.state)[name] for name in State.__dataclass_fields__}
         state = State(**fields_of_state | {"row_starts": None, "move_log": []})

@@ -153,6 +153,7 @@ class ComponentsDisplay:
             self.ellipses_.append(ax.add_patch(ellipse))
         ax.autoscale_view()
         ax.set_aspect("equal")
+        # Without names, label the axes only if there are more columns than the two that are shown.
         if self.feature_names is not None or np.shape(self.means)[1] > 2:
             ax.set(xlabel=names[0], ylabel=names[1])
 
@@ -163,7 +164,7 @@ class ComponentsDisplay:
         numbers = check_numbers(components, len(means), "components")
         weights = np.ones(len(means)) if self.weights is None else np.asarray(self.weights)
         weights = weights / weights.sum()
-        # Standardise by the mean and the variance of the mixture, in which components count that
+        # Standardise by the mean and the variance of the whole mixture, including components that
         # are not shown.
         deviations = means - weights @ means
         variance = weights @ (deviations**2 + component_variances)

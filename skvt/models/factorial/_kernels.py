@@ -11,7 +11,8 @@ import numpy as np
 from skvt._compiled import exp, jit_allocating, lit, log, part
 from skvt.typing import Array
 
-# Number of rows that one vector operation handles together. Each of them has a lane of the vectors.
+# Number of rows of a block. The inner loops run over the rows of a block, so that the compiler can
+# use vector instructions. Each row of a block has a lane.
 LANES = 64
 # Number of factors subtracted at a time; factors are padded by zeros to a multiple of it.
 _UNROLLED = 4
@@ -28,19 +29,31 @@ def sweep_factors(
 ) -> int:  # fmt: skip
     """Optimise the activations of each row by coordinate ascent, in place.
 
-    With b the inverse temperature of the row, times ``ladder[i]`` in sweep i, the update is
+    A sweep updates the activations of all components in turn. The update is [VT16 app. C]
 
         q_k = sigmoid(b (logit_k + precision (linear_k - G_kk / 2 - sum_{j != k} G_kj q_j))).
 
-    [VT16 app. C]. After the ladder there are at most ``max_sweeps`` sweeps. A row is not changed
-    any more once its largest change in a sweep after the ladder is less than ``tol``. Returns the
-    number of sweeps, summed over rows.
+    The first ``ladder.size`` sweeps are tempered further: b is ``ladder[i]`` times the inverse
+    temperature of the row in sweep i, and the inverse temperature itself in later sweeps. At most
+    ``max_sweeps`` sweeps follow the ladder. The activations of a row stay as they are once none of
+    them has changed by ``tol`` or more in a sweep after the ladder.
 
-    ``linear`` (n, K) is ``E[mu_k] . x``; ``gram`` (1, K, K) or (n, K, K) is ``G = E[mu mu']``
-    summed over the row's observed columns; ``logit`` (K,) is ``log(pi / (1 - pi))``; ``precision``
-    is 1 / s for the noise variance s; ``inv_temps`` are (n,) or (1,). ``q`` (n, K) are the initial
-    activations, overwritten by the final ones. The part of the ``energy`` (n,) that depends on the
-    activations, and their ``entropy`` (n,), in nats, float64, are written.
+    Parameters
+    ----------
+    linear : (n, K) ``E[mu_k] . x`` of each row x
+    gram : (1, K, K) or (n, K, K) ``G_kj = E[mu_k . mu_j]``, a sum over the columns that are
+        observed in the row
+    logit : (K,) ``log(pi / (1 - pi))`` for the prior probabilities pi of activations
+    precision : 1 / s for the noise variance s
+    inv_temps : (n,) or (1,) inverse temperatures of the rows
+    q : (n, K) initial activations, overwritten by the final activations
+    energy : (n,) float64, the part of the energy in nats that depends on the activations, written
+    entropy : (n,) float64, entropy of the activations in nats, written
+
+    Returns
+    -------
+    int
+        The number of sweeps of each block, times the number of its rows, summed over blocks.
     """
     n_rows, K = q.shape
     n_padded = -(-K // _UNROLLED) * _UNROLLED
@@ -48,14 +61,15 @@ def sweep_factors(
     largest_log_odds, tiny = lit(precision, _LARGEST_LOG_ODDS), lit(precision, _TINY)
     is_shared = gram.shape[0] == 1
     shared_gram = np.zeros((K, n_padded), q.dtype)
-    # Activations q of a block of rows, with one row in each lane.
+    # The activations q of the rows of a block, transposed: (k, lane).
     v = np.zeros((n_padded, LANES), q.dtype)
-    # ``field_alone`` has linear_k - G_kk / 2 of all k. ``field`` has the same for a single k at a
-    # time, less sum_{j != k} G_kj v_j.
+    # ``field_alone`` holds linear_k - G_kk / 2 for all k. ``field`` holds linear_k - G_kk / 2 -
+    # sum_{j != k} G_kj v_j for the component k that is being updated.
     field_alone = np.empty((K, LANES), q.dtype)
     field = np.empty(LANES, q.dtype)
     inv_temp = np.empty(LANES, q.dtype)
-    # Largest change of a row's activations in this sweep, and in the last sweep after the ladder.
+    # ``change`` is the largest change of each row's activations in the present sweep, and
+    # ``last_change`` in the previous sweep. It is inf until a sweep after the ladder has ended.
     change = np.empty(LANES, q.dtype)
     last_change = np.empty(LANES, q.dtype)
     # Energy and entropy of each row.
@@ -75,6 +89,7 @@ def sweep_factors(
             for k in range(K):
                 v[k, lane] = q[row, k]
                 field_alone[k, lane] = linear[row, k] - half * gram[0 if is_shared else row, k, k]
+        # Row i of the block has ``row_grams[i]``, which is not used if all rows share one matrix.
         row_grams = gram[0 if is_shared else start :]
         # Update all factors in turn, in each sweep.
         for sweep in range(ladder.size + max_sweeps):

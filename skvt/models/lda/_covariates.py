@@ -8,16 +8,18 @@ columns are standardised. The columns of a term, such as the levels of a categor
 with the variance s_g^2. The variances are integrated out, so that the prior of the coefficients of
 a group is Student's t.
 
-A step of lambda is computed as follows. Let q(theta_d) = Dirichlet(gamma_d), and let b_d =
-psi(sum_k gamma_dk) - psi(sum_k alpha_dk) at the present lambda. Since log Gamma is convex, a change
-of lambda raises the ELBO by at least as much as it raises
+A step of lambda is computed as follows. Let q(theta_d) = Dirichlet(gamma_d), let psi be the digamma
+function, and let b_d = psi(sum_k gamma_dk) - psi(sum_k alpha_dk) at the present lambda. The
+objective
 
-    sum_dk -log Gamma(alpha_dk) + alpha_dk (psi(gamma_dk) - b_d),
+    sum_dk -log Gamma(alpha_dk) + alpha_dk (psi(gamma_dk) - b_d)
 
-in which each term is a function of one x_d' lambda_k. If no x_d' lambda_k changes by more than
-RADIUS, second derivatives are bounded, and a parabola in lambda is a lower bound. Its gradients and
-curvatures are sums over documents, so that a step needs no pass over the data. The step to the
-maximum of the parabola, shortened to the radius, never lowers the ELBO.
+is a lower bound of the ELBO up to a constant, because log Gamma is convex. It touches the ELBO at
+the present lambda, and each of its terms is a function of one x_d' lambda_k. If no x_d' lambda_k
+changes by more than RADIUS, the second derivatives of the terms are bounded, and a parabola in
+lambda is a lower bound of the objective. The gradients and curvatures of the parabola are sums over
+documents, so that a step needs no pass over the data. The step to the maximum of the parabola,
+shortened to the radius, never lowers the ELBO.
 """
 
 from dataclasses import dataclass, replace
@@ -43,10 +45,11 @@ RANGE = np.log(1e-4), np.log(1e4)
 # A and B of the prior of 1 / s_g^2.
 SHAPE = 0.5
 RATE = 0.5 * 0.25**2
-# This multiple of x x' of each document is added to the second derivatives, because they may all be
-# zero for a topic whose alpha is at an end of its range.
+# RIDGE times x x' of each document is added to minus the second derivatives in lambda. Otherwise
+# the matrix could be singular, because all second derivatives may be zero for a topic whose alpha
+# is at an end of its range.
 RIDGE = 1e-8
-# Maximum number of products of two columns of the design that are in memory at a time.
+# Maximum number of entries of the matrices x x' that are in memory at a time.
 MOST_PRODUCTS = 2**20
 
 
@@ -146,13 +149,16 @@ class DocumentRegression:
             digamma_array(np.where(alpha > 0.0, values, 1.0)) for values in (gamma, alpha)
         )
         b = digamma_array(gamma.sum(axis=1)) - digamma_array(alpha.sum(axis=1))
+        # The objective of the module docstring has the terms -log Gamma(alpha) - alpha * slope.
         slope = b[:, None] - digamma_gamma
         gradient = -alpha * (slope + digamma_alpha)
-        # ``curvature`` bounds minus the second derivative in log alpha from above. The second
-        # derivative of log Gamma(x) in log x is at most x (psi(1 + x) + 1), which increases with x,
-        # and psi(1 + x) < log(1 + x) - 1 / (2 + 2 x).
+        # The second derivative of the parabola in log alpha is minus ``curvature``. The first term
+        # is an upper bound of the second derivative of log Gamma(x) in log x for x up to
+        # ``max_alpha``. This derivative is at most x (psi(1 + x) + 1), which increases with x, and
+        # psi(1 + x) is less than log(1 + x) - 1 / (2 + 2 x).
         max_alpha = np.exp(RADIUS) * alpha
         curvature = max_alpha * (np.log1p(max_alpha) - 0.5 / (1.0 + max_alpha) + 1.0)
+        # The second term is the curvature of a parabola above ``alpha * slope``.
         curvature += alpha * slope * np.where(slope > 0.0, HIGH_CURVATURE, LOW_CURVATURE)
         return self._sum_parabolas(design, weights, alpha, gradient, np.maximum(curvature, 0.0))
 
@@ -161,9 +167,9 @@ class DocumentRegression:
     ) -> Array:
         """Return parabolas as in :meth:`statistics`, given the tokens of drawn topics (n, K).
 
-        The gradients are the gradients of the log probability of the drawn topics. The second
-        derivatives are the derivatives of a lower bound [Minka00 eq. 55]. Without covariates, the
-        step to the maximum of the parabola is a Newton step on this lower bound.
+        A parabola has the gradient of the log probability of the drawn topics, and the second
+        derivatives of a lower bound of this log probability [Minka00 eq. 55]. Without covariates,
+        the step to the maximum of the parabola is a Newton step on this lower bound.
         """
         alpha = self.alpha(design, allowed)
         gradient, curvature = np.empty_like(alpha), np.empty_like(alpha)
@@ -203,9 +209,11 @@ class DocumentRegression:
     def learned(self, mean: Array, *, slowly: bool = False) -> Self:
         """Return the regression after a step, given the mean of the statistics over documents.
 
-        The step leads to the maximum of the parabolas and the prior, but no log alpha changes by
-        more than RADIUS. If ``slowly``, x x' of each document is added to minus the second
-        derivatives, which are then at least as large as in expectation-maximisation.
+        The step leads to the maximum of the sum of the parabolas and the log prior. It is shortened
+        for topics of which some log alpha would change by more than RADIUS. If ``slowly``, x x' of
+        each document is added to minus the second derivatives, which makes the step shorter. The
+        sums are then at least as large as minus the second derivatives of
+        expectation-maximisation.
         """
         precisions, coef = self._precisions, self.coef.T
         # ``gradient`` (K, P) and ``curvature`` (K, P, P) are sums over all documents, plus the

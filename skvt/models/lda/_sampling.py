@@ -88,16 +88,17 @@ class Conditional(NamedTuple):
     # float32 (1, K) or (n, K): alpha^b of all documents or of each; 0 for topics that a document
     # must not have.
     alpha_powers: Array
-    # float32 (A, B): cumulative sums of the second part over B blocks of topics, see
-    # :func:`prior_table`. If documents differ in alpha, scratch (E, B), where E is the largest
-    # number of entries of a document.
+    # float32 (A, B): cumulative sums of the second part over B blocks of topics for each word, see
+    # :func:`prior_table`. If documents differ in alpha, it is scratch (E, B) for the cumulative
+    # sums of each entry of a document, where E is the largest number of entries of a document.
     cumulative: Array
     # (1, K) or (n, K): alpha of all documents or of each.
     alpha: Array
-    # b.
+    # The inverse temperature b.
     inv_temp: Any
-    # (K, M): gains for n_k = 0, 1, ..., M - 1. M is 1, and the table is 0, if b is 1 or if
-    # documents differ in alpha.
+    # (K, M): gains for n_k = 0, 1, ..., M - 1. If b is 1, no gains are tabulated, because the gain
+    # is n_k itself. If documents differ in alpha, no gains are tabulated, because they depend on
+    # alpha. The table then has the column n_k = 0 only, which is 0.
     gain_table: Array
 
 
@@ -114,7 +115,7 @@ class LargeEntries(NamedTuple):
     # (6, K), float64: scratch. Row 0 has the tokens of all large entries of a document in each
     # topic, and :func:`_draw_large_entries` names the other rows.
     scratch: Array
-    # (K,), int64: scratch, the number of tokens in each topic that a sweep has visited.
+    # (K,), int64: scratch for the number of tokens that a sweep has put into each topic.
     n_topic_tokens: IndexArray
 
 
@@ -128,8 +129,9 @@ class Members(NamedTuple):
     topics: IndexArray
     # (K,), int32: the member of each topic, or -1 if the document has no tokens of the topic.
     member_of: IndexArray
-    # (K,): number of the tokens of each member, and n_k, their total weight.
+    # (K,): number of tokens of each member.
     n_tokens: IndexArray
+    # (K,): n_k, the total weight of the tokens of each member.
     sizes: Array
     # (K + 1,): gain of each member, see :class:`Conditional`. The entry after the last member is 0,
     # because the loop over the second half of the members may read it.
@@ -154,7 +156,11 @@ def row_seeds(seed: Any, numbers: IndexArray) -> NDArray[np.uint64]:
 
 
 def draw_log_gammas(array: Array, *arguments: Any) -> None:
-    """Allocate the scratch of a thread and call :func:`_draw_log_gammas`."""
+    """Allocate the scratch of a thread and call :func:`_draw_log_gammas`.
+
+    ``arguments`` are the other arguments of this function without the scratch: ``rows`` to
+    ``shape_sums``, and ``counter``.
+    """
     *other_arguments, counter = arguments
     n_topics = array.shape[1]
     size = int(DRAWN_WORDS) * n_topics
@@ -185,11 +191,11 @@ def _draw_log_gammas(
     rows : (A,) rows of the shapes for which variates are drawn
     seed : int
     out : float32 (A, K), logarithms of the variates, written
-    log_sums : (B, K), logarithm of the sum of the variates over each block of DRAWN_WORDS rows,
-        written
-    shape_sums : (B, K), sum of the shapes over each block of rows, written
+    log_sums : (n_blocks, K), logarithm of the sum of the variates over each block of DRAWN_WORDS
+        rows, written
+    shape_sums : (n_blocks, K), sum of the shapes over each block of rows, written
     singles, doubles, bit_scratch, int_scratch : (2, B, K + 1), (5, B K), (2, B K) and (4, B K)
-        scratch, where B is DRAWN_WORDS
+        scratch, where B is DRAWN_WORDS, the number of rows of a block
     """
     n_topics = array.shape[1]
     normals, log_boosts = singles[0], singles[1]
@@ -197,7 +203,8 @@ def _draw_log_gammas(
     # :func:`draw_gammas_exactly`; column j belongs to doubtful proposal j of the block.
     doubtful_shapes, doubtful_normals, accepted = doubles[0], doubles[1], doubles[2]
     doubtful_bits, doubtful_rows, doubtful_topics = bit_scratch[0], int_scratch[2], int_scratch[3]
-    # These arrays are also scratch of :func:`draw_gammas_exactly`, which overwrites their values.
+    # These arrays are used before or after the call of :func:`draw_gammas_exactly`, which also uses
+    # them as scratch and overwrites their values.
     is_doubtful, largest, scaled_sums = int_scratch[0], doubles[3], doubles[4]
     for _ in range(CLAIMS):
         start, stop = claim(counter, DRAWN_WORDS, rows.size)
@@ -341,8 +348,8 @@ def _draw_proportions(
     for k in range(theta.size):
         shape = np.float64(alpha[k]) + np.float64(inv_temp) * sizes[k]
         if is_drawn and shape > 0.0:
-            # The gamma variate has the shape a + 1, where a is ``shape``. The uniform number makes
-            # it a variate of shape a, see :func:`_draw_log_gammas`.
+            # ``gamma_variate(a, state)`` draws a variate of shape a + 1. The uniform number turns
+            # it into a variate of shape a, see :func:`_draw_log_gammas`.
             variate, state = gamma_variate(shape, state)
             state += GOLDEN
             theta[k] = np.log(variate) + np.log(1.0 - uniform(mix(state))) / shape
@@ -384,7 +391,8 @@ def _draw_assignments(
         if later_sums[k] > 0.0:
             out[k], state = binomial(n_remaining, weight / (weight + later_sums[k]), state)
         n_remaining -= out[k]
-        # The fractional token goes to the first topic whose later sum does not exceed the draw.
+        # The fractional token goes to the first topic with ``later_sums[k] <= draw``. The draw is
+        # uniform below the sum of all weights, so that topic k has the probability weight / total.
         if draw >= later_sums[k] and weight > 0.0:
             out[k] += fraction
             fraction = 0.0
@@ -428,10 +436,10 @@ def _draw_large_entries(
     for i in range(n_doc_tokens):
         single_sizes[token_topics[i]] += token_weights[i]
         n_topic_tokens[token_topics[i]] += 1
-    # Sweep 0 takes the mean of theta instead of a draw. Its steps approach a fixed point theta ~
-    # alpha + b n, where n are the expected tokens given theta, before tokens are drawn. A sampler
-    # that started far from the fixed point would take many sweeps to reach it, because all tokens
-    # of an entry are drawn given the same theta.
+    # In sweep 0, theta is not drawn. Instead it is iterated to a fixed point: theta is proportional
+    # to alpha + b n, where n are the expected tokens given theta. Tokens are drawn after the last
+    # step. If the sampler started far from the fixed point, it would take many sweeps to reach it,
+    # because all tokens of an entry are drawn given the same theta.
     is_drawn = sweep > 0
     n_steps = 1 if is_drawn else FIXED_POINT_STEPS
     for step in range(n_steps):
@@ -459,8 +467,9 @@ def _draw_large_entries(
         for k in range(n_topics):
             large_sizes[k] += entry_sizes[k]
             means[e, k] += sweep_weight * entry_sizes[k]
-    # Compute all members again, even members whose tokens have not changed. The sweep has added
-    # tokens to large sizes and subtracted tokens from them, which leaves rounding errors.
+    # Compute all members again, even members whose tokens have not changed. The sweep has added the
+    # weights of single tokens to sizes that include large entries, and has subtracted weights from
+    # them, which leaves rounding errors.
     for m in range(n_members):
         member_of[topic_of[m]] = -1
         gains[m] = 0.0
@@ -560,7 +569,8 @@ def _gibbs_steps(
     n_burn_in : number of sweeps that are dropped after sweep 0, which is dropped, too
     samples : (tokens, n_samples) int32, the topic of each token in each of the ``n_samples`` sweeps
         that are kept, written
-    proportions : (n, K) mean of ``alpha + n_k`` over the kept sweeps, written
+    proportions : (n, K) mean of ``alpha + n_k`` over the kept sweeps, not divided by its sum;
+        written
     large_entries : the large entries, or None if no entry is large
     token_entries : (L,) scratch for the position of each token's entry among the document's
         entries, where L is the number of tokens of the longest document; None unless documents
@@ -575,14 +585,15 @@ def _gibbs_steps(
     # them slower.
     n_topics, n_samples = gain_table.shape[0], samples.shape[1]
     last_block, last_alpha_row = cumulative.shape[1] - 1, alpha.shape[0] - 1
-    # Zeros in the types of gains and of sizes.
+    # ``zero`` has the type of gains, and ``no_weight`` is 0 in the type of sizes.
     zero, no_weight = lit(gains[0], 0.0), lit(sizes[0], 0.0)
     is_tempered = inv_temp != lit(inv_temp, 1.0)
     for k in range(n_topics):
         topic_of[k], member_tokens[k], member_of[k] = 0, 0, -1
         sizes[k], gains[k] = no_weight, zero
     topic_of[n_topics], gains[n_topics] = 0, zero
-    # numba decides each ``is not None`` when it compiles the function.
+    # The conditions ``is not None`` below take no time, because numba decides them when it compiles
+    # the function.
     for _ in range(CLAIMS):
         d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
         if d >= stop:
@@ -644,9 +655,10 @@ def _gibbs_steps(
                 state += GOLDEN
                 draw = unit(mix(state)) * (total + cumulative[prior_row, last_block])
                 if draw < total:
-                    # The draw lies in the first part: find the member by counting the partial sums
-                    # up to the draw. This is faster than a search, because there are no branches to
-                    # predict.
+                    # The draw lies in the first part. Its member is the number of partial sums that
+                    # are at most the draw. The partial sums of the second half begin again at 0, so
+                    # that they are compared with the draw less the sum of the first half. Counting
+                    # is faster than a search, because there are no branches to predict.
                     m = 0
                     draw_in_second_half = draw - first_sum
                     for i_half in range(half):
@@ -773,7 +785,7 @@ def cvb0_steps(
     tol : a document has converged if ``sum_j n_j |change of q_jk|`` over its entries j falls below
         this number on average over topics k
     shares : (nnz, K) q(z) of a token of each entry, written
-    proportions : (n, K) ``alpha + E[n_k]``, written
+    proportions : (n, K) ``alpha + E[n_k]``, not divided by its sum; written
     """
     # Sums have separate loops. In a loop that also wrote to an array, the compiled code would test
     # whether arrays overlap and use vector instructions only if they do not. The last digits of the

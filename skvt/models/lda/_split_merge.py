@@ -42,9 +42,9 @@ STEPS = 2
 # Minimum number of documents of the sample per topic. Topics cannot be distinguished in a sample of
 # fewer documents.
 DOCUMENTS_PER_TOPIC = 5
-# A search ends when the documents of all its trials together have this multiple of the sample's
-# tokens. A trial makes 2 (STEPS + 1) local steps of each document. A search thus costs a few passes
-# over the sample, even if there are many topics.
+# Maximum number of tokens in the documents of all trials of a search, as a multiple of the tokens
+# of the sample. Only the last trial may exceed it. A trial makes 2 (STEPS + 1) local steps of each
+# document. A search thus costs a few passes over the sample, even if there are many topics.
 TOKENS_PER_SEARCH = 0.5
 # Minimum number of tokens of a topic in the documents and groups that are used to split the topic.
 FEWEST_TOKENS = 1.0
@@ -73,7 +73,7 @@ class SplitMerge(Continued):
     kept: ClassVar[dict[str, Any]] = {"exhausted": bool, "_ledger": Ledger}
 
     def __init__(self) -> None:
-        # Whether the last search made no change.
+        # Whether the last search made no change, or was not possible.
         self.exhausted = False
         # Counts searches without a change, and says when to search again.
         self._ledger = Ledger()
@@ -114,7 +114,8 @@ class SplitMerge(Continued):
         merges = _propose_merges(sample, counts)
         records: list[MoveRecord] = []
         used: set[int] = set()
-        # Gains below the rounding errors of the evidence, which is a sum over tokens, are no gains.
+        # Gains that are smaller than the rounding errors of the evidence count as 0. The evidence
+        # is a sum over tokens, so that its rounding errors grow with the number of tokens.
         rounding = {"scale": counts.sum() / sample.factor, "dtype": sample.model.dtype}
         split_order = stable_order([-split.gain for split in splits], **rounding)
         splits = [splits[i] for i in split_order if exceeds(splits[i].gain, 0.0, **rounding)]
@@ -137,12 +138,13 @@ class SplitMerge(Continued):
                 break
             topics = [a, b, split.topic]
             used |= set(topics)
-            # Judge the proposal by the documents with enough tokens of one of its topics.
+            # Judge the proposal by the documents that have enough tokens of at least one of its
+            # topics, at least half of the tokens that a split requires.
             documents = np.flatnonzero(tokens[:, topics].max(axis=1) > 0.5 * FEWEST_TOKENS)
             n_tokens_left -= sample.batch.lengths[documents].sum(dtype=np.float64)
             outcome = _try_proposal(sample, stats, documents, topics, split.shares)
-            tried = "one topic for the first two, two for the third"
-            records.append(outcome.record(tools.n_iter, "split-merge", topics, tried))
+            change = "one topic for the first two, two for the third"
+            records.append(outcome.record(tools.n_iter, "split-merge", topics, change))
         if any(record.accepted for record in records):
             state.stats = RunningStats(stats.arrays)
         return records
@@ -217,8 +219,9 @@ class _Sample:
         row = np.empty(n_topics, table.dtype)
         list_sizes = np.zeros(n_topics, np.int64)
         inputs = self.document, batch.words, batch.counts, weights, table, row
-        # Count the entries of each topic by a call with empty output, and list them by another. The
-        # second call takes the positions at which the lists of topics begin.
+        # Call the kernel twice. The first call has empty output and only writes the number of
+        # entries of each topic to ``list_sizes``. The second call writes the lists. It takes the
+        # positions at which they begin.
         entries, values = np.empty(0, np.int64), row[:0]
         kernels.list_shares(*inputs, list_sizes, entries, values)
         ends = np.cumsum(list_sizes)
@@ -289,7 +292,8 @@ def _propose_splits(
             (values.astype(np.float64), (row_of_entry, column_of_entry)),
             shape=(documents.size, words.size),
         )
-        # Keep documents with at least FEWEST_TOKENS tokens of the topic, up to rounding errors.
+        # Keep documents with at least FEWEST_TOKENS tokens of the topic. A number that is smaller
+        # only by rounding errors is enough, so that ``exceeds`` is negated.
         rows = np.flatnonzero(~exceeds(FEWEST_TOKENS, counts.sum(axis=1), dtype=dtype))
         prior = sample.prior_of(topic)
         weights = batch.weights[documents[rows]].astype(np.float64)
@@ -331,7 +335,9 @@ def _divide_in_two(
         log_odds = counts @ np.log(ratio * (first + eta) / (second + eta))
         in_first = expit(log_odds + np.log(first_weight / (1.0 - first_weight)))
         if step in (FIRST_STEPS, MIXTURE_STEPS):
-            # The gain is the bound of the mixture less the evidence of a single group.
+            # The gain is the bound of the mixture less the evidence of a single group. The bound is
+            # the evidence of both groups, plus the expected log probability of the groups of the
+            # documents (minus the cross-entropy), plus the entropy of ``in_first``.
             first, second = by_word @ (weights * in_first), by_word @ (weights * (1.0 - in_first))
             evidence = _compute_log_evidence(
                 np.stack([first, second, first + second]), eta, eta_sum
@@ -349,10 +355,10 @@ def _divide_in_two(
 def _find_leading_coordinates(counts: Any, weights: Array, rng: np.random.Generator) -> Array:
     """Return coordinates (n,) of documents along the direction in which they differ most.
 
-    The direction is the second right singular vector of ``counts / sqrt(row sums x column sums)``
-    for rows of counts that are multiplied by their weights. The first singular vectors are known:
-    they describe the lengths of documents and the frequencies of words. All coordinates are 0 if
-    documents do not differ.
+    The direction is the second right singular vector of ``counts / sqrt(row sums x column sums)``,
+    in which the row of each document is first multiplied by its weight. The first singular vectors
+    are known: they describe the lengths of documents and the frequencies of words. All coordinates
+    are 0 if documents do not differ.
     """
     row_sums = np.asarray(counts.sum(axis=1))
     column_sums = np.maximum(weights @ counts, np.finfo(float).tiny)

@@ -63,9 +63,10 @@ class LatentGaussian(FullGaussian):
     cells: Cells = field(kw_only=True)
 
     def features(self, X: Any) -> Any:
-        """Return ``[1, x, upper triangle of x x']`` with 0 for values in ordinal columns.
+        """Return ``[1, x, upper triangle of x x']`` with 0 in place of ordinal values.
 
-        The completion adds the features that contain these values.
+        All features that involve an ordinal column are thus 0, and the completion adds them.
+        A missing value stays NaN, which `full_features` treats as missing.
         """
         rows = self._centred(X)
         columns = self.cells.columns
@@ -76,10 +77,14 @@ class LatentGaussian(FullGaussian):
         return OrdinalCompletion(self.center, table, self.cells).holes
 
     def filled(self, X: Any) -> Any:
-        """Return rows whose missing values are conditional means under the prior."""
+        """Return rows whose missing values are conditional means under the prior.
+
+        A missing ordinal value is the level in whose interval the conditional mean lies.
+        """
         return np.where(np.isnan(X), self.cells.with_levels(self._complete_scores(X)), X)
 
-    # `FullGaussian` would take all values as known.
+    # Use the methods of the base class, which sum the result of `features`. The methods of
+    # `FullGaussian` read the rows themselves, and would take levels for known real values.
     log_densities_and_sums = ConjugateComponent.log_densities_and_sums
     weighted_sums = ConjugateComponent.weighted_sums
 
@@ -108,7 +113,8 @@ class LatentGaussian(FullGaussian):
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         """Replace missing values by means, and by most probable levels in ordinal columns."""
-        # Average means (n, D) and probabilities of levels (n, J, C) over components.
+        # Average the means (n, D) and the probabilities (n, J, C) of levels over components, where
+        # C is the largest number of levels of a column.
         mean, probabilities = np.zeros(X.shape), np.zeros(1)
         for k, box in enumerate(self._sample_boxes(X, lam)):
             # Insert the means of the latent values, because the means of missing real values are
@@ -156,8 +162,8 @@ class LatentGaussian(FullGaussian):
         holes = GaussianCompletion.from_scale(0.0, mean, scale).holes(real, np.ones(1))
         assert holes is not None
         n_real = X.shape[1] - holes.missing.sum(axis=1)
-        # Sort missing ordinal values of each row last, because `sample_box` conditions each column
-        # on the columns before it.
+        # In each row, put the ordinal columns with missing values last, because `sample_box` draws
+        # one column after the other, given the columns before it.
         order = np.argsort(cells.codes(X) < 0, axis=1, kind="stable")
         columns = cells.columns[order]
         row_numbers = np.arange(len(order))[:, None]
@@ -226,8 +232,8 @@ def latent_gaussian_component(
         scale = default_scale(diagonal_if_few_rows(moment, weights.sum()))
         prior = prior._replace(covariance=scale)
     plain, priors = gaussian_component(rows, weights, covariance_type, zero_mean=False, prior=prior)
-    # Express the prior relative to the center 0 of ordinal columns. The center of `plain` is the
-    # mean of the scores.
+    # Natural parameters are relative to a center. In ordinal columns, the center of `plain` is the
+    # mean of the scores, but ``center`` is 0. Compute the parameters again, relative to ``center``.
     mean, *others = (priors[f"{name}_prior"] for name in prior._fields)
     eta = natural_prior(plain, GaussianPrior(mean - center, *others))
     errors = rounding_variance(X, weights)
