@@ -74,22 +74,22 @@ class _Stages:
 _STAGES: ContextVar[_Stages | None] = ContextVar("stages", default=None)
 
 
-def begin_stage(stage: str, *, printed: bool = False) -> None:
+def begin_stage(stage: str, *, at_once: bool = False) -> None:
     """Begin a stage of the fit.
 
     Parameters
     ----------
     stage : str
         Description of the stage.
-    printed : bool, default=False
+    at_once : bool, default=False
         Whether to report the stage at once. Any stage is reported after ten seconds without a line.
     """
     stages = _STAGES.get()
     if stages is not None:
-        stages.begin(stage, at_once=printed)
+        stages.begin(stage, at_once=at_once)
 
 
-def note_line() -> None:
+def record_line_time() -> None:
     """Record the time of a line of progress that has just been reported."""
     stages = _STAGES.get()
     if stages is not None:
@@ -113,7 +113,7 @@ def take_notes() -> list[str]:
 
 
 @contextmanager
-def stages_printed(verbose: int) -> Iterator[None]:
+def reporting_stages(verbose: int) -> Iterator[None]:
     """Report stages within a ``with`` block, if lines are printed or logged."""
     if not is_reported(verbose):
         yield

@@ -17,7 +17,7 @@ def short_silence(monkeypatch):
 
 
 def test_a_stage_is_printed_once_after_a_silence(short_silence, capsys):
-    with _stages.stages_printed(1):
+    with _stages.reporting_stages(1):
         _stages.begin_stage("pass 7")
         out, end = "", time.monotonic() + 20.0
         while not out and time.monotonic() < end:
@@ -26,23 +26,23 @@ def test_a_stage_is_printed_once_after_a_silence(short_silence, capsys):
         time.sleep(0.1)
     assert out.startswith("pass 7, for ")
     assert capsys.readouterr().out == ""
-    _stages.begin_stage("pass 8", printed=True)
+    _stages.begin_stage("pass 8", at_once=True)
     assert capsys.readouterr().out == ""
 
 
 def test_lines_of_progress_break_the_silence(monkeypatch, capsys):
     monkeypatch.setattr(_stages, "SILENCE", 1.0)
-    with _stages.stages_printed(1):
+    with _stages.reporting_stages(1):
         _stages.begin_stage("pass 7")
         for _ in range(30):
             time.sleep(0.05)
-            _stages.note_line()
+            _stages.record_line_time()
     assert capsys.readouterr().out == ""
 
 
 def test_without_verbose_nothing_is_printed(short_silence, capsys):
-    with _stages.stages_printed(0):
-        _stages.begin_stage("pass 7", printed=True)
+    with _stages.reporting_stages(0):
+        _stages.begin_stage("pass 7", at_once=True)
         time.sleep(0.1)
     assert capsys.readouterr().out == ""
 

@@ -127,7 +127,7 @@ class TopicSampling:
 
     def run_pass(self, model, state, inputs):
         """Replace the topics in ``state`` by sampled topics; the result has no bound."""
-        begin_stage("polish: topics by collapsed sampling", printed=True)
+        begin_stage("polish: topics by collapsed sampling", at_once=True)
         _sample_topics(self.n_sweeps, model, state, inputs.data, inputs.workers)
         return PassResult(LocalTotals(), divergence=np.nan, model=model, bound_kind="none")
 

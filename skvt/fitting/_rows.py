@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from skvt._stages import stages_printed
+from skvt._stages import reporting_stages
 from skvt.inference import Workers
 from skvt.readers import Reader
 from skvt.readers.chunks import read_rows_with, release
@@ -91,7 +91,7 @@ def rows_and_workers(estimator, X, y, sample_weight, *, labels=None, details=Non
     Within the block, stages of the fit are printed if the estimator is verbose. y and ``labels``
     are added to the rows; the other parameters are explained in :func:`read_rows`.
     """
-    printing = stages_printed(estimator.verbose)
+    printing = reporting_stages(estimator.verbose)
     reading = rows_of_call(estimator, X, sample_weight, details, reset=reset)
     with printing, reading as rows, Workers(estimator.n_jobs) as workers:
         yield replace(rows, y=y, labels=labels), workers

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from sklearn.utils import check_random_state
 
-from skvt._stages import begin_stage, stages_printed
+from skvt._stages import begin_stage, reporting_stages
 from skvt.contracts import PassInputs, Stream
 from skvt.fitting._buffer import Gathered
 from skvt.fitting._changes import check_changes, parameters_of
@@ -61,7 +61,7 @@ def _update_in_memory(
     vars(estimator).pop("_progress", None)
     before = vars(estimator).get("_fitted")
     n_moves = 0 if before is None else len(before.state.move_log)
-    with stages_printed(estimator.verbose), compilation_announced(estimator.verbose):
+    with reporting_stages(estimator.verbose), compilation_announced(estimator.verbose):
         rows = read_rows(estimator, X, sample_weight, details, reset=before is None, in_stream=True)
         rows = replace(rows, passed=passed, labels=labels)
         begin_stage(f"call {1 if before is None else len(before.history) + 1}")
