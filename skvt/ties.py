@@ -23,7 +23,10 @@ RTOL = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-6}
 
 
 def _rtol(dtype: DTypeLike | None, default: DTypeLike = np.float64) -> float:
-    """Return the tolerance for numbers computed in ``dtype``; None means ``default``."""
+    """Return the tolerance for numbers computed in ``dtype``; None means ``default``.
+
+    Types that are not in RTOL, such as integers, have the tolerance of float64.
+    """
     return RTOL.get(np.dtype(default if dtype is None else dtype), RTOL[np.dtype(float)])
 
 
@@ -34,8 +37,8 @@ def stable_order(
 
     Neighbours in sorted order are tied if they differ by no more than the tolerance. Ties are
     transitive: the first and the last of three numbers are tied if both are tied with the middle
-    one. Otherwise the order would depend on the sorting method. Values may be infinite, but not
-    NaN.
+    one. If ties were not transitive, the order would depend on the sorting method. Values may be
+    infinite, but not NaN.
 
     The tolerance is relative to the larger size of the two numbers, or to ``scale`` if that is
     larger. If values are differences, ``scale`` is the size of their terms. ``dtype`` is the
@@ -50,6 +53,7 @@ def stable_order(
         return order
     # Number of the group of tied values to which each value belongs, in sorted order.
     groups = np.concatenate([[0], is_above.cumsum()])
+    # Sort by group, and within a group by index.
     return order[np.lexsort((order, groups))]
 
 

@@ -109,7 +109,8 @@ def gaussian_component(spec, covariance_type, X, weights, error=0.0):
 def _gaussian_builder(spec, error):
     """Return a function that makes the Gaussian from rows, weights and a ``covariance_type``."""
     if error == 0.0 and getattr(spec, "max_components", None) == 1:
-        # A single component cannot shrink to one repeated value, so that it needs no error.
+        # None adds no error at all, while 0 adds the error of rounding. A single component needs
+        # none, because it cannot shrink to one repeated value.
         error = None
     return partial(
         models.gaussian_component, zero_mean=spec.mean_type == "zero", prior=gaussian_prior(spec),
@@ -140,8 +141,8 @@ class ComponentSpec(BaseEstimator):
         With "informative", the component has a probability of being observed for each column except
         the exposure. Descriptions of columns that may have missing values have it as a parameter.
     exposure : str, int or None
-        The column of the table to which the counts of a row are proportional. It is the last column
-        that :meth:`build` receives. None and "row_total" stand for no column.
+        The column of the table to which the counts of a row are proportional. :meth:`build`
+        receives it as the last column. If it is None or "row_total", no such column is read.
 
     Examples
     --------
@@ -179,7 +180,7 @@ class ComponentSpec(BaseEstimator):
         Returns
         -------
         spec : ComponentSpec
-            A description that leaves no choice open; this object if it already leaves none.
+            A description that leaves no choice open: this object, or a new one.
         choices : dict
             Chosen values by name of the parameter, which are published with the prior's parameters.
         """

@@ -17,10 +17,10 @@ normal-Wishart's posterior minus the inverse scale of its prior. The approximate
     q = q(W, psi) q(alpha) prod_n q(h_n),      q(h_n) = N(V M' E[psi] y_n, V),
     q(W, psi) = prod_d N(w_d; m_d, C / psi_d) Gamma(psi_d; a, b_d)
 
-with one value of the rank r. M (D, r) has the rows m_d and the columns m_l, C and V are diagonal
-(r, r), and E[psi] is taken as a diagonal (D, D). Given E[psi], the best other parameters of q are
-known in closed form. Let lam_l be the eigenvalues, in descending order, and u_l the eigenvectors of
-``E[psi]^(1/2) R E[psi]^(1/2)``. The columns l = 1, ..., r have
+where the rank r has a single value, without a distribution. M (D, r) has the rows m_d and the
+columns m_l, C and V are diagonal (r, r), and E[psi] is taken as a diagonal (D, D). Given E[psi],
+the best other parameters of q are known in closed form. Let lam_l be the eigenvalues, in descending
+order, and u_l the eigenvectors of ``E[psi]^(1/2) R E[psi]^(1/2)``. The columns l = 1, ..., r have
 
     E[psi]^(1/2) m_l = u_l sqrt((lam_l - D) / (N + 1) - 1),      C = 1 / (N + 1),
     V_ll = (N + 1) / lam_l,      E[alpha_l] = (D + 1) V_ll,
@@ -66,8 +66,8 @@ _EXTRA_DIRECTIONS = 4
 # A direction counts as dependent on others if the share of its squared length outside their span is
 # less than this.
 _MIN_INDEPENDENT_SHARE = 1e-24
-# From this number of columns on, only the first and the last steps are among all directions, and
-# the scatter of few rows is factorised.
+# With at least this number of columns, only the first and the last steps look for factors among all
+# directions, and the scatter of few rows is factorised.
 _MANY_COLUMNS = 32
 # Maximum share of a column's scatter that the factorisation leaves out.
 _MAX_SHARE_LEFT_OUT = 1e-12
@@ -81,7 +81,8 @@ class Factors(NamedTuple):
     A member of rank r uses the first r of the L columns.
     """
 
-    # Bound in nats (K,), without the factor of the mean; 0 for members without rows.
+    # Bound in nats (K,), without the logarithm of (kappa_0 / kappa)^(D / 2), which is due to the
+    # mean; 0 for members without rows.
     bound: Array
     # Rates b of the noise precisions psi (K, D). The shape a of psi is half the degrees of freedom.
     rate: Array
@@ -145,7 +146,8 @@ class FactorAnalysis:
         factors_by_key = dict(zip((keys[k] for k in new), new_factors, strict=True))
         parts = zip(*(factors_by_key.get(key) or cache[key] for key in keys), strict=True)
         factors = Factors(*map(np.array, parts))
-        # Members of a single row are not cached, because their q is found very fast.
+        # Cache no members of at most one row, because their q is found very fast. The prior, which
+        # has no rows, is cached.
         n_rows = members[:, 1] - self.prior[1]
         cache.update((keys[k], factors_by_key[keys[k]]) for k in new if not 0.0 < n_rows[k] <= 1.0)
         while len(cache) > max(1, _MAX_CACHED_NUMBERS // self.prior.size):
@@ -446,7 +448,8 @@ def _fit_factors(
             loading = vectors[d, last - column] * loading_scale / noise_root[d]
             loadings[d, column] = loading
             best_log_rate[d] -= 0.5 * n_plus_1 * loading * loading
-    # Rates are at least b0, because factors in a span can explain more than a column's scatter.
+    # Limit rates to at least b0. Without the limit, factors in a span could explain more than the
+    # scatter of a column, which would make its rate too small.
     for d in range(D):
         best_log_rate[d] = log(max(best_log_rate[d], b0[d]))
     # Return no basis for very few rows, because a search among all directions is as fast.

@@ -27,9 +27,10 @@ FEWER = 3
 # If the rows are fewer than this number for each of N_FRESH components, the second mixture is
 # fitted even if the first one is better than the target.
 ROWS_FOR_EACH = 200
-# Up to this number of columns, few starts show the clusters of a target. Mixtures that start from
-# the least normal directions are then left out. If there are at most _MAX_ROWS_FOR_FEWER rows, all
-# mixtures start with FEWER components and under the priors of the model.
+# Up to this number of columns, few starts are enough to find the clusters of a target. Mixtures
+# that start from the least normal directions are then left out. If there are at most
+# _MAX_ROWS_FOR_FEWER rows, all mixtures start with FEWER components and under the priors of the
+# model.
 _MAX_COLUMNS_FOR_FEWER = 3
 _MAX_ROWS_FOR_FEWER = 100
 # A mixture under newly learned priors needs more rows for each of N_FRESH components than this.
@@ -102,8 +103,8 @@ def fresh_mixture(
         seeds = tools.rng.permutation(batch.n_rows)[:n_seed_rows]
     moves: list[Merge] = []
     policy = RunningPolicy()
-    # A policy that is not done keeps passes from learning priors. Before merges begin, the priors
-    # stay as learned from the initial components.
+    # Passes do not learn priors while the policy is not done. Until merges begin, the priors
+    # therefore stay as they were learned from the initial components.
     policy.done = False
     state, sweep = tools.separate_fit(model, batch.X, batch.weights, policy, seeds=seeds)
     previous_bound = float("-inf")
@@ -224,7 +225,8 @@ class FreshMixtures:
         if len(target.ids) > 1:
             all_in_one = model.make_local_result(batch, np.ones((weights.size, 1)))
             one_component_memo = tools.memo_of(model, all_in_one, batch)
-        # Try few components if many have failed before, and the target has no neighbour.
+        # Try few components if births from the target have failed before, and the target is a
+        # single component.
         tries_few = was_tried and is_single
         max_fresh = min(self.max_fresh, FEWER) if tries_few else self.max_fresh
         return self._fit_best(batch, target_memo, one_component_memo, max_fresh)
@@ -243,14 +245,15 @@ class FreshMixtures:
         return fresh_mixture(model, batch, self.tools, goal, other_stats)
 
     def _is_narrow(self, X: Any) -> bool:
-        """Return whether the rows have so few columns that few starts show their clusters."""
+        """Return whether few starts are enough, because rows have few columns and are no stream."""
         return not self.in_stream and bool(X.shape[1] <= _MAX_COLUMNS_FOR_FEWER)
 
     def _fit_under_learned_priors(self, batch: Any, other_stats: Stats) -> Fresh:
         """Return a mixture under priors that are learned from its components and the others.
 
-        The mixture is accepted if it raises the bound of the rows, compared with one component, by
-        more than the other components, with the statistics ``other_stats``, lose under the priors.
+        The mixture gains the difference between its bound and the bound of one component for all
+        rows. The other components, whose statistics are ``other_stats``, lose by the new priors.
+        The mixture is accepted if it gains more than they lose.
         """
         model = self.model
         all_in_one = model.make_local_result(batch, np.ones((batch.weights.size, 1)))

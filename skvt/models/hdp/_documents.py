@@ -26,17 +26,18 @@ from skvt.typing import Array, IndexArray
 
 
 def require_growing_topics(move: str) -> tuple[Requirement, ...]:
-    """Return the requirements of a move of topics, which messages name ``move``."""
+    """Return the requirements of a move of topics; error messages call the move ``move``."""
     return (Requirement(move, Capability.GROWING_TOPICS, "Leave it out of moves."),)
 
 
-# Minimum tokens of a fresh topic, and of a target in a document that is collected for it.
+# Minimum number of tokens of a fresh topic. A document is collected for a target, which is a topic,
+# only if it has more tokens of the target than this.
 FEWEST_TOKENS = 2.0
-# Bytes of an entry of a batch, which is stored by document and by word.
+# Bytes of an entry of a batch. Each entry is stored twice: by document and by word.
 _BYTES_OF_ENTRY = 24
 # Expected counts below this share of the largest are set to 0, since they are below rounding. The
-# limit is relative, since row weights may have any scale. It is above the counts of absent topics,
-# whose weights in float32 have a positive floor.
+# limit is relative, since row weights may have any scale. The counts of absent topics are below the
+# limit. They are not exactly 0, because weights in float32 have a positive floor.
 _ROUNDING = np.finfo(np.float64).eps
 # Smallest expected count that is kept in the tokens of a topic.
 _SMALLEST_COUNT = 1e-3
@@ -62,6 +63,7 @@ class Share:
     def of(cls, memo: Any, columns: IndexArray) -> "Share":
         """Return the memo of documents as a share; ``columns`` are the words of the documents."""
         words, usage = memo.stats.arrays
+        # Indexing by an array makes a copy, so that the memo does not change.
         words = words[:, columns]
         words[words < _ROUNDING * words.max(initial=0.0)] = 0.0
         return cls(sp.csr_array(words), columns, usage, memo.entropy, memo.weight)
@@ -137,7 +139,7 @@ class Part:
 def make_csr(batch: Any, values: Array, n_features: int) -> sp.csr_array:
     """Return the entries of a batch with other ``values`` as a matrix (n, V).
 
-    Its indices have types for which the loops are compiled already.
+    The types of its indices are those for which the compiled loops of the package exist already.
     """
     dtype = np.int32 if values.size < 2**31 else np.int64
     words, indptr = batch.active[batch.words].astype(dtype), batch.indptr.astype(dtype)
@@ -203,7 +205,8 @@ class TopicTrial(Trial):
         self.total = memo.rearranged(self._index)
         # Words that occur in the documents, or None if most words do.
         self._columns = unite_words([part.share.columns for part in parts], model.n_features)
-        # The bound of all words less the bound of the model that is narrowed to these words.
+        # The bound of all words minus the bound of the narrowed words. It stays the same during the
+        # trial.
         self._bound_of_other_words = 0.0
         narrow_shares = self._old_shares
         if self._columns is not None:
@@ -249,7 +252,11 @@ class TopicTrial(Trial):
         return bound_of(model, self.total) + self._bound_of_other_words
 
     def survivors(self, fresh: Stats) -> tuple[NDArray[np.bool_], Stats]:
-        """Return which fresh topics have enough tokens, (n,), and their statistics in ``fresh``."""
+        """Return which fresh topics survive (n,), and the part of ``fresh`` of these topics.
+
+        A topic survives if it has enough tokens, and if the documents in which it is in use have
+        a weight of more than 1.
+        """
         words, usage = (array[self._index < 0] for array in self.total.stats.arrays)
         survives = exceeds(words.sum(axis=1), FEWEST_TOKENS) & exceeds(usage[:, IN_USE], 1.0)
         return survives, Stats(tuple(array[survives] for array in fresh.arrays))
@@ -259,6 +266,7 @@ class TopicTrial(Trial):
         state.rearrange(self._index)
         for part, old, new in zip(self._parts, self._old_shares, self._new_shares, strict=True):
             memo_of_others = add_shares(state.memos[part.key], [old], sign=-1.0)
+            # Replace positions within the narrowed model by columns of all words.
             new = replace(new, columns=part.share.columns)
             state.memos[part.key] = add_shares(memo_of_others, [new])
         state.resum()

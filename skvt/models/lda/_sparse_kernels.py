@@ -87,7 +87,10 @@ def allocate_document_counts(n_tokens: IndexArray, n_topics: int) -> DocumentCou
 
 
 class _Scratch(NamedTuple):
-    """Work arrays of a thread, padded from K to W topics; all but ``ones`` are padded with 0."""
+    """Work arrays of a thread, padded from K to W topics.
+
+    The padding of ``phi`` and ``alpha`` is 0, so that padding topics have no probability.
+    """
 
     # (W,), float32: ``eta_w + n_wk`` of the current word w.
     word_counts: Array
@@ -143,6 +146,8 @@ def allocate_changes(first_tokens: IndexArray, topics: IndexArray, dtype: Any) -
 
 def to_csr(document_counts: DocumentCounts, n_topics: int) -> Any:
     """Return the counts n_dk (n, K) as a CSR matrix."""
+    # Allocate one entry more than there are slots, because the loop also writes empty slots, which
+    # it does not count.
     n_rows, most = document_counts.n_slots.size, int(document_counts.n_slots.sum()) + 1
     indptr, topics = np.empty(n_rows + 1, np.int64), np.empty(most, np.int32)
     weights = np.empty(most, np.float32)
@@ -167,7 +172,10 @@ def _list_slots(
 
 
 def sparse_steps(alpha: Array, *arguments: Any) -> None:
-    """Allocate the scratch of a thread and call :func:`_sparse_steps`."""
+    """Allocate the scratch of a thread and call :func:`_sparse_steps`.
+
+    ``arguments`` are its other arguments in order, without the scratch.
+    """
     *other_arguments, counter = arguments
     # Add at least one topic beyond K, since K is the topic of slots that pad.
     lines = aligned(len(_Scratch._fields) - 2, (alpha.size // LANES + 1) * LANES)
@@ -314,8 +322,9 @@ def _sparse_steps(
 ) -> None:  # fmt: skip
     """Draw the topic of each token given the topics of all other tokens.
 
-    Each claim of the loop is one group of documents, whose tokens are visited word by word. Unless
-    tokens have topics, they are drawn given the counts of the words alone; alpha must be 1 then.
+    A thread claims one group of documents at a time, and visits the tokens of the group word by
+    word. If tokens have no topics yet, topics are drawn with probabilities proportional to phi_k
+    alone. The caller then passes alpha = 1.
 
     Parameters
     ----------
@@ -328,7 +337,7 @@ def _sparse_steps(
         :class:`~skvt.models.lda._collapsed.TokenBatch`
     states : (n,) uint64 state of each document's random numbers, changed
     eta : float32 (A,) prior of the words
-    groups : (G + 1,) the number of the first document of each group, and n
+    groups : (G + 1,) the index of the first document of each group, and as the last entry n
     count_indptr, count_topics, count_values : CSR matrix of n_wk (A, K), float32
     has_topics : whether ``topics`` holds topics of the tokens, which n_wk contains
     topics : (tokens,) topic of each token, written
@@ -386,7 +395,8 @@ def _sparse_steps(
                 fetch(topics, np.int64(tokens[position_ahead]))
                 _fetch_document(token_documents[position_ahead], document_counts)
                 # The token adds ``weight`` to n_dk. It adds ``weighted``, which is its weight times
-                # the weight of its document, to n_wk; ``change`` is this in the type of statistics.
+                # the weight of its document, to n_wk. ``change`` is the same number as
+                # ``weighted``, but in the data type of the statistics.
                 change: Any = lit(changes.weights[0], 1.0)
                 if token_weights is not None:
                     change = token_weights[position]
@@ -405,7 +415,7 @@ def _sparse_steps(
                 first = document_counts.first[d]
                 if has_topics:
                     width = (document_counts.n_slots[d] + LANES - 1) // LANES * LANES
-                    # Remove the token from the counts, but keep the arrays as they are.
+                    # Compute the counts without the token, but do not write them to the arrays yet.
                     word_count = max(scratch.word_counts[old_topic] - weighted, eta_word)
                     total = max(group_totals[old_topic] - np.float64(weighted), LEAST_TOTAL)
                     phi = word_count * np.float32(1.0 / total)

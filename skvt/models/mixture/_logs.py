@@ -90,7 +90,7 @@ class Logged(WrapperMixin, Product):
         return np.where(np.isnan(X), self._exponentiate(completed), X)
 
     def _means_of_data(self, X: Array, means: Array, *others: Array) -> Array:
-        """Return means of values in units of the data; in columns in logarithms, medians."""
+        """Convert means of values to units of the data: to medians in columns in logarithms."""
         return self._exponentiate(means)
 
     def _draws_of_data(
@@ -104,7 +104,7 @@ class Logged(WrapperMixin, Product):
         return uncentred
 
     def parts(self, lam: Array) -> dict[str, tuple[Any, Array]]:
-        """Return the parts of the values, since the block "volume" has no parameters."""
+        """Return the parts of the block "values", since the block "volume" has no parameters."""
         parts: dict[str, tuple[Any, Array]] = self._values.parts(self.family.split(lam)[0])
         return parts
 
@@ -121,7 +121,10 @@ class Logged(WrapperMixin, Product):
         return tuple(part for group in of_values for part in self._in_units_of_data(group))
 
     def _in_units_of_data(self, marginals: Marginals) -> list[Marginals]:
-        """Separate marginals into those of columns of numbers and of columns in logarithms."""
+        """Separate the marginals of columns of numbers from those of columns in logarithms.
+
+        Means of logarithms become medians. Other quantities of logarithms get another name.
+        """
         is_log = np.isin(marginals.columns, self.logs)
         logs, others = marginals.select(is_log), marginals.select(~is_log)
         if marginals.quantity == "mean":
@@ -143,7 +146,10 @@ class Logged(WrapperMixin, Product):
 
 
 def model_logarithms(component: Component, logs: IndexArray, least: tuple[float, ...]) -> Logged:
-    """Return the component of rows for which ``component`` describes :func:`take_logarithms`."""
+    """Return a component of rows in the units of the data.
+
+    ``component`` describes the rows that :func:`take_logarithms` makes of these rows.
+    """
     D, dtype = component.n_features, component.dtype
     values = Block("values", component, np.arange(D))
     volume = Block("volume", Volume(logs.size, dtype), logs)

@@ -25,7 +25,7 @@ from skvt.typing import Array, IndexArray
 
 # log h_r(x) is tabulated for counts x less than this number.
 _N_TABULATED = 1024
-# Number of entries whose fits to themselves are computed at a time.
+# Number of entries for which `_fit_to_self` computes the fits at a time.
 _ENTRIES_AT_ONCE = 2**13
 # Sizes with a smaller probability are left out of predictive densities and quantiles.
 _NEGLIGIBLE_SHARE = 1e-9
@@ -59,7 +59,7 @@ class NegativeBinomial(ExposureColumns):
 
     missing = True
     sparse = True
-    # Features are G + 2 J numbers for each count.
+    # The array of the features is large: it has G + 2 J numbers for each count.
     avoids_features = True
 
     def validate(self, d: int, k: int) -> bool:
@@ -81,7 +81,8 @@ class NegativeBinomial(ExposureColumns):
 
     def with_shares(self, share: Array) -> "NegativeBinomial":
         """Return the component in which sizes have the prior probabilities ``share`` (G,)."""
-        # Subtract the present log probabilities, and make the log-normalizer of the prior 0.
+        # Replace the present log probabilities by the new ones. The constant makes the
+        # log-normalizer of the prior 0.
         present = self.family.condition_on_sizes(self.prior).share
         log_integral = self.family.log_normalizer(self.prior)[:, None]
         prior = self.prior.copy()
@@ -207,13 +208,19 @@ class NegativeBinomial(ExposureColumns):
         return np.concatenate([*flat, parts[2].sum(axis=-2), np.zeros((*lead, 1))], axis=-1)
 
     def feature_sums(self, statistics: Array) -> Array:
-        """Return sums S for which ``M S`` equals ``statistics``, and count no complete row."""
+        """Return sums S for which ``M S`` equals ``statistics``, with 0 in the last J + 1 entries.
+
+        M is the matrix of :meth:`natural_sums`.
+        """
         sums = self.feature_coefficients(statistics)
         sums[..., -self.points.size - 1 :] = 0.0
         return sums
 
     def self_fits(self, features: Any) -> tuple[Array, Array]:
         """Return the fit of each row under a component fitted to this row alone, and its size.
+
+        The fit is an expected log density, and its size is the sum of the absolute values of its
+        terms, the scale of rounding errors. Neither is a size r.
 
         The sum over columns in which a row is zero is interpolated between the exposures e_j, and
         so are the fits of other counts that occur often.
@@ -232,7 +239,7 @@ class NegativeBinomial(ExposureColumns):
             entries = sp.coo_array(np.einsum("nadj->nd", x_and_missing.reshape(-1, 2, D, J)))
         rows, columns = entries.coords
         counts = np.rint(entries.data)
-        # The column and count of each entry as one number.
+        # Combine the column and the count of each entry, which is at least -1, in one number.
         width = counts.max(initial=0.0) + 2.0
         keys, key_of_entry = np.unique(columns * width + counts + 1.0, return_inverse=True)
         if J * keys.size < counts.size:
@@ -280,8 +287,9 @@ class NegativeBinomial(ExposureColumns):
 
         They are exact if all exposures are the same. Otherwise, the posterior of ``b / (b + e)`` is
         approximated by Beta(A', B'), whose mean is the value at b* and whose logit has about the
-        same variance as under q: ``1 / A' + 1 / B' = 1 / A + 1 / B``. The sum over columns with
-        zeros is interpolated between exposures.
+        same variance as under q: ``1 / A' + 1 / B' = 1 / A + 1 / B``. The module
+        :mod:`skvt.models.mixture._sizes` defines A, B, b and b*, which depend on the size. The sum
+        over columns with zeros is interpolated between exposures.
         """
         return self._log_predictive_of(X, self.family.condition_on_sizes(lam))
 
@@ -323,8 +331,8 @@ class NegativeBinomial(ExposureColumns):
     def _draw_rows(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array:
         size, rate = self.family.sample(np.broadcast_to(lam, (exposures.size, *lam.shape)), rng)
         means = exposures[:, None] * rate * rng.standard_gamma(size) / size
-        # Limit the means, because NumPy raises an error for very large ones, which rates without
-        # rows may have.
+        # Limit the means, because NumPy raises an error for very large means. Rates of components
+        # without rows may be so large.
         draws = rng.poisson(np.minimum(means, 1e15)).astype(self.dtype)
         return self.append_exposure(draws, exposures.astype(self.dtype))
 
@@ -477,7 +485,7 @@ def _log_densities(q: QGivenSizes, columns: IndexArray, counts: Any, exposures: 
         entries = np.flatnonzero((q.share[:, g] > _NEGLIGIBLE_SHARE)[columns])
         d, x = columns[entries], counts[entries]
         a, b = q.a[d, g], q.b[d, g]
-        # The mean of Beta(A', B'), and A' + B'.
+        # Compute the mean of Beta(A', B') and the total A' + B' from A and B, then A' and B'.
         mean = 1.0 / (1.0 + exposures[entries] * b / (a * q.scale[d, g]))
         total = a * b / ((a + b) * mean * (1.0 - mean))
         a, b = total * mean, total * (1.0 - mean)

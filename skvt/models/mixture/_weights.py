@@ -57,6 +57,7 @@ class StickBreaking:
         return self.weights_of(Beta.mean(lam))
 
     def log_evidence(self, counts: Array) -> float:
+        # A subclass has pairs instead of counts as statistics, but the evidence is of counts.
         lam = StickBreaking.natural_parameters(self, counts)
         return _log_evidence(Beta, lam, self.prior())
 
@@ -70,7 +71,7 @@ class StickBreaking:
 class SeparateSticks(StickBreaking):
     """Sticks whose statistics are the pairs ``(N_k, sum_{l>k} N_l)``, shape (K, 2).
 
-    They are needed by steps that may yield pairs that are not those of any counts.
+    The steps of structured inference may yield pairs that do not follow from any counts (K,).
     """
 
     def statistics(self, counts: Array) -> Array:
@@ -182,7 +183,10 @@ class KnownWeights:
         return float(counts @ np.log(self.weights))
 
     def order(self, counts: Array) -> IndexArray:
-        """Return an order that gives the largest counts to the largest weights."""
+        """Return the order in which larger counts have larger weights.
+
+        Entry k is the component whose count gets weight k.
+        """
         by_weight = np.argsort(-self.weights, kind="stable")
         by_count = by_weight[_largest_first(counts[by_weight])]
         # The positions with one weight are a group, and the groups are in descending order of the
