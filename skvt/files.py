@@ -40,7 +40,7 @@ PRIOR = f"in {LEGAL_RANGE}"
 #: Rule for numbers that are positive and finite.
 POSITIVE = "in the range (0, inf)"
 
-# Maximum number of components of a model file without statistics.
+# Maximum number of components in a model file that have no statistics.
 _MOST_WITHOUT_STATISTICS = 100_000
 #: Rule for numbers of components.
 COMPONENTS = f"from 1 to {_MOST_WITHOUT_STATISTICS:,} more than the number of components"

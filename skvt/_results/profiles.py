@@ -281,7 +281,7 @@ def _make_text_parts(cell, step):
 
 
 def _round_to_text(value, step):
-    """Return a number as short text, rounded to a power of ten that is at most ``step``."""
+    """Return a number as short text, rounded to a multiple of a power of ten up to ``step``."""
     decimals = -int(np.floor(np.log10(step))) if step > 0.0 else 2
     if decimals > 4 or abs(value) >= 1e6:
         # Write 1e5 in place of 1e+05.

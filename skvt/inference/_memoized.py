@@ -49,7 +49,7 @@ class MemoVisits(NamedTuple):
     keys: Iterator[Any]
     # The moves that observe the batches.
     moves: Sequence[Move] = ()
-    # The :class:`Tools` of the moves; None without moves.
+    # The :class:`Tools` of the moves; they may be None without moves.
     tools: Any = None
 
 
