@@ -201,7 +201,7 @@ def held_out_log_likelihood(
 
 
 def _check_topic_weights(topic_word, X):
-    """Return topic weights as float64; raise ValueError unless they suit the columns of X."""
+    """Return topic weights as float64; raise ValueError unless positive, one for each column."""
     topic_word = check_array(topic_word, dtype=np.float64)
     if topic_word.shape[1] != X.shape[1] or topic_word.min() <= 0.0:
         raise ValueError(
