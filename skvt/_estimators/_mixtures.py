@@ -10,7 +10,7 @@ from skvt.rows import layout_of
 
 
 def require_rows(estimator, X, min_rows):
-    """Raise ValueError if X has fewer than ``min_rows`` rows, as many as initial components."""
+    """Raise ValueError if X has fewer than ``min_rows`` rows."""
     if X.shape[0] < min_rows:
         raise ValueError(
             f"Expected n_samples >= n_components but got n_components = {estimator.n_components}, "

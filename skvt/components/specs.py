@@ -345,8 +345,8 @@ class Gaussian(_GaussianSpec):
     ----------
     covariance_type : {"full", "tied", "diag", "spherical", "low_rank", "auto"}, default="full"
         Shape of each component's covariance; "tied" is one matrix for all components, "low_rank" a
-        matrix of low rank plus the variances of each column's noise. "auto" is the type of highest
-        bound in short fits of these columns, see :class:`~skvt.MemoizedDPGMM`; it is published in
+        matrix of low rank plus the variances of each column's noise. "auto" chooses the type by
+        short fits of these columns, see :class:`~skvt.MemoizedDPGMM`; it is published in
         ``priors_``.
     mean_precision_prior : float, "auto" or None, default="auto"
         Number of rows that the prior mean of a component is worth; None is 1. "auto", here and

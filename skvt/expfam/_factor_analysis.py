@@ -265,8 +265,8 @@ class FactorAnalysis:
 def _no_closed_form(quantity: str) -> NotImplementedError:
     """Return the error for a quantity of q that has no closed form."""
     return NotImplementedError(
-        f"For covariance_type='low_rank', {quantity} of the posterior are not known in closed "
-        "form. Draw from it by 'sample'."
+        f"For covariance_type='low_rank', the posterior has no closed form of {quantity}. Draw "
+        "from it by 'sample'."
     )
 
 

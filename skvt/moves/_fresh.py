@@ -29,8 +29,8 @@ FEWER = 3
 ROWS_FOR_EACH = 200
 # Up to this number of columns, few starts are enough to find the clusters of a target. Mixtures
 # that start from the least normal directions are then left out. If there are at most
-# _MAX_ROWS_FOR_FEWER rows, all mixtures start with FEWER components and under the priors of the
-# model.
+# _MAX_ROWS_FOR_FEWER rows, all mixtures start with FEWER components, unless they are all
+# components of the model and learn their priors.
 _MAX_COLUMNS_FOR_FEWER = 3
 _MAX_ROWS_FOR_FEWER = 100
 # A mixture under newly learned priors needs more rows for each of N_FRESH components than this.
