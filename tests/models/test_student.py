@@ -1,5 +1,6 @@
 """Student t: the bound by quadrature, the predictive, and outliers that do no harm."""
 
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -13,6 +14,7 @@ from scipy.stats import gamma, multivariate_t, norm
 from skvt import MemoizedDPMixture
 from skvt.components import Gaussian, StudentT
 from skvt.contracts import RowBatch
+from skvt.files import check_fields
 from skvt.models.mixture import Mixture, StickBreaking, gaussian_component, student_t_component
 from skvt.models.mixture._student import _ScaleMixture
 from skvt.models.mixture.components import principal_components
@@ -197,3 +199,14 @@ def test_a_component_not_yet_seen_has_mass_one(kind):
     away = np.exp(logs)[:, None]
     density = sum(np.exp(component.log_predictive(middle + x, lam)[:, 0]) for x in (away, -away))
     assert (density * away[:, 0]).sum() * (logs[1] - logs[0]) == pytest.approx(1.0, abs=1e-5)
+
+
+@EACH
+def test_blocks_of_a_damaged_file_raise_the_error_of_files(kind):
+    component, *_ = setup(kind, 2)
+    check_fields(component, 2, 2)
+    gaussian, freedom = component.blocks
+    damaged = freedom._replace(component=gaussian.component)
+    for blocks in [(gaussian,), (freedom, gaussian), (gaussian, freedom) * 2, (gaussian, damaged)]:
+        with pytest.raises(ValueError, match="do not fit together"):
+            check_fields(replace(component, blocks=blocks), 2, 2)

@@ -263,13 +263,16 @@ class StudentT(WrapperMixin, Product):
     """
 
     def validate(self, d: int, k: int) -> bool:
-        freedom: Any
-        gaussian, freedom = (block.component for block in self.blocks)
+        if [block.name for block in self.blocks] != ["gaussian", "freedom"]:
+            return False
+        if type(self._values) not in (WeightedFullGaussian, WeightedDiagonalGaussian):
+            return False
+        freedom = self._freedom
+        if type(freedom) is not Freedom:
+            return False
         low, high = freedom.limits
         return (
-            [block.name for block in self.blocks] == ["gaussian", "freedom"]
-            and type(gaussian) in (WeightedFullGaussian, WeightedDiagonalGaussian)
-            and all(np.array_equal(block.columns, np.arange(d)) for block in self.blocks)
+            all(np.array_equal(block.columns, np.arange(d)) for block in self.blocks)
             and len(freedom.prior) == (1 if self._is_full else d)
             and 0.0 < low <= high < np.inf
         )
