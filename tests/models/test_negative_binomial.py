@@ -269,3 +269,16 @@ def test_local_steps_without_features_are_those_with_features(exposure):
     log_densities, sums_of = component.log_densities_and_sums(X, table)
     np.testing.assert_allclose(log_densities, features @ table, atol=1e-10)
     np.testing.assert_allclose(sums_of(resp), sums, atol=1e-10)
+
+
+def test_fits_of_huge_counts_to_themselves_are_those_of_single_rows():
+    # column * (largest count) + count is not exact in float64
+    X = np.tile(np.random.default_rng(0).integers(0, 3, (2, 40)).astype(float), (20, 1))
+    X[0, 0] = 1e15
+    component = NegativeBinomial(np.empty((40, 0)), F8, np.ones(1))
+    component = component.with_prior(np.ones(40), np.ones(40), np.ones(16))
+    features = component.features(X)
+    fits, sizes = component.self_fits(features)
+    expected = [component.self_fits(row[None]) for row in features]
+    np.testing.assert_allclose(fits[1:], np.ravel([fit for fit, _ in expected])[1:], rtol=1e-12)
+    np.testing.assert_allclose(sizes[1:], np.ravel([size for _, size in expected])[1:], rtol=1e-12)

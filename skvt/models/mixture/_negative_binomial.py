@@ -239,13 +239,13 @@ class NegativeBinomial(ExposureColumns):
             entries = sp.coo_array(np.einsum("nadj->nd", x_and_missing.reshape(-1, 2, D, J)))
         rows, columns = entries.coords
         counts = np.rint(entries.data)
-        # Combine the column and the count of each entry, which is at least -1, in one number.
-        width = counts.max(initial=0.0) + 2.0
-        keys, key_of_entry = np.unique(columns * width + counts + 1.0, return_inverse=True)
+        # Combine the column and the count of each entry in one number, which is exact for counts
+        # of any size.
+        values, value_of_entry = np.unique(counts, return_inverse=True)
+        keys = columns.astype(np.int64) * values.size + value_of_entry
+        keys, key_of_entry = np.unique(keys, return_inverse=True)
         if J * keys.size < counts.size:
-            at_points = self._self_fits_at_points(
-                (keys // width).astype(np.intp), keys % width - 1.0
-            )
+            at_points = self._self_fits_at_points(keys // values.size, values[keys % values.size])
             fits, sizes = (
                 np.einsum("mj,mj->m", weights[rows], part[key_of_entry])
                 for weights, part in zip((L, np.abs(L)), at_points, strict=True)
