@@ -271,6 +271,22 @@ def test_local_steps_without_features_are_those_with_features(exposure):
     np.testing.assert_allclose(sums_of(resp), sums, atol=1e-10)
 
 
+def test_tables_of_wide_counts_take_no_more_memory_than_features():
+    rng = np.random.default_rng(0)
+    n, D, K = 20_000, 10, 100
+    X = rng.integers(0, n, (n, D)).astype(float)
+    component = NegativeBinomial(np.empty((D, 0)), F8, np.ones(1))
+    component = component.with_prior(np.ones(D), np.ones(D), np.ones(16))
+    resp = rng.dirichlet(np.ones(K), size=n)
+    expected = ConjugateComponent.weighted_sums(component, X, resp)
+    tracemalloc.start()
+    np.testing.assert_allclose(component.weighted_sums(X, resp), expected, rtol=1e-9)
+    component.log_densities_and_sums(X[:512], np.zeros((expected.shape[1], K)))[1](resp[:512])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 40e6 < D * n * K * 8
+
+
 def test_fits_of_huge_counts_to_themselves_are_those_of_single_rows():
     # column * (largest count) + count is not exact in float64
     X = np.tile(np.random.default_rng(0).integers(0, 3, (2, 40)).astype(float), (20, 1))

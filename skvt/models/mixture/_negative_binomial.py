@@ -25,6 +25,12 @@ from skvt.typing import Array, IndexArray
 
 # log h_r(x) is tabulated for counts x less than this number.
 _N_TABULATED = 1024
+# Number of rows whose features are summed at a time.
+_ROWS_AT_ONCE = 2**12
+# Local steps compute features if the values of all counts up to the largest are more than this
+# share of the features, or if K times the number of exposures e_j is more than this many times D.
+_MAX_SHARE_OF_VALUES = 0.3
+_MAX_EXPOSURES_PER_COLUMN = 20
 # Number of entries for which `_fit_to_self` computes the fits at a time.
 _ENTRIES_AT_ONCE = 2**13
 # Sizes with a smaller probability are left out of predictive densities and quantiles.
@@ -160,20 +166,26 @@ class NegativeBinomial(ExposureColumns):
     def log_densities_and_sums(
         self, X: Any, table: Array
     ) -> tuple[Array, Callable[[Array], Array]]:
-        rows = self._count_rows(X)
+        rows = self._count_rows(X, table.shape[1])
         if rows is None:
             return super().log_densities_and_sums(X, table)
         return rows.log_densities(table), rows.sums
 
     def weighted_sums(self, X: Any, weighted: Array) -> Array:
-        rows = self._count_rows(X)
-        return super().weighted_sums(X, weighted) if rows is None else rows.sums(weighted)
+        sums = np.zeros((weighted.shape[1], self.base.size))
+        for part in pieces(len(weighted), _ROWS_AT_ONCE):
+            rows = self._count_rows(X[part], weighted.shape[1])
+            if rows is None:
+                sums += super().weighted_sums(X[part], weighted[part])
+            else:
+                sums += rows.sums(weighted[part])
+        return sums
 
-    def _count_rows(self, X: Any) -> "_CountRows | None":
+    def _count_rows(self, X: Any, n_components: int) -> "_CountRows | None":
         """Return the rows for computations without features.
 
-        Return None for sparse rows, and for counts so large that their features take less time than
-        a table of all counts up to the largest.
+        Return None if features take less time or memory: for sparse rows, for counts so large that
+        a table of all counts up to the largest is costly, and for many components with few columns.
         """
         counts, exposures = self.split(X)
         if sp.issparse(counts):
@@ -181,7 +193,11 @@ class NegativeBinomial(ExposureColumns):
         is_missing = np.isnan(counts)
         counts = np.where(is_missing, 0.0, counts)
         n_values = int(counts.max(initial=0.0)) + 1
-        if n_values > len(counts):
+        G, J, D = SIZES.size, self.points.size, len(self.prior)
+        max_values = _MAX_SHARE_OF_VALUES * len(counts) * (G + 2 * J) / n_components
+        if n_values > min(len(counts), max_values):
+            return None
+        if J * n_components > _MAX_EXPOSURES_PER_COLUMN * D:
             return None
         log_h = np.append(
             self._log_h(np.arange(float(n_values))), np.zeros((1, SIZES.size)), axis=0
