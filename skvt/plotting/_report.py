@@ -4,12 +4,14 @@ from html import escape
 from importlib.resources import files
 
 import numpy as np
+import scipy.sparse as sp
 
 from skvt._replacing import replacing
 from skvt._results.profiles import find_directions, make_profiles, write_sentences
 from skvt._results.unusual import unusual_rows
 from skvt.fitting import html_table
 from skvt.readers.chunks import require_rows_in_memory
+from skvt.rows import dense
 from skvt.ties import stable_argmax
 
 # Maximum number of columns in the table of profiles; the most relevant are shown.
@@ -161,12 +163,11 @@ def _tabulate_missing(mixture, X, labels, clusters):
     """
     encoded = mixture._read(X)
     table = mixture._columns
-    # Sparse rows are taken to have no missing values.
-    if hasattr(encoded, "toarray") or not np.isnan(encoded).any():
+    if not np.isnan(encoded.data if sp.issparse(encoded) else encoded).any():
         return "<p>No value is missing.</p>"
     rows = []
     for j in table.columns:
-        is_missing = np.isnan(encoded[:, j])
+        is_missing = np.isnan(dense(encoded[:, [j]])[:, 0])
         if is_missing.any():
             groups = [is_missing, *(is_missing[labels == k] for k in range(len(clusters)))]
             # A cluster may have no row.

@@ -6,8 +6,10 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 
 import skvt
+from skvt.components import Poisson
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +110,16 @@ def test_nothing_is_written_for_other_estimators(table, tmp_path):
     with pytest.raises(TypeError, match="unusual_rows takes a MemoizedDPMixture"):
         skvt.cluster_report(skvt.TemperedLDA(), table, tmp_path / "report.html")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_report_counts_missing_values_of_sparse_rows(tmp_path):
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(np.repeat([1.0, 8.0], 50)[:, None], (100, 4)).astype(float)
+    counts[:25, 2] = np.nan
+    rows = sp.csr_array(counts)
+    mixture = skvt.MemoizedDPMixture(components=Poisson(), random_state=0).fit(rows)
+    path = tmp_path / "report.html"
+    skvt.cluster_report(mixture, rows, path)
+    missing = Page(path.read_text(encoding="utf-8")).text.split("Which values are missing?")[1]
+    assert "No value is missing" not in missing
+    assert re.search(r"25%", missing)

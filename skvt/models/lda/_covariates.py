@@ -88,7 +88,8 @@ class DocumentRegression:
         """Return whether groups are numbered from 0 in ascending order and numbers are finite."""
         return (
             self.groups.dtype.kind in "iu"
-            and self.groups[0] == 0 < self.groups.size
+            and self.groups.size > 0
+            and self.groups[0] == 0
             and bool(np.all(np.diff(self.groups) >= 0))
             and bool(np.isfinite(self.coef).all() and np.isfinite(self.gram).all())
         )
