@@ -27,8 +27,9 @@ from skvt.typing import Array, IndexArray
 _N_TABULATED = 1024
 # Number of rows whose features are summed at a time.
 _ROWS_AT_ONCE = 2**12
-# Local steps compute features if the values of all counts up to the largest are more than this
-# share of the features, or if K times the number of exposures e_j is more than this many times D.
+# Local steps compute features if these take less time. This is so if the values of all counts up to
+# the largest are more than this share of the features, or if K times the number of exposures e_j is
+# more than this many times D.
 _MAX_SHARE_OF_VALUES = 0.3
 _MAX_EXPOSURES_PER_COLUMN = 20
 # Number of entries for which `_fit_to_self` computes the fits at a time.
@@ -407,32 +408,33 @@ class _CountRows(NamedTuple):
     def log_densities(self, table: Array) -> Array:
         """Return expected log densities (n, K) for the transposed table (P, K)."""
         (n, D), J, K = self.counts.shape, self.polynomials.shape[1], table.shape[1]
-        ends = D * np.array([self.log_h.shape[1], self.log_h.shape[1] + J])
-        ends = np.append(ends, ends[-1] + D * J)
-        of_log_h, of_counts, of_missing, of_rows = np.split(table, ends)
-        log_densities = np.column_stack([self.polynomials, self.constants]) @ of_rows
-        values = self.log_h @ of_log_h.reshape(D, -1, K)
+        ends = np.cumsum([D * self.log_h.shape[1], D * J, D * J])
+        log_h_table, count_table, missing_table, row_table = np.split(table, ends)
+        log_densities = np.column_stack([self.polynomials, self.constants]) @ row_table
+        values = self.log_h @ log_h_table.reshape(D, -1, K)
         _add_values(self.positions, values, log_densities)
         # (n, J, K): factors of L_j.
-        factors = self.counts @ of_counts.reshape(D, J * K)
+        factors = self.counts @ count_table.reshape(D, J * K)
         if self.is_missing.any():
-            factors -= self.is_missing @ of_missing.reshape(D, J * K)
+            factors -= self.is_missing @ missing_table.reshape(D, J * K)
         log_densities += np.einsum("nj,njk->nk", self.polynomials, factors.reshape(n, J, K))
         return log_densities
 
     def sums(self, weighted: Array) -> Array:
         """Return the sums of features (K, P) for weighted responsibilities (n, K)."""
-        D, K = self.counts.shape[1], weighted.shape[1]
+        D, J, K = self.counts.shape[1], self.polynomials.shape[1], weighted.shape[1]
         weights_of_values = np.zeros((D, len(self.log_h), K))
         _add_weights(self.positions, weighted, weights_of_values)
         log_h_sums = np.transpose(self.log_h.T @ weights_of_values, (2, 0, 1))
-        spread = (weighted.T[:, None] * self.polynomials.T).reshape(-1, len(weighted))
-        J = self.polynomials.shape[1]
-        of_points = [spread @ self.counts, -(spread @ self.is_missing)]
-        by_columns = [part.reshape(K, J, D).transpose(0, 2, 1) for part in of_points]
-        of_rows = weighted.T @ np.column_stack([self.polynomials, self.constants])
-        parts = [part.reshape(K, -1) for part in (log_h_sums, *by_columns)]
-        return np.concatenate([*parts, of_rows], axis=1)
+        # (K J, n): responsibilities times L_j.
+        weighted_polynomials = (weighted.T[:, None] * self.polynomials.T).reshape(K * J, -1)
+        count_sums, missing_sums = weighted_polynomials @ self.counts, np.zeros((K * J, D))
+        if self.is_missing.any():
+            missing_sums -= weighted_polynomials @ self.is_missing
+        by_column = [part.reshape(K, J, D).swapaxes(1, 2) for part in (count_sums, missing_sums)]
+        row_sums = weighted.T @ np.column_stack([self.polynomials, self.constants])
+        parts = [part.reshape(K, -1) for part in (log_h_sums, *by_column)]
+        return np.concatenate([*parts, row_sums], axis=1)
 
 
 @jit
