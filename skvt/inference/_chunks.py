@@ -367,7 +367,10 @@ def _find_common_scope(batches: Sequence[BatchHandle]) -> BatchScope | None:
         all_equal = all(batch.scope == first_scope for batch in batches)
         return first_scope if all_equal and len(batches) >= _MIN_SHARING_FACTOR else None
     columns = np.concatenate([batch.active for batch in batches if batch.active is not None])
-    active = np.unique(columns)
+    # Mark the columns that occur, which is faster than sorting them.
+    occurs = np.zeros(columns.max(initial=-1) + 1, np.bool_)
+    occurs[columns] = True
+    active = np.flatnonzero(occurs).astype(columns.dtype)
     is_worthwhile = columns.size >= _MIN_SHARING_FACTOR * active.size
     return BatchScope(active) if is_worthwhile else None
 
