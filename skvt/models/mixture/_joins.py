@@ -4,7 +4,9 @@ A sequence joins the K components of a mixture, two clusters at a time, until on
 of clusters is suggested where a join first loses much, or at the elbow of the losses.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated
 
 import numpy as np
@@ -152,20 +154,30 @@ class Joins:
 
         Clusters are numbered from 0 in the order of their first components.
         """
-        return self.all_clusters()[n_clusters - 1]
+        n_joins = self.n_components - n_clusters
+        return _number_clusters(next(islice(self._first_components(), n_joins, None)))
 
     def all_clusters(self) -> list[IndexArray]:
         """Return :meth:`clusters` for 1, ..., K clusters."""
-        K = self.n_components
-        members = [np.array([k]) for k in range(K)]
-        # The first component of each component's cluster, after each of the joins.
-        first = np.arange(K)
-        clusterings: list[IndexArray] = [first.copy()]
+        return [_number_clusters(first) for first in self._first_components()][::-1]
+
+    def _first_components(self) -> Iterator[IndexArray]:
+        """Yield the first component of each component's cluster after 0, ..., K - 1 joins, (K,).
+
+        All yields are the same array, which the next join changes.
+        """
+        members = [np.array([k]) for k in range(self.n_components)]
+        first = np.arange(self.n_components)
+        yield first
         for a, b in self.linkage[:, :2].astype(int):
             members.append(np.concatenate([members[a], members[b]]))
             first[members[-1]] = members[-1].min()
-            clusterings.append(np.unique(first, return_inverse=True)[1])
-        return clusterings[::-1]
+            yield first
+
+
+def _number_clusters(first: IndexArray) -> IndexArray:
+    """Return numbers of clusters (K,), in the order of their first components ``first`` (K,)."""
+    return np.unique(first, return_inverse=True)[1]
 
 
 def cluster_indicators(clusters: IndexArray, dtype: DTypeLike = np.float64) -> Array:
