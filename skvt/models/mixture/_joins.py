@@ -164,7 +164,7 @@ class Joins:
     def _first_components(self) -> Iterator[IndexArray]:
         """Yield the first component of each component's cluster after 0, ..., K - 1 joins, (K,).
 
-        All yields are the same array, which the next join changes.
+        The array is the same each time, and the next join changes it.
         """
         members = [np.array([k]) for k in range(self.n_components)]
         first = np.arange(self.n_components)
