@@ -16,7 +16,7 @@ and the columns of all other cells are missing. Cells thus add no approximation 
 missing values. Given columns of numbers do not affect columns of bits, categories or counts.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from skvt.files import POSITIVE, in_files
 from skvt.models.mixture._gaussian_prior import weighted_moments
 from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._product import Block, Product
+from skvt.models.mixture._wrap import WrapperMixin
 from skvt.models.mixture.components import ConjugateComponent, dense_rows
 from skvt.rows import mapped, of_each_row
 from skvt.typing import Array, IndexArray
@@ -146,7 +147,7 @@ class GivenColumns:
 
 @in_files("models.Conditioned")
 @dataclass(frozen=True)
-class Conditioned(Product):
+class Conditioned(WrapperMixin, Product):
     """Columns of bits, categories or counts with separate parameters in each cell.
 
     Rows of the data have F columns with parameters, then an exposure if ``exposed``, then G given
@@ -169,11 +170,6 @@ class Conditioned(Product):
             and self.values.n_features == self._n_cells * F + self.exposed
             and np.array_equal(block.columns, np.arange(self.values.n_features))
         )
-
-    @property
-    def values(self) -> Any:
-        """The component of the columns of all cells."""
-        return self.blocks[0].component
 
     @property
     def n_explained(self) -> int:
@@ -204,54 +200,28 @@ class Conditioned(Product):
         values[self._index_cells(X)] = X[:, :F]
         return np.concatenate([values.reshape(len(X), -1), X[:, F:D]], axis=1)
 
-    def _fill_rows(self, X: Any, completed: Array) -> Array:
-        """Return rows X with missing values filled in from the columns of each row's cell.
+    def _in_units_of_data(self, X: Array, values: Array, *others: Array) -> Array:
+        """Return rows X (..., n, D + G) with the values of the columns of each row's cell.
 
-        ``completed`` are converted rows with values for the missing ones, (..., n, C F), or
-        (..., n, C F + 1) with an exposure. The result has the shape (..., n, D + G).
+        ``values`` are converted rows (..., n, C F), or (..., n, C F + 1) with an exposure.
         """
         F, (rows, cells) = self._n_in_cell, self._index_cells(X)
-        values = completed[..., : self._n_cells * F]
-        values = values.reshape(*values.shape[:-1], self._n_cells, F)[..., rows, cells, :]
-        filled = np.array(np.broadcast_to(X, (*values.shape[:-1], X.shape[1])), np.float64)
-        filled[..., :F] = np.where(np.isnan(filled[..., :F]), values, filled[..., :F])
-        return filled
+        lead = values.shape[:-1]
+        by_cell = values[..., : self._n_cells * F].reshape(*lead, self._n_cells, F)
+        out = np.array(np.broadcast_to(X, (*lead, X.shape[1])), np.float64)
+        out[..., :F] = by_cell[..., rows, cells, :]
+        return out
 
     @property
     def with_unknown_levels(self) -> "Conditioned":
-        block = self.blocks[0]._replace(component=self.values.with_unknown_levels)
-        return replace(self, blocks=(block,))
+        return self.with_components([self.values.with_unknown_levels])
 
-    # Rows stay unchanged, because features of missing values are 0, and because q integrates
-    # missing values out.
-    filled = ConjugateComponent.filled
-    with_completed = ConjugateComponent.with_completed
-    # The block has no indicators. `parts` does not return it, because its columns are not the
-    # columns of the data.
-    without_indicator = ConjugateComponent.without_indicator
+    # `parts` does not return the block, because its columns are not the columns of the data.
     parts = ConjugateComponent.parts
 
     def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
         """Return the family and ``lam`` of the columns of all cells, in units of the data."""
-        uncentred: tuple[Any, Array] = self.values.in_data_coordinates(self._values_lam(lam))
-        return uncentred
-
-    def _values_lam(self, lam: Array) -> Array:
-        """Return the natural parameters of the block "values" in their shape."""
-        return self.family.split(lam)[0]
-
-    def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        values_lam = self._values_lam(lam)
-        completed = self.values.imputed(self._convert_rows(X), values_lam, memberships)
-        return self._fill_rows(X, completed)
-
-    def conditional_mean(self, X: Any, lam: Array) -> Array:
-        means = self.values.conditional_mean(self._convert_rows(X), self._values_lam(lam))
-        return self._fill_rows(X, means)
-
-    def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        rows = self._convert_rows(X)
-        return self._fill_rows(X, self.values.conditional_sample(rows, self._values_lam(lam), rng))
+        return self.values.in_data_coordinates(self.family.split(lam)[0])
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Raise NotImplementedError, because given columns have no distribution.
@@ -262,7 +232,7 @@ class Conditioned(Product):
 
     def column_probabilities(self, lam: Array, column: int, X: Any) -> Array:
         """Return predictive probabilities of the L categories of ``column``, (n, K, L)."""
-        values_lam = self._values_lam(lam)
+        values_lam = self.family.split(lam)[0]
         # The column occurs in each cell, F columns after its occurrence in the preceding cell.
         positions = range(column, self._n_cells * self._n_in_cell, self._n_in_cell)
         by_cell = [self.values.column_probabilities(values_lam, d, None) for d in positions]
@@ -287,7 +257,7 @@ class Conditioned(Product):
         the cell's share. The distance of the average's quantile from the average is the root of the
         sum of squares of these products.
         """
-        return tuple(map(self._average_cells, self.values.marginals(self._values_lam(lam))))
+        return tuple(map(self._average_cells, self.values.marginals(self.family.split(lam)[0])))
 
     def _average_cells(self, cells: Marginals) -> Marginals:
         """Return the marginals of averages, given the marginals of the parameters of all cells.

@@ -28,7 +28,7 @@ from skvt.files import in_files
 from skvt.models.mixture._given_columns import Conditioned, GivenColumns, separate_by_cell
 from skvt.models.mixture._product import Block, Product
 from skvt.models.mixture._wrap import WrapperMixin
-from skvt.models.mixture.components import Bernoulli
+from skvt.models.mixture.components import Bernoulli, ConjugateComponent
 from skvt.rows import dense, sums_of_rows
 from skvt.typing import Array
 
@@ -113,26 +113,26 @@ class Indicated(WrapperMixin, Product):
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         """Replace missing values; with a point mass, by means over both values of the indicator."""
         if self._models_missing:
-            return np.asarray(self._values.imputed(X, self.family.split(lam)[0], memberships))
-        return super().imputed(X, lam, memberships)
+            return super().imputed(X, lam, memberships)
+        return ConjugateComponent.imputed(self, X, lam, memberships)
 
-    def _means_of_data(self, X: Array, means: Array, *others: Array) -> Array:
+    def _in_units_of_data(self, X: Array, values: Array, *others: Array) -> Array:
         """Return the means of values; with a point mass, means over both values of indicators."""
         if self._models_missing:
-            return means
+            return values
         (indicators_lam,) = others
         F = self._n_indicators
         unknown = self._with_unknown_indicators(X)
         share = self._indicators.conditional_mean(unknown, indicators_lam)[..., :F]
-        mixed = means.copy()
-        mixed[..., :F] = share * (means[..., :F] + self.shift) + (1.0 - share) * np.array(self.at)
+        mixed = values.copy()
+        mixed[..., :F] = share * (values[..., :F] + self.shift) + (1.0 - share) * np.array(self.at)
         return mixed
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         # Draw an informative missing value as if it were missing at random.
         if self._models_missing:
             values_lam = self.family.split(lam)[0]
-            return np.asarray(self._values.conditional_sample(X, values_lam, rng))
+            return self.values.conditional_sample(X, values_lam, rng)
         return super().conditional_sample(X, lam, rng)
 
     def _draws_of_data(

@@ -83,33 +83,22 @@ class Logged(WrapperMixin, Product):
         """Positions of the columns in logarithms."""
         return self.blocks[1].columns
 
-    def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        """Replace missing values by means, or by geometric means in columns in logarithms."""
-        values_lam = self.family.split(lam)[0]
-        completed = self._values.imputed(self._convert_rows(X), values_lam, memberships)
-        return np.where(np.isnan(X), self._exponentiate(completed), X)
-
-    def _means_of_data(self, X: Array, means: Array, *others: Array) -> Array:
-        """Convert means of values to units of the data: to medians in columns in logarithms."""
-        return self._exponentiate(means)
-
-    def _draws_of_data(
-        self, X: Array, draws: Array, rng: np.random.Generator, *others: Array
-    ) -> Array:
-        return self._exponentiate(draws)
+    def _in_units_of_data(self, X: Array, values: Array, *others: Array) -> Array:
+        """Take exponentials in columns in logarithms, which turns means into medians."""
+        out = np.array(values)
+        out[..., self.logs] = np.exp(out[..., self.logs])
+        return out
 
     def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
         """Return the family and natural parameters of the values."""
-        uncentred: tuple[Any, Array] = self._values.in_data_coordinates(self.family.split(lam)[0])
-        return uncentred
+        return self.values.in_data_coordinates(self.family.split(lam)[0])
 
     def parts(self, lam: Array) -> dict[str, tuple[Any, Array]]:
         """Return the parts of the block "values", since the block "volume" has no parameters."""
-        parts: dict[str, tuple[Any, Array]] = self._values.parts(self.family.split(lam)[0])
-        return parts
+        return self.values.parts(self.family.split(lam)[0])
 
     def column_evidence(self, sums: Array) -> Array:
-        return np.asarray(self._values.column_evidence(self.split_by_block(sums)[0]))
+        return self.values.column_evidence(self.split_by_block(sums)[0])
 
     def marginals(self, lam: Array) -> Any:
         """Return the marginals of all columns.
@@ -118,9 +107,9 @@ class Logged(WrapperMixin, Product):
         those of logarithms.
         """
         of_values, _ = super().marginals(lam)
-        return tuple(part for group in of_values for part in self._in_units_of_data(group))
+        return tuple(part for group in of_values for part in self._separate_logs(group))
 
-    def _in_units_of_data(self, marginals: Marginals) -> list[Marginals]:
+    def _separate_logs(self, marginals: Marginals) -> list[Marginals]:
         """Separate the marginals of columns of numbers from those of columns in logarithms.
 
         Means of logarithms become medians. Other quantities of logarithms get another name.
@@ -137,12 +126,6 @@ class Logged(WrapperMixin, Product):
 
     def _convert_rows(self, X: Any) -> Array:
         return take_logarithms(self.logs, self.least, X)
-
-    def _exponentiate(self, rows: Array) -> Array:
-        """Return rows (..., D) of values in units of the data."""
-        out = np.array(rows)
-        out[..., self.logs] = np.exp(out[..., self.logs])
-        return out
 
 
 def model_logarithms(component: Component, logs: IndexArray, least: tuple[float, ...]) -> Logged:

@@ -265,7 +265,7 @@ class StudentT(WrapperMixin, Product):
     def validate(self, d: int, k: int) -> bool:
         if [block.name for block in self.blocks] != ["gaussian", "freedom"]:
             return False
-        if type(self._values) not in (WeightedFullGaussian, WeightedDiagonalGaussian):
+        if type(self.values) not in (WeightedFullGaussian, WeightedDiagonalGaussian):
             return False
         freedom = self._freedom
         if type(freedom) is not Freedom:
@@ -280,7 +280,7 @@ class StudentT(WrapperMixin, Product):
     @property
     def _is_full(self) -> bool:
         """Whether each row has one scale u; otherwise each value has a scale."""
-        return bool(self._values.covariance_type == "full")
+        return bool(self.values.covariance_type == "full")
 
     @property
     def _freedom(self) -> Any:
@@ -298,7 +298,7 @@ class StudentT(WrapperMixin, Product):
 
     def filled(self, X: Any) -> Any:
         """Return rows completed by the Gaussian, if its features need complete rows."""
-        return self._values.filled(X)
+        return self.values.filled(X)
 
     def row_fits(self, X: Any) -> FitsOfBlocks:
         """Return fits of rows whose outliers are clipped; the search for seeds uses the fits."""
@@ -315,7 +315,7 @@ class StudentT(WrapperMixin, Product):
         column in which both quartiles are equal has no fences.
         """
         # Append the row of the column means, so that quantiles exist in columns without values.
-        rows = np.concatenate([np.asarray(X, np.float64), self._values.center[None]])
+        rows = np.concatenate([np.asarray(X, np.float64), self.values.center[None]])
         lower_quartile, upper_quartile = np.nanquantile(rows, [0.25, 0.75], axis=0)
         quartile_range = upper_quartile - lower_quartile
         distance = np.where(quartile_range > 0.0, _FENCE * quartile_range, np.inf)
@@ -323,7 +323,7 @@ class StudentT(WrapperMixin, Product):
 
     def completion(self, table: Array) -> Completion:
         scales = _ScalesOfRows if self._is_full else _ScalesOfValues
-        return partial(scales, self._values, table)
+        return partial(scales, self.values, table)
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return log posterior predictive densities (n, K) in nats, by quadrature over log u."""
@@ -335,7 +335,7 @@ class StudentT(WrapperMixin, Product):
         # With one scale for each value, the columns are independent given the component.
         q = NormalGamma.standard(gaussian_lam)
         log_densities = np.zeros((X.shape[0], len(lam)))
-        rows, is_observed = self._values._observed(X)
+        rows, is_observed = self.values._observed(X)
         for k in range(len(lam)):
             distance = (rows - q["mean"][k, :, 0]) ** 2 / (2.0 * q["rate"][k])
             mixture = _ScaleMixture(
@@ -353,11 +353,11 @@ class StudentT(WrapperMixin, Product):
         Returns the distributions (n, K), half the log-determinants of the shape matrices of
         observed columns, (n, K) or (K,), and the missing values or None.
         """
-        mean, scale, freedom_given_u = self._values._student(lam)
-        kappa = self._values.family.standard(lam)["mean_precision"]
+        mean, scale, freedom_given_u = self.values._student(lam)
+        kappa = self.values.family.standard(lam)["mean_precision"]
         # The predictive of a Gaussian has the scale (1 + 1 / kappa) times W^-1. Keep only W^-1.
         scale = scale * (kappa / (1.0 + kappa))[:, None, None]
-        rows = self._values._centred(X)
+        rows = self.values._centred(X)
         distances, half_log_dets, n_observed, holes = distances_of_observed(rows, mean, scale)
         n_observed = np.broadcast_to(n_observed, (X.shape[0], 1))
         mixture = _ScaleMixture(distances, n_observed, freedom_given_u, kappa, nu)
@@ -367,14 +367,14 @@ class StudentT(WrapperMixin, Product):
         """Draw rows from the posterior predictive of one component: first u, then a Student t."""
         gaussian_lam, freedom_lam = self.family.split(lam)
         u = self._freedom.sample(freedom_lam, n_rows, rng)
-        q = self._values.family.standard(gaussian_lam)
+        q = self.values.family.standard(gaussian_lam)
         # With one scale for each value, means and kappa are (D, 1).
         kappa = q["mean_precision"] if self._is_full else q["mean_precision"][:, 0]
-        location = self._values.center + (q["mean"] if self._is_full else q["mean"][:, 0])
+        location = self.values.center + (q["mean"] if self._is_full else q["mean"][:, 0])
         # The Gaussian block draws with the factor 1 + 1 / kappa of the scale. Convert the draws to
         # the factor 1 / u + 1 / kappa.
         ratio = np.sqrt((1.0 / u + 1.0 / kappa) / (1.0 + 1.0 / kappa))
-        draws = self._values.sample(gaussian_lam, n_rows, rng)
+        draws = self.values.sample(gaussian_lam, n_rows, rng)
         return np.asarray(location + ratio * (draws - location), self.dtype)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
@@ -394,7 +394,7 @@ class StudentT(WrapperMixin, Product):
         chi_square = rng.chisquare(mixture.freedom_given_u + mixture.n_observed[:, 0])
         noise_factor = np.sqrt((scale_factor + mixture.distance[:, 0]) / chi_square)
         noise = rng.standard_normal(holes.X.shape) * noise_factor[:, None]
-        return np.where(holes.missing, holes.filled(0, noise) + self._values.center, X)
+        return np.where(holes.missing, holes.filled(0, noise) + self.values.center, X)
 
     def column_evidence(self, sums: Array) -> Array:
         """Return the sum of the evidence of both blocks for each column, (K, D) in nats.
