@@ -20,12 +20,10 @@ from skvt._compiled._random_bits import (
     unit_pair,
 )
 from skvt._compiled._shared_loop import (
-    CLAIMS,
     COUNTER,
     SharedLoop,
     all_finished,
-    claim,
-    finish,
+    claim_items,
     give_way,
     serial_map,
 )

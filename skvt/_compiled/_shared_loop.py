@@ -5,13 +5,8 @@ few items, such as rows, by a common counter until no item is left. The threads 
 and the interpreter handles one call per thread, for any number of items. Results do not depend on
 which thread computes an item, as long as the result of an item does not depend on other items.
 
-    for _ in range(CLAIMS):
-        start, stop = claim(counter, SIZE, n)
-        if start >= stop:
-            break
-        for i in range(start, stop):
-            ...
-        finish(counter, start, stop)
+    for i in claim_items(counter, SIZE, n):
+        ...
 
 Threads can also share several loops, each of which needs the results of the loops before. Every
 thread then calls a Python function, which calls a compiled function for each loop, with one counter
@@ -22,7 +17,7 @@ False, it calls the compiled function of this loop again.
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -36,7 +31,7 @@ from skvt.typing import IndexArray, T, Whole
 CLAIMS = 2000
 # Number of entries of a counter. Threads other than the calling thread are *helpers*. A helper gets
 # the same counters with one more entry at the end. The last counter of a helper thus has more than
-# COUNTER entries, by which :func:`claim` recognises a helper.
+# COUNTER entries, by which :func:`claim_items` recognises a helper.
 COUNTER = 16
 # Index of the number of claimed items.
 _CLAIMED = 0
@@ -108,27 +103,28 @@ def all_finished(counter: IndexArray, n: int) -> bool:
 
 
 @part
-def claim(counter: IndexArray, size: Whole, n: int) -> tuple[int, int]:
-    """Claim the next ``size`` of n items; return the start and the stop of their range.
+def claim_items(counter: IndexArray, size: Whole, n: int) -> Iterator[int]:
+    """Claim ``size`` of n items at a time, up to CLAIMS times, and yield each claimed item.
 
-    If no item is left, start is not below stop. A helper that finds no item left delays its return
-    until shortly after all items are finished, or until :func:`all_finished` gives up. The calling
-    thread thus returns to the interpreter first. Otherwise a helper could hold the lock of the
-    interpreter, and the calling thread would have to sleep until it gets the lock.
+    A helper that finds no item left delays its return until shortly after all items are finished,
+    or until :func:`all_finished` gives up. The calling thread thus returns to the interpreter
+    first. Otherwise a helper could hold the lock of the interpreter, and the calling thread would
+    have to sleep until it gets the lock.
     """
-    start = _fetch_and_add(counter, _CLAIMED, size)
-    # Only the last counter of a helper has more than COUNTER entries.
-    if start >= n and counter.size > COUNTER and _read(counter, _FINISHED) < n:
-        if all_finished(counter, n):
-            for _ in range(_N_LAST_READS):
-                _read(counter, _FINISHED)
-    return start, min(start + size, n)
-
-
-@part
-def finish(counter: IndexArray, start: int, stop: int) -> None:
-    """Count the items of a claim as finished."""
-    _fetch_and_add(counter, _FINISHED, stop - start)
+    for _ in range(CLAIMS):
+        start = _fetch_and_add(counter, _CLAIMED, size)
+        if start >= n:
+            # Only the last counter of a helper has more than COUNTER entries.
+            if counter.size > COUNTER and _read(counter, _FINISHED) < n:
+                if all_finished(counter, n):
+                    for _ in range(_N_LAST_READS):
+                        _read(counter, _FINISHED)
+            break
+        stop = min(start + size, n)
+        # numba does not compile ``yield from``.
+        for item in range(start, stop):  # noqa: UP028
+            yield item
+        _fetch_and_add(counter, _FINISHED, stop - start)
 
 
 def serial_map(function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> list[T]:

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from skvt._compiled import CLAIMS, SharedLoop, claim, finish, jit, lit, lowest_bit, serial_map
+from skvt._compiled import SharedLoop, claim_items, jit, lit, lowest_bit, serial_map
 from skvt.files import in_files
 from skvt.typing import Array, IndexArray, Run
 
@@ -91,19 +91,16 @@ def _add_rows(
     Each thread claims tasks of ``_ROWS_PER_TASK`` rows by the shared ``counter``. ``totals[task]``,
     in float64, becomes the sum of addend over the rows of the task.
     """
-    for _ in range(CLAIMS):
-        start, stop = claim(counter, _ROWS_PER_TASK, rows.size)
-        if start >= stop:
-            break
-        total = totals[start // _ROWS_PER_TASK]
+    for task in claim_items(counter, np.int64(1), len(totals)):
+        total = totals[task]
         total[:] = 0.0
-        for i in range(start, stop):
+        start = task * _ROWS_PER_TASK
+        for i in range(start, min(start + _ROWS_PER_TASK, rows.size)):
             target = array[rows[i]]
             source = addend[i]
             for column in range(source.size):
                 target[column] += factor * source[column]
                 total[column] += source[column]
-        finish(counter, start, stop)
 
 
 @jit
@@ -405,7 +402,7 @@ class RunningStats:
                 n_rows, n_columns = addend.shape
                 rows = np.arange(n_rows, dtype=np.int32) if stats.rows is None else stats.rows
                 totals = np.empty((-(-n_rows // _ROWS_PER_TASK), n_columns))
-                loop = SharedLoop(n_rows, _ROWS_PER_TASK, array, rows, multiplier, addend, totals)
+                loop = SharedLoop(len(totals), 1, array, rows, multiplier, addend, totals)
                 run(_add_rows, loop)
                 column_sums = totals.sum(axis=0)
             sums.append(total + factor * column_sums)

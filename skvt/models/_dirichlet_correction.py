@@ -17,12 +17,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from skvt._compiled import (
-    CLAIMS,
     SharedLoop,
-    claim,
+    claim_items,
     digamma,
     exp,
-    finish,
     jit,
     jit_allocating,
     part,
@@ -229,11 +227,10 @@ def _gradients(
     shapes, log_x = np.empty(block_size), np.empty(block_size)
     coefficients = np.empty((_TERMS + 1, 2))
     last_eta, digamma_eta, inverse_eta = -1.0, 0.0, 0.0
-    for _ in range(CLAIMS):
-        start, stop = claim(counter, _WORDS, array.shape[0])
-        if start >= stop:
-            break
-        block_sums = sums[start // _WORDS]
+    for block in claim_items(counter, np.int64(1), len(sums)):
+        start = block * _WORDS
+        stop = min(start + _WORDS, len(array))
+        block_sums = sums[block]
         block_sums[:] = 0.0
         gradient_sums, inverse_sums, lam_sums = block_sums[0], block_sums[1], block_sums[2]
         # Compute all entries of the block as if lam were the prior, whose functions are computed
@@ -285,20 +282,14 @@ def _gradients(
             for k in range(n_topics):
                 gradient_sums[k] += out[v, k]
                 inverse_sums[k] += inverses[v, k]
-        finish(counter, start, stop)
 
 
 @jit
 def _add_multiples(out: Array, inverses: Array, factors: Array, counter: IndexArray) -> None:
     """Add ``factors * inverses`` to ``out``, for ``factors`` (K,) and two arrays (V, K)."""
-    for _ in range(CLAIMS):
-        start, stop = claim(counter, _WORDS, out.shape[0])
-        if start >= stop:
-            break
-        for v in range(start, stop):
-            for k in range(factors.size):
-                out[v, k] += factors[k] * inverses[v, k]
-        finish(counter, start, stop)
+    for v in claim_items(counter, _WORDS, out.shape[0]):
+        for k in range(factors.size):
+            out[v, k] += factors[k] * inverses[v, k]
 
 
 def corrected_statistics(
@@ -353,7 +344,7 @@ def corrected_statistics(
     out, inverses = np.empty((2, n_words, n_topics))
     sums = np.empty((-(-n_words // _WORDS), 3, n_topics))
     loop = SharedLoop(
-        n_words, _WORDS, array, scale, prior, logs, gammas.log_totals, hat, row_of_word, hat_totals,
+        len(sums), 1, array, scale, prior, logs, gammas.log_totals, hat, row_of_word, hat_totals,
         gradients_of_others, out, inverses, sums,
     )  # fmt: skip
     run(_gradients, loop)

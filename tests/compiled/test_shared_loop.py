@@ -3,9 +3,9 @@
 import threading
 import time
 
+import numba as nb
 import numpy as np
 import pytest
-from _entrances import entrance
 from _properties import quick
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,50 +16,39 @@ from skvt._compiled._shared_loop import (
     COUNTER,
     SharedLoop,
     all_finished,
-    claim,
-    finish,
+    claim_items,
     give_way,
 )
 from skvt._compiled._special import jit
 from skvt.inference import Workers
 
 SIZE = 3
-# the two as Python calls them
-take, give_back = entrance(claim), entrance(finish)
+
+
+@nb.njit
+def items(counter, size, n):
+    """The items that a thread claims, as an iterator for Python."""
+    for item in claim_items(counter, size, n):  # noqa: UP028 (numba has no ``yield from``)
+        yield item
 
 
 @jit
 def count(visits, counter):
     """visits[i] += 1 of each item."""
-    for _ in range(CLAIMS):
-        start, stop = claim(counter, SIZE, visits.size)
-        if start >= stop:
-            break
-        for i in range(start, stop):
-            visits[i] += 1
-        finish(counter, start, stop)
+    for i in claim_items(counter, SIZE, visits.size):
+        visits[i] += 1
 
 
 @jit
 def cumulate(a, b, c, counters):
     """b = a + 1, then c[i] = b[-1 - i] + 1: each of the second needs another of the first."""
     first, second = counters[:COUNTER], counters[COUNTER:]
-    for _ in range(CLAIMS):
-        start, stop = claim(first, SIZE, a.size)
-        if start >= stop:
-            break
-        for i in range(start, stop):
-            b[i] = a[i] + 1
-        finish(first, start, stop)
+    for i in claim_items(first, SIZE, a.size):
+        b[i] = a[i] + 1
     if not all_finished(first, a.size):
         return False
-    for _ in range(CLAIMS):
-        start, stop = claim(second, SIZE, a.size)
-        if start >= stop:
-            break
-        for i in range(start, stop):
-            c[i] = b[a.size - 1 - i] + 1
-        finish(second, start, stop)
+    for i in claim_items(second, SIZE, a.size):
+        c[i] = b[a.size - 1 - i] + 1
     return all_finished(second, a.size)
 
 
@@ -99,32 +88,22 @@ def test_a_second_loop_meets_the_first_one_done(n, n_jobs):
 
 def test_claims_cover_the_items_in_order():
     counter = np.zeros(COUNTER, np.int64)
-    assert [take(counter, 4, 10) for _ in range(4)] == [(0, 4), (4, 8), (8, 10), (12, 10)]
+    first, second = items(counter, 4, 10), items(counter, 4, 10)
+    assert (next(first), next(second)) == (0, 4)
+    assert list(first) == [1, 2, 3, 8, 9]
+    assert list(second) == [5, 6, 7]
 
 
 @quick
-@given(st.integers(0, 40), st.integers(1, 9), st.lists(st.integers(0, 3), max_size=30), st.data())
-def test_each_item_is_claimed_once_whoever_comes_when(n, size, turns, data):
-    counter, held, done = np.zeros(COUNTER, np.int64), {}, []
-    loop_ends = -(-n // size) + 4
-    for who in turns + [0] * loop_ends:
-        if who in held and data.draw(st.booleans()):
-            start, stop = held.pop(who)
-            give_back(counter, start, stop)
-            done.extend(range(start, stop))
-        elif who not in held:
-            start, stop = take(counter, size, n)
-            if start < stop:
-                held[who] = start, stop
-        # (asked while some are still at work, it would wait for them a while)
-        if not held:
-            assert all_finished(counter, n) == (len(done) == n)
-    for start, stop in held.values():
-        done.extend(range(start, stop))
-        give_back(counter, start, stop)
-    while (claimed := take(counter, size, n))[0] < n:
-        done.extend(range(*claimed))
-        give_back(counter, *claimed)
+@given(st.integers(0, 40), st.integers(1, 9), st.lists(st.integers(0, 3), max_size=60))
+def test_each_item_is_claimed_once_whoever_comes_when(n, size, turns):
+    counter, threads, done = np.zeros(COUNTER, np.int64), {}, []
+    for who in turns:
+        if who not in threads:
+            threads[who] = items(counter, size, n)
+        done.extend(item for item in [next(threads[who], None)] if item is not None)
+    for claimed in [*threads.values(), items(counter, size, n)]:
+        done.extend(claimed)
     assert sorted(done) == list(range(n))
     assert all_finished(counter, n)
 
@@ -133,25 +112,21 @@ def test_finished_is_what_has_been_finished_not_what_has_been_claimed():
     loop = SharedLoop(10, 4, np.zeros(10))
     ((_, counter),) = loop
     assert not loop.finished()
-    claims = [take(counter, 4, 10) for _ in range(3)]
-    for start, stop in claims[:-1]:
-        give_back(counter, start, stop)
+    held = items(counter, 4, 10)
+    assert next(held) == 0
+    assert list(items(counter, 4, 10)) == list(range(4, 10))
     assert not loop.finished()  # and does not wait for ever
-    give_back(counter, *claims[-1])
+    assert list(held) == [1, 2, 3]
     assert loop.finished()
 
 
 def test_finished_waits_for_the_last_item_of_another_thread():
     counter, met = np.zeros(COUNTER, np.int64), []
-    take(counter, 1, 1)
-
-    def last_item():
-        give_back(counter, 0, 1)
-
     for _ in range(100):
         counter[:] = 0
-        take(counter, 1, 1)
-        thread = threading.Thread(target=last_item)
+        last_item = items(counter, 1, 1)
+        next(last_item)
+        thread = threading.Thread(target=next, args=(last_item, None))
         thread.start()
         met.append(all_finished(counter, 1))
         thread.join()
@@ -192,7 +167,7 @@ def test_an_item_that_was_never_finished_is_an_error_of_its_thread():
 
     def failing(visits, counter):
         if threading.current_thread() is not caller:
-            take(counter, 1, 2)
+            next(items(counter, 1, 2))
             claimed.set()
             raise MemoryError
         assert claimed.wait(10.0)

@@ -25,14 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skvt._compiled import (
-    CLAIMS,
     GOLDEN,
     LANES,
     aligned,
-    claim,
+    claim_items,
     digamma,
     draw_of_product,
-    finish,
     jit,
     lit,
     log,
@@ -233,10 +231,7 @@ def _collapsed_steps(
     zero = lit(one, 0.0)
     order, n_drawn = streams.order, streams.n_drawn
     doc_counts, drawn_topic = streams.doc_counts, streams.topic
-    for _ in range(CLAIMS):
-        g, stop_group = claim(counter, np.int64(1), groups.size - 1)
-        if g >= stop_group:
-            break
+    for g in claim_items(counter, np.int64(1), groups.size - 1):
         for a in range(lam.shape[0]):
             for k in range(lam.shape[1]):
                 word_counts[a, k] = lam[a, k]
@@ -328,7 +323,6 @@ def _collapsed_steps(
                 if streams.n_multiplied[s] == _FACTORS_PER_LOGARITHM:
                     log_probability[streams.document[s]] += log(streams.product[s])
                     streams.product[s], streams.n_multiplied[s] = 1.0, 0
-        finish(counter, g, stop_group)
 
 
 @jit
@@ -389,26 +383,21 @@ def changed_statistics(
     are 1 if ``weights`` is None. ``old_topics`` and ``new_topics`` (tokens,) are the topics of the
     tokens before and after the sweep; no token had a topic if ``old_topics`` is None.
     """
-    for _ in range(CLAIMS):
-        start, stop = claim(counter, WORDS, word_tokens.size - 1)
-        if start >= stop:
-            break
-        for a in range(start, stop):
-            for k in range(out.shape[1]):
-                out[a, k] = lit(out[a, k], 0.0)
-            for t in range(word_tokens[a], word_tokens[a + 1]):
-                token, weight = tokens[t], lit(out[a, 0], 1.0)
-                if weights is not None:
-                    weight = weights[t]
-                new_topic = new_topics[token]
-                if old_topics is None:
+    for a in claim_items(counter, WORDS, word_tokens.size - 1):
+        for k in range(out.shape[1]):
+            out[a, k] = lit(out[a, k], 0.0)
+        for t in range(word_tokens[a], word_tokens[a + 1]):
+            token, weight = tokens[t], lit(out[a, 0], 1.0)
+            if weights is not None:
+                weight = weights[t]
+            new_topic = new_topics[token]
+            if old_topics is None:
+                out[a, new_topic] += weight
+            else:
+                old_topic = old_topics[token]
+                if old_topic != new_topic:
                     out[a, new_topic] += weight
-                else:
-                    old_topic = old_topics[token]
-                    if old_topic != new_topic:
-                        out[a, new_topic] += weight
-                        out[a, old_topic] -= weight
-        finish(counter, start, stop)
+                    out[a, old_topic] -= weight
 
 
 @jit

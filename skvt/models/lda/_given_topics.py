@@ -112,8 +112,8 @@ class LDAGivenTopics(LDA):
         log_sums, shape_sums = np.empty((2, n_blocks, self.n_components))
         parameters, rows, scale, eta = self.parameters_of(stats, batch)
         loop = SharedLoop(
-            words.size, sampling.DRAWN_WORDS, parameters.arrays[0], rows, scale, eta,
-            seed_of_words, logs, log_sums, shape_sums,
+            len(log_sums), 1, parameters.arrays[0], rows, scale, eta, seed_of_words, logs, log_sums,
+            shape_sums,
         )  # fmt: skip
         run(sampling.draw_log_gammas, loop)
         gammas = Gammas(logs, np.logaddexp.reduce(log_sums), rows=words)

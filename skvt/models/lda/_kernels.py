@@ -23,12 +23,10 @@ from typing import Any
 import numpy as np
 
 from skvt._compiled import (
-    CLAIMS,
-    claim,
+    claim_items,
     digamma,
     dot_products,
     exp,
-    finish,
     gammaln,
     jit,
     jit_allocating,
@@ -156,17 +154,12 @@ def expected_log_topics(
     digamma_sums : (K,) digamma(sum_v lam_vk)
     out : (n_active, K) written
     """
-    for _ in range(CLAIMS):
-        start, stop = claim(counter, WORDS, rows.size)
-        if start >= stop:
-            break
-        for a in range(start, stop):
-            source = array[rows[a]]
-            target = out[a]
-            eta = prior[rows[a]]
-            for k in range(source.size):
-                target[k] = digamma(eta + scale * source[k]) - digamma_sums[k]
-        finish(counter, start, stop)
+    for a in claim_items(counter, WORDS, rows.size):
+        source = array[rows[a]]
+        target = out[a]
+        eta = prior[rows[a]]
+        for k in range(source.size):
+            target[k] = digamma(eta + scale * source[k]) - digamma_sums[k]
 
 
 @part
@@ -192,13 +185,8 @@ def tempered_table(
     ``expected_log`` and ``table`` are (n_active, K). ``shift`` (n_active,) makes the maximum of
     each row 1.
     """
-    for _ in range(CLAIMS):
-        start, stop = claim(counter, WORDS, expected_log.shape[0])
-        if start >= stop:
-            break
-        for a in range(start, stop):
-            shift[a] = _tempered_row(expected_log[a], inv_temp, floor, table[a])
-        finish(counter, start, stop)
+    for a in claim_items(counter, WORDS, expected_log.shape[0]):
+        shift[a] = _tempered_row(expected_log[a], inv_temp, floor, table[a])
 
 
 # ----------------------------------------------------------------------------- document step
@@ -394,10 +382,7 @@ def document_steps(
     updated, last_step, row = per_topic[3], per_topic[4], per_topic[5]
     # Loops run to a multiple of the vector length, since scalar loops over the remainder would take
     # most of the time. Topics that pad have no words and stay at their prior.
-    for _ in range(CLAIMS):
-        d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
-        if d >= stop:
-            break
+    for d in claim_items(counter, DOCUMENTS, indptr.size - 1):
         prior_row = min(d, alpha.shape[1] - 1)
         doc_alpha, doc_gammaln_alpha = alpha[0, prior_row], alpha[1, prior_row]
         sum_alpha, n_allowed = 0.0, 0
@@ -513,7 +498,6 @@ def document_steps(
                     expected_log, words[begin:end], doc_table, weights, ratio, all_gamma,
                     order[:n_topics], digamma_sum,
                 )  # fmt: skip
-        finish(counter, d, stop)
 
 
 @part
@@ -558,10 +542,7 @@ def log_marginals(
     n_topics = expected_log.shape[1]
     weights, row = np.empty((2, n_topics), expected_log.dtype)
     one = lit(floor, 1.0)
-    for _ in range(CLAIMS):
-        d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
-        if d >= stop:
-            break
+    for d in claim_items(counter, DOCUMENTS, indptr.size - 1):
         shift_topics = np.float64(_topic_weights(gamma[d], one, floor, weights))
         value = 0.0
         for j in range(indptr[d], indptr[d + 1]):
@@ -571,7 +552,6 @@ def log_marginals(
                 norm += row[k] * weights[k]
             value += counts[j] * (log(norm) + np.float64(shift_word) + shift_topics)
         out[d] = value - lengths[d] * digamma_sums[d]
-        finish(counter, d, stop)
 
 
 @jit_allocating
@@ -587,10 +567,7 @@ def energies(
     """
     n_topics = table.shape[1]
     tokens, log_sums = np.empty((2, n_topics), table.dtype)
-    for _ in range(CLAIMS):
-        d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
-        if d >= stop:
-            break
+    for d in claim_items(counter, DOCUMENTS, indptr.size - 1):
         for k in range(n_topics):
             tokens[k] = log_sums[k] = lit(tokens[k], 0.0)
         for j in range(indptr[d], indptr[d + 1]):
@@ -605,7 +582,6 @@ def energies(
                 expected_log_theta = digamma(np.float64(gamma[d, k])) - digamma_sums[d]
                 value += weights[d, k] * (np.float64(log_sums[k]) + tokens[k] * expected_log_theta)
         out[d] = value
-        finish(counter, d, stop)
 
 
 @jit_allocating
@@ -626,10 +602,7 @@ def tokens_of_topics(
     longest = (longest + LANES - 1) // LANES * LANES
     table_scratch, total = np.empty(width * longest, table.dtype), np.empty(width, table.dtype)
     padded_ratio = np.empty(longest, table.dtype)
-    for _ in range(CLAIMS):
-        d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
-        if d >= stop:
-            break
+    for d in claim_items(counter, DOCUMENTS, indptr.size - 1):
         begin, n_words = indptr[d], indptr[d + 1] - indptr[d]
         padded_size = (n_words + LANES - 1) // LANES * LANES
         doc_table = table_scratch[: width * padded_size].reshape(width, padded_size)
@@ -639,7 +612,6 @@ def tokens_of_topics(
         dot_products(doc_table, padded_ratio[:padded_size], total)
         for k in range(n_topics):
             out[d, k] = weights[d, k] * total[k]
-        finish(counter, d, stop)
 
 
 # ------------------------------------------------------------------------------- statistics
@@ -660,31 +632,26 @@ def word_statistics(
     n_topics = expected_log.shape[1]
     if row_inv_temps is not None:
         row = np.empty(n_topics, out.dtype)
-    for _ in range(CLAIMS):
-        start, stop = claim(counter, WORDS, word_indptr.size - 1)
-        if start >= stop:
-            break
-        for a in range(start, stop):
-            target = out[a]
-            for k in range(n_topics):
-                target[k] = lit(floor, 0.0)
-            if row_inv_temps is not None:
-                for i in range(word_indptr[a], word_indptr[a + 1]):
-                    d = documents[i]
-                    weighted_ratio = ratio[entries[i]] * row_weights[d]
-                    doc_weights = weights[d]
-                    _tempered_row(expected_log[a], row_inv_temps[d], floor, row)
-                    for k in range(n_topics):
-                        target[k] += weighted_ratio * doc_weights[k] * row[k]
-            else:
-                for i in range(word_indptr[a], word_indptr[a + 1]):
-                    weighted_ratio = ratio[entries[i]] * row_weights[documents[i]]
-                    doc_weights = weights[documents[i]]
-                    for k in range(n_topics):
-                        target[k] += weighted_ratio * doc_weights[k]
+    for a in claim_items(counter, WORDS, word_indptr.size - 1):
+        target = out[a]
+        for k in range(n_topics):
+            target[k] = lit(floor, 0.0)
+        if row_inv_temps is not None:
+            for i in range(word_indptr[a], word_indptr[a + 1]):
+                d = documents[i]
+                weighted_ratio = ratio[entries[i]] * row_weights[d]
+                doc_weights = weights[d]
+                _tempered_row(expected_log[a], row_inv_temps[d], floor, row)
                 for k in range(n_topics):
-                    target[k] *= table[a, k]
-        finish(counter, start, stop)
+                    target[k] += weighted_ratio * doc_weights[k] * row[k]
+        else:
+            for i in range(word_indptr[a], word_indptr[a + 1]):
+                weighted_ratio = ratio[entries[i]] * row_weights[documents[i]]
+                doc_weights = weights[documents[i]]
+                for k in range(n_topics):
+                    target[k] += weighted_ratio * doc_weights[k]
+            for k in range(n_topics):
+                target[k] *= table[a, k]
 
 
 @jit
@@ -733,10 +700,7 @@ def mixture_log_likelihood(
 
     ``proportions`` are (n, K) and ``topics`` (n_active, K).
     """
-    for _ in range(CLAIMS):
-        d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
-        if d >= stop:
-            break
+    for d in claim_items(counter, DOCUMENTS, indptr.size - 1):
         value = 0.0
         doc_proportions = proportions[d]
         for j in range(indptr[d], indptr[d + 1]):
@@ -746,4 +710,3 @@ def mixture_log_likelihood(
                 probability += doc_proportions[k] * word_row[k]
             value += counts[j] * np.float64(log(probability))
         out[d] = value
-        finish(counter, d, stop)

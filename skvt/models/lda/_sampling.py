@@ -27,14 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skvt._compiled import (
-    CLAIMS,
     GOLDEN,
     binomial,
-    claim,
+    claim_items,
     draw_gammas_exactly,
     exp,
     fill_normals,
-    finish,
     gamma_variate,
     jit,
     jit_allocating,
@@ -206,11 +204,9 @@ def _draw_log_gammas(
     # These arrays are used before or after the call of :func:`draw_gammas_exactly`, which also uses
     # them as scratch and overwrites their values.
     is_doubtful, largest, scaled_sums = int_scratch[0], doubles[3], doubles[4]
-    for _ in range(CLAIMS):
-        start, stop = claim(counter, DRAWN_WORDS, rows.size)
-        if start >= stop:
-            break
-        block = start // DRAWN_WORDS
+    for block in claim_items(counter, np.int64(1), len(log_sums)):
+        start = block * DRAWN_WORDS
+        stop = min(start + DRAWN_WORDS, rows.size)
         # Make a proposal for each row and topic, and list the doubtful proposals. With the constant
         # 0 instead of np.int64(0), numba would compile draw_gammas_exactly again.
         n_doubtful = np.int64(0)
@@ -257,7 +253,6 @@ def _draw_log_gammas(
                 scaled_sums[k] += exp(np.float64(out[i, k]) - largest[k])
         for k in range(n_topics):
             log_sums[block, k] = largest[k] + log(scaled_sums[k])
-        finish(counter, start, stop)
 
 
 # ------------------------------------------------------------------------------------- tokens
@@ -305,13 +300,8 @@ def prior_table(table: Array, alpha_powers: Array, cumulative: Array, counter: I
     (A, K / PRIOR_TOPICS, rounded up) gets the sums over all topics up to the end of each block of
     PRIOR_TOPICS topics.
     """
-    for _ in range(CLAIMS):
-        start, stop = claim(counter, WORDS, table.shape[0])
-        if start >= stop:
-            break
-        for a in range(start, stop):
-            _write_block_sums(alpha_powers[0], table[a], cumulative[a])
-        finish(counter, start, stop)
+    for a in claim_items(counter, WORDS, table.shape[0]):
+        _write_block_sums(alpha_powers[0], table[a], cumulative[a])
 
 
 @part
@@ -594,10 +584,7 @@ def _gibbs_steps(
     topic_of[n_topics], gains[n_topics] = 0, zero
     # The conditions ``is not None`` below take no time, because numba decides them when it compiles
     # the function.
-    for _ in range(CLAIMS):
-        d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
-        if d >= stop:
-            break
+    for d in claim_items(counter, DOCUMENTS, indptr.size - 1):
         first_token = token_indptr[indptr[d]]
         n_doc_tokens = token_indptr[indptr[d + 1]] - first_token
         alpha_row = min(d, last_alpha_row)
@@ -719,7 +706,6 @@ def _gibbs_steps(
         for m in range(n_members):
             member_of[topic_of[m]] = -1
             gains[m] = zero
-        finish(counter, d, stop)
 
 
 @jit
@@ -735,22 +721,17 @@ def sampled_statistics(
     not contribute, because they have no tokens in ``samples`` (tokens, n_samples).
     """
     n_samples = samples.shape[1]
-    for _ in range(CLAIMS):
-        start, stop = claim(counter, WORDS, word_indptr.size - 1)
-        if start >= stop:
-            break
-        sweep_weight = lit(out[start, 0], 1.0) / lit(out[start, 0], 1.0 * n_samples)
-        for a in range(start, stop):
-            out[a, :] = lit(sweep_weight, 0.0)
-            for e in range(word_indptr[a], word_indptr[a + 1]):
-                j = entries[e]
-                n_tokens = token_indptr[j + 1] - token_indptr[j]
-                entry_weight = sweep_weight * row_weights[documents[e]]
-                for i in range(n_tokens):
-                    weight = entry_weight * token_weight(counts[j], i, n_tokens)
-                    for sample in range(n_samples):
-                        out[a, samples[token_indptr[j] + i, sample]] += weight
-        finish(counter, start, stop)
+    sweep_weight = lit(row_weights[0], 1.0) / lit(row_weights[0], 1.0 * n_samples)
+    for a in claim_items(counter, WORDS, word_indptr.size - 1):
+        out[a, :] = lit(sweep_weight, 0.0)
+        for e in range(word_indptr[a], word_indptr[a + 1]):
+            j = entries[e]
+            n_tokens = token_indptr[j + 1] - token_indptr[j]
+            entry_weight = sweep_weight * row_weights[documents[e]]
+            for i in range(n_tokens):
+                weight = entry_weight * token_weight(counts[j], i, n_tokens)
+                for sample in range(n_samples):
+                    out[a, samples[token_indptr[j] + i, sample]] += weight
 
 
 # --------------------------------------------------------------------------------------- CVB0
@@ -797,10 +778,7 @@ def cvb0_steps(
     alpha_powers = np.empty(n_topics, priors.dtype)
     for k in range(n_topics):
         alpha_powers[k] = _alpha_power(priors[0, k], inv_temp)
-    for _ in range(CLAIMS):
-        d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
-        if d >= stop:
-            break
+    for d in claim_items(counter, DOCUMENTS, indptr.size - 1):
         alpha = priors[min(d, last_alpha_row)]
         if last_alpha_row > 0:
             for k in range(n_topics):
@@ -852,7 +830,6 @@ def cvb0_steps(
                 break
         for k in range(n_topics):
             proportions[d, k] = alpha[k] + max(sizes[k], zero)
-        finish(counter, d, stop)
 
 
 @jit
@@ -865,16 +842,11 @@ def shared_statistics(
     w are ``row_weights`` (n,) of the documents, n are ``counts`` (nnz,) and q are ``shares``
     (nnz, K) of the entries.
     """
-    for _ in range(CLAIMS):
-        start, stop = claim(counter, WORDS, word_indptr.size - 1)
-        if start >= stop:
-            break
-        for a in range(start, stop):
-            target = out[a]
-            target[:] = lit(target[0], 0.0)
-            for e in range(word_indptr[a], word_indptr[a + 1]):
-                weighted_count = row_weights[documents[e]] * counts[entries[e]]
-                q = shares[entries[e]]
-                for k in range(q.size):
-                    target[k] += weighted_count * q[k]
-        finish(counter, start, stop)
+    for a in claim_items(counter, WORDS, word_indptr.size - 1):
+        target = out[a]
+        target[:] = lit(target[0], 0.0)
+        for e in range(word_indptr[a], word_indptr[a + 1]):
+            weighted_count = row_weights[documents[e]] * counts[entries[e]]
+            q = shares[entries[e]]
+            for k in range(q.size):
+                target[k] += weighted_count * q[k]

@@ -22,15 +22,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from skvt._compiled import (
-    CLAIMS,
     GOLDEN,
     LANES,
     aligned,
-    claim,
+    claim_items,
     draw_of_members,
     draw_of_product,
     fetch,
-    finish,
     jit,
     lit,
     log,
@@ -349,10 +347,7 @@ def _sparse_steps(
     scratch : :class:`_Scratch`
     """
     n_topics = totals.shape[1]
-    for _ in range(CLAIMS):
-        g, stop_group = claim(counter, np.int64(1), groups.size - 1)
-        if g >= stop_group:
-            break
+    for g in claim_items(counter, np.int64(1), groups.size - 1):
         group_totals, sum_of_alpha = totals[g], 0.0
         for k in range(n_topics):
             scratch.inverse_totals[k] = np.float32(1.0 / group_totals[k])
@@ -469,4 +464,3 @@ def _sparse_steps(
                 _count_topics(
                     d, indptr, counts, token_indptr, topics, scratch.slot_of, document_counts
                 )
-        finish(counter, g, stop_group)
