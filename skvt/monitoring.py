@@ -69,12 +69,8 @@ def report_call(estimator, entry, records):
 
 
 def _is_line_due(estimator, entry):
-    """Return whether a line about this pass or call is printed or logged.
-
-    An estimator of a user need not have the parameter ``verbose_interval``.
-    """
-    interval = getattr(estimator, "verbose_interval", 1)
-    return is_reported(estimator.verbose) and entry.n_iter % interval == 0
+    """Return whether a line about this pass or call is printed or logged."""
+    return is_reported(estimator.verbose) and entry.n_iter % estimator.verbose_interval == 0
 
 
 def _results_text(entry, records):

@@ -20,7 +20,6 @@ from skvt.fitting import (
     AUTO,
     POSITIVE,
     MoveLogMixin,
-    Seed,
     Temperature,
     VariationalEstimator,
     check_moves,
@@ -177,12 +176,6 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
     max_iter: Annotated[int | None, None, AT_LEAST_ONE] = None
     tol: float = 1e-5
     evaluate_every: int = -1
-    n_init: int = 1
-    warm_start: bool = False
-    n_jobs: int | None = None
-    verbose: int = 0
-    verbose_interval: int = 1
-    random_state: Seed = None
 
     # ---------------------------------------------------------------------------------- model
     def _activation_prior_array(self):

@@ -13,7 +13,7 @@ from skvt._estimators._mixtures import means_from_parameter, require_rows
 from skvt._results import MixtureEstimator, compute_assignments
 from skvt.expfam import Categorical, Normal, Stats
 from skvt.files import in_files
-from skvt.fitting import FIXED, POSITIVE, Seed, Temperature, estimator, of_fit, policy_of
+from skvt.fitting import FIXED, POSITIVE, Temperature, estimator, of_fit, policy_of
 from skvt.inference import MemoizedInference, Phase, Pilot, Plan, Stopping, Workers, rows_of
 from skvt.models.mixture import KnownVarianceGaussian, KnownWeights, Mixture, weighted_moments
 from skvt.posterior import JointPosterior, Posterior
@@ -146,12 +146,6 @@ class CAVIGaussianMixture(MixtureEstimator):
     temperature: Temperature = None
     max_iter: int = 100
     tol: float = 1e-6
-    n_init: int = 1
-    warm_start: bool = False
-    n_jobs: int | None = None
-    verbose: int = 0
-    verbose_interval: int = 1
-    random_state: Seed = None
 
     # --------------------------------------------------------------------------------- model
     def _weights_from_parameter(self):

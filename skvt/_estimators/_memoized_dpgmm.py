@@ -27,7 +27,6 @@ from skvt.fitting import (
     NOT_NEGATIVE,
     POSITIVE,
     MemoizedMethod,
-    Seed,
     Temperature,
     check_memoized,
     estimator,
@@ -272,12 +271,6 @@ default="dirichlet_process"
     max_iter: int = 100
     tol: float = 1e-5
     evaluate_every: int = -1
-    n_init: int = 1
-    warm_start: bool = False
-    n_jobs: int | None = None
-    verbose: int = 0
-    verbose_interval: int = 1
-    random_state: Seed = None
 
     # --------------------------------------------------------------------------------- model
     @property

@@ -25,7 +25,6 @@ from skvt.fitting import (
     MemoizedMethod,
     MoveLogMixin,
     SameModel,
-    Seed,
     Temperature,
     VariationalEstimator,
     check_memoized,
@@ -217,12 +216,6 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     n_polish: int = 200
     mean_change_tol: float = 1e-3
     max_doc_update_iter: int = 100
-    n_init: int = 1
-    warm_start: bool = False
-    n_jobs: int | None = None
-    verbose: int = 0
-    verbose_interval: int = 1
-    random_state: Seed = None
 
     # Default maximum number of topics that births may reach.
     _usual_most = 400

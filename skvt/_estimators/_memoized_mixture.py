@@ -26,7 +26,6 @@ from skvt.fitting import (
     FIXED,
     POSITIVE,
     MemoizedMethod,
-    Seed,
     Temperature,
     check_memoized,
     estimator,
@@ -255,12 +254,6 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     max_iter: int = 100
     tol: float = 1e-5
     evaluate_every: int = -1
-    n_init: int = 1
-    warm_start: bool = False
-    n_jobs: int | None = None
-    verbose: int = 0
-    verbose_interval: int = 1
-    random_state: Seed = None
 
     # --------------------------------------------------------------------------- parameters
     def get_params(self, deep=True):

@@ -22,7 +22,6 @@ from skvt.fitting import (
     AT_LEAST_ONE,
     FRACTION,
     POSITIVE,
-    Seed,
     Temperature,
     VariationalEstimator,
     estimator,
@@ -219,12 +218,6 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     total_samples: float | None = None
     mean_change_tol: float = 1e-3
     max_local_iter: Annotated[int, AT_LEAST_ONE] = 200
-    n_init: int = 1
-    warm_start: bool = False
-    n_jobs: int | None = None
-    verbose: int = 0
-    verbose_interval: int = 1
-    random_state: Seed = None
 
     # -------------------------------------------------------------------------------- model
     def _build_model(self, X, weights, old=None):

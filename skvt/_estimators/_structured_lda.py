@@ -18,7 +18,6 @@ from skvt.fitting import (
     FRACTION,
     NOT_NEGATIVE,
     OFFSET,
-    Seed,
     Temperature,
     estimator,
     policy_of,
@@ -227,12 +226,6 @@ class StructuredLDA(TopicEstimator):
     total_samples: float | None = None
     mean_change_tol: float = 1e-3
     max_doc_update_iter: int = 100
-    n_init: int = 1
-    warm_start: bool = False
-    n_jobs: int | None = None
-    verbose: int = 0
-    verbose_interval: int = 1
-    random_state: Seed = None
 
     def _is_collapsed(self, model):
         """Return whether topics are summed out.

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from skvt._estimators._topics import TopicEstimator
 from skvt.files import in_files
-from skvt.fitting import FRACTION, NOT_NEGATIVE, OFFSET, Seed, Temperature, estimator, policy_of
+from skvt.fitting import FRACTION, NOT_NEGATIVE, OFFSET, Temperature, estimator, policy_of
 from skvt.inference import CoordinateAscent, Pilot, StochasticInference, rows_of, then_polish
 from skvt.models.lda import LDA, LDAGivenTopics
 from skvt.schedules import RobbinsMonro
@@ -158,12 +158,6 @@ class TemperedLDA(TopicEstimator):
     total_samples: float | None = None
     mean_change_tol: float = 1e-3
     max_doc_update_iter: int = 100
-    n_init: int = 1
-    warm_start: bool = False
-    n_jobs: int | None = None
-    verbose: int = 0
-    verbose_interval: int = 1
-    random_state: Seed = None
 
     def _build_model(self, X, weights, old=None):
         """Build the model, whose local step is mean field until the extra passes of CVB0."""

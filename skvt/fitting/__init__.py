@@ -13,7 +13,6 @@ from skvt.fitting._parameters import (
     OFFSET,
     POSITIVE,
     MemoizedMethod,
-    Seed,
     Temperature,
     estimator,
 )

@@ -4,6 +4,7 @@ The methods read rows and check parameters; :mod:`skvt.fitting._fit` makes the p
 :mod:`skvt.fitting._stream` the steps of a stream.
 """
 
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -26,6 +27,7 @@ from skvt.readers import Reader
 from skvt.readers.labels import RowLabels, refuse_labels
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     """Base of all estimators.
 
@@ -35,8 +37,17 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     - ``_build_model(X, weights, old=None)``, which returns the model for rows like X. In a warm
       start or after a change of parameters, it keeps what the ``old`` model has learned;
     - ``_plan(model, X, weights, *, stream=False)``, which returns the :class:`Plan` of a fit to
-      these rows or of a call of ``partial_fit``.
+      these rows or of a call of ``partial_fit``;
+    - its parameters, as annotated attributes, with the decorator `estimator`. The parameters of
+      this class are added to them.
     """
+
+    n_init: int = 1
+    warm_start: bool = False
+    n_jobs: int | None = None
+    verbose: int = 0
+    verbose_interval: int = 1
+    random_state: np.random.RandomState | int | None = None
 
     # The decorator `estimator` sets these three attributes from the annotations.
     # Legal values of the parameters, by name.
@@ -283,7 +294,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         if progress is not None:
             # The history of a warm start has more passes than the interrupted start has made.
             return len(self._fitted.history) > progress.start.position.n_passes
-        return getattr(self, "warm_start", False) and hasattr(self, "_fitted")
+        return self.warm_start and hasattr(self, "_fitted")
 
     def _result_for_display(self):
         """Return the result of a fit for notebooks: a title, names of columns, and rows of a table.

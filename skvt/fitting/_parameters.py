@@ -1,10 +1,9 @@
 """Parameters of estimators: their declaration by annotations, and their legal values."""
 
+import inspect
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Annotated, TypeAlias, dataclass_transform, get_type_hints
-
-import numpy as np
 
 from skvt._sklearn_private import Interval, StrOptions
 from skvt.components.specs import AUTO, POSITIVE
@@ -26,7 +25,6 @@ FIXED_IN_STREAMS = object()
 _MARKS = {FIXED, FIXED_IN_STREAMS}
 
 Temperature: TypeAlias = TemperaturePolicy | str | None
-Seed: TypeAlias = np.random.RandomState | int | None
 MemoizedMethod = Annotated[str, FIXED_IN_STREAMS, StrOptions({"memoized", "online", "batch"})]
 
 # Legal values and marks of parameters whose annotations have no legal values.
@@ -84,6 +82,13 @@ def estimator(cls):
     # Types of parameters are removed, so that help() and the API reference show names and defaults
     # only: the docstring has the types.
     cls.__init__.__annotations__ = {}
+    # In the signature, inherited parameters, which all are keywords, come last.
+    signature = inspect.signature(cls.__init__)
+    parameters = sorted(
+        signature.parameters.values(),
+        key=lambda p: p.kind is p.KEYWORD_ONLY and p.name not in cls.__annotations__,
+    )
+    cls.__init__.__signature__ = signature.replace(parameters=parameters)
     hints = get_type_hints(cls, include_extras=True)
     # The legal values and the marks of each parameter.
     rules = {}
