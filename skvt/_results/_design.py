@@ -56,16 +56,16 @@ def _as_table(covariates):
     if nw.dependencies.is_into_series(covariates):
         series = nw.from_native(covariates, series_only=True)
         return series.alias(str(series.name or "x0")).to_frame().to_native()
-    if is_frame(covariates):
-        return covariates
-    array = np.asarray(covariates)
-    array = array[:, None] if array.ndim == 1 else array
-    if array.ndim != 2 or array.shape[1] == 0:
+    table = covariates
+    if not is_frame(covariates):
+        table = np.asarray(covariates).astype(object)
+        table = table[:, None] if table.ndim == 1 else table
+    if len(table.shape) != 2 or table.shape[1] == 0:
         raise ValueError(
-            "covariates must be a data frame, or an array with one row for each row of X. Got an "
-            f"array of shape {np.shape(covariates)}."
+            "covariates must be a data frame, or an array with one row for each row of X, and have "
+            f"a column. Got the shape {table.shape}."
         )
-    return array.astype(object)
+    return table
 
 
 def _columns_by_name(table):
@@ -252,20 +252,26 @@ def _encode_column(name, column, levels):
     number of levels - 1).
     """
     if levels is None:
-        numbers = np.asarray(column.numbers(), np.float64)
+        try:
+            numbers = np.asarray(column.numbers(), np.float64)
+        except ValueError as error:
+            raise ValueError(
+                f"Covariate {name!r} is a number, but has other values here: {error}."
+            ) from error
         _require_known(name, np.isnan(numbers))
         if np.isinf(numbers).any():
             raise ValueError(f"Covariate {name!r} has infinite values; replace them.")
         return numbers[:, None]
     values = column.objects()
     _require_known(name, [value is None for value in values])
-    unknown = sorted(set(map(str, values)) - set(map(str, levels)))
+    unknown = [value for value in dict.fromkeys(values) if value not in levels]
     if unknown:
         raise ValueError(
             f"Covariate {name!r} has the levels {levels}. Got {unknown[0]!r}, whose effect is not "
             "known."
         )
-    return np.array([[value == level for level in levels[1:]] for value in values], np.float64)
+    indicators = [[value == level for value in values] for level in levels[1:]]
+    return np.array(indicators, np.float64).reshape(len(levels) - 1, len(values)).T
 
 
 def _design_by_formula(table, formula):
@@ -279,7 +285,10 @@ def _design_by_formula(table, formula):
         raise ValueError(
             "A formula needs covariates in a data frame, whose columns it names. Got an array."
         )
-    rule = Formula(formula)
+    try:
+        rule = Formula(formula)
+    except FormulaicError as error:
+        raise ValueError(f"{formula!r} is no formula: {error}") from error
     # A formula without a left-hand side has no attribute "lhs".
     if hasattr(rule, "lhs"):
         raise ValueError(
@@ -295,8 +304,8 @@ def _design_by_formula(table, formula):
         with warnings.catch_warnings():
             warnings.simplefilter("error", DataMismatchWarning)
             try:
-                return rule.get_model_matrix(nw.from_native(rows).to_pandas(), na_action="raise")
-            except (FormulaicError, DataMismatchWarning) as error:
+                return rule.get_model_matrix(_for_formula(rows), na_action="raise")
+            except (FormulaicError, DataMismatchWarning, TypeError) as error:
                 raise ValueError(f"The formula {formula!r} cannot be evaluated: {error}") from error
 
     for name, values in _columns_in_formula(table, formula):
@@ -313,6 +322,21 @@ def _design_by_formula(table, formula):
     # categories of the first rows.
     specification = model_matrix.model_spec
     return Design(names, matrix, lambda rows: np.asarray(encode(rows, specification), np.float64))
+
+
+def _for_formula(rows):
+    """Return rows as a data frame of pandas in which formulaic reads each column as its kind.
+
+    Decimal numbers become floats. Categories have only the levels that occur.
+    """
+    # A shallow copy, because the user's frame must not change.
+    frame = nw.from_native(rows).to_pandas().copy(deep=False)
+    for name, column in zip(frame.columns, columns_of(rows), strict=True):
+        if column.kind == "real" and frame[name].dtype.kind == "O":
+            frame[name] = column.numbers()
+        elif frame[name].dtype == "category":
+            frame[name] = frame[name].cat.remove_unused_categories()
+    return frame
 
 
 def _columns_in_formula(table, formula):

@@ -239,8 +239,14 @@ class _Reported(NamedTuple):
             return cls(describe_rows(at), design.encode(at), predicts=True)
         if contrasts is None:
             return cls(design.names, np.eye(len(design.names)))
+        values = list(contrasts.values()) if isinstance(contrasts, dict) else [contrasts]
+        if not all(isinstance(v, dict) and np.isfinite(list(v.values())).all() for v in values):
+            raise ValueError(
+                "contrasts must be a dict from the name of each contrast to a dict from terms to "
+                f"finite weights. Got {contrasts!r}."
+            )
         combinations = np.zeros((len(contrasts), len(design.names)))
-        for row, weights in zip(combinations, contrasts.values(), strict=True):
+        for row, weights in zip(combinations, values, strict=True):
             for term, weight in weights.items():
                 if term not in design.names:
                     raise ValueError(

@@ -3,6 +3,7 @@
 A regression uses least squares, or the fractional likelihood with a logit link.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from scipy.special import expit
 
 from skvt._results._design import require_full_rank
 from skvt._results.topic_tables import require_value_per_row
+from skvt.readers import is_missing
 
 # Maximum number of steps of Newton's method.
 _MOST_STEPS = 50
@@ -121,8 +123,10 @@ def _indicators(cluster, used, n_rows):
     """
     cluster = list(cluster)
     require_value_per_row("cluster", cluster, n_rows)
-    # Only NaN differs from itself.
-    missing = [row for row, value in enumerate(cluster) if value is None or value != value]
+    if not all(isinstance(value, Hashable) for value in cluster):
+        raise ValueError("cluster must have one axis, with a number or a category for each row.")
+    # Only NaN and NaT differ from themselves.
+    missing = [row for row, value in enumerate(cluster) if is_missing(value) or value != value]
     if missing:
         raise ValueError(
             f"cluster is missing in {len(missing)} rows, the first is row {missing[0]}; give such "

@@ -1,5 +1,6 @@
 """Effects of covariates on shares of topics and clusters, and outcomes of clusters."""
 
+from decimal import Decimal
 from types import SimpleNamespace
 
 import numpy as np
@@ -247,6 +248,18 @@ def test_frames_and_formulas_have_the_same_terms(corpus, rng, frame_of):
     pd.testing.assert_frame_equal(plain, formula)
 
 
+def test_formulas_read_columns_as_frames_do(corpus):
+    pytest.importorskip("formulaic")
+    topics, _, X = corpus
+    party = pd.Categorical(list("ab") * 20, categories=list("zbay"))
+    frame = pd.DataFrame({"party": party, "age": [Decimal(i * i) for i in range(40)]})
+    model = Topics(100.0 * topics)
+    plain = covariate_effects(model, X, frame, random_state=0)
+    formula = covariate_effects(model, X, frame, formula="party + age", random_state=0)
+    pd.testing.assert_frame_equal(plain, formula)
+    assert list(frame["party"].cat.categories) == list("zbay")
+
+
 def test_splines_keep_their_knots_for_new_rows(corpus, rng):
     pytest.importorskip("formulaic")
     topics, _, X = corpus
@@ -280,10 +293,19 @@ def test_splines_keep_their_knots_for_new_rows(corpus, rng):
         (np.arange(40), {"formula": "x0"}, "needs covariates in a data frame"),
         ({"a": list("xy") * 20}, {"at": pd.DataFrame({"a": ["z"]})}, r"\['x', 'y'\]\. Got 'z'"),
         ({"a": list("xy") * 20}, {"at": pd.DataFrame({"b": ["x"]})}, r"\['a'\] are absent"),
+        ({"a": pd.Categorical([1, 2] * 20)}, {"at": pd.DataFrame({"a": ["2"]})}, "Got '2', whose"),
+        ({"a": range(40)}, {"at": pd.DataFrame({"a": ["x"]})}, "'a' is a number, but"),
+        (pd.DataFrame(index=range(40)), {}, r"have a column\. Got the shape \(40, 0\)"),
+        ({"a": range(40)}, {"formula": "a +* a"}, "no formula: Operator"),
+        ({"a": pd.date_range("2001", periods=40)}, {"formula": "a"}, "'a' cannot be evaluated"),
+        (np.arange(40), {"contrasts": {"d": {"x0": np.nan}}}, "terms to finite weights"),
+        (np.arange(40), {"contrasts": ["x0"]}, "contrasts must be a dict"),
         (np.arange(40), {"contrasts": {"d": {"b": 1.0}}}, "has the term 'b'; the terms are"),
         (np.arange(40), {"contrasts": {}, "at": [1]}, "either at or contrasts"),
         (np.arange(40), {"cluster": [1] * 39}, "cluster has 39 values and X 40 rows"),
         (np.arange(40), {"cluster": [None, *range(39)]}, "cluster is missing in 1 rows"),
+        (np.arange(40), {"cluster": [pd.NA, *range(39)]}, "cluster is missing in 1 rows"),
+        (np.arange(40), {"cluster": np.eye(40)}, "cluster must have one axis"),
         (np.arange(40), {"cluster": [1] * 40}, "Errors need 2 or more groups; cluster has 1"),
         (np.arange(40), {"level": 95}, r"level must be in the range \(0, 1\)\. Got 95"),
         (np.arange(40), {"n_draws": 1}, "n_draws == 1, must be >= 2"),
