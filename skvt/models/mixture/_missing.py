@@ -55,10 +55,20 @@ class Patterns(NamedTuple):
 
         Rows with fewer than ``min_missing`` missing values are left out.
         """
-        n_missing, keys = _hash_patterns(missing)
-        rows = np.flatnonzero((n_missing >= min_missing) & (n_missing < missing.shape[1]))
-        rows = rows[np.argsort(keys[rows], kind="stable")]
-        return cls(rows, *_group_rows(missing, rows, n_missing))
+        n_columns = missing.shape[1]
+        n_missing = missing.sum(axis=1)
+        rows = np.flatnonzero((n_missing >= min_missing) & (n_missing < n_columns))
+        # Sort the rows by keys whose digits in base 3 are the mask, modulo 2^64. If there are many
+        # columns, different patterns may have the same key.
+        keys = missing[rows] @ 3 ** np.arange(n_columns)[::-1]
+        rows = rows[np.argsort(keys, kind="stable")]
+        # Start a group at each row whose pattern differs from that of the row before.
+        masks = missing[rows]
+        is_new = np.append(True, np.any(masks[1:] != masks[:-1], axis=1))[: rows.size]
+        starts = np.append(np.flatnonzero(is_new), rows.size)
+        masks = masks[is_new]
+        offsets = np.append(0, np.cumsum(masks.sum(axis=1)))
+        return cls(rows, starts, np.nonzero(masks)[1], offsets)
 
 
 @dataclass(frozen=True)
@@ -255,58 +265,6 @@ def _add_inverse(lower: Array, columns: Array, factor: float, u: Array, out: Arr
         solve_transposed(lower, u, columns.size)
         for c in range(columns.size):
             out[columns[a], columns[c]] += factor * u[c]
-
-
-@jit_allocating
-def _hash_patterns(missing: _Mask) -> tuple[IndexArray, IndexArray]:
-    """Return the number of missing columns and a hash of the pattern of each row, (n,) each.
-
-    The digits of the hash in base 3 are the mask, modulo 2^64. If there are many columns, different
-    patterns may have the same hash.
-    """
-    n_rows, n_features = missing.shape
-    n_missing, keys = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int64)
-    for n in range(n_rows):
-        key, count = np.int64(0), 0
-        for j in range(n_features):
-            key *= 3
-            if missing[n, j]:
-                key += 1
-                count += 1
-        keys[n], n_missing[n] = key, count
-    return n_missing, keys
-
-
-@jit_allocating
-def _group_rows(
-    missing: _Mask, rows: IndexArray, n_missing: IndexArray
-) -> tuple[IndexArray, IndexArray, IndexArray]:
-    """Group successive ``rows`` of equal patterns; return starts, columns and offsets.
-
-    The results are fields of :class:`Patterns`. ``n_missing`` (n,) holds the number of missing
-    columns of each row.
-    """
-    n_features = missing.shape[1]
-    starts, offsets = np.zeros(rows.size + 1, np.int64), np.zeros(rows.size + 1, np.int64)
-    columns = np.empty(n_missing[rows].sum(), np.int64)
-    n_groups, n_columns = 0, 0
-    for i in range(rows.size):
-        pattern = missing[rows[i]]
-        is_same = i > 0
-        if is_same:
-            previous = missing[rows[i - 1]]
-            for j in range(n_features):
-                is_same &= pattern[j] == previous[j]
-        if not is_same:
-            starts[n_groups] = i
-            for j in range(n_features):
-                if pattern[j]:
-                    columns[n_columns] = j
-                    n_columns += 1
-            n_groups += 1
-            offsets[n_groups] = n_columns
-    starts[n_groups] = rows.size
-    return starts[: n_groups + 1], columns[:n_columns], offsets[: n_groups + 1]
 
 
 @jit_allocating
