@@ -227,6 +227,21 @@ def test_learned_priors_are_a_maximum_of_the_evidence(covariance_type, monkeypat
             assert max(beside) < best + 1e-4, j
 
 
+def test_components_of_one_row_count_alike_for_one_regression_and_for_one_of_each_column():
+    # 25 rows: at most ten for each of the three columns, but more than ten for one column
+    for covariance_type in ("full", "diag"):
+        component, X = setup(3, n=25, covariance_type=covariance_type)
+        parts = np.minimum(np.arange(25) // 8, 3)
+        sums = np.stack([component.features(X[parts == k]).sum(axis=0) for k in range(4)])
+        learners, blocks = [RegressionLearner.of(component, LEARNED)], [(component, sums)]
+        if covariance_type == "diag":
+            learners, split = learners[0].learners, component.split_by_block(sums)
+            parts = [block.component for block in component.blocks]
+            blocks = list(zip(parts, split, strict=True))
+        for learner, (block, own) in zip(learners, blocks, strict=True):
+            np.testing.assert_array_equal(learner.select_informative(block, own), own[:3])
+
+
 def test_cells_of_categories_are_separate_tables():
     rng = np.random.default_rng(0)
     given = np.column_stack([rng.integers(2, size=30), rng.integers(2, size=30)]).astype(float)

@@ -152,9 +152,9 @@ def test_what_is_learned_has_its_range():
     assert values["mean_precision_prior"] == pytest.approx(1.0, rel=1e-9)
     assert values["degrees_of_freedom_prior"] == pytest.approx(2.0 * D, rel=1e-9)
     _, learner, _, _ = case("full", ("degrees_of_freedom_prior",))
-    least = learner.values(learner.with_parameters(component, np.array([-50.0])))[
-        "degrees_of_freedom_prior"
-    ]
+    x = learner.parameters(component)
+    x[D + 1] = -50.0  # after the mean and log kappa
+    (least,) = learner.values(learner.with_parameters(component, x)).values()
     assert least == pytest.approx(D - 1.0 + gaussians.LEAST_FREEDOM, rel=1e-9)
     component, learner, X, _ = case("full", ("covariance_prior",))
     sums = 50.0 * component.features(X[:2])
@@ -238,7 +238,7 @@ def test_means_far_from_0_that_do_not_differ_have_a_prior(covariance_type):
     )
     learner = GaussianLearner.of(component, frozenset({"mean_precision_prior"}))
     width = component.features(X[:1]).shape[1]
-    (log_kappa,) = learner.step(component, np.zeros((3, width)))
+    log_kappa = learner.step(component, np.zeros((3, width)))[2]  # after the mean of two columns
     assert np.isfinite(log_kappa) and log_kappa > 0.0
 
 

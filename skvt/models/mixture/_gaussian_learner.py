@@ -30,6 +30,9 @@ from skvt.typing import Array
 
 # Range of kappa, the number of rows as which the prior's mean counts.
 MEAN_PRECISION = (1e-6, 1.0)
+# Ranges of kappa of means and, in regressions, of slopes. The upper limit is higher for slopes,
+# because slopes may be the same in all components.
+KAPPA_RANGES = MEAN_PRECISION, (MEAN_PRECISION[0], 100.0)
 # Learned degrees of freedom exceed their lower limit by at least this number.
 LEAST_FREEDOM = 1e-2
 # Lower limit of the mean squared distance of components from the prior mean.
@@ -50,7 +53,11 @@ _SMALLEST_STEP = 1e-12
 @in_files("models.GaussianLearner")
 @dataclass(frozen=True)
 class GaussianLearner(Ascent):
-    """Learns parameters of a Gaussian component's prior."""
+    """Learns parameters of a Gaussian component's prior.
+
+    They are the prior's mean, kappa, nu and W^-1. A subclass may have other components, whose mean
+    and kappa have other shapes.
+    """
 
     # A subset of "mean_prior", "mean_precision_prior", "degrees_of_freedom_prior" and
     # "covariance_prior".
@@ -62,7 +69,7 @@ class GaussianLearner(Ascent):
     most_steps: int = MOST_STEPS
 
     @classmethod
-    def of(cls, component: Any, names: frozenset[str]) -> "GaussianLearner | None":
+    def of(cls, component: Any, names: frozenset[str]) -> Any:
         """Return the learner of the parameters ``names`` that the component can learn.
 
         The result is None if the component can learn none of them.
@@ -71,7 +78,7 @@ class GaussianLearner(Ascent):
         if component.without_shared_globals is not component:
             names -= {"covariance_prior", "degrees_of_freedom_prior"}
         prior = gaussian_prior_of(component)
-        if prior.mean is None:
+        if prior.mean.size == 0:
             names -= {"mean_prior", "mean_precision_prior"}
         scale = prior.covariance
         variances = np.diagonal(scale) if np.ndim(scale) == 2 else np.atleast_1d(scale)
@@ -80,6 +87,24 @@ class GaussianLearner(Ascent):
         is_costly = is_wide or component.covariance_type == "low_rank"
         max_steps = _FEW_STEPS if is_costly else MOST_STEPS
         return cls(names, np.sqrt(variances), max_steps) if names else None
+
+    def prior_of(self, component: Any) -> GaussianPrior:
+        """Return the parameters of the component's prior; the mean is relative to the center."""
+        return gaussian_prior_of(component)
+
+    def with_prior(self, component: Any, prior: GaussianPrior) -> Any:
+        """Return the component with this prior."""
+        return replace(component, prior=natural_prior(component, prior))
+
+    def count_rows(self, component: Any, sums: Array) -> Array:
+        """Return the number of rows of each component, (K,)."""
+        before = component.family.standard(component.prior)["mean_precision"]
+        after = component.family.standard(component.natural_parameters(sums))["mean_precision"]
+        return (after - before).reshape(len(sums), -1).max(axis=1)
+
+    def count_columns(self, component: Any) -> int:
+        """Return the number of columns of the data that have distributions."""
+        return component.n_features
 
     def select_informative(self, component: Any, sums: Array) -> Array:
         """Leave out the sums of components of one row if there are few rows per column.
@@ -91,10 +116,8 @@ class GaussianLearner(Ascent):
         """
         if not {"mean_prior", "covariance_prior"} <= self.names:
             return sums
-        before = component.family.standard(component.prior)["mean_precision"]
-        after = component.family.standard(component.natural_parameters(sums))["mean_precision"]
-        n_rows = (after - before).reshape(len(sums), -1).max(axis=1)
-        if n_rows.sum() > ROWS_PER_COLUMN_OF_SCALE * component.n_features:
+        n_rows = self.count_rows(component, sums)
+        if n_rows.sum() > ROWS_PER_COLUMN_OF_SCALE * self.count_columns(component):
             return sums
         return sums[n_rows > ONE_ROW]
 
@@ -106,51 +129,43 @@ class GaussianLearner(Ascent):
 
     def values(self, component: Any) -> dict[str, Any]:
         """Return the learned parameters by name; the mean is in the coordinates of the data."""
-        m, kappa, nu, scale = gaussian_prior_of(component)
-        mean = None if m is None else component.center + m
-        values = {
-            "mean_prior": mean, "mean_precision_prior": kappa, "degrees_of_freedom_prior": nu,
-            "covariance_prior": scale,
-        }  # fmt: skip
+        prior = gaussian_prior_of(component)
+        prior = prior._replace(mean=component.center + prior.mean)
+        values = {f"{name}_prior": value for name, value in prior._asdict().items()}
         return {name: value for name, value in values.items() if name in self.names}
 
     def parameters(self, component: Any) -> Array:
-        return self._vector(gaussian_prior_of(component))
-
-    def with_parameters(self, component: Any, x: Array) -> Any:
-        m, kappa, nu, scale = gaussian_prior_of(component)
-        D = component.n_features
-        lowest_nu = min_freedom(scale)
-        # Take the learned parameters from the front of x, in the order of `_vector`.
-        if "mean_prior" in self.names:
-            m, x = x[:D], x[D:]
-        if "mean_precision_prior" in self.names:
-            kappa, x = float(np.exp(clip_log(x[0], MEAN_PRECISION))), x[1:]
-        if "degrees_of_freedom_prior" in self.names:
-            log_excess = clip_log(x[0], freedom_limits(D, lowest_nu))
-            nu, x = lowest_nu + float(np.exp(log_excess)), x[1:]
-        if "covariance_prior" in self.names:
-            scale = inverse_scale_from(x, np.ndim(scale), self.unit)
-        prior = natural_prior(component, GaussianPrior(m, kappa, nu, scale))
-        return replace(component, prior=prior)
+        return self._vector(self.prior_of(component))
 
     def _vector(self, prior: GaussianPrior) -> Array:
-        """Return the learned parameters of the prior as one unconstrained vector.
+        """Return all parameters as one vector, including parameters that are not learned.
 
-        The vector is made of m, log kappa, log(nu - lower limit) and the log-Cholesky factor of
-        W^-1, in this order, without the parameters whose names are not in ``names``.
+        They are the mean, log kappa, log(nu - lower limit) and the log-Cholesky factor of W^-1.
         """
         m, kappa, nu, scale = prior
-        parts: list[Any] = []
-        if "mean_prior" in self.names:
-            parts.append(m)
-        if "mean_precision_prior" in self.names:
-            parts.append([np.log(kappa)])
-        if "degrees_of_freedom_prior" in self.names:
-            parts.append([np.log(nu - min_freedom(scale))])
-        if "covariance_prior" in self.names:
-            parts.append(log_cholesky(scale))
+        log_excess = np.log(nu - min_freedom(scale))
+        parts = np.ravel(m), np.log(np.ravel(kappa)), [log_excess], log_cholesky(scale)
         return np.concatenate(parts)
+
+    def with_parameters(self, component: Any, x: Array) -> Any:
+        """Return the component with the learned parameters of the vector ``x``, within limits."""
+        m, kappa, nu, scale = self.prior_of(component)
+        lowest = min_freedom(scale)
+        # Split the vector into the parts that `_vector` concatenates.
+        ends = np.cumsum([np.size(m), np.size(kappa), 1])
+        mean, log_kappa, (log_excess,), log_factor = np.split(x, ends)
+        if "mean_prior" in self.names:
+            m = mean.reshape(m.shape)
+        if "mean_precision_prior" in self.names:
+            ranges = KAPPA_RANGES[: log_kappa.size]
+            kappas = np.exp([clip_log(*pair) for pair in zip(log_kappa, ranges, strict=True)])
+            kappa = kappas.reshape(np.shape(kappa))
+        if "degrees_of_freedom_prior" in self.names:
+            limits = freedom_limits(self.count_columns(component), lowest)
+            nu = lowest + float(np.exp(clip_log(log_excess, limits)))
+        if "covariance_prior" in self.names:
+            scale = inverse_scale_from(log_factor, scale, self.unit)
+        return self.with_prior(component, GaussianPrior(m, kappa, nu, scale))
 
     def step(self, component: Any, sums: Array) -> Array:
         """Return the parameters that maximise the bound at fixed q, see the module docstring."""
@@ -169,29 +184,40 @@ class GaussianLearner(Ascent):
         # noise, whose covariance is diagonal.
         if "loadings" in component.family.standard(component.prior):
             log_det, precision = component.noise(component.natural_parameters(sums))
-            is_matrix = False
-        learns_scale = "covariance_prior" in self.names
+        prior = GaussianPrior(m, kappa, nu, scale)
+        return self.finish_step(component, prior, log_det, precision, sums)
+
+    def finish_step(
+        self, component: Any, prior: GaussianPrior, log_det: float, precision: Array, sums: Array
+    ) -> Array:
+        """Return the vector of parameters after the step for nu and W^-1.
+
+        ``prior`` has the mean and kappa after their step. ``log_det`` and ``precision`` are the
+        averages of E[log|Lambda|] and of E[Lambda], or of its diagonal.
+        """
+        m, kappa, nu, scale = prior
+        is_matrix, learns_scale = precision.ndim == 2, "covariance_prior" in self.names
         if learns_scale and is_matrix:
-            q = component.family.standard(component.natural_parameters(sums))
-            precision = diagonal_if_few_rows(precision, float((q["degrees_of_freedom"] - nu).sum()))
+            # The first feature of a component with matrices is the number of rows.
+            precision = diagonal_if_few_rows(precision, float(sums[:, 0].sum()))
         if "degrees_of_freedom_prior" in self.names:
-            limits = freedom_limits(component.n_features, min_freedom(scale))
+            limits = freedom_limits(self.count_columns(component), min_freedom(scale))
+            # If the scale is learned too, nu is found for the best scale, which depends on nu.
             nu = degrees_of_freedom(log_det, precision, None if learns_scale else scale, limits)
         if learns_scale:
             scale = nu * np.linalg.inv(precision) if is_matrix else nu / precision
-            scale = scale if np.ndim(scale) < 2 else 0.5 * (scale + scale.T)
+            scale = 0.5 * (scale + scale.T)
         return self._vector(GaussianPrior(m, kappa, nu, scale))
 
 
-def inverse_scale_from(x: Array, ndim: int, unit: Array) -> Any:
+def inverse_scale_from(x: Array, previous: Any, unit: Array) -> Any:
     """Return the inverse scale with the parameters x, raised to its lower limit.
 
-    x is the result of :func:`log_cholesky` for a scale of ``ndim`` dimensions, and ``unit`` are the
-    units of the lower limit, see :class:`GaussianLearner`.
+    x is the result of :func:`log_cholesky` for a scale of the shape of ``previous``, and ``unit``
+    are the units of the lower limit, see :class:`GaussianLearner`.
     """
-    if ndim < 2:
-        scale = np.maximum(np.exp(2.0 * x), LEAST_SCALE * unit**2)
-        return scale if ndim else float(scale[0])
+    if np.ndim(previous) < 2:
+        return np.maximum(np.exp(2.0 * x), LEAST_SCALE * unit**2).reshape(np.shape(previous))
     D = unit.size
     root = np.tril(triangle.unpack(x))
     root[np.diag_indices(D)] = np.exp(np.diagonal(root))
@@ -209,9 +235,13 @@ def inverse_scale_from(x: Array, ndim: int, unit: Array) -> Any:
 
 
 def gaussian_prior_of(component: Any) -> GaussianPrior:
-    """Return the parameters of a Gaussian component's prior; the mean is relative to its centre."""
+    """Return the parameters of a Gaussian component's prior; the mean is relative to its centre.
+
+    The mean and kappa are empty arrays if the mean of the component is known to be 0.
+    """
     q = component.family.standard(component.prior)
-    mean = kappa = None
+    mean: Any = np.empty(0)
+    kappa: Any = np.empty(0)
     if "mean" in q:
         mean, kappa = q["mean"].reshape(-1), float(q["mean_precision"].reshape(-1)[0])
     if "degrees_of_freedom" in q:

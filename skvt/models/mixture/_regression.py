@@ -37,19 +37,9 @@ import numpy as np
 from skvt.contracts import Completion, Holes
 from skvt.expfam import MatrixNormalWishart, triangle
 from skvt.files import in_files
-from skvt.models.mixture._gaussian_learner import (
-    MEAN_PRECISION,
-    ONE_ROW,
-    TINY,
-    degrees_of_freedom,
-    freedom_limits,
-    inverse_scale_from,
-    log_cholesky,
-    min_freedom,
-)
+from skvt.models.mixture._gaussian_learner import TINY, GaussianLearner
 from skvt.models.mixture._gaussian_prior import (
     DEFAULTS,
-    ROWS_PER_COLUMN_OF_SCALE,
     GaussianPrior,
     addition_to_squares,
     default_scale,
@@ -60,7 +50,6 @@ from skvt.models.mixture._gaussian_prior import (
     weighted_moments,
 )
 from skvt.models.mixture._given_columns import GivenColumns
-from skvt.models.mixture._learned_priors import MOST_STEPS, Ascent, clip_log
 from skvt.models.mixture._marginals import Marginals, deviation_marginals, mean_marginals
 from skvt.models.mixture._missing import GaussianCompletion, has_holes
 from skvt.models.mixture._product import Block, Product, ProductLearner
@@ -76,10 +65,6 @@ from skvt.models.mixture.components import (
 )
 from skvt.rows import mapped
 from skvt.typing import Array
-
-# Range of kappa_1, the number of rows as which the prior of slopes counts. The upper limit is
-# higher than for means, because slopes may be the same in all components.
-SLOPE_PRECISION = (MEAN_PRECISION[0], 100.0)
 
 
 @in_files("models.Regression")
@@ -480,17 +465,18 @@ def prior_values(component: Regression) -> dict[str, Any]:
     }
 
 
-def _prior_of(component: Regression) -> tuple[Array, Array, float, Array]:
+def _prior_of(component: Regression) -> GaussianPrior:
     """Return M, kappa, nu and W^-1 of a regression's prior, as in `Regression.with_prior`."""
     q = component.family.standard(component.prior)
     V = q["coefficients_precision"]
     kappa = np.array([V[0, 0], V[1, 1] / component.given.moment[0, 0]])
-    return q["coefficients"], kappa, float(q["degrees_of_freedom"]), q["scale_inverse"]
+    nu = float(q["degrees_of_freedom"])
+    return GaussianPrior(q["coefficients"], kappa, nu, q["scale_inverse"])
 
 
 @in_files("models.RegressionLearner")
 @dataclass(frozen=True)
-class RegressionLearner(Ascent):
+class RegressionLearner(GaussianLearner):
     """Learns parameters of the prior of a :class:`Regression` by expectation maximisation (EM).
 
     If a parameter of means is learned, the same parameter of slopes is learned, too. A step of EM,
@@ -504,13 +490,6 @@ class RegressionLearner(Ascent):
     :mod:`skvt.models.mixture._gaussian_learner`.
     """
 
-    # Names of the learned parameters: "mean_prior", "mean_precision_prior",
-    # "degrees_of_freedom_prior" and "covariance_prior".
-    names: frozenset[str]
-    # (E,): units of the lower limit of scales, see `GaussianLearner`.
-    unit: Array
-    # Maximum number of steps in one call.
-    most_steps: int = MOST_STEPS
     # Number of explained columns of the data, which determines the range of nu. It is more than E
     # if each explained column has a separate regression.
     n_columns: int = 1
@@ -531,15 +510,17 @@ class RegressionLearner(Ascent):
         scale = component.family.standard(component.prior)["scale_inverse"]
         return cls(names, np.sqrt(np.diagonal(scale)), n_columns=component.n_explained)
 
-    def select_informative(self, component: Any, sums: Array) -> Array:
-        """Return ``sums`` without components of a single row if there are few rows per column.
+    def prior_of(self, component: Any) -> GaussianPrior:
+        return _prior_of(component)
 
-        `GaussianLearner.select_informative` has the reason. In contrast to that method, components
-        are left out even if only one of mean and scale is learned.
-        """
-        n_rows = sums[:, 0]
-        has_few_rows = n_rows.sum() <= ROWS_PER_COLUMN_OF_SCALE * component.n_explained
-        return sums[n_rows > ONE_ROW] if has_few_rows else sums
+    def with_prior(self, component: Any, prior: GaussianPrior) -> Any:
+        return component.with_prior(*prior)
+
+    def count_rows(self, component: Any, sums: Array) -> Array:
+        return sums[:, 0]
+
+    def count_columns(self, component: Any) -> int:
+        return self.n_columns
 
     def values(self, component: Any) -> dict[str, Any]:
         """Return the learned parameters, and the same parameters of slopes, by name."""
@@ -547,36 +528,6 @@ class RegressionLearner(Ascent):
         slope_names = {name.replace("mean", "slope") for name in self.names if "mean" in name}
         learned = self.names | slope_names
         return {name: values[name] for name in values if name in learned}
-
-    def parameters(self, component: Any) -> Array:
-        return self._vector(*_prior_of(component))
-
-    def _vector(self, M: Array, kappa: Array, nu: float, scale: Array) -> Array:
-        """Return all parameters as one vector, including parameters that are not learned.
-
-        They are M, log kappa, log(nu - lower limit) and the log-Cholesky factor of W^-1.
-        """
-        log_freedom = np.log(nu - min_freedom(scale))
-        return np.concatenate([M.ravel(), np.log(kappa), [log_freedom], log_cholesky(scale)])
-
-    def with_parameters(self, component: Any, x: Array) -> Any:
-        """Return the component with the learned parameters of the vector ``x``, within limits."""
-        M, kappa, nu, scale = _prior_of(component)
-        lowest = min_freedom(scale)
-        # Split the vector into the parts that `_vector` concatenates.
-        ends = [M.size, M.size + 2, M.size + 3]
-        coefficients, log_kappa, (log_freedom,), log_factor = np.split(x, ends)
-        if "mean_prior" in self.names:
-            M = coefficients.reshape(M.shape)
-        if "mean_precision_prior" in self.names:
-            limits = MEAN_PRECISION, SLOPE_PRECISION
-            kappa = np.exp([clip_log(*pair) for pair in zip(log_kappa, limits, strict=True)])
-        if "degrees_of_freedom_prior" in self.names:
-            freedom_range = freedom_limits(self.n_columns, lowest)
-            nu = lowest + float(np.exp(clip_log(log_freedom, freedom_range)))
-        if "covariance_prior" in self.names:
-            scale = inverse_scale_from(log_factor, 2, self.unit)
-        return component.with_prior(M, kappa, nu, scale)
 
     def step(self, component: Any, sums: Array) -> Array:
         """Return the parameter vector after one step of EM, given ``sums`` of features (K, P)."""
@@ -597,17 +548,8 @@ class RegressionLearner(Ascent):
             distance = square - cross - cross.T + M.T @ precision @ M
             slope_distance = np.sum(component.given.moment * distance[1:, 1:]) / (Q - 1)
             kappa = E / np.maximum([distance[0, 0], slope_distance], TINY)
-        learns_scale = "covariance_prior" in self.names
-        if learns_scale:
-            precision = diagonal_if_few_rows(precision, float(sums[:, 0].sum()))
-        if "degrees_of_freedom_prior" in self.names:
-            limits = freedom_limits(self.n_columns, min_freedom(scale))
-            # If the scale is learned too, nu is found for the best scale, which depends on nu.
-            nu = degrees_of_freedom(2.0 * t[0], precision, None if learns_scale else scale, limits)
-        if learns_scale:
-            scale = nu * np.linalg.inv(precision)
-            scale = 0.5 * (scale + scale.T)
-        return self._vector(M, kappa, nu, scale)
+        prior = GaussianPrior(M, kappa, nu, scale)
+        return self.finish_step(component, prior, 2.0 * t[0], precision, sums)
 
 
 @in_files("models.IndependentLearner")
