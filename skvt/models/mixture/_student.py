@@ -202,7 +202,7 @@ class WeightedDiagonalGaussian(DiagonalGaussian):
 
 @in_files("models.Freedom")
 @dataclass(frozen=True)
-class Freedom(ConjugateComponent):
+class Freedom(PairOfEachColumn):
     """The distribution of scales u given nu; the features are [is observed, log u - u].
 
     A row has one pair of features, or one pair for each value, in the order of
@@ -214,9 +214,6 @@ class Freedom(ConjugateComponent):
     n_features: int
     dtype: np.dtype[Any]
     limits: tuple[float, float] = LIMITS
-
-    natural_sums = PairOfEachColumn.natural_sums
-    feature_coefficients = PairOfEachColumn.feature_coefficients
 
     @property
     def family(self) -> DegreesOfFreedom:

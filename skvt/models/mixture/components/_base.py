@@ -67,8 +67,7 @@ class RowFits:
 
     def fits_to_self(self, prepared: Any) -> tuple[Array, Array]:
         """Return the fit of each prepared row to itself as the seed, and its size, (n,) each."""
-        fits: tuple[Array, Array] = self._component.self_fits(prepared)
-        return fits
+        return self._component.self_fits(prepared)
 
 
 class ConjugateComponent:
@@ -354,19 +353,39 @@ class ConjugateComponent:
 class PairOfEachColumn(ConjugateComponent):
     """Base of components with two features and two natural parameters for each column.
 
-    ``prior`` is (D, 2). Features are (n, 2D): the first features of all columns, then the second.
+    ``prior`` is (D, 2). The features of a row are the first features of all columns, the second
+    features of all columns, and ``n_constants`` features that do not depend on phi, whose
+    coefficients are 1. If ``sparse``, a feature of the row follows that counts in each column: it
+    is added to the second features, so that these are 0 in most columns.
     """
 
+    n_constants: int = 0
+
     @property
-    def n_features(self) -> int:
-        return self.prior.shape[0]
+    def base(self) -> Array:
+        zeros = np.zeros(2 * len(self.prior))
+        return np.concatenate([zeros, np.ones(self.n_constants), np.zeros(int(self.sparse))])
 
     def natural_sums(self, sums: Array) -> Array:
-        """Rearrange sums of features (..., 2D) to (..., D, 2)."""
-        return np.stack(np.split(sums, 2, axis=-1), axis=-1)
+        """Convert sums of features (..., P) to natural parameters (..., D, 2)."""
+        D = len(self.prior)
+        first, second = sums[..., :D], sums[..., D : 2 * D]
+        return np.stack([first, second + sums[..., -1:] if self.sparse else second], axis=-1)
 
     def feature_coefficients(self, t: Array) -> Array:
-        return np.concatenate([t[..., 0], t[..., 1]], axis=-1)
+        parts = [t[..., 0], t[..., 1], np.zeros((*t.shape[:-2], self.n_constants))]
+        if self.sparse:
+            parts.append(t[..., 1].sum(axis=-1, keepdims=True))
+        return np.concatenate(parts, axis=-1)
+
+    def feature_sums(self, statistics: Array) -> Array:
+        """Return sums S for which ``M S`` equals ``statistics``, and which count no complete row.
+
+        They are non-negative if ``statistics`` are.
+        """
+        sums = self.feature_coefficients(statistics)
+        sums[..., 2 * len(self.prior) :] = 0.0
+        return sums
 
 
 def fill_missing(X: Any, values: Array) -> Array:

@@ -64,6 +64,10 @@ class Bernoulli(LevelColumns, PairOfEachColumn):
     family = Dirichlet
     missing = True
 
+    @property
+    def n_features(self) -> int:
+        return len(self.prior)
+
     def features(self, X: Any) -> Any:
         """Return the features that the class describes."""
         if not self.sparse:
@@ -78,26 +82,6 @@ class Bernoulli(LevelColumns, PairOfEachColumn):
         )
         ones = sp.csr_array(np.ones((X.shape[0], 1)))
         return sp.csr_array(sp.hstack([values, minus_values_and_missing, ones], format="csr"))
-
-    def natural_sums(self, sums: Array) -> Array:
-        """Convert sums of features (..., P) to natural parameters (..., D, 2)."""
-        if not self.sparse:
-            return super().natural_sums(sums)
-        D = len(self.prior)
-        return np.stack([sums[..., :D], sums[..., D:-1] + sums[..., -1:]], axis=-1)
-
-    def feature_coefficients(self, t: Array) -> Array:
-        constant = [t[..., 1].sum(axis=-1, keepdims=True)] if self.sparse else []
-        return np.concatenate([t[..., 0], t[..., 1], *constant], axis=-1)
-
-    def feature_sums(self, statistics: Array) -> Array:
-        """Return sums S for which ``M S`` equals ``statistics``, and which count no complete row.
-
-        They are non-negative if ``statistics`` are.
-        """
-        sums = self.feature_coefficients(statistics)
-        sums[..., 2 * len(self.prior) :] = 0.0
-        return sums
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return log densities, which are linear in the features since columns are independent."""
@@ -386,7 +370,7 @@ class ExposureColumns(ConjugateComponent):
 
 @in_files("models.Poisson")
 @dataclass(frozen=True)
-class Poisson(ExposureColumns):
+class Poisson(ExposureColumns, PairOfEachColumn):
     """Independent columns of counts, each Poisson(e_n rate_kd) with a gamma prior of the rate.
 
     The features of a row with the exposure e are ``[x_d, e seen_d, constant]``, D of each of the
@@ -405,10 +389,7 @@ class Poisson(ExposureColumns):
 
     family = Gamma
     missing = True
-
-    @property
-    def base(self) -> Array:
-        return np.append(np.zeros(2 * len(self.prior)), [1.0, 0.0] if self.sparse else 1.0)
+    n_constants = 1
 
     def features(self, X: Any) -> Any:
         """Return the features that the class describes."""
@@ -437,21 +418,6 @@ class Poisson(ExposureColumns):
             minus_missing_exposures = np.where(is_observed, 0.0, -exposures)
             return np.concatenate([X, minus_missing_exposures, constants, exposures], axis=1)
         return np.concatenate([X, is_observed * exposures, constants], axis=1)
-
-    def natural_sums(self, sums: Array) -> Array:
-        """Convert sums of features (..., P) to natural parameters (..., D, 2)."""
-        D = len(self.prior)
-        observed_exposures = sums[..., D : 2 * D] + (sums[..., -1:] if self.sparse else 0.0)
-        return np.stack([sums[..., :D], observed_exposures], axis=-1)
-
-    def feature_coefficients(self, t: Array) -> Array:
-        of_rows = [np.zeros((*t.shape[:-2], 1))]
-        if self.sparse:
-            of_rows.append(t[..., 1].sum(axis=-1, keepdims=True))
-        return np.concatenate([t[..., 0], t[..., 1], *of_rows], axis=-1)
-
-    # As for bits, sums that belong to rows and not to columns are 0.
-    feature_sums = Bernoulli.feature_sums
 
     def repeated(self, number: int) -> "Poisson":
         return replace(super().repeated(number), sparse=False)

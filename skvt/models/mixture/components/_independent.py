@@ -14,6 +14,7 @@ from skvt.models.mixture._marginals import Marginals, deviation_marginals, mean_
 from skvt.models.mixture.components._base import (
     LOG_2PI,
     ConjugateComponent,
+    PairOfEachColumn,
     RowFits,
     fill_missing,
 )
@@ -203,7 +204,7 @@ class SphericalGaussian(IndependentMixin):
 
 @in_files("models.KnownVarianceGaussian")
 @dataclass(frozen=True)
-class KnownVarianceGaussian(IndependentMixin):
+class KnownVarianceGaussian(IndependentMixin, PairOfEachColumn):
     """N(mu_k, s I) with known s and a normal prior of each mean.
 
     The features are [x / s, is observed / s, constant], with D entries of the first two, where the
@@ -221,10 +222,7 @@ class KnownVarianceGaussian(IndependentMixin):
 
     family = Normal
     capabilities = frozenset({Capability.TEMPERABLE})
-
-    @property
-    def base(self) -> Array:
-        return np.append(np.zeros(2 * self.n_features), 1.0)
+    n_constants = 1
 
     def projected(self, X: Any, weights: Array, directions: Any) -> None:
         """Return None, since distances in units of the known variance need no projection."""
@@ -236,15 +234,6 @@ class KnownVarianceGaussian(IndependentMixin):
         n_observed = is_observed.sum(axis=1)
         constant = -0.5 * ((X * X).sum(axis=1) / s + n_observed * np.log(2.0 * np.pi * s))
         return np.concatenate([X / s, is_observed / s, constant[:, None]], axis=1)
-
-    def natural_sums(self, sums: Array) -> Array:
-        """Convert sums of features (..., 2D + 1) to natural parameters (..., D, 2)."""
-        D = self.n_features
-        return np.stack([sums[..., :D], sums[..., D : 2 * D]], axis=-1)
-
-    def feature_coefficients(self, t: Array) -> Array:
-        zeros = np.zeros((*t.shape[:-2], 1))
-        return np.concatenate([t[..., 0], t[..., 1], zeros], axis=-1)
 
     def sums_at(self, means: Array, counts: Array) -> Array:
         """Return sums of features under which q has the ``means`` (K, D).
