@@ -91,14 +91,15 @@ def stable_argmax(
 def exceeds(a: Any, b: Any, *, scale: Any = 0.0, dtype: DTypeLike | None = None) -> Any:
     """Return whether a > b by more than the tolerance of :func:`stable_order`, by element.
 
-    ``dtype`` is float64 by default, even if a and b are of lower precision.
+    If a and b differ in precision, the lower precision determines the tolerance.
     """
     if isinstance(a, float) and isinstance(b, float) and isinstance(scale, float):
         # The comparison of two numbers takes a tenth of the time without arrays.
         size = max(scale, *(abs(number) for number in (a, b) if isfinite(number)), 0.0)
         return float(a) - float(b) > _rtol(dtype) * size
-    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    is_above = _exceeds(a, b, scale, _rtol(dtype))
+    a, b = np.asarray(a), np.asarray(b)
+    rtol = max(_rtol(dtype, a.dtype), _rtol(dtype, b.dtype))
+    is_above = _exceeds(a.astype(np.float64), b.astype(np.float64), scale, rtol)
     return bool(is_above) if is_above.ndim == 0 else is_above
 
 

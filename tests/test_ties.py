@@ -44,6 +44,8 @@ def test_single_precision_has_a_tolerance_of_its_own():
     assert stable_order(values, dtype=np.float32).tolist() == [0, 1]
     assert stable_order(values.astype(np.float32)).tolist() == [0, 1]
     assert exceeds(*values) and not exceeds(*values, dtype=np.float32)
+    assert not exceeds(*values.astype(np.float32))
+    assert not exceeds(values.astype(np.float32), 1.0).any()
 
 
 @pytest.mark.parametrize("seed", range(5))
