@@ -5,14 +5,13 @@ the evidence that is lost if two of them become one component: the gain of the m
 with the opposite sign.
 """
 
-from copy import deepcopy
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skvt.contracts import Component
-from skvt.models.mixture._joins import MAYBE_ONE, SIGNIFICANT
+from skvt.models.mixture._joins import MAYBE_ONE, SIGNIFICANT, with_unions
 from skvt.models.mixture._pairs import Assignments, Pairs
 from skvt.ties import stable_order
 from skvt.typing import Array, IndexArray
@@ -60,9 +59,6 @@ class Evidence(Pairs):
                 is_near[stable_order(costs)[: 1 + _NEIGHBOURS]] = True
             self.is_near |= self.is_near.T
 
-    def copy(self) -> Self:
-        return deepcopy(self)
-
     def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
         """Return ``log M(S_a) + log M(S_b) - log M(S_a + S_b)`` per row, M being the evidence."""
         if self.is_near is None:
@@ -72,12 +68,8 @@ class Evidence(Pairs):
         return out
 
     def losses_of(self, pairs: Array) -> Array:
-        # Sums of features of the components, followed by those of the unions.
-        joined = pairs[:, :2].astype(int)
-        sums = list(self.sums)
-        for a, b in joined:
-            sums.append(sums[a] + sums[b])
-        return -self.component.merge_gains(np.array(sums), *joined.T) / self.n_rows
+        sums, joined = with_unions(self.sums, pairs), pairs[:, :2].astype(int)
+        return -self.component.merge_gains(sums, *joined.T) / self.n_rows
 
     def _evidence_losses(self, a: IndexArray, b: IndexArray) -> Array:
         """Return the losses of joining a with b, pair by pair, in nats per row."""

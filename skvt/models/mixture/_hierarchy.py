@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skvt.models.mixture._joins import Joins
+from skvt.models.mixture._joins import Joins, with_unions
 from skvt.models.mixture._kernels import (
     PairTables,
     join_bounds,
@@ -72,12 +72,7 @@ def make_hierarchy(pairs: Pairs, joined: Array) -> Joins:
     """
     joined = joined[:, :2].astype(int)
     K = pairs.mass.size
-    # Masses and numbers of components, of the K components and of the unions.
-    mass, sizes = list(pairs.mass), [1] * K
-    for a, b in joined:
-        mass.append(mass[a] + mass[b])
-        sizes.append(sizes[a] + sizes[b])
-    masses = np.array(mass)
+    masses, sizes = with_unions(pairs.mass, joined), with_unions(np.ones(K), joined)
     losses = pairs.losses_of(joined)
     shares = losses / largest_loss(*masses[joined.T])
     heights = np.maximum(losses, 0.0).cumsum()

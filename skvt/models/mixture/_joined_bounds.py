@@ -15,7 +15,7 @@ import numpy as np
 
 from skvt.contracts import Capability, Component
 from skvt.expfam import Stats
-from skvt.models.mixture._joins import Joins, cluster_indicators
+from skvt.models.mixture._joins import Joins, cluster_indicators, with_unions
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._pairs import Assignments
 from skvt.typing import Array, IndexArray
@@ -74,9 +74,7 @@ def _evidence_from_joins(component: Component, sums: Array, joins: Joins) -> Arr
 
     Clusters are the K components with the statistics ``sums``, and the K - 1 unions.
     """
-    pairs, cluster_sums = joins.linkage[:, :2].astype(int), list(sums)
-    for a, b in pairs:
-        cluster_sums.append(cluster_sums[a] + cluster_sums[b])
-    evidence = component.log_evidence(np.array(cluster_sums))
+    pairs = joins.linkage[:, :2].astype(int)
+    evidence = component.log_evidence(with_unions(sums, pairs))
     gained = evidence[len(sums) :] - evidence[pairs].sum(axis=1)
     return np.append(evidence[: len(sums)].sum(), gained).cumsum()[::-1]

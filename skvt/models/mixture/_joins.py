@@ -175,6 +175,17 @@ class Joins:
             yield first
 
 
+def with_unions(values: Array, pairs: Array) -> Array:
+    """Return the values of K clusters (K, ...), followed by their sums over the unions.
+
+    The first two columns of ``pairs`` (K - 1, ...) are those of a linkage matrix, see `Joins`.
+    """
+    out = list(values)
+    for a, b in pairs[:, :2].astype(int):
+        out.append(out[a] + out[b])
+    return np.array(out)
+
+
 def _number_clusters(first: IndexArray) -> IndexArray:
     """Return numbers of clusters (K,), in the order of their first components ``first`` (K,)."""
     return np.unique(first, return_inverse=True)[1]

@@ -13,7 +13,7 @@ random assignments to a and b in proportion to their masses, see doc/guide/clust
 import functools
 import itertools
 from collections.abc import Iterable
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -86,7 +86,7 @@ class Pairs:
 
     def copy(self) -> Self:
         """Return a copy whose clusters can be joined."""
-        raise NotImplementedError
+        return deepcopy(self)
 
     def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
         """Return the losses of joining a with each of b, or pair by pair, in nats per row."""
@@ -205,12 +205,10 @@ class Assignments(Pairs):
         return self
 
     def copy(self) -> Self:
+        # Do not copy the responsibilities, which joins do not change.
         out = copy(self)
-        out.mass = self.mass.copy()
-        out.vacant = self.vacant.copy()
-        out.bounds = self.bounds.copy()
-        sums, terms = self.groups
-        out.groups = sums.copy(), terms.copy()
+        for name in ("mass", "vacant", "bounds", "groups"):
+            setattr(out, name, deepcopy(getattr(self, name)))
         out.columns = list(self.columns)
         return out
 

@@ -318,8 +318,7 @@ class IndependentRegressions(Product):
     @property
     def given(self) -> GivenColumns:
         """The conversion of given columns to regressors and cells."""
-        given: GivenColumns = self.blocks[0].component.given  # type: ignore[attr-defined]
-        return given
+        return self.blocks[0].component.given  # type: ignore[attr-defined]
 
     @property
     def n_explained(self) -> int:

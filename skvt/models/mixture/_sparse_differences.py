@@ -308,10 +308,7 @@ class SparseDifferences(Product):
         return self.family.split(np.where(self.separate(lam), lam, self.common.reshape(-1)))[0]
 
     def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
-        uncentred: tuple[Any, Array] = self.differing.in_data_coordinates(
-            self._more_probable_parameters(lam)
-        )
-        return uncentred
+        return self.differing.in_data_coordinates(self._more_probable_parameters(lam))
 
     def marginals(self, lam: Array) -> Any:
         return self.differing.marginals(self._more_probable_parameters(lam))

@@ -10,8 +10,6 @@ valleys of the fitted density count, too. See doc/guide/clusters.md.
 """
 
 from collections.abc import Callable
-from copy import deepcopy
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,9 +92,6 @@ class Valleys(Pairs):
         self.peaks, self.rows = peaks.copy(), rows.copy()
         are_connected = (weights > 0.0) & (tests < SIGNIFICANT)
         self.levels = np.where(are_connected, np.minimum(peaks, peaks[:, None]), -np.inf)
-
-    def copy(self) -> Self:
-        return deepcopy(self)
 
     def tests_of(self, joins: Joins) -> Array:
         """Return the tests of the clusters in each join, (K - 1,), inf if they do not touch."""
