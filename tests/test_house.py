@@ -23,7 +23,6 @@ ALLOWED = {
     ("inference/_memos.py", "isinstance(memos, Memos)"): "its own kind, whose sums it shares",
     ("inference/_parallel.py", "isinstance(tasks, SharedLoop)"): "tasks, or what makes them",
     ("models/lda/_collapsed.py", "isinstance(global_params, TopicCounts)"): "counts, or topics",
-    ("models/lda/_model.py", "isinstance(global_params, ExpectedLog)"): "numbers, or not yet",
 }
 # What users call with a keyword for each thing, as they do scikit-learn's functions of this kind.
 FOR_USERS = {

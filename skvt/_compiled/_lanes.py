@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba.core import types
+from numpy.typing import DTypeLike
 
 from skvt._compiled._special import instruction
 from skvt.typing import Array
@@ -40,12 +41,13 @@ _numba_types: Any = types
 _draw_result = _numba_types.Tuple((_numba_types.int64, _numba_types.float32))
 
 
-def aligned(n_rows: int, n_columns: int) -> Array:
-    """Return an empty float32 array (n_rows, n_columns) that begins at a cache line.
+def aligned(n_rows: int, n_columns: int, dtype: DTypeLike = np.float32) -> Array:
+    """Return an empty array (n_rows, n_columns) that begins at a cache line.
 
-    Each line of LANES numbers thus lies in one cache line.
+    Each line of LANES numbers in float32 thus lies in one cache line. Vectors that cross cache
+    lines load at half speed.
     """
-    memory = np.empty(n_rows * n_columns + LANES, np.float32)
+    memory = np.empty(n_rows * n_columns + LANES, dtype)
     begin = -(memory.ctypes.data // memory.itemsize) % LANES
     return memory[begin : begin + n_rows * n_columns].reshape(n_rows, n_columns)
 

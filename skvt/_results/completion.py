@@ -11,7 +11,8 @@ import scipy.sparse as sp
 from skvt._compiled import GOLDEN, jit, mix, part
 from skvt.expfam import Dirichlet
 from skvt.inference import local_results, rows_of
-from skvt.models.lda import LDAGivenTopics, Topics
+from skvt.models import Topics
+from skvt.models.lda import LDAGivenTopics
 from skvt.rows import Documents, design_and_allowed
 
 _SHIFT_TO_HIGHEST_BIT = np.uint64(63)

@@ -13,7 +13,8 @@ from sklearn.model_selection import cross_val_score
 
 from skvt import MemoizedHDP, StructuredLDA, TemperedLDA, load, save
 from skvt._compiled import serial_map
-from skvt.models.lda import LDA, CollapsedLDA, LDAGivenTopics, Topics
+from skvt.models import Topics
+from skvt.models.lda import LDA, CollapsedLDA, LDAGivenTopics
 from skvt.rows import Documents
 
 RNG = np.random.default_rng(0)
@@ -54,7 +55,7 @@ def local_results(kind, inv_temp, allowed, log_beta, alpha, counts):
     documents = Documents.of(sp.csr_array(counts), None, allowed=allowed)
     batch = lda.batch(documents, np.arange(len(counts)), np.ones(len(counts)))
     here = log_beta[batch.active]
-    given = here if kind == "mean_field" else Topics(here, 5)
+    given = Topics(here, 5)
     return lda.local_step(batch, given, inv_temp, serial_map, with_energy=True)
 
 

@@ -16,9 +16,10 @@ from scipy import stats as laws
 
 from skvt._compiled import serial_map as run
 from skvt.contracts import RowBatch
+from skvt.models import Topics
 from skvt.models.gap_nmf._model import GaPNMF, Spectra
 from skvt.models.lda import _sampling as sampling
-from skvt.models.lda._given_topics import LDAGivenTopics, Topics
+from skvt.models.lda._given_topics import LDAGivenTopics
 from skvt.models.lda._model import LDA
 
 draw_large_entries = entrance(sampling._draw_large_entries)

@@ -10,7 +10,8 @@ from scipy.special import digamma, gammaln
 from scipy.stats import gamma, norm
 
 from skvt._compiled import serial_map
-from skvt.models.lda import LDA, CollapsedLDA, DocumentRegression, LDAGivenTopics, Topics
+from skvt.models import Topics
+from skvt.models.lda import LDA, CollapsedLDA, DocumentRegression, LDAGivenTopics
 from skvt.models.lda._covariates import RADIUS, RATE, SHAPE
 from skvt.rows import Documents
 
@@ -135,7 +136,7 @@ def test_each_document_has_the_prior_of_its_covariates(kind, inv_temp, rng):
             given = lda.counts_given_others(stats, batch, 7)
             start = np.zeros(int(X[rows].sum()), np.uint16)
             return lda.local_step(replace(batch, start=start), given, 1.0, serial_map).q
-        given = here if kind == "mean_field" else Topics(here, 5)
+        given = Topics(here, 5)
         return lda.local_step(batch, given, inv_temp, serial_map).q
 
     together = q_of([0, 1], np.full(K, 0.4), own)

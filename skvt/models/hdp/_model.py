@@ -44,6 +44,7 @@ from skvt._compiled import digamma_array, gammaln_array
 from skvt.contracts import BatchScope, Capability, ConjugateModel, LocalResult, RowSource
 from skvt.expfam import Beta, Dirichlet, Family, RunningStats, Stats
 from skvt.files import COMPONENTS, in_files
+from skvt.models import Topics
 from skvt.models.hdp._sticks import Sticks, expected_weights
 from skvt.models.hdp._usage import (
     DOCUMENTS,
@@ -279,9 +280,9 @@ class HDP(ConjugateModel):
         lda_prior = pseudo_counts[:-1].astype(self.dtype)
         topics = replace(self.topics, doc_topic_prior=lda_prior, counts_tokens=True)
         is_tempered = np.ndim(inv_temp) > 0 or inv_temp != 1.0
-        table = np.ascontiguousarray(global_params.expected_log, self.dtype)
+        expected_log = Topics(np.ascontiguousarray(global_params.expected_log, self.dtype))
         result = topics.local_step(
-            batch, table, inv_temp, run, with_energy=with_energy or is_tempered,
+            batch, expected_log, inv_temp, run, with_energy=with_energy or is_tempered,
             with_marginal=with_marginal, with_stats=with_stats,
         )  # fmt: skip
         documents = _Documents.of(batch, result, inv_temp, lda_prior.astype(np.float64))

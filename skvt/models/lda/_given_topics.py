@@ -7,7 +7,7 @@ beta].
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,7 +16,7 @@ from skvt._compiled import SharedLoop, writeable
 from skvt.contracts import Capability, LocalResult
 from skvt.expfam import RunningStats, Stats, log_standard_gamma
 from skvt.files import PRIOR, in_files
-from skvt.models import Gammas, corrected_statistics
+from skvt.models import Gammas, Topics, corrected_statistics
 from skvt.models.lda import _sampling as sampling
 from skvt.models.lda._kernels import WORDS, mixture_log_likelihood, tempered_table
 from skvt.models.lda._model import LDA, DocumentBatch
@@ -25,21 +25,6 @@ from skvt.typing import Array, IndexArray, Run
 _CAPABILITIES_GIVEN_TOPICS = frozenset({Capability.DRAWABLE, Capability.CORRECTABLE})
 # Gains ``(alpha + b n)^b - alpha^b`` are tabulated for whole n below this number.
 _N_TABULATED_SIZES = 256
-
-
-class Topics(NamedTuple):
-    """Topics on which a local step is conditioned."""
-
-    # (A, K): log probabilities, or expected log probabilities, of the A words of the batch.
-    log_beta: Any
-    # Seed of the sampler; if it is None, CVB0 replaces Gibbs sampling.
-    seed: int | None = None
-    # The gamma variates of which the topics were made; None unless SSVI corrects the statistics.
-    gammas: Gammas | None = None
-
-    def at(self, positions: IndexArray) -> "Topics":
-        """Return the topics for the words at these positions; there must be no gamma variates."""
-        return self._replace(log_beta=self.log_beta.take(positions, axis=0))
 
 
 @in_files("models.LDAGivenTopics")
@@ -110,11 +95,8 @@ class LDAGivenTopics(LDA):
         logs = np.empty((words.size, self.n_components), np.float32)
         n_blocks = -(-words.size // sampling.DRAWN_WORDS)
         log_sums, shape_sums = np.empty((2, n_blocks, self.n_components))
-        parameters, rows, scale, eta = self.parameters_of(stats, batch)
-        loop = SharedLoop(
-            len(log_sums), 1, parameters.arrays[0], rows, scale, eta, seed_of_words, logs, log_sums,
-            shape_sums,
-        )  # fmt: skip
+        parameters = self.parameters_of(stats, batch)
+        loop = SharedLoop(len(log_sums), 1, *parameters, seed_of_words, logs, log_sums, shape_sums)
         run(sampling.draw_log_gammas, loop)
         gammas = Gammas(logs, np.logaddexp.reduce(log_sums), rows=words)
         if words.size < self.n_features:
@@ -131,12 +113,6 @@ class LDAGivenTopics(LDA):
         dtype = logs.dtype if self.local == "gibbs" else self.dtype
         log_beta = np.subtract(logs, gammas.log_totals.astype(dtype), dtype=dtype)
         return Topics(log_beta, seed, gammas if kind == "ssvi" else None)
-
-    def expectation(self, stats: RunningStats, batch: DocumentBatch, run: Run) -> Any:
-        """Return :class:`Topics` with E[log beta] of the batch's words."""
-        # Mean-field local steps compute the expectations when they need them; CVB0 needs an array.
-        expected_log = super().expectation(stats, batch, run)
-        return Topics(expected_log if self.local == "mean_field" else expected_log.value(run))
 
     def corrected(
         self, stats: RunningStats, global_params: Any, result_stats: Stats, run: Run
@@ -169,12 +145,12 @@ class LDAGivenTopics(LDA):
         with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
     ) -> LocalResult:  # fmt: skip
         """Solve each document given topics, see :class:`LDAGivenTopics`."""
-        log_beta, seed, _ = global_params
         if self.local == "mean_field":
             return super().local_step(
-                batch, log_beta, inv_temp, run, with_energy=with_energy,
+                batch, global_params, inv_temp, run, with_energy=with_energy,
                 with_marginal=with_marginal, with_stats=with_stats,
             )  # fmt: skip
+        log_beta, seed, _ = global_params
         if np.ndim(inv_temp) > 0:
             raise ValueError(
                 f"local_step={self.local!r} has one temperature for all rows; use "

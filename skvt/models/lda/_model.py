@@ -10,7 +10,6 @@ The mean-field family is q(beta_k) = Dir(lam_k), q(theta_d) = Dir(gamma_d), q(z_
 p(beta | eta) nor p(theta | alpha) is tempered [VT16 app. B.2].
 """
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
@@ -19,17 +18,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp, softmax
 
-from skvt._compiled import COUNTER, SharedLoop, all_finished, digamma_array, gammaln_array, give_way
+from skvt._compiled import (
+    COUNTER,
+    SharedLoop,
+    aligned,
+    all_finished,
+    digamma_array,
+    gammaln_array,
+    give_way,
+)
 from skvt.contracts import BatchScope, Capability, LocalResult, PriorTerm, RowSource
 from skvt.expfam import Dirichlet, Family, RunningStats, Stats
 from skvt.files import PRIOR, in_files
+from skvt.models import Topics
 from skvt.models.lda import _kernels as kernels
 from skvt.models.lda._covariates import DocumentRegression
 from skvt.rows import design_and_allowed, sums_of_rows, total_and_weight
 from skvt.typing import Array, IndexArray, Run
 
-# Size of a cache line in bytes.
-CACHE_LINE = 64
 # Later sweeps over a document leave out a topic that has fewer tokens of the document than this
 # number and than a tenth of an equal share.
 PRUNE = 0.01
@@ -81,38 +87,15 @@ class DocumentBatch:
         return int(np.diff(self.indptr).max(initial=1))
 
 
-# Scratch of each thread.
-_scratch = threading.local()
-# Maximum number of bytes of scratch that a thread keeps between calls.
-MOST_KEPT = 2**24
+def _document_scratch(longest: int, gamma: Array) -> tuple[Any, ...]:
+    """Return the work arrays that :func:`~skvt.models.lda._kernels.document_steps` needs.
 
-
-def _aligned(size: int, dtype: np.dtype[Any]) -> Array:
-    """Return an array aligned to cache lines, since vectors that cross lines load at half speed."""
-    memory = np.empty(size * dtype.itemsize + CACHE_LINE, np.uint8)
-    start = -memory.ctypes.data % CACHE_LINE
-    return memory[start : start + size * dtype.itemsize].view(dtype)
-
-
-def _document_scratch(dtype: np.dtype[Any], longest: int, n_topics: int) -> tuple[Any, ...]:
-    """Return this thread's work arrays for :func:`~skvt.models.lda._kernels.document_steps`.
-
-    ``longest`` is the number of words of the longest document. The arrays are kept between calls
-    unless documents are very long, because the system would map and unmap new arrays of this size
-    at each call, which stops all threads of the process.
+    ``longest`` is the number of words of the longest document.
     """
-    longest, width = (-(-size // kernels.LANES) * kernels.LANES for size in (longest, n_topics))
-    table_size, words_size = longest * width, 3 * longest
-    size = table_size + words_size + 6 * width
-    arrays = getattr(_scratch, "arrays", {})
-    array = arrays.get(dtype)
-    if array is None or array.size < size:
-        array = _aligned(size, dtype)
-        if array.nbytes <= MOST_KEPT:
-            arrays[dtype] = array
-            _scratch.arrays = arrays
-    table, per_word, per_topic = np.split(array[:size], [table_size, table_size + words_size])
-    return table, per_word.reshape(3, -1), per_topic.reshape(6, -1), np.empty(width, np.int32)
+    longest, width = (-(-n // kernels.LANES) * kernels.LANES for n in (longest, gamma.shape[1]))
+    table = aligned(1, longest * width, gamma.dtype)[0]
+    per_word, per_topic = aligned(3, longest, gamma.dtype), aligned(6, width, gamma.dtype)
+    return table, per_word, per_topic, np.empty(width, np.int32)
 
 
 class _Loop(NamedTuple):
@@ -137,57 +120,12 @@ def _run_loops(loops: list[_Loop], longest: int, counters: IndexArray) -> None:
         if i + 1 < len(loops):
             counter = counter[:COUNTER]
         if kernel is kernels.document_steps:
-            gamma = arguments[-1]
-            arguments += _document_scratch(gamma.dtype, longest, gamma.shape[1])
+            arguments += _document_scratch(longest, arguments[-1])
         kernel(*arguments, counter)
         while not all_finished(counter, n_items):
             # Let the thread with the last item run, which may need this core.
             give_way()
             kernel(*arguments, counter)
-
-
-class ExpectedLog(NamedTuple):
-    """``E[log beta_vk]`` of A words under ``lam = prior + scale * S``, not yet computed.
-
-    Local steps compute it in their own threads, and all other users call :meth:`value`. Both must
-    happen before the statistics are changed, because ``stats`` may be a view of them.
-    """
-
-    # The statistics S, (V, K).
-    stats: RunningStats | Stats
-    # (A,): rows v of S.
-    words: IndexArray
-    scale: np.floating[Any]
-    # (V,)
-    prior: Array
-    # (K,): digamma(sum_v lam_vk).
-    digamma_sums: Array
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Return what is sent to another process: the rows of these words, not all of S."""
-        new_words = np.arange(self.words.size, dtype=self.words.dtype)
-        array, prior = self.stats.arrays[0][self.words], self.prior[self.words]
-        return ExpectedLog, (Stats((array,)), new_words, self.scale, prior, self.digamma_sums)
-
-    def at(self, positions: IndexArray) -> "ExpectedLog":
-        """Return the expectation of the words at these positions."""
-        return self.take(positions)
-
-    def take(self, positions: IndexArray, axis: int = 0) -> "ExpectedLog":
-        """Do the same as :meth:`at`, as ``ndarray.take`` does for an array of expectations."""
-        return self._replace(words=self.words[positions])
-
-    @property
-    def arguments(self) -> tuple[Any, ...]:
-        """Arguments of :func:`~skvt.models.lda._kernels.expected_log_topics` without the output."""
-        return self.stats.arrays[0], self.words, self.scale, self.prior, self.digamma_sums
-
-    def value(self, run: Run) -> Array:
-        """Compute and return the expectations, (A, K)."""
-        out = np.empty((self.words.size, self.digamma_sums.size), self.prior.dtype)
-        loop = SharedLoop(self.words.size, kernels.WORDS, *self.arguments, out)
-        run(kernels.expected_log_topics, loop)
-        return out
 
 
 @in_files("models.LDA")
@@ -370,26 +308,30 @@ class LDA:
         occurs[X.indices] = True
         return np.flatnonzero(occurs)
 
-    def expectation(self, stats: RunningStats, batch: DocumentBatch, run: Run) -> ExpectedLog:
-        """Return ``E[log beta_vk]`` of the batch's words as an :class:`ExpectedLog`."""
-        digamma_sums = digamma_array(stats.sums[0] + self.prior_totals)
-        return ExpectedLog(*self.parameters_of(stats, batch), digamma_sums.astype(self.dtype))
+    def expectation(self, stats: RunningStats, batch: DocumentBatch, run: Run) -> Topics:
+        """Return :class:`Topics` with ``E[log beta_vk]`` of the batch's words."""
+        digamma_sums = digamma_array(stats.sums[0] + self.prior_totals).astype(self.dtype)
+        expected_log = np.empty((batch.active.size, self.n_components), self.dtype)
+        loop = SharedLoop(
+            batch.active.size, kernels.WORDS, *self.parameters_of(stats, batch), digamma_sums,
+            expected_log,
+        )  # fmt: skip
+        run(kernels.expected_log_topics, loop)
+        return Topics(expected_log)
 
     def parameters_of(
         self, stats: RunningStats, batch: DocumentBatch
-    ) -> tuple[RunningStats | Stats, IndexArray, Any, Array]:
-        """Return lam of the batch's words as the first four fields of :class:`ExpectedLog`.
+    ) -> tuple[Array, IndexArray, Any, Array]:
+        """Return an array, rows, a scale and a prior, by which compiled loops compute lam.
 
-        If topics have separate priors, the statistics are lam of these words, and the prior is 0.
+        The parameters lam of the batch's words are ``prior[rows, None] + scale * array[rows]``.
         """
-        eta = self.topic_word_prior
-        scale = self.dtype.type(stats.scale)
-        words = batch.active
+        eta, words = self.topic_word_prior, batch.active
+        array, scale = stats.arrays[0], self.dtype.type(stats.scale)
         if eta.ndim == 1:
-            return stats.scaled(1.0), words, scale, eta
-        lam = eta[words] + scale * stats.arrays[0][words]
+            return array, words, scale, eta
         rows, no_prior = np.arange(words.size, dtype=words.dtype), np.zeros(words.size, self.dtype)
-        return Stats((lam,)), rows, self.dtype.type(1.0), no_prior
+        return eta[words] + scale * array[words], rows, self.dtype.type(1.0), no_prior
 
     def log_mean_topics(self, stats: RunningStats, batch: DocumentBatch) -> Array:
         """Return log E[beta] of the batch's words, (A, K)."""
@@ -414,10 +356,11 @@ class LDA:
     ) -> LocalResult:  # fmt: skip
         """Optimise q(theta_d) q(z_d) of each document; ``q`` of the result is gamma (n, K).
 
-        ``global_params`` is an :class:`ExpectedLog` or its value. The statistics are
-        ``sum_d w_d n_dv phi_dvk`` for the words of the batch, [Hoffman10 eq. 5].
+        ``global_params`` are :class:`Topics`. The statistics are ``sum_d w_d n_dv phi_dvk`` for the
+        words of the batch, [Hoffman10 eq. 5].
         """
-        floor, n_words = kernels.FLOOR[self.dtype], batch.active.size
+        expected_log, n_words = global_params.log_beta, batch.active.size
+        floor, loops = kernels.FLOOR[self.dtype], []
         row_inv_temps, n_tabulated = None, n_words
         if np.ndim(inv_temp) > 0:
             # Make no tempered table, which would serve a single temperature only. The inverse
@@ -425,9 +368,11 @@ class LDA:
             row_inv_temps, n_tabulated = np.asarray(inv_temp, self.dtype), 0
             inv_temp = 1.0
         inv_temp = self.dtype.type(inv_temp)
-        loops, expected_log, table, shift = self._tables(
-            global_params, inv_temp, n_words, n_tabulated
-        )
+        table = np.empty((n_tabulated, self.n_components), self.dtype)
+        shift = np.empty(n_tabulated, self.dtype)
+        if n_tabulated:
+            table_arguments = expected_log, inv_temp, floor, table, shift
+            loops.append(_Loop(kernels.tempered_table, n_tabulated, table_arguments))
         gamma = np.empty((batch.n_rows, self.n_components), self.dtype)
         weights, ratio = np.empty_like(gamma), np.empty_like(batch.counts)
         bound, digamma_sums = np.empty(batch.n_rows), np.empty(batch.n_rows)
@@ -489,28 +434,6 @@ class LDA:
         n_padding = -alpha.shape[1] % kernels.LANES
         alpha = np.hstack([alpha, alpha.min(axis=1, keepdims=True).repeat(n_padding, axis=1)])
         return np.stack([alpha, gammaln_array(alpha)])
-
-    def _tables(
-        self, global_params: Any, inv_temp: Any, n_words: int, n_tabulated: int
-    ) -> tuple[list[_Loop], Array, Array, Array]:
-        """Return a list of loops and the arrays that these loops write.
-
-        The arrays are E[log beta] (n_words, K), which is ``global_params`` if it is an array, and
-        the results of :func:`~skvt.models.lda._kernels.tempered_table` for the first
-        ``n_tabulated`` words.
-        """
-        loops = []
-        expected_log = global_params
-        table = np.empty((n_tabulated, self.n_components), self.dtype)
-        shift = np.empty(n_tabulated, self.dtype)
-        if isinstance(global_params, ExpectedLog):
-            expected_log = np.empty((n_words, self.n_components), self.dtype)
-            expectation_arguments = (*global_params.arguments, expected_log)
-            loops.append(_Loop(kernels.expected_log_topics, n_words, expectation_arguments))
-        if n_tabulated:
-            table_arguments = (expected_log, inv_temp, kernels.FLOOR[self.dtype], table, shift)
-            loops.append(_Loop(kernels.tempered_table, n_tabulated, table_arguments))
-        return loops, expected_log, table, shift
 
     # --------------------------------------------------------------------------- temperature
     def tempered_log_partition(self, inv_temps: Array) -> tuple[Array, Array]:

@@ -209,9 +209,7 @@ class _Sample:
         (n, K) are the parameters of q(theta).
         """
         batch = self.batch
-        # Call the method of LDA, since subclasses return values of other types.
-        expected_log = LDA.expectation(self.model, stats, batch, self.run).value(self.run)
-        table = _exp_relative_to_maximum(expected_log)
+        table = _exp_relative_to_maximum(self.model.expectation(stats, batch, self.run).log_beta)
         log_shares = Dirichlet.expectation(np.where(gamma > 0.0, gamma, kernels.LEAST_PRIOR))
         # Set the weights of topics that a document must not have to 0.
         weights = _exp_relative_to_maximum(log_shares.astype(table.dtype)) * (gamma > 0.0)

@@ -1,0 +1,22 @@
+"""Topics as globals of the local steps of topic models."""
+
+from typing import NamedTuple
+
+from skvt.models._dirichlet_correction import Gammas
+from skvt.typing import Array, IndexArray
+
+
+class Topics(NamedTuple):
+    """Topics on which a local step is conditioned."""
+
+    # (A, K): log probabilities, or expected log probabilities, of the A words of the batch.
+    log_beta: Array
+    # Seed of the sampler of :class:`~skvt.models.lda.LDAGivenTopics`; if it is None, CVB0 replaces
+    # Gibbs sampling.
+    seed: int | None = None
+    # The gamma variates of which the topics were made; None unless SSVI corrects the statistics.
+    gammas: Gammas | None = None
+
+    def at(self, positions: IndexArray) -> "Topics":
+        """Return the topics for the words at these positions; there must be no gamma variates."""
+        return self._replace(log_beta=self.log_beta[positions])
