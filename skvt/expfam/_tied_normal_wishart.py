@@ -114,10 +114,8 @@ class TiedNormalWishart:
         precision = np.broadcast_to(root @ root.T, q["scale_inverse"].shape)
         return MeanPrecision(q["mean"] + deviation, np.array(precision))
 
-    @staticmethod
-    def certain(x: MeanPrecision) -> Array:
-        """Return natural parameters of separate normal-Wisharts nearly certain of ``x``."""
-        return NormalWishart.certain(x)
+    #: Return natural parameters of separate normal-Wisharts.
+    certain = staticmethod(NormalWishart.certain)
 
     def mean(self, eta: ArrayLike) -> MeanPrecision:
         return NormalWishart.mean(self.with_shared_globals(eta))

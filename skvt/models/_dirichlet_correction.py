@@ -343,11 +343,10 @@ def corrected_statistics(
         gradients_of_others *= -hat_totals * np.exp(gammas.logs_of_others - gammas.log_totals)
     out, inverses = np.empty((2, n_words, n_topics))
     sums = np.empty((-(-n_words // _WORDS), 3, n_topics))
-    loop = SharedLoop(
+    run(_gradients, SharedLoop(
         len(sums), 1, array, scale, prior, logs, gammas.log_totals, hat, row_of_word, hat_totals,
         gradients_of_others, out, inverses, sums,
-    )  # fmt: skip
-    run(_gradients, loop)
+    ))  # fmt: skip
     gradient_sums, inverse_sums, lam_sums = sums.sum(axis=0)
     # Solve with F by the formula of Sherman and Morrison: add a multiple of 1 / psi'(lam) to
     # grad / psi'(lam).

@@ -391,13 +391,8 @@ def test_a_document_is_sampled_alike_in_any_chunk_by_the_same_seed(dtype):
         batch = model.batch(sp.csr_array(X[d : d + 1]), np.array([0]), np.ones(1))
         log_beta = np.ascontiguousarray(np.log(beta).T[batch.active], dtype)
         table, _ = model._table(log_beta, b, np.float32, run)
-        base, cumulative = (
-            (ALPHA**b).astype(np.float32)[None],
-            np.empty((len(table), 1), np.float32),
-        )
-        sampling.prior_table(table, base, cumulative, counter())
-        tokens = np.empty(batch.counts.size + 1, np.int64)
-        sampling.count_tokens(batch.counts, 3, tokens)
+        base = (ALPHA**b).astype(np.float32)[None]
+        tokens = sampling.number_tokens(batch.counts)
         alone, samples = np.empty((1, 3), dtype), np.empty((tokens[-1], 5), np.int32)
         gains = (ALPHA[:, None] + b * np.arange(9)) ** b - ALPHA[:, None] ** b
         sampling.gibbs_steps(
@@ -405,7 +400,7 @@ def test_a_document_is_sampled_alike_in_any_chunk_by_the_same_seed(dtype):
                 batch.indptr, batch.words, batch.counts, tokens, seeds[d : d + 1]
             ),
             sampling.Conditional(
-                table, base, cumulative, model.doc_topic_prior[None], b, gains.astype(np.float32)
+                table, base, model.doc_topic_prior[None], b, gains.astype(np.float32)
             ),
             5, samples, alone, None, counter(),
         )  # fmt: skip
@@ -414,26 +409,17 @@ def test_a_document_is_sampled_alike_in_any_chunk_by_the_same_seed(dtype):
 
 def test_rounding_of_sums_leads_a_draw_no_further_than_its_block_of_topics():
     size = int(sampling.PRIOR_TOPICS)
-    K = 3 * size
-    # one document of one token, whose word is in topics of the first block only
-    table, base, gains = np.zeros((1, K)), np.ones((1, K)), np.zeros((K, 1))
+    # one word, which is in topics of the first block only
+    table, base = np.zeros((1, 3 * size), np.float32), np.ones((1, 3 * size), np.float32)
     table[0, :size] = 1.0 / size
     # as if the tabulated sum were a quarter too large: beyond one, all topics are taken off
-    cumulative = np.full((1, 3), 1.25)
-    table, base, gains, cumulative = (a.astype("f") for a in (table, base, gains, cumulative))
-    pointers, word, count = np.array([0, 1]), np.zeros(1, np.int32), np.ones(1)
-    drawn = np.zeros(K)
-    for seed in sampling.row_seeds(np.uint64(5), np.arange(400)):
-        samples, shares = np.empty((1, 1), np.int32), np.empty((1, K))
-        sampling.gibbs_steps(
-            sampling.Documents(pointers, word, count, pointers, np.array([seed])),
-            sampling.Conditional(table, base, cumulative, np.ones((1, K)), 1.0, gains),
-            0, samples, shares, None, counter(),
-        )  # fmt: skip
-        drawn[samples[0, 0]] += 1
-    assert drawn[: size - 1].min() > 0 and drawn[size:].sum() == 0
+    cumulative = np.full((1, 3), 1.25, np.float32)
+    find_topic_at = entrance(sampling._find_topic_at)
+    draws = np.linspace(0.0, 1.25, 400, endpoint=False, dtype=np.float32)
+    drawn = np.bincount([find_topic_at(draw, cumulative, 0, base, 0, table, 0) for draw in draws])
+    assert drawn.size == size and drawn.min() > 0
     # its own share and the excess
-    assert drawn[size - 1] == pytest.approx(400 * 0.25, rel=0.3)
+    assert drawn[size - 1] == pytest.approx(400 * 0.25, rel=0.05)
 
 
 def test_seeds_are_all_there_is_to_a_sample():

@@ -22,7 +22,6 @@ from typing import Annotated, Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import DTypeLike
 
-from skvt._compiled import digamma_array
 from skvt.contracts import Capability, ConjugateModel, LocalResult, RowBatch, RowSource
 from skvt.expfam import Gamma, RunningStats, Stats, log_standard_gamma
 from skvt.files import PRIOR, in_files
@@ -172,8 +171,9 @@ class GaPNMF(ConjugateModel):
 
     def expected_spectra(self, weights: Array, spectra: Array) -> Spectra:
         """Return :meth:`expectation`, given shapes and rates of theta (K, 2) and W (K, F, 2)."""
-        log_rates = _expected_log(weights)[:, None] + _expected_log(spectra)
-        return Spectra(log_rates, Gamma.mean(weights)[:, None] * Gamma.mean(spectra))
+        log_weights, log_spectra = (Gamma.expectation(lam)[..., 0] for lam in (weights, spectra))
+        rates = Gamma.mean(weights)[:, None] * Gamma.mean(spectra)
+        return Spectra(log_weights[:, None] + log_spectra, rates)
 
     def drawn_globals(
         self, stats: RunningStats, batch: RowBatch, kind: str, rng: np.random.Generator, run: Run
@@ -464,11 +464,6 @@ def _solve_expected_weights(
         if np.abs(step).max() < 1e-12:
             break
     return t
-
-
-def _expected_log(params: Array) -> Array:
-    """Return E[log x] of gamma variables with shapes and rates ``params`` (..., 2)."""
-    return digamma_array(params[..., 0]) - np.log(params[..., 1])
 
 
 def _make_table(log_rates: Array, inv_temp: float | Array, dtype: DTypeLike) -> tuple[Array, Array]:

@@ -121,52 +121,17 @@ def stick_divergence(sticks: Array, gamma: float) -> float:
 
 
 @jit
-def stick_bound(
-    logit: Array, log_size: Array, usage: Array, n_documents: float, alpha: float, gamma: float,
-    smallest_weight: float,
-) -> float:  # fmt: skip
-    """Return the bound as a function of q(u), up to a constant, in nats.
-
-    ``logit`` (K,) has the logits of E[u_k], and ``log_size`` (K,) has log(a_k + b_k). With
-    ``c_k = alpha max(E[beta_k], smallest_weight)`` the bound is
-
-        sum_{k <= K+1} { D (E[log beta_k] - log E[beta_k]) + n_k log c_k + c_k slope_k
-                         + traces_k psi(c_k) + (D - n_k) log Gamma(1 + c_k) } - KL(q(u) || p(u)),
-
-    where slope_k, traces_k and n_k are SLOPE, TRACES and IN_USE of topic k. The term k = K + 1
-    belongs to all topics that are not represented: its weight is prod_k (1 - u_k), and slope,
-    traces and n are 0.
-
-    D E[log beta_k] and D log Gamma(c_k) are huge for a small weight, but their sum is not.
-    Therefore the formula has the difference of two logarithms and log Gamma(1 + c_k), and the huge
-    parts are never computed.
-    """
-    n_topics = logit.size
-    bound, remaining = 0.0, 1.0
-    for k in range(n_topics):
-        mean, complement = _mean_and_complement(logit[k])
-        c = alpha * max(mean * remaining, smallest_weight)
-        remaining *= complement
-        bound += c * usage[k, SLOPE] + usage[k, TRACES] * digamma(c) + usage[k, IN_USE] * log(c)
-        bound += (n_documents - usage[k, IN_USE]) * gammaln(1.0 + c)
-        gap_u, gap_complement, divergence = _stick_terms(mean, complement, exp(log_size[k]), gamma)
-        # log(1 - u_k) is a part of the log weights of all later topics.
-        coef_complement = n_documents * (n_topics - k)
-        bound += n_documents * gap_u + coef_complement * gap_complement - divergence
-    return bound + n_documents * gammaln(1.0 + alpha * max(remaining, smallest_weight))
-
-
-@jit
 def write_gradient(
     x: Array, step_length: float, direction: Array, scale: Array, usage: Array, n_documents: float,
     alpha: float, gamma: float, smallest_weight: float, out: Array,
 ) -> None:  # fmt: skip
-    """Write the gradient of minus :func:`stick_bound` at ``x + step_length * direction``.
+    """Write the gradient of minus the bound at ``x + step_length * direction``.
 
-    ``x``, ``direction``, ``scale`` and ``out`` are (2, K). ``x[0]`` is the logit of E[u_k] times
-    ``scale[0]``, and ``x[1]`` is log(a_k + b_k) times ``scale[1]``. The gradient with respect to x
-    is written to ``out``, which must be another array than ``x`` and ``direction``. Logits and
-    log(a_k + b_k) beyond their limits are taken at the limits.
+    The bound is :meth:`skvt.models.hdp._sticks.Sticks.bound`. ``x``, ``direction``, ``scale`` and
+    ``out`` are (2, K). ``x[0]`` is the logit of E[u_k] times ``scale[0]``, and ``x[1]`` is
+    log(a_k + b_k) times ``scale[1]``. The gradient with respect to x is written to ``out``, which
+    must be another array than ``x`` and ``direction``. Logits and log(a_k + b_k) beyond their
+    limits are taken at the limits.
     """
     # Names of derivatives begin with ``by_``: ``by_a`` is the derivative with respect to a.
     n_topics = x.shape[1]
@@ -178,9 +143,10 @@ def write_gradient(
         mean, complement = _mean_and_complement(out[1, k])
         c = alpha * max(mean * remaining, smallest_weight)
         remaining *= complement
-        # Write the derivative with respect to log c_k, less D. The derivative of
-        # n_k log c_k + (D - n_k) log Gamma(1 + c_k) contains D, which cancels with the derivative
-        # of -D log E[beta_k]. The second loop adds the derivative of D E[log beta_k].
+        # Write the derivative with respect to log c_k, with c_k = alpha E[beta_k], of
+        # c_k slope_k + traces_k psi(c_k) + (D - n_k) log Gamma(c_k), where slope_k, traces_k and
+        # n_k are SLOPE, TRACES and IN_USE. These are all terms of the documents but
+        # D E[log beta_k], whose derivative the second loop adds.
         out[0, k] = c * (usage[k, SLOPE] + usage[k, TRACES] * trigamma(c))
         out[0, k] += c * (n_documents - usage[k, IN_USE]) * digamma(c)
     c = alpha * max(remaining, smallest_weight)

@@ -24,7 +24,6 @@ from skvt.models.hdp._kernels import (
     LARGEST_LOGIT,
     SMALLEST_LOG_SIZE,
     climb_sticks,
-    stick_bound,
     stick_divergence,
     write_gradient,
     write_start,
@@ -195,6 +194,7 @@ class _Problem:
     which makes their curvatures similar.
     """
 
+    prior: Sticks
     # Usage, number of documents, alpha and gamma: arguments of the compiled loops.
     constants: tuple[Array, float, float, float]
     scale: Array
@@ -204,7 +204,8 @@ class _Problem:
         """Return the problem, scaled by the number of documents that use each topic."""
         scale = np.stack([np.sqrt(usage[:, IN_USE] + 1.0), np.ones(len(usage))])
         n_documents, _ = sum_over_documents(usage)
-        return cls((usage, n_documents, prior.doc_concentration, prior.concentration), scale)
+        constants = usage, n_documents, prior.doc_concentration, prior.concentration
+        return cls(prior, constants, scale)
 
     def start(self) -> Array:
         """Return the starting point of :func:`~skvt.models.hdp._kernels.write_start`, (2 K,)."""
@@ -212,22 +213,17 @@ class _Problem:
         write_start(*self.constants, x)
         return (x * self.scale).ravel()
 
-    def _unscale(self, x: Array) -> Array:
-        """Return logits of E[u_k] and log(a_k + b_k), clipped to their limits, (2, K)."""
-        return np.asarray(np.clip(x.reshape(2, -1) / self.scale, _SMALLEST_X, LARGEST_LOGIT))
-
     def sticks(self, x: Array) -> Array:
-        """Return (a_k, b_k), shape (K, 2)."""
-        logit, log_size = self._unscale(x)
+        """Return (a_k, b_k), shape (K, 2), with x clipped to its limits."""
+        logit, log_size = np.clip(x.reshape(2, -1) / self.scale, _SMALLEST_X, LARGEST_LOGIT)
         return np.exp(log_size)[:, None] * np.stack([expit(logit), expit(-logit)], axis=1)
 
     def loss(self, x: Array) -> tuple[float, Array]:
-        """Return minus the bound, up to a constant, and its gradient (2 K,)."""
-        logit, log_size = self._unscale(x)
+        """Return minus the bound and its gradient (2 K,)."""
+        loss = -self.prior.bound(self.sticks(x), self.constants[0])
         x, gradient = x.reshape(2, -1), np.empty_like(self.scale)
         write_gradient(x, 0.0, x, self.scale, *self.constants, _SMALLEST_WEIGHT, gradient)
-        bound = stick_bound(logit, log_size, *self.constants, _SMALLEST_WEIGHT)
-        return -bound, gradient.ravel()
+        return loss, gradient.ravel()
 
     def climb(self, x: Array) -> tuple[Array, float]:
         """Improve x by Newton steps; return x and the largest absolute entry of the gradient."""

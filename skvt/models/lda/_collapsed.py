@@ -23,7 +23,7 @@ from skvt.models.lda import _sparse_kernels as sparse
 from skvt.models.lda._given_topics import LDAGivenTopics
 from skvt.models.lda._kernels import WORDS
 from skvt.models.lda._model import DocumentBatch
-from skvt.models.lda._sampling import row_seeds
+from skvt.models.lda._sampling import number_tokens, row_seeds
 from skvt.typing import Array, IndexArray, Run
 
 # Maximum number of groups of documents. The number is limited because the sweep over a group does
@@ -134,7 +134,8 @@ class CollapsedLDA(LDAGivenTopics):
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> TokenBatch:
         """Return the documents of :meth:`LDA.batch` with their tokens, sorted by word."""
         batch = super().batch(X, rows, weights)
-        token_indptr = kernels.token_bounds(batch.counts)
+        # A larger count is divided into MOST_TOKENS tokens.
+        token_indptr = number_tokens(np.minimum(batch.counts, kernels.MOST_TOKENS))
         word_tokens = np.empty(batch.active.size + 1, np.int64)
         tokens = np.empty(token_indptr[-1], np.int32 if token_indptr[-1] < 2**31 else np.int64)
         token_weights = np.empty(tokens.size, self.dtype)
@@ -168,9 +169,9 @@ class CollapsedLDA(LDAGivenTopics):
         TopicCounts
         """
         words = batch.active
-        sampling_model = self._sampling_model()
-        eta = sampling_model.topic_word_prior[words]
-        totals = np.maximum(stats.sums[0] + sampling_model.prior_totals, RANGE[0])
+        prior_totals = self._sampling_eta.sum(axis=0, dtype=np.float64)
+        totals = np.maximum(stats.sums[0] + prior_totals, RANGE[0])
+        eta = self._sampling_eta[words]
         if self._is_sparse and eta.ndim == 1:
             return TopicCounts(self._sparse_counts(stats, words), totals, seed)
         # Pad the topics to a multiple of LANES.
@@ -234,27 +235,24 @@ class CollapsedLDA(LDAGivenTopics):
         alpha = np.zeros((len(priors), lam.shape[1]), np.float32)
         clipped = np.clip(priors, *RANGE) if batch.start is not None else np.float32(1.0)
         alpha[:, :n_topics] = np.where(priors > 0.0, clipped, np.float32(0.0))
-        eta = self._sampling_model().topic_word_prior[batch.active]
-        eta = np.clip(eta, *RANGE).astype(np.float32)
+        eta = np.clip(self._sampling_eta[batch.active], *RANGE).astype(np.float32)
         eta = eta if eta.ndim == 2 else eta[:, None]
         doc_counts = np.zeros((batch.n_rows, n_topics), np.float32)
         n_streams = min(max(batch.n_rows // (n_groups * DOCUMENTS_PER_STREAM), 1), STREAMS)
-        loop = SharedLoop(
+        run(kernels.collapsed_steps, SharedLoop(
             n_groups, 1, n_streams, batch.indptr, batch.token_indptr, lam, batch.words,
             batch.counts, batch.weights, draws.seeds, alpha, eta, draws.groups, draws.totals,
             batch.start is not None, draws.topics, doc_counts, draws.log_probability,
-        )  # fmt: skip
-        run(kernels.collapsed_steps, loop)
+        ))  # fmt: skip
         return doc_counts
 
     def _count_changes(self, batch: TokenBatch, topics: IndexArray, run: Run) -> Stats:
         """Return the changes (A, K) of the counts of the batch's words due to the drawn topics."""
         changes = np.empty((batch.active.size, self.n_components), self.dtype)
-        loop = SharedLoop(
+        run(kernels.changed_statistics, SharedLoop(
             batch.active.size, WORDS, batch.word_tokens, batch.tokens, batch.token_weights,
             batch.start, topics, changes,
-        )  # fmt: skip
-        run(kernels.changed_statistics, loop)
+        ))  # fmt: skip
         return Stats((changes,), rows=batch.active)
 
     def _sparse_sweep(
@@ -266,30 +264,29 @@ class CollapsedLDA(LDAGivenTopics):
         """
         has_start = batch.start is not None
         alpha = np.clip(self.doc_topic_prior, *RANGE).astype(np.float32)
-        eta = np.clip(self._sampling_model().topic_word_prior[batch.active], *RANGE)
+        eta = np.clip(self._sampling_eta[batch.active], *RANGE)
         token_bounds = batch.token_indptr[batch.indptr]
         document_counts = sparse.allocate_document_counts(np.diff(token_bounds), alpha.size)
         first_tokens = token_bounds[draws.groups[:-1]]
         changes = sparse.allocate_changes(first_tokens, draws.topics, self.dtype)
-        loop = SharedLoop(
+        run(sparse.sparse_steps, SharedLoop(
             draws.groups.size - 1, 1, alpha if has_start else np.ones_like(alpha), batch.indptr,
             batch.counts, batch.token_indptr, batch.weights, batch.active, batch.word_tokens,
             batch.tokens, batch.token_weights, batch.token_documents, draws.seeds,
             eta.astype(np.float32), draws.groups, counts.indptr, counts.indices, counts.data,
             has_start, draws.topics, document_counts, np.ones(batch.n_rows), draws.log_probability,
             draws.totals, changes,
-        )  # fmt: skip
-        run(sparse.sparse_steps, loop)
+        ))  # fmt: skip
         words, topics, weights = changes.concatenate()
         stats = Stats((weights,), rows=words, columns=topics)
         return sparse.to_csr(document_counts, alpha.size), stats
 
-    def _sampling_model(self) -> Self:
-        """Return the model with ``sampling_prior`` as eta; the model itself if it is None."""
+    @property
+    def _sampling_eta(self) -> Array:
+        """Eta with which the topics of tokens are drawn, (V,) or (V, K)."""
         if self.sampling_prior is None:
-            return self
-        eta = np.full_like(self.topic_word_prior, self.sampling_prior)
-        return replace(self, topic_word_prior=eta)
+            return self.topic_word_prior
+        return np.full_like(self.topic_word_prior, self.sampling_prior)
 
     def _initial_topics(self, batch: DocumentBatch, n_tokens: int) -> IndexArray:
         """Return the topics of the tokens before the sweep, which overwrites the array.

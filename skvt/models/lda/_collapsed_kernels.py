@@ -55,16 +55,6 @@ MOST_RECIPROCALS = 16.0
 LEAST_TOTAL = 1e-15
 
 
-def token_bounds(counts: Array) -> IndexArray:
-    """Return the number of the first token of each entry, and the number of all tokens, (nnz + 1,).
-
-    An entry has ceil(count) tokens, but at most MOST_TOKENS.
-    """
-    out = np.zeros(counts.size + 1, np.int64)
-    np.cumsum(np.ceil(np.minimum(counts, MOST_TOKENS)).astype(np.int64), out=out[1:])
-    return out
-
-
 @part
 def capped_token_weight(count: Any, position: int, n_tokens: int) -> Any:
     """Return the weight of the token at a position of an entry with ``n_tokens`` tokens.

@@ -95,9 +95,10 @@ class LDAGivenTopics(LDA):
         logs = np.empty((words.size, self.n_components), np.float32)
         n_blocks = -(-words.size // sampling.DRAWN_WORDS)
         log_sums, shape_sums = np.empty((2, n_blocks, self.n_components))
-        parameters = self.parameters_of(stats, batch)
-        loop = SharedLoop(len(log_sums), 1, *parameters, seed_of_words, logs, log_sums, shape_sums)
-        run(sampling.draw_log_gammas, loop)
+        run(sampling.draw_log_gammas, SharedLoop(
+            len(log_sums), 1, *self.parameters_of(stats, batch), seed_of_words, logs, log_sums,
+            shape_sums,
+        ))  # fmt: skip
         gammas = Gammas(logs, np.logaddexp.reduce(log_sums), rows=words)
         if words.size < self.n_features:
             # Draw the sum of the variates of all other words, which is a gamma variate, too. Its
@@ -182,8 +183,7 @@ class LDAGivenTopics(LDA):
         floor = log_beta.dtype.type(np.finfo(dtype).tiny ** 0.5)
         inv_temp = log_beta.dtype.type(inv_temp)
         table, shift = np.empty_like(log_beta, dtype), np.empty(log_beta.shape[0], self.dtype)
-        loop = SharedLoop(shift.size, WORDS, log_beta, inv_temp, floor, table, shift)
-        run(tempered_table, loop)
+        run(tempered_table, SharedLoop(shift.size, WORDS, log_beta, inv_temp, floor, table, shift))
         return table, shift
 
     def _cvb0(
@@ -195,21 +195,23 @@ class LDAGivenTopics(LDA):
         """
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
         shares = np.empty((batch.counts.size, self.n_components), self.dtype)
-        loop = SharedLoop(
+        run(sampling.cvb0_steps, SharedLoop(
             batch.n_rows, 1, batch.indptr, batch.words, batch.counts, table,
             writeable(self.document_priors(batch)), inv_temp, self.max_doc_update_iter,
             self.dtype.type(self.mean_change_tol), shares, proportions,
-        )  # fmt: skip
-        run(sampling.cvb0_steps, loop)
+        ))  # fmt: skip
         if not with_stats:
             return proportions, None
-        statistics = np.empty_like(table)
-        loop = SharedLoop(
+        return proportions, self._sum_by_word(sampling.shared_statistics, batch, run, shares)
+
+    def _sum_by_word(self, kernel: Any, batch: DocumentBatch, run: Run, *assignments: Any) -> Stats:
+        """Return the statistics that a compiled loop computes from assignments of tokens."""
+        statistics = np.empty((batch.active.size, self.n_components), self.dtype)
+        run(kernel, SharedLoop(
             batch.active.size, WORDS, batch.word_indptr, batch.documents, batch.entries,
-            batch.counts, batch.weights, shares, statistics,
-        )  # fmt: skip
-        run(sampling.shared_statistics, loop)
-        return proportions, Stats((statistics,), rows=batch.active)
+            batch.counts, batch.weights, *assignments, statistics,
+        ))  # fmt: skip
+        return Stats((statistics,), rows=batch.active)
 
     def _gibbs(
         self, batch: DocumentBatch, table: Array, inv_temp: Any, seed: int, with_stats: bool,
@@ -227,14 +229,10 @@ class LDAGivenTopics(LDA):
         gains = (alpha_column + inv_temp * numbers) ** inv_temp - alpha_column**inv_temp
         gains = gains.astype(table.dtype)
         alpha_powers = (alpha**inv_temp).astype(table.dtype)
-        n_blocks = -(-self.n_components // sampling.PRIOR_TOPICS)
-        cumulative = np.empty((table.shape[0], n_blocks), table.dtype)
-        if len(alpha) == 1:
-            loop = SharedLoop(table.shape[0], WORDS, table, alpha_powers, cumulative)
-            run(sampling.prior_table, loop)
         # The sampler handles an entry with a large count as a whole, so that it has no tokens.
-        token_indptr = np.empty(batch.counts.size + 1, np.int64)
-        large_indices = sampling.count_tokens(batch.counts, self.n_components, token_indptr)
+        is_large = batch.counts > max(sampling.LARGE_COUNT, self.n_components)
+        large_indices = np.flatnonzero(is_large)
+        token_indptr = sampling.number_tokens(np.where(is_large, 0.0, batch.counts))
         # Make seeds from positions in the batch, since rows of a stream have no numbers.
         seeds = sampling.row_seeds(np.uint64(seed), np.arange(batch.n_rows))
         samples = np.empty((token_indptr[-1], self.n_samples), np.int32)
@@ -246,27 +244,19 @@ class LDAGivenTopics(LDA):
             large_entries = np.searchsorted(large_indices, batch.indptr), large_indices, means
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
         documents = sampling.Documents(batch.indptr, batch.words, batch.counts, token_indptr, seeds)
-        conditional = sampling.Conditional(
-            table, alpha_powers, cumulative, writeable(alpha), inv_temp, gains
-        )
-        loop = SharedLoop(
+        conditional = sampling.Conditional(table, alpha_powers, writeable(alpha), inv_temp, gains)
+        run(sampling.gibbs_steps, SharedLoop(
             batch.n_rows, 1, documents, conditional, self.n_burn_in, samples, proportions,
             large_entries,
-        )  # fmt: skip
-        run(sampling.gibbs_steps, loop)
+        ))  # fmt: skip
         if not with_stats:
             return proportions, None
-        statistics = np.empty(table.shape, self.dtype)
-        loop = SharedLoop(
-            batch.active.size, WORDS, batch.word_indptr, batch.documents, batch.entries,
-            batch.counts, token_indptr, batch.weights, samples, statistics,
-        )  # fmt: skip
-        run(sampling.sampled_statistics, loop)
+        stats = self._sum_by_word(sampling.sampled_statistics, batch, run, token_indptr, samples)
         if large_entries is not None:
             rows = np.searchsorted(batch.indptr, large_indices, side="right") - 1
-            weighted_means = (batch.weights[rows, None] * means).astype(statistics.dtype)
-            np.add.at(statistics, batch.words[large_indices], weighted_means)
-        return proportions, Stats((statistics,), rows=batch.active)
+            weighted_means = (batch.weights[rows, None] * means).astype(self.dtype)
+            np.add.at(stats.arrays[0], batch.words[large_indices], weighted_means)
+        return proportions, stats
 
     def _log_probability(
         self, batch: DocumentBatch, proportions: Array, table: Array, shift: Array, run: Run
@@ -280,9 +270,8 @@ class LDAGivenTopics(LDA):
         theta = theta.astype(table.dtype, copy=False)
         indptr, words, counts = batch.indptr, batch.words, batch.counts
         shifted_log_probability = np.empty(batch.n_rows)
-        loop = SharedLoop(
+        run(mixture_log_likelihood, SharedLoop(
             batch.n_rows, 1, indptr, words, counts, theta, table, shifted_log_probability
-        )
-        run(mixture_log_likelihood, loop)
+        ))  # fmt: skip
         count_matrix = sp.csr_array((counts, words, indptr), shape=(batch.n_rows, shift.size))
         return shifted_log_probability + count_matrix @ shift.astype(np.float64)

@@ -87,15 +87,19 @@ class DocumentBatch:
         return int(np.diff(self.indptr).max(initial=1))
 
 
-def _document_scratch(longest: int, gamma: Array) -> tuple[Any, ...]:
-    """Return the work arrays that :func:`~skvt.models.lda._kernels.document_steps` needs.
+def _document_steps(longest: int, *arguments: Any) -> None:
+    """Allocate the scratch of a thread and call :func:`~skvt.models.lda._kernels.document_steps`.
 
-    ``longest`` is the number of words of the longest document.
+    ``longest`` is the number of words of the longest document. ``arguments`` are the other
+    arguments of this function without the scratch: ``indptr`` to ``gamma``, and ``counter``.
     """
+    *other_arguments, gamma, counter = arguments
     longest, width = (-(-n // kernels.LANES) * kernels.LANES for n in (longest, gamma.shape[1]))
     table = aligned(1, longest * width, gamma.dtype)[0]
     per_word, per_topic = aligned(3, longest, gamma.dtype), aligned(6, width, gamma.dtype)
-    return table, per_word, per_topic, np.empty(width, np.int32)
+    kernels.document_steps(
+        *other_arguments, gamma, table, per_word, per_topic, np.empty(width, np.int32), counter
+    )
 
 
 class _Loop(NamedTuple):
@@ -106,11 +110,11 @@ class _Loop(NamedTuple):
     arguments: tuple[Any, ...]
 
 
-def _run_loops(loops: list[_Loop], longest: int, counters: IndexArray) -> None:
+def _run_loops(loops: list[_Loop], counters: IndexArray) -> None:
     """Run one thread's share of the loops, each of which needs the results of the loops before.
 
-    ``longest`` is the number of words of the longest document. ``counters`` has COUNTER entries for
-    each loop, and the last counter may have more, see :class:`~skvt._compiled.SharedLoop`.
+    ``counters`` has COUNTER entries for each loop, and the last counter may have more, see
+    :class:`~skvt._compiled.SharedLoop`.
 
     The loops are one task, because it takes 30 microseconds to start all threads. They are separate
     kernels, because numba would compile each kernel again as part of a kernel that calls them.
@@ -119,8 +123,6 @@ def _run_loops(loops: list[_Loop], longest: int, counters: IndexArray) -> None:
         counter = counters[i * COUNTER :]
         if i + 1 < len(loops):
             counter = counter[:COUNTER]
-        if kernel is kernels.document_steps:
-            arguments += _document_scratch(longest, arguments[-1])
         kernel(*arguments, counter)
         while not all_finished(counter, n_items):
             # Let the thread with the last item run, which may need this core.
@@ -312,11 +314,10 @@ class LDA:
         """Return :class:`Topics` with ``E[log beta_vk]`` of the batch's words."""
         digamma_sums = digamma_array(stats.sums[0] + self.prior_totals).astype(self.dtype)
         expected_log = np.empty((batch.active.size, self.n_components), self.dtype)
-        loop = SharedLoop(
+        run(kernels.expected_log_topics, SharedLoop(
             batch.active.size, kernels.WORDS, *self.parameters_of(stats, batch), digamma_sums,
             expected_log,
-        )  # fmt: skip
-        run(kernels.expected_log_topics, loop)
+        ))  # fmt: skip
         return Topics(expected_log)
 
     def parameters_of(
@@ -383,12 +384,12 @@ class LDA:
         # Add loops in an order in which each needs the results of earlier loops only.
         documents = batch.indptr, batch.words, batch.counts, batch.lengths, expected_log
         document_arguments = (
-            *documents, table, shift, self._filled_priors(batch), inv_temp, row_inv_temps, floor,
-            self.max_doc_update_iter, self.dtype.type(self.mean_change_tol),
+            batch.longest, *documents, table, shift, self._filled_priors(batch), inv_temp,
+            row_inv_temps, floor, self.max_doc_update_iter, self.dtype.type(self.mean_change_tol),
             self.dtype.type(PRUNE), weights, ratio, bound,
             None if row_inv_temps is None else energy, digamma_sums, gamma,
         )  # fmt: skip
-        loops.append(_Loop(kernels.document_steps, batch.n_rows, document_arguments))
+        loops.append(_Loop(_document_steps, batch.n_rows, document_arguments))
         assignments = batch.indptr, batch.words, table, weights, ratio
         if with_energy and row_inv_temps is None:
             energy_arguments = (*assignments, expected_log, gamma, digamma_sums, energy)
@@ -405,10 +406,7 @@ class LDA:
                 table, expected_log, row_inv_temps, floor, statistics,
             )  # fmt: skip
             loops.append(_Loop(kernels.word_statistics, n_words, statistics_arguments))
-        tasks = SharedLoop(
-            loops[-1].n_items, kernels.WORDS, loops, batch.longest, n_loops=len(loops)
-        )
-        run(_run_loops, tasks)
+        run(_run_loops, SharedLoop(loops[-1].n_items, kernels.WORDS, loops, n_loops=len(loops)))
         stats = Stats((statistics,), rows=batch.active) if with_stats else None
         return LocalResult(
             stats, bound, energy if with_energy else None, q=gamma, marginal_energy=marginal,
@@ -464,11 +462,10 @@ class LDA:
         """
         word_rows = np.ascontiguousarray(topics[batch.active], self.dtype)
         log_likelihoods = np.empty(batch.n_rows)
-        loop = SharedLoop(
+        run(kernels.mixture_log_likelihood, SharedLoop(
             batch.n_rows, 1, batch.indptr, batch.words, batch.counts, proportions, word_rows,
             log_likelihoods,
-        )  # fmt: skip
-        run(kernels.mixture_log_likelihood, loop)
+        ))  # fmt: skip
         return log_likelihoods
 
     # ------------------------------------------------------------------------ learned priors

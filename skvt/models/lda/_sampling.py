@@ -54,7 +54,7 @@ from skvt.typing import Array, IndexArray
 LARGE_COUNT = 100
 # Number of times that sweep 0 computes the proportions before it first draws large entries.
 FIXED_POINT_STEPS = 20
-# Number of topics in a block; :func:`prior_table` writes the cumulative sum at the end of a block.
+# Number of topics in a block; :func:`_write_block_sums` writes the sum up to the end of each block.
 PRIOR_TOPICS = 16
 # Number of words for which a thread draws topics at a time.
 DRAWN_WORDS = np.int64(64)
@@ -67,7 +67,7 @@ class Documents(NamedTuple):
     indptr: IndexArray
     words: IndexArray
     counts: Array
-    # (nnz + 1,): number of the first token of each entry, see :func:`count_tokens`.
+    # (nnz + 1,): number of the first token of each entry, see :func:`number_tokens`.
     token_indptr: IndexArray
     # (n,): seeds of the random numbers.
     seeds: NDArray[np.uint64]
@@ -86,10 +86,6 @@ class Conditional(NamedTuple):
     # float32 (1, K) or (n, K): alpha^b of all documents or of each; 0 for topics that a document
     # must not have.
     alpha_powers: Array
-    # float32 (A, B): cumulative sums of the second part over B blocks of topics for each word, see
-    # :func:`prior_table`. If documents differ in alpha, it is scratch (E, B) for the cumulative
-    # sums of each entry of a document, where E is the largest number of entries of a document.
-    cumulative: Array
     # (1, K) or (n, K): alpha of all documents or of each.
     alpha: Array
     # The inverse temperature b.
@@ -143,6 +139,8 @@ class _Tokens(NamedTuple):
     """
 
     words: IndexArray
+    # The position of each token's entry among the entries of the document.
+    entries: IndexArray
     topics: IndexArray
     weights: Array
 
@@ -256,17 +254,14 @@ def _draw_log_gammas(
 
 
 # ------------------------------------------------------------------------------------- tokens
-def count_tokens(counts: Array, n_topics: int, token_indptr: IndexArray) -> IndexArray:
-    """Number the tokens of all entries that are not large; return the numbers of the large entries.
+def number_tokens(counts: Array) -> IndexArray:
+    """Return the number of the first token of each entry, and the number of all tokens, (nnz + 1,).
 
-    An entry has ceil(count) tokens, and a large entry has none, since no sweep visits it. The
-    number of the first token of each entry, and the number of all tokens, are written to
-    ``token_indptr`` (nnz + 1,).
+    An entry has ceil(count) tokens.
     """
-    is_large = counts > max(LARGE_COUNT, n_topics)
-    token_indptr[0] = 0
-    np.cumsum(np.where(is_large, 0.0, np.ceil(counts)).astype(np.int64), out=token_indptr[1:])
-    return np.flatnonzero(is_large)
+    out = np.zeros(counts.size + 1, np.int64)
+    np.cumsum(np.ceil(counts).astype(np.int64), out=out[1:])
+    return out
 
 
 @part
@@ -289,19 +284,6 @@ def _write_block_sums(alpha_powers: Array, row: Array, out: Array) -> None:
             block_sum += alpha_powers[k] * row[k]
         total += block_sum
         out[block] = total
-
-
-@jit
-def prior_table(table: Array, alpha_powers: Array, cumulative: Array, counter: IndexArray) -> None:
-    """Write cumulative sums over topics of ``alpha_k^b beta_ka^b`` for each word a.
-
-    The product is the conditional probability, up to a factor, of a topic without tokens in the
-    document. ``table`` (A, K) is beta^b and ``alpha_powers`` (1, K) is alpha^b. ``cumulative``
-    (A, K / PRIOR_TOPICS, rounded up) gets the sums over all topics up to the end of each block of
-    PRIOR_TOPICS topics.
-    """
-    for a in claim_items(counter, WORDS, table.shape[0]):
-        _write_block_sums(alpha_powers[0], table[a], cumulative[a])
 
 
 @part
@@ -479,21 +461,21 @@ def _draw_large_entries(
 
 @part
 def _find_topic_at(
-    draw: Any, cumulative: Array, prior_row: int, alpha_powers: Array, alpha_row: int, table: Array,
+    draw: Any, cumulative: Array, entry: int, alpha_powers: Array, alpha_row: int, table: Array,
     word: int,
 ) -> int:  # fmt: skip
     """Return the topic at which the cumulative sum of ``alpha_k^b beta_kw^b`` exceeds ``draw``.
 
-    The block of the topic is found first, by the sums in row ``prior_row`` of ``cumulative``, and
-    then the topic in the block. ``alpha_row`` is the row of the document's prior in
+    The block of the topic is found first, by the sums in row ``entry`` of ``cumulative``, and then
+    the topic in the block. ``alpha_row`` is the row of the document's prior in
     ``alpha_powers``. Arrays are as in :func:`_gibbs_steps`.
     """
     zero = lit(draw, 0.0)
     last_block = cumulative.shape[1] - 1
     block = 0
-    while block < last_block and cumulative[prior_row, block] <= draw:
+    while block < last_block and cumulative[entry, block] <= draw:
         block += 1
-    draw -= cumulative[prior_row, block - 1] if block > 0 else zero
+    draw -= cumulative[entry, block - 1] if block > 0 else zero
     k = block * PRIOR_TOPICS
     last_topic = min(k + PRIOR_TOPICS, table.shape[1]) - 1
     draw -= alpha_powers[alpha_row, k] * table[word, k]
@@ -521,38 +503,35 @@ def gibbs_steps(
     if large_entries is not None:
         scratch, n_topic_tokens = np.empty((6, n_topics)), np.empty(n_topics, np.int64)
         large_entries = LargeEntries._make([*large_entries, scratch, n_topic_tokens])
-    token_entries = None
-    if len(alpha) > 1:
-        n_entries, n_blocks = np.diff(documents.indptr).max(initial=0), -(-n_topics // PRIOR_TOPICS)
-        conditional = conditional._replace(cumulative=np.empty((n_entries, n_blocks), table.dtype))
-        token_entries = np.empty(longest, np.int32)
+    n_entries, n_blocks = np.diff(documents.indptr).max(initial=0), -(-n_topics // PRIOR_TOPICS)
     # The sampler would be 2 % slower if the following arrays were rows of a few arrays.
     members = Members(
         np.empty(n_topics + 1, np.int32), np.empty(n_topics, np.int32),
         np.empty(n_topics, np.int64), np.empty(n_topics, alpha.dtype),
         np.empty(n_topics + 1, table.dtype),
     )  # fmt: skip
-    tokens = _Tokens(
-        np.empty(longest, np.int32), np.empty(longest, np.int32), np.empty(longest, alpha.dtype)
-    )
+    numbers = np.empty((3, longest), np.int32)
+    tokens = _Tokens(numbers[0], numbers[1], numbers[2], np.empty(longest, alpha.dtype))
     _gibbs_steps(
-        documents, conditional, n_burn_in, samples, proportions, large_entries, token_entries,
-        members, tokens, np.empty(n_topics + 1, table.dtype), counter,
+        documents, conditional, n_burn_in, samples, proportions, large_entries,
+        np.empty((n_entries, n_blocks), table.dtype), members, tokens,
+        np.empty(n_topics + 1, table.dtype), counter,
     )  # fmt: skip
 
 
 @jit
 def _gibbs_steps(
     documents: Documents, conditional: Conditional, n_burn_in: int, samples: IndexArray,
-    proportions: Array, large_entries: LargeEntries | None, token_entries: IndexArray | None,
-    members: Members, tokens: _Tokens, partial_sums: Array, counter: IndexArray,
+    proportions: Array, large_entries: LargeEntries | None, cumulative: Array, members: Members,
+    tokens: _Tokens, partial_sums: Array, counter: IndexArray,
 ) -> None:  # fmt: skip
     """Draw the topics of the tokens of each document by Gibbs sampling.
 
     The conditional probability of a topic is the sum of the two parts of :class:`Conditional`. The
     first part is 0 for all topics but the members of the document. The cumulative sums of the
-    second part over topics are tabulated for each word. The draw of a token therefore takes about
-    as many operations as the document has topics (Yao, Mimno and McCallum 2009).
+    second part over topics are tabulated for each entry of the document. The draw of a token
+    therefore takes about as many operations as the document has topics (Yao, Mimno and McCallum
+    2009).
 
     Parameters
     ----------
@@ -562,15 +541,14 @@ def _gibbs_steps(
     proportions : (n, K) mean of ``alpha + n_k`` over the kept sweeps, not divided by its sum;
         written
     large_entries : the large entries, or None if no entry is large
-    token_entries : (L,) scratch for the position of each token's entry among the document's
-        entries, where L is the number of tokens of the longest document; None unless documents
-        differ in alpha
+    cumulative : (E, B) scratch for the sums of the second part up to the end of each of B blocks of
+        topics, for each entry of a document, where E is the largest number of entries of a document
     partial_sums : (K + 1,) scratch
     """
     indptr, words, counts, token_indptr, seeds = documents
-    table, alpha_powers, cumulative, alpha, inv_temp, gain_table = conditional
+    table, alpha_powers, alpha, inv_temp, gain_table = conditional
     topic_of, member_of, member_tokens, sizes, gains = members
-    token_words, token_topics, token_weights = tokens
+    token_words, token_entries, token_topics, token_weights = tokens
     # The loops over tokens use two-dimensional indices instead of views of rows, which would make
     # them slower.
     n_topics, n_samples = gain_table.shape[0], samples.shape[1]
@@ -588,19 +566,14 @@ def _gibbs_steps(
         first_token = token_indptr[indptr[d]]
         n_doc_tokens = token_indptr[indptr[d + 1]] - first_token
         alpha_row = min(d, last_alpha_row)
-        # If documents differ in alpha, tabulate the second part of the probabilities of each entry.
-        if token_entries is not None:
-            for j in range(indptr[d], indptr[d + 1]):
-                e = j - indptr[d]
-                _write_block_sums(alpha_powers[alpha_row], table[words[j]], cumulative[e])
-                for i in range(token_indptr[j] - first_token, token_indptr[j + 1] - first_token):
-                    token_entries[i] = e
-        # List the words and weights of the document's tokens.
+        # Tabulate the second part of the probabilities of each entry, and list its tokens.
         for j in range(indptr[d], indptr[d + 1]):
+            entry = j - indptr[d]
+            _write_block_sums(alpha_powers[alpha_row], table[words[j]], cumulative[entry])
             begin = token_indptr[j] - first_token
             n_tokens = token_indptr[j + 1] - token_indptr[j]
             for i in range(n_tokens):
-                token_words[begin + i] = words[j]
+                token_words[begin + i], token_entries[begin + i] = words[j], entry
                 token_weights[begin + i] = token_weight(counts[j], i, n_tokens)
         n_members = 0
         state = seeds[d]
@@ -613,10 +586,7 @@ def _gibbs_steps(
             # kept sweep; it is negative in sweep 0 and in the sweeps that are dropped.
             sample = sweep - n_burn_in - 1
             for i in range(n_doc_tokens):
-                word, weight = token_words[i], token_weights[i]
-                prior_row = word
-                if token_entries is not None:
-                    prior_row = token_entries[i]
+                word, entry, weight = token_words[i], token_entries[i], token_weights[i]
                 # Remove the token from the counts of its topic. If b = 1, the gain is the size.
                 if sweep > 0:
                     m = member_of[token_topics[i]]
@@ -640,7 +610,7 @@ def _gibbs_steps(
                     partial_sums[m], partial_sums[half + m] = first_sum, second_sum
                 total = first_sum + second_sum
                 state += GOLDEN
-                draw = unit(mix(state)) * (total + cumulative[prior_row, last_block])
+                draw = unit(mix(state)) * (total + cumulative[entry, last_block])
                 if draw < total:
                     # The draw lies in the first part. Its member is the number of partial sums that
                     # are at most the draw. The partial sums of the second half begin again at 0, so
@@ -655,7 +625,7 @@ def _gibbs_steps(
                 else:
                     # The draw lies in the second part. The drawn topic may become a new member.
                     k = _find_topic_at(
-                        draw - total, cumulative, prior_row, alpha_powers, alpha_row, table, word
+                        draw - total, cumulative, entry, alpha_powers, alpha_row, table, word
                     )
                     m = member_of[k]
                     if m < 0:
@@ -711,7 +681,7 @@ def _gibbs_steps(
 @jit
 def sampled_statistics(
     word_indptr: IndexArray, documents: IndexArray, entries: IndexArray, counts: Array,
-    token_indptr: IndexArray, row_weights: Array, samples: IndexArray, out: Array,
+    row_weights: Array, token_indptr: IndexArray, samples: IndexArray, out: Array,
     counter: IndexArray,
 ) -> None:  # fmt: skip
     """Write to ``out[a, k]`` the tokens of word a in topic k, averaged over the kept sweeps.
