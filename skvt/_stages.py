@@ -23,13 +23,6 @@ def is_reported(verbose: int) -> bool:
     return verbose > 0 or LOGGER.isEnabledFor(logging.INFO)
 
 
-def report(line: str, *, printed: bool) -> None:
-    """Log a line of progress and, if ``printed``, print it."""
-    if printed:
-        print(line, flush=True)
-    LOGGER.info(line)
-
-
 class _Stages:
     """The current stage of one fit, and the time of the last line about it.
 
@@ -46,19 +39,10 @@ class _Stages:
         # Texts that the next line about a pass or call will include.
         self.notes: list[str] = []
 
-    def begin(self, stage: str, at_once: bool) -> None:
-        """Begin a stage, and report it now if ``at_once``; :meth:`watch` reports long stages."""
-        self.stage = stage
-        self.start_time = time.monotonic()
-        if at_once:
-            self.last_line_time = self.start_time
-            report(stage, printed=self.printed)
-
     def watch(self) -> None:
         """Report the stage after :data:`SILENCE` seconds without a line, until the fit has ended.
 
-        This method reports a stage at most once, even if further silences follow. A stage that
-        :meth:`begin` has reported at once is reported again after a silence.
+        A stage is reported at most once, even if further silences follow.
         """
         # Start time of the stage that this method has reported last. It identifies the stage.
         reported_start = None
@@ -74,26 +58,32 @@ class _Stages:
 _STAGES: ContextVar[_Stages | None] = ContextVar("stages", default=None)
 
 
-def begin_stage(stage: str, *, at_once: bool = False) -> None:
+def report(line: str, *, printed: bool) -> None:
+    """Log a line of progress and, if ``printed``, print it."""
+    if printed:
+        print(line, flush=True)
+    LOGGER.info(line)
+    stages = _STAGES.get()
+    if stages is not None:
+        stages.last_line_time = time.monotonic()
+
+
+def begin_stage(stage: str, *, line: str | None = None) -> None:
     """Begin a stage of the fit.
 
     Parameters
     ----------
     stage : str
-        Description of the stage.
-    at_once : bool, default=False
-        Whether to report the stage at once. Any stage is reported after ten seconds without a line.
+        Description of the stage, which is reported after ten seconds without a line.
+    line : str, optional
+        Line that is reported at once, such as the result of the stage before.
     """
     stages = _STAGES.get()
     if stages is not None:
-        stages.begin(stage, at_once=at_once)
-
-
-def record_line_time() -> None:
-    """Record the time of a line of progress that has just been reported."""
-    stages = _STAGES.get()
-    if stages is not None:
-        stages.last_line_time = time.monotonic()
+        stages.stage = stage
+        stages.start_time = time.monotonic()
+        if line is not None:
+            report(line, printed=stages.printed)
 
 
 def add_note(text: str) -> None:

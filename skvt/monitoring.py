@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import numpy as np
 from numba.core import event
 
-from skvt._stages import begin_stage, is_reported, record_line_time, report, take_notes
+from skvt._stages import begin_stage, is_reported, report, take_notes
 
 
 class FitMonitor:
@@ -50,7 +50,6 @@ class FitMonitor:
             bound_text = f"{name} {getattr(entry, name):.6g} nats, {perplexity_text}"
             line = f"{self._name}pass {entry.n_iter}: {bound_text}{_results_text(entry, records)}"
             report(line, printed=self._estimator.verbose > 0)
-            record_line_time()
         self.stopped = self._pass_task.call_on_fit_task_end(
             estimator=self._estimator, X=self._X, y=self._y,
             reconstruction_attributes=lambda: self._snapshot(model, state, self.position),

@@ -26,7 +26,7 @@ def test_a_stage_is_printed_once_after_a_silence(short_silence, capsys):
         time.sleep(0.1)
     assert out.startswith("pass 7, for ")
     assert capsys.readouterr().out == ""
-    _stages.begin_stage("pass 8", at_once=True)
+    _stages.begin_stage("pass 8", line="pass 8")
     assert capsys.readouterr().out == ""
 
 
@@ -36,13 +36,13 @@ def test_lines_of_progress_break_the_silence(monkeypatch, capsys):
         _stages.begin_stage("pass 7")
         for _ in range(30):
             time.sleep(0.05)
-            _stages.record_line_time()
+            _stages.report("a line", printed=False)
     assert capsys.readouterr().out == ""
 
 
 def test_without_verbose_nothing_is_printed(short_silence, capsys):
     with _stages.reporting_stages(0):
-        _stages.begin_stage("pass 7", at_once=True)
+        _stages.begin_stage("pass 7", line="pass 7")
         time.sleep(0.1)
     assert capsys.readouterr().out == ""
 
@@ -58,6 +58,23 @@ def test_choices_are_printed_before_the_first_pass(capsys):
         f"chosen covariance type of 3 columns: {kind!r}",
     ]
     assert lines.index(choices[-1]) < next(n for n, line in enumerate(lines) if "pass 1" in line)
+
+
+def test_a_choice_is_printed_once_even_if_the_first_pass_comes_late(monkeypatch, capsys):
+    monkeypatch.setattr(_stages, "SILENCE", 0.02)
+    X = np.random.default_rng(0).gamma(2.0, size=(40, 3))
+    build = MemoizedDPMixture._build_model
+
+    def slow_build(*arguments, **options):
+        model = build(*arguments, **options)
+        time.sleep(0.3)
+        return model
+
+    monkeypatch.setattr(MemoizedDPMixture, "_build_model", slow_build)
+    MemoizedDPMixture(random_state=0, max_iter=1, verbose=1).fit(X)
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("chosen covariance type") for line in lines) == 1
+    assert any(line.startswith("preparing the first pass, for ") for line in lines)
 
 
 def lines_of_passes(capsys):

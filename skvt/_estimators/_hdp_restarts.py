@@ -127,7 +127,8 @@ class TopicSampling:
 
     def run_pass(self, model, state, inputs):
         """Replace the topics in ``state`` by sampled topics; the result has no bound."""
-        begin_stage("polish: topics by collapsed sampling", at_once=True)
+        stage = "polish: topics by collapsed sampling"
+        begin_stage(stage, line=stage)
         _sample_topics(self.n_sweeps, model, state, inputs.data, inputs.workers)
         return PassResult(LocalTotals(), divergence=np.nan, model=model, bound_kind="none")
 

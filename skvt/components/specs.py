@@ -94,7 +94,8 @@ def covariance_type_for(spec, X, weights, error=0.0, max_components=None, candid
     learned = learned_names(spec, GAUSSIAN_PRIORS)
     build = _gaussian_builder(spec, error)
     kind = best_type(X, weights, build, learned, max_components, candidates)
-    begin_stage(f"chosen covariance type of {n_columns} columns: {kind!r}", at_once=True)
+    line = f"chosen covariance type of {n_columns} columns: {kind!r}"
+    begin_stage("preparing the first pass", line=line)
     return kind
 
 
@@ -497,7 +498,8 @@ class Gaussian(_GaussianSpec):
             return columns_in_logarithms(X, weights, named)
         begin_stage(f"choosing logarithms among {X.shape[1]} columns")
         logs, least_values = columns_in_logarithms(X, weights)
-        begin_stage(f"chosen logarithms in {logs.size} of {X.shape[1]} columns", at_once=True)
+        line = f"chosen logarithms in {logs.size} of {X.shape[1]} columns"
+        begin_stage("preparing the first pass", line=line)
         return logs, least_values
 
     def learner(self, component):
