@@ -54,8 +54,6 @@ class Profiles(NamedTuple):
     cells: dict
     # Cell, a list of `Estimate`, by (component, column).
     estimates: dict
-    # Step to which the numbers of each column are rounded, a third of a standard deviation.
-    steps: list
     # "centre", "spread" or None by (component, column).
     differs_in: dict
 
@@ -81,18 +79,18 @@ def make_profiles(table):
     relevance = np.zeros((len(weights), len(column_numbers)))
     for index, (nats, _) in entries.items():
         relevance[index] = nats
-    cells, estimates, steps = {}, {}, []
+    cells, estimates = {}, {}
     for j in column_numbers.values():
         component_cells = [entries[k, j][1] for k in range(len(weights))]
         cell_of_all_rows = _average_cells(component_cells, weights / weights.sum())
-        steps.append(_compute_rounding_step(component_cells))
+        step = _compute_rounding_step(component_cells)
         for k, cell in enumerate([*component_cells, cell_of_all_rows]):
             estimates[k, j] = cell
-            cells[k, j] = _make_text_parts(cell, steps[j])
+            cells[k, j] = _make_text_parts(cell, step)
     relevance = np.vstack([relevance, weights @ relevance / weights.sum()])
     weights = np.append(weights, 1.0)
     columns = list(column_numbers)
-    return Profiles(kind, columns, weights, relevance, cells, estimates, steps, differs_in)
+    return Profiles(kind, columns, weights, relevance, cells, estimates, differs_in)
 
 
 def find_parts_that_differ(marginals, weights):
@@ -257,7 +255,10 @@ def _average_cells(cells, weights):
 
 
 def _compute_rounding_step(cells):
-    """Return a third of the median of the standard deviations of a column's cells."""
+    """Return the step to which the numbers of a column are rounded.
+
+    It is a third of the median of the standard deviations of the column's cells.
+    """
     # The standard deviation of a count is the root of its rate. A column in logarithms counts as if
     # its standard deviation were a third of the median.
     spread_of = {"standard deviation": float, "rate": np.sqrt, "median": lambda value: value / 3.0}

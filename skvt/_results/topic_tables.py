@@ -85,11 +85,8 @@ class Corpus:
         Words are ordered by relevance or by probability.
         """
         scores = relevance(self.topics, self.mean_topic) if by_relevance else self.topics
-        order = first_words(scores, n_words)
-        return [
-            list(map(str, self.names[words[topic[words] > 0.0]]))
-            for topic, words in zip(self.topics, order, strict=True)
-        ]
+        words_of_topics = first_words(self.topics, scores, n_words)
+        return [list(map(str, self.names[words])) for words in words_of_topics]
 
     def typical_rows(self, k, n_rows):
         """Return the ``n_rows`` rows with the largest proportions of topic k.

@@ -61,11 +61,8 @@ def top_words(estimator, n_words=10, feature_names=None, *, by="probability"):
     names = column_names(estimator, feature_names, topics.shape[1])
     scores = relevance(topics, word_probabilities(estimator)) if by == "relevance" else topics
     _, model = preprocessing_and_model(estimator)
-    order = first_words(scores, n_words, model.components_.dtype)
-    return [
-        names[words[topic[words] > 0.0]].tolist()
-        for topic, words in zip(topics, order, strict=True)
-    ]
+    words_of_topics = first_words(topics, scores, n_words, model.components_.dtype)
+    return [names[words].tolist() for words in words_of_topics]
 
 
 def labels_of(estimator, feature_names=None):
@@ -93,13 +90,15 @@ def labels_of(estimator, feature_names=None):
     return [str(labels[k]) for k in range(n_topics)]
 
 
-def first_words(scores, n_words, dtype=np.float64):
-    """Return the ``n_words`` words with the largest ``scores`` (K, V) in each topic, (K, n_words).
+def first_words(topics, scores, n_words, dtype=np.float64):
+    """Return the ``n_words`` words with the largest ``scores`` (K, V) in each topic, a list.
 
-    Words are column numbers. Scores that differ by no more than rounding errors of ``dtype`` are
-    tied; of tied words, the first column comes first.
+    Words are column numbers. Words without probability in the topic are left out; ``topics`` (K, V)
+    are the probabilities. Scores that differ by no more than rounding errors of ``dtype`` are tied;
+    of tied words, the first column comes first.
     """
-    return np.stack([first_of_order(-row, n_words, dtype=dtype) for row in scores])
+    order = [first_of_order(-row, n_words, dtype=dtype) for row in scores]
+    return [words[topic[words] > 0.0] for topic, words in zip(topics, order, strict=True)]
 
 
 def topic_probabilities(estimator):

@@ -1,16 +1,15 @@
 """Page to explore the topics of a fitted model in a browser, as one file that needs no network."""
 
 import json
-from importlib.resources import files
 from numbers import Integral
 
 import numpy as np
 from sklearn.utils import check_scalar
 
-from skvt._replacing import replacing
 from skvt._results.topic_tables import make_corpus, shares_by_group
 from skvt._results.topic_words import RELEVANCE_WEIGHT, first_words, relevance
-from skvt.plotting._pyldavis import principal_coordinates, require_path
+from skvt.plotting._pages import require_path, write_page
+from skvt.plotting._pyldavis import principal_coordinates
 from skvt.rows import named_details
 
 # Maximum number of documents that are shown for a topic.
@@ -77,13 +76,12 @@ def topic_explorer(
     corpus = make_corpus(
         estimator, X, feature_names, texts, caller="topic_explorer", details=details
     )
-    group_shares = [] if groups is None else shares_by_group(corpus, groups, confidence=0.95)
+    group_shares = [] if groups is None else list(shares_by_group(corpus, groups, confidence=0.95))
     words_of_topics = _choose_words(corpus, n_words)
     page_words = np.unique(np.concatenate(words_of_topics))
     positions = _place_topics(corpus)
     topics = []
     for k, words in enumerate(words_of_topics):
-        words = words[corpus.topics[k, words] > 0.0]
         # The page refers to a word by its position in ``page_words``.
         numbers = np.searchsorted(page_words, words).tolist()
         topics.append({
@@ -116,18 +114,17 @@ def topic_explorer(
     }
     # "<" is escaped, because a text may contain the tag that ends a script.
     text = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
-    page = files("skvt.plotting").joinpath("topic_explorer.html").read_text(encoding="utf-8")
-    with replacing(path) as file:
-        file.write(page.replace("@DATA@", text).encode())
+    write_page(path, "topic_explorer.html", DATA=text)
 
 
 def _choose_words(corpus, n_words):
     """Return the words that are among the first words of each topic for a weight of relevance."""
+    topics, mean_topic = corpus.topics, corpus.mean_topic
     words_by_weight = [
-        first_words(relevance(corpus.topics, corpus.mean_topic, weight), n_words)
+        first_words(topics, relevance(topics, mean_topic, weight), n_words)
         for weight in np.linspace(0.0, 1.0, 21)
     ]
-    return [np.unique(words) for words in np.concatenate(words_by_weight, axis=1)]
+    return [np.unique(np.concatenate(words)) for words in zip(*words_by_weight, strict=True)]
 
 
 def _place_topics(corpus):

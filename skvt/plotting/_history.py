@@ -25,6 +25,7 @@ class HistoryDisplay:
     # Attributes of estimators that are arguments of the constructor, in order, and what the message
     # advises if an attribute is missing.
     _shown = {"history_": "Pass an estimator of skvt."}
+    _legend_title = None
 
     def __init__(self, history, *, name=None):
         self.history = history
@@ -62,7 +63,7 @@ class HistoryDisplay:
     def _draw_legend(self):
         """Draw a legend if an artist has a label."""
         if self.ax_.get_legend_handles_labels()[1]:
-            self.ax_.legend()
+            self.ax_.legend(title=self._legend_title)
 
     @classmethod
     def from_estimator(cls, estimator, *, name=None, ax=None, **options):

@@ -65,11 +65,10 @@ class MovesDisplay(HistoryDisplay):
         super().__init__(history, name=name)
         self.move_log = move_log
 
-    def _draw_legend(self):
-        """Draw a legend if an artist has a label; the title of the legend explains the marks."""
-        title = "moves accepted (area: their number)" if self.markers_ else None
-        if self.ax_.get_legend_handles_labels()[1]:
-            self.ax_.legend(title=title)
+    @property
+    def _legend_title(self):
+        """Title of the legend, which explains the marks if there are any."""
+        return "moves accepted (area: their number)" if self.markers_ else None
 
     def _draw(self, positions, line_kw):
         """Draw the number of components at the x positions of passes, and the marks of moves."""

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
-from skvt._replacing import replacing
 from skvt._results.topic_tables import make_corpus
+from skvt.plotting._pages import require_path, write_page
 from skvt.rows import named_details
 
 
@@ -72,12 +72,6 @@ def prepare_arguments(estimator, X, feature_names=None, *, covariates=None, allo
     }
 
 
-def require_path(path, caller):
-    """Raise TypeError if the path of the function ``caller`` is None."""
-    if path is None:
-        raise TypeError(f'{caller} needs a path: {caller}(estimator, X, path="topics.html").')
-
-
 def save_pyldavis(
     estimator, X, feature_names=None, path=None, *, covariates=None, allowed_topics=None
 ):
@@ -120,22 +114,11 @@ def save_pyldavis(
         raise ImportError('save_pyldavis needs pyLDAvis: pip install "skvt[ldavis]"') from error
     # "<" is escaped, because a word may contain the tag that ends a script.
     data = prepare(**arguments, n_jobs=1).to_json().replace("<", "\\u003c")
-    d3, script, style = (
+    style, d3, script = (
         Path(file).read_text(encoding="utf-8")
-        for file in (urls.D3_LOCAL, urls.LDAVIS_LOCAL, urls.LDAVIS_CSS_LOCAL)
+        for file in (urls.LDAVIS_CSS_LOCAL, urls.D3_LOCAL, urls.LDAVIS_LOCAL)
     )
-    page = f"""<!DOCTYPE html>
-<html lang="en">
-<head><meta charset="utf-8"><title>Topics</title>
-<style>{style}</style>
-<script>{d3}</script>
-<script>{script}</script></head>
-<body style="background: white"><div id="topics"></div>
-<script>new LDAvis("#topics", {data});</script></body>
-</html>
-"""
-    with replacing(path) as file:
-        file.write(page.encode())
+    write_page(path, "pyldavis.html", STYLE=style, D3=d3, SCRIPT=script, DATA=data)
 
 
 def principal_coordinates(topics):

@@ -1,15 +1,14 @@
 """Report of the clusters of a mixture, as one HTML page."""
 
 from html import escape
-from importlib.resources import files
 
 import numpy as np
 import scipy.sparse as sp
 
-from skvt._replacing import replacing
 from skvt._results.profiles import find_directions, make_profiles, write_sentences
 from skvt._results.unusual import unusual_rows
 from skvt.fitting import html_table
+from skvt.plotting._pages import write_page
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.rows import dense
 from skvt.ties import stable_argmax
@@ -101,11 +100,7 @@ def cluster_report(mixture, X, path):
             text={1, 2, 3},
         ),
     ]  # fmt: skip
-    page = files("skvt.plotting").joinpath("cluster_report.html").read_text(encoding="utf-8")
-    # The title is filled in first, so that no text of the body is taken for the mark of the title.
-    page = page.replace("@TITLE@", title).replace("@BODY@", "\n".join(body))
-    with replacing(path) as file:
-        file.write(page.encode("utf-8"))
+    write_page(path, "cluster_report.html", TITLE=title, BODY="\n".join(body))
 
 
 def _list_clusters(profiles, counts):

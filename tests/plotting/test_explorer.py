@@ -13,7 +13,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.pipeline import make_pipeline
 
 from skvt import TemperedLDA
-from skvt.plotting import TopicsDisplay, save_pyldavis, topic_explorer
+from skvt.plotting import TopicsDisplay, _explorer, save_pyldavis, topic_explorer
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -138,6 +138,14 @@ def test_a_browser_shows_it_and_keys_move_through_it(page, tmp_path):
     ]
     documents = re.search(r'<div id="documents".*?</ol>', shown, re.DOTALL).group()
     assert documents.count("<strong>row ") == 10 and "<b " not in shown
+
+
+def test_groups_are_refused_before_the_map_is_made(tmp_path, monkeypatch):
+    X = CountVectorizer().fit_transform(TEXTS)
+    lda = TemperedLDA(2, random_state=0, max_iter=1).fit(X)
+    monkeypatch.setattr(_explorer, "principal_coordinates", lambda topics: pytest.fail("the map"))
+    with pytest.raises(ValueError, match="groups has 2 values"):
+        topic_explorer(lda, X, path=tmp_path / "page.html", groups=[1, 2])
 
 
 def test_words_of_the_fit_and_groups_of_several_columns_are_shown(tmp_path):
