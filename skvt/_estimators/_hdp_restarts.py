@@ -1,4 +1,4 @@
-"""The starts of a fit of :class:`~skvt.MemoizedHDP`, and the last phase, which samples topics.
+"""The starts of a fit of :class:`~skvt.MemoizedHDP`, and the sampling of topics at its end.
 
 A fit consists of one or several starts; the start with the highest bound is kept. A start has a
 launch: the plan, and the model, the state, the policy and the random numbers before the first pass.
@@ -12,10 +12,9 @@ import numpy as np
 
 from skvt._estimators._structured_lda import COLLAPSED_PRIOR
 from skvt._stages import begin_stage, take_notes
-from skvt.contracts import LocalTotals, PassResult, RunningPolicy
 from skvt.expfam import RunningStats
 from skvt.fitting import SameModel
-from skvt.inference import Phase, State, collapsed_means
+from skvt.inference import State, collapsed_means
 from skvt.models.lda import CollapsedLDA
 from skvt.readers.validation import stack_level
 from skvt.rows import sums_of_rows
@@ -109,35 +108,19 @@ class TopicRestarts:
         return replace(fit.model, n_initial=len(topics), start=topics)
 
 
-@dataclass(frozen=True)
-class TopicSampling:
-    """Engine whose single pass replaces the topics by means over collapsed Gibbs sampling.
-
-    The means are over the second half of ``n_sweeps`` sweeps. The number of topics stays the same.
-    """
-
-    n_sweeps: int
-
-    requires = ()
-    knows_exact_bound = False
-
-    def phase(self):
-        """Return the phase of this engine, at T = 1."""
-        return Phase(self, policy=RunningPolicy())
-
-    def run_pass(self, model, state, inputs):
-        """Replace the topics in ``state`` by sampled topics; the result has no bound."""
-        stage = "polish: topics by collapsed sampling"
-        begin_stage(stage, line=stage)
-        _sample_topics(self.n_sweeps, model, state, inputs.data, inputs.workers)
-        return PassResult(LocalTotals(), divergence=np.nan, model=model, bound_kind="none")
+def polish_topics(n_sweeps, model, state, data, workers):
+    """Replace the topics in ``state`` by sampled topics, and report that."""
+    stage = "polish: topics by collapsed sampling"
+    begin_stage(stage, line=stage)
+    _sample_topics(n_sweeps, model, state, data, workers)
 
 
 def _sample_topics(n_sweeps, model, state, data, workers):
     """Replace the statistics of topics in ``state``, in total and by batch, by sampled means.
 
-    The number of sweeps is reduced if counts are large, because the time of a sweep grows with the
-    number of tokens.
+    The means are over the second half of ``n_sweeps`` sweeps of collapsed Gibbs sampling, at T = 1.
+    The number of topics stays the same. The number of sweeps is reduced if counts are large,
+    because the time of a sweep grows with the number of tokens.
     """
     entries, tokens = map(float, sums_of_rows(data.X, data.weights, _count_entries_and_tokens))
     share = min(1.0, MAX_TOKENS_PER_ENTRY * entries / max(tokens, 1.0))

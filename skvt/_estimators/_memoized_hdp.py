@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.metadata_routing import UNUSED
 
-from skvt._estimators._hdp_restarts import TopicRestarts, TopicSampling
+from skvt._estimators._hdp_restarts import TopicRestarts, polish_topics
 from skvt._estimators._topics import prior_from_parameter, topics_from_parameter
 from skvt._results import TopicEditsMixin, TopicsMixin, simplest
 from skvt.components.specs import is_auto
@@ -275,8 +275,9 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
             "birth": partial(BirthOfTopics, most_components(self)),
         }
         plan = memoized_plan(self, X, weights, moves, stream=stream, limits=ROWS_OF_BATCH)
-        last_phase = TopicSampling(self.n_polish).phase() if self.n_polish and not stream else None
-        return replace(plan, stopping=replace(plan.stopping, in_words=True), last=last_phase)
+        last_step = partial(polish_topics, self.n_polish) if self.n_polish and not stream else None
+        stopping = replace(plan.stopping, in_words=True)
+        return replace(plan, stopping=stopping, last_step=last_step)
 
     def _gathers(self, before=None):
         """Return whether small calls of ``partial_fit`` form batches, which births need."""

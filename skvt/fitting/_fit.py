@@ -15,7 +15,6 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from skvt.contracts import PassInputs
 from skvt.fitting._changes import parameters_of
 from skvt.fitting._fitted import Fitted
 from skvt.fitting._publish import publish
@@ -196,7 +195,7 @@ class Fit:
                 # Identify the rows of the memos, so that a warm start can use them.
                 seen = checksum(self.rows.X, self.rows.weights), plan.data.batch_size
                 best = replace(best, seen=seen)
-            best = self._without_labels(self._run_last_phase(best, plan))
+            best = self._without_labels(self._make_last_step(best, plan))
         results = {"converged_": outcomes.converged, "restart_elbos_": np.array(outcomes.elbos)}
         publish(estimator, best, self.rows, **results)
         context.call_on_fit_task_end(
@@ -274,19 +273,17 @@ class Fit:
         rows = rows_of(data.X, data.weights)
         return evaluate_bound(model, state.plain_stats, rows, self.workers)
 
-    def _run_last_phase(self, best, plan):
-        """Make the further pass of the plan's last phase, if any, after the best start.
+    def _make_last_step(self, best, plan):
+        """Make the last step of the plan, if any, after the best start.
 
-        Return the best start with the exact bound after the pass. The pass is left out if the model
+        Return the best start with the exact bound after the step. The step is left out if the model
         has a single component, or if the start ended above T = 1.
         """
-        phase = plan.last
-        model = best.model
+        model, state = best.model, best.state
         has_several = model.size(best.stats) > 1
-        if phase is None or not (has_several and best.policy.at_unit_temperature):
+        if plan.last_step is None or not (has_several and best.policy.at_unit_temperature):
             return best
-        state = best.state
-        phase.engine.run_pass(model, state, PassInputs(plan.data, phase.policy, self.workers))
+        plan.last_step(model, state, plan.data, self.workers)
         elbo = float(self._bound(model, state, plan.data))
         return replace(best, elbo=elbo, seen=None)
 

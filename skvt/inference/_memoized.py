@@ -8,7 +8,7 @@ provides moves with memos of batches and with fits of a few rows.
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,20 +37,6 @@ from skvt.typing import Array, IndexArray, Run
 _MAX_ROUNDS_OF_MOVES = 5
 # A fit may stop after this number of consecutive passes that were reverted.
 _MAX_REVERTED_PASSES = 2
-
-
-class MemoVisits(NamedTuple):
-    """Arguments that the visits of one pass share."""
-
-    data: Rows
-    workers: Workers
-    policy: RunningPolicy
-    # The keys of the memos of the batches, in the order of the visits.
-    keys: Iterator[Any]
-    # The moves that observe the batches.
-    moves: Sequence[Move] = ()
-    # The :class:`Tools` of the moves; they may be None without moves.
-    tools: Any = None
 
 
 class MemoizedInference(Continued):
@@ -153,9 +139,9 @@ class MemoizedInference(Continued):
         rows_of_batches = data.order()
         keys = rng.permutation(len(rows_of_batches)).tolist()
         shuffled_batches = [rows_of_batches[key] for key in keys]
-        visits = MemoVisits(data, workers, policy, iter(keys), moves, tools)
+        remaining_keys = iter(keys)
         for batches in data.rounds(model, workers, shuffled_batches):
-            self.visit(model, batches, data.total, state, visits)
+            self.visit(model, batches, data.total, state, inputs, remaining_keys, moves)
         state.resum()
         # Let the moves change the components, then sort the components.
         n_records = len(state.move_log)
@@ -214,7 +200,7 @@ class MemoizedInference(Continued):
         # The weight of the whole stream is at least that of all memos after the visit.
         weight_of_others = memos.weight - (memos[key].weight if key in memos else 0.0)
         total = max(stream.total or 0.0, weight_of_others + float(batch.weights.sum()))
-        self.visit(model, [batch], total, state, MemoVisits(data, workers, policy, iter([key])))
+        self.visit(model, [batch], total, state, inputs, iter([key]))
         # If the rows join an earlier batch, add their memo to the memo of this batch.
         if stream.joins is not None:
             state.join([stream.joins, key], stream.joins)
@@ -231,8 +217,7 @@ class MemoizedInference(Continued):
             """
             n_steps, rows_seen = state.n_steps, state.rows_seen
             batches = [data.batch(model, rows) for rows in rows_of_batches.values()]
-            visits = MemoVisits(data, workers, policy, iter(rows_of_batches))
-            self.visit(model, batches, total, state, visits)
+            self.visit(model, batches, total, state, inputs, iter(rows_of_batches))
             state.n_steps, state.rows_seen = n_steps, rows_seen
 
         # Make rounds of moves until no proposal is accepted, up to a fixed number of rounds.
@@ -261,14 +246,16 @@ class MemoizedInference(Continued):
 
     def visit(
         self, model: Memoizable, batches: Sequence[Any], total: float, state: MemoizedState,
-        visits: MemoVisits,
+        inputs: PassInputs, keys: Iterator[Any], moves: Sequence[Move] = (),
     ) -> None:  # fmt: skip
         """Visit batches with the same globals, and replace their memos.
 
         The visits are a step of coordinate ascent, because the q(z) of the batches are independent.
-        ``total`` is the weight of all rows of the fit.
+        ``total`` is the weight of all rows of the fit. ``keys`` yields the keys of the memos of
+        these batches, and perhaps of later ones. ``moves`` observe the batches.
         """
-        data, workers, policy, keys, moves, tools = visits
+        data, policy, workers, rng = inputs
+        tools = Tools(self._n_passes, rng, workers)
         weights_of_batches = [float(batch.weights.sum()) for batch in batches]
         policy.advance(state.rows_seen / total, sum(weights_of_batches) / total, state.n_steps)
         state.temper(policy.mean_inv_temp, policy.replication)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from skvt.contracts import Model, RunningPolicy
+from skvt.contracts import Model, PassInputs, RunningPolicy
 from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows, State
-from skvt.inference._stochastic import StochasticInference, Visits
+from skvt.inference._stochastic import StochasticInference
 from skvt.inference._visit import VisitRequest
 from skvt.typing import Array
 
@@ -68,9 +68,9 @@ class Pilot:
         policy = RunningPolicy()
         policy.replication = replication
         policy.done = False
-        visits = Visits(data, workers, policy)
+        inputs = PassInputs(data, policy, workers)
         for batches in data.rounds(model, workers, data.order(rng)[:MAX_BATCHES]):
-            engine.step(model, batches, data.total, state, visits)
+            engine.step(model, batches, data.total, state, inputs)
         request = VisitRequest(model, requested={"with_marginal": True, "with_stats": False})
         make_globals = partial(model.expectation, state.stats, run=workers.run)
         if not every_row:

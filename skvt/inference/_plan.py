@@ -110,10 +110,10 @@ class Plan:
     row_starts: Array | None = None
     # Steps to make after each pass, in this order.
     after_pass: tuple[AfterPass, ...] = ()
-    # A phase of one further pass, or None. The pass follows the best of all starts, if this start
-    # has ended at T = 1 with several components. The history does not record the pass, and
-    # convergence is not judged after it. The phase must have a ``policy``.
-    last: Phase | None = None
+    # A last change of the fit, or None. ``last_step(model, state, data, workers)`` changes the
+    # state of the best of all starts, if this start has ended at T = 1 with several components.
+    # The history does not record the change, and convergence is not judged after it.
+    last_step: Callable[[Any, State, Rows, Workers], None] | None = None
     # Settings for calls of ``partial_fit``.
     stream: StreamPlan = StreamPlan()
 

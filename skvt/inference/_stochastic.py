@@ -8,13 +8,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
-from skvt.contracts import LocalTotals, Model, PassInputs, PassResult, RunningPolicy, Stream
+from skvt.contracts import LocalTotals, Model, PassInputs, PassResult, Stream
 from skvt.expfam import RunningStats
 from skvt.inference._bound import global_divergence
 from skvt.inference._parallel import Workers
-from skvt.inference._state import Rows, State, WithoutMemosMixin
+from skvt.inference._state import State, WithoutMemosMixin
 from skvt.inference._visit import Draw, VisitRequest
 from skvt.progress import Continued
 from skvt.schedules import RobbinsMonro
@@ -24,18 +24,6 @@ M = TypeVar("M", bound=Model)
 # Number of steps of a stream from one update of the priors of the globals to the next. An update
 # visits all globals, a step only those of its rows.
 STEPS_PER_PRIOR_UPDATE = 16
-
-
-class Visits(NamedTuple):
-    """Arguments that the visits of all steps of a pass share."""
-
-    data: Rows
-    workers: Workers
-    policy: RunningPolicy
-    # Sums of the local parts of the bound, to which each visit adds; None if they are not needed.
-    totals: LocalTotals | None = None
-    # ``rate(number)`` returns the size of the step with this number; None for the engine's rate.
-    rate: Callable[[int], float] | None = None
 
 
 @dataclass(eq=False)
@@ -59,9 +47,8 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
         """
         data, policy, workers, rng = inputs
         totals = LocalTotals()
-        visits = Visits(data, workers, policy, totals)
         for batches in data.rounds(model, workers, data.order(rng)):
-            model = self.step(model, batches, data.total, state, visits)
+            model = self.step(model, batches, data.total, state, inputs, totals)
         state.stats.resum()
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
@@ -71,13 +58,12 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
     def update(self, model: M, state: State, stream: Stream, inputs: PassInputs) -> tuple[M, float]:
         """Make a step for each minibatch in order; return the model and the last step size."""
         data, policy, workers, _ = inputs
-        visits = Visits(data, workers, policy)
         for batches in data.rounds(model, workers, data.order()):
             n_before = state.n_steps
             weight = sum(float(data.weights[batch.rows].sum()) for batch in batches)
             total = stream.count_rows(weight)
             rate = self._make_rate(stream, weight / data.n_steps(batches))
-            model = self.step(model, batches, total, state, visits._replace(rate=rate))
+            model = self.step(model, batches, total, state, inputs, rate=rate)
             n_updates_before = n_before // STEPS_PER_PRIOR_UPDATE
             if policy.done and state.n_steps // STEPS_PER_PRIOR_UPDATE > n_updates_before:
                 model = model.with_learned_priors(state.prior_stats, state.plain_stats)
@@ -110,22 +96,25 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
         return rates[0] if len(rates) == 1 else 1.0 - math.prod(1.0 - rate for rate in rates)
 
     def step(
-        self, model: M, batches: Sequence[Any], total: float, state: State, visits: Visits
-    ) -> M:
+        self, model: M, batches: Sequence[Any], total: float, state: State, inputs: PassInputs,
+        totals: LocalTotals | None = None, rate: Callable[[int], float] | None = None,
+    ) -> M:  # fmt: skip
         """Make one step on minibatches that are visited at once; return the model.
 
         The minibatches represent rows of weight ``total``. With R minibatches, the step equals R
         steps, each towards the statistics of all minibatches. ``state`` changes in place, and the
-        returned model has learned the priors of local variables.
+        returned model has learned the priors of local variables. The local parts of the bound are
+        added to ``totals``, if they are needed. ``rate(number)`` returns the size of the step with
+        this number; None stands for the rate of the engine.
         """
-        data, workers, policy = visits.data, visits.workers, visits.policy
+        data, policy, workers, _ = inputs
         n_before = state.n_steps
         weight = sum(float(batch.weights.sum(dtype="float64")) for batch in batches)
         policy.advance(state.rows_seen / total, weight / total, n_before)
         state.replicate(policy.replication)
         visit_numbers = count()
         requested = policy.requested
-        if visits.totals is None:
+        if totals is None:
             # Without totals, the untempered bound is not computed, which alone needs the energy.
             requested["with_energy"] = False
 
@@ -141,15 +130,15 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
         results = list(data.visit(batches, make_request, make_globals, workers, summed=True))
         n_steps = data.n_steps(batches)
         # Compute the step size rho, and the step size of statistics from which priors are learned.
-        rate = visits.rate or self.rate
+        rate = rate or self.rate
         rho = self._combine_rates([rate(n_before + i) for i in range(n_steps)])
         prior_rho = model.prior_step(rho, weight / total)
         for i, result in enumerate(results):
             # Local steps return statistics unless a request says otherwise.
             assert result.stats is not None
             state.store_row_starts(result.rows, result.start)
-            if visits.totals is not None:
-                visits.totals.extend(result.totals)
+            if totals is not None:
+                totals.extend(result.totals)
             # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8], with S replicated
             factor = (total / weight) * result.mean_inv_temp * state.replication
             if i == 0:

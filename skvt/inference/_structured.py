@@ -10,11 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from skvt.contracts import Capability, Drawable, PassInputs, PassResult, Requirement, Stream
+from skvt.contracts import (
+    Capability,
+    Drawable,
+    LocalTotals,
+    PassInputs,
+    PassResult,
+    Requirement,
+    Stream,
+)
 from skvt.expfam import RunningStats
 from skvt.inference._parallel import Workers
 from skvt.inference._state import State
-from skvt.inference._stochastic import StochasticInference, Visits
+from skvt.inference._stochastic import StochasticInference
 from skvt.inference._visit import Draw
 
 # Kinds of globals for local steps. "ssvi" and "ssvi-a" draw globals from q; "mean_field" takes
@@ -59,10 +67,12 @@ class StructuredInference(StochasticInference[Drawable]):
         return super().run_pass(model, state, inputs)
 
     def step(
-        self, model: Drawable, batches: Sequence[Any], total: float, state: State, visits: Visits
-    ) -> Drawable:
+        self, model: Drawable, batches: Sequence[Any], total: float, state: State,
+        inputs: PassInputs, totals: LocalTotals | None = None,
+        rate: Callable[[int], float] | None = None,
+    ) -> Drawable:  # fmt: skip
         """Make a step on minibatches visited at once, each with a separate draw of the globals."""
-        model = super().step(model, batches, total, state, visits)
+        model = super().step(model, batches, total, state, inputs, totals, rate)
         # Steps with the correction V may make statistics illegal, and steps that change all
         # statistics may change the order of the components.
         if model.updates_all_rows or self.global_step == "ssvi":

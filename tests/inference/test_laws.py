@@ -20,7 +20,6 @@ from skvt.inference import (
     global_divergence,
     local_results,
 )
-from skvt.inference._stochastic import Visits
 from skvt.inference._visit import weighted_by_temperature
 from skvt.models.lda._model import LDA
 from skvt.temperature import ConstantTemperature, LinearAnnealing
@@ -277,8 +276,9 @@ def test_a_stochastic_step_counts_the_batch_as_often_as_the_policy_says():
     before = state.stats.value().arrays[0]
     with Workers() as workers:
         batch = model.batch(X, np.arange(12), np.ones(12))
-        visits = Visits(Rows(X, np.ones(60), 12), workers, Fixed(7.0), LocalTotals())
-        StochasticInference(lambda step: rho).step(model, [batch], 60.0, state, visits)
+        inputs = PassInputs(Rows(X, np.ones(60), 12), Fixed(7.0), workers)
+        engine = StochasticInference(lambda step: rho)
+        engine.step(model, [batch], 60.0, state, inputs, LocalTotals())
     # lam <- (1 - rho) lam + rho (eta + (N/B) c S/T), all statistics counted c times; whatever the
     # assignments, S holds the tokens of each word
     tokens = X[:12].sum(axis=0)

@@ -28,9 +28,8 @@ from skvt.inference import (
     _memos,
 )
 from skvt.inference._bound import exact_bound
-from skvt.inference._memoized import MemoVisits, sort_components
+from skvt.inference._memoized import sort_components
 from skvt.inference._memos import Memo, Memos
-from skvt.inference._stochastic import Visits
 from skvt.inference._visit import VisitResult, memo_of
 from skvt.models.mixture._kernels import assignment_entropy
 from skvt.models.mixture._model import Mixture
@@ -71,8 +70,8 @@ class Watched(MemoizedInference):
         super().__init__(moves)
         self.bounds_seen, self.tempered, self.assigned = [], [], {}
 
-    def visit(self, model, batches, total, state, visits, *args):
-        step, (batch,), key = type(model).local_step, batches, next(visits.keys)
+    def visit(self, model, batches, total, state, inputs, keys, *args):
+        step, (batch,), key = type(model).local_step, batches, next(keys)
 
         class Spy(type(model)):
             def local_step(spy, *inner, **more):
@@ -81,8 +80,7 @@ class Watched(MemoizedInference):
                 return result
 
         spied = Spy(model.weights, model.component, model.n_initial, model.init_params)
-        visits = visits._replace(keys=iter([key]))
-        super().visit(spied, batches, total, state, visits, *args)
+        super().visit(spied, batches, total, state, inputs, iter([key]), *args)
         if state.initial is None:
             totals, divergence = exact_bound(model, state)
             self.bounds_seen.append(totals.untempered - divergence)
@@ -95,7 +93,7 @@ class Watched(MemoizedInference):
 
 def visits_of(data, workers, key):
     """How one batch is visited at T = 1."""
-    return MemoVisits(data, workers, RunningPolicy(), iter([key]))
+    return PassInputs(data, RunningPolicy(), workers), iter([key])
 
 
 def sweep(engine, model, data, state, policy=None, n=1, seed=0):
@@ -352,7 +350,7 @@ def test_many_replacements_leave_no_rounding_behind(name):
             batch = batches[key]
             batch = model.batch(batch.X, rows, batch.weights[rows])
             total = batch.weights.sum() / 0.1  # of the start, each batch stands for a tenth
-            engine.visit(model, [batch], total, state, visits_of(data, workers, key))
+            engine.visit(model, [batch], total, state, *visits_of(data, workers, key))
             if n == 9:
                 state.initial = None
             sizes.append(rows.size)
@@ -402,8 +400,8 @@ def test_a_stochastic_step_fades_the_old_and_adds_the_new(name):
     with Workers() as workers:
         new = model.local_step(batch, g, 1.0, workers.run).stats.arrays
         engine = StochasticInference(lambda step: 0.3)
-        visits = Visits(data, workers, RunningPolicy(), LocalTotals())
-        engine.step(model, [batch], 5000.0, state, visits)
+        inputs = PassInputs(data, RunningPolicy(), workers)
+        engine.step(model, [batch], 5000.0, state, inputs, LocalTotals())
     factor = 5000.0 / batch.weights.sum()
     for found, before, added in zip(state.stats.value().arrays, old, new, strict=True):
         np.testing.assert_allclose(found, 0.7 * before + 0.3 * factor * added, rtol=1e-12)
@@ -521,7 +519,7 @@ def test_the_first_batch_of_a_stream_takes_the_place_of_the_start():
     with Workers() as workers:
         state = _begun(model, start(model, data))
         engine, batch = MemoizedInference(), first.batch(model, np.arange(30))
-        engine.visit(model, [batch], 50.0 * data.total, state, visits_of(first, workers, 0))
+        engine.visit(model, [batch], 50.0 * data.total, state, *visits_of(first, workers, 0))
         left = state.stats.value().arrays[0].sum()
         state, stream = start(model, data), Stream(0.0, grows=True, total=50.0 * data.total)
         engine.update(model, state, stream, PassInputs(first, RunningPolicy(), workers))

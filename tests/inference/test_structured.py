@@ -10,7 +10,7 @@ from _engines import passes, policy_at
 from scipy.special import digamma
 
 from skvt import StructuredLDA, TemperedLDA
-from skvt.contracts import LocalTotals
+from skvt.contracts import LocalTotals, PassInputs
 from skvt.datasets import make_topic_corpus
 from skvt.inference import (
     Rows,
@@ -20,7 +20,6 @@ from skvt.inference import (
     Workers,
     evaluate_bound,
 )
-from skvt.inference._stochastic import Visits
 from skvt.inference._structured import GLOBAL_STEPS
 from skvt.models._dirichlet_correction import corrected_statistics
 from skvt.models.lda._given_topics import LDAGivenTopics
@@ -98,8 +97,8 @@ def test_a_step_moves_by_its_formula(local, kind, temperature):
     batch = model.batch(X, np.arange(16), weights[:16])
     before = state.stats.value().arrays[0]
     with Workers() as workers:
-        visits = Visits(Rows(X, np.ones(60), 16), workers, policy_at(temperature), LocalTotals())
-        engine.step(model, [batch], 1000.0, state, visits)
+        inputs = PassInputs(Rows(X, np.ones(60), 16), policy_at(temperature), workers)
+        engine.step(model, [batch], 1000.0, state, inputs, LocalTotals())
     rows, (some,) = engine.stats.rows, engine.stats.arrays
     hat = np.zeros_like(before)
     hat[rows] = some

@@ -23,11 +23,11 @@ from scipy.special import betaln, digamma, logsumexp, softmax, xlogy
 from scipy.stats import norm
 
 from skvt._compiled import serial_map as run
-from skvt.contracts import Capability, RunningPolicy
+from skvt.contracts import Capability, PassInputs, RunningPolicy
 from skvt.expfam import Beta
 from skvt.inference import MemoizedState, Rows, Workers, evaluate_bound
 from skvt.inference._bound import exact_bound
-from skvt.inference._memoized import MemoizedInference, MemoVisits
+from skvt.inference._memoized import MemoizedInference
 from skvt.models.mixture import _model as _mixture
 from skvt.models.mixture import _refits, _seeds
 from skvt.models.mixture._kernels import assignment_entropy, outer_features, responsibilities
@@ -336,8 +336,8 @@ def test_the_bound_of_what_is_remembered_is_the_enumerated_one(name):
                 state.begin(2)
             g = model.expectation(state.stats, None, None)
             seen[key] = model.local_step(batch, g, 1.0, run).q
-            visits = MemoVisits(Rows(X, np.ones(5), 5), workers, RunningPolicy(), iter([key]))
-            engine.visit(model, [batch], 5.0, state, visits)
+            inputs = PassInputs(Rows(X, np.ones(5), 5), RunningPolicy(), workers)
+            engine.visit(model, [batch], 5.0, state, inputs, iter([key]))
     state.resum()
     resp = np.concatenate([seen[0], seen[1]])
     expected = enumerated_bound(name, model, X, resp, state.stats)

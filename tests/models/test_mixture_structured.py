@@ -7,10 +7,9 @@ from models._textbook import KINDS
 from scipy.special import logsumexp, softmax
 
 from skvt._compiled import serial_map as run
-from skvt.contracts import LocalTotals
+from skvt.contracts import LocalTotals, PassInputs
 from skvt.expfam import RunningStats
 from skvt.inference import Rows, State, StochasticInference, StructuredInference, Workers
-from skvt.inference._stochastic import Visits
 from skvt.inference._structured import GLOBAL_STEPS
 from skvt.models._dirichlet_correction import Gammas, corrected_statistics
 from skvt.models.mixture._given_globals import MixtureGivenGlobals
@@ -135,8 +134,9 @@ def test_a_step_moves_by_its_formula(weights, name, kind, temperature):
     batch = model.batch(data.X, rows, row_weights)
     g = model.drawn_globals(state.stats, batch, kind, np.random.default_rng([5, 0]), run)
     with Workers() as workers:
-        visits = Visits(data, workers, policy_at(temperature), LocalTotals())
-        StructuredInference(lambda t: rho, kind).step(model, [batch], 100.0, state, visits)
+        inputs = PassInputs(data, policy_at(temperature), workers)
+        engine = StructuredInference(lambda t: rho, kind)
+        engine.step(model, [batch], 100.0, state, inputs, LocalTotals())
     # exact responsibilities given the draw
     F = model.component.features(data.X[:16])
     r = softmax((g[0] + F @ g[1].T) / temperature, axis=1) * row_weights[:, None]
