@@ -189,7 +189,8 @@ def _encode_labels(y, n_rows, before, in_stream):
     A code is the position of a class among the classes, or -1 if the class is unknown. The
     components are those of the fit ``before``; without it, the last item is None.
     """
-    labels = np.asarray(y)
+    # NumPy would make strings of all labels of a list of strings and -1 or NaN.
+    labels = np.asarray(y, object if isinstance(y, list | tuple) else None)
     if labels.shape != (n_rows,):
         got = "None" if y is None else f"an array of shape {labels.shape}"
         raise ValueError(
@@ -201,10 +202,12 @@ def _encode_labels(y, n_rows, before, in_stream):
             "With use_labels=True, y must have finite numbers. Got NaN or infinity; set y to -1 "
             "where the class is not known."
         )
-    if labels.dtype.kind == "O":
-        is_unknown = np.array([_is_unknown(label) for label in labels.tolist()])
-    else:
-        is_unknown = labels == UNKNOWN if labels.dtype.kind in "iuf" else np.zeros(n_rows, bool)
+    if labels.dtype.kind in "mM":
+        raise ValueError(
+            "With use_labels=True, classes in y must be strings or whole numbers. Got values of "
+            f"type {labels.dtype}; convert them to strings."
+        )
+    is_unknown = np.array([_is_unknown(label) for label in labels.tolist()])
     if is_unknown.all() and not in_stream:
         raise ValueError(
             "With use_labels=True, the class of at least one row must be known. Got y = -1 in all "
@@ -233,9 +236,9 @@ def _encode_labels(y, n_rows, before, in_stream):
 
 
 def _is_unknown(label):
-    """Return whether a label stands for an unknown class: None, a missing value, or -1."""
+    """Return whether a label stands for an unknown class: None, a missing value, -1 or "-1"."""
     try:
-        return label is None or bool(label != label) or bool(label == UNKNOWN)
+        return label is None or bool(label != label) or label in (UNKNOWN, str(UNKNOWN))
     except TypeError:
         # pandas.NA has no truth value.
         return True

@@ -86,6 +86,13 @@ def test_labels_are_ignored_unless_they_are_used():
         _ = beside.component_classes_
 
 
+@pytest.mark.parametrize("unknown", [-1, np.nan, "-1"])
+def test_lists_of_strings_have_unknown_classes(unknown):
+    X, _, y = drawn(0)
+    names = ["ab"[label] if label >= 0 else unknown for label in y]
+    assert sorted(plain().fit(X, names).component_classes_) == ["a", "b"]
+
+
 def test_classes_that_do_not_differ_stay_apart():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(80, 2)), np.repeat([3, 7], 40)
@@ -237,6 +244,7 @@ BAD = {
     "wrong length": (lambda y: y[1:], r"\(n_samples,\) = \(200,\)"),
     "all unknown": (lambda y: np.full(len(y), -1), "at least one row"),
     "NaN": (lambda y: np.where(y < 0, np.nan, y), "set y to -1"),
+    "dates": (lambda y: y.astype("M8[D]"), r"datetime64\[D\]; convert them"),
     "two types": (lambda y: np.array([0, "a"] * 100, object), r"\['int', 'str'\]"),
 }
 
