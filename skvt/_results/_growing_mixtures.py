@@ -70,7 +70,8 @@ class GrowingMixin(MoveLogMixin):
             and a column for each column of the data: its mean, median or rate, the probability of a
             one, or the most probable category. "text" is a string with a line for each component:
             its share of the rows and the columns that set it apart most, each with the value in the
-            component and, in parentheses, in all rows.
+            component and, in parentheses, in all rows. A standard deviation is followed by its
+            average over components.
 
         Returns
         -------

@@ -20,6 +20,13 @@ _CENTRES_AND_SPREADS = (
     ("mean", "standard deviation", np.asarray),
     ("median", "standard deviation of logarithm", np.log),
 )
+# The scale on which a quantity is averaged over components: a function to it, and its inverse.
+_AS_IT_IS = (float, float)
+_SCALES = {
+    "median": (np.log, np.exp),
+    "standard deviation": (np.square, np.sqrt),
+    "standard deviation of logarithm": (np.square, np.sqrt),
+}
 # Quantities by which a cell is summarised, the best first.
 _MAIN_QUANTITIES = ("mean", "median", "rate", "probability", "standard deviation")
 
@@ -161,10 +168,13 @@ def _describe_column(profiles, k, j):
     if profiles.differs_in.get((k, j)) == "spread":
         deviation, deviation_of_all = _find_deviation(cell), _find_deviation(cell_of_all)
         text = f"{name} with {deviation.quantity} {deviation.value:.2g}"
-        text += f" (all {deviation_of_all.value:.2g})"
+        text += f" (on average {deviation_of_all.value:.2g})"
     for estimate, estimate_of_all in zip(cell, cell_of_all, strict=True):
-        if estimate.quantity == "share not 0":
-            text += f", {1.0 - estimate.value:.0%} zero (all {1.0 - estimate_of_all.value:.0%})"
+        if estimate.quantity.startswith("share not "):
+            at = estimate.quantity.removeprefix("share not ")
+            share, share_of_all = (f"{1.0 - e.value:.0%}" for e in (estimate, estimate_of_all))
+            value = "zero" if at == "0" else f"equal to {at}"
+            text += f", {share} {value} (all {share_of_all})"
     return text
 
 
@@ -239,19 +249,23 @@ def _find_same_parameter(cell, estimate):
 def _average_cells(cells, weights):
     """Return the estimates of a column for all rows: averages of its cells over components.
 
-    Standard deviations are roots of averaged squares.
+    Medians are averaged as logarithms, and standard deviations as squares. The mean of the values
+    that are not at a point mass weights each component by its share of such values, too.
     """
-    powers = {spread: 2.0 for _, spread, _ in _CENTRES_AND_SPREADS}
     sums = {}
     for weight, cell in zip(weights, cells, strict=True):
+        shares = [estimate.value for estimate in cell if estimate.quantity.startswith("share ")]
         for quantity, category, value in cell:
+            is_share = quantity.startswith("share ")
+            to_scale, _ = _SCALES.get(quantity, _AS_IT_IS)
+            term = weight * (1.0 if is_share else np.prod(shares)) * np.array([to_scale(value), 1])
             parameter = quantity, category
-            term = weight * value ** powers.get(quantity, 1.0)
             sums[parameter] = sums.get(parameter, 0.0) + term
-    return [
-        Estimate(quantity, category, total ** (1.0 / powers.get(quantity, 1.0)))
-        for (quantity, category), total in sums.items()
-    ]
+    averages = []
+    for (quantity, category), (total, weight) in sums.items():
+        _, from_scale = _SCALES.get(quantity, _AS_IT_IS)
+        averages.append(Estimate(quantity, category, float(from_scale(total / weight))))
+    return averages
 
 
 def _compute_rounding_step(cells):

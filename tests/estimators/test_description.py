@@ -1,5 +1,6 @@
 """What makes a component: parameters as a table, and the columns that tell it from the rest."""
 
+import re
 import sys
 
 import numpy as np
@@ -10,7 +11,8 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from skvt import MemoizedDPGMM, MemoizedDPMixture, StructuredBernoulliMixture
-from skvt.components import Bernoulli, Categorical, Gaussian, Poisson
+from skvt._results.profiles import make_profiles
+from skvt.components import Bernoulli, Categorical, Gaussian, Hurdle, Poisson
 
 
 @pytest.fixture(scope="module")
@@ -129,8 +131,28 @@ def test_descriptions_say_whether_centre_or_spread_differs():
     mixture = MemoizedDPMixture(2, labels_init=z, **fixed).fit(frame)
     part = mixture.describe().set_index("column")["differs_in"]
     assert set(part["hemo"]) == {"centre"} and set(part["noise"]) == {"spread"}
-    assert "noise with standard deviation" in mixture.describe(form="text")
+    assert re.search(
+        r"noise with standard deviation \S+ \(on average", mixture.describe(form="text")
+    )
     assert mixture.column_relevance(None).loc[0, "noise"] > 0.1
+
+
+def test_the_values_in_all_rows_are_those_of_the_rows():
+    """Of amounts the geometric mean, and beside point masses that of the other values."""
+    rng = np.random.default_rng(0)
+    z = np.repeat([0, 1], [600, 400])
+    wage = np.exp(rng.normal(5.0 + 3.0 * z, 0.3))
+    hours = np.where(rng.random(1000) < np.array([0.9, 0.1])[z], 40.0, rng.normal(10 + 20 * z))
+    frame = pd.DataFrame({"wage": wage, "hours": hours})
+    hurdle = ("hours", Hurdle(Gaussian("diag"), at=40.0), ["hours"])
+    blocks = [("wage", Gaussian("diag", log=["wage"]), ["wage"]), hurdle]
+    mixture = MemoizedDPMixture(2, components=blocks, labels_init=z, moves=()).fit(frame)
+    estimates = make_profiles(mixture.describe()).estimates
+    (median, *_), (mean, _, share) = estimates[2, 0], estimates[2, 1]
+    assert median.value == pytest.approx(np.exp(np.log(wage).mean()), rel=0.03)
+    assert mean.value == pytest.approx(hours[hours != 40.0].mean(), rel=0.03)
+    assert share.value == pytest.approx(np.mean(hours != 40.0), rel=0.03)
+    assert re.search(r"\), 89% equal to 40 \(all 58%\)", mixture.describe(form="text"))
 
 
 def test_columns_without_names_are_called_columns():
