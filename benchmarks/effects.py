@@ -11,6 +11,7 @@
 - ``held-out-posts``: with ``--data`` political posts, the same for 5, 20 and 100 seen words.
 - ``posts``: with ``--data`` political posts, how far effects of two disjoint sets of fits agree,
   and effects of matched topics of two fits by the mass of words that these topics share.
+- ``stm``: with ``--data`` political posts, the same for pairs of fits of topica's STM.
 """
 
 import warnings
@@ -30,6 +31,7 @@ from _common import (
     spread,
     timed,
 )
+from _peers import documents_of, in_our_order
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 from scipy.special import logsumexp, softmax
@@ -43,7 +45,7 @@ from skvt import (
     covariate_effects,
     outcome_by_cluster,
 )
-from skvt._results._consensus import distributions, matched
+from skvt._results._consensus import match_topics, topic_distributions
 from skvt.components import Bernoulli
 from skvt.metrics import match_components
 
@@ -60,13 +62,15 @@ def arguments():
         "parts",
         nargs="*",
         default=["topics", "classes"],
-        help="posts and held-out-posts need --data",
+        help="posts, held-out-posts and stm need --data",
     )
     p.add_argument("--draws", type=int, default=5, help="corpora of each length")
     p.add_argument("--fits", type=int, default=4)
     p.add_argument("--tables", type=int, default=100, help="of each separation")
+    p.add_argument("--first-table", type=int, default=0, help="the seed of the first table")
     p.add_argument("--separations", type=float, nargs="+", default=[0.7, 0.8, 0.9])
     p.add_argument("--peer-tables", type=int, default=10, help="of each separation, for stepmix")
+    p.add_argument("--peer-pairs", type=int, default=3, help="pairs of fits of topica")
     p.add_argument("--rows", type=int, default=1_000, help="of each table")
     p.add_argument("--post-fits", type=int, default=8, help="fits in each of two sets")
     p.add_argument("--data", help="a folder with poliblog5k/counts.npz and meta.csv")
@@ -203,7 +207,7 @@ def classes(args):
     slopes = np.polyfit(levels, chances, 1)[0]
     for separation in args.separations:
         scores = {}
-        for seed in range(args.tables):
+        for seed in range(args.first_table, args.first_table + args.tables):
             rng = np.random.default_rng(seed)
             labels = rng.integers(3, size=args.rows)
             X = drawn_classes(labels, separation, rng)
@@ -238,14 +242,18 @@ def classes(args):
             middle = np.median(estimates, axis=0)
             ratio = np.sum(middle * truth) / np.sum(truth**2)
             error = np.median(np.abs(np.array(estimates) - truth))
-            coverage = f"{np.mean(covered):.3f}" if covered else "-"
+            coverage = [f"{part:.3f}" for part in coverage_of(covered)] if covered else ["-", "-"]
             rows.append(
-                [separation, name, len(estimates), f"{ratio:.3f}", f"{error:.3f}", coverage]
+                [separation, name, len(estimates), f"{ratio:.3f}", f"{error:.3f}", *coverage]
             )
-    print_table(
-        f"Three classes, {args.rows:,} rows",
-        ["separation", "estimates", "tables", "median / truth", "median error", "coverage"], rows,
-    )  # fmt: skip
+    header = ["separation", "estimates", "tables", "median / truth", "median error", "coverage"]
+    print_table(f"Three classes, {args.rows:,} rows", [*header, "standard error"], rows)
+
+
+def coverage_of(covered):
+    """The share of intervals that cover, and its standard error; intervals of a table depend."""
+    shares = np.mean(covered, axis=1)
+    return shares.mean(), shares.std(ddof=1) / np.sqrt(len(shares))
 
 
 def three_steps(corrections, X, outside, structural, seed, separation):
@@ -404,11 +412,17 @@ def completed(fit, seen, others, options):
 
 
 # --------------------------------------------------------------------------------------- posts
-def posts(args):
+def read_posts(args):
+    """Counts of the posts that have words, and what is known of each post."""
     folder = Path(args.data) / "poliblog5k"
     X = sp.csr_array(sp.load_npz(folder / "counts.npz"))
     used = np.flatnonzero(X.sum(axis=1))
-    X, rating = X[used], pd.read_csv(folder / "meta.csv")["rating"].to_numpy()[used]
+    return X[used], pd.read_csv(folder / "meta.csv").iloc[used].reset_index(drop=True)
+
+
+def posts(args):
+    X, meta = read_posts(args)
+    rating = meta["rating"].to_numpy()
     n, fits, seconds = args.post_fits, [], 0.0
     for seed in range(2 * n):
         _, cpu, fit = timed(StructuredLDA(15, random_state=seed).fit, X)
@@ -435,9 +449,9 @@ def by_shared_mass(fits, X, rating):
     """Rows of a table: how far effects on matched topics of two fits agree, by shared mass."""
     tables = [covariate_effects(fit, X, rating, n_draws=2, random_state=0) for fit in fits]
     effects = [of_table(table, table["term"].unique()[1:])[0, 0] for table in tables]
-    topics, pairs = distributions(fits), []
+    topics, pairs = topic_distributions(fits), []
     for i, j in combinations(range(len(fits)), 2):
-        mass, of_first, of_second = matched(topics[i], topics[j])
+        mass, of_first, of_second = match_topics(topics[i], topics[j])
         pairs.append([mass, effects[i][of_first], effects[j][of_second]])
     mass, first, second = np.concatenate(pairs, axis=1)
     rows = []
@@ -453,27 +467,64 @@ def by_shared_mass(fits, X, rating):
 
 
 def compare(one, other, X, rating):
-    """Correlation of the effects of two sets; of those that exclude 0, number and same sign."""
+    """The agreement of the effects of two sets of fits."""
     tables = [covariate_effects(fits, X, rating, random_state=0) for fits in (one, other)]
     first, second = (of_table(table, table["term"].unique()[1:])[:, 0] for table in tables)
-    second = second[:, match_components(one[0].components_, other[0].components_)[0]]
+    return agree(first, second[:, match_components(one[0].components_, other[0].components_)[0]])
+
+
+def agree(first, second):
+    """Correlation of two analyses; of effects that exclude 0, number and same sign; mean width.
+
+    Each analysis has an effect and half the width of its interval for each topic, (2, K).
+    """
     excludes = (abs(first[0]) > first[1]) | (abs(second[0]) > second[1])
     same = np.sign(first[0]) == np.sign(second[0])
     width = 200.0 * np.mean([first[1], second[1]])
     return np.corrcoef(first[0], second[0])[0, 1], excludes.sum(), same[excludes].mean(), width
 
 
+def stm(args):
+    """Effects by topica's STM from random starts, whose intervals are of one fit."""
+    import topica
+
+    X, meta = read_posts(args)
+    corpus = topica.Corpus.from_documents(documents_of(X))
+    model_of = {"formula": "~ rating", "data": meta}
+    fits, seconds = [], []
+    for seed in range(2 * args.peer_pairs):
+        model = topica.STM(15, seed=seed, init="random")
+        _, cpu, _ = timed(model.fit, corpus, num_threads=1, **model_of)
+        effects = topica.estimate_effect(model, nsims=25, seed=seed, **model_of).to_frame()
+        effects = effects[effects["feature"] != "intercept"]
+        half_width = (effects["ci_high"] - effects["ci_low"]) / 2
+        topics = in_our_order(np.asarray(model.topic_word), model.vocabulary, X.shape[1])
+        fits.append((np.stack([effects["coef"], half_width]), topics))
+        seconds.append(cpu)
+        progress(f"fit {seed}, {cpu:.1f} CPU s, bound {model.bound:.0f}")
+    compared = []
+    for (first, topics), (second, others) in zip(fits[::2], fits[1::2], strict=True):
+        compared.append(agree(first, second[:, match_components(topics, others)[0]]))
+    values = [spread(column, digits=3) for column in zip(*compared, strict=True)]
+    print_table(
+        f"Effect of rating on 15 topics by topica's STM, {args.peer_pairs} pairs of random starts",
+        ["fits", "correlation", "excluding 0", "same sign of these", "width (%)", "CPU s"],
+        [["1", *values, f"{np.mean(seconds):.0f}"]],
+    )
+
+
 # ---------------------------------------------------------------------------------------- main
 PARTS = {
     "topics": topics, "classes": classes, "posts": posts, "prior": prior,
-    "held-out-posts": held_out_posts,
+    "held-out-posts": held_out_posts, "stm": stm,
 }  # fmt: skip
 
 
 def main():
     args = arguments()
     warnings.simplefilter("ignore")
-    print_header(args, *(["stepmix"] if "classes" in args.parts else []))
+    peers = {"classes": "stepmix", "stm": "topica"}
+    print_header(args, *(peers[part] for part in args.parts if part in peers))
     with cores(args.cores):
         for part in args.parts:
             PARTS[part](args)

@@ -10,6 +10,7 @@
 - ``posts``: half of the words of a tenth of the posts are held out; mean over posts of the mean
   log probability of a word, 100 topics, beside R's stm (Roberts, Stewart and Tingley, Journal of
   Statistical Software 91, 2019).
+- ``stm``: the same for the structural topic model of topica, which is a port of R's stm.
 """
 
 import csv
@@ -21,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 from _common import parser, print_header, print_table, progress, spread, timed
+from _peers import documents_of, in_our_order
 from sklearn.metrics import adjusted_rand_score
 
 from skvt import MemoizedDPGMM, MemoizedDPMixture, StructuredBernoulliMixture, StructuredLDA
@@ -126,26 +128,11 @@ def bits(folder, args):
 
 def posts(folder, args):
     """Held-out words of posts."""
-    X = sp.csr_array(sp.load_npz(folder / "poliblog5k" / "counts.npz")).astype(np.int64)
     scores, seconds = [], []
-    for seed in range(args.splits):
-        rng = np.random.default_rng(seed)
-        seen = X.tolil()
-        rows = np.sort(rng.choice(X.shape[0], X.shape[0] // 10, replace=False))
-        held_out = {}
-        for row in rows.tolist():
-            post = X[[row]]
-            tokens = np.repeat(post.indices, post.data)
-            hidden = rng.choice(tokens.size, tokens.size // 2, replace=False)
-            held_out[row] = tokens[hidden]
-            seen[row] = np.bincount(np.delete(tokens, hidden), minlength=X.shape[1])
-        seen = sp.csr_array(seen)
+    for seed, seen, rows, held_out in splits_of_posts(folder, args.splits):
         _, cpu, lda = timed(StructuredLDA(100, random_state=seed).fit, seen)
         topics = lda.components_ / lda.components_.sum(axis=1, keepdims=True)
-        words = lda.transform(seen[rows]) @ topics
-        scores.append(
-            np.mean([np.log(words[i, held_out[row]]).mean() for i, row in enumerate(rows.tolist())])
-        )
+        scores.append(score_posts(lda.transform(seen[rows]) @ topics, held_out))
         seconds.append(cpu)
         progress(f"split {seed}: {scores[-1]:.3f}, {cpu:.1f} CPU s")
     print_table(
@@ -158,7 +145,58 @@ def posts(folder, args):
     )
 
 
-PARTS = {"clusterings": clusterings, "genie": genie, "bits": bits, "posts": posts}
+def stm(folder, args):
+    """Held-out words of posts by topica's STM, whose prior depends on the rating and the day."""
+    import pandas as pd
+    import topica
+
+    meta = pd.read_csv(folder / "poliblog5k" / "meta.csv")
+    options = {"formula": "~ rating + s(day)", "data": meta, "num_threads": 1}
+    scores, seconds = {"mode": [], "mean": []}, []
+    for seed, seen, rows, held_out in splits_of_posts(folder, args.splits):
+        corpus = topica.Corpus.from_documents(documents_of(seen))
+        _, cpu, model = timed(topica.STM(100, seed=seed).fit, corpus, **options)
+        topics = in_our_order(np.asarray(model.topic_word), model.vocabulary, seen.shape[1])
+        shares = {"mode": model.doc_topic, "mean": model.posterior_doc_topic()}
+        for name, values in shares.items():
+            scores[name].append(score_posts(np.asarray(values)[rows] @ topics, held_out))
+        seconds.append(cpu)
+        progress(f"split {seed}: {scores['mean'][-1]:.3f}, {cpu:.1f} CPU s")
+    print_table(
+        f"Posts, 100 topics, {args.splits} splits",
+        ["method", "held-out nats a word", "CPU s"],
+        [
+            [f"topica's STM, posterior {name} of shares", spread(values, 3), spread(seconds, 1)]
+            for name, values in scores.items()
+        ],
+    )
+
+
+def splits_of_posts(folder, number):
+    """Seed, counts of the seen words, rows of the posts with held-out words, and these words."""
+    X = sp.csr_array(sp.load_npz(folder / "poliblog5k" / "counts.npz")).astype(np.int64)
+    for seed in range(number):
+        rng = np.random.default_rng(seed)
+        seen, held_out = X.tolil(), []
+        rows = np.sort(rng.choice(X.shape[0], X.shape[0] // 10, replace=False))
+        for row in rows.tolist():
+            post = X[[row]]
+            tokens = np.repeat(post.indices, post.data)
+            hidden = rng.choice(tokens.size, tokens.size // 2, replace=False)
+            held_out.append(tokens[hidden])
+            seen[row] = np.bincount(np.delete(tokens, hidden), minlength=X.shape[1])
+        yield seed, sp.csr_array(seen), rows, held_out
+
+
+def score_posts(probabilities, held_out):
+    """Mean over posts of the mean log probability of a held-out word, by probabilities (n, V)."""
+    logs = zip(np.log(probabilities), held_out, strict=True)
+    return np.mean([of_post[words].mean() for of_post, words in logs])
+
+
+PARTS = {"clusterings": clusterings, "genie": genie, "bits": bits, "posts": posts, "stm": stm}
+# Other packages whose versions the header prints.
+PACKAGES = {"genie": ["genieclust"], "stm": ["topica"]}
 
 
 def main():
@@ -169,7 +207,7 @@ def main():
     p.add_argument("--splits", type=int, default=3, help="splits of the posts")
     p.add_argument("--rows", type=int, default=5000, help="most training rows of bits")
     args = p.parse_args()
-    print_header(args, *(["genieclust"] if args.part == "genie" else []))
+    print_header(args, *PACKAGES.get(args.part, []))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         PARTS[args.part](Path(args.data), args)

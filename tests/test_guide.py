@@ -334,6 +334,14 @@ def test_commands_of_result_files_are_of_scripts_that_are_there():
             assert not option.startswith("--") or f'"{option}"' in code, (file.name, option)
 
 
+def test_scripts_of_benchmarks_import_names_that_exist():
+    for script in (ROOT / "benchmarks").rglob("*.py"):
+        for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] == "skvt":
+                for name in node.names:
+                    exec(f"from {node.module} import {name.name}")  # raises ImportError
+
+
 def test_the_best_of_a_made_table_is_bold_whoever_has_it(tmp_path, monkeypatch):
     lines = ["library | s | score", "ours | 2.0 | -7.51239 +- 0.00100", "other | 10 | -7.4000*"]
     run = {"tables": [{"title": "kos: nats", "lines": lines}]}
