@@ -337,30 +337,24 @@ def positive_responsibilities(
 
 
 @jit
-def loss_of_pair(a: Array, terms_a: Array, b: Array, terms_b: Array, weights: Array) -> float:
+def loss_of_pair(
+    rows_a: IndexArray, a: Array, terms_a: Array, rows_b: IndexArray, b: Array, terms_b: Array,
+    weights: Array,
+) -> float:  # fmt: skip
     """Return the entropy that is lost if two clusters are joined, in nats [Baudry10 sec. 3].
 
-    The arguments, (n,) each, are the responsibilities a and b of the clusters with the terms ``a
-    log a`` and ``b log b``, and the weights of the rows.
+    The clusters have the responsibilities a and b for rows in ascending order, with the terms ``a
+    log a`` and ``b log b``. ``weights`` are those of all rows.
     """
-    total = 0.0
-    for n in range(a.size):
-        total += weights[n] * _loss(a[n], terms_a[n], b[n], terms_b[n])
-    return total
-
-
-@jit
-def loss_of_pair_in_rows(
-    a: Array, terms_a: Array, b: Array, terms_b: Array, weights: Array, rows: IndexArray
-) -> float:
-    """Return :func:`loss_of_pair` if b is 0 in all rows except ``rows`` (m,).
-
-    ``b`` and ``terms_b`` (m,) have the entries of these rows only.
-    """
-    total = 0.0
-    for i in range(rows.size):
-        n = rows[i]
-        total += weights[n] * _loss(a[n], terms_a[n], b[i], terms_b[i])
+    total, i, j = 0.0, 0, 0
+    while i < rows_a.size and j < rows_b.size:
+        n, m = rows_a[i], rows_b[j]
+        if n == m:
+            total += weights[n] * _loss(a[i], terms_a[i], b[j], terms_b[j])
+        if n <= m:
+            i += 1
+        if m <= n:
+            j += 1
     return total
 
 

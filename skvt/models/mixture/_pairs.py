@@ -14,7 +14,6 @@ import functools
 import itertools
 from collections.abc import Iterable
 from copy import copy, deepcopy
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -25,7 +24,6 @@ from skvt.models.mixture._joins import Joins
 from skvt.models.mixture._kernels import (
     ROUNDED_UP,
     loss_of_pair,
-    loss_of_pair_in_rows,
     losses_of_joins,
     positive_responsibilities,
 )
@@ -38,8 +36,6 @@ _SMALLEST_RESPONSIBILITY = 1e-10
 # divisor would be 0 for components without rows.
 _SMALLEST_DIVISOR = 1e-100
 _TINY = float(np.finfo(float).tiny)
-# A column of responsibilities is stored with its zeros if more than this share of it is positive.
-_DENSE = 0.25
 # Size of the groups of rows over which responsibilities are summed, for bounds of losses.
 _ROWS_OF_GROUP = 8
 # A row lies between two clusters if each of them has at least this responsibility for it.
@@ -179,7 +175,7 @@ class Assignments(Pairs):
         # K lists. The responsibilities of cluster k are the sum of the columns in list k, which is
         # computed when it is first used.
         self.columns = [
-            [_Column.from_positive(by_column.indices[i:j], by_column.data[i:j], self.weights.size)]
+            [_Column.of(by_column.indices[i:j].astype(np.intp), by_column.data[i:j])]
             for i, j in itertools.pairwise(by_column.indptr)
         ]
         # Sums x of weighted responsibilities over groups of rows, and x log x, (K, n_groups) each.
@@ -285,11 +281,7 @@ class Assignments(Pairs):
 
     def loss_of_pair(self, a: int, b: int) -> float:
         """Return the loss of joining a with b, in nats per row."""
-        column, dense_column = self._sum_columns(a), self._sum_columns(b)
-        # One of the columns must be dense. Make column a dense, unless column b is dense already.
-        if dense_column.rows is not None:
-            column, dense_column = dense_column, column
-        return column.loss_with(dense_column.dense(self.weights.size), self.weights)
+        return self._sum_columns(a).loss_with(self._sum_columns(b), self.weights)
 
     def _sum_columns(self, k: int) -> "_Column":
         """Return the responsibilities of cluster k, and keep this sum in place of its terms."""
@@ -328,45 +320,28 @@ def _x_log_x(x: Array) -> Array:
     return x * np.log(np.maximum(x, _TINY))
 
 
-@dataclass(frozen=True)
-class _Column:
-    """Responsibilities r of a cluster for unsure rows, stored without zeros if few are positive."""
+class _Column(NamedTuple):
+    """The positive responsibilities r of a cluster for unsure rows."""
 
-    # (m,): indices of the rows with positive r in ascending order; None if the column is dense,
-    # which means that all unsure rows are stored.
-    rows: IndexArray | None
-    # (m,) each: r and r log r of the stored rows.
+    # (m,): indices of the rows in ascending order.
+    rows: IndexArray
+    # (m,) each: r and r log r.
     resp: Array
     terms: Array
 
     @classmethod
-    def from_positive(cls, rows: IndexArray, resp: Array, n_rows: int) -> Self:
+    def of(cls, rows: IndexArray, resp: Array) -> Self:
         """Return the column for ``resp``, the positive responsibilities of ``rows``."""
-        column = cls(rows, resp, resp * np.log(resp))
-        return column.dense(n_rows) if rows.size > _DENSE * n_rows else column
-
-    def dense(self, n_rows: int) -> Self:
-        """Return the column with its zeros."""
-        if self.rows is None:
-            return self
-        resp, terms = np.zeros((2, n_rows))
-        resp[self.rows], terms[self.rows] = self.resp, self.terms
-        return type(self)(None, resp, terms)
+        return cls(rows, resp, resp * np.log(resp))
 
     def union(self, other: Self, n_rows: int) -> Self:
-        """Return the sum of the responsibilities of two clusters."""
-        resp = self.dense(n_rows).resp + other.dense(n_rows).resp
-        if self.rows is None or other.rows is None:
-            return type(self)(None, resp, _x_log_x(resp))
+        """Return the sum of the responsibilities of two clusters for ``n_rows`` rows."""
+        resp = np.zeros(n_rows)
+        for column in (self, other):
+            resp[column.rows] += column.resp
         rows = np.flatnonzero(resp)
-        return self.from_positive(rows, resp[rows], n_rows)
+        return self.of(rows, resp[rows])
 
     def loss_with(self, other: Self, weights: Array) -> float:
-        """Return the loss of joining this cluster with another, whose column is dense."""
-        if self.rows is None:
-            loss = loss_of_pair(other.resp, other.terms, self.resp, self.terms, weights)
-        else:
-            loss = loss_of_pair_in_rows(
-                other.resp, other.terms, self.resp, self.terms, weights, self.rows
-            )
-        return float(loss)
+        """Return the loss of joining this cluster with another."""
+        return float(loss_of_pair(*self, *other, weights))
