@@ -287,6 +287,21 @@ def test_tables_of_wide_counts_take_no_more_memory_than_features():
     assert peak < 40e6 < D * n * K * 8
 
 
+def test_rows_whose_features_are_summed_are_divided_once(monkeypatch):
+    # (2 ** 20 entries are held at a time, those of 581 rows of 1802 features)
+    component = NegativeBinomial(np.empty((100, 0)), F8, np.ones(1))
+    component = component.with_prior(np.ones(100), np.ones(100), np.ones(16))
+    sizes, features = [], NegativeBinomial.features
+
+    def record(self, X):
+        sizes.append(X.shape[0])
+        return features(self, X)
+
+    monkeypatch.setattr(NegativeBinomial, "features", record)
+    component.weighted_sums(sp.csr_array((4648, 100)), np.ones((4648, 1)))
+    assert sizes == [581] * 8
+
+
 def test_fits_of_huge_counts_to_themselves_are_those_of_single_rows():
     # column * (largest count) + count is not exact in float64
     X = np.tile(np.random.default_rng(0).integers(0, 3, (2, 40)).astype(float), (20, 1))

@@ -38,8 +38,6 @@ class Evidence(Pairs):
     """
 
     sign = -1.0
-    # (K, K): whether two clusters are neighbours; None if all pairs count as neighbours.
-    is_near: NDArray[np.bool_] | None = None
 
     def __init__(
         self, component: Component, sums: Array, counts: Array, vacant: NDArray[np.bool_]
@@ -49,11 +47,13 @@ class Evidence(Pairs):
         self.n_rows = float(counts.sum())
         self.mass, self.vacant = counts / self.n_rows, vacant
         self.dtype = component.dtype
+        # (K, K): whether two clusters are neighbours, and the costs of other pairs.
+        self.is_near = np.full((counts.size, counts.size), counts.size <= _ALL_COMPARED)
+        self.cost = np.zeros(self.is_near.shape)
         if counts.size > _ALL_COMPARED:
             tables = self.component.table(self.component.natural_parameters(sums))
             cost = (sums * tables).sum(axis=1)[:, None] - sums @ tables.T
             self.cost = np.minimum(cost, cost.T) / self.n_rows
-            self.is_near = np.zeros(cost.shape, bool)
             # The first component in the order is the component itself, whose cost is 0.
             for is_near, costs in zip(self.is_near, self.cost, strict=True):
                 is_near[stable_order(costs)[: 1 + _NEIGHBOURS]] = True
@@ -61,28 +61,22 @@ class Evidence(Pairs):
 
     def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
         """Return ``log M(S_a) + log M(S_b) - log M(S_a + S_b)`` per row, M being the evidence."""
-        if self.is_near is None:
-            return self._evidence_losses(np.broadcast_to(a, b.shape), b)
         is_near, out = self.is_near[a, b], self.cost[a, b]
-        out[is_near] = self._evidence_losses(np.broadcast_to(a, b.shape)[is_near], b[is_near])
+        near = np.broadcast_to(a, b.shape)[is_near], b[is_near]
+        out[is_near] = -self.component.merge_gains(self.sums, *near) / self.n_rows
         return out
 
     def losses_of(self, pairs: Array) -> Array:
         sums, joined = with_unions(self.sums, pairs), pairs[:, :2].astype(int)
         return -self.component.merge_gains(sums, *joined.T) / self.n_rows
 
-    def _evidence_losses(self, a: IndexArray, b: IndexArray) -> Array:
-        """Return the losses of joining a with b, pair by pair, in nats per row."""
-        return -self.component.merge_gains(self.sums, a, b) / self.n_rows
-
     def join(self, a: int, b: int) -> None:
         super().join(a, b)
         self.sums[a] += self.sums[b]
-        if self.is_near is not None:
-            self.is_near[a] |= self.is_near[b]
-            self.cost[a] += self.cost[b]
-            self.is_near[:, a] = self.is_near[a]
-            self.cost[:, a] = self.cost[a]
+        self.is_near[a] |= self.is_near[b]
+        self.cost[a] += self.cost[b]
+        self.is_near[:, a] = self.is_near[a]
+        self.cost[:, a] = self.cost[a]
 
 
 class Distinctness(Pairs):

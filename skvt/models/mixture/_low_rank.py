@@ -50,10 +50,7 @@ class LowRankGaussian(FullGaussian):
         return replace(self, initial_factors=self.family.factors(self.natural_parameters(sums)))
 
     def in_data_coordinates(self, lam: Array) -> tuple[FactorAnalysis, Array]:
-        prior, eta = (
-            NormalWishart.from_standard(**(q | {"mean": q["mean"] + self.center}))
-            for q in (NormalWishart.standard(self.prior), NormalWishart.standard(lam))
-        )
+        prior, eta = (self.add_center(NormalWishart, eta) for eta in (self.prior, lam))
         return FactorAnalysis(prior, self.max_rank), eta
 
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple[FullGaussian, Array]:

@@ -25,8 +25,6 @@ from skvt.typing import Array, IndexArray
 
 # log h_r(x) is tabulated for counts x less than this number.
 _N_TABULATED = 1024
-# Number of rows whose features are summed at a time.
-_ROWS_AT_ONCE = 2**12
 # Local steps compute features if these take less time. This is so if the values of all counts up to
 # the largest are more than this share of the features, or if K times the number of exposures e_j is
 # more than this many times D.
@@ -68,6 +66,8 @@ class NegativeBinomial(ExposureColumns):
     sparse = True
     # The array of the features is large: it has G + 2 J numbers for each count.
     avoids_features = True
+    # The features of large counts take several times their memory while they are computed.
+    entries_at_once = 2**20
 
     def validate(self, d: int, k: int) -> bool:
         is_ascending = self.points.size > 0 and bool(np.all(np.diff(self.points) > 0.0))
@@ -172,15 +172,9 @@ class NegativeBinomial(ExposureColumns):
             return super().log_densities_and_sums(X, table)
         return rows.log_densities(table), rows.sums
 
-    def weighted_sums(self, X: Any, weighted: Array) -> Array:
-        sums = np.zeros((weighted.shape[1], self.base.size))
-        for part in pieces(len(weighted), _ROWS_AT_ONCE):
-            rows = self._count_rows(X[part], weighted.shape[1])
-            if rows is None:
-                sums += super().weighted_sums(X[part], weighted[part])
-            else:
-                sums += rows.sums(weighted[part])
-        return sums
+    def _sums_of_few_rows(self, X: Any, weighted: Array) -> Array:
+        rows = self._count_rows(X, weighted.shape[1])
+        return super()._sums_of_few_rows(X, weighted) if rows is None else rows.sums(weighted)
 
     def _count_rows(self, X: Any, n_components: int) -> "_CountRows | None":
         """Return the rows for computations without features.

@@ -181,8 +181,6 @@ class Assignments(Pairs):
         # Sums x of weighted responsibilities over groups of rows, and x log x, (K, n_groups) each.
         group_sums = self._sum_over_groups()
         self.groups = group_sums, _x_log_x(group_sums)
-        # Results of :meth:`_losses_and_between` by the bytes of the joins.
-        self.results: dict[bytes, tuple[Array, IndexArray]] = {}
 
     def _sum_over_groups(self) -> Array:
         """Return the weighted responsibilities of groups of unsure rows, (K, n_groups).
@@ -220,9 +218,6 @@ class Assignments(Pairs):
         (n_unsure, 3) has the numbers of these joins for each unsure row, followed by -1.
         """
         pairs = pairs[:, :2].astype(int)
-        key = pairs.tobytes()
-        if key in self.results:
-            return self.results[key]
         # Order the components so that the components of each cluster follow each other.
         # ``next_join`` (K,) is the join in which the clusters of a component and of its successor
         # in this order meet.
@@ -240,7 +235,6 @@ class Assignments(Pairs):
             self.resp.indptr, self.resp.indices, self.resp.data, self.weights, positions,
             next_join[order], _BETWEEN, losses, between,
         )  # fmt: skip
-        self.results[key] = losses, between
         return losses, between
 
     def valleys(self, joins: Joins) -> Array:

@@ -20,7 +20,7 @@ from skvt.contracts import Capability, Completion, Component, Holes
 from skvt.expfam import Family
 from skvt.files import in_files, is_within
 from skvt.models.mixture._learned_priors import PriorLearner
-from skvt.models.mixture.components import ConjugateComponent
+from skvt.models.mixture.components import ConjugateComponent, multiply_features
 from skvt.rows import dense
 from skvt.typing import Array, IndexArray
 
@@ -269,29 +269,24 @@ class Product(ConjugateComponent):
 
         ``table`` is (P, K). The function takes weighted responsibilities (n, K) and returns (K, P).
         """
+        tables = [table[entries] for entries in self._slices]
+        pairs = list(self._with_columns(X))
         # If a block can do without the array of its features, call the method of each block.
         if self.avoids_features:
-            blocks = zip(self._with_columns(X), self._slices, strict=True)
-            block_results = [
-                component.log_densities_and_sums(columns, table[entries])
-                for (component, columns), entries in blocks
+            results = [
+                component.log_densities_and_sums(part, block_table)
+                for (component, part), block_table in zip(pairs, tables, strict=True)
             ]
-            logits = np.sum([block_logits for block_logits, _ in block_results], axis=0)
-            return logits, lambda weighted: np.concatenate(
-                [sum_features(weighted) for _, sum_features in block_results], axis=1
-            )
-        # If all features are dense, one product of matrices is faster than one for each block.
-        block_features = [component.features(part) for component, part in self._with_columns(X)]
-        if len(block_features) == 1 or not any(map(sp.issparse, block_features)):
-            features = self._side_by_side(block_features)
-            return features @ table, lambda weighted: features.T.dot(weighted).T
-        pairs = zip(block_features, self._slices, strict=True)
-        logits = sum(part @ table[entries] for part, entries in pairs)
-
-        def sum_features(weighted: Array) -> Array:
-            return np.concatenate([part.T.dot(weighted) for part in block_features]).T
-
-        return np.asarray(logits), sum_features
+        else:
+            features = [component.features(part) for component, part in pairs]
+            # If all features are dense, one product of matrices is faster than one for each block.
+            if len(features) == 1 or not any(map(sp.issparse, features)):
+                return multiply_features(self._side_by_side(features), table)
+            results = list(map(multiply_features, features, tables))
+        logits, sum_functions = zip(*results, strict=True)
+        return np.sum(logits, axis=0), lambda weighted: np.concatenate(
+            [sum_features(weighted) for sum_features in sum_functions], axis=1
+        )
 
     @cached_property
     def avoids_features(self) -> bool:  # type: ignore[override]

@@ -260,18 +260,13 @@ class StudentT(WrapperMixin, Product):
     """
 
     def validate(self, d: int, k: int) -> bool:
-        if [block.name for block in self.blocks] != ["gaussian", "freedom"]:
-            return False
-        if type(self.values) not in (WeightedFullGaussian, WeightedDiagonalGaussian):
-            return False
-        freedom = self._freedom
-        if type(freedom) is not Freedom:
-            return False
-        low, high = freedom.limits
         return (
-            all(np.array_equal(block.columns, np.arange(d)) for block in self.blocks)
-            and len(freedom.prior) == (1 if self._is_full else d)
-            and 0.0 < low <= high < np.inf
+            [block.name for block in self.blocks] == ["gaussian", "freedom"]
+            and type(self.values) in (WeightedFullGaussian, WeightedDiagonalGaussian)
+            and type(self._freedom) is Freedom
+            and all(np.array_equal(block.columns, np.arange(d)) for block in self.blocks)
+            and len(self._freedom.prior) == (1 if self._is_full else d)
+            and 0.0 < self._freedom.limits[0] <= self._freedom.limits[1] < np.inf
         )
 
     @property

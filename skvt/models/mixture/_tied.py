@@ -42,9 +42,8 @@ class TiedGaussian(FullGaussian):
         return self.family.with_shared_globals(lam)
 
     def in_data_coordinates(self, lam: Array) -> tuple[TiedNormalWishart, Array]:
-        prior, q = NormalWishart.standard(self.prior), self.family.standard(lam)
-        moved = prior | {"mean": prior["mean"] + self.center}
-        family = TiedNormalWishart(NormalWishart.from_standard(**moved))
+        family = TiedNormalWishart(self.add_center(NormalWishart, self.prior))
+        q = self.family.standard(lam)
         return family, family.from_standard(**(q | {"mean": q["mean"] + self.center}))
 
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:

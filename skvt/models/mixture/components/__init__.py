@@ -8,6 +8,7 @@ from skvt.models.mixture.components._base import (
     dense_rows,
     draw_positions,
     fill_missing,
+    multiply_features,
 )
 from skvt.models.mixture.components._directions import (
     clusters_in_line,

@@ -26,8 +26,6 @@ _ENTRIES_AT_ONCE = 2**20
 # Maximum number of tables that are held at a time, and maximum number of entries of these tables.
 _TABLES_AT_ONCE = 512
 _TABLE_ENTRIES_AT_ONCE = 2**18
-# Maximum number of entries of features that are held at a time while features are summed.
-_FEATURE_ENTRIES_AT_ONCE = 2**22
 
 
 def sum_per_component(values: Array) -> Array:
@@ -89,6 +87,8 @@ class ConjugateComponent:
     capabilities: frozenset[Capability] = frozenset()
     # Constant that is added to the squares of each row, see `FullGaussian`.
     added: Array | None = None
+    # Maximum number of entries of features that are held at a time while features are summed.
+    entries_at_once: int = 2**22
     # Whether local steps do without the array of the features of all rows, because it is large.
     avoids_features: bool = False
     if TYPE_CHECKING:
@@ -157,8 +157,7 @@ class ConjugateComponent:
 
         The function returns the sums of features (K, P) for weighted responsibilities (n, K).
         """
-        features = self.features(X)
-        return features @ table, lambda weighted: features.T.dot(weighted).T
+        return multiply_features(self.features(X), table)
 
     def self_fits(self, features: Any) -> tuple[Array, Array]:
         """Return the fit of each row under a component fitted to this row alone, and its size.
@@ -259,10 +258,14 @@ class ConjugateComponent:
 
     def weighted_sums(self, X: Any, weighted: Array) -> Array:
         sums = np.zeros((weighted.shape[1], self.feature_coefficients(self.prior).shape[-1]))
-        step = max(_TABLES_AT_ONCE, _FEATURE_ENTRIES_AT_ONCE // sums.shape[1])
+        step = max(_TABLES_AT_ONCE, self.entries_at_once // sums.shape[1])
         for rows in pieces(len(weighted), step):
-            sums += self.features(X[rows]).T.dot(weighted[rows]).T
+            sums += self._sums_of_few_rows(X[rows], weighted[rows])
         return sums
+
+    def _sums_of_few_rows(self, X: Any, weighted: Array) -> Array:
+        """Return :meth:`weighted_sums` of so few rows that their features fit into memory."""
+        return self.features(X).T.dot(weighted).T
 
     @property
     def without_shared_globals(self) -> Any:
@@ -386,6 +389,11 @@ class PairOfEachColumn(ConjugateComponent):
         sums = self.feature_coefficients(statistics)
         sums[..., 2 * len(self.prior) :] = 0.0
         return sums
+
+
+def multiply_features(features: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
+    """Return :meth:`ConjugateComponent.log_densities_and_sums` of rows with these features."""
+    return features @ table, lambda weighted: features.T.dot(weighted).T
 
 
 def fill_missing(X: Any, values: Array) -> Array:

@@ -47,10 +47,14 @@ class CentredMixin(ConjugateComponent):
         return component.row_fits(rows)
 
     def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
-        q = self.family.standard(lam)
+        return self.family, self.add_center(self.family, lam)
+
+    def add_center(self, family: Any, lam: Array) -> Array:
+        """Return ``lam`` of a ``family`` whose means are in the coordinates of the data."""
+        q = family.standard(lam)
         # Means are (K, D, 1) if each column has a separate distribution, and otherwise (K, D).
         center = self.center[:, None] if q["mean"].shape[-1] == 1 < self.n_features else self.center
-        return self.family, self.family.from_standard(**(q | {"mean": q["mean"] + center}))
+        return family.from_standard(**(q | {"mean": q["mean"] + center}))
 
 
 class IndependentMixin(CentredMixin):
