@@ -42,15 +42,13 @@ def bounds_of_joins(
     """
     if Capability.MERGEABLE not in model.capabilities:
         return None
-    K = joins.n_components
     # Compute the entropy in nats per row that is lost by the first join, the first two joins, etc.
     lost = assignments.losses_of(joins.linkage).cumsum()
     clusters_by_number = joins.all_clusters()
     counts, sums = stats.arrays
-    weights_evidence = np.empty(K)
-    for n, clusters in enumerate(clusters_by_number):
-        rows = np.bincount(clusters, counts).astype(np.float64)
-        weights_evidence[n] = model.weights_log_evidence(rows)
+    weights_evidence = np.array(
+        [model.weights_log_evidence(np.bincount(c, counts)) for c in clusters_by_number]
+    )
     # If components share globals, the evidence of a cluster depends on the other clusters and is
     # computed anew for each number of clusters. Otherwise it is computed once for each cluster.
     # Components share globals if their evidence changes when shared globals are left out.

@@ -29,6 +29,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from skvt._compiled import digamma_array as digamma
+from skvt.expfam import DirichletColumns
 from skvt.files import in_files
 from skvt.models.mixture._weights import StickBreaking
 from skvt.typing import Array
@@ -202,10 +203,8 @@ class DirichletLearner(Ascent):
         """
         alpha = component.prior.reshape(-1)
         counts = component.natural_sums(sums).reshape(len(sums), -1)
-        # Sum over the entries of each Dirichlet, which begin at ``starts``.
-        starts = np.cumsum(self.sizes, dtype=np.intp) - np.array(self.sizes, np.intp)
-        counts_sum = np.add.reduceat(counts, starts, axis=1)
-        alpha_sum = np.add.reduceat(alpha, starts)
+        dirichlets = DirichletColumns(self.sizes)
+        counts_sum, alpha_sum = dirichlets.totals(counts), dirichlets.totals(alpha)
         numerator = (digamma(counts + alpha) - digamma(alpha)).sum(axis=0)
         denominator = (digamma(counts_sum + alpha_sum) - digamma(alpha_sum)).sum(axis=0)
         denominator = np.repeat(denominator, self.sizes)

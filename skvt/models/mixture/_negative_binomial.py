@@ -19,7 +19,7 @@ from skvt.files import PRIOR, in_files
 from skvt.models.mixture._learned_priors import Ascent
 from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._sizes import SIZES, QGivenSizes, SizesAndRates, betaln
-from skvt.models.mixture.components import ExposureColumns
+from skvt.models.mixture.components import ExposureColumns, separate_missing
 from skvt.rows import dense, pieces
 from skvt.typing import Array, IndexArray
 
@@ -151,15 +151,12 @@ class NegativeBinomial(ExposureColumns):
             features[:, -1] = np.nansum(counts, axis=1) * np.log(exposures)
             return features
         rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
-        missing = np.isnan(counts.data)
-        values = np.where(missing, 0.0, counts.data)
-        constants = np.bincount(rows, values, counts.shape[0]) * np.log(exposures)
-        holes = sp.csr_array((missing, counts.indices, counts.indptr), counts.shape, copy=True)
-        holes.eliminate_zeros()
+        counts, is_missing = separate_missing(counts)
+        constants = np.bincount(rows, counts.data, counts.shape[0]) * np.log(exposures)
         parts = [
-            _widen_entries(counts, self._log_h(values)),
-            _widen_entries(counts, values[:, None] * L[rows]),
-            _widen_entries(holes, -np.repeat(L, np.diff(holes.indptr), axis=0)),
+            _widen_entries(counts, self._log_h(counts.data)),
+            _widen_entries(counts, counts.data[:, None] * L[rows]),
+            _widen_entries(is_missing, -np.repeat(L, np.diff(is_missing.indptr), axis=0)),
             sp.csr_array(np.column_stack([L, constants])),
         ]
         return sp.csr_array(sp.hstack(parts, format="csr"))

@@ -21,6 +21,7 @@ from skvt.models.mixture.components._discrete import (
     ExposureColumns,
     Multinomial,
     Poisson,
+    separate_missing,
     split_exposure,
 )
 from skvt.models.mixture.components._full import (

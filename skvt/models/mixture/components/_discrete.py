@@ -74,12 +74,10 @@ class Bernoulli(LevelColumns, PairOfEachColumn):
             X = dense_rows(X)
             features = np.concatenate([X, 1.0 - X], axis=1)
             return np.nan_to_num(features, copy=False)
-        X = sp.csr_array(X, dtype=np.float64)
-        missing = np.isnan(X.data)
-        values, minus_values_and_missing = (
-            sp.csr_array((data, X.indices, X.indptr), X.shape)
-            for data in (np.where(missing, 0.0, X.data), np.where(missing, -1.0, -X.data))
-        )
+        values, is_missing = without_missing(sp.csr_array(X, dtype=np.float64))
+        minus_values_and_missing = -values
+        if is_missing is not None:
+            minus_values_and_missing.data -= is_missing.data
         ones = sp.csr_array(np.ones((X.shape[0], 1)))
         return sp.csr_array(sp.hstack([values, minus_values_and_missing, ones], format="csr"))
 
@@ -282,6 +280,19 @@ class Categorical(LevelColumns):
         return after - self.family.log_normalizers(self.prior)
 
 
+def separate_missing(X: Any) -> tuple[Any, Any]:
+    """Return sparse rows with 0 for missing values, and their indicators, as CSR arrays.
+
+    Of the indicators, only those of missing values are stored.
+    """
+    values, is_missing = without_missing(X)
+    if is_missing is None:
+        return values, sp.csr_array(X.shape)
+    is_missing = sp.csr_array(is_missing, dtype=np.float64, copy=True)
+    is_missing.eliminate_zeros()
+    return values, is_missing
+
+
 def split_exposure(
     X: Any, exposure: str, typical: float = 1.0, shares: Array | None = None
 ) -> tuple[Any, Array]:
@@ -395,16 +406,11 @@ class Poisson(ExposureColumns, PairOfEachColumn):
         """Return the features that the class describes."""
         counts, exposures = self.split(X)
         if sp.issparse(counts) and self.sparse:
-            missing = np.isnan(counts.data)
-            values = np.where(missing, 0.0, counts.data)
+            counts, is_missing = separate_missing(counts)
             rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
-            constants = xlogy(values, exposures[rows]) - gammaln(values + 1.0)
+            constants = xlogy(counts.data, exposures[rows]) - gammaln(counts.data + 1.0)
             constants = np.bincount(rows, constants, counts.shape[0])
-            indices, indptr = counts.indices, counts.indptr
-            entries = np.where(missing, -exposures[rows], 0.0), indices, indptr
-            minus_missing_exposures = sp.csr_array(entries, counts.shape, copy=True)
-            minus_missing_exposures.eliminate_zeros()
-            counts = sp.csr_array((values, indices, indptr), counts.shape)
+            minus_missing_exposures = sp.csr_array(is_missing * -exposures[:, None])
             of_rows = sp.csr_array(np.column_stack([constants, exposures]))
             return sp.csr_array(sp.hstack([counts, minus_missing_exposures, of_rows], format="csr"))
         X = dense_rows(counts)
