@@ -37,12 +37,7 @@ AUTO = StrOptions({"auto"})
 POSITIVE = Interval(Real, 0, None, closed="neither")
 # Names of the parameters of a Gaussian's prior, in the order of the fields of
 # :class:`~skvt.models.mixture.GaussianPrior`.
-GAUSSIAN_PRIORS = (
-    "mean_prior",
-    "mean_precision_prior",
-    "degrees_of_freedom_prior",
-    "covariance_prior",
-)
+GAUSSIAN_PRIORS = tuple(models.GaussianPrior().by_name())
 GAUSSIAN_PRIOR_CONSTRAINTS = {
     "mean_prior": [None, AUTO, "array-like"],
     "mean_precision_prior": [None, AUTO, POSITIVE],
@@ -426,10 +421,10 @@ class Gaussian(_GaussianSpec):
         self._check_given(given)
         logs, least_values = self._find_logarithms(X, weights, given)
         parameters = self.get_params(deep=False) | {"log": logs if logs.size else None}
-        if self.covariance_type != "auto":
-            return Gaussian(**parameters), {}
-        kind = self._find_type(_take_logarithms(X, logs, least_values), weights, given)
-        choices = {"covariance_type": kind}
+        choices = {}
+        if self.covariance_type == "auto":
+            X = _take_logarithms(X, logs, least_values)
+            choices["covariance_type"] = self._find_type(X, weights, given)
         return Gaussian(**parameters | choices), choices
 
     def _check_given(self, given):
@@ -458,14 +453,10 @@ class Gaussian(_GaussianSpec):
 
     def build(self, X, weights, sizes=None):
         """Return a Gaussian component, see :class:`ComponentSpec`."""
-        return self._build(X, weights)
+        return self.build_given(X, weights, sizes, None)
 
     def build_given(self, X, weights, sizes, given):
-        """Return a regression on the given columns, see :class:`ComponentSpec`."""
-        return self._build(X, weights, given)
-
-    def _build(self, X, weights, given=None):
-        """Return a Gaussian component or a regression, and the prior's parameters."""
+        """Return a regression on the given columns, or a Gaussian component without any."""
         self._check_given(given)
         logs, least_values = self._find_logarithms(X, weights, given)
         X = _take_logarithms(X, logs, least_values)

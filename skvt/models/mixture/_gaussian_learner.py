@@ -130,8 +130,7 @@ class GaussianLearner(Ascent):
     def values(self, component: Any) -> dict[str, Any]:
         """Return the learned parameters by name; the mean is in the coordinates of the data."""
         prior = gaussian_prior_of(component)
-        prior = prior._replace(mean=component.center + prior.mean)
-        values = {f"{name}_prior": value for name, value in prior._asdict().items()}
+        values = prior._replace(mean=component.center + prior.mean).by_name()
         return {name: value for name, value in values.items() if name in self.names}
 
     def parameters(self, component: Any) -> Array:

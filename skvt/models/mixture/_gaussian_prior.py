@@ -74,6 +74,10 @@ class GaussianPrior(NamedTuple):
     degrees_of_freedom: Any = None
     covariance: Any = None
 
+    def by_name(self) -> dict[str, Any]:
+        """Return the values by the names of the parameters of estimators."""
+        return {f"{field}_prior": value for field, value in self._asdict().items()}
+
 
 DEFAULTS = GaussianPrior()
 
@@ -121,20 +125,16 @@ def gaussian_component(
     noise_share = _NOISE_SHARE if is_low_rank else 1.0
     default_moment = noise_share * diagonal_if_few_rows(moment, weights.sum()) + nu * error_scale
     scale = prior_scale(prior.covariance, covariance_type, D, default_moment)
-    priors = {
-        "mean_prior": None if zero_mean else mean,
-        "mean_precision_prior": None if zero_mean else kappa,
-        "degrees_of_freedom_prior": nu,
-        "covariance_prior": scale,
-    }
+    prior = GaussianPrior(mean, kappa, nu, scale)
     kind = components.ZeroMeanFullGaussian if zero_mean else COMPONENTS[covariance_type]
-    component = _component_of_kind(kind, center, GaussianPrior(mean, kappa, nu, scale), X.dtype)
+    component = _component_of_kind(kind, center, prior, X.dtype)
     if is_low_rank:
         component = replace(component, max_rank=max_rank or max(1, D // 2))
     moment = np.full(D, moment) if covariance_type == "spherical" else moment
     added = addition_to_squares(moment, errors, weights.sum())
     component = component if added is None else replace(component, added=added)
-    return component, priors
+    shown = prior._replace(mean=None, mean_precision=None) if zero_mean else prior
+    return component, shown.by_name()
 
 
 def _component_of_kind(kind: Any, center: Array, prior: Any, dtype: np.dtype[Any]) -> _Gaussian:
