@@ -287,6 +287,14 @@ def test_tables_of_wide_counts_take_no_more_memory_than_features():
     assert peak < 40e6 < D * n * K * 8
 
 
+def test_features_of_five_columns_are_computed_because_they_take_less_time():
+    X = np.random.default_rng(0).poisson(3.0, (512, 10)).astype(float)
+    for D, has_features in ((5, True), (10, False)):
+        component = NegativeBinomial(np.empty((D, 0)), F8, np.ones(1))
+        component = component.with_prior(np.ones(D), np.ones(D), np.ones(16))
+        assert (component._count_rows(X[:, :D], 5) is None) == has_features
+
+
 def test_rows_whose_features_are_summed_are_divided_once(monkeypatch):
     # (2 ** 20 entries are held at a time, those of 581 rows of 1802 features)
     component = NegativeBinomial(np.empty((100, 0)), F8, np.ones(1))

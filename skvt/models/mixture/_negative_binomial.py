@@ -26,10 +26,11 @@ from skvt.typing import Array, IndexArray
 # log h_r(x) is tabulated for counts x less than this number.
 _N_TABULATED = 1024
 # Local steps compute features if these take less time. This is so if the values of all counts up to
-# the largest are more than this share of the features, or if K times the number of exposures e_j is
-# more than this many times D.
+# the largest are more than this share of the features, if K times the number of exposures e_j is
+# more than this many times D, or if D is at most this number and there is one exposure.
 _MAX_SHARE_OF_VALUES = 0.3
 _MAX_EXPOSURES_PER_COLUMN = 20
+_FEW_COLUMNS = 5
 # Number of entries for which `_fit_to_self` computes the fits at a time.
 _ENTRIES_AT_ONCE = 2**13
 # Sizes with a smaller probability are left out of predictive densities and quantiles.
@@ -177,7 +178,8 @@ class NegativeBinomial(ExposureColumns):
         """Return the rows for computations without features.
 
         Return None if features take less time or memory: for sparse rows, for counts so large that
-        a table of all counts up to the largest is costly, and for many components with few columns.
+        a table of all counts up to the largest is costly, for many components with few columns, and
+        for few columns without exposures.
         """
         counts, exposures = self.split(X)
         if sp.issparse(counts):
@@ -189,7 +191,7 @@ class NegativeBinomial(ExposureColumns):
         max_values = _MAX_SHARE_OF_VALUES * len(counts) * (G + 2 * J) / n_components
         if n_values > min(len(counts), max_values):
             return None
-        if J * n_components > _MAX_EXPOSURES_PER_COLUMN * D:
+        if J * n_components > _MAX_EXPOSURES_PER_COLUMN * D or (J == 1 and D <= _FEW_COLUMNS):
             return None
         log_h = np.append(
             self._log_h(np.arange(float(n_values))), np.zeros((1, SIZES.size)), axis=0
