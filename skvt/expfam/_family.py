@@ -5,12 +5,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvt.rows import pieces
 from skvt.typing import Array
-
-# Maximum number of natural parameters in a block of members, for which divergences are computed at
-# a time.
-_NUMBERS_PER_BLOCK = 2**20
 
 
 class Family(Protocol):
@@ -53,16 +48,5 @@ def kl_divergence(family: Family, eta_q: ArrayLike, eta_p: ArrayLike) -> float:
     """
     eta_q = np.asarray(eta_q, dtype=np.float64)
     eta_p = np.broadcast_to(np.asarray(eta_p, dtype=np.float64), eta_q.shape)
-    if eta_q.ndim != 2 or eta_q.size <= _NUMBERS_PER_BLOCK:
-        return float(np.sum(_divergences(family, eta_q, eta_p)))
-    # Many topics of a large vocabulary are divided into blocks, so that temporary arrays are small.
-    blocks = pieces(len(eta_q), max(1, _NUMBERS_PER_BLOCK // eta_q.shape[1]))
-    parts = [_divergences(family, eta_q[block], eta_p[block]) for block in blocks]
-    return float(np.sum(np.concatenate(parts)))
-
-
-def _divergences(family: Family, eta_q: Array, eta_p: Array) -> Array:
-    """Return KL(q || p) of each pair of members in nats, shape (...)."""
     inner = np.einsum("...d,...d->...", eta_q - eta_p, family.expectation(eta_q))
-    divergences: Array = inner - family.log_normalizer(eta_q) + family.log_normalizer(eta_p)
-    return divergences
+    return float(np.sum(inner - family.log_normalizer(eta_q) + family.log_normalizer(eta_p)))

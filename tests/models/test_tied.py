@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from skvt import MemoizedDPGMM, MemoizedDPMixture
 from skvt.components import Gaussian
-from skvt.expfam import MeanPrecision, NormalWishart
+from skvt.expfam import MeanPrecision, NormalWishart, TiedNormalWishart, Wishart, kl_divergence
 from skvt.models.mixture import Block, Product, gaussian_component
 from skvt.moves import Merge
 from skvt.moves._base import bound_of
@@ -95,6 +95,24 @@ def test_expectations_are_slopes_of_the_log_normalizer():
         change[k, e] = step * max(1.0, abs(eta[k, e]))
         up, down = (family.log_normalizer(eta + s * change).sum() for s in (1.0, -1.0))
         assert (up - down) / (2.0 * change[k, e]) == pytest.approx(t[k, e], rel=1e-5)
+
+
+@pytest.mark.parametrize("n_members", [3, 200_000])
+def test_the_divergence_is_that_of_the_precision_and_of_all_means(n_members):
+    rng = np.random.default_rng(4)
+    prior = NormalWishart.from_standard([0.3, -0.2], 0.7, 4.0, [[2.0, 0.5], [0.5, 1.0]])
+    family, kappa = TiedNormalWishart(prior), rng.uniform(1.0, 3.0, n_members)
+    deviation = rng.normal(size=(n_members, 2))
+    freedom, scale = np.full(n_members, 9.0), np.tile([[3.0, 0.1], [0.1, 2.0]], (n_members, 1, 1))
+    eta = family.from_standard(np.array([0.3, -0.2]) + deviation, kappa, freedom, scale)
+    precisions = [
+        Wishart.from_standard(9.0, scale[0]),
+        Wishart.from_standard(4.0, [[2, 0.5], [0.5, 1]]),
+    ]
+    mahalanobis = np.einsum("ki,ij,kj->", deviation, Wishart.mean(precisions[0]), deviation)
+    means = np.sum(0.7 / kappa - 1.0 - np.log(0.7 / kappa)) + 0.5 * 0.7 * mahalanobis
+    expected = kl_divergence(Wishart, *precisions) + means
+    assert kl_divergence(family, eta, prior) == pytest.approx(expected, rel=1e-6)
 
 
 def test_standard_parameters_go_there_and_back():
