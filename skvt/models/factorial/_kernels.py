@@ -26,7 +26,7 @@ _TINY = 1e-30
 def sweep_factors(
     linear: Array, gram: Array, logit: Array, precision: Any, inv_temps: Array, ladder: Array,
     max_sweeps: int, tol: Any, q: Array, energy: Array, entropy: Array,
-) -> int:  # fmt: skip
+) -> None:  # fmt: skip
     """Optimise the activations of each row by coordinate ascent, in place.
 
     A sweep updates the activations of all components in turn. The update is [VT16 app. C]
@@ -49,11 +49,6 @@ def sweep_factors(
     q : (n, K) initial activations, overwritten by the final activations
     energy : (n,) float64, the part of the energy in nats that depends on the activations, written
     entropy : (n,) float64, entropy of the activations in nats, written
-
-    Returns
-    -------
-    int
-        The number of sweeps of each block, times the number of its rows, summed over blocks.
     """
     n_rows, K = q.shape
     n_padded = -(-K // _UNROLLED) * _UNROLLED
@@ -74,7 +69,6 @@ def sweep_factors(
     last_change = np.empty(LANES, q.dtype)
     # Energy and entropy of each row.
     sums = np.empty((2, LANES))
-    n_sweeps = 0
     if is_shared:
         for k in range(K):
             for j in range(K):
@@ -94,7 +88,6 @@ def sweep_factors(
         # Update all factors in turn, in each sweep.
         for sweep in range(ladder.size + max_sweeps):
             factor = ladder[sweep] if sweep < ladder.size else one
-            n_sweeps += n_used
             change[:] = zero
             for k in range(K):
                 _write_field(k, field_alone, shared_gram, row_grams, n_used, is_shared, v, field)
@@ -129,7 +122,6 @@ def sweep_factors(
             energy[start + lane], entropy[start + lane] = sums[0, lane], sums[1, lane]
             for k in range(K):
                 q[start + lane, k] = v[k, lane]
-    return n_sweeps
 
 
 @part

@@ -21,6 +21,18 @@ from skvt.typing import Array, IndexArray
 LARGEST_LOGIT = 300.0
 # Smallest log(a_k + b_k).
 SMALLEST_LOG_SIZE = -30.0
+# Smallest weight, so that the logarithm of a product of sticks is finite.
+SMALLEST_WEIGHT = 1e-300
+# Newton's method has converged if no entry of the scaled gradient is larger.
+SMALLEST_GRADIENT = 1e-4
+# Maximum number of Newton steps.
+N_NEWTON_STEPS = 20
+# Number of Newton steps after convergence.
+N_FINAL_STEPS = 2
+# Maximum number of conjugate gradient steps in a Newton step.
+N_CONJUGATE_STEPS = 25
+# Distance from x at which gradients are evaluated for a finite difference.
+DIFFERENCE = 1e-4
 # Arguments above this value use asymptotic series, which are exact to rounding there.
 _LARGE = 8.0
 _HALF_LOG_TWO_PI = 0.5 * np.log(2.0 * np.pi)
@@ -123,7 +135,7 @@ def stick_divergence(sticks: Array, gamma: float) -> float:
 @jit
 def write_gradient(
     x: Array, step_length: float, direction: Array, scale: Array, usage: Array, n_documents: float,
-    alpha: float, gamma: float, smallest_weight: float, out: Array,
+    alpha: float, gamma: float, out: Array,
 ) -> None:  # fmt: skip
     """Write the gradient of minus the bound at ``x + step_length * direction``.
 
@@ -141,7 +153,7 @@ def write_gradient(
         # Keep the logit for the second loop, which replaces it by the derivative.
         out[1, k] = min(max(logit, -LARGEST_LOGIT), LARGEST_LOGIT)
         mean, complement = _mean_and_complement(out[1, k])
-        c = alpha * max(mean * remaining, smallest_weight)
+        c = alpha * max(mean * remaining, SMALLEST_WEIGHT)
         remaining *= complement
         # Write the derivative with respect to log c_k, with c_k = alpha E[beta_k], of
         # c_k slope_k + traces_k psi(c_k) + (D - n_k) log Gamma(c_k), where slope_k, traces_k and
@@ -149,7 +161,7 @@ def write_gradient(
         # D E[log beta_k], whose derivative the second loop adds.
         out[0, k] = c * (usage[k, SLOPE] + usage[k, TRACES] * trigamma(c))
         out[0, k] += c * (n_documents - usage[k, IN_USE]) * digamma(c)
-    c = alpha * max(remaining, smallest_weight)
+    c = alpha * max(remaining, SMALLEST_WEIGHT)
     # The sum of the derivatives with respect to log c_l of all l > k, while k falls from K to 1.
     by_later_weights = c * n_documents * digamma(c)
     for i in range(n_topics):
@@ -226,25 +238,23 @@ def write_start(usage: Array, n_documents: float, alpha: float, gamma: float, ou
 @jit
 def climb_sticks(
     x: Array, scale: Array, usage: Array, n_documents: float, alpha: float, gamma: float,
-    smallest_weight: float, tolerance: float, n_steps: int, n_final_steps: int,
-    n_conjugate_steps: int, difference: float, scratch: Array,
+    scratch: Array,
 ) -> float:  # fmt: skip
     """Improve x (2, K) by Newton's method; return the largest absolute entry of the gradient.
 
     The objective is minus the bound, with the gradient of :func:`write_gradient` and the Hessian H.
-    Steps end after ``n_steps``, or as soon as a step does not reduce the norm of the gradient; that
-    step is not taken. Near the maximum the bound varies by less than its rounding, so the gradient
-    alone judges progress. Once no entry of the gradient is above ``tolerance``, ``n_final_steps``
-    steps follow, for which the linear equations are solved more exactly.
+    Steps end after N_NEWTON_STEPS, or as soon as a step does not reduce the norm of the gradient;
+    that step is not taken. Near the maximum the bound varies by less than its rounding, so the
+    gradient alone judges progress. Once no entry of the gradient is above SMALLEST_GRADIENT,
+    N_FINAL_STEPS steps follow, for which the linear equations are solved more exactly.
 
-    A Newton step solves ``H step = -gradient`` by at most ``n_conjugate_steps`` steps of conjugate
+    A Newton step solves ``H step = -gradient`` by at most N_CONJUGATE_STEPS steps of conjugate
     gradients. The product of H and a vector is computed from the difference of the gradients at two
-    points, at the distance ``difference`` on either side of x. ``scratch`` (5, 2, K) is
-    overwritten.
+    points, at the distance DIFFERENCE on either side of x. ``scratch`` (5, 2, K) is overwritten.
     """
     # Entries are computed in loops, since each expression of whole arrays would add half a second
     # of compilation.
-    constants = scale, usage, n_documents, alpha, gamma, smallest_weight
+    constants = scale, usage, n_documents, alpha, gamma
     gradient, gradient_behind, direction, residual, step = (
         scratch[0], scratch[1], scratch[2], scratch[3], scratch[4],
     )  # fmt: skip
@@ -255,7 +265,7 @@ def climb_sticks(
     # Squared norms have names that end in norm2. ``largest`` is the largest absolute entry of the
     # gradient at x, and ``n_final`` counts the steps after convergence.
     largest, last_gradient_norm2, n_final = 0.0, np.inf, 0
-    for n_taken in range(n_steps + 1):
+    for n_taken in range(N_NEWTON_STEPS + 1):
         # Take the step if it reduces the norm of the gradient.
         write_gradient(x, 1.0, step, *constants, gradient)
         gradient_norm2, new_largest = 0.0, 0.0
@@ -273,17 +283,17 @@ def climb_sticks(
                 x[i, k] += step[i, k]
                 residual[i, k] = direction[i, k] = -gradient[i, k]
                 step[i, k] = 0.0
-        is_close = largest <= tolerance
-        if n_taken == n_steps or (is_close and n_final == n_final_steps):
+        is_close = largest <= SMALLEST_GRADIENT
+        if n_taken == N_NEWTON_STEPS or (is_close and n_final == N_FINAL_STEPS):
             break
         n_final += is_close
         # Find the next step by conjugate gradients, which end once the residual is small.
         smallest_norm2 = (1e-16 if is_close else 1e-4) * gradient_norm2
         residual_norm2, direction_norm2 = gradient_norm2, gradient_norm2
-        for _ in range(n_conjugate_steps):
+        for _ in range(N_CONJUGATE_STEPS):
             if residual_norm2 <= smallest_norm2:
                 break
-            distance = difference / np.sqrt(direction_norm2)
+            distance = DIFFERENCE / np.sqrt(direction_norm2)
             write_gradient(x, distance, direction, *constants, gradient)
             write_gradient(x, -distance, direction, *constants, gradient_behind)
             factor, curvature = 0.5 / distance, 0.0

@@ -22,7 +22,9 @@ from scipy.special import expit, gammaln, psi
 from skvt.files import PRIOR, in_files
 from skvt.models.hdp._kernels import (
     LARGEST_LOGIT,
+    SMALLEST_GRADIENT,
     SMALLEST_LOG_SIZE,
+    SMALLEST_WEIGHT,
     climb_sticks,
     stick_divergence,
     write_gradient,
@@ -31,22 +33,10 @@ from skvt.models.hdp._kernels import (
 from skvt.models.hdp._usage import IN_USE, N_COLUMNS, SLOPE, TRACES, sum_over_documents
 from skvt.typing import Array
 
-# Newton's method has converged if no entry of the scaled gradient is larger.
-_SMALLEST_GRADIENT = 1e-4
 # Newton's method has failed if an entry of the scaled gradient is larger; L-BFGS follows.
 _LARGEST_GRADIENT = 1e-2
 # Maximum number of evaluations by L-BFGS.
 _N_EVALUATIONS = 500
-# Maximum number of Newton steps.
-_N_NEWTON_STEPS = 20
-# Number of Newton steps after convergence.
-_N_FINAL_STEPS = 2
-# Maximum number of conjugate gradient steps in a Newton step.
-_N_CONJUGATE_STEPS = 25
-# Distance from x at which gradients are evaluated for a finite difference.
-_DIFFERENCE = 1e-4
-# Smallest weight, so that the logarithm of a product of sticks is finite.
-_SMALLEST_WEIGHT = 1e-300
 # Smallest logit of E[u_k], and smallest log(a_k + b_k).
 _SMALLEST_X = np.array([[-LARGEST_LOGIT], [SMALLEST_LOG_SIZE]])
 # Range of learned concentrations.
@@ -58,7 +48,7 @@ def expected_weights(sticks: Array) -> Array:
     mean = sticks[:, 0] / sticks.sum(axis=1)
     complement = sticks[:, 1] / sticks.sum(axis=1)
     remaining = np.concatenate([[1.0], np.cumprod(complement)])
-    return np.maximum(np.append(mean, 1.0) * remaining, _SMALLEST_WEIGHT)
+    return np.maximum(np.append(mean, 1.0) * remaining, SMALLEST_WEIGHT)
 
 
 def _expected_logs(sticks: Array) -> tuple[Array, Array]:
@@ -178,7 +168,7 @@ def _maximise_bound(usage_bytes: bytes, n_topics: int, prior: Sticks) -> Array:
         optimum = minimize(
             problem.loss, x, jac=True, method="L-BFGS-B",
             options={"maxfun": _N_EVALUATIONS, "maxiter": _N_EVALUATIONS, "ftol": 1e-13,
-                     "gtol": _SMALLEST_GRADIENT, "maxcor": 20},
+                     "gtol": SMALLEST_GRADIENT, "maxcor": 20},
         )  # fmt: skip
         x, _ = problem.climb(optimum.x)
     sticks = problem.sticks(x)
@@ -222,14 +212,11 @@ class _Problem:
         """Return minus the bound and its gradient (2 K,)."""
         loss = -self.prior.bound(self.sticks(x), self.constants[0])
         x, gradient = x.reshape(2, -1), np.empty_like(self.scale)
-        write_gradient(x, 0.0, x, self.scale, *self.constants, _SMALLEST_WEIGHT, gradient)
+        write_gradient(x, 0.0, x, self.scale, *self.constants, gradient)
         return loss, gradient.ravel()
 
     def climb(self, x: Array) -> tuple[Array, float]:
         """Improve x by Newton steps; return x and the largest absolute entry of the gradient."""
         x = np.array(x).reshape(2, -1)
-        largest_gradient = climb_sticks(
-            x, self.scale, *self.constants, _SMALLEST_WEIGHT, _SMALLEST_GRADIENT, _N_NEWTON_STEPS,
-            _N_FINAL_STEPS, _N_CONJUGATE_STEPS, _DIFFERENCE, np.empty((5, *x.shape)),
-        )  # fmt: skip
+        largest_gradient = climb_sticks(x, self.scale, *self.constants, np.empty((5, *x.shape)))
         return x.ravel(), float(largest_gradient)

@@ -20,6 +20,7 @@ from skvt.expfam import Dirichlet, RunningStats, Stats
 from skvt.files import PRIOR, in_files
 from skvt.models.lda import _collapsed_kernels as kernels
 from skvt.models.lda import _sparse_kernels as sparse
+from skvt.models.lda._collapsed_kernels import RANGE
 from skvt.models.lda._given_topics import LDAGivenTopics
 from skvt.models.lda._kernels import WORDS
 from skvt.models.lda._model import DocumentBatch
@@ -41,9 +42,6 @@ DOCUMENTS_PER_STREAM = 16
 # The sampler with sums over all topics is used up to this number of topics. For more topics, sums
 # over the topics that have counts are faster.
 MOST_DENSE = 700
-# Priors and counts are clipped to this range, so that a product of two of them is within the range
-# of single precision.
-RANGE = 1e-15, 1e15
 
 
 class TopicCounts(NamedTuple):
@@ -177,8 +175,7 @@ class CollapsedLDA(LDAGivenTopics):
         # Pad the topics to a multiple of LANES.
         lam = np.empty((words.size, -(-self.n_components // LANES) * LANES), np.float32)
         eta = eta if eta.ndim == 2 else eta[:, None]
-        low, high = RANGE
-        kernels.pseudo_counts(stats.arrays[0], words, stats.scale, eta, low, high, lam)
+        kernels.pseudo_counts(stats.arrays[0], words, stats.scale, eta, lam)
         return TopicCounts(lam, totals, seed)
 
     def _sparse_counts(self, stats: RunningStats, words: IndexArray) -> Any:

@@ -51,6 +51,9 @@ MOST_TOKENS = 1000
 _MIN_PROBABILITY = 1e-30
 # Up to this whole number n, psi(x + n) - psi(x) is computed as a sum of n reciprocals.
 MOST_RECIPROCALS = 16.0
+# Priors and counts are clipped to this range, so that a product of two of them is within the range
+# of single precision.
+RANGE = 1e-15, 1e15
 # Lower limit of the total of a topic, which rounding errors could make zero or negative.
 LEAST_TOTAL = 1e-15
 
@@ -316,13 +319,11 @@ def _collapsed_steps(
 
 
 @jit
-def pseudo_counts(
-    array: Array, words: IndexArray, scale: Any, eta: Array, low: Any, high: Any, out: Array
-) -> None:
+def pseudo_counts(array: Array, words: IndexArray, scale: Any, eta: Array, out: Array) -> None:
     """Write ``eta + scale * array`` of the rows ``words`` (A,) to ``out``.
 
     ``array`` is (V, K), and ``eta`` is (A, 1) or (A, K). ``out`` (A, W) is float32. Its values are
-    clipped to the range from ``low`` to ``high``, and are 0 beyond K topics.
+    clipped to RANGE, and are 0 beyond K topics.
     """
     # With the stride 0, all topics share the only column of eta.
     eta_stride = 1 if eta.shape[1] > 1 else 0
@@ -330,7 +331,7 @@ def pseudo_counts(
         row = array[words[a]]
         for k in range(row.size):
             value = eta[a, k * eta_stride] + scale * row[k]
-            out[a, k] = np.float32(min(max(value, low), high))
+            out[a, k] = np.float32(min(max(value, RANGE[0]), RANGE[1]))
         for k in range(row.size, out.shape[1]):
             out[a, k] = np.float32(0.0)
 

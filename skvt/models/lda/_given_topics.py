@@ -18,7 +18,7 @@ from skvt.expfam import RunningStats, Stats, log_standard_gamma
 from skvt.files import PRIOR, in_files
 from skvt.models import Gammas, Topics, corrected_statistics
 from skvt.models.lda import _sampling as sampling
-from skvt.models.lda._kernels import WORDS, mixture_log_likelihood, tempered_table
+from skvt.models.lda._kernels import WORDS, tempered_table
 from skvt.models.lda._model import LDA, DocumentBatch
 from skvt.typing import Array, IndexArray, Run
 
@@ -268,10 +268,6 @@ class LDAGivenTopics(LDA):
         """
         theta = proportions / proportions.sum(axis=1, keepdims=True)
         theta = theta.astype(table.dtype, copy=False)
-        indptr, words, counts = batch.indptr, batch.words, batch.counts
-        shifted_log_probability = np.empty(batch.n_rows)
-        run(mixture_log_likelihood, SharedLoop(
-            batch.n_rows, 1, indptr, words, counts, theta, table, shifted_log_probability
-        ))  # fmt: skip
-        count_matrix = sp.csr_array((counts, words, indptr), shape=(batch.n_rows, shift.size))
-        return shifted_log_probability + count_matrix @ shift.astype(np.float64)
+        entries = batch.counts, batch.words, batch.indptr
+        counts = sp.csr_array(entries, shape=(batch.n_rows, shift.size))
+        return self._log_mixture(batch, theta, table, run) + counts @ shift.astype(np.float64)

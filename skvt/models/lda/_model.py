@@ -461,6 +461,12 @@ class LDA:
         ``proportions`` is (n, K), ``topics`` (V, K) the word probabilities of each topic.
         """
         word_rows = np.ascontiguousarray(topics[batch.active], self.dtype)
+        return self._log_mixture(batch, proportions, word_rows, run)
+
+    def _log_mixture(
+        self, batch: DocumentBatch, proportions: Array, word_rows: Array, run: Run
+    ) -> Array:
+        """Do the same as :meth:`log_predictive`, given the topics of the batch's words (A, K)."""
         log_likelihoods = np.empty(batch.n_rows)
         run(kernels.mixture_log_likelihood, SharedLoop(
             batch.n_rows, 1, batch.indptr, batch.words, batch.counts, proportions, word_rows,
