@@ -214,7 +214,7 @@ class GaPNMF(ConjugateModel):
         # Draw the seeds of blocks: consecutive seeds would be shared, because the sweeps of a block
         # have consecutive seeds.
         seeds: list[Any] = [None] * len(blocks)
-        if global_params.seed is not None:
+        if self.local == "gibbs" and global_params.seed is not None:
             rng = np.random.default_rng(global_params.seed)
             seeds = rng.integers(2**62, size=len(blocks)).tolist()
         height = ROWS_PER_BLOCK
@@ -281,20 +281,15 @@ class _Block:
     def solve(
         self, seed: int | None, weights: Array, with_energy: bool, with_stats: bool
     ) -> _Solved:
-        """Solve the rows, by Gibbs sampling if the model asks for it and there is a seed."""
+        """Solve the rows, by Gibbs sampling if there is a seed, and otherwise by mean field."""
         n_rows = weights.size
-        is_sampled = self.model.local == "gibbs" and seed is not None
         self.weights = np.zeros((len(self.Y), 1), self.model.dtype)
         self.weights[:n_rows, 0] = weights
-        if self.is_new or not is_sampled:
+        if self.is_new or seed is None:
             self._ascend()
-        sums: tuple[Array, ...] | None
-        energy: Array | None
-        if seed is not None and is_sampled:
-            sums, bound = self._sample(seed)
-            energy = bound / float(self.inv_temp)
-        else:
-            sums, bound, energy = self._results(with_energy, with_stats)
+        sums, bound, energy = (
+            self._results(with_energy, with_stats) if seed is None else self._sample(seed)
+        )
         energy = energy[:n_rows] if with_energy and energy is not None else None
         means = self.shape / self.rate
         return _Solved(sums, bound[:n_rows], energy, means[:n_rows], self.levels[:n_rows])
@@ -354,11 +349,12 @@ class _Block:
             if not is_moving.any():
                 break
 
-    def _sample(self, seed: int) -> tuple[tuple[Array, ...], Array]:
+    def _sample(self, seed: int) -> tuple[tuple[Array, ...], Array, Array]:
         """Allocate counts given H, and draw H given allocations, in turn [HB15 sec. 4.3].
 
         Allocations are expectations ``y_f phi_fk`` and not drawn. Return the mean of the sums of
-        kept sweeps (see :meth:`_sums`), and the log likelihood (B,) at the H before the last draw.
+        kept sweeps (see :meth:`_sums`), and the tempered log likelihood and the energy, (B,) each,
+        at the H before the last draw.
         """
         n_burn_in, n_samples = self.model.n_burn_in, self.model.n_samples
         n_sweeps = n_burn_in + n_samples
@@ -372,7 +368,8 @@ class _Block:
             if sweep >= n_burn_in:
                 sums = tuple(map(np.add, sums, self._sums(ratio)))
             kernels.draw_gammas(self.shape, self.rate, seed + sweep, SMALLEST, self.levels)
-        return tuple(array / n_samples for array in sums), log_likelihood
+        sums = tuple(array / n_samples for array in sums)
+        return sums, log_likelihood, log_likelihood / float(self.inv_temp)
 
     # -------------------------------------------------------------------------------- results
     def _sums(self, ratio: Array) -> tuple[Array, Array]:

@@ -7,6 +7,7 @@ updates of all other topics. All other documents have no tokens of the candidate
 so that the exact bound without it is known. The topic is deleted if the bound rises.
 """
 
+from collections import defaultdict
 from collections.abc import Hashable
 from dataclasses import replace
 from functools import partial
@@ -115,18 +116,17 @@ class DeleteTopic(Move):
             candidates = []
         records: list[MoveRecord] = []
         # Rows of each batch that have been solved again.
-        changed_rows: dict[Hashable, list[int]] = {}
+        changed_rows = defaultdict[Hashable, set[int]](set)
         for topic in candidates:
             parts = self._parts[topic]
-            if any(np.isin(rows, changed_rows.get(part.key, [])).any() for part, rows in parts):
+            if any(changed_rows[part.key].intersection(rows.tolist()) for part, rows in parts):
                 continue
             k = int(np.flatnonzero(state.component_ids == self._ids[topic])[0])
             records.append(self._delete(model, [part for part, _ in parts], k, state, tools))
             if records[-1].accepted:
                 self.exhausted = False
                 for part, rows in parts:
-                    rows_before = changed_rows.get(part.key, [])
-                    changed_rows[part.key] = [*rows_before, *rows.tolist()]
+                    changed_rows[part.key].update(rows.tolist())
                 self._remove_from_shares(k, len(state.component_ids) + 1)
         self._parts = {}
         return records
