@@ -7,12 +7,7 @@ from skvt.expfam._gamma import CERTAIN_COUNT
 from skvt.expfam._gaussian import MeanPrecision, join
 from skvt.expfam._wishart import Wishart, drawn_root, moments, statistic
 from skvt.expfam.triangle import dimension, pack, pack_outer, pack_statistic, unpack
-from skvt.rows import pieces
 from skvt.typing import Array
-
-# Maximum number of natural parameters in a block of distributions. Expectations are computed by
-# block, so that the matrices of a block stay in the processor's cache.
-_NUMBERS_PER_BLOCK = 2**17
 
 
 def location(eta: ArrayLike) -> tuple[Array, Array, Array]:
@@ -86,11 +81,6 @@ class NormalWishart:
     @staticmethod
     def expectation(eta: ArrayLike) -> Array:
         """Return ``E[t(mu, Lambda)]`` in the shape of eta, computed from ``E[Lambda] = nu W``."""
-        eta = np.asarray(eta, dtype=np.float64)
-        block_size = max(1, _NUMBERS_PER_BLOCK // eta.shape[-1])
-        if eta.ndim == 2 and len(eta) > block_size:
-            blocks = pieces(len(eta), block_size)
-            return np.concatenate([NormalWishart.expectation(eta[block]) for block in blocks])
         kappa, m, marginal = split(eta)
         log_det, precision = moments(marginal)
         precision_mean = np.einsum("...ij,...j->...i", precision, m)
