@@ -14,36 +14,9 @@ _PACKAGES = ["numpy", "scipy", "sklearn"]
 # Words of the numpydoc dialect, which describe how an argument is passed, not the subject of the
 # text. The words were chosen by document frequency on the cleaned corpus. Frequent words with a
 # mathematical meaning (matrix, function, sample, random, axis) are not stop words.
-_DIALECT = """
-    accept accepted accepts according added addition additional allowed allows api applied apply
-    appropriate argument arguments array array_like arrays assumed attribute attributes auto
-    automatically available avoid based behavior bool boolean calculate calculated callable called
-    calling calls case cases certain change changed check chosen class classes code common
-    compatible compute computed computes computing consider considered construct contain containing
-    contains control convenience convention convert converted correct corresponding corresponds
-    create created creates current currently default defaults define defined defines depending
-    deprecated described description desired details determine determined determines dict different
-    directly documentation does doesn doing dtype effect element elements equivalent exactly example
-    examples exist existing exists expected explicitly false flag float following follows form
-    format future general generally given gives glossary guide handle help ignored implementation
-    implemented include included including indicates info information input inputs instance
-    instances instead int integer intended internal internally just keyword kind known large later
-    learn len like likely list long main make makes means message method methods multiple named
-    names ndarray necessary need needed needs new non note notes np nt number numbers numpy obj
-    object objects obtained old option optional options order output outputs parameter parameters
-    particular pass passed passing perform performed performs place possible previous produce
-    provide provided provides providing purpose py python raise raised raises read recommended ref
-    refer reference related replaced represent represented representing represents require required
-    requires respectively result resulting results return returned returns routine run scalar scikit
-    scipy second section self set sets setting shape shaped simple simply single size sklearn small
-    specific specifically specified specifies specify start str string strings sub subclass suitable
-    support supported supports suppose taken takes th thing treated true try tuple type types
-    typically undefined underlying unless unlike unused usage use used useful user uses using usual
-    usually valid value values variable variables various version versions want warning way ways
-    wise work works
-    """
+_STOP_WORDS = Path(__file__).with_name("docstrings.stop_words.txt").read_text(encoding="utf-8")
 
-DOCSTRING_STOP_WORDS = frozenset(ENGLISH_STOP_WORDS | set(_DIALECT.split()))
+DOCSTRING_STOP_WORDS = frozenset(ENGLISH_STOP_WORDS | set(_STOP_WORDS.split()))
 """English stop words plus the vocabulary of numpydoc, for use with `load_docstrings`.
 
 ``CountVectorizer`` wants a list: ``stop_words=sorted(DOCSTRING_STOP_WORDS)``.
