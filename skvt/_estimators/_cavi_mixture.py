@@ -17,7 +17,7 @@ from skvt.fitting import FIXED, POSITIVE, Temperature, estimator, of_fit, policy
 from skvt.inference import MemoizedInference, Phase, Pilot, Plan, Stopping, Workers, rows_of
 from skvt.models.mixture import KnownVarianceGaussian, KnownWeights, Mixture, weighted_moments
 from skvt.posterior import JointPosterior, Posterior
-from skvt.readers.validation import check_variance
+from skvt.readers.validation import check_variance, illegal
 from skvt.rows import layout_of
 from skvt.schedules import RobbinsMonro
 
@@ -156,10 +156,8 @@ class CAVIGaussianMixture(MixtureEstimator):
         weights = np.array(self.weights, dtype=np.float64)
         legal = weights.shape == (K,) and np.all(weights > 0.0)
         if not legal or abs(weights.sum() - 1.0) > 1e-6:
-            raise ValueError(
-                f"The 'weights' parameter must be a vector of n_components = {K} positive numbers "
-                f"with the sum 1. Got {self.weights!r} instead."
-            )
+            legal_values = f"a vector of n_components = {K} positive numbers with the sum 1"
+            raise illegal("weights", legal_values, repr(self.weights))
         return KnownWeights(weights / weights.sum())
 
     def _build_model(self, X, weights, old=None):

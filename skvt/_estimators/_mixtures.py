@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from skvt.models.mixture import labelled_statistics
-from skvt.readers.validation import LARGEST_VALUE
+from skvt.readers.validation import LARGEST_VALUE, illegal
 from skvt.rows import layout_of
 
 
@@ -23,11 +23,11 @@ def means_from_parameter(estimator, X):
     means = np.asarray(estimator.means_init, dtype=np.float64)
     shape = (estimator.n_components, X.shape[1])
     if means.shape != shape or not np.all(np.abs(means) <= LARGEST_VALUE[X.dtype]):
-        raise ValueError(
-            f"The 'means_init' parameter must be an array of shape (n_components, n_features) "
-            f"= {shape} of finite numbers, no larger than {LARGEST_VALUE[X.dtype]:g} in "
-            f"{X.dtype}. Got {estimator.means_init!r} instead."
+        legal = (
+            f"an array of shape (n_components, n_features) = {shape} of finite numbers, no larger "
+            f"than {LARGEST_VALUE[X.dtype]:g} in {X.dtype}"
         )
+        raise illegal("means_init", legal, repr(estimator.means_init))
     return means
 
 
@@ -60,10 +60,8 @@ def start_from_labels(model, labels, X, weights, max_components):
     is_known = row_labels >= 0
     distinct_labels, components = np.unique(row_labels[is_known], return_inverse=True)
     if max_components is not None and distinct_labels.size > max_components:
-        raise ValueError(
-            f"The 'max_components' parameter must be in the range [number of labels, inf) = "
-            f"[{distinct_labels.size}, inf). Got {max_components} instead."
-        )
+        legal = f"in the range [number of labels, inf) = [{distinct_labels.size}, inf)"
+        raise illegal("max_components", legal, max_components)
     # Rows of unknown label have the component -1.
     row_components = np.full(row_labels.size, -1, np.intp)
     row_components[is_known] = components

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from skvt.readers.validation import LEGAL_RANGE, in_range, positive_int, stack_level
+from skvt.readers.validation import LEGAL_RANGE, in_range, positive_int, show_first, stack_level
 
 # Pseudo-count of an excluded word: its expected log probability is about -1,000,000 nats.
 EXCLUDED = 1e-6
@@ -107,11 +107,10 @@ def _is_among(names, words, topic):
     """
     unknown = sorted(set(words) - set(names.tolist()), key=str)
     if unknown:
-        shown = ", ".join(map(repr, unknown[:10])) + ", ..." * (len(unknown) > 10)
         warnings.warn(
-            f"Words of topic {topic} are not among feature_names and are left out: {shown}. Write "
-            "words as they are counted: CountVectorizer makes them lower case, and min_df and "
-            "max_df leave words out.",
+            f"Words of topic {topic} are not among feature_names and are left out: "
+            f"{show_first(unknown)}. Write words as they are counted: CountVectorizer makes them "
+            "lower case, and min_df and max_df leave words out.",
             UserWarning,
             stacklevel=stack_level(),
         )

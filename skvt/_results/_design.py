@@ -16,7 +16,7 @@ import numpy as np
 from skvt._sklearn_private import num_samples
 from skvt.files import in_files, is_positive
 from skvt.readers import columns_of, names_of
-from skvt.readers.validation import is_frame
+from skvt.readers.validation import is_frame, require_package
 
 # A column is collinear if its distance from the span of the preceding columns, as a fraction of its
 # length, is at most this number.
@@ -276,17 +276,17 @@ def _encode_column(name, column, levels):
 
 def _design_by_formula(table, formula):
     """Return the :class:`Design` that formulaic makes; splines keep their knots for new rows."""
-    try:
-        from formulaic import Formula
-        from formulaic.errors import DataMismatchWarning, FormulaicError
-    except ImportError as error:
-        raise ImportError("A formula needs formulaic: pip install skvt[formulas]") from error
+    formulaic = require_package(
+        "formulaic", "A formula needs formulaic: pip install skvt[formulas]"
+    )
+    from formulaic.errors import DataMismatchWarning, FormulaicError
+
     if not is_frame(table):
         raise ValueError(
             "A formula needs covariates in a data frame, whose columns it names. Got an array."
         )
     try:
-        rule = Formula(formula)
+        rule = formulaic.Formula(formula)
     except FormulaicError as error:
         raise ValueError(f"{formula!r} is no formula: {error}") from error
     # A formula without a left-hand side has no attribute "lhs".

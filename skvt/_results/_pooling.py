@@ -16,6 +16,7 @@ from sklearn.utils import check_scalar
 from skvt._results._consensus import match_topics
 from skvt._sklearn_private import check_sample_weight, num_samples
 from skvt.readers.chunks import require_rows_in_memory
+from skvt.readers.validation import check_probability
 
 
 def check_settings(caller, X, n_draws, level, sample_weight):
@@ -28,8 +29,7 @@ def check_settings(caller, X, n_draws, level, sample_weight):
     """
     require_rows_in_memory(X, caller)
     check_scalar(n_draws, "n_draws", Integral, min_val=2)
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must be in the range (0, 1). Got {level!r} instead.")
+    check_probability("level", level)
     rows = np.empty((num_samples(X), 1))
     weights = check_sample_weight(sample_weight, rows, dtype=np.float64)
     if weights.min() < 0.0 or not weights.any():

@@ -21,7 +21,7 @@ from skvt.inference import Workers
 from skvt.posterior import Posterior
 from skvt.readers import DocumentReader
 from skvt.readers.chunks import by_chunk, sum_over_rows
-from skvt.readers.validation import LARGEST, LEGAL_RANGE, require_prior
+from skvt.readers.validation import LARGEST, LEGAL_RANGE, illegal, require_prior
 from skvt.rows import named_details
 
 
@@ -377,9 +377,7 @@ def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
     try:
         prior = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"The {name!r} parameter must be positive numbers. Got {value!r} instead."
-        ) from error
+        raise illegal(name, "positive numbers", repr(value)) from error
     shapes = [(), (size,)]
     legal = f"a number or a vector of {size_name} = {size} numbers"
     if n_topics is not None:

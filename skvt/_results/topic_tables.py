@@ -25,7 +25,14 @@ from skvt._results.topic_words import (
 )
 from skvt.readers import declared_order, is_missing
 from skvt.readers.chunks import require_rows_in_memory
-from skvt.readers.validation import column_names, is_frame, preprocessing_and_model, show_first
+from skvt.readers.validation import (
+    check_probability,
+    column_names,
+    is_frame,
+    preprocessing_and_model,
+    require_package,
+    show_first,
+)
 from skvt.rows import named_details
 from skvt.ties import first_of_order, stable_argmax
 
@@ -367,8 +374,7 @@ def shares_by_group(corpus, groups, confidence):
     Groups are sorted. Raise ValueError if ``confidence`` is not between 0 and 1, or if ``groups``
     does not have a value for each row.
     """
-    if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence must be in the range (0, 1). Got {confidence!r} instead.")
+    check_probability("confidence", confidence)
     columns = [*_group_columns(groups).values()]
     ranks = [_ranks(column) for column in columns]
     columns = [list(column) for column in columns]
@@ -477,11 +483,7 @@ def import_pandas(caller):
     If pandas is not installed, raise an ImportError that names the function ``caller`` and the
     command that installs pandas.
     """
-    try:
-        import pandas
-    except ImportError as error:
-        raise ImportError(f"skvt.{caller} makes a data frame: pip install pandas") from error
-    return pandas
+    return require_package("pandas", f"skvt.{caller} makes a data frame: pip install pandas")
 
 
 def as_frame(columns):

@@ -18,6 +18,7 @@ from skvt.inference import (
     rows_of,
 )
 from skvt.moves import Birth, Delete, Merge
+from skvt.readers.validation import illegal
 from skvt.schedules import RobbinsMonro
 from skvt.temperature import POLICIES, ConstantTemperature
 
@@ -58,10 +59,8 @@ def check_memoized(estimator):
     n_initial = estimator.n_components
     max_components = most_components(estimator)
     if max_components < n_initial:
-        raise ValueError(
-            f"The 'max_components' parameter must be in the range [n_components, inf) = "
-            f"[{n_initial}, inf). Got {max_components} instead."
-        )
+        legal = f"in the range [n_components, inf) = [{n_initial}, inf)"
+        raise illegal("max_components", legal, max_components)
 
 
 def most_components(estimator):
@@ -91,10 +90,8 @@ def rows_of_batch(estimator, n_rows, limits=ROWS_OF_BATCH, *, stream):
     smallest and largest default number.
     """
     if not stream and estimator.n_batches is not None and estimator.n_batches > n_rows:
-        raise ValueError(
-            f"The 'n_batches' parameter must be in the range [1, n_samples] = [1, {n_rows}]. "
-            f"Got {estimator.n_batches} instead."
-        )
+        legal = f"in the range [1, n_samples] = [1, {n_rows}]"
+        raise illegal("n_batches", legal, estimator.n_batches)
     if estimator.learning_method == "batch":
         return n_rows
     if estimator.n_batches is not None:

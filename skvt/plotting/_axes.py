@@ -3,17 +3,13 @@
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from skvt.readers.validation import illegal, require_package
+
 
 def import_pyplot():
-    """Import and return matplotlib.pyplot.
-
-    Raise ImportError, with how to install matplotlib, if matplotlib is missing.
-    """
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError("skvt.plotting draws with matplotlib: pip install matplotlib") from error
-    return plt
+    """Import and return matplotlib.pyplot; raise ImportError if matplotlib is missing."""
+    error_text = "skvt.plotting draws with matplotlib: pip install matplotlib"
+    return require_package("matplotlib.pyplot", error_text)
 
 
 def ensure_axes(ax):
@@ -108,8 +104,5 @@ def check_numbers(requested, n_all, name):
     numbers = np.atleast_1d(np.asarray(requested))
     are_integers = numbers.size > 0 and np.issubdtype(numbers.dtype, np.integer)
     if not (are_integers and np.all((numbers >= 0) & (numbers < n_all))):
-        raise ValueError(
-            f"The {name!r} parameter must be numbers in the range [0, {n_all}). Got {requested!r} "
-            "instead."
-        )
+        raise illegal(name, f"numbers in the range [0, {n_all})", repr(requested))
     return numbers

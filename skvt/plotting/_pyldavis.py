@@ -7,6 +7,7 @@ from scipy.spatial.distance import pdist, squareform
 
 from skvt._results.topic_tables import make_corpus
 from skvt.plotting._pages import require_path, write_page
+from skvt.readers.validation import require_package
 from skvt.rows import named_details
 
 
@@ -108,12 +109,11 @@ def save_pyldavis(
     arguments = prepare_arguments(
         estimator, X, feature_names, covariates=covariates, allowed_topics=allowed_topics
     )
-    try:
-        from pyLDAvis import prepare, urls
-    except ImportError as error:
-        raise ImportError('save_pyldavis needs pyLDAvis: pip install "skvt[ldavis]"') from error
+    error_text = 'save_pyldavis needs pyLDAvis: pip install "skvt[ldavis]"'
+    pyldavis = require_package("pyLDAvis", error_text)
+    urls = require_package("pyLDAvis.urls", error_text)
     # "<" is escaped, because a word may contain the tag that ends a script.
-    data = prepare(**arguments, n_jobs=1).to_json().replace("<", "\\u003c")
+    data = pyldavis.prepare(**arguments, n_jobs=1).to_json().replace("<", "\\u003c")
     style, d3, script = (
         Path(file).read_text(encoding="utf-8")
         for file in (urls.LDAVIS_CSS_LOCAL, urls.D3_LOCAL, urls.LDAVIS_LOCAL)

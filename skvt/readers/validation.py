@@ -6,7 +6,8 @@ function that takes the rows, for the text of errors.
 
 import sys
 import warnings
-from numbers import Integral
+from importlib import import_module
+from numbers import Integral, Real
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -164,13 +165,21 @@ def without_mask(X, takes_missing, caller):
     return values
 
 
+def illegal(name, legal, got):
+    """Return the error for a parameter that is not ``legal``; ``got`` describes its value."""
+    return ValueError(f"The {name!r} parameter must be {legal}. Got {got} instead.")
+
+
 def check_choice(name, value, legal):
     """Raise ValueError unless the parameter is one of the legal values."""
     if value not in legal:
-        raise ValueError(
-            f"The {name!r} parameter must be one of {', '.join(map(repr, legal))}. Got {value!r} "
-            "instead."
-        )
+        raise illegal(name, f"one of {', '.join(map(repr, legal))}", repr(value))
+
+
+def check_probability(name, value):
+    """Raise ValueError unless the value is a number between 0 and 1."""
+    if not isinstance(value, Real) or not 0.0 < value < 1.0:
+        raise illegal(name, "a number in the range (0, 1)", repr(value))
 
 
 def positive_int(name, value):
@@ -402,3 +411,11 @@ def require_word_counts(X, caller, *, warns=False):
     X.sum_duplicates()
     X.eliminate_zeros()
     return X
+
+
+def require_package(name, error_text):
+    """Import and return an optional package; raise ImportError with this text if it is missing."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ImportError(error_text) from error

@@ -307,7 +307,7 @@ def test_splines_keep_their_knots_for_new_rows(corpus, rng):
         (np.arange(40), {"cluster": [pd.NA, *range(39)]}, "cluster is missing in 1 rows"),
         (np.arange(40), {"cluster": np.eye(40)}, "cluster must have one axis"),
         (np.arange(40), {"cluster": [1] * 40}, "Errors need 2 or more groups; cluster has 1"),
-        (np.arange(40), {"level": 95}, r"level must be in the range \(0, 1\)\. Got 95"),
+        (np.arange(40), {"level": 95}, r"'level' parameter .* in the range \(0, 1\)\. Got 95"),
         (np.arange(40), {"n_draws": 1}, "n_draws == 1, must be >= 2"),
         (np.arange(40), {"link": "log"}, "'identity', 'logit'"),
         (np.arange(40), {"sample_weight": -np.ones(40)}, "sample_weight must be in the range"),
