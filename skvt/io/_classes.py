@@ -1,8 +1,6 @@
 """The classes whose objects a model file may hold, and the types of their fields.
 
-A class has the name in files under which :func:`skvt.files.in_files` has registered it. An
-estimator is imported, with the classes on which it depends, when a file names it. Reading a mixture
-thus does not import other models.
+A class has the name in files under which :func:`skvt.files.in_files` has registered it.
 """
 
 import dataclasses
@@ -16,7 +14,6 @@ from typing import Annotated, Any, get_args, get_origin
 
 import numpy as np
 
-import skvt
 from skvt.contracts import missing_members
 from skvt.files import IN_FILES, NAMES, in_files
 from skvt.fitting import VariationalEstimator
@@ -94,10 +91,6 @@ def is_estimator(cls):
 
 def class_of(name):
     """Return the class of this name in files."""
-    folder, _, public = name.partition(".")
-    if folder == "estimators" and public in skvt.__all__:
-        # Import the estimator, so that the classes of its parts are registered.
-        getattr(skvt, public)
     if name not in IN_FILES:
         raise FileError(f"There is no class {name!r} in model files.")
     return IN_FILES[name].cls
@@ -113,27 +106,23 @@ def fields_of(obj):
 
     A list has one field of the name "", with its elements.
     """
-    cls = type(obj)
-    if issubclass(cls, tuple):
-        return obj._asdict()
-    if issubclass(cls, list):
+    if isinstance(obj, list):
         return {"": list(obj)}
-    if not _has_fields(cls):
-        return vars(obj)
-    return {field.name: getattr(obj, field.name) for field in _stored_fields(cls)}
+    names = _declared_fields(type(obj))
+    return vars(obj) if names is None else {name: getattr(obj, name) for name in names}
 
 
-def _has_fields(cls):
-    """Return whether a class is a dataclass whose fields are its only attributes.
+def _declared_fields(cls):
+    """Return the names of the fields of a named tuple or a dataclass that files hold.
 
-    Estimators are dataclasses, but have attributes besides their fields, the parameters.
+    Fields of a running process are not in files. Return None for other classes, and for estimators,
+    which are dataclasses, but have attributes besides their fields, the parameters.
     """
-    return dataclasses.is_dataclass(cls) and not issubclass(cls, VariationalEstimator)
-
-
-def _stored_fields(cls):
-    """Return the fields of a dataclass that files hold: all except those of a running process."""
-    return [field for field in dataclasses.fields(cls) if "of_process" not in field.metadata]
+    if issubclass(cls, tuple):
+        return cls._fields
+    if not dataclasses.is_dataclass(cls) or issubclass(cls, VariationalEstimator):
+        return None
+    return [field.name for field in dataclasses.fields(cls) if "of_process" not in field.metadata]
 
 
 @cache
@@ -143,24 +132,23 @@ def types_of(class_name):
     An estimator validates its parameters itself.
     """
     cls = class_of(class_name)
-    is_tuple = issubclass(cls, tuple)
-    if not (is_tuple or _has_fields(cls)):
+    names = _declared_fields(cls)
+    if names is None:
         return None
     hints = typing.get_type_hints(cls)
-    names = cls._fields if is_tuple else [field.name for field in _stored_fields(cls)]
     return {name: hints[name] for name in names}
 
 
 def defaults_of(class_name):
     """Return the default values of fields by name, which files of earlier releases may lack."""
     cls = class_of(class_name)
-    if issubclass(cls, tuple):
-        return dict(cls._field_defaults)
-    if not _has_fields(cls):
+    names = _declared_fields(cls)
+    if names is None or issubclass(cls, tuple):
         # The fields of an estimator are its parameters.
-        parameters = inspect.signature(cls.__init__).parameters.values()
+        parameters = inspect.signature(cls).parameters.values()
         return {p.name: p.default for p in parameters if p.default is not p.empty}
-    fields, missing = _stored_fields(cls), dataclasses.MISSING
+    fields = [field for field in dataclasses.fields(cls) if field.name in names]
+    missing = dataclasses.MISSING
     constants = {field.name: field.default for field in fields if field.default is not missing}
     new_objects = {f.name: f.default_factory() for f in fields if f.default_factory is not missing}
     return constants | new_objects
