@@ -27,7 +27,6 @@ from skvt.fitting import (
     NOT_NEGATIVE,
     POSITIVE,
     MemoizedMethod,
-    Temperature,
     check_memoized,
     estimator,
     memoized_plan,
@@ -254,23 +253,11 @@ default="dirichlet_process"
     ] = "auto"
     reg_covar: Annotated[float, FIXED, NOT_NEGATIVE] = 0.0
     max_rank: Annotated[int | None, FIXED, None, AT_LEAST_ONE] = None
-    init_params: str = "k-means++"
     means_init: ArrayLike | None = None
     labels_init: ArrayLike | None = None
     use_labels: bool = False
-    labels: str = "components"
     learning_method: MemoizedMethod = "memoized"
-    moves: tuple[str, ...] = ("birth", "merge", "delete")
-    n_batches: int | None = None
-    batch_size: Annotated[int | None, None, AT_LEAST_ONE] = None
-    n_parallel_batches: int | None = None
-    temperature: Temperature = None
-    learning_decay: float = 0.7
-    learning_offset: float = 10.0
-    total_samples: float | None = None
     max_iter: int = 100
-    tol: float = 1e-5
-    evaluate_every: int = -1
 
     # --------------------------------------------------------------------------------- model
     @property

@@ -279,10 +279,6 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         stopping = replace(plan.stopping, in_words=True)
         return replace(plan, stopping=stopping, last_step=last_step)
 
-    def _gathers(self, before=None):
-        """Return whether small calls of ``partial_fit`` form batches, which births need."""
-        return self.learning_method != "online" and "birth" in self.moves
-
     def _restarts(self, seeds, fit):
         """Return the rule that decides which starts a fit makes.
 

@@ -21,12 +21,10 @@ from skvt.components import ComponentSpec
 from skvt.components.specs import BY_NAME, build_component, choose_components
 from skvt.files import in_files
 from skvt.fitting import (
-    AT_LEAST_ONE,
     AUTO,
     FIXED,
     POSITIVE,
     MemoizedMethod,
-    Temperature,
     check_memoized,
     estimator,
     memoized_plan,
@@ -44,7 +42,6 @@ from skvt.models.mixture import (
     naming_block,
     with_sparse_differences,
 )
-from skvt.posterior import JointPosterior, Posterior
 from skvt.readers import TableReader, is_single_component, levels, list_blocks, table_report
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.readers.validation import positive_int
@@ -238,22 +235,10 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     sparse_differences: Annotated[bool, FIXED, bool] = False
     max_components: int | None = None
     weight_concentration_prior: Annotated[float | str | None, FIXED, None, AUTO, POSITIVE] = None
-    init_params: str = "k-means++"
     labels_init: ArrayLike | None = None
     use_labels: bool = False
-    labels: str = "components"
     learning_method: MemoizedMethod = "memoized"
-    moves: tuple[str, ...] = ("birth", "merge", "delete")
-    n_batches: int | None = None
-    batch_size: Annotated[int | None, None, AT_LEAST_ONE] = None
-    n_parallel_batches: int | None = None
-    temperature: Temperature = None
-    learning_decay: float = 0.7
-    learning_offset: float = 10.0
-    total_samples: float | None = None
     max_iter: int = 100
-    tol: float = 1e-5
-    evaluate_every: int = -1
 
     # --------------------------------------------------------------------------- parameters
     def get_params(self, deep=True):
@@ -418,15 +403,6 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         """Categories of the columns of blocks with categories, by the block's name."""
         blocks = [block for block in self._table.blocks if block.categories is not None]
         return {block.name: list(map(levels, block.categories)) for block in blocks}
-
-    @of_fit
-    def posterior_(self, fitted):
-        """The posterior q of sticks and components by block, in the coordinates of the data."""
-        sticks, components = fitted.lam()
-        return JointPosterior(
-            weights=Posterior(fitted.model.weights.family, sticks),
-            components=_component_posterior(fitted.model.component, components),
-        )
 
     # --------------------------------------------------------------------------- inference
     def sample(self, n_samples=1, random_state=None, given=None):
@@ -603,15 +579,6 @@ def _sums_of_features(component, X, weights):
     """Return the weighted sums (P,) of the features of rows, for `sums_of_rows`."""
     (sums,) = component.weighted_sums(X, weights[:, None])
     return (sums,)
-
-
-def _component_posterior(component, lam):
-    """Return q of a component in the coordinates of the data; a product has a joint posterior."""
-    parts = component.parts(lam)
-    if not parts:
-        family, data_lam = component.in_data_coordinates(lam)
-        return Posterior(family, data_lam)
-    return JointPosterior(**{name: _component_posterior(*part) for name, part in parts.items()})
 
 
 def _blocks_of_parameter(components):

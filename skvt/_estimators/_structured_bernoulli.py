@@ -16,12 +16,10 @@ from skvt.components.specs import beta_learner, beta_prior, is_auto
 from skvt.expfam import Beta
 from skvt.files import in_files
 from skvt.fitting import (
-    AT_LEAST_ONE,
     AUTO,
     FIXED,
     FIXED_IN_STREAMS,
     POSITIVE,
-    Temperature,
     check_memoized,
     estimator,
     memoized_plan,
@@ -223,21 +221,10 @@ default="dirichlet_process"
         str, FIXED_IN_STREAMS, StrOptions({"structured", "memoized", "online", "batch"})
     ] = "memoized"
     global_step: Annotated[str, StrOptions(set(GLOBAL_STEPS))] = "ssvi-a"
-    init_params: str = "k-means++"
-    labels: str = "components"
-    moves: tuple[str, ...] = ("birth", "merge", "delete")
-    n_batches: int | None = None
-    batch_size: Annotated[int | None, None, AT_LEAST_ONE] = None
-    n_parallel_batches: int | None = None
-    temperature: Temperature = None
     learning_decay: float = 0.75
-    learning_offset: float = 10.0
     learning_scale: Annotated[float | None, None, POSITIVE] = None
-    total_samples: float | None = None
     binarize: Annotated[float | None, FIXED] = None
     max_iter: int = 500
-    tol: float = 1e-5
-    evaluate_every: int = -1
 
     # --------------------------------------------------------------------------------- model
     @property

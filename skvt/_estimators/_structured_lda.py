@@ -16,9 +16,6 @@ from skvt.files import in_files
 from skvt.fitting import (
     AT_LEAST_ONE,
     FRACTION,
-    NOT_NEGATIVE,
-    OFFSET,
-    Temperature,
     estimator,
     policy_of,
 )
@@ -202,30 +199,14 @@ class StructuredLDA(TopicEstimator):
     (2, 5)
     """
 
-    n_components: int = 10
     _: KW_ONLY
-    doc_topic_prior: ArrayLike | str | None = None
     topic_word_prior: ArrayLike | str | None = None
-    components_init: ArrayLike | None = None
     local_step: Annotated[str, StrOptions({"gibbs", "cvb0", "mean_field"})] = "gibbs"
     global_step: Annotated[str, StrOptions({*GLOBAL_STEPS, "collapsed", "auto"})] = "auto"
     n_burn_in: int = 2
     n_samples: int = 4
-    temperature: Temperature = "annealed"
-    moves: tuple[str, ...] = ("split-merge",)
     average: Annotated[float | None, FRACTION, None] = None
-    learning_method: str = "online"
-    learning_decay: float = 0.7
-    learning_offset: Annotated[float | None, None, OFFSET] = None
     max_iter: Annotated[int | None, AT_LEAST_ONE, None] = None
-    batch_size: int = 128
-    n_parallel_batches: int | None = None
-    evaluate_every: int = -1
-    perp_tol: float = 1e-1
-    tol: Annotated[float | None, None, NOT_NEGATIVE] = None
-    total_samples: float | None = None
-    mean_change_tol: float = 1e-3
-    max_doc_update_iter: int = 100
 
     def _is_collapsed(self, model):
         """Return whether topics are summed out.
@@ -269,34 +250,29 @@ class StructuredLDA(TopicEstimator):
         return model
 
     def _plan(self, model, X, weights, *, stream=False):
-        """Return the plan of sweeps with topics summed out, or of stochastic steps given topics."""
-        if self._is_collapsed(model) and not stream:
-            return self._collapsed_plan(model, X, weights)
-        n_passes = PASSES if self.max_iter is None else self.max_iter
-        average = AVERAGED if self.average is None else self.average
-        is_batch = self.learning_method == "batch"
-        batch_rows = X.shape[0] if is_batch else self.batch_size
+        """Return the plan of sweeps with topics summed out, or of stochastic steps given topics.
+
+        A stream makes no sweeps, because it does not store the topics of tokens.
+        """
+        sweeps = self._is_collapsed(model) and not stream
+        n_passes, average = (COLLAPSED_PASSES, COLLAPSED_AVERAGED) if sweeps else (PASSES, AVERAGED)
+        n_passes = n_passes if self.max_iter is None else self.max_iter
+        average = average if self.average is None else self.average
+        batch_rows = X.shape[0] if self.learning_method == "batch" else self.batch_size
+        if sweeps:
+            batch_rows = min(ROWS_OF_SWEEP, X.shape[0])
         data = rows_of(X, weights, batch_rows, self.n_parallel_batches)
+        # The rate of a fit with sweeps serves later calls of partial_fit only.
         n_batches = None if stream or self.global_step == "ssvi" else data.n_batches
         rate = self._learning_rate(n_batches, FIT_SCALE, FIT_DELAY)
-        # A stream cannot make "collapsed" steps, because it does not store the topics of tokens.
-        global_step = self.global_step if self.global_step in GLOBAL_STEPS else "ssvi-a"
-        engine = StructuredInference(rate, global_step)
+        if sweeps:
+            engine, moves = CollapsedInference(0 if self._continues() else n_passes), ()
+        else:
+            global_step = self.global_step if self.global_step in GLOBAL_STEPS else "ssvi-a"
+            engine = StructuredInference(rate, global_step)
+            moves = None if stream else self.moves
         return self._topic_plan(
-            data, engine, self._policy(model), rate, n_passes=n_passes,
-            moves=None if stream else self.moves, average=average,
-        )  # fmt: skip
-
-    def _collapsed_plan(self, model, X, weights):
-        """Return the plan of sweeps over all documents, without steps, moves or annealing."""
-        n_passes = COLLAPSED_PASSES if self.max_iter is None else self.max_iter
-        average = COLLAPSED_AVERAGED if self.average is None else self.average
-        data = rows_of(X, weights, min(ROWS_OF_SWEEP, X.shape[0]), self.n_parallel_batches)
-        engine = CollapsedInference(0 if self._continues() else n_passes)
-        # The rate serves later calls of partial_fit only.
-        rate = self._learning_rate(data.n_batches, FIT_SCALE, FIT_DELAY)
-        return self._topic_plan(
-            data, engine, self._policy(model), rate, n_passes=n_passes, moves=(), average=average
+            data, engine, self._policy(model), rate, n_passes=n_passes, moves=moves, average=average
         )
 
     def _policy(self, model):

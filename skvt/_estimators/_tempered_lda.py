@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from skvt._estimators._topics import TopicEstimator
 from skvt.files import in_files
-from skvt.fitting import FRACTION, NOT_NEGATIVE, OFFSET, Temperature, estimator, policy_of
+from skvt.fitting import FRACTION, estimator, policy_of
 from skvt.inference import CoordinateAscent, Pilot, StochasticInference, rows_of, then_polish
 from skvt.models.lda import LDA, LDAGivenTopics
 from skvt.schedules import RobbinsMonro
@@ -137,27 +137,11 @@ class TemperedLDA(TopicEstimator):
     (2, 5)
     """
 
-    n_components: int = 10
     _: KW_ONLY
-    doc_topic_prior: ArrayLike | str | None = None
     topic_word_prior: ArrayLike | str | None = "auto"
-    components_init: ArrayLike | None = None
-    temperature: Temperature = "annealed"
-    moves: tuple[str, ...] = ("split-merge",)
     average: Annotated[float, FRACTION] = 0.25
-    learning_method: str = "online"
-    learning_decay: float = 0.7
-    learning_offset: Annotated[float | None, None, OFFSET] = None
     max_iter: int = 10
     n_polish: int = 0
-    batch_size: int = 128
-    n_parallel_batches: int | None = None
-    evaluate_every: int = -1
-    perp_tol: float = 1e-1
-    tol: Annotated[float | None, None, NOT_NEGATIVE] = None
-    total_samples: float | None = None
-    mean_change_tol: float = 1e-3
-    max_doc_update_iter: int = 100
 
     def _build_model(self, X, weights, old=None):
         """Build the model, whose local step is mean field until the extra passes of CVB0."""

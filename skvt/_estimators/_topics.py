@@ -4,17 +4,22 @@ The *details* of documents are their covariates and allowed topics, in a dict by
 argument. The dict has only the details that the caller passes.
 """
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Annotated
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 
 from skvt._results import Covariates, TopicEditsMixin, TopicsMixin, prior_vector, simplest
 from skvt._results.topic_tables import import_pandas
 from skvt._sklearn_private import num_samples
 from skvt.fitting import (
+    NOT_NEGATIVE,
+    OFFSET,
     STREAM_ROWS,
     MoveLogMixin,
+    Temperature,
     VariationalEstimator,
     all_or_nothing,
     check_moves,
@@ -42,8 +47,27 @@ from skvt.schedules import RobbinsMonro
 STREAM_OFFSET = 64.0
 
 
+@dataclass(eq=False, repr=False)
 class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimator):
     """Base of the estimators of latent Dirichlet allocation with a given number of topics."""
+
+    n_components: int = 10
+    _: KW_ONLY
+    doc_topic_prior: ArrayLike | str | None = None
+    components_init: ArrayLike | None = None
+    temperature: Temperature = "annealed"
+    moves: tuple[str, ...] = ("split-merge",)
+    learning_method: str = "online"
+    learning_decay: float = 0.7
+    learning_offset: Annotated[float | None, None, OFFSET] = None
+    batch_size: int = 128
+    n_parallel_batches: int | None = None
+    evaluate_every: int = -1
+    perp_tol: float = 1e-1
+    tol: Annotated[float | None, None, NOT_NEGATIVE] = None
+    total_samples: float | None = None
+    mean_change_tol: float = 1e-3
+    max_doc_update_iter: int = 100
 
     @all_or_nothing
     def fit(self, X, y=None, sample_weight=None, covariates=None, allowed_topics=None):

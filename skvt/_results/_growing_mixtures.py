@@ -5,7 +5,8 @@ weights and classes of components. K is the number of components, or of clusters
 described.
 """
 
-from numbers import Real
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,18 +23,32 @@ from skvt._results.profiles import (
 from skvt._results.topic_tables import as_frame
 from skvt.components import Gaussian
 from skvt.expfam import Beta
-from skvt.fitting import MoveLogMixin, checksum, of_fit, of_model
+from skvt.fitting import AT_LEAST_ONE, MoveLogMixin, Temperature, checksum, of_fit, of_model
 from skvt.inference import Workers
 from skvt.models import n_active
 from skvt.models.mixture import Block, Product, cluster_indicators, have_many_rows, relevance
 from skvt.readers import Table, TableBlock
 from skvt.readers.chunks import require_rows_in_memory
-from skvt.readers.validation import check_choice, column_names, positive_int
+from skvt.readers.validation import check_choice, check_probability, column_names, positive_int
 from skvt.ties import stable_argmax
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class GrowingMixin(MoveLogMixin):
     """Mixtures with births, merges and deletes."""
+
+    init_params: str = "k-means++"
+    labels: str = "components"
+    moves: tuple[str, ...] = ("birth", "merge", "delete")
+    n_batches: int | None = None
+    batch_size: Annotated[int | None, None, AT_LEAST_ONE] = None
+    n_parallel_batches: int | None = None
+    temperature: Temperature = None
+    learning_decay: float = 0.7
+    learning_offset: float = 10.0
+    total_samples: float | None = None
+    tol: float = 1e-5
+    evaluate_every: int = -1
 
     # Maximum number of components by default.
     _usual_most = 200
@@ -107,11 +122,7 @@ class GrowingMixin(MoveLogMixin):
               of the component and of the average component is larger; otherwise missing (None).
         """
         fitted = self._require_fitted()
-        if not isinstance(level, Real) or not 0.0 < level < 1.0:
-            raise ValueError(
-                f"The 'level' parameter must be a number in the range (0, 1). Got {level!r} "
-                "instead."
-            )
+        check_probability("level", level)
         check_choice("form", form, ("long", "wide", "text"))
         kind = "component" if n_clusters is None else "cluster"
         rows = self._describe_rows(fitted, level, self._indicators_of_clusters(n_clusters))
@@ -365,10 +376,3 @@ class GrowingMixin(MoveLogMixin):
             has_class = classes == labels.classes[labels.codes[wrong], None]
             components[wrong] = stable_argmax(np.where(has_class, q, -1.0))
         return results
-
-    def _gathers(self, before=None):
-        """Return whether small calls of ``partial_fit`` form batches, which births need.
-
-        Calls with labels of rows do not, because labels are not gathered.
-        """
-        return self.learning_method != "online" and "birth" in self.moves and not self.use_labels

@@ -85,10 +85,10 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
     def posterior_(self, fitted):
         """The posterior q of the weights and the components, in the coordinates of the data."""
         model = fitted.model
-        sticks, components = fitted.lam()
+        weights, components = fitted.lam()
         return JointPosterior(
-            weights=Posterior(model.weights.family, sticks),
-            components=Posterior(*model.component.in_data_coordinates(components)),
+            weights=Posterior(model.weights.family, weights),
+            components=_component_posterior(model.component, components),
         )
 
     # --------------------------------------------------------------------------- inference
@@ -279,6 +279,14 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         X = np.concatenate(rows).astype(fitted.model.dtype, copy=False)
         X = self._table.decode_rows(X) if "_table" in vars(self) else X
         return X, np.repeat(np.arange(counts.size), counts)
+
+
+def _component_posterior(component, lam):
+    """Return q of a component in the coordinates of the data; a product has a joint posterior."""
+    parts = component.parts(lam)
+    if not parts:
+        return Posterior(*component.in_data_coordinates(lam))
+    return JointPosterior(**{name: _component_posterior(*part) for name, part in parts.items()})
 
 
 def learned_values(model):

@@ -16,7 +16,7 @@ from skvt._sklearn_private import CallbackSupportMixin
 from skvt.fitting._changes import refuse_changes
 from skvt.fitting._display import with_result
 from skvt.fitting._fit import resume_fit, run_fit
-from skvt.fitting._fitted import bound_of_fit, history_of_fit, temperature_of_fit, updates_of_fit
+from skvt.fitting._fitted import of_fit
 from skvt.fitting._restarts import SameModel
 from skvt.fitting._resume import progress_of
 from skvt.fitting._rows import rows_and_workers, rows_of_call
@@ -107,8 +107,12 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return rows.X
 
     def _gathers(self, before=None):
-        """Return whether small calls of ``partial_fit`` after the fit ``before`` form batches."""
-        return False
+        """Return whether small calls of ``partial_fit`` after the fit ``before`` form batches.
+
+        Births need batches. Calls with labels of rows form none, because labels are not gathered.
+        """
+        has_births = "birth" in getattr(self, "moves", ()) and self.learning_method != "online"
+        return has_births and not self.use_labels
 
     def _model_for_bounds(self):
         """Return the model that evaluates the bound of rows passed to ``elbo``."""
@@ -335,7 +339,29 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         check_is_fitted(self)
         return self._fitted
 
-    n_batch_iter_ = updates_of_fit
-    temperature_ = temperature_of_fit
-    history_ = history_of_fit
-    elbo_ = bound_of_fit
+    # ---------------------------------------------------------------------------- attributes
+    @of_fit
+    def n_batch_iter_(self, fitted):
+        """Number of global updates so far."""
+        return fitted.state.n_steps
+
+    @of_fit
+    def temperature_(self, fitted):
+        """Temperature T of the last step, on average over its rows; 1 means not tempered."""
+        return float(fitted.policy.temperature)
+
+    @of_fit
+    def history_(self, fitted):
+        """Records of each pass of ``fit`` and call of ``partial_fit``, as a dict of lists."""
+        return fitted.history.lists()
+
+    @of_fit
+    def elbo_(self, fitted):
+        """Evidence lower bound of the data of ``fit`` in nats."""
+        if fitted.elbo is None:
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute 'elbo_' during a fit and after "
+                f"{self._loses_bound}: it is the bound of all rows, which are not available then. "
+                "elbo(X) is the bound of the rows X."
+            )
+        return fitted.elbo

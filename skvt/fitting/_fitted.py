@@ -164,37 +164,6 @@ def of_model(path, doc):
     return of_fit(read_field)
 
 
-# Attributes of all estimators.
-@of_fit
-def updates_of_fit(estimator, fitted):
-    """Number of global updates so far."""
-    return fitted.state.n_steps
-
-
-@of_fit
-def temperature_of_fit(estimator, fitted):
-    """Temperature T of the last step, on average over its rows; 1 means not tempered."""
-    return float(fitted.policy.temperature)
-
-
-@of_fit
-def history_of_fit(estimator, fitted):
-    """Records of each pass of ``fit`` and call of ``partial_fit``, as a dict of lists."""
-    return fitted.history.lists()
-
-
-@of_fit
-def bound_of_fit(estimator, fitted):
-    """Evidence lower bound of the data of ``fit`` in nats."""
-    if fitted.elbo is None:
-        raise AttributeError(
-            f"{type(estimator).__name__!r} object has no attribute 'elbo_' during a fit and "
-            f"after {estimator._loses_bound}: it is the bound of all rows, which are not available "
-            "then. elbo(X) is the bound of the rows X."
-        )
-    return fitted.elbo
-
-
 class MoveLogMixin:
     """The attribute ``move_log_``."""
 

@@ -1,6 +1,7 @@
 """Parameters of estimators: their declaration by annotations, and their legal values."""
 
 import inspect
+import re
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Annotated, TypeAlias, dataclass_transform, get_type_hints
@@ -77,18 +78,12 @@ def estimator(cls):
     An annotation may be ``Annotated`` with legal values as scikit-learn describes them, and with
     the marks ``FIXED`` and ``FIXED_IN_STREAMS``. If it has no legal values, those of the name in
     ``CONSTRAINTS`` are used. Shared texts are added to the docstring, see `skvt.fitting._texts`.
+    Base classes may have further parameters.
     """
     cls = dataclass(eq=False, repr=False)(cls)
     # Types of parameters are removed, so that help() and the API reference show names and defaults
     # only: the docstring has the types.
     cls.__init__.__annotations__ = {}
-    # In the signature, inherited parameters, which all are keywords, come last.
-    signature = inspect.signature(cls.__init__)
-    parameters = sorted(
-        signature.parameters.values(),
-        key=lambda p: p.kind is p.KEYWORD_ONLY and p.name not in cls.__annotations__,
-    )
-    cls.__init__.__signature__ = signature.replace(parameters=parameters)
     hints = get_type_hints(cls, include_extras=True)
     # The legal values and the marks of each parameter.
     rules = {}
@@ -100,4 +95,12 @@ def estimator(cls):
     cls._parameter_constraints = {name: legal[name] for name in legal if legal[name]}
     cls._fixed_parameters = [name for name in rules if FIXED in rules[name]]
     cls._fixed_in_streams = [name for name in rules if _MARKS & set(rules[name])]
-    return with_shared_texts(cls)
+    cls = with_shared_texts(cls)
+    # Parameters of base classes come first in the signature. Give it the order of the docstring.
+    labels = re.findall(r"^(\w[\w, ]*) : ", cls.__doc__ or "", re.MULTILINE)
+    order = {name: i for i, name in enumerate(", ".join(labels).split(", "))}
+    signature = inspect.signature(cls.__init__)
+    parameters = signature.parameters.values()
+    parameters = sorted(parameters, key=lambda p: (p.kind, order.get(p.name, -1)))
+    cls.__init__.__signature__ = signature.replace(parameters=parameters)
+    return cls
