@@ -118,20 +118,12 @@ class Table:
         if columns is None:
             return self._encode_numbers(X)
         encoded = np.zeros((X.shape[0], len(columns)))
-        for block in self.blocks:
+        for block in (*self.blocks, *self.given):
             for i, j in enumerate(block.columns):
-                if block.categories is not None:
-                    encoded[:, j] = self._encode_objects(
-                        columns[j].objects(), block.categories[i], self.names[j]
-                    )
-                else:
+                if block.categories is None:
                     encoded[:, j] = _read_numbers(columns[j], self.names[j], block)
-        for block in self.given:
-            (j,) = block.columns
-            if block.categories is None:
-                encoded[:, j] = _read_numbers(columns[j], self.names[j], block)
-            else:
-                encoded[:, j] = self._encode_given_column(columns[j].objects(), block)
+                else:
+                    encoded[:, j] = self._encode_objects(columns[j].objects(), block, i)
         self._check(encoded)
         return encoded
 
@@ -145,17 +137,17 @@ class Table:
         for block in self.given:
             if block.categories is not None:
                 entries = _to_entries(dense(X[:, block.columns]).ravel())
-                codes = self._encode_given_column(entries, block)
+                codes = self._encode_objects(entries, block, 0)
                 encoded = self._replace_column(encoded, block, codes)
         for block in self.blocks:
-            for j, categories in zip(block.columns, block.categories or (), strict=False):
+            for i, j in enumerate(block.columns if block.categories is not None else ()):
                 if sp.issparse(X):
                     raise ValueError(
                         f"Column {self.names[j]!r} of categories must be dense: zeros that are not "
                         "stored are categories, too. Pass a data frame or a dense array."
                     )
                 values = np.asarray(X[:, j], np.float64)
-                codes = self._encode_numeric_levels(values, categories, self.names[j])
+                codes = self._encode_numeric_levels(values, block, i)
                 if not np.array_equal(codes, values, equal_nan=True):
                     encoded = np.array(X) if encoded is X else encoded
                     encoded[:, j] = codes
@@ -168,26 +160,6 @@ class Table:
         X = sp.lil_array(X) if is_sparse else np.array(X)
         X[:, block.columns] = codes[:, None]
         return sp.csr_array(X) if is_sparse else X
-
-    def _encode_given_column(self, entries, block):
-        """Return the codes of a given column's entries, among which None can be a level.
-
-        Raise ValueError for levels that did not occur in ``fit``.
-        """
-        (categories,), (j,) = block.categories, block.columns
-        code_of = {category: code for code, category in enumerate(categories)}
-        codes = np.array([code_of.get(value, -1) for value in entries], np.float64)
-        unknown_rows = np.flatnonzero(codes < 0.0)
-        if unknown_rows.size:
-            value = to_python(entries[unknown_rows[0]])
-            problem = "missing values" if value is None else f"the level {value!r}"
-            raise ValueError(
-                f"The given column {self.names[j]!r} has {problem} ({unknown_rows.size} of "
-                f"{codes.size} rows), which did not occur in fit: its levels are "
-                f"{show_first(categories)}. Nothing is known of rows of another level: leave them "
-                "out, give them one of these levels, or fit with such rows."
-            )
-        return codes
 
     def _check_given(self, X):
         """Raise ValueError unless given columns of numbers are complete and finite."""
@@ -205,40 +177,56 @@ class Table:
                     "value is a level."
                 )
 
-    def _encode_numeric_levels(self, values, categories, name):
-        """Return the codes of numbers among the categories, NaN where a number is NaN."""
-        known = levels(categories)
+    def _encode_numeric_levels(self, values, block, i):
+        """Return the codes of numbers among the categories of column i of a block, or NaN."""
+        known = levels(block.categories[i])
         if known.dtype.kind not in "biuf" or np.any(known[1:] <= known[:-1]):
-            return self._encode_objects(_to_entries(values), categories, name)
+            return self._encode_objects(_to_entries(values), block, i)
         # Bisection finds values among ascending numbers in little time.
         indices = np.minimum(np.searchsorted(known, values), known.size - 1)
         is_missing = np.isnan(values)
         codes = np.where(is_missing, np.nan, indices)
         is_unseen = ~is_missing & (known[indices] != values)
-        return self._encode_unseen(codes, is_unseen, values, name, categories)
+        return self._encode_unseen(codes, is_unseen, values, block, i)
 
-    def _encode_objects(self, entries, categories, name):
-        """Return the codes of objects among the categories, NaN where an object is None."""
-        code_of = {category: code for code, category in enumerate(categories)}
+    def _encode_objects(self, entries, block, i):
+        """Return the codes of objects among the categories of column i of a block.
+
+        The code of None is NaN, except in a given column, where None can be a level.
+        """
+        code_of = {category: code for code, category in enumerate(block.categories[i])}
         try:
             codes = np.array([code_of.get(value, -1) for value in entries], np.float64)
         except TypeError as error:
+            name = self.names[block.columns[i]]
             raise TypeError(
                 f"Column {name!r} holds values that cannot be categories: {error}. {ONE_VALUE}"
             ) from error
-        is_missing = np.array([value is None for value in entries], bool)
-        is_unseen = (codes < 0.0) & ~is_missing
-        codes[is_missing] = np.nan
-        return self._encode_unseen(codes, is_unseen, entries, name, categories)
+        is_unseen = codes < 0.0
+        if not any(block is given for given in self.given):
+            is_missing = np.array([value is None for value in entries], bool)
+            codes[is_missing] = np.nan
+            is_unseen &= ~is_missing
+        return self._encode_unseen(codes, is_unseen, entries, block, i)
 
-    def _encode_unseen(self, codes, is_unseen, values, name, categories):
+    def _encode_unseen(self, codes, is_unseen, values, block, i):
         """Set the code of unseen levels to the number of categories, in place; return the codes.
 
-        Raise ValueError if ``handle_unknown`` is "error", and warn if it is "prior".
+        Raise ValueError for unseen levels of a given column, and if ``handle_unknown`` is "error".
+        Warn if it is "prior".
         """
         if not is_unseen.any():
             return codes
+        name, categories = self.names[block.columns[i]], block.categories[i]
         value = to_python(values[np.flatnonzero(is_unseen)[0]])
+        if any(block is given for given in self.given):
+            problem = "missing values" if value is None else f"the level {value!r}"
+            raise ValueError(
+                f"The given column {name!r} has {problem} ({np.count_nonzero(is_unseen)} of "
+                f"{codes.size} rows), which did not occur in fit: its levels are "
+                f"{show_first(categories)}. Nothing is known of rows of another level: leave them "
+                "out, give them one of these levels, or fit with such rows."
+            )
         if self.handle_unknown == "error":
             raise ValueError(
                 f"Unknown category {value!r} in column {name!r}: those of the fit are "

@@ -154,6 +154,12 @@ def test_rows_need_known_values_of_given_columns(fitted, change, message):
         mixture.predict(change(table))
 
 
+def test_lists_in_given_columns_are_refused_with_a_remedy(fitted):
+    mixture, table, _ = fitted
+    with pytest.raises(TypeError, match="Column 'sex' holds values that cannot be categories"):
+        mixture.predict(table.assign(sex=[["f"]] * len(table)))
+
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
