@@ -245,11 +245,12 @@ class GrowingMixin(MoveLogMixin):
     def impute(self, X, n_draws=None, random_state=None):
         """Fill in the missing values of rows.
 
-        Values follow the posterior predictive distribution given the observed values, in which new
-        components are included, as in ``score_samples``. Without ``n_draws``, parameters are
-        integrated out.
+        Values follow the posterior predictive distribution given the observed values. Without
+        ``n_draws``, parameters are integrated out, and new components are included, as in
+        ``score_samples``.
 
-        For each of ``n_draws`` imputations, parameters for all rows are drawn from the posterior q,
+        For each of ``n_draws`` imputations, values are drawn from the components in use, as in
+        ``sample``, and parameters for all rows are drawn from the posterior q,
         so that estimates from several imputations can be combined by Rubin's rules. Given the
         components of rows, q is exact if missing values are left out, as in "diag" and "spherical"
         Gaussians, categories and counts. Full covariances count missing values as if they had been

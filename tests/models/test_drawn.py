@@ -136,7 +136,7 @@ def test_columns_beside_ordinal_ones_are_completed_given_their_levels():
     frame = pd.DataFrame({"level": level, "number": np.where(hole, np.nan, number)})
     blocks = [("all", LatentGaussian(["level"], "full"), slice(None))]
     mixture = MemoizedDPMixture(1, components=blocks, moves=(), random_state=0).fit(frame)
-    draws = mixture.impute(frame, n_draws=2, random_state=0)
+    draws = mixture.impute(frame, n_draws=8, random_state=0)
     for own in range(4):
         rows = hole & (level == own)
         # twice the mean of a standard normal in the interval, by simulation
@@ -153,3 +153,13 @@ def test_rows_that_were_not_fitted_share_parameters_too():
     empty[:, 0] = X[:, 0].mean()
     means = [draw[:, 1].mean() for draw in mixture.impute(empty, n_draws=40, random_state=0)]
     assert np.std(means) > 2.0 * 0.8 / np.sqrt(400)
+
+
+def test_no_value_is_drawn_from_the_prior():
+    """Under the prior a column is a Cauchy variable, whose draws have no mean."""
+    rng = np.random.default_rng(0)
+    X = np.exp(rng.normal(size=(100, 2)))
+    X[:50, 0] = np.nan
+    blocks = [(str(j), Gaussian("diag", log=[j]), [j]) for j in range(2)]
+    mixture = MemoizedDPMixture(1, components=blocks, moves=(), random_state=0).fit(X)
+    assert np.abs(np.log(mixture.impute(X, n_draws=60, random_state=0))).max() < 6.0

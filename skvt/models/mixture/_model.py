@@ -444,24 +444,13 @@ class Mixture(ConjugateModel):
     def _posterior_predictive(self, stats: RunningStats) -> "_Predictive":
         """Return the posterior predictive mixture of the components and one without rows."""
         lam_weights, lam_components = self.natural_parameters(stats)
-        mean_weights = self.weights.mean(lam_weights)
-        predictive = self._add_new_component(self.component, lam_components, mean_weights)
-        components = self.component.with_shared_globals(predictive.components)
-        return predictive._replace(components=components)
-
-    def _add_new_component(
-        self, component: Component, lam_components: Array, weights: Array
-    ) -> "_Predictive":
-        """Return the predictive mixture of the components, followed by one without rows.
-
-        The components have the natural parameters ``lam_components`` (K, ...) and the first K of
-        the ``weights``. The component without rows has the rest of the weight, and the prior.
-        """
-        weights = weights[: len(lam_components)]
+        weights = self.weights.mean(lam_weights)[: len(lam_components)]
+        # The component without rows has the rest of the weight, and the prior.
         weights = np.append(weights, max(0.0, 1.0 - weights.sum()))
         components = np.concatenate([lam_components, self.component.prior[None]])
+        components = self.component.with_shared_globals(components)
         with np.errstate(divide="ignore"):
-            return _Predictive(component, components, np.log(weights))
+            return _Predictive(self.component, components, np.log(weights))
 
     def imputed(self, X: Array, stats: RunningStats, run: Run) -> Array:
         """Impute missing values of rows (n, D) by predictive means or most probable categories."""
@@ -510,14 +499,16 @@ class Mixture(ConjugateModel):
         return rows
 
     def _draw_predictive(self, stats: RunningStats, rng: np.random.Generator) -> "_Predictive":
-        """Return the predictive mixture given one draw of its globals.
+        """Return the predictive mixture of the components given one draw of its globals.
 
-        The parameters of the component without rows are not drawn, but integrated out.
+        There is no component without rows: the distribution of its values under the prior may have
+        no mean.
         """
         lam_weights, lam_components = self.natural_parameters(stats)
         weights = self.weights.weights_of(self.weights.family.sample(lam_weights, rng))
         component, drawn_lam = self.component.drawn(lam_components, rng)
-        return self._add_new_component(component, drawn_lam, np.ravel(weights))
+        with np.errstate(divide="ignore"):
+            return _Predictive(component, drawn_lam, np.log(np.ravel(weights)[: len(drawn_lam)]))
 
 
 def _split_into_tasks(n_rows: int) -> list[slice]:
@@ -616,16 +607,16 @@ class _LocalStep(NamedTuple):
 
 
 class _Predictive(NamedTuple):
-    """A predictive mixture of K components and one without rows, the last."""
+    """A predictive mixture of K components. The last one may be a component without rows."""
 
     component: Component
-    # (K + 1, ...): natural parameters of the components.
+    # (K, ...): natural parameters of the components.
     components: Array
-    # (K + 1,): logarithms of the weights.
+    # (K,): logarithms of the weights.
     log_weights: Array
 
     def log_joint(self, X: Any) -> Array:
-        """Return log weight plus log density of each row and component, (n, K + 1) in nats."""
+        """Return log weight plus log density of each row and component, (n, K) in nats."""
         return self.component.log_predictive(X, self.components) + self.log_weights
 
     def log_density(self, X: Any) -> Array:
@@ -633,7 +624,7 @@ class _Predictive(NamedTuple):
         return logsumexp(self.log_joint(X), axis=1)
 
     def memberships(self, X: Any) -> Array:
-        """Return the probabilities of the components given each row, (n, K + 1)."""
+        """Return the probabilities of the components given each row, (n, K)."""
         return softmax(self.log_joint(X), axis=1)
 
     def imputed(self, X: Array) -> Array:
@@ -642,8 +633,7 @@ class _Predictive(NamedTuple):
     def draw_missing(self, X: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         """Draw the component and the missing values of each row.
 
-        Returns the completed rows (n, D) and indicators of the drawn components (n, K), which are
-        all 0 in rows of the component without rows.
+        Returns the completed rows (n, D) and indicators of the drawn components (n, K).
         """
         out = np.array(X, np.float64)
         resp = np.zeros((len(X), len(self.components)))
@@ -653,7 +643,7 @@ class _Predictive(NamedTuple):
             for k in np.unique(drawn_k):
                 rows = chunk.start + np.flatnonzero(drawn_k == k)
                 out[rows] = self.component.conditional_sample(X[rows], self.components[k], rng)
-        return out, resp[:, :-1]
+        return out, resp
 
 
 def _count_sweeps(share: float) -> int:
