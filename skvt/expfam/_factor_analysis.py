@@ -35,6 +35,8 @@ positive and ``lam_l > N + D + 1``. Given the columns, ``a = (nu_0 + N) / 2`` an
 R_dd - (N + 1) |m_d|^2) / 2``. Alternating the updates of columns and noise never lowers the bound.
 The updates are repeated, with accelerated steps, until the bound is at a maximum. The noise starts
 at the variance of each column given the other columns, so that the result depends on N and R alone.
+If D >= 32, the covariance is first shrunk towards its diagonal. Without it, variances in few rows
+would be almost 0 given all other columns, and first steps would have about as many factors as rows.
 """
 
 from dataclasses import dataclass
@@ -67,8 +69,11 @@ _EXTRA_DIRECTIONS = 4
 # less than this.
 _MIN_INDEPENDENT_SHARE = 1e-24
 # With at least this number of columns, only the first and the last steps look for factors among all
-# directions, and the scatter of few rows is factorised.
+# directions, the scatter of few rows is factorised, and the noise starts at a shrunk covariance.
 _MANY_COLUMNS = 32
+# Largest share by which the covariance is shrunk towards its diagonal, and two factors of further
+# limits: the second times N / D limits it for few rows, the third times D / N for many rows.
+_SHRINKAGE = (0.2, 0.4, 0.2)
 # Maximum share of a column's scatter that the factorisation leaves out.
 _MAX_SHARE_LEFT_OUT = 1e-12
 # Maximum number of natural parameters in the cache of members and their q.
@@ -78,7 +83,7 @@ _MAX_CACHED_NUMBERS = 2**22
 class Factors(NamedTuple):
     """Best q of K members, at the maximum of the bound, with L columns of loadings for each.
 
-    A member of rank r uses the first r of the L columns.
+    A member of rank r uses the first r of the L columns. L is the largest rank of the members.
     """
 
     # Bound in nats (K,), without the logarithm of (kappa_0 / kappa)^(D / 2), which is due to the
@@ -95,6 +100,24 @@ class Factors(NamedTuple):
     def ranks(self) -> IndexArray:
         """Number of columns r in use, (K,)."""
         return np.count_nonzero(self.variances < 1.0, axis=-1)
+
+    def split(self) -> "list[Factors]":
+        """Return the q of each member, without the columns that it does not use."""
+        ranks = self.ranks
+        loadings = [self.loadings[k, :, :rank].copy() for k, rank in enumerate(ranks)]
+        variances = [self.variances[k, :rank] for k, rank in enumerate(ranks)]
+        return [*map(Factors, self.bound, self.rate, loadings, variances)]
+
+    @classmethod
+    def join(cls, members: "list[Factors]") -> "Factors":
+        """Return the q of all members, each of which is an entry of the result of :meth:`split`."""
+        bound, rate = (np.array([member[field] for member in members]) for field in (0, 1))
+        rank = max(member.variances.size for member in members)
+        loadings, variances = np.zeros((*rate.shape, rank)), np.ones((bound.size, rank))
+        for k, member in enumerate(members):
+            rank = member.variances.size
+            loadings[k, :, :rank], variances[k, :rank] = member.loadings, member.variances
+        return cls(bound, rate, loadings, variances)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +148,7 @@ class FactorAnalysis:
         return prior | {"scale_inverse": np.diagonal(prior["scale_inverse"])}
 
     @cached_property
-    def _cache(self) -> dict[bytes, tuple[Any, ...]]:
+    def _cache(self) -> dict[bytes, Factors]:
         """Best q of recent members by the bytes of their parameters.
 
         Evidences and expectations of the same members are asked for one after the other.
@@ -142,10 +165,9 @@ class FactorAnalysis:
         cache = self._cache
         new = [k for k, key in enumerate(keys) if key not in cache]
         initial = self.initial_factors and Factors(*(part[new] for part in self.initial_factors))
-        new_factors = zip(*self._best_factors(members[new], initial), strict=True)
+        new_factors = self._best_factors(members[new], initial).split()
         factors_by_key = dict(zip((keys[k] for k in new), new_factors, strict=True))
-        parts = zip(*(factors_by_key.get(key) or cache[key] for key in keys), strict=True)
-        factors = Factors(*map(np.array, parts))
+        factors = Factors.join([factors_by_key.get(key) or cache[key] for key in keys])
         # Cache no members of at most one row, because their q is found very fast. The prior, which
         # has no rows, is cached.
         n_rows = members[:, 1] - self.prior[1]
@@ -172,17 +194,18 @@ class FactorAnalysis:
             bound=np.zeros(K), rate=rate, loadings=np.zeros((K, D, max_rank)),
             variances=np.ones((K, max_rank)),
         )  # fmt: skip
-        if initial is None:
-            # The noise starts at the variance of each column given the other columns. For few rows
-            # of many columns, `_maximise_bounds` computes it from a factorisation of the scatter.
-            is_inverted = has_several_rows & ((D < _MANY_COLUMNS) | (2.0 * n_rows >= D))
-            inverse = np.linalg.inv(scatter[is_inverted] + np.diag(scale))
-            rate[is_inverted] = 0.5 / np.diagonal(inverse, axis1=1, axis2=2)
-        else:
+        if initial is not None:
             tol = _TRIAL_TOL
-            for part, initial_part in zip(factors, initial, strict=True):
+            rank = initial.variances.shape[1]
+            parts = (*factors[:2], factors.loadings[:, :, :rank], factors.variances[:, :rank])
+            for part, initial_part in zip(parts, initial, strict=True):
                 part[has_several_rows] = initial_part[has_several_rows]
-        start_noise = initial is None
+        elif D < _MANY_COLUMNS:
+            # The noise starts at the variance of each column given the other columns. Of many
+            # columns, `_maximise_bounds` computes it.
+            inverse = np.linalg.inv(scatter[has_several_rows] + np.diag(scale))
+            rate[has_several_rows] = 0.5 / np.diagonal(inverse, axis1=1, axis2=2)
+        start_noise = initial is None and D >= _MANY_COLUMNS
         _maximise_bounds(n_rows, scatter, 0.5 * nu, 0.5 * scale, *factors, tol, start_noise)
         return factors
 
@@ -318,7 +341,9 @@ def _factorise(scatter: Array, max_rank: int) -> Array:
     share of its scatter is not explained yet.
     """
     D = scatter.shape[0]
-    root = np.zeros((D, max_rank))
+    # The transpose of F, whose rows are contiguous, and a row of the scatter without its explained
+    # part.
+    root, residual = np.zeros((max_rank, D)), np.empty(D)
     # The part of each column's scatter that F F' does not explain yet.
     variance_left = np.diag(scatter).copy()
     for rank in range(max_rank + 1):
@@ -327,31 +352,50 @@ def _factorise(scatter: Array, max_rank: int) -> Array:
             if variance_left[d] > largest_share * scatter[d, d]:
                 pivot, largest_share = d, variance_left[d] / scatter[d, d]
         if largest_share <= _MAX_SHARE_LEFT_OUT:
-            return root[:, :rank].copy()
+            return root[:rank].T.copy()
         if rank == max_rank:
             break
         pivot_length = np.sqrt(variance_left[pivot])
         for d in range(D):
-            residual = scatter[d, pivot]
-            for j in range(rank):
-                residual -= root[d, j] * root[pivot, j]
-            root[d, rank] = residual / pivot_length
-            variance_left[d] -= root[d, rank] * root[d, rank]
+            residual[d] = scatter[pivot, d]
+        for j in range(rank):
+            factor = root[j, pivot]
+            for d in range(D):
+                residual[d] -= factor * root[j, d]
+        for d in range(D):
+            root[rank, d] = residual[d] / pivot_length
+            variance_left[d] -= root[rank, d] * root[rank, d]
         variance_left[pivot] = 0.0
     return np.empty((D, 0))
 
 
 @part_allocating
-def _start_noise_of_few_rows(scatter_root: Array, b0: Array, rate: Array) -> None:
-    """Set each rate to half the variance of the column given the other columns.
+def _start_noise(
+    n_rows: float, scatter: Array, scatter_root: Array, b0: Array, rate: Array
+) -> None:  # fmt: skip
+    """Set each rate to half the variance of the column given the others, with a shrunk covariance.
 
-    The variances are 1 / diag((F F' + 2 diag(b0))^-1), where ``scatter_root`` is F (D, p).
+    The variances are 1 / diag(S^-1). S is the scatter R (D, D), of which a share is replaced by its
+    diagonal, plus 2 diag(b0). If ``scatter_root`` F (D, p) has columns, F F' = R.
     """
     D, rank = scatter_root.shape
+    largest, of_few, of_many = _SHRINKAGE
+    share = min(largest, of_few * n_rows / D, of_many * D / n_rows)
+    ridge = np.empty(D)
+    for d in range(D):
+        ridge[d] = share * scatter[d, d] + 2.0 * b0[d]
+    if rank == 0:
+        shrunk = (1.0 - share) * scatter
+        for d in range(D):
+            shrunk[d, d] += ridge[d]
+        inverse = np.linalg.inv(shrunk)
+        for d in range(D):
+            rate[d] = 0.5 / inverse[d, d]
+        return
     scaled = np.empty((D, rank))
     for d in range(D):
         for column in range(rank):
-            scaled[d, column] = scatter_root[d, column] / np.sqrt(2.0 * b0[d])
+            scaled[d, column] = scatter_root[d, column] * np.sqrt((1.0 - share) / ridge[d])
     # The inverse follows from the inverse of a (p, p) matrix by Woodbury's formula.
     inner = np.ascontiguousarray(scaled.T) @ scaled
     for column in range(rank):
@@ -361,7 +405,7 @@ def _start_noise_of_few_rows(scatter_root: Array, b0: Array, rate: Array) -> Non
         share_left = 1.0
         for column in range(rank):
             share_left -= product[d, column] * scaled[d, column]
-        rate[d] = b0[d] / max(share_left, _MAX_SHARE_LEFT_OUT)
+        rate[d] = 0.5 * ridge[d] / max(share_left, _MAX_SHARE_LEFT_OUT)
 
 
 @part_allocating
@@ -512,8 +556,8 @@ def _maximise_bounds(
 ) -> None:  # fmt: skip
     """Find the best q of K members with N rows (K,) and scatter R (K, D, D), each from its rate.
 
-    With ``start_noise``, the rate of members of few rows is first set by
-    :func:`_start_noise_of_few_rows`.
+    With ``start_noise``, the rate of members of more than one row is first set by
+    :func:`_start_noise`.
 
     ``bound``, ``rate``, ``loadings`` and ``variances``, the fields of :class:`Factors`, are
     overwritten. The prior of the noise precisions psi_d is Gamma(a0, b0_d).
@@ -544,18 +588,15 @@ def _maximise_bounds(
         # Number of changes that an accelerated step combines; -1 until a step has been made.
         n_changes = -1
         is_accelerated = False
-        scatter_root = np.empty((D, 0))
-        if D >= _MANY_COLUMNS and 1.0 < n_rows[k] < 0.5 * D:
-            scatter_root = _factorise(scatter[k], D // 2)
-            if start_noise and scatter_root.shape[1]:
-                _start_noise_of_few_rows(scatter_root, b0, rate[k])
-            elif start_noise:
-                # Many rows of small weights can have a scatter whose rank is larger than D // 2.
-                precision = np.linalg.inv(scatter[k] + np.diag(2.0 * b0))
-                for d in range(D):
-                    rate[k, d] = 0.5 / precision[d, d]
         # The initial basis consists of the initial loadings in use, in units of the noise.
         basis_size = np.count_nonzero(variances[k] < 1.0)
+        scatter_root = np.empty((D, 0))
+        if D >= _MANY_COLUMNS and basis_size == 0 and 1.0 < n_rows[k] < 0.5 * D:
+            # Many rows of small weights can have a scatter whose rank is larger than D // 2. It is
+            # not factorised.
+            scatter_root = _factorise(scatter[k], D // 2)
+        if start_noise and n_rows[k] > 1.0:
+            _start_noise(n_rows[k], scatter[k], scatter_root, b0, rate[k])
         basis = np.empty((D, basis_size))
         for d in range(D):
             log_rate[d] = np.log(rate[k, d])
