@@ -8,7 +8,7 @@ A birth has three phases in two passes:
 
 In the paper a target is one component, which stays, and every birth is kept. On data that the
 likelihood fits badly, the birth of the paper adds components faster than merges remove them. This
-module differs from the paper in four points:
+module differs from the paper in five points:
 
 - A target is one component or, after births from this component have failed, the component and its
   neighbours. If two components describe their rows badly and three would describe them well, none
@@ -22,6 +22,8 @@ module differs from the paper in four points:
   The loss of the other components under the new priors counts against the fresh components.
 - If the exact bound of all data has not risen by the end of the second pass, the state before the
   pass is restored.
+- Births end when they only tile, that is, when several births in a row gain a few nats each. Thin
+  or even densities hardly have a best number of components, and births would go on for long.
 
 In a stream all three phases happen within one batch, and a target is one component. If other
 batches have rows of the target, it stays, and new priors are also learned from these rows.
@@ -61,6 +63,11 @@ from skvt.typing import Array, IndexArray
 # Maximum number of targets of a pass, as a share of the number of components. One target is always
 # allowed.
 MOST_TARGETS = 0.5
+# A birth only tiles if it raises the bound of its rows by at most this number of nats, because its
+# target describes the rows nearly as well. Births end after _MOST_TILING births that only tile,
+# counted from the last pass in which another birth was accepted.
+_SMALL_GAIN = 10.0
+_MOST_TILING = 5
 
 
 class Birth(Move):
@@ -79,12 +86,15 @@ class Birth(Move):
         "_share": float,
         "_learns": bool,
         "_seed": int,
+        "_n_tiling": int,
     }
     requires = make_requirements("A birth")
     # Whether any of the fresh components have been fitted under newly learned priors.
     _learns: bool = False
     # Seed of the choice among the rows of large targets.
     _seed: int = 0
+    # Number of births that only tile since the last pass in which another birth was accepted.
+    _n_tiling: int = 0
 
     def __init__(self, max_components: int) -> None:
         self._max_components = max_components
@@ -140,8 +150,8 @@ class Birth(Move):
     def _choose(
         self, counts: Array, ids: IndexArray, tools: MoveTools, overlaps: Array | None = None
     ) -> list[Target]:
-        """Choose targets; none if the model has the maximum number of components."""
-        if counts.size >= self._max_components:
+        """Choose targets; none if there are enough components, or births only tile."""
+        if counts.size >= self._max_components or self._n_tiling >= _MOST_TILING:
             return []
         n_targets = max(1, int(self._share * counts.size))
         return choose(self._ledger, counts, ids, tools.rng, n_targets, overlaps)
@@ -175,6 +185,7 @@ class Birth(Move):
         # Number of components that may still be added.
         n_left = self._max_components - model.size(state.stats)
         n_tried = 0
+        gains: list[float] = []
         # From here on, the targets of the fresh components.
         self._targets = []
         for target in targets:
@@ -187,6 +198,7 @@ class Birth(Move):
             fresh = self._create(mixtures, target)
             if fresh.outcome.is_accepted and fresh.stats is not None:
                 self._fresh.append(fresh.stats)
+                gains.append(fresh.outcome.gain)
                 self._learns |= fresh.learns
                 # Drop the collected rows, which need memory.
                 self._targets.append(replace(target, rows=[], weights=[], resp=[]))
@@ -194,6 +206,9 @@ class Birth(Move):
             else:
                 record = fresh.outcome.record(tools.n_iter, "birth", target.components, fresh.tried)
                 records.append(record)
+        if gains:
+            n_tiling = self._n_tiling + len(gains)
+            self._n_tiling = n_tiling if max(gains) <= _SMALL_GAIN else 0
         self.exhausted = self._before is None and n_tried == 0
         return records
 

@@ -543,6 +543,22 @@ def test_failures_halve_the_number_of_targets_and_gains_double_it_again(monkeypa
     assert found == [4, 2, 4, 8, 8]
 
 
+def test_births_end_when_several_of_them_gain_only_a_few_nats(monkeypatch):
+    birth, has_targets = Birth(50), []
+    state = SimpleNamespace(component_ids=np.arange(16), stats=None)
+    model = SimpleNamespace(size=lambda stats: 16)
+    monkeypatch.setattr(birth_module, "_stats_without", lambda *args: None)
+    # A birth of 40 nats begins the count anew.
+    for gains in ((3.0,) * 4, (3.0, 40.0, 3.0), (8.0, 2.0, 3.0), (0.5, 1.0)):
+        fresh = [Fresh(Outcome(True, gain, ""), "", Stats((np.ones(1),))) for gain in gains]
+        birth._targets = [targets_module.Target([k], [k], [99.0]) for k in range(len(gains))]
+        monkeypatch.setattr(birth, "_create", lambda mixtures, target, fresh=fresh: fresh.pop())
+        birth.finish(model, state, OneThread())
+        targets = birth._choose(np.full(16, 99.0), np.arange(16), OneThread())
+        has_targets.append(bool(targets))
+    assert has_targets == [True, True, True, False]
+
+
 def test_births_that_failed_are_tried_again_as_priors_change_by_more_and_more():
     ledger, forgotten = Ledger(), []
     for now in (0.0, 4.0, 6.0, 12.0, 17.0, -2.0):
