@@ -39,3 +39,14 @@ def test_a_reader_goes_elsewhere_with_what_the_first_rows_said(estimator, first,
     np.testing.assert_array_equal(dense(elsewhere), expected)
     with pytest.raises(ValueError, match=f"{type(estimator).__name__} is expecting|should match"):
         reader.read(TABLE.iloc[:, :1] if first is TABLE else ROWS[:, :2])
+
+
+@pytest.mark.parametrize("estimator", [MemoizedDPGMM(), TemperedLDA()])
+def test_later_arrays_like_the_first_are_read_without_scikit_learn(estimator, monkeypatch):
+    reader, _ = estimator._reads.of(estimator).fit_and_read(ROWS)
+    monkeypatch.setattr("skvt.readers._reader.validate_data", None)
+    np.testing.assert_array_equal(dense(reader.read(ROWS + 1.0)), ROWS + 1.0)
+    infinite = np.where(ROWS == 3.0, np.inf, ROWS)
+    for other in (ROWS[:, :2], ROWS[0], ROWS[:0], infinite, ROWS.astype(np.float32)):
+        with pytest.raises(TypeError, match="not callable"):
+            reader.read(other)
