@@ -59,6 +59,9 @@ class MoveTools(Protocol):
     # arguments.
     @property
     def run(self) -> Run: ...
+    # In a stream, ``n_judged`` of `Stream`.
+    @property
+    def n_judged(self) -> int | None: ...
 
     def memo_of(self, model: Any, result: LocalResult, batch: Any) -> Memo:
         """Return the memo of a batch after its local step."""

@@ -30,6 +30,8 @@ TOGETHER = ("calls gathered",)
 _MIN_SHARE_ADDED = 0.5
 # Smallest number of additional rows after which births are tried again.
 _MIN_ADDED = 20
+# In the first batch, births do not wait when the number of rows reaches one of these.
+_MILESTONES = np.array([20, 60, 180])
 
 
 @in_files("estimators.Gathered", nan=("X",))
@@ -154,7 +156,7 @@ class Gathered:
         The result shares no arrays with the caller of ``partial_fit``, who may overwrite the rows
         of the call.
         """
-        if self._is_complete:
+        if self.is_complete:
             return None
         # Rows of several calls are a copy already, made when they were concatenated.
         if not self.is_new:
@@ -162,9 +164,19 @@ class Gathered:
         return replace(self, X=self.X.copy(), weights=self.weights.copy())
 
     @property
-    def _is_complete(self):
+    def is_complete(self):
         """Whether there are enough rows, so that the rows of the next call begin another batch."""
         return self.weights.size >= _ROWS_OF_BATCH
+
+    def n_judged_before(self, keys):
+        """Return ``n_judged`` if births can wait for rows of later calls, otherwise None.
+
+        Births cannot wait if the batch is complete, or if it is the first one and has passed a
+        milestone. ``keys`` are the keys of all memos.
+        """
+        is_first = keys <= self.memos
+        passed = (self.n_judged < _MILESTONES) & (_MILESTONES <= self.weights.size)
+        return None if self.is_complete or (is_first and passed.any()) else self.n_judged
 
     @property
     def is_due(self):
@@ -174,4 +186,4 @@ class Gathered:
         complete.
         """
         min_added = max(_MIN_SHARE_ADDED * self.n_judged, _MIN_ADDED)
-        return self._is_complete or self.weights.size - self.n_judged >= min_added
+        return self.is_complete or self.weights.size - self.n_judged >= min_added

@@ -194,8 +194,9 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         Notes
         -----
         A move is made only if the exact bound rises. Births are tried within the batch; calls of
-        fewer than 500 rows are gathered to batches of at least 500 rows, and births are tried
-        whenever a batch has grown by half. The memos of all batches suffice to merge components of
+        fewer than 500 rows are gathered to batches of at least 500 rows. Births are tried when a
+        batch is complete, and before if the new rows of a component differ from its other rows or
+        if it is the first batch. The memos of all batches suffice to merge components of
         a mixture. Two topics are merged only if no other batch has both, as is the case with topics
         just added. A topic is deleted only if no other batch has it, and new topics may replace all
         such topics. Other moves need the rows of all batches, and only ``fit`` makes them. Priors,

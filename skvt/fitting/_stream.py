@@ -167,6 +167,7 @@ def _make_steps(fitted, plan, workers, batch_id, random_state):
     stream = Stream(
         fitted.n_rows, fitted.counts_rows, plan.stream.total_samples,
         batch_id=batch_id, make_rng=make_rng, tries_moves=tries_moves,
+        n_judged=None if gathered is None else gathered.n_judged_before(set(fitted.memos)),
     )  # fmt: skip
     # Rows of several calls with ids are one batch while births are tried, and separate batches
     # afterwards. Rows of a call without an id join the batch of the earlier calls.

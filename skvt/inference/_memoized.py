@@ -208,7 +208,7 @@ class MemoizedInference(Continued):
         moves = self._moves if policy.at_unit_temperature and stream.tries_moves else ()
         # Call ``make_rng`` only for moves, because it may advance the user's ``random_state``.
         rng = stream.make_rng() if moves else np.random.default_rng(0)
-        tools = Tools(len(memos), rng, workers)
+        tools = Tools(len(memos), rng, workers, stream.n_judged)
 
         def visit_again(rows_of_batches: Mapping[Hashable, IndexArray]) -> None:
             """Visit batches again, without counting steps and rows.
@@ -302,6 +302,8 @@ class Tools:
     n_iter: int
     rng: np.random.Generator
     workers: Workers
+    # In a stream, ``n_judged`` of `skvt.contracts.Stream`.
+    n_judged: int | None = None
 
     @property
     def run(self) -> Run:

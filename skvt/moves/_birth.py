@@ -27,6 +27,8 @@ module differs from the paper in five points:
 
 In a stream all three phases happen within one batch, and a target is one component. If other
 batches have rows of the target, it stays, and new priors are also learned from these rows.
+While rows of later calls may still join the batch, births from a target can wait for these rows if
+its rows since births were last tried are like its other rows.
 
 The exact bound of all data is known from the memos of the batches, that is, from the statistics and
 entropies of their last local steps.
@@ -38,6 +40,7 @@ from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skvt.contracts import (
     Memos,
@@ -58,6 +61,7 @@ from skvt.moves._ledger import Ledger
 from skvt.moves._merge import SMALLEST_GAIN, dissolve
 from skvt.moves._targets import LOST, MOST_ROWS, CollectedRows, Target, choose, collect_rows
 from skvt.moves._trial import Outcome, judged
+from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray
 
 # Maximum number of targets of a pass, as a share of the number of components. One target is always
@@ -255,10 +259,13 @@ class Birth(Move):
         """Try births within one batch; keep each for which the exact bound of all memos rises."""
         counts = model.component_masses(state.memos[key].stats)
         self._targets = self._choose(counts, state.component_ids, tools)
-        self.exhausted = not self._targets
-        # Collect the rows of the targets.
         global_params = model.expectation(state.stats, batch, tools.run)
         result = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)
+        if self._targets and tools.n_judged is not None:
+            differs = _rows_differ(model, state.memos, batch, result.q, tools.n_judged)
+            self._targets = [t for t in self._targets if differs[t.components[0]]]
+        self.exhausted = not self._targets
+        # Collect the rows of the targets.
         observer = self.observer(batch.weights.size, tools)
         if observer is not None:
             solved = Solved(batch, key, global_params, result)
@@ -327,6 +334,28 @@ def _overlaps(memos: Memos, n_components: int) -> Array:
     if merge_entropy_loss is None:
         return np.zeros((n_components, n_components))
     return np.nan_to_num(merge_entropy_loss + merge_entropy_loss.T)
+
+
+def _rows_differ(
+    model: Mergeable, memos: Memos, batch: Any, q: Array, n_judged: int
+) -> NDArray[np.bool_]:
+    """Return whether the last rows of a batch differ from other rows of a component, (K,).
+
+    All rows of the batch after the first ``n_judged`` are compared with all other rows of the
+    stream. They differ if two components have more evidence than one, or if the component has no
+    other rows. ``q`` (n, K) are the responsibilities for the rows of the batch.
+    """
+    X, weights, resp = batch.X[n_judged:], batch.weights[n_judged:], q[n_judged:]
+    last = model.make_local_result(model.batch(X, np.arange(weights.size), weights), resp).stats
+    # Results of given responsibilities have statistics.
+    assert last is not None
+    total = memos.total()
+    others = Stats(tuple(a - b for a, b in zip(total.stats.arrays, last.arrays, strict=True)))
+    differs = ~exceeds(model.component_masses(others), 0.0, scale=total.weight)
+    old = np.flatnonzero(~differs)
+    both = concatenate_components([others, last])
+    differs[old] = model.merge_gains(both, old, differs.size + old) < 0.0
+    return differs
 
 
 def _stats_without(state: MovableState, ids: list[int]) -> Stats:

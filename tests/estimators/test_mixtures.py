@@ -796,6 +796,22 @@ def test_births_of_small_calls_are_tried_whenever_the_rows_have_grown_by_half(mo
     assert list(tried) == [20, 40, 60, 100, 160, 240, 360, 500]
 
 
+def test_births_of_small_calls_wait_if_new_rows_are_like_the_others(monkeypatch):
+    tried, birth_within = [], Birth._birth_within
+
+    def noted(birth, trial, target):
+        tried.append(trial.batch.n_rows)
+        return birth_within(birth, trial, target)
+
+    monkeypatch.setattr(Birth, "_birth_within", noted)
+    stream, X = MemoizedDPGMM(random_state=0), np.random.default_rng(0).normal(size=(1030, 1))
+    for part in np.split(X[:1000], 50):
+        stream.partial_fit(part)
+    assert tried == [60, 240, 500, 500]
+    # Rows that differ get a component at once.
+    assert stream.partial_fit(X[1000:] + 20.0).n_components_ == 2
+
+
 def test_a_small_call_with_an_id_is_visited_once(monkeypatch):
     visited, visit = [], MemoizedInference.visit
 
