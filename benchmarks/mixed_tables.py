@@ -1,6 +1,6 @@
 """Tables of mixed columns with holes: density, number of clusters, imputation.
 
-Eight parts, each against other ways to do the same:
+Nine parts, each against other ways to do the same:
 
 - ``peers``: on tables drawn from eight clusters, held-out density beside stepmix at its number of
   classes by BIC, ARI beside k-prototypes that is told the true number, and scikit-learn's Gaussian
@@ -14,6 +14,10 @@ Eight parts, each against other ways to do the same:
 - ``counts``: 500 columns of negative binomials with dispersions of .2 to 5 and tenfold exposures,
   from four clusters: number, ARI and held-out density beside those of the true parameters, of
   Poisson columns, and of scikit-learn's Gaussian mixtures of log rates.
+- ``cells``: 4,000 cells of five lines by counts of 500 genes, negative binomials whose exposures
+  are given: components, clusters and ARI beside scikit-learn's Gaussian mixtures and k-means and,
+  if igraph and leidenalg are installed, beside Leiden communities of nearest neighbours, all of
+  these on 20 principal components of log counts per 10,000.
 - ``ordinal``: surveys of 10 and 25 six-point items from three classes, and of 6 from classes that
   are far apart, within which items are independent or share a factor: ``LatentGaussian`` beside
   ``Categorical`` and smooth categories (a Bernoulli for each step from a level to the next).
@@ -34,6 +38,7 @@ takes weights, means, variances, probabilities and rates from whoever has learne
 them alike.
 """
 
+import importlib.util
 import itertools
 import warnings
 from dataclasses import dataclass
@@ -47,11 +52,13 @@ from _rivals import RIVALS, rivals
 from scipy.special import gammaln, logsumexp, xlogy
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
+from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
 from sklearn.metrics import adjusted_rand_score
-from sklearn.mixture import BayesianGaussianMixture
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
+from sklearn.neighbors import kneighbors_graph
 from sklearn.preprocessing import StandardScaler
 
 from skvt import MemoizedDPGMM, MemoizedDPMixture
@@ -64,11 +71,12 @@ from skvt.components import (
     Poisson,
 )
 
+COMMUNITIES = ("igraph", "leidenalg")
 TRUE = 8
 SIZES = (3, 4, 5, 6)  # categories of the categorical columns
 OVERLAP = (0.90, 0.97)  # ARI of the oracle on complete rows
 MOST = 12  # classes of grids by BIC
-PARTS = ("peers", "imputation", "counts", "ordinal", "people", "rivals", "given", "sparse")
+PARTS = ("peers", "imputation", "counts", "cells", "ordinal", "people", "rivals", "given", "sparse")
 
 
 def arguments():
@@ -79,6 +87,10 @@ def arguments():
     p.add_argument("--peer-missing", type=float, nargs="+", default=[0.0, 0.2])
     p.add_argument("--stepmix-starts", type=int, nargs="+", default=[1, 5], help="n_init")
     p.add_argument("--seeds", type=int, default=5, help="of holes, for imputation")
+    p.add_argument("--cells-draws", type=int, default=2)
+    p.add_argument("--cells-rows", type=int, default=4_000)
+    p.add_argument("--cells-spreads", type=float, nargs="+", default=[0.5, 0.3],
+                   help="standard deviations of log rates between lines")  # fmt: skip
     p.add_argument("--items", type=int, nargs="+", default=[10, 25], help="of ordinal surveys")
     p.add_argument("--ordinal-draws", type=int, default=3)
     p.add_argument("--people-draws", type=int, default=5)
@@ -90,6 +102,7 @@ def arguments():
     if args.quick:
         args.peer_draws, args.peer_rows = 1, [1_000]
         args.stepmix_starts, args.seeds = [1], 1
+        args.cells_draws, args.cells_rows = 1, 1_000
         args.items, args.ordinal_draws, args.people_draws = [10], 1, 1
         args.given_draws = args.sparse_draws = 1
     return args
@@ -249,6 +262,9 @@ def compile_all(args):
     clusters, _ = drawn_clusters(rng)
     X, _ = clusters.draw(500, 0.2, rng)
     mixture_of(blocks_of(clusters), args, 0).fit(X)
+    if "cells" in args.parts:
+        counts, exposures, _ = lines_of_cells(0, 300, 0.5)
+        mixture_of(genes_of(counts), args, 0).fit(np.column_stack([counts, exposures]))
 
 
 # ------------------------------------------------------------------------------------------- peers
@@ -602,6 +618,90 @@ def _true_counts(rows, rates, sizes):
     return logs.sum(axis=2)
 
 
+# ------------------------------------------------------------------------------------------- cells
+def lines_of_cells(seed, n_rows, spread, n_lines=5, n_genes=500):
+    """Counts of genes (n, D), exposures (n,), and the lines of the cells (n,)."""
+    rng = np.random.default_rng(seed)
+    common = np.exp(rng.normal(-0.5, 1.0, n_genes))
+    rates = common * np.exp(rng.normal(0.0, spread, (n_lines, n_genes)))
+    y = rng.integers(n_lines, size=n_rows)
+    exposures = np.exp(rng.normal(0.0, 0.5, n_rows))
+    sizes = rng.uniform(1.0, 5.0, n_genes)
+    means = exposures[:, None] * rates[y] * rng.gamma(sizes, 1.0 / sizes, (n_rows, n_genes))
+    return rng.poisson(means).astype(float), exposures, y
+
+
+def genes_of(counts):
+    """The block of all counts; the column after them has the exposures."""
+    n_genes = counts.shape[1]
+    return [("genes", NegativeBinomial(exposure=n_genes), slice(0, n_genes))]
+
+
+def communities(X, seed, resolution):
+    """Labels by Leiden, among 15 nearest neighbours."""
+    import igraph
+    import leidenalg
+
+    graph = kneighbors_graph(X, 15)
+    graph = graph.maximum(graph.T).tocoo()
+    once = graph.row < graph.col
+    graph = igraph.Graph(len(X), np.column_stack([graph.row, graph.col])[once].tolist())
+    kind = leidenalg.RBConfigurationVertexPartition
+    options = {"resolution_parameter": resolution, "seed": seed, "n_iterations": 2}
+    return np.array(leidenalg.find_partition(graph, kind, **options).membership)
+
+
+def cells_part(args):
+    for spread_of_lines in args.cells_spreads:
+        runs = {}
+        for seed in range(args.cells_draws):
+            for method, *result in lines_found(spread_of_lines, seed, args):
+                runs.setdefault(method, []).append(result)
+                progress("cells", spread_of_lines, seed, method, result)
+        print_table(
+            f"spread {spread_of_lines}: {args.cells_rows:,} cells, {args.cells_draws} draws",
+            ["method", "components", "clusters", "ARI", "CPU s"],
+            rows_of(runs, None, None, 3, 1),
+        )
+
+
+def lines_found(spread_of_lines, seed, args):
+    """Yield method, components, clusters, ARI and CPU seconds of each method on one table."""
+    counts, exposures, y = lines_of_cells(seed, args.cells_rows, spread_of_lines)
+    X = np.column_stack([counts, exposures])
+
+    def result(method, labels, cpu, n_components=None):
+        index = adjusted_rand_score(y, labels)
+        return method, n_components, len(np.unique(labels)), index, cpu
+
+    from_30 = {"n_components": 30, "moves": ("merge", "delete")}
+    for name, settings in ("NegativeBinomial", {}), ("NegativeBinomial, from 30", from_30):
+        mixture = mixture_of(genes_of(counts), args, seed, **settings)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _, cpu, _ = timed(mixture.fit, X)
+            labels = mixture.predict(X, n_clusters="auto")
+        yield result(name, labels, cpu, mixture.n_components_)
+
+    def project():
+        shares = counts / counts.sum(axis=1, keepdims=True)
+        return PCA(20, random_state=seed).fit_transform(np.log1p(1e4 * shares))
+
+    _, cpu_of_axes, axes = timed(project)
+    told = {"n_init": 10, "random_state": seed}
+    peers = {
+        f"GaussianMixture {shape}, told 5": GaussianMixture(5, covariance_type=shape, **told)
+        for shape in ("full", "tied", "diag")
+    }
+    for method, model in (peers | {"k-means, told 5": KMeans(5, **told)}).items():
+        _, cpu, labels = timed(model.fit_predict, axes)
+        yield result(method, labels, cpu + cpu_of_axes)
+    if all(map(importlib.util.find_spec, COMMUNITIES)):
+        for resolution in (0.2, 0.5, 1.0):
+            _, cpu, labels = timed(communities, axes, seed, resolution)
+            yield result(f"Leiden, resolution {resolution}", labels, cpu + cpu_of_axes)
+
+
 # ----------------------------------------------------------------------------------------- ordinal
 LEVELS = 6
 ORDINAL = {
@@ -867,11 +967,11 @@ def sparse_part(args):
 def main():
     args = arguments()
     libraries = ["stepmix", "kmodes"] if "peers" in args.parts else []
-    print_header(args, *libraries, beside=RIVALS if "rivals" in args.parts else ())
+    beside = {"rivals": RIVALS, "cells": COMMUNITIES}
+    print_header(args, *libraries, beside=[x for part in args.parts for x in beside.get(part, ())])
     run = {"peers": peers_part, "imputation": imputation_part, "counts": counts_part,
-           "ordinal": ordinal_part, "people": people_part, "rivals": rivals_part,
-           "given": given_part,
-           "sparse": sparse_part}  # fmt: skip
+           "cells": cells_part, "ordinal": ordinal_part, "people": people_part,
+           "rivals": rivals_part, "given": given_part, "sparse": sparse_part}  # fmt: skip
     with cores(args.cores):
         compile_all(args)
         for part in args.parts:
