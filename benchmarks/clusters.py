@@ -36,6 +36,7 @@ def arguments():
     p.add_argument("--seeds", type=int, default=3)
     p.add_argument("--rows", type=int, default=3_000, help="of synthetic tables")
     p.add_argument("--no-peers", action="store_true", help="skvt alone")
+    p.add_argument("--background", action="store_true", help="also fits with a background")
     p.add_argument("--cores", type=int, default=1)
     p.add_argument("--quick", action="store_true", help="1 seed, 1,000 rows")
     args = p.parse_args()
@@ -236,9 +237,12 @@ def compare(name, seed, args):
     """{method: (number, index, CPU seconds)} of one table, and its labels."""
     X, y, *blocks = TABLES[name](args.rows, np.random.default_rng(seed))
     rows = {}
-    for shape in ["blocks"] if blocks else ["full", "diag"]:
+    shapes = ["full", "background"] if args.background else ["full", "diag"]
+    for shape in ["blocks"] if blocks else shapes:
         if blocks:
             mixture = MemoizedDPMixture(components=blocks[0], random_state=seed)
+        elif shape == "background":
+            mixture = MemoizedDPGMM(background=True, random_state=seed)
         else:
             mixture = MemoizedDPGMM(covariance_type=shape, random_state=seed)
         found, seconds = ours(mixture, X, y)
@@ -289,7 +293,7 @@ def main():
             for shape in dict.fromkeys(method.partition(": ")[0] for method in runs[0]):
                 if shape in peers:
                     continue
-                label = f"{name}, diag" if shape == "diag" else name
+                label = name if shape in ("full", "blocks") else f"{name}, {shape}"
                 cells = [counted(runs, f"{shape}: {method}") for method in own]
                 seconds = spread([run[f"{shape}: components"][2] for run in runs], 1)
                 table.append([label, len(set(y[y >= 0])), *cells,

@@ -36,18 +36,20 @@ from skvt.fitting import (
 from skvt.models.mixture import (
     GAUSSIANS,
     MATRICES,
+    BackgroundMixture,
     Mixture,
     StickBreaking,
     SymmetricDirichlet,
     statistics_near_means,
 )
 from skvt.readers.validation import check_variance
+from skvt.rows import layout_of
 
 
 @in_files(
     "estimators.MemoizedDPGMM",
     fitted={
-        "model": (Mixture,),
+        "model": (Mixture, BackgroundMixture),
         "model.weights": (StickBreaking, SymmetricDirichlet),
         "model.component": GAUSSIANS,
     },
@@ -87,6 +89,20 @@ class MemoizedDPGMM(GrowingMixin, MixtureEstimator):
 
         NaN in the data are missing values. They are integrated out with "diag" and "spherical".
         With other types they are local variables of their rows, see Notes.
+    background : bool, default=False
+        Whether one component is a background of rows that belong to no other [FraleyRaftery02]_.
+        Its density is constant, 1 / volume of the box that holds the rows of ``fit``, with sides
+        parallel to the axes. Its weight is learned, and is 0 if the bound is larger without it.
+        Rows of the background have the label -1, and clusters leave them out. Attributes of
+        components leave the background out, but ``history_``, ``max_components`` and the sticks of
+        ``posterior_`` and ``weight_concentration_`` include it. ``sample`` draws rows of components
+        only.
+
+        The volume depends on the units only as densities do, but a single row far from all others
+        makes the box large and the background weak. New rows outside the box have the same density
+        under the background, so that ``score_samples`` has a lowest value there. Not with missing
+        values, constant columns, rows in chunks, ``use_labels=True`` and
+        ``weight_concentration_prior_type="dirichlet_distribution"``.
     mean_type : {"full", "zero"}, default="full"
         Whether components have means, or all components have mean zero. "zero" requires
         ``covariance_type="full"``.
@@ -161,6 +177,8 @@ default="dirichlet_process"
     ----------
     .. shared: n_components_ (memoized), n_active_components_, weights_, labels_
     .. shared: component_classes_
+    background_weight_ : float
+        Expected share of the background in all rows. ``weights_`` are shares in the other rows.
     means_ : ndarray of shape (K, n_features)
         Expected means.
     covariances_ : ndarray
@@ -228,6 +246,9 @@ default="dirichlet_process"
     .. [Baudry10] J.-P. Baudry, A. E. Raftery, G. Celeux, K. Lo, R. Gottardo, "Combining Mixture
        Components for Clustering", Journal of Computational and Graphical Statistics 19, 2010.
 
+    .. [FraleyRaftery02] C. Fraley and A. E. Raftery, "Model-Based Clustering, Discriminant
+       Analysis, and Density Estimation", Journal of the American Statistical Association 97, 2002.
+
     Examples
     --------
     >>> import numpy as np
@@ -242,6 +263,7 @@ default="dirichlet_process"
     _: KW_ONLY
     max_components: int | None = None
     covariance_type: Annotated[str, FIXED, StrOptions(COVARIANCE_TYPES)] = "full"
+    background: Annotated[bool, FIXED, "boolean"] = False
     mean_type: Annotated[str, FIXED, StrOptions({"full", "zero"})] = "full"
     weight_concentration_prior_type: Annotated[str, FIXED] = "dirichlet_process"
     weight_concentration_prior: Annotated[float | str | None, FIXED, None, AUTO, POSITIVE] = None
@@ -271,6 +293,8 @@ default="dirichlet_process"
         If a fit is continued, return its model ``old`` unchanged.
         """
         check_memoized(self)
+        if self.background:
+            self._check_background(X)
         K = self.n_components
         alpha = self.weight_concentration_prior
         learns_alpha = isinstance(alpha, str)
@@ -299,6 +323,8 @@ default="dirichlet_process"
             n_fewest=K if self._is_finite else 1, learner=gaussian_learner(self, component),
             learns_concentration=learns_alpha,
         )  # fmt: skip
+        if self.background:
+            model = BackgroundMixture(**vars(model), **self._box(X))
         if self.means_init is None and self.labels_init is None:
             return model
         if self.means_init is None:
@@ -312,6 +338,30 @@ default="dirichlet_process"
         return replace(
             model, start=statistics_near_means(model, X, weights, means_from_parameter(self, X))
         )
+
+    def _check_background(self, X):
+        """Raise ValueError if the fit cannot have a background."""
+        for conflicts, setting in (
+            (self.use_labels, "use_labels=True"),
+            (self._is_finite, "weight_concentration_prior_type='dirichlet_distribution'"),
+            (layout_of(X).size > 0, "rows in chunks"),
+        ):
+            if conflicts:
+                raise ValueError(
+                    f"background=True and {setting} exclude each other. Set background=False."
+                )
+
+    def _box(self, X):
+        """Return the corners of the box that holds the rows X."""
+        low, high = (np.asarray(f(X, axis=0), np.float64) for f in (np.min, np.max))
+        # The model refuses missing values.
+        constant = np.flatnonzero(low == high)
+        if constant.size:
+            raise ValueError(
+                "With background=True, each column must have two different values. Got one value "
+                f"in column {constant[0]}: leave out such columns, or set background=False."
+            )
+        return {"low": low, "high": high}
 
     def _plan(self, model, X, weights, *, stream=False):
         """Return the plan of memoized inference with moves, or of stochastic inference."""
@@ -329,6 +379,12 @@ default="dirichlet_process"
         """Given, default or learned concentration of a Dirichlet process or of each component."""
         # The prior is (1, concentration) of a stick, or the concentration of a component.
         return float(fitted.model.weights.prior()[0, -1])
+
+    @of_fit
+    def background_weight_(self, fitted):
+        """Expected share of the background in all rows; 0 without a background."""
+        # Only models beside a background have the weight.
+        return vars(fitted.model).get("background_weight", 0.0)
 
     covariance_type_ = of_model(
         "component.covariance_type", 'Given type of the covariances, or the type chosen by "auto".'

@@ -5,7 +5,12 @@ from skvt._results._design import Covariates
 from skvt._results._effects import covariate_effects
 from skvt._results._features import SumsMixin
 from skvt._results._growing_mixtures import GrowingMixin
-from skvt._results._mixtures import MixtureEstimator, compute_assignments, learned_values
+from skvt._results._mixtures import (
+    MixtureEstimator,
+    compute_assignments,
+    learned_values,
+    most_probable,
+)
 from skvt._results._outcomes import outcome_by_cluster
 from skvt._results._topic_edits import TopicEditsMixin
 from skvt._results._topics import TopicsMixin, prior_vector, simplest

@@ -61,9 +61,9 @@ def compute_agreements(joins, labels, others, weights):
         # Fits have different numbers of components: zip ends at the smaller number.
         pairs = zip(all_clusters, other_joins.all_clusters(), strict=False)
         for i, (clusters, other_clusters) in enumerate(pairs):
-            total[i] += _adjusted_rand_index(
-                clusters[labels], other_clusters[other_labels], weights
-            )
+            # The background, whose label is -1, counts as a further cluster.
+            first, second = (np.append(c, c.max() + 1) for c in (clusters, other_clusters))
+            total[i] += _adjusted_rand_index(first[labels], second[other_labels], weights)
             n_fits[i] += 1.0
     return np.divide(total, n_fits, out=np.full(total.shape, np.nan), where=n_fits > 0.0)
 

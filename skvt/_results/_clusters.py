@@ -53,8 +53,12 @@ class ClustersMixin:
         Return :class:`skvt.models.mixture.Joins`: the joined pairs in order, the loss of each join,
         and the suggested number of clusters.
         """
-        fitted = self._fitted
+        fitted = self._fitted.shown
         X, weights = some_rows(X, weights, self._sample_rows(weights.size))
+        if fitted is not self._fitted:
+            # Leave out the rows of the background, unless all rows are.
+            kept = np.flatnonzero(self._labels_of(X, clusters=None) >= 0)
+            X, weights = some_rows(X, weights, kept if kept.size else np.arange(weights.size))
         with Workers(self.n_jobs) as workers:
             assignments = Assignments(
                 (result.q, batch.weights, result.bound)
@@ -120,11 +124,11 @@ class ClustersMixin:
         self : estimator
             The estimator itself.
         """
-        fitted = self._require_fitted()
+        self._require_fitted()
         check_choice("criterion", criterion, CRITERIA)
         with rows_of_call(self, X, sample_weight) as rows:
             joins = self._compute_joins(rows.X, rows.weights, criterion)
-        self._fitted = replace(fitted, joins=joins)
+        self._fitted = replace(self._fitted, joins=joins)
         return self
 
     def compare_clusterings(self, X, y=None, sample_weight=None, *, n_fits=1, max_refitted=20):
@@ -133,8 +137,8 @@ class ClustersMixin:
         Only columns of ``clusterings_`` change: "refitted_bound", "agreement" and "suggested_by".
         Each of the other fits takes as long as ``fit`` with ``n_init=1``. If ``labels_init`` or
         ``means_init`` is set, the other fits have the same start, so that their agreement says
-        little. Agreement counts each row once, whatever its weight. Refits do not use classes of
-        rows, so that "refitted_bound" is NaN if the fit used them.
+        little. Agreement counts each row once, whatever its weight. Refits use neither classes of
+        rows nor a background, so that "refitted_bound" is NaN if the fit used them.
 
         Parameters
         ----------
@@ -165,9 +169,10 @@ class ClustersMixin:
             check_scalar(value, name, Integral, min_val=0)
         with rows_of_call(self, X, sample_weight) as rows, Workers(self.n_jobs) as workers:
             refits = joins.refits
-            # Refits do not use classes of rows. Their bounds could not be compared with the bound
-            # of a fit with classes.
-            if max_refitted > 0 and fitted.component_classes is None:
+            # Bounds of refits, which use neither classes of rows nor a background, could not be
+            # compared with the bound of a fit that does.
+            is_plain = fitted.component_classes is None and fitted is self._fitted
+            if max_refitted > 0 and is_plain:
                 refits = compute_refitted_bounds(
                     fitted, rows.X, rows.weights, workers, max_refitted
                 )
@@ -184,7 +189,7 @@ class ClustersMixin:
                 joins, agreement=compute_agreements(joins, labels, others, weights),
                 suggested_by=(suggested == numbers[:, None]).mean(axis=1),
             )  # fmt: skip
-        self._fitted = replace(fitted, joins=joins)
+        self._fitted = replace(self._fitted, joins=joins)
         return self
 
     def _joins_and_labels(self, seed, X, y, sample_weight, sample):
@@ -238,7 +243,7 @@ class ClustersMixin:
 
     def _needs_splits(self, n_clusters):
         """Return whether ``n_clusters`` is an integer larger than the number of components."""
-        return _is_int(n_clusters) and n_clusters > self._fitted.model.size(self._fitted.stats)
+        return _is_int(n_clusters) and n_clusters > self.n_components_
 
     def _split_labels(self, X, n_clusters):
         """Split components into ``n_clusters`` clusters; return the cluster of each row of X, (n,).
@@ -246,17 +251,20 @@ class ClustersMixin:
         Equal rows count as one row with a weight, so that they get the same label.
         """
         first_rows, inverse = number_distinct_rows(X)
-        if n_clusters > first_rows.size:
+        distinct = X[first_rows]
+        labels = self._labels_of(distinct, clusters=None)
+        # Rows of the background are not split.
+        kept = labels >= 0
+        if n_clusters > kept.sum():
             raise ValueError(
                 "n_clusters must be at most the number of rows of X that differ, "
-                f"{first_rows.size}. Got {n_clusters!r} instead."
+                f"{kept.sum()}. Got {n_clusters!r} instead."
             )
-        fitted = self._fitted
+        fitted = self._fitted.shown
         rng = np.random.default_rng(fitted.state.seed)
-        distinct = X[first_rows]
         counts = np.bincount(inverse).astype(np.float64)
-        components = self._labels_of(distinct, clusters=None)
-        labels = split_clusters(fitted.model, distinct, counts, components, int(n_clusters), rng)
+        rows = distinct[kept], counts[kept], labels[kept]
+        labels[kept] = split_clusters(fitted.model, *rows, int(n_clusters), rng)
         return labels[inverse]
 
     def _require_joins(self, fitted, name, error=AttributeError):

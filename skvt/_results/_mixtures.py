@@ -27,6 +27,9 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
     labels = "components"
 
     # --------------------------------------------------------------------------- after a fit
+    def _shown(self, fitted):
+        return fitted.shown
+
     def _row_results(self, rows):
         """Return results of a fit for its rows, by name.
 
@@ -109,7 +112,8 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         Returns
         -------
         ndarray of int, shape (n_samples,)
-            Components, or clusters in the order of their first components, numbered from 0.
+            Components, or clusters in the order of their first components, numbered from 0; -1 for
+            rows of the background of a fit with ``background=True``.
 
         Notes
         -----
@@ -138,8 +142,9 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         """
         labels = np.empty(X.shape[0], np.intp)
         with Workers(self.n_jobs) as workers:
-            for batch, result in compute_results(self._fitted, X, np.ones(X.shape[0]), workers):
-                labels[batch.rows] = stable_argmax(sum_by_cluster(result.q, clusters))
+            shown = self._fitted.shown
+            for batch, result in compute_results(shown, X, np.ones(X.shape[0]), workers):
+                labels[batch.rows] = most_probable(sum_by_cluster(result.q, clusters))
         return labels
 
     def _shape_of_labels(self, n_clusters):
@@ -165,7 +170,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         Returns
         -------
         ndarray of shape (n_samples, K) or (n_samples, n_clusters)
-            Each row sums to 1.
+            Each row sums to 1, less the probability of the background with ``background=True``.
         """
         fitted = self._require_fitted()
         clusters = self._clusters_of_components(self._clusters_to_predict(n_clusters))
@@ -227,8 +232,8 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         ndarray of shape (n_samples,)
             Nats.
         """
-        fitted = self._require_fitted()
-        X = self._read(X)
+        self._require_fitted()
+        fitted, X = self._fitted, self._read(X)
         with Workers(self.n_jobs) as workers:
             return fitted.model.log_predictive(X, fitted.stats, workers.run)
 
@@ -287,6 +292,16 @@ def _component_posterior(component, lam):
     if not parts:
         return Posterior(*component.in_data_coordinates(lam))
     return JointPosterior(**{name: _component_posterior(*part) for name, part in parts.items()})
+
+
+def most_probable(probabilities):
+    """Return the most probable component or cluster of each row, (n,).
+
+    The rest to 1 is the probability of the background. Rows for which it is the largest get -1.
+    """
+    labels = stable_argmax(probabilities)
+    rest = 1.0 - probabilities.sum(axis=1)
+    return np.where(rest > probabilities.max(axis=1), -1, labels)
 
 
 def learned_values(model):

@@ -317,6 +317,10 @@ class ConjugateModel:
         """Return this model, because its priors are fixed."""
         return self
 
+    def for_target(self, stats: Stats) -> Self:
+        """Return this model, because births from all components are alike."""
+        return self
+
 
 class Memoizable(Model, Protocol):
     """A model for memoized inference: its bound can be computed from sums over batches.
@@ -417,6 +421,9 @@ class Mergeable(Memoizable, Protocol):
 
     def with_priors_of(self, other: Any) -> Self:
         """Return the model with the priors of another model."""
+
+    def for_target(self, stats: Stats) -> Self:
+        """Return the model for births from components, whose statistics are ``stats``."""
 
 
 class Drawable(Model, Protocol):

@@ -91,6 +91,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         """
         return {}
 
+    def _shown(self, fitted):
+        """Return the fit that attributes and predictions show."""
+        return fitted
+
     def _adapted(self, fitted, X, weights):
         """Return ``fitted``, adapted to new rows X if these differ in kind from earlier rows.
 
@@ -277,10 +281,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _elbo(self, X, details=None):
         """Return the bound of X in nats; only topic models take ``details``."""
-        fitted = self._require_fitted()
+        self._require_fitted()
         with rows_of_call(self, X, details=details) as rows, Workers(self.n_jobs) as workers:
             data = rows_of(rows.X, rows.weights)
-            return evaluate_bound(self._model_for_bounds(), fitted.stats, data, workers)
+            return evaluate_bound(self._model_for_bounds(), self._fitted.stats, data, workers)
 
     def _without_rows(self):
         """Return a copy for predictions in other processes, without memos and callbacks."""
@@ -336,9 +340,9 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return np.random.default_rng(check_random_state(seed).randint(np.iinfo(np.int32).max))
 
     def _require_fitted(self):
-        """Return the :class:`Fitted`; raise NotFittedError before a fit."""
+        """Return the :class:`Fitted` to show; raise NotFittedError before a fit."""
         check_is_fitted(self)
-        return self._fitted
+        return self._shown(self._fitted)
 
     # ---------------------------------------------------------------------------- attributes
     @of_fit

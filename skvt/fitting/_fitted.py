@@ -86,6 +86,21 @@ class Fitted:
             array.flags.writeable = False
         return lam
 
+    @property
+    def shown(self):
+        """The fit of a mixture without its background, which attributes and predictions show."""
+        return self._shown or self
+
+    @cached_property
+    def _shown(self):
+        """The fit without the background; None if there is none."""
+        model, stats = self.model.without_background(self.stats)
+        if model is self.model:
+            return None
+        fields_of_state = {name: vars(self.state)[name] for name in State.__dataclass_fields__}
+        unit = {"stats": stats, "inv_temp": 1.0, "replication": 1.0}
+        return replace(self, model=model, state=State(**fields_of_state | unit))
+
     def draft(self, rows=None):
         """Return a copy whose state, policy and history change independently of this fit.
 
@@ -127,7 +142,7 @@ class Fitted:
         return replace(self, state=state, **omitted)
 
     def __getstate__(self):
-        return {name: value for name, value in vars(self).items() if name != "_lam"}
+        return {name: value for name, value in vars(self).items() if name not in ("_lam", "_shown")}
 
 
 class of_fit(property):
@@ -146,7 +161,7 @@ class of_fit(property):
             raise AttributeError(
                 f"{type(estimator).__name__!r} object has no attribute {self.name!r} before fit."
             )
-        return self.fget(estimator, estimator._fitted)
+        return self.fget(estimator, estimator._shown(estimator._fitted))
 
 
 def of_model(path, doc):

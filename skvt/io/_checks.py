@@ -83,7 +83,7 @@ def _check_fitted(fitted, estimator, memory):
     legal = set(fitted.parameters) <= set(estimator._get_param_names())
     _require(legal, f"Parameters of the fit are {sorted(map(str, fitted.parameters))}.")
     k = _number_of_components(model, state.stats)
-    for part in (model, fitted.policy, fitted.joins):
+    for part in (model, fitted.policy):
         check_fields(part, n_features, k)
     # Check the rows that a stream has gathered, the statistics, and the results of rows.
     shapes = _shapes_of_statistics(model, k, state.stats)
@@ -100,8 +100,6 @@ def _check_fitted(fitted, estimator, memory):
     _require(legal, "Initial statistics of other shapes.")
     legal = fitted.assignments is None or fitted.assignments.shape[1:] == (k,)
     _require(legal, "Assignments to other components.")
-    legal = fitted.labels is None or is_within(fitted.labels, k)
-    _require(legal, "Labels of components that are not there.")
     # Check the state: its position in the fit, the statistics of priors, and memos.
     positive_numbers = state.stats.scale, state.replication, state.inv_temp, fitted.n_rows
     legal = is_positive(positive_numbers) and min(state.n_steps, state.seed) >= 0
@@ -118,6 +116,13 @@ def _check_fitted(fitted, estimator, memory):
     # All shapes are legal now, so that the posterior can be computed.
     legal = all(_posterior_checks(model, state.plain_stats))
     _require(legal, "The posterior is no distribution.")
+    # Check results of the components that are shown. The label of the background is -1.
+    shown = estimator._shown(fitted)
+    n_shown = _number_of_components(shown.model, shown.stats)
+    check_fields(fitted.joins, n_features, n_shown)
+    least = 0 if shown is fitted else -1
+    legal = fitted.labels is None or is_within(fitted.labels - least, n_shown - least)
+    _require(legal, "Labels of components that are not there.")
 
 
 def _number_of_components(model, stats):

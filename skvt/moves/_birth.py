@@ -198,7 +198,9 @@ class Birth(Move):
             n_tried += 1
             n_replaced = len(target.components)
             other_stats = _stats_without(state, target.ids)
-            mixtures = FreshMixtures(model, tools, n_left + n_replaced, other_stats)
+            target_stats = _stats_without(state, ids[~np.isin(ids, target.ids)])
+            target_model = model.for_target(target_stats)
+            mixtures = FreshMixtures(target_model, tools, n_left + n_replaced, other_stats)
             fresh = self._create(mixtures, target)
             if fresh.outcome.is_accepted and fresh.stats is not None:
                 self._fresh.append(fresh.stats)
@@ -358,7 +360,7 @@ def _rows_differ(
     return differs
 
 
-def _stats_without(state: MovableState, ids: list[int]) -> Stats:
+def _stats_without(state: MovableState, ids: list[int] | IndexArray) -> Stats:
     """Return the statistics of all components except those with these ids."""
     kept = ~np.isin(state.component_ids, ids)
     return Stats(tuple(array[kept] for array in state.plain_stats.value().arrays))

@@ -5,13 +5,13 @@ from html import escape
 import numpy as np
 import scipy.sparse as sp
 
+from skvt._results import most_probable
 from skvt._results.profiles import find_directions, make_profiles, write_sentences
 from skvt._results.unusual import unusual_rows
 from skvt.fitting import html_table
 from skvt.plotting._pages import write_page
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.rows import dense
-from skvt.ties import stable_argmax
 
 # Maximum number of columns in the table of profiles; the most relevant are shown.
 MAX_COLUMNS = 30
@@ -66,7 +66,7 @@ def cluster_report(mixture, X, path):
     n_clusters = "auto" if is_joined else None
     probabilities = mixture.predict_proba(X, n_clusters=n_clusters)
     profiles = make_profiles(mixture.describe(n_clusters=n_clusters))
-    labels = stable_argmax(probabilities)
+    labels = most_probable(probabilities)
     n_rows, n_shown = probabilities.shape
     # "clusters" or "components".
     kinds = f"{profiles.kind}s"
@@ -78,7 +78,7 @@ def cluster_report(mixture, X, path):
         f"<h1>{title}</h1>",
         f"<p>The rows have {len(profiles.columns)} columns that the model describes.</p>",
         f"<h2>Who are the {kinds}?</h2>",
-        _list_clusters(profiles, np.bincount(labels, minlength=n_shown)),
+        _list_clusters(profiles, np.bincount(labels[labels >= 0], minlength=n_shown)),
         "<p class=note>The values in parentheses are those of all rows.</p>",
         "<h2>How many are there, and why?</h2>",
         f"<p>{escape(reason[0].upper() + reason[1:])}.</p>",

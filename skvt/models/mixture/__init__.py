@@ -1,5 +1,6 @@
 """Mixtures of any component, with any weights."""
 
+from skvt.models.mixture._background import BackgroundMixture
 from skvt.models.mixture._distinctness import Evidence
 from skvt.models.mixture._gaussian_learner import GaussianLearner
 from skvt.models.mixture._gaussian_prior import (

@@ -45,7 +45,8 @@ class Evidence(Pairs):
         self.component = component.without_shared_globals
         self.sums = sums
         self.n_rows = float(counts.sum())
-        self.mass, self.vacant = counts / self.n_rows, vacant
+        # There are no rows if all rows are background.
+        self.mass, self.vacant = counts / (self.n_rows or 1.0), vacant
         self.dtype = component.dtype
         # (K, K): whether two clusters are neighbours, and the costs of other pairs.
         self.is_near = np.full((counts.size, counts.size), counts.size <= _ALL_COMPARED)

@@ -143,6 +143,10 @@ class Mixture(ConjugateModel):
         log_weights = self.weights.log_weights(t)[: len(lam_components)]
         return log_weights, self.component.table(lam_components)
 
+    def without_background(self, stats: RunningStats) -> tuple["Mixture", RunningStats]:
+        """Return this model and the statistics, because no component is a background."""
+        return self, stats
+
     def row_globals(self, stats: RunningStats, batch: RowBatch, run: Run) -> Any:
         """Return the globals for rows after the fit, which are the same as during the fit."""
         return self.expectation(stats, batch, run)

@@ -1,0 +1,257 @@
+"""Mixtures with a background, a component of rows that belong to no other component.
+
+    p(x_n | z_n = b) = u = 1 / volume,    p(x_n | z_n = k) = F(x_n; phi_k) for other components k.
+
+The volume is that of the box that holds the rows of the fit, whose sides are parallel to the axes
+[FraleyRaftery02]. The weight of the background is a weight of the mixture like all others. The
+density u has no parameters, so that E_q[log p(x | b)] = log u, and the divergence of parameters is
+0. With N_b, the expected number of rows of the background, the bound is therefore [HS13 eq. 8]
+
+    sum_{k != b} log M(S_k) + N_b log u + log M_w(N_1, ..., N_K) + entropy of all assignments,
+
+where log M is the evidence of a component and log M_w that of the weights.
+
+The sums of features of the background are 0, and its count is positive. No other component with
+rows has such statistics, because one of the features counts observed values. The evidence of sums
+of 0 is 0. Moves, which add, delete and merge components, and the memos that memoized inference
+keeps of batches therefore need no other information to recognise the background.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Self
+
+import numpy as np
+from scipy.special import expit
+
+from skvt.contracts import LocalResult, RowBatch, RowSource
+from skvt.expfam import RunningStats, Stats
+from skvt.files import in_files
+from skvt.models.mixture._model import Mixture
+from skvt.models.mixture._weights import StickBreaking
+from skvt.models.mixture.components import LOG_2PI
+from skvt.typing import Array, IndexArray, Run
+
+# Share of the rows that the background has before the first pass, and before the first pass of
+# births from its rows.
+_FIRST_SHARE = 0.1
+
+
+def _is_background(stats: Stats) -> Any:
+    """Return whether each component is the background, (K,)."""
+    counts, sums = stats.arrays
+    return (counts > 0.0) & ~sums.any(axis=1)
+
+
+@in_files("models.BackgroundMixture")
+@dataclass(frozen=True, kw_only=True)
+class BackgroundMixture(Mixture):
+    """A mixture of Gaussians and a background; its rows have no missing values.
+
+    A third part of ``global_params`` says which component is the background, (K,).
+    """
+
+    # (D,) each: the corners of the box.
+    low: Annotated[Array, "d"]
+    high: Annotated[Array, "d"]
+    # Whether the initial components include the background.
+    begins: bool = True
+    # Whether the model is for births from the rows of the background.
+    is_target: bool = False
+
+    @property
+    def log_density(self) -> float:
+        """Log u."""
+        return -float(np.log(self.high - self.low).sum())
+
+    def batch(self, X: Any, rows: IndexArray, weights: Array) -> RowBatch:
+        """Return rows as a batch; raise ValueError if values are missing."""
+        batch: RowBatch = super().batch(X, rows, weights)
+        if np.isnan(batch.X).any():
+            raise ValueError(
+                "With background=True, rows need all values. Got NaN: fill in or leave out "
+                "missing values, or set background=False."
+            )
+        return batch
+
+    # ------------------------------------------------------------------------------- globals
+    def expectation(self, stats: RunningStats, batch: Any, run: Run) -> Any:
+        log_weights, table = super().expectation(stats, batch, run)
+        is_background = _is_background(stats.value())
+        # The product of the features of a row and ``base`` is -D log(2 pi) / 2.
+        scale = self.log_density / (-0.5 * self.n_features * LOG_2PI)
+        table = np.where(is_background[:, None], scale * self.component.base, table)
+        return log_weights, table, is_background
+
+    def without_component(self, global_params: Any, k: int) -> Any:
+        *others, is_background = global_params
+        return *super().without_component(tuple(others), k), is_background
+
+    def statistics_energy(self, stats: RunningStats, global_params: Any) -> float:
+        *others, is_background = global_params
+        n_rows = float(stats.value().arrays[0] @ is_background)
+        return super().statistics_energy(stats, tuple(others)) + n_rows * self.log_density
+
+    def collapsed_energy(self, stats: Stats) -> float:
+        n_rows = float(stats.arrays[0] @ _is_background(stats))
+        return super().collapsed_energy(stats) + n_rows * self.log_density
+
+    def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
+        """Learn priors from all components but the background, which has no parameters."""
+        if stats is None:
+            return self
+        value = stats.value()
+        kept = ~_is_background(value)
+        others = RunningStats([array[kept] for array in value.arrays])
+        return super().with_learned_priors(prior_stats, others)
+
+    def without_background(self, stats: RunningStats) -> tuple[Mixture, RunningStats]:
+        """Return a model of the other components, and their statistics, for results of a fit.
+
+        If there is no other component, the result has one without rows.
+        """
+        counts, sums = stats.value().arrays
+        is_background = _is_background(stats.value())
+        log_weights, _, _ = self.expectation(stats, None, None)  # type: ignore[arg-type]
+        position = int(is_background.argmax())
+        n_rows = float(counts @ is_background)
+        fields = {name: vars(self)[name] for name in Mixture.__dataclass_fields__}
+        if n_rows == 0.0:
+            return Mixture(**fields), stats
+        mean = self.weights.mean(self.weights.natural_parameters(counts))
+        weights: Any = self.weights
+        model = MixtureBesideBackground(**fields | {
+            "weights": SticksBesideBackground(
+                weights.concentration, position=position, n_rows=n_rows
+            ),
+            "log_joint": float(log_weights[position]) + self.log_density,
+            "background_weight": float(mean[position]),
+        })  # fmt: skip
+        others = [array[~is_background] for array in (counts, sums)]
+        if is_background.all():
+            others = [np.zeros_like(array[:1]) for array in (counts, sums)]
+        return model, RunningStats(others)
+
+    # ----------------------------------------------------------------------------------- rows
+    def local_step(
+        self, batch: RowBatch, global_params: Any, inv_temp: float | Array, run: Run, *,
+        with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
+    ) -> LocalResult:  # fmt: skip
+        """Make the local step of a mixture, and set the background's sums of features to 0."""
+        result = super().local_step(
+            batch, global_params, inv_temp, run, with_marginal=with_marginal, with_stats=with_stats
+        )
+        if result.stats is not None:
+            result.stats.arrays[1][global_params[2]] = 0.0
+        return result
+
+    def memo_entropy(
+        self, batch: RowBatch, result: LocalResult, run: Run, *, pairs: bool
+    ) -> tuple[Array, Array | None]:
+        """Return the entropies of a mixture.
+
+        The losses by merges with the background are NaN, so that no move makes such a merge.
+        """
+        entropy, losses = super().memo_entropy(batch, result, run, pairs=pairs)
+        if losses is not None and result.stats is not None:
+            is_background = _is_background(result.stats)
+            losses[is_background] = losses[:, is_background] = np.nan
+        return entropy, losses
+
+    def make_local_result(self, batch: RowBatch, resp: Array) -> LocalResult:
+        result = super().make_local_result(batch, resp)
+        if self.is_target and result.stats is not None:
+            result.stats.arrays[1][:] = 0.0
+        return result
+
+    # ------------------------------------------------------------------------- initial values
+    def for_target(self, stats: Stats) -> Self:
+        """Return the model for births from a component with these statistics, (1, ...).
+
+        Components born from the background compete with it for its rows.
+        """
+        return replace(self, is_target=bool(_is_background(stats).all()))
+
+    def resized(
+        self, n_components: int, *, learns: bool = False, init_params: str = "k-means++"
+    ) -> Self:
+        model = super().resized(n_components, learns=learns, init_params=init_params)
+        return replace(model, begins=self.is_target)
+
+    def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
+        """Return the initial statistics of a mixture; the background has a tenth of the rows."""
+        stats = super().initial(data, rng)
+        if not self.begins:
+            return stats
+        counts, sums = ((1.0 - _FIRST_SHARE) * array for array in stats.value().arrays)
+        counts = np.append(counts, _FIRST_SHARE * data.total)
+        return RunningStats([counts, np.vstack([sums, np.zeros_like(sums[:1])])])
+
+    def symmetry_breaking_stats(self, stats: RunningStats, *args: Any) -> Stats:
+        counts, sums = super().symmetry_breaking_stats(stats, *args).arrays
+        sums[_is_background(stats.value())] = 0.0
+        return Stats((counts, sums))
+
+    # --------------------------------------------------------------------------- predictions
+    def log_predictive(self, X: Any, stats: RunningStats, run: Run) -> Array:
+        """Return the log predictive density of each row; u is the same outside the box."""
+        model: Any
+        model, others = self.without_background(stats)
+        log_densities = model.log_predictive(X, others, run)
+        if others is stats:
+            return log_densities
+        return np.logaddexp(log_densities, np.log(model.background_weight) + self.log_density)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SticksBesideBackground(StickBreaking):
+    """Sticks of which one, at ``position``, is that of the background with ``n_rows`` rows."""
+
+    position: int
+    n_rows: float
+
+    def natural_parameters(self, counts: Array) -> Array:
+        position = min(self.position, counts.size)
+        return super().natural_parameters(np.insert(counts, position, self.n_rows))
+
+    def log_weights(self, t: Array) -> Array:
+        return np.delete(super().log_weights(t), min(self.position, len(t) - 1))
+
+    def weights_of(self, sticks: Array) -> Array:
+        position = min(self.position, sticks.shape[-1] - 1)
+        return np.delete(super().weights_of(sticks), position, axis=-1)
+
+    def log_evidence(self, counts: Array) -> float:
+        return StickBreaking(self.concentration).log_evidence(
+            np.sort(np.append(counts, self.n_rows))[::-1]
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureBesideBackground(Mixture):
+    """The components of a fit beside its background, for attributes and predictions.
+
+    The responsibilities of a row add up to 1 less the probability of the background.
+    """
+
+    # E[log w_b] + log u, and E[w_b].
+    log_joint: float
+    background_weight: float
+
+    def local_step(
+        self, batch: RowBatch, global_params: Any, inv_temp: float | Array, run: Run, *,
+        with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
+    ) -> LocalResult:  # fmt: skip
+        result = super().local_step(
+            batch, global_params, inv_temp, run, with_marginal=with_marginal, with_stats=with_stats
+        )
+        share = expit(result.bound - self.log_joint)
+        return replace(result, q=result.q * share[:, None].astype(self.dtype))
+
+    def _posterior_predictive(self, stats: RunningStats) -> Any:
+        """Return the predictive mixture, without the weight of the background."""
+        predictive = super()._posterior_predictive(stats)
+        log_weights = predictive.log_weights.copy()
+        with np.errstate(divide="ignore"):
+            rest = np.exp(log_weights[-1]) - self.background_weight
+            log_weights[-1] = np.log(max(rest, 0.0))
+        return predictive._replace(log_weights=log_weights)

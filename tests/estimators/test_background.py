@@ -1,0 +1,203 @@
+"""Mixtures of Gaussians with a background, a component of constant density."""
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.special import betaln, gammaln, logsumexp, xlogy
+from sklearn.metrics import adjusted_rand_score
+
+from skvt import MemoizedDPGMM, load, save
+from skvt._results._clusterings import compute_agreements
+
+CENTRES = np.array([[0.0, 0.0], [8.0, 0.0], [0.0, 8.0], [8.0, 8.0], [4.0, 4.0]])
+
+
+def noisy(share, n=600, seed=0):
+    """Five round Gaussians and rows spread over the square around them, whose label is -1."""
+    rng = np.random.default_rng(seed)
+    y = np.where(rng.random(n) < share, -1, rng.integers(5, size=n))
+    X = CENTRES[y] + 0.6 * rng.standard_normal((n, 2))
+    return np.where(y[:, None] < 0, rng.uniform(-4.0, 12.0, size=(n, 2)), X), y
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = noisy(0.3)
+    return MemoizedDPGMM(background=True, random_state=0, tol=1e-9).fit(X), X, y
+
+
+# ------------------------------------------------------------------------------------ exactness
+VALUES = np.array([-0.3, 0.1, 0.2, 4.0, 9.8, 10.0, 10.1, 10.4])
+KAPPA, MEAN, SHAPE, RATE, ALPHA = 0.1, 5.0, 1.5, 0.5, 1.0
+
+
+def log_joint(resp):
+    """Log evidence in nats of responsibilities (n, 3); that of the background comes last.
+
+    Components have normal-gamma priors, and the weights are sticks in the order of the counts.
+    """
+    counts, sums, squares = (resp.T @ VALUES**power for power in range(3))
+    kappa, shape = KAPPA + counts, SHAPE + 0.5 * counts
+    mean = (KAPPA * MEAN + sums) / kappa
+    rate = RATE + 0.5 * (squares + KAPPA * MEAN**2 - kappa * mean**2)
+    evidence = gammaln(shape) - gammaln(SHAPE) + SHAPE * np.log(RATE) - shape * np.log(rate)
+    evidence += 0.5 * np.log(KAPPA / kappa) - 0.5 * counts * np.log(2.0 * np.pi)
+    background = -counts[-1] * np.log(np.ptp(VALUES))
+    ordered = np.sort(counts)[::-1]
+    later = ordered.sum() - ordered.cumsum()
+    sticks = (betaln(1.0 + ordered, ALPHA + later) - betaln(1.0, ALPHA)).sum()
+    return evidence[:-1].sum() + background + sticks
+
+
+def test_the_bound_is_exact():
+    model = MemoizedDPGMM(
+        background=True, covariance_type="diag", labels_init=[0, 0, 0, -1, 1, 1, 1, 1], moves=(),
+        mean_precision_prior=KAPPA, mean_prior=[MEAN], degrees_of_freedom_prior=2.0 * SHAPE,
+        covariance_prior=[2.0 * RATE], max_iter=1000, tol=1e-14, random_state=0,
+    ).fit(VALUES[:, None])  # fmt: skip
+    resp = model.predict_proba(VALUES[:, None])
+    resp = np.column_stack([resp, 1.0 - resp.sum(axis=1)])
+    assert model.labels_.tolist() == [1, 1, 1, -1, 0, 0, 0, 0]
+    assert model.elbo_ == pytest.approx(log_joint(resp) - xlogy(resp, resp).sum(), abs=1e-6)
+    assert model.elbo(VALUES[:, None]) == pytest.approx(model.elbo_, abs=1e-6)
+    # q(z) is a product, so that the bound is below the sum over all assignments.
+    everything = [
+        log_joint(np.eye(3)[list(z)]) for z in itertools.product(range(3), repeat=VALUES.size)
+    ]
+    assert model.elbo_ < logsumexp(everything)
+
+
+def test_the_bound_never_falls_and_units_do_not_matter():
+    X, _ = noisy(0.3, 300)
+    settings = {"n_components": 5, "moves": (), "n_batches": 3, "random_state": 0}
+    fits = [MemoizedDPGMM(background=True, **settings).fit(c * X) for c in (1.0, 1000.0)]
+    for model in fits:
+        assert np.diff(model.history_["elbo"]).min() > -1e-8
+    assert fits[0].labels_.tolist() == fits[1].labels_.tolist()
+    shift = X.size * np.log(1000.0)
+    assert fits[0].elbo_ - fits[1].elbo_ == pytest.approx(shift, abs=1e-3)
+
+
+# -------------------------------------------------------------------------------------- results
+def test_noise_is_the_background_and_no_component(fitted):
+    model, X, y = fitted
+    is_noise = y < 0
+    assert model.n_components_ == model.n_clusters_ == 5
+    assert MemoizedDPGMM(random_state=0).fit(X).n_components_ > 7
+    assert model.background_weight_ == pytest.approx(is_noise.mean(), abs=0.04)
+    assert adjusted_rand_score(y[~is_noise], model.labels_[~is_noise]) > 0.93
+    assert (model.labels_[is_noise] == -1).mean() > 0.7
+    # The density of noise at the centre of a cluster is small, far outside all of it is noise.
+    assert model.predict([*CENTRES, [100.0, 0.0]])[[0, -1]].tolist() == [
+        np.abs(model.means_).sum(axis=1).argmin(),
+        -1,
+    ]
+
+
+def test_probabilities_and_densities_leave_the_rest_to_the_background(fitted):
+    model, X, _ = fitted
+    rest = 1.0 - model.predict_proba(X).sum(axis=1)
+    assert rest.sum() == pytest.approx(model.background_weight_ * len(X), rel=0.01)
+    assert np.array_equal(rest > model.predict_proba(X).max(axis=1), model.labels_ < 0)
+    # The predictive density of the components and of the box is 1.
+    axis = np.arange(-40.0, 48.0, 0.2) + 0.1
+    grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    box = np.ptp(X, axis=0).prod()
+    outside = (axis.size * 0.2) ** 2 - box
+    total = 0.04 * np.exp(model.score_samples(grid)).sum()
+    assert total == pytest.approx(1.0 + model.background_weight_ * outside / box, rel=5e-3)
+
+
+def test_rows_of_the_background_have_no_cluster(fitted):
+    model, X, _ = fitted
+    for n_clusters in (2, "auto", 7):
+        labels = model.predict(X, n_clusters=n_clusters)
+        assert np.array_equal(labels < 0, model.labels_ < 0)
+    assert np.unique(model.predict(X, n_clusters=7)).tolist() == [*range(-1, 7)]
+    assert np.isnan(model.compare_clusterings(X, n_fits=0).clusterings_["refitted_bound"]).all()
+
+
+def test_the_background_is_a_cluster_of_its_own_when_fits_are_compared():
+    joins = SimpleNamespace(n_components=2, all_clusters=lambda: [np.zeros(2, int), np.arange(2)])
+    labels, swapped = np.array([0, 0, 1, 1, -1, -1]), np.array([1, 1, 0, 0, -1, -1])
+    assert compute_agreements(joins, labels, [(joins, swapped)], np.ones(6)).tolist() == [1.0, 1.0]
+
+
+def test_without_noise_the_bound_deletes_the_background():
+    X, _ = noisy(0.0, 300)
+    plain, model = (MemoizedDPGMM(background=b, random_state=0).fit(X) for b in (False, True))
+    assert model.background_weight_ == plain.background_weight_ == 0.0
+    assert model.labels_.min() == 0
+    assert model.elbo_ == pytest.approx(plain.elbo_, abs=0.5)
+
+
+def test_rows_without_any_cluster_are_all_background(tmp_path):
+    X = np.random.default_rng(0).uniform(size=(200, 2))
+    model = MemoizedDPGMM(background=True, n_components=2, random_state=0).fit(X)
+    save(model, tmp_path / "fit.skvt")
+    model = load(tmp_path / "fit.skvt")
+    assert model.n_components_ == 1
+    assert (model.labels_ == -1).all()
+    assert model.background_weight_ > 0.95
+    # A component without rows has the prior.
+    assert model.means_[0] == pytest.approx(model.mean_prior_)
+
+
+# ---------------------------------------------------------------------------------- more passes
+def test_files_warm_starts_and_streams_keep_the_background(fitted, tmp_path):
+    model, X, _ = fitted
+    save(model, tmp_path / "fit.skvt")
+    loaded = load(tmp_path / "fit.skvt")
+    assert loaded.predict(X, "auto").tolist() == model.predict(X, "auto").tolist()
+    assert loaded.background_weight_ == model.background_weight_
+    again = loaded.set_params(warm_start=True).fit(X)
+    assert again.elbo_ >= model.elbo_ - 1e-6
+    assert again.background_weight_ == pytest.approx(model.background_weight_, abs=1e-3)
+    more, y = noisy(0.3, seed=1)
+    loaded.partial_fit(more)
+    assert loaded.n_components_ == 5
+    assert (loaded.labels_[y < 0] == -1).mean() > 0.7
+
+
+def test_births_find_clusters_among_the_rows_of_the_background():
+    X, y = noisy(0.2, 400)
+    model = MemoizedDPGMM(background=True, random_state=0, warm_start=True).fit(X[y != 4])
+    is_last = y == 4
+    assert (model.predict(X[is_last]) == -1).mean() > 0.9
+    assert model.fit(X).n_components_ == 5
+    assert (model.labels_[is_last] == -1).mean() < 0.1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"learning_method": "online", "n_components": 5, "batch_size": 200},
+        {"temperature": "annealed", "n_components": 5},
+        {"covariance_type": "spherical", "n_components": 5, "moves": ("merge", "delete")},
+        {"covariance_type": "tied", "n_components": 5, "moves": ()},
+        {"weight_concentration_prior": "auto", "n_components": 5, "moves": ()},
+    ],
+    ids=lambda settings: "-".join(map(str, settings)),
+)
+def test_other_fits_have_a_background(settings):
+    X, y = noisy(0.3)
+    model = MemoizedDPGMM(background=True, random_state=0, max_iter=30, **settings).fit(X)
+    assert model.background_weight_ == pytest.approx((y < 0).mean(), abs=0.08)
+
+
+@pytest.mark.parametrize(
+    ("settings", "column", "message"),
+    [
+        ({"use_labels": True}, 1.0, "use_labels=True"),
+        ({"weight_concentration_prior_type": "dirichlet_distribution"}, 1.0, "dirichlet_dist"),
+        ({}, 0.0, "two different values. Got one value in column 2"),
+        ({}, np.nan, "Got NaN"),
+    ],
+)
+def test_what_a_background_cannot_do_is_refused(settings, column, message):
+    X, y = noisy(0.3, 60)
+    X = np.column_stack([X, np.append(np.arange(59.0) * np.nan_to_num(column, nan=1.0), column)])
+    with pytest.raises(ValueError, match=message):
+        MemoizedDPGMM(background=True, **settings).fit(X, y)
