@@ -94,7 +94,7 @@ class GaussianLearner(Ascent):
 
     def with_prior(self, component: Any, prior: GaussianPrior) -> Any:
         """Return the component with this prior."""
-        return replace(component, prior=natural_prior(component, prior))
+        return replace(component, prior=natural_prior(component.covariance_type, prior))
 
     def count_rows(self, component: Any, sums: Array) -> Array:
         """Return the number of rows of each component, (K,)."""

@@ -126,8 +126,13 @@ def gaussian_component(
     default_moment = noise_share * diagonal_if_few_rows(moment, weights.sum()) + nu * error_scale
     scale = prior_scale(prior.covariance, covariance_type, D, default_moment)
     prior = GaussianPrior(mean, kappa, nu, scale)
-    kind = components.ZeroMeanFullGaussian if zero_mean else COMPONENTS[covariance_type]
-    component = _component_of_kind(kind, center, prior, X.dtype)
+    component: _Gaussian
+    if zero_mean:
+        eta = natural_prior("full", prior._replace(mean=np.empty(0)))
+        component = components.ZeroMeanFullGaussian(eta, D, X.dtype)
+    else:
+        eta = natural_prior(covariance_type, prior._replace(mean=mean - center))
+        component = COMPONENTS[covariance_type](eta, center, X.dtype)
     if is_low_rank:
         component = replace(component, max_rank=max_rank or max(1, D // 2))
     moment = np.full(D, moment) if covariance_type == "spherical" else moment
@@ -137,39 +142,23 @@ def gaussian_component(
     return component, shown.by_name()
 
 
-def _component_of_kind(kind: Any, center: Array, prior: Any, dtype: np.dtype[Any]) -> _Gaussian:
-    """Return a component of the class ``kind`` whose prior has the parameters ``prior``.
+def natural_prior(covariance_type: str, prior: GaussianPrior) -> Array:
+    """Return the natural parameters of a prior, none of whose parameters is None.
 
-    No parameter is None. The prior mean is in the coordinates of the data, before the center is
-    subtracted.
+    The mean is relative to the center of the component. It is empty if components have mean zero.
     """
-    D = center.size
     mean, kappa, nu, scale = prior
-    if kind is components.ZeroMeanFullGaussian:
-        return kind(Wishart.from_standard(nu, scale), D, dtype)
-    if kind in (components.FullGaussian, TiedGaussian, LowRankGaussian):
+    D = mean.size
+    if D == 0:
+        return Wishart.from_standard(nu, scale)
+    if covariance_type in MATRICES:
         scale = scale if np.ndim(scale) == 2 else np.diag(scale)
-        return kind(NormalWishart.from_standard(mean - center, kappa, nu, scale), center, dtype)
-    # The other kinds have normal-gamma priors.
-    mean = mean - center
-    kappa = np.full(D, kappa)
-    shape = 0.5 * nu
-    if kind is components.DiagonalGaussian:
+        return NormalWishart.from_standard(mean, kappa, nu, scale)
+    # The other types have normal-gamma priors.
+    kappa, shape = np.full(D, kappa), 0.5 * nu
+    if covariance_type == "diag":
         mean, kappa, shape = mean[:, None], kappa[:, None], np.full(D, shape)
-    return kind(NormalGamma.from_standard(mean, kappa, shape, 0.5 * scale), center, dtype)
-
-
-def natural_prior(component: _Gaussian, prior: GaussianPrior) -> Array:
-    """Return the natural parameters of ``prior`` for a component of the same class.
-
-    The mean in ``prior`` is relative to the center of the component.
-    """
-    kind = type(component)
-    # Subclasses of these classes have the natural parameters of their base, but other fields.
-    for base in (components.FullGaussian, components.DiagonalGaussian):
-        kind = base if issubclass(kind, base) else kind
-    origin = np.zeros(component.n_features)
-    return np.asarray(_component_of_kind(kind, origin, prior, component.dtype).prior)
+    return NormalGamma.from_standard(mean, kappa, shape, 0.5 * scale)
 
 
 def weighted_moments(

@@ -231,11 +231,11 @@ def latent_gaussian_component(
     if prior.covariance is None:
         scale = default_scale(diagonal_if_few_rows(moment, weights.sum()))
         prior = prior._replace(covariance=scale)
-    plain, priors = gaussian_component(rows, weights, covariance_type, zero_mean=False, prior=prior)
-    # Natural parameters are relative to a center. In ordinal columns, the center of `plain` is the
-    # mean of the scores, but ``center`` is 0. Compute the parameters again, relative to ``center``.
-    mean, *others = (priors[f"{name}_prior"] for name in prior._fields)
-    eta = natural_prior(plain, GaussianPrior(mean - center, *others))
+    # The component of this function is not used, because its center in ordinal columns is the mean
+    # of the scores, but ``center`` is 0. Natural parameters are relative to the center.
+    _, priors = gaussian_component(rows, weights, covariance_type, zero_mean=False, prior=prior)
+    mean, *others = priors.values()
+    eta = natural_prior(covariance_type, GaussianPrior(mean - center, *others))
     errors = rounding_variance(X, weights)
     errors[ordinal] = 0.0
     added = addition_to_squares(moment, errors, weights.sum())
