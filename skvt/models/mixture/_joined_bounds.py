@@ -46,9 +46,8 @@ def bounds_of_joins(
     lost = assignments.losses_of(joins.linkage).cumsum()
     clusters_by_number = joins.all_clusters()
     counts, sums = stats.arrays
-    weights_evidence = np.array(
-        [model.weights_log_evidence(np.bincount(c, counts)) for c in clusters_by_number]
-    )
+    rows = (np.bincount(c, counts).astype(np.float64) for c in clusters_by_number)
+    weights_evidence = np.array([model.weights_log_evidence(of_number) for of_number in rows])
     # If components share globals, the evidence of a cluster depends on the other clusters and is
     # computed anew for each number of clusters. Otherwise it is computed once for each cluster.
     # Components share globals if their evidence changes when shared globals are left out.

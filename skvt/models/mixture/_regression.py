@@ -169,7 +169,9 @@ class Regression(ConjugateComponent):
 
         return complete
 
-    filled = FullGaussian.filled
+    def filled(self, X: Any) -> Any:
+        """Return rows whose missing values are conditional means under the prior."""
+        return self.conditional_mean(X, self.prior[None])[0] if has_holes(X) else X
 
     def with_completed(self, X: Any, completed: Array) -> Any:
         """Return the completed rows; return X if there is a single explained column.
