@@ -199,12 +199,13 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         -----
         A move is made only if the exact bound rises. Births are tried within the batch; calls of
         fewer than 500 rows are gathered to batches of at least 500 rows. Births are tried when a
-        batch is complete, and before if the new rows of a component differ from its other rows or
-        if it is the first batch. The memos of all batches suffice to merge components of
-        a mixture. Two topics are merged only if no other batch has both, as is the case with topics
-        just added. A topic is deleted only if no other batch has it, and new topics may replace all
-        such topics. Other moves need the rows of all batches, and only ``fit`` makes them. Priors,
-        categories and everything else that ``fit`` takes from the data come from the first rows.
+        batch is complete and whenever it has grown by half. Births of a mixture wait for more rows
+        if the new rows of a component are like its other rows. The memos of all batches suffice to
+        merge components of a mixture. Two topics are merged only if no other batch has both, as is
+        the case with topics just added. A topic is deleted only if no other batch has it, and new
+        topics may replace all such topics. Other moves need the rows of all batches, and only
+        ``fit`` makes them. Priors, categories and everything else that ``fit`` takes from the data
+        come from the first rows.
         """
         return self._partial_fit(X, y, sample_weight, batch_id)
 
