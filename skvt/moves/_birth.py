@@ -264,7 +264,7 @@ class Birth(Move):
         global_params = model.expectation(state.stats, batch, tools.run)
         result = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)
         if self._targets and tools.n_judged is not None:
-            differs = _rows_differ(model, state.memos, batch, result.q, tools.n_judged)
+            differs = _rows_differ(model, state.memos, key, batch, result.q, tools.n_judged)
             self._targets = [t for t in self._targets if differs[t.components[0]]]
         self.exhausted = not self._targets
         # Collect the rows of the targets.
@@ -339,7 +339,7 @@ def _overlaps(memos: Memos, n_components: int) -> Array:
 
 
 def _rows_differ(
-    model: Mergeable, memos: Memos, batch: Any, q: Array, n_judged: int
+    model: Mergeable, memos: Memos, key: Hashable, batch: Any, q: Array, n_judged: int
 ) -> NDArray[np.bool_]:
     """Return whether the last rows of a batch differ from other rows of a component, (K,).
 
@@ -347,12 +347,21 @@ def _rows_differ(
     stream. They differ if two components have more evidence than one, or if the component has no
     other rows. ``q`` (n, K) are the responsibilities for the rows of the batch.
     """
-    X, weights, resp = batch.X[n_judged:], batch.weights[n_judged:], q[n_judged:]
-    last = model.make_local_result(model.batch(X, np.arange(weights.size), weights), resp).stats
-    # Results of given responsibilities have statistics.
-    assert last is not None
-    total = memos.total()
-    others = Stats(tuple(a - b for a, b in zip(total.stats.arrays, last.arrays, strict=True)))
+
+    def stats_of(rows: slice) -> Stats:
+        weights = batch.weights[rows]
+        part = model.batch(batch.X[rows], np.arange(weights.size), weights)
+        stats = model.make_local_result(part, q[rows]).stats
+        # Results of given responsibilities have statistics.
+        assert stats is not None
+        return stats
+
+    total, last = memos.total(), stats_of(slice(n_judged, None))
+    # The memo of the batch has other responsibilities than q.
+    others = total.plus(memos[key], sign=-1.0).stats
+    if n_judged:
+        earlier = stats_of(slice(n_judged))
+        others = Stats(tuple(a + b for a, b in zip(others.arrays, earlier.arrays, strict=True)))
     differs = ~exceeds(model.component_masses(others), 0.0, scale=total.weight)
     old = np.flatnonzero(~differs)
     both = concatenate_components([others, last])

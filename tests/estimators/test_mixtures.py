@@ -812,6 +812,16 @@ def test_births_of_small_calls_wait_if_new_rows_are_like_the_others(monkeypatch)
     assert stream.partial_fit(X[1000:] + 20.0).n_components_ == 2
 
 
+def test_rows_that_change_their_component_are_compared_with_the_others():
+    rng = np.random.default_rng(0)
+    clusters_, noise = 6 * rng.integers(2, size=(300, 1)), rng.uniform(-20, 20, (60, 2))
+    X = rng.permutation(np.concatenate([rng.normal(size=(300, 2)) + clusters_, noise]))
+    stream = MemoizedDPGMM(background=True, random_state=0)
+    for part in np.split(X, 18):
+        stream.partial_fit(part)
+    assert stream.n_components_ == 2
+
+
 def test_a_small_call_with_an_id_is_visited_once(monkeypatch):
     visited, visit = [], MemoizedInference.visit
 
