@@ -477,24 +477,26 @@ def test_weighted_outcomes_have_sandwich_errors(rng):
 
 
 # ------------------------------------------------------------------------------------- refits
-def classes_of_items(seed, separation):
+def classes_of_items(seed, separation, feature_prior=1.0):
     """Rows, classes and a mixture of the three classes of Bakk and Kuha (2018)."""
     p = np.full((3, 6), separation)
     p[1, 3:] = p[2] = 1.0 - separation
     rng = np.random.default_rng(seed)
     labels = rng.integers(3, size=1000)
     X = (rng.random((1000, 6)) < p[labels]).astype(float)
-    components = [("items", Bernoulli(feature_prior=1.0), list(range(6)))]
+    components = [("items", Bernoulli(feature_prior), list(range(6)))]
     mixture = MemoizedDPMixture(3, moves=(), components=components, random_state=seed)
     return X, labels, mixture.fit(X), rng
 
 
-def test_a_refit_is_a_fixed_point_of_expectation_maximisation():
-    X, _, mixture, _ = classes_of_items(0, 0.8)
+@pytest.mark.parametrize("feature_prior", [1.0, "auto"])
+def test_a_refit_is_a_fixed_point_of_expectation_maximisation(feature_prior):
+    X, _, mixture, _ = classes_of_items(0, 0.8, feature_prior)
     resp = mixture._refits(X, np.ones(1000)).resp
-    # one step by hand, with uniform priors of probabilities and weights
+    # one step by hand, with symmetric priors of probabilities and a uniform prior of weights
     counts = resp.sum(axis=0)
-    p = (resp.T @ X + 1.0) / (counts[:, None] + 2.0)
+    a = mixture._fitted.model.component.blocks[0].component.prior.mean(axis=1)
+    p = (resp.T @ X + a) / (counts[:, None] + 2.0 * a)
     joint = np.log(counts + 1.0) + X @ np.log(p).T + (1.0 - X) @ np.log(1.0 - p).T
     np.testing.assert_allclose(softmax(joint, axis=1), resp, atol=2e-4)
 

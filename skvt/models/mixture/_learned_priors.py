@@ -55,6 +55,9 @@ class PriorLearner(Protocol):
     def values(self, component: Any) -> dict[str, Any]:
         """Return the learned parameters of the component's prior by name."""
 
+    def made_symmetric(self, component: Any) -> Any:
+        """Return the component with the mean concentration in each learned Dirichlet prior."""
+
 
 class Ascent:
     """Base of learners that make lengthened steps on unconstrained parameters x of the prior."""
@@ -81,6 +84,10 @@ class Ascent:
     def log_density(self, component: Any) -> float:
         """Return the log density of the prior's parameters, up to a constant, in nats."""
         return 0.0
+
+    def made_symmetric(self, component: Any) -> Any:
+        """Return the component as it is; see :class:`PriorLearner`."""
+        return component
 
     def learned(self, component: Any, sums: Array) -> Any:
         """Return the component with a prior of higher evidence; see :class:`PriorLearner`.
@@ -179,6 +186,11 @@ class DirichletLearner(Ascent):
         """Return the component with these concentrations, clipped to their range."""
         prior = np.exp(np.clip(x, *np.log(CONCENTRATION)))
         return replace(component, prior=prior.reshape(component.prior.shape))
+
+    def made_symmetric(self, component: Any) -> Any:
+        sizes = np.array(self.sizes, np.intp)
+        totals = np.add.reduceat(component.prior.ravel(), np.cumsum(sizes) - sizes)
+        return self.with_parameters(component, np.repeat(np.log(totals / sizes), sizes))
 
     def learned(self, component: Any, sums: Array) -> Any:
         # The steps raise F plus the log density. Undo them if they lower F itself.

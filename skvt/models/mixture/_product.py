@@ -569,6 +569,16 @@ class ProductLearner:
             components.append(new_component)
         return component.with_components(components)
 
+    def made_symmetric(self, component: Any) -> Any:
+        """Return the product with symmetric priors, see :class:`PriorLearner`."""
+        parts = zip(component.blocks, self.learners, strict=True)
+        return component.with_components(
+            [
+                block.component if learner is None else learner.made_symmetric(block.component)
+                for block, learner in parts
+            ]
+        )
+
     def values(self, component: Any) -> dict[str, Any]:
         """Return the learned values of each block by its name."""
         return {
@@ -597,6 +607,10 @@ class ValuesLearner:
     def learned(self, component: Any, sums: Array) -> Any:
         """Return the product with priors of higher evidence in its first blocks."""
         return self.for_blocks(component).learned(component, sums)
+
+    def made_symmetric(self, component: Any) -> Any:
+        """Return the product with symmetric priors, see :class:`PriorLearner`."""
+        return self.for_blocks(component).made_symmetric(component)
 
     def values(self, component: Any) -> dict[str, Any]:
         """Return the learned values of the first block by name."""

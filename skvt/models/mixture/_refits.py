@@ -4,10 +4,13 @@ Mean-field inference assigns rows by E[log w_k] and E[log p(x | phi_k)]. These e
 than log E[w_k] and log E[p(x | phi_k)], and the difference is larger for components with fewer
 rows. Small components that overlap with other components therefore lose their rows. A refit avoids
 this bias: it assigns rows by predictive densities E[p(x | phi_k)] and by expected component weights
-E[w_k] under a uniform prior. :func:`make_refits` serves the uncertainty of clusters, which is
+E[w_k] under a uniform prior. Dirichlet priors that the fit has learned are made symmetric, because
+they are learned from the assignments of the fit: otherwise, a refit of clusters that overlap would
+stay near these assignments. :func:`make_refits` serves the uncertainty of clusters, which is
 estimated from refits to drawn weights of the rows.
 """
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,6 +86,8 @@ def make_refits(model: Mixture, X: Any, weights: Array, resp: Array) -> Refits:
     EM begins with the responsibilities ``resp`` (n, K) of the fit. A sample, if the rows are many,
     is drawn with a fixed seed.
     """
+    if model.learner is not None:
+        model = replace(model, component=model.learner.made_symmetric(model.component))
     counts, sums = _statistics(model, X, weights, resp)
     # Draw a sample if the rows are many.
     n = X.shape[0]

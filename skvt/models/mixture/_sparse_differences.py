@@ -336,6 +336,10 @@ class SparseDifferencesLearner:
         evidence = float(trial.log_evidence(sums).sum()) - base_measure
         return trial if evidence + trial.log_hyperprior > bound else best
 
+    def made_symmetric(self, component: SparseDifferences) -> SparseDifferences:
+        """Return the component as it is; see :class:`PriorLearner`."""
+        return component
+
     def values(self, component: SparseDifferences) -> dict[str, Any]:
         """Return the learned values of the prior."""
         return {} if self.learner is None else self.learner.values(component.differing)
