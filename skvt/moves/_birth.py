@@ -260,12 +260,13 @@ class Birth(Move):
     ) -> list[MoveRecord]:
         """Try births within one batch; keep each for which the exact bound of all memos rises."""
         counts = model.component_masses(state.memos[key].stats)
-        self._targets = self._choose(counts, state.component_ids, tools)
         global_params = model.expectation(state.stats, batch, tools.run)
         result = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)
-        if self._targets and tools.n_judged is not None:
+        if tools.n_judged is not None:
+            # Components whose rows do not differ are no targets.
             differs = _rows_differ(model, state.memos, key, batch, result.q, tools.n_judged)
-            self._targets = [t for t in self._targets if differs[t.components[0]]]
+            counts = np.where(differs, counts, 0.0)
+        self._targets = self._choose(counts, state.component_ids, tools)
         self.exhausted = not self._targets
         # Collect the rows of the targets.
         observer = self.observer(batch.weights.size, tools)

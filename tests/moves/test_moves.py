@@ -546,7 +546,7 @@ def test_failures_halve_the_number_of_targets_and_gains_double_it_again(monkeypa
 def test_births_end_when_several_of_them_gain_only_a_few_nats(monkeypatch):
     birth, has_targets = Birth(50), []
     state = SimpleNamespace(component_ids=np.arange(16), stats=None)
-    model = SimpleNamespace(size=lambda stats: 16)
+    model = SimpleNamespace(size=lambda stats: 16, for_target=lambda stats: None)
     monkeypatch.setattr(birth_module, "_stats_without", lambda *args: None)
     # A birth of 40 nats begins the count anew.
     for gains in ((3.0,) * 4, (3.0, 40.0, 3.0), (8.0, 2.0, 3.0), (0.5, 1.0)):
