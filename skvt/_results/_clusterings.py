@@ -6,6 +6,7 @@ the clusterings of 1, ..., K clusters.
 """
 
 import numpy as np
+from sklearn.metrics import adjusted_rand_score
 
 from skvt.contracts import Capability, PassInputs, RunningPolicy
 from skvt.expfam import RunningStats
@@ -48,12 +49,11 @@ def _refitted_bound(model, state, inputs):
     return bound
 
 
-def compute_agreements(joins, labels, others, weights):
+def compute_agreements(joins, labels, others):
     """Return the mean adjusted Rand index with other fits at each number of clusters, (K,).
 
-    ``labels`` (n,) are the components of rows with the ``weights`` (n,). ``others`` has a pair for
-    each other fit: its joins, and its labels (n,) of the same rows. The index is NaN for numbers
-    that no other fit has.
+    ``labels`` (n,) are the components of the rows. ``others`` has a pair for each other fit: its
+    joins, and its labels (n,) of the same rows. The index is NaN for numbers that no other fit has.
     """
     total, n_fits = np.zeros((2, joins.n_components))
     all_clusters = joins.all_clusters()
@@ -63,20 +63,9 @@ def compute_agreements(joins, labels, others, weights):
         for i, (clusters, other_clusters) in enumerate(pairs):
             # The background, whose label is -1, counts as a further cluster.
             first, second = (np.append(c, c.max() + 1) for c in (clusters, other_clusters))
-            total[i] += _adjusted_rand_index(first[labels], second[other_labels], weights)
+            total[i] += adjusted_rand_score(first[labels], second[other_labels])
             n_fits[i] += 1.0
     return np.divide(total, n_fits, out=np.full(total.shape, np.nan), where=n_fits > 0.0)
-
-
-def _adjusted_rand_index(first, second, weights):
-    """Return the adjusted Rand index of two clusterings; a row of weight w counts as w rows."""
-    table = np.zeros((first.max() + 1, second.max() + 1))
-    np.add.at(table, (first, second), weights)
-    # Twice the numbers of pairs of rows within both clusterings, within each, and of all rows.
-    counts = table, table.sum(axis=1), table.sum(axis=0), table.sum()
-    both, in_first, in_second, all_pairs = (np.sum(n * n) - weights.sum() for n in counts)
-    expected, largest = in_first * in_second / all_pairs, 0.5 * (in_first + in_second)
-    return 1.0 if both == largest else (both - expected) / (largest - expected)
 
 
 def make_clusterings_table(joins, why_suggested, elbo):

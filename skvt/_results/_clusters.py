@@ -177,7 +177,7 @@ class ClustersMixin:
                     fitted, rows.X, rows.weights, workers, max_refitted
                 )
             sample = self._sample_rows(rows.weights.size)
-            sampled_rows, weights = some_rows(rows.X, rows.weights, sample)
+            sampled_rows, _ = some_rows(rows.X, rows.weights, sample)
             labels = self._labels_of(sampled_rows, clusters=None)
         joins = replace(joins, refits=refits)
         if n_fits > 0:
@@ -186,7 +186,7 @@ class ClustersMixin:
             suggested = np.array([joins.n_clusters, *(other.n_clusters for other, _ in others)])
             numbers = np.arange(1, joins.n_components + 1)
             joins = replace(
-                joins, agreement=compute_agreements(joins, labels, others, weights),
+                joins, agreement=compute_agreements(joins, labels, others),
                 suggested_by=(suggested == numbers[:, None]).mean(axis=1),
             )  # fmt: skip
         self._fitted = replace(self._fitted, joins=joins)

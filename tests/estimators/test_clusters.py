@@ -23,7 +23,7 @@ from skvt import (
     save,
 )
 from skvt._results import _clusters as _clusters_mixin
-from skvt._results._clusterings import compute_agreements, explain_why_not
+from skvt._results._clusterings import explain_why_not
 from skvt.components import Bernoulli, Gaussian
 from skvt.models.mixture import Assignments, Joins, join_components, valley_test
 from skvt.models.mixture._pairs import _Column
@@ -523,18 +523,6 @@ def test_agreement_is_the_adjusted_rand_index_with_fits_of_other_seeds():
     suggested = np.array([fit.n_clusters_ for fit in (mixture, *others)])
     shares = [np.mean(suggested == n) for n in (1, 2, 3)]
     np.testing.assert_allclose(table["suggested_by"], shares)
-
-
-def test_a_row_of_weight_3_agrees_like_three_rows():
-    rng = np.random.default_rng(0)
-    joins = Joins(np.array([[0, 1, 0.1, 2], [2, 3, 0.2, 3]]), np.zeros(2), np.zeros(2), 0)
-    labels, other = rng.integers(3, size=(2, 30))
-    weights = rng.integers(0, 4, 30)
-    agreements = compute_agreements(joins, labels, [(joins, other)], weights)
-    labels, other = np.repeat(labels, weights), np.repeat(other, weights)
-    clusters = np.array([[0, 0, 0], [0, 0, 1], [0, 1, 2]])
-    expected = [adjusted_rand_score(c[labels], c[other]) for c in clusters]
-    np.testing.assert_allclose(agreements, expected)
 
 
 @pytest.mark.parametrize("name", ["n_fits", "max_refitted"])
