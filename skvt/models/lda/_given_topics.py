@@ -244,7 +244,15 @@ class LDAGivenTopics(LDA):
             large_entries = np.searchsorted(large_indices, batch.indptr), large_indices, means
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
         documents = sampling.Documents(batch.indptr, batch.words, batch.counts, token_indptr, seeds)
-        conditional = sampling.Conditional(table, alpha_powers, writeable(alpha), inv_temp, gains)
+        # If all documents have the same alpha, tabulate the sums of the second part by word.
+        n_blocks = -(-self.n_components // sampling.PRIOR_TOPICS)
+        cumulative = np.empty((table.shape[0], n_blocks), table.dtype)
+        if len(alpha) == 1:
+            loop = SharedLoop(table.shape[0], WORDS, table, alpha_powers, cumulative)
+            run(sampling.prior_table, loop)
+        conditional = sampling.Conditional(
+            table, alpha_powers, cumulative, writeable(alpha), inv_temp, gains
+        )
         run(sampling.gibbs_steps, SharedLoop(
             batch.n_rows, 1, documents, conditional, self.n_burn_in, samples, proportions,
             large_entries,

@@ -86,6 +86,10 @@ class Conditional(NamedTuple):
     # float32 (1, K) or (n, K): alpha^b of all documents or of each; 0 for topics that a document
     # must not have.
     alpha_powers: Array
+    # float32 (A, B): sums of the second part up to the end of each of B blocks of topics, for each
+    # word, see :func:`prior_table`. If documents differ in alpha, it is scratch (E, B) for each
+    # entry of a document, where E is the largest number of entries of a document.
+    cumulative: Array
     # (1, K) or (n, K): alpha of all documents or of each.
     alpha: Array
     # The inverse temperature b.
@@ -139,8 +143,8 @@ class _Tokens(NamedTuple):
     """
 
     words: IndexArray
-    # The position of each token's entry among the entries of the document.
-    entries: IndexArray
+    # The row of `Conditional.cumulative` that has the sums of each token.
+    rows_of_sums: IndexArray
     topics: IndexArray
     weights: Array
 
@@ -284,6 +288,16 @@ def _write_block_sums(alpha_powers: Array, row: Array, out: Array) -> None:
             block_sum += alpha_powers[k] * row[k]
         total += block_sum
         out[block] = total
+
+
+@jit
+def prior_table(table: Array, alpha_powers: Array, cumulative: Array, counter: IndexArray) -> None:
+    """Write to ``cumulative`` the sums of ``alpha_k^b beta_ka^b`` for each word a.
+
+    The arrays are those of :class:`Conditional`, and all documents have the same alpha.
+    """
+    for a in claim_items(counter, WORDS, table.shape[0]):
+        _write_block_sums(alpha_powers[0], table[a], cumulative[a])
 
 
 @part
@@ -461,21 +475,21 @@ def _draw_large_entries(
 
 @part
 def _find_topic_at(
-    draw: Any, cumulative: Array, entry: int, alpha_powers: Array, alpha_row: int, table: Array,
-    word: int,
+    draw: Any, cumulative: Array, row_of_sums: int, alpha_powers: Array, alpha_row: int,
+    table: Array, word: int,
 ) -> int:  # fmt: skip
     """Return the topic at which the cumulative sum of ``alpha_k^b beta_kw^b`` exceeds ``draw``.
 
-    The block of the topic is found first, by the sums in row ``entry`` of ``cumulative``, and then
-    the topic in the block. ``alpha_row`` is the row of the document's prior in
+    The block of the topic is found first, by the sums in one row of ``cumulative``, and then the
+    topic in the block. ``alpha_row`` is the row of the document's prior in
     ``alpha_powers``. Arrays are as in :func:`_gibbs_steps`.
     """
     zero = lit(draw, 0.0)
     last_block = cumulative.shape[1] - 1
     block = 0
-    while block < last_block and cumulative[entry, block] <= draw:
+    while block < last_block and cumulative[row_of_sums, block] <= draw:
         block += 1
-    draw -= cumulative[entry, block - 1] if block > 0 else zero
+    draw -= cumulative[row_of_sums, block - 1] if block > 0 else zero
     k = block * PRIOR_TOPICS
     last_topic = min(k + PRIOR_TOPICS, table.shape[1]) - 1
     draw -= alpha_powers[alpha_row, k] * table[word, k]
@@ -503,7 +517,9 @@ def gibbs_steps(
     if large_entries is not None:
         scratch, n_topic_tokens = np.empty((6, n_topics)), np.empty(n_topics, np.int64)
         large_entries = LargeEntries._make([*large_entries, scratch, n_topic_tokens])
-    n_entries, n_blocks = np.diff(documents.indptr).max(initial=0), -(-n_topics // PRIOR_TOPICS)
+    if len(alpha) > 1:
+        n_entries, n_blocks = np.diff(documents.indptr).max(initial=0), -(-n_topics // PRIOR_TOPICS)
+        conditional = conditional._replace(cumulative=np.empty((n_entries, n_blocks), table.dtype))
     # The sampler would be 2 % slower if the following arrays were rows of a few arrays.
     members = Members(
         np.empty(n_topics + 1, np.int32), np.empty(n_topics, np.int32),
@@ -513,8 +529,7 @@ def gibbs_steps(
     numbers = np.empty((3, longest), np.int32)
     tokens = _Tokens(numbers[0], numbers[1], numbers[2], np.empty(longest, alpha.dtype))
     _gibbs_steps(
-        documents, conditional, n_burn_in, samples, proportions, large_entries,
-        np.empty((n_entries, n_blocks), table.dtype), members, tokens,
+        documents, conditional, n_burn_in, samples, proportions, large_entries, members, tokens,
         np.empty(n_topics + 1, table.dtype), counter,
     )  # fmt: skip
 
@@ -522,16 +537,16 @@ def gibbs_steps(
 @jit
 def _gibbs_steps(
     documents: Documents, conditional: Conditional, n_burn_in: int, samples: IndexArray,
-    proportions: Array, large_entries: LargeEntries | None, cumulative: Array, members: Members,
-    tokens: _Tokens, partial_sums: Array, counter: IndexArray,
+    proportions: Array, large_entries: LargeEntries | None, members: Members, tokens: _Tokens,
+    partial_sums: Array, counter: IndexArray,
 ) -> None:  # fmt: skip
     """Draw the topics of the tokens of each document by Gibbs sampling.
 
     The conditional probability of a topic is the sum of the two parts of :class:`Conditional`. The
     first part is 0 for all topics but the members of the document. The cumulative sums of the
-    second part over topics are tabulated for each entry of the document. The draw of a token
-    therefore takes about as many operations as the document has topics (Yao, Mimno and McCallum
-    2009).
+    second part over topics are tabulated for each word, or for each entry of the document. The draw
+    of a token therefore takes about as many operations as the document has topics (Yao, Mimno and
+    McCallum 2009).
 
     Parameters
     ----------
@@ -541,14 +556,12 @@ def _gibbs_steps(
     proportions : (n, K) mean of ``alpha + n_k`` over the kept sweeps, not divided by its sum;
         written
     large_entries : the large entries, or None if no entry is large
-    cumulative : (E, B) scratch for the sums of the second part up to the end of each of B blocks of
-        topics, for each entry of a document, where E is the largest number of entries of a document
     partial_sums : (K + 1,) scratch
     """
     indptr, words, counts, token_indptr, seeds = documents
-    table, alpha_powers, alpha, inv_temp, gain_table = conditional
+    table, alpha_powers, cumulative, alpha, inv_temp, gain_table = conditional
     topic_of, member_of, member_tokens, sizes, gains = members
-    token_words, token_entries, token_topics, token_weights = tokens
+    token_words, rows_of_sums, token_topics, token_weights = tokens
     # The loops over tokens use two-dimensional indices instead of views of rows, which would make
     # them slower.
     n_topics, n_samples = gain_table.shape[0], samples.shape[1]
@@ -566,14 +579,17 @@ def _gibbs_steps(
         first_token = token_indptr[indptr[d]]
         n_doc_tokens = token_indptr[indptr[d + 1]] - first_token
         alpha_row = min(d, last_alpha_row)
-        # Tabulate the second part of the probabilities of each entry, and list its tokens.
+        # List the tokens of each entry. If documents differ in alpha, tabulate the second part of
+        # the probabilities of the entry.
         for j in range(indptr[d], indptr[d + 1]):
-            entry = j - indptr[d]
-            _write_block_sums(alpha_powers[alpha_row], table[words[j]], cumulative[entry])
+            row_of_sums = words[j]
+            if last_alpha_row > 0:
+                row_of_sums = j - indptr[d]
+                _write_block_sums(alpha_powers[alpha_row], table[words[j]], cumulative[row_of_sums])
             begin = token_indptr[j] - first_token
             n_tokens = token_indptr[j + 1] - token_indptr[j]
             for i in range(n_tokens):
-                token_words[begin + i], token_entries[begin + i] = words[j], entry
+                token_words[begin + i], rows_of_sums[begin + i] = words[j], row_of_sums
                 token_weights[begin + i] = token_weight(counts[j], i, n_tokens)
         n_members = 0
         state = seeds[d]
@@ -586,7 +602,7 @@ def _gibbs_steps(
             # kept sweep; it is negative in sweep 0 and in the sweeps that are dropped.
             sample = sweep - n_burn_in - 1
             for i in range(n_doc_tokens):
-                word, entry, weight = token_words[i], token_entries[i], token_weights[i]
+                word, weight, row_of_sums = token_words[i], token_weights[i], rows_of_sums[i]
                 # Remove the token from the counts of its topic. If b = 1, the gain is the size.
                 if sweep > 0:
                     m = member_of[token_topics[i]]
@@ -610,7 +626,7 @@ def _gibbs_steps(
                     partial_sums[m], partial_sums[half + m] = first_sum, second_sum
                 total = first_sum + second_sum
                 state += GOLDEN
-                draw = unit(mix(state)) * (total + cumulative[entry, last_block])
+                draw = unit(mix(state)) * (total + cumulative[row_of_sums, last_block])
                 if draw < total:
                     # The draw lies in the first part. Its member is the number of partial sums that
                     # are at most the draw. The partial sums of the second half begin again at 0, so
@@ -625,7 +641,7 @@ def _gibbs_steps(
                 else:
                     # The draw lies in the second part. The drawn topic may become a new member.
                     k = _find_topic_at(
-                        draw - total, cumulative, entry, alpha_powers, alpha_row, table, word
+                        draw - total, cumulative, row_of_sums, alpha_powers, alpha_row, table, word
                     )
                     m = member_of[k]
                     if m < 0:
