@@ -67,9 +67,11 @@ from skvt.typing import Array, IndexArray
 # Maximum number of targets of a pass, as a share of the number of components. One target is always
 # allowed.
 MOST_TARGETS = 0.5
-# A birth only tiles if it raises the bound of its rows by at most this number of nats, because its
-# target describes the rows nearly as well. Births end after _MOST_TILING births that only tile,
-# counted from the last pass in which another birth was accepted.
+# A birth only tiles if it raises the bound by at most _SMALL_GAIN_PER_ROW nats for each row of the
+# data, and by at most _SMALL_GAIN nats: its target describes the rows nearly as well. Births end
+# after _MOST_TILING births that only tile, counted from the last pass in which another birth was
+# accepted.
+_SMALL_GAIN_PER_ROW = 0.0025
 _SMALL_GAIN = 10.0
 _MOST_TILING = 5
 
@@ -213,8 +215,9 @@ class Birth(Move):
                 record = fresh.outcome.record(tools.n_iter, "birth", target.components, fresh.tried)
                 records.append(record)
         if gains:
-            n_tiling = self._n_tiling + len(gains)
-            self._n_tiling = n_tiling if max(gains) <= _SMALL_GAIN else 0
+            n_rows = model.component_masses(state.plain_stats.value()).sum()
+            only_tile = max(gains) <= min(_SMALL_GAIN_PER_ROW * n_rows, _SMALL_GAIN)
+            self._n_tiling = self._n_tiling + len(gains) if only_tile else 0
         self.exhausted = self._before is None and n_tried == 0
         return records
 
