@@ -75,11 +75,6 @@ def unusual_rows(mixture, X, n=20):
     values from making a row more or less unusual. b_O is a sum of a number for each missing value;
     these numbers are estimated from rows from which values are removed. The average score is 0.
 
-    A value that is not at the point mass of its column, see :class:`~skvt.components.Hurdle`, has a
-    log density that depends on the unit of the column. The mean log density of all such values of
-    the column is subtracted from it. That a value is at the point mass, or is not, counts as a
-    category does.
-
     The column at fault has the largest ``(log p(x_j) + 2 m_j) / 3 - log p(x_j | other values)``,
     where m_j is the mean of log p(x_j) over rows.
 
@@ -114,20 +109,16 @@ def unusual_rows(mixture, X, n=20):
     table = mixture._columns
     columns = [int(j) for block in table.blocks for j in _scored_columns(block)]
     model, stats = _without_small_components(fitted, columns)
-    point_masses = _point_masses(table.blocks, encoded)
-    offsets = np.zeros(encoded.shape[1])
     with Workers(mixture.n_jobs) as workers:
 
         def log_density(rows, kept):
             """Return log densities (n,) of ``kept`` columns and blocks that must be complete."""
             visible = np.array(rows)
             visible[:, np.setdiff1d(columns, kept)] = np.nan
-            log_densities = model.log_predictive(visible, stats, workers.run)
-            return log_densities - _are_beside(visible, point_masses) @ offsets
+            return model.log_predictive(visible, stats, workers.run)
 
         # Blocks that must be complete are part of each density, and are divided out.
         fixed = log_density(encoded, kept=[])
-        offsets += _mean_log_densities_beside(encoded, point_masses, log_density, fixed)
         # Log density (n, n_columns) of each column without the others.
         marginal = np.stack([log_density(encoded, [j]) - fixed for j in columns], axis=1)
         marginal[np.isnan(encoded[:, columns])] = np.nan
@@ -152,55 +143,17 @@ def unusual_rows(mixture, X, n=20):
         without_fault = np.array(worst)
         without_fault[np.arange(len(rows)), at_fault] = np.nan
         expected = model.imputed(without_fault, stats, workers.run)
-    described = _describe_faults(table, worst, expected, at_fault, is_missing.all(axis=1))
-    entries = [(row, *fault, score[row]) for row, fault in zip(rows, described, strict=True)]
+    entries = []
+    # Rows without values have no column at fault.
+    for i, (row, j) in enumerate(zip(rows.tolist(), at_fault.tolist(), strict=True)):
+        description = None, None, None
+        if not is_missing[i].all():
+            value, predicted = (table.decode_column(j, x[i, [j]])[0] for x in (worst, expected))
+            description = table.names[j], value, predicted
+        entries.append((row, *description, score[row]))
     names = "row", "column", "value", "expected", "score"
     frame = pandas.DataFrame(entries, columns=names, dtype=object)
     return frame.astype({"row": np.intp, "score": np.float64})
-
-
-def _point_masses(blocks, rows):
-    """Return the point mass of each column of rows, NaN for columns without a point mass, (D,)."""
-    point_masses = np.full(rows.shape[1], np.nan, rows.dtype)
-    for block in blocks:
-        if hasattr(block.spec, "at"):
-            point_masses[_scored_columns(block)] = block.spec.at
-    return point_masses
-
-
-def _mean_log_densities_beside(rows, point_masses, log_density, fixed):
-    """Return the mean log density of the values that are not at the point mass, (D,).
-
-    It is the mean for each column given that the value is not at the point mass, and 0 for columns
-    without a point mass.
-    """
-    means = np.zeros(rows.shape[1])
-    for j in np.flatnonzero(~np.isnan(point_masses)):
-        at_point = np.array(rows)
-        at_point[:, j] = point_masses[j]
-        log_chances = np.log(-np.expm1(log_density(at_point, [j]) - fixed))
-        values = log_density(rows, [j]) - fixed - log_chances
-        values[~_are_beside(rows, point_masses)[:, j]] = np.nan
-        means[j] = _column_means(values)
-    return means
-
-
-def _are_beside(rows, point_masses):
-    """Return whether values of rows are known and not at the point mass of their column, (n, D)."""
-    return ~np.isnan(rows) & ~np.isnan(point_masses) & (rows != point_masses)
-
-
-def _describe_faults(table, rows, expected, at_fault, are_empty):
-    """Yield name, value and expected value of the column at fault of each row.
-
-    All three are None in rows without values, which ``are_empty`` marks.
-    """
-    for i, j in enumerate(at_fault.tolist()):
-        if are_empty[i]:
-            yield None, None, None
-        else:
-            value, predicted = (table.decode_column(j, x[i, [j]])[0] for x in (rows, expected))
-            yield table.names[j], value, predicted
 
 
 def _conditional_log_densities(rows, joint, columns, log_density):

@@ -6,7 +6,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 import skvt
-from skvt.components import Categorical, Gaussian, Hurdle, Poisson
+from skvt.components import Categorical, Gaussian, Poisson
 from skvt.models.mixture import Mixture
 
 
@@ -41,24 +41,6 @@ def test_score_is_a_density_and_a_ratio_to_independent_columns(mixture, table):
     assert mixture.n_components_ == 2 and len(report) == len(table)
     assert report["score"].is_monotonic_decreasing
     np.testing.assert_allclose(report["score"], (expected - expected.mean())[report["row"]])
-
-
-def test_scores_do_not_depend_on_the_unit_of_amounts_beside_a_point_mass():
-    rng = np.random.default_rng(0)
-    paid = rng.random(200) < 0.3
-    cost = np.where(paid, rng.normal(50.0, 5.0, 200), 0.0)
-    frame = pd.DataFrame({"age": rng.normal(40.0 + 10.0 * paid, 5.0), "cost": cost})
-    blocks = [("age", Gaussian("diag"), ["age"]), ("cost", Hurdle(Gaussian("diag")), ["cost"])]
-    scores = []
-    for unit in (1.0, 1e-3):
-        rows = frame.assign(cost=cost / unit)
-        mixture = skvt.MemoizedDPMixture(1, components=blocks, moves=(), random_state=0).fit(rows)
-        report = skvt.unusual_rows(mixture, rows, n=200).set_index("row").sort_index()
-        scores.append(report["score"].to_numpy())
-    np.testing.assert_allclose(scores[0], scores[1], atol=1e-6)
-    # Each kind of row is as unusual as its category is rare: two thirds of a log ratio on average.
-    difference = scores[0][paid].mean() - scores[0][~paid].mean()
-    assert difference == pytest.approx(2.0 / 3.0 * np.log(0.7 / 0.3), abs=0.6)
 
 
 def test_a_slip_and_a_wrong_combination_are_named(mixture, table):
