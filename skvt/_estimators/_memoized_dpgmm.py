@@ -94,8 +94,9 @@ class MemoizedDPGMM(GrowingMixin, MixtureEstimator):
         Its density is constant, 1 / volume of the box that holds the rows of ``fit``, with sides
         parallel to the axes. Its weight is learned, and is 0 if the bound is larger without it.
         Rows of the background have the label -1, and clusters leave them out. Attributes of
-        components leave the background out, but ``history_``, ``max_components`` and the sticks of
-        ``posterior_`` and ``weight_concentration_`` include it. ``sample`` draws rows of components
+        components leave the background out, and percentages in ``describe`` are shares of the other
+        rows, but ``history_``, ``max_components`` and the sticks of ``posterior_`` and
+        ``weight_concentration_`` include it. ``sample`` draws rows of components
         only.
 
         The volume depends on the units only as densities do, but a single row far from all others

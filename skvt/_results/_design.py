@@ -264,7 +264,7 @@ def _encode_column(name, column, levels):
         return numbers[:, None]
     values = column.objects()
     _require_known(name, [value is None for value in values])
-    unknown = [value for value in dict.fromkeys(values) if value not in levels]
+    unknown = [value for value in values if value not in levels]
     if unknown:
         raise ValueError(
             f"Covariate {name!r} has the levels {levels}. Got {unknown[0]!r}, whose effect is not "

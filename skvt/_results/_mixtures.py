@@ -181,6 +181,11 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
     def _refits(self, X, weights):
         """Return the :class:`skvt.models.mixture.Refits` to rows of positive weight."""
         fitted = self._require_fitted()
+        if fitted is not self._fitted:
+            raise ValueError(
+                "Effects and outcomes of clusters need a mixture without a background. Got a fit "
+                "with background=True; set background=False and fit again."
+            )
         X, weights = some_rows(self._read(X), weights, np.flatnonzero(weights))
         with Workers(self.n_jobs) as workers:
             resp = compute_assignments(fitted, X, workers)

@@ -115,7 +115,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
         Births need batches. Calls with labels of rows form none, because labels are not gathered.
         """
-        has_births = "birth" in getattr(self, "moves", ()) and self.learning_method != "online"
+        is_online = getattr(self, "learning_method", "online") == "online"
+        has_births = "birth" in getattr(self, "moves", ()) and not is_online
         return has_births and not self.use_labels
 
     def _model_for_bounds(self):

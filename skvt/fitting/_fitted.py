@@ -116,19 +116,19 @@ class Fitted:
         """The memo of each batch, its statistics and entropies; {} unless inference is memoized."""
         return getattr(self.state, "memos", {})
 
-    def knows_only(self, gathered):
+    def knows_only(self, gathered, n_components):
         """Return whether a new model of the gathered rows can replace the fit without loss.
 
         Without memos, rows are gathered only from the beginning of a stream. A new model can
         replace the fit if the gathered rows come from several calls, since they are then all rows
         so far. With memos, three conditions must hold: births are due, all memos belong to gathered
         rows, and the fit has a single component, so that no division of the rows into components
-        would be lost.
+        would be lost. ``n_components`` is the number of components apart from a background.
         """
         if gathered is not None and not self.memos:
             return not gathered.is_new
         is_due = gathered is not None and gathered.is_due
-        return is_due and set(self.memos) <= gathered.memos and self.model.size(self.stats) == 1
+        return is_due and set(self.memos) <= gathered.memos and n_components == 1
 
     def without_rows(self):
         """Return the fit without the fields that predictions in other processes do not need.

@@ -83,7 +83,10 @@ def _fit_call(estimator, before, rows, batch_id, workers):
     if estimator._gathers(before):
         memos = {} if before is None else before.memos
         gathered = Gathered.of(before and before.gathered, X, weights, batch_id, memos)
-    begins = before is None or before.knows_only(gathered)
+    begins = before is None
+    if not begins:
+        shown = estimator._shown(before)
+        begins = before.knows_only(gathered, shown.model.size(shown.stats))
     if gathered is not None and (begins or gathered.is_due or gathered.is_new):
         X, weights, batch_id = gathered.X, gathered.weights, gathered.batch_id
     # Begin a stream, or copy the fit so far.

@@ -73,19 +73,22 @@ def cluster_report(mixture, X, path):
     names = [f"{profiles.kind} {k}" for k in range(n_shown)]
     reason = mixture.n_clusters_reason_ if is_joined else "the components, which were not joined"
     title = f"{n_shown} {kinds} of {n_rows:,} rows"
-    largest = probabilities.max(axis=1)
+    in_background = labels < 0
+    largest = probabilities[~in_background].max(axis=1)
     body = [
         f"<h1>{title}</h1>",
         f"<p>The rows have {len(profiles.columns)} columns that the model describes.</p>",
         f"<h2>Who are the {kinds}?</h2>",
         _list_clusters(profiles, np.bincount(labels[labels >= 0], minlength=n_shown)),
-        "<p class=note>The values in parentheses are those of all rows.</p>",
+        "<p class=note>The values in parentheses are those of all rows; a standard deviation is "
+        f"followed by its average over {kinds}.</p>",
         "<h2>How many are there, and why?</h2>",
         f"<p>{escape(reason[0].upper() + reason[1:])}.</p>",
         "<h2>How certain are the assignments?</h2>",
         f"<p>On average, a row belongs to its {profiles.kind} with probability "
         f"{largest.mean():.2f}. {np.mean(largest < MIN_CLEAR_PROBABILITY):.0%} of the rows have no "
         f"clear {profiles.kind}: their largest probability is below {MIN_CLEAR_PROBABILITY}.</p>",
+        _describe_background(in_background, kinds),
         f"<h2>What sets the {kinds} apart?</h2>",
         _tabulate_profiles(profiles),
         "<h2>Which values are missing?</h2>",
@@ -101,6 +104,16 @@ def cluster_report(mixture, X, path):
         ),
     ]  # fmt: skip
     write_page(path, "cluster_report.html", TITLE=title, BODY="\n".join(body))
+
+
+def _describe_background(in_background, kinds):
+    """Return an HTML sentence on the rows of the background, empty if there are none."""
+    if not in_background.any():
+        return ""
+    return (
+        f"<p>{in_background.sum():,} of {in_background.size:,} rows belong to none of the {kinds}, "
+        f"but to the background. Percentages of {kinds} are shares of the other rows.</p>"
+    )
 
 
 def _list_clusters(profiles, counts):

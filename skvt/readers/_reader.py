@@ -157,7 +157,7 @@ class Reader:
             and X.shape[1] == self.attributes.get("n_features_in_")
             and "feature_names_in_" not in self.attributes
             and (self.order is None or X.flags.c_contiguous)
-            and not (np.isinf(X) if self.missing else ~np.isfinite(X)).any()
+            and (not np.isinf(X).any() if self.missing else bool(np.isfinite(X).all()))
         )
 
     def _require_legal(self, X):

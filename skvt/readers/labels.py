@@ -189,8 +189,10 @@ def _encode_labels(y, n_rows, before, in_stream):
     A code is the position of a class among the classes, or -1 if the class is unknown. The
     components are those of the fit ``before``; without it, the last item is None.
     """
-    # NumPy would make strings of all labels of a list of strings and -1 or NaN.
-    labels = np.asarray(y, object if isinstance(y, list | tuple) else None)
+    labels = np.asarray(y)
+    if labels.dtype.kind in "US" and isinstance(y, list | tuple):
+        # NumPy has made strings of all labels of a list, -1 and NaN among them.
+        labels = np.asarray(y, object)
     if labels.shape != (n_rows,):
         got = "None" if y is None else f"an array of shape {labels.shape}"
         raise ValueError(
@@ -207,7 +209,9 @@ def _encode_labels(y, n_rows, before, in_stream):
             "With use_labels=True, classes in y must be strings or whole numbers. Got values of "
             f"type {labels.dtype}; convert them to strings."
         )
-    is_unknown = np.array([_is_unknown(label) for label in labels.tolist()])
+    is_unknown = labels == UNKNOWN
+    if labels.dtype.kind in "OUS":
+        is_unknown = np.array([_is_unknown(label) for label in labels.tolist()])
     if is_unknown.all() and not in_stream:
         raise ValueError(
             "With use_labels=True, the class of at least one row must be known. Got y = -1 in all "

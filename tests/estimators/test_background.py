@@ -8,7 +8,7 @@ import pytest
 from scipy.special import betaln, gammaln, logsumexp, xlogy
 from sklearn.metrics import adjusted_rand_score
 
-from skvt import MemoizedDPGMM, load, save
+from skvt import MemoizedDPGMM, covariate_effects, load, outcome_by_cluster, save
 from skvt._results._clusterings import compute_agreements
 
 CENTRES = np.array([[0.0, 0.0], [8.0, 0.0], [0.0, 8.0], [8.0, 8.0], [4.0, 4.0]])
@@ -122,7 +122,7 @@ def test_rows_of_the_background_have_no_cluster(fitted):
 def test_the_background_is_a_cluster_of_its_own_when_fits_are_compared():
     joins = SimpleNamespace(n_components=2, all_clusters=lambda: [np.zeros(2, int), np.arange(2)])
     labels, swapped = np.array([0, 0, 1, 1, -1, -1]), np.array([1, 1, 0, 0, -1, -1])
-    assert compute_agreements(joins, labels, [(joins, swapped)], np.ones(6)).tolist() == [1.0, 1.0]
+    assert compute_agreements(joins, labels, [(joins, swapped)]).tolist() == [1.0, 1.0]
 
 
 def test_without_noise_the_bound_deletes_the_background():
@@ -201,3 +201,41 @@ def test_what_a_background_cannot_do_is_refused(settings, column, message):
     X = np.column_stack([X, np.append(np.arange(59.0) * np.nan_to_num(column, nan=1.0), column)])
     with pytest.raises(ValueError, match=message):
         MemoizedDPGMM(background=True, **settings).fit(X, y)
+
+
+def test_streams_of_small_calls_find_the_clusters_of_a_fit():
+    X, _ = noisy(0.3)
+    X = np.random.default_rng(0).permutation(X)
+    model = MemoizedDPGMM(background=True, random_state=0)
+    for rows in np.array_split(X, len(X) // 20):
+        model.partial_fit(rows)
+    assert model.n_components_ == 5
+    assert model.background_weight_ == pytest.approx(0.3, abs=0.06)
+
+
+def test_births_of_small_calls_find_clusters_among_the_rows_of_the_background():
+    X, y = noisy(0.3, 1000)
+    is_last = y == 4
+    model = MemoizedDPGMM(background=True, random_state=0).fit(X[~is_last][:400])
+    model.partial_fit(X[is_last][:120])
+    assert (model.predict(X[is_last]) == -1).mean() < 0.1
+
+
+def test_the_learned_concentration_counts_the_background():
+    X, _ = noisy(0.3)
+    settings = {"background": True, "n_components": 5, "moves": (), "random_state": 0}
+    learned = MemoizedDPGMM(weight_concentration_prior="auto", **settings).fit(X)
+    for factor in (0.8, 1.25):
+        alpha = float(factor * learned.weight_concentration_prior_)
+        assert (
+            MemoizedDPGMM(weight_concentration_prior=alpha, **settings).fit(X).elbo_ < learned.elbo_
+        )
+
+
+def test_new_rows_need_all_values_and_effects_no_background(fitted):
+    model, X, _ = fitted
+    with pytest.raises(ValueError, match="Got NaN"):
+        model.predict([[np.nan, 0.0]])
+    for function in (covariate_effects, outcome_by_cluster):
+        with pytest.raises(ValueError, match="without a background"):
+            function(model, X, X[:, 0])

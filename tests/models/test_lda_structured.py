@@ -392,6 +392,8 @@ def test_a_document_is_sampled_alike_in_any_chunk_by_the_same_seed(dtype):
         log_beta = np.ascontiguousarray(np.log(beta).T[batch.active], dtype)
         table, _ = model._table(log_beta, b, np.float32, run)
         base = (ALPHA**b).astype(np.float32)[None]
+        cumulative = np.empty((len(table), 1), np.float32)
+        sampling.prior_table(table, base, cumulative, counter())
         tokens = sampling.number_tokens(batch.counts)
         alone, samples = np.empty((1, 3), dtype), np.empty((tokens[-1], 5), np.int32)
         gains = (ALPHA[:, None] + b * np.arange(9)) ** b - ALPHA[:, None] ** b
@@ -400,7 +402,7 @@ def test_a_document_is_sampled_alike_in_any_chunk_by_the_same_seed(dtype):
                 batch.indptr, batch.words, batch.counts, tokens, seeds[d : d + 1]
             ),
             sampling.Conditional(
-                table, base, model.doc_topic_prior[None], b, gains.astype(np.float32)
+                table, base, cumulative, model.doc_topic_prior[None], b, gains.astype(np.float32)
             ),
             5, samples, alone, None, counter(),
         )  # fmt: skip

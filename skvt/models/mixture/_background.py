@@ -26,6 +26,7 @@ from scipy.special import expit
 from skvt.contracts import LocalResult, RowBatch, RowSource
 from skvt.expfam import RunningStats, Stats
 from skvt.files import in_files
+from skvt.models.mixture._learned_priors import with_learned_concentration
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import StickBreaking
 from skvt.models.mixture.components import LOG_2PI
@@ -40,6 +41,16 @@ def _is_background(stats: Stats) -> Any:
     """Return whether each component is the background, (K,)."""
     counts, sums = stats.arrays
     return (counts > 0.0) & ~sums.any(axis=1)
+
+
+def _require_all_values(batch: RowBatch) -> RowBatch:
+    """Return the batch; raise ValueError if values are missing."""
+    if np.isnan(batch.X).any():
+        raise ValueError(
+            "With background=True, rows need all values. Got NaN: fill in or leave out missing "
+            "values, or set background=False."
+        )
+    return batch
 
 
 @in_files("models.BackgroundMixture")
@@ -65,13 +76,7 @@ class BackgroundMixture(Mixture):
 
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> RowBatch:
         """Return rows as a batch; raise ValueError if values are missing."""
-        batch: RowBatch = super().batch(X, rows, weights)
-        if np.isnan(batch.X).any():
-            raise ValueError(
-                "With background=True, rows need all values. Got NaN: fill in or leave out "
-                "missing values, or set background=False."
-            )
-        return batch
+        return _require_all_values(super().batch(X, rows, weights))
 
     # ------------------------------------------------------------------------------- globals
     def expectation(self, stats: RunningStats, batch: Any, run: Run) -> Any:
@@ -96,13 +101,23 @@ class BackgroundMixture(Mixture):
         return super().collapsed_energy(stats) + n_rows * self.log_density
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
-        """Learn priors from all components but the background, which has no parameters."""
+        """Learn priors of parameters from all components but the background, which has none."""
         if stats is None:
             return self
         value = stats.value()
         kept = ~_is_background(value)
         others = RunningStats([array[kept] for array in value.arrays])
-        return super().with_learned_priors(prior_stats, others)
+        model = super().with_learned_priors(prior_stats, others)
+        if not self.learns_concentration or (value.arrays[0] > 0.5).sum() < 2:
+            return model
+        # The sticks include the background.
+        return replace(model, weights=with_learned_concentration(self.weights, value.arrays[0]))
+
+    def merge_gains(self, stats: Stats, a: IndexArray, b: IndexArray) -> Array:
+        """Return the gains of a mixture; the background is never merged."""
+        is_background = _is_background(stats)
+        gains = super().merge_gains(stats, a, b)
+        return np.where(is_background[a] | is_background[b], -np.inf, gains)
 
     def without_background(self, stats: RunningStats) -> tuple[Mixture, RunningStats]:
         """Return a model of the other components, and their statistics, for results of a fit.
@@ -236,6 +251,10 @@ class MixtureBesideBackground(Mixture):
     # E[log w_b] + log u, and E[w_b].
     log_joint: float
     background_weight: float
+
+    def batch(self, X: Any, rows: IndexArray, weights: Array) -> RowBatch:
+        """Return rows as a batch; raise ValueError if values are missing."""
+        return _require_all_values(super().batch(X, rows, weights))
 
     def local_step(
         self, batch: RowBatch, global_params: Any, inv_temp: float | Array, run: Run, *,
