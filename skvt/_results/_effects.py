@@ -5,6 +5,7 @@ combinations of the coefficients for each of K topics or clusters.
 """
 
 import warnings
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -240,7 +241,7 @@ class _Reported(NamedTuple):
         if contrasts is None:
             return cls(design.names, np.eye(len(design.names)))
         values = list(contrasts.values()) if isinstance(contrasts, dict) else [contrasts]
-        if not all(isinstance(v, dict) and np.isfinite(list(v.values())).all() for v in values):
+        if not all(map(_are_finite_weights, values)):
             raise ValueError(
                 "contrasts must be a dict from the name of each contrast to a dict from terms to "
                 f"finite weights. Got {contrasts!r}."
@@ -254,6 +255,13 @@ class _Reported(NamedTuple):
                     )
                 row[design.names.index(term)] = weight
         return cls(list(contrasts), combinations)
+
+
+def _are_finite_weights(weights):
+    """Return whether ``weights`` maps names to finite real numbers."""
+    return hasattr(weights, "items") and all(
+        isinstance(weight, Real) and np.isfinite(weight) for _, weight in weights.items()
+    )
 
 
 def _effects_of_draws(shares, regression, reported, n_draws, rng):

@@ -299,6 +299,7 @@ def test_splines_keep_their_knots_for_new_rows(corpus, rng):
         ({"a": range(40)}, {"formula": "a +* a"}, "no formula: Operator"),
         ({"a": pd.date_range("2001", periods=40)}, {"formula": "a"}, "'a' cannot be evaluated"),
         (np.arange(40), {"contrasts": {"d": {"x0": np.nan}}}, "terms to finite weights"),
+        (np.arange(40), {"contrasts": {"d": {"x0": "a"}}}, "terms to finite weights"),
         (np.arange(40), {"contrasts": ["x0"]}, "contrasts must be a dict"),
         (np.arange(40), {"contrasts": {"d": {"b": 1.0}}}, "has the term 'b'; the terms are"),
         (np.arange(40), {"contrasts": {}, "at": [1]}, "either at or contrasts"),
