@@ -97,9 +97,13 @@ class Fitted:
         model, stats = self.model.without_background(self.stats)
         if model is self.model:
             return None
+        state = self._state_without_memos(stats=stats, inv_temp=1.0, replication=1.0)
+        return replace(self, model=model, state=state)
+
+    def _state_without_memos(self, **changes):
+        """Return the state, without memos and with these changes, as a State."""
         fields_of_state = {name: vars(self.state)[name] for name in State.__dataclass_fields__}
-        unit = {"stats": stats, "inv_temp": 1.0, "replication": 1.0}
-        return replace(self, model=model, state=State(**fields_of_state | unit))
+        return State(**fields_of_state | changes)
 
     def draft(self, rows=None):
         """Return a copy whose state, policy and history change independently of this fit.
@@ -135,9 +139,7 @@ class Fitted:
 
         Memos, data of single rows, the log of moves, the policy and the words are left out.
         """
-        # A State without memos has fewer fields than a MemoizedState.
-        fields_of_state = {name: vars(self.state)[name] for name in State.__dataclass_fields__}
-        state = State(**fields_of_state | {"row_starts": None, "move_log": []})
+        state = self._state_without_memos(row_starts=None, move_log=[])
         omitted = dict.fromkeys(("policy", "assignments", "labels", "words", "gathered"))
         return replace(self, state=state, **omitted)
 
