@@ -91,18 +91,18 @@ class MemoizedDPGMM(GrowingMixin, MixtureEstimator):
         With other types they are local variables of their rows, see Notes.
     background : bool, default=False
         Whether one component is a background of rows that belong to no other [FraleyRaftery02]_.
-        Its density is constant, 1 / volume of the box that holds the rows of ``fit``, with sides
-        parallel to the axes. Its weight is learned, and is 0 if the bound is larger without it.
-        Rows of the background have the label -1, and clusters leave them out. Attributes of
-        components leave the background out, and percentages in ``describe`` are shares of the other
-        rows, but ``history_``, ``max_components`` and the sticks of ``posterior_`` and
-        ``weight_concentration_`` include it. ``sample`` draws rows of components
+        Its density is constant, 1 / volume of the box that holds the rows of the first fit or call,
+        with sides parallel to the axes. Its weight is learned, and is 0 if the bound is larger
+        without it. Rows of the background have the label -1, and clusters leave them out.
+        Attributes of components leave the background out, and percentages in ``describe`` are
+        shares of the other rows, but ``history_``, ``max_components`` and the sticks of
+        ``posterior_`` and ``weight_concentration_`` include it. ``sample`` draws rows of components
         only.
 
-        The volume depends on the units only as densities do, but a single row far from all others
-        makes the box large and the background weak. New rows outside the box have the same density
-        under the background, so that ``score_samples`` has a lowest value there. Not with missing
-        values, constant columns, rows in chunks, ``use_labels=True`` and
+        A single row that is far from all others makes the box large and the background weak. New
+        rows outside the box have the same density under the background, so that ``score_samples``
+        is bounded from below. A background cannot be combined with missing values, constant
+        columns, rows in chunks, ``use_labels=True`` or
         ``weight_concentration_prior_type="dirichlet_distribution"``.
     mean_type : {"full", "zero"}, default="full"
         Whether components have means, or all components have mean zero. "zero" requires

@@ -22,8 +22,9 @@ module differs from the paper in five points:
   The loss of the other components under the new priors counts against the fresh components.
 - If the exact bound of all data has not risen by the end of the second pass, the state before the
   pass is restored.
-- Births end when they only tile, that is, when several births in a row gain a few nats each. Thin
-  or even densities hardly have a best number of components, and births would go on for long.
+- Births end when they only tile, that is, when several births in a row gain few nats compared with
+  the number of rows. A thin or even density hardly has a best number of components, so that births
+  would otherwise continue for a long time.
 
 In a stream all three phases happen within one batch, and a target is one component. If other
 batches have rows of the target, it stays, and new priors are also learned from these rows.

@@ -71,7 +71,7 @@ class BackgroundMixture(Mixture):
 
     @property
     def log_density(self) -> float:
-        """Log u."""
+        """The log density log u of the background, in nats."""
         return -float(np.log(self.high - self.low).sum())
 
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> RowBatch:
@@ -114,7 +114,10 @@ class BackgroundMixture(Mixture):
         return replace(model, weights=with_learned_concentration(self.weights, value.arrays[0]))
 
     def merge_gains(self, stats: Stats, a: IndexArray, b: IndexArray) -> Array:
-        """Return the gains of a mixture; the background is never merged."""
+        """Return the gains of a mixture, -inf for pairs with the background.
+
+        No component is like the background, so that births in streams may always target its rows.
+        """
         is_background = _is_background(stats)
         gains = super().merge_gains(stats, a, b)
         return np.where(is_background[a] | is_background[b], -np.inf, gains)
