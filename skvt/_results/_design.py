@@ -223,7 +223,11 @@ def encode_values(name, values, n_rows):
 
 def _find_levels_by_name(table):
     """Return the levels of each covariate of a table by its name; None for numbers."""
-    return {name: _find_levels(name, column) for name, column in _columns_by_name(table).items()}
+    levels = {name: _find_levels(name, column) for name, column in _columns_by_name(table).items()}
+    for name, of_covariate in levels.items():
+        if of_covariate is not None and len(of_covariate) == 1:
+            raise _error_of_constant(name, of_covariate[0])
+    return levels
 
 
 def _find_levels(name, column):
@@ -238,8 +242,6 @@ def _find_levels(name, column):
     values = column.objects()
     _require_known(name, [value is None for value in values])
     present = set(values)
-    if len(present) == 1:
-        raise _error_of_constant(name, values[0])
     if column.categories is not None:
         return [level for level in column.categories if level in present]
     return sorted(present, key=lambda value: (str(type(value)), value))

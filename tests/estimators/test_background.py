@@ -1,6 +1,8 @@
 """Mixtures of Gaussians with a background, a component of constant density."""
 
+import copy
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from skvt import MemoizedDPGMM, covariate_effects, load, outcome_by_cluster, save
 from skvt._results._clusterings import compute_agreements
+from skvt.io import FileError
 
 CENTRES = np.array([[0.0, 0.0], [8.0, 0.0], [0.0, 8.0], [8.0, 8.0], [4.0, 4.0]])
 
@@ -159,6 +162,14 @@ def test_files_warm_starts_and_streams_keep_the_background(fitted, tmp_path):
     loaded.partial_fit(more)
     assert loaded.n_components_ == 5
     assert (loaded.labels_[y < 0] == -1).mean() > 0.7
+
+
+def test_files_whose_box_has_no_volume_are_refused(fitted, tmp_path):
+    model = copy.deepcopy(fitted[0])
+    for high in model._fitted.model.low, model._fitted.model.low - 1.0:
+        model._fitted = replace(model._fitted, model=replace(model._fitted.model, high=high))
+        with pytest.raises(FileError, match="do not fit together"):
+            save(model, tmp_path / "fit.skvt")
 
 
 def test_births_find_clusters_among_the_rows_of_the_background():

@@ -451,6 +451,13 @@ def test_shares_of_categories_are_means_of_indicators():
     assert first == pytest.approx(np.std([1, 0, 0], ddof=1) / np.sqrt(3))
 
 
+@pytest.mark.parametrize("outcome", [["yes"] * 4, [3.0] * 4])
+def test_constant_outcomes_have_their_value_in_each_cluster(outcome):
+    table = outcome_by_cluster(Classes(np.eye(2)[[0, 0, 1, 1]]), np.zeros((4, 1)), outcome)
+    expected = 1.0 if outcome[0] == "yes" else 3.0
+    np.testing.assert_allclose(table["mean"], [expected] * 2, atol=1e-12)
+
+
 def test_illegal_outcomes_are_named():
     X = np.zeros((4, 1))
     with pytest.raises(ValueError, match="takes fitted mixtures"):

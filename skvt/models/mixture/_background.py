@@ -78,6 +78,9 @@ class BackgroundMixture(Mixture):
         """Return rows as a batch; raise ValueError if values are missing."""
         return _require_all_values(super().batch(X, rows, weights))
 
+    def validate(self, d: int, k: int) -> bool:
+        return super().validate(d, k) and bool(np.all(self.low < self.high))
+
     # ------------------------------------------------------------------------------- globals
     def expectation(self, stats: RunningStats, batch: Any, run: Run) -> Any:
         log_weights, table = super().expectation(stats, batch, run)
