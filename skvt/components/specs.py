@@ -834,6 +834,7 @@ class NegativeBinomial(_Counts):
 
     Examples
     --------
+    >>> import numpy as np
     >>> from skvt import MemoizedDPMixture
     >>> from skvt.components import NegativeBinomial
     >>> X = np.random.default_rng(0).poisson([[9.0, 1.0, 3.0]] * 60 + [[1.0, 9.0, 3.0]] * 60)
@@ -1154,7 +1155,8 @@ def _build(spec, X, weights, sizes, given):
 def _learner(spec, component):
     """Return the learner of the prior of a component that ``spec`` describes, or None.
 
-    The first block of a conditioned component is the component that ``spec`` has built.
+    The first block of a conditioned component has the columns of the component that ``spec`` has
+    built, repeated for each cell.
     """
     if isinstance(component, models.Conditioned):
         return _learner_of_values(spec, component)
