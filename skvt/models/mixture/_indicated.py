@@ -177,7 +177,8 @@ class Indicated(WrapperMixin, Product):
         F = self._n_indicated
         missing = np.isnan(X[:, :F])
         if self._models_missing:
-            # An indicator is 1 if at least half of its columns, ignoring the silent, are observed.
+            # An indicator is 1 if at least half of its columns are observed. Silent columns do not
+            # count.
             has_indicator = np.equal.outer(self._indicator_of, np.arange(self._n_indicators))
             has_indicator[list(self.silent)] = False
             n_columns = has_indicator.sum(axis=0)

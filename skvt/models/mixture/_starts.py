@@ -44,7 +44,7 @@ def statistics_near_means(model: Mixture, X: Array, weights: Array, means: Array
     """Return the statistics of Gaussian components, each with the rows nearest to its mean.
 
     ``means`` are (K, D). Distances are measured in the metric of the prior's covariance, over the
-    observed values. A component whose mean is nearest to no row has no rows.
+    observed values. A component has no rows if every row is nearer to another mean.
     """
     scale = gaussian_prior_of(model.component).covariance
     if np.ndim(scale) == 2:

@@ -357,9 +357,10 @@ class PairOfEachColumn(ConjugateComponent):
     """Base of components with two features and two natural parameters for each column.
 
     ``prior`` is (D, 2). The features of a row are the first features of all columns, the second
-    features of all columns, and ``n_constants`` features that do not depend on phi, whose
-    coefficients are 1. If ``sparse``, a feature of the row follows that counts in each column: it
-    is added to the second features, so that these are 0 in most columns.
+    features of all columns, and ``n_constants`` numbers of the row, whose coefficients are 1 and do
+    not depend on phi. If ``sparse``, one more number of the row comes last. It is added to the
+    second feature of every column, so that second features before the addition are 0 in most
+    columns.
     """
 
     n_constants: int = 0

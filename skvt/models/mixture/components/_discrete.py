@@ -34,8 +34,9 @@ _LEVELS_OF_SPARSE = 64
 class LevelColumns(ConjugateComponent):
     """Independent columns of bits or categories, whose values are called levels.
 
-    A mixture of two distributions of levels is a distribution of levels. Each column has a
-    Dirichlet distribution of the probabilities of its levels.
+    Each column has a Dirichlet distribution of the probabilities of its levels. The mixture of two
+    predictive distributions of levels is again a distribution of levels, so that natural parameters
+    of the mixture exist.
     """
 
     def mix_parameters(self, lam: Array, common: Array, shares: Array) -> Array:
