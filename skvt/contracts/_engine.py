@@ -185,9 +185,9 @@ class Stream:
     make_rng: Callable[[], np.random.Generator] = np.random.default_rng
     # Whether moves are tried.
     tries_moves: bool = True
-    # If births can wait for rows of later calls, the number of rows, the first of the batch, among
-    # which births were tried before. Births are then tried only from components whose later rows
-    # differ from their other rows. None if births cannot wait.
+    # Number of rows, the first of the batch, among which births were tried before; None if births
+    # cannot wait for rows of later calls. If births can wait, they are tried only from components
+    # whose later rows differ from their other rows.
     n_judged: int | None = None
     # Id of an earlier batch, which the rows of this call join after their local step; None if
     # these rows stay a separate batch.

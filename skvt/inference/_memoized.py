@@ -298,7 +298,7 @@ class MemoizedInference(Continued):
 class Tools:
     """The tools that engines provide to moves: see `skvt.contracts.MoveTools`."""
 
-    # Number of the pass, from 1; in a stream, number of memos.
+    # Number of the pass, from 1; for the moves of a stream, the number of memos.
     n_iter: int
     rng: np.random.Generator
     workers: Workers

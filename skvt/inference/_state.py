@@ -188,7 +188,7 @@ class MemoizedState(State):
     n_ids: int = 0
 
     def draft(self, rows: IndexArray | None = None) -> Self:
-        """Return an independent copy, which shares only the memos, because they never change."""
+        """Return an independent copy, which shares memos and arrays that never change in place."""
         return replace(super().draft(rows), memos=Memos(self.memos))
 
     def regrouped(self, change: Callable[[Stats], Stats], first_components: IndexArray) -> Self:

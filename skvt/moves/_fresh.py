@@ -295,8 +295,9 @@ class FreshMixtures:
         3. A start from the directions in which rows are least normal follows if no mixture is
            better yet. It may show components that differ in few of many directions.
 
-        With at most three columns, the third start is left out. If there are also at most 100 rows,
-        the first start is left out, unless the mixtures learn their priors.
+        With at most three columns, the third start is left out, except in a stream. If the rows
+        also have a total weight of at most 100, the first start is left out, unless the mixtures
+        learn their priors.
 
         If a mixture ends with as many components as the target and is no better, starts with fewer
         components than the target are left out.
