@@ -75,8 +75,8 @@ class TopicRestarts:
         n_further = len(outcomes.kinds) - n_init
         if n_further < 0:
             return SameModel(self.seeds, self.fit).next(outcomes)
-        # Nothing follows first starts of which the best has not converged, and nothing follows a
-        # start from sampled topics.
+        # No start follows if the best of the first starts has not converged, or after a start from
+        # sampled topics.
         if (n_further == 0 and not outcomes.converged) or SAMPLED in outcomes.kinds:
             return None
         best = outcomes.best

@@ -148,7 +148,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         return labels
 
     def _shape_of_labels(self, n_clusters):
-        """Return the width of the labels of a chunk, None since they are a vector, and the type."""
+        """Return None, because the labels of a chunk are a vector, and the type of the labels."""
         if self._needs_splits(n_clusters):
             raise ValueError(
                 f"n_clusters must be in the range [1, n_components_] = [1, {self.n_components_}] "

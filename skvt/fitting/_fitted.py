@@ -30,7 +30,8 @@ class Fitted:
     - ``n_rows``: the total weight of the rows that the statistics represent.
     - ``counts_rows``: if True, ``n_rows`` is the total weight of the rows of ``fit`` and of all
       later calls of ``partial_fit``. If False, ``n_rows`` is the assumed size of a stream.
-    - ``elbo``: the bound (ELBO) of these rows in nats; None during a fit and in a stream.
+    - ``elbo``: the bound (ELBO) of these rows in nats; None during a fit, in a stream, and after
+      topics were merged or dropped.
     - ``history``: the records of passes and calls.
     - ``parameters``: values of the estimator's parameters at the last call.
     - ``assignments`` (n, K): q(z) of the rows of the last call, if the estimator publishes q(z).

@@ -18,7 +18,7 @@ from skvt.rows import layout_of
 class CallRows:
     """The rows of one call of a method, as the caller passed them and as numbers."""
 
-    # X as the caller passed it; None if the rows are one of several chunks of ``partial_fit``.
+    # X as the caller passed it; None if the rows are a chunk of X that ``partial_fit`` has loaded.
     passed: Any
     # Rows of positive weight as numbers, (n, D), in memory or in chunks.
     X: Any

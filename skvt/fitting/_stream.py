@@ -55,7 +55,7 @@ def _update_in_memory(
 ):
     """Update an estimator on rows in memory, and publish the fit.
 
-    ``passed`` is X as the caller passed it; None for one of several chunks.
+    ``passed`` is X as the caller passed it; None for a chunk of X.
     """
     # An interrupted fit cannot be resumed after an update on other rows.
     vars(estimator).pop("_progress", None)
