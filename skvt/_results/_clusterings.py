@@ -37,7 +37,10 @@ def compute_refitted_bounds(fitted, X, weights, workers, largest_number):
 
 
 def _refitted_bound(model, state, inputs):
-    """Return the bound after at most _MOST_PASSES passes of coordinate ascent, in nats."""
+    """Return the bound in nats at the globals with which the last pass begins.
+
+    There are at most _MOST_PASSES passes of coordinate ascent.
+    """
     engine = CoordinateAscent()
     bound = -np.inf
     for _ in range(_MOST_PASSES):
