@@ -327,7 +327,7 @@ def log(x: Real) -> Real:
 
 @part
 def exp(x: Real) -> Real:
-    """Compute the exponential of x in float64, in the type of x.
+    """Compute the exponential of x in float64; return it in the type of x.
 
     The result is 0 for x up to -708 in float64 and for x up to -87 in float32, since a little below
     these limits the exponential is a denormal number.

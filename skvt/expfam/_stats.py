@@ -199,7 +199,8 @@ class RunningStats:
     # Marks of the only block, one for each row and _COLUMNS_PER_MARK columns. The bit of an entry
     # is set if the entry may be other than zero. None if every entry may be other than zero.
     _marks: NDArray[np.uint64] | None = field(default=None, metadata=_OF_PROCESS)
-    # The result of :meth:`as_csr` if nothing has been written since, else None.
+    # The result of :meth:`as_csr` if it has few entries and nothing has been written since, else
+    # None.
     _csr: Any = field(default=None, metadata=_OF_PROCESS)
 
     def __init__(self, arrays: Iterable[Array]) -> None:

@@ -40,9 +40,9 @@ _AUTOMATIC = {"real": ("numbers", lambda: Gaussian("auto", log="auto")),
               "binary": ("flags", Bernoulli)}  # fmt: skip
 # A value is a point mass if its share of the column's values exceeds a minimum share, and its count
 # exceeds a minimum ratio times the count of each neighbouring value, because rounded values are
-# frequent, too. Undetected masses cost clusters from about a twentieth of the rows on, and a third
-# of the clusters at a fifth of the rows. The pair (minimum share, minimum ratio) for the values
-# zero, smallest and largest:
+# frequent, too. A mass that is not detected hides clusters if it has at least about a twentieth of
+# the rows, and a third of the clusters if it has a fifth. The pair (minimum share, minimum ratio)
+# for the values zero, smallest and largest:
 _MASS_AT_END = 0.1, 3.0
 # The pair for other values.
 _MASS_INSIDE = 0.3, 10.0

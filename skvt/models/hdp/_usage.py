@@ -13,13 +13,18 @@ from skvt.typing import Array
 # SLOPE sums psi(theta_dk) over the documents in which the topic is in use, TRACES the tokens of the
 # topic in all other documents, IN_USE counts the documents in which the topic is in use, DOCUMENTS
 # counts all documents, and LENGTH_SLOPE sums psi(alpha + N_d) - psi(alpha) for documents of N_d
-# tokens. All columns of a new topic are 0.
+# tokens. All columns of a new topic are 0, so that DOCUMENTS and LENGTH_SLOPE of a topic leave out
+# documents whose last local step preceded its birth.
 SLOPE, TRACES, IN_USE, DOCUMENTS, LENGTH_SLOPE = range(5)
 N_COLUMNS = 5
 
 
 def sum_over_documents(usage: Array) -> tuple[float, float]:
-    """Return the number of documents and LENGTH_SLOPE, which do not depend on the topic."""
+    """Return the number of documents and the sum LENGTH_SLOPE over all documents.
+
+    A topic lacks the documents whose last local step preceded its birth, so that the largest values
+    of any topic are taken.
+    """
     return float(usage[:, DOCUMENTS].max()), float(usage[:, LENGTH_SLOPE].max())
 
 
