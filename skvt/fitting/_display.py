@@ -21,19 +21,19 @@ def html_table(names, rows, *, text):
     """Return a table as HTML.
 
     ``text`` has the positions of columns of texts, which are aligned to the left; other columns are
-    aligned to the right.
+    aligned to the right. The head is repeated on each printed page.
     """
-    head = "".join(f"<th scope=col>{escape(name)}</th>" for name in names)
-    lines = [
-        "<tr>" + "".join(
-            f"<td style='text-align:{'left' if position in text else 'right'}'>"
-            f"{escape(str(value))}</td>"
-            for position, value in enumerate(row)
-        ) + "</tr>"
-        for row in rows
-    ]  # fmt: skip
+    sides = ["left" if position in text else "right" for position in range(len(names))]
+
+    def write_row(values, tag):
+        cells = (
+            f"<{tag} style='text-align:{side};padding:.2em .5em'>{escape(str(value))}</{tag[:2]}>"
+            for side, value in zip(sides, values, strict=True)
+        )
+        return "<tr>" + "".join(cells) + "</tr>"
+
+    lines = "\n".join(write_row(row, "td") for row in rows)
     return (
-        f"<div style='overflow-x:auto'><table><tr>{head}</tr>\n"
-        + "\n".join(lines)
-        + "</table></div>"
+        "<div class=wide style='overflow-x:auto'><table>"
+        f"<thead>{write_row(names, 'th scope=col')}</thead>\n<tbody>{lines}</tbody></table></div>"
     )

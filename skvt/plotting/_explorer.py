@@ -94,8 +94,11 @@ def topic_explorer(
     n_samples, n_empty = corpus.lengths.size, corpus.empty_rows.size
     about = f"{len(topics)} topics of {n_samples:,} documents."
     if n_empty:
+        has, belongs, rows = (
+            ("has", "belongs", "row") if n_empty == 1 else ("have", "belong", "rows")
+        )
         about += (
-            f" {n_empty:,} of them have no words and belong to no topic: rows "
+            f" {n_empty:,} of them {has} no words and {belongs} to no topic: {rows} "
             f"{corpus.first_empty_rows}."
         )
     names = [str(name) for name in corpus.names[page_words]]

@@ -15,6 +15,8 @@ from skvt.rows import dense
 
 # Maximum number of columns in the table of profiles; the most relevant are shown.
 MAX_COLUMNS = 30
+# Maximum number of clusters side by side in a table; more are in further tables, as wide as a page.
+MAX_CLUSTERS = 10
 # A row whose largest probability is below this has no clear cluster.
 MIN_CLEAR_PROBABILITY = 0.8
 
@@ -140,28 +142,41 @@ def _tabulate_profiles(profiles):
     # The scale of colours ends at a quantile, so that a few small clusters do not make others pale.
     scale = max(np.quantile(profiles.relevance[:all_rows, columns], 0.95, method="lower"), 1e-12)
     signs = find_directions(profiles)
-    rows = []
-    for j in columns:
+
+    def write_row(j, clusters):
         _, column_name = profiles.columns[j]
         cells = [f"<th scope=row>{escape(str(column_name))}</th>"]
-        for k in (all_rows, *range(all_rows)):
+        for k in (all_rows, *clusters):
             relevance = 0.0 if k == all_rows else profiles.relevance[k, j]
             strength = np.clip(relevance / scale, 0.0, 1.0)
             colour = "low" if signs[k, j] < 0.0 else "high"
             style = f" style='background:rgba(var(--{colour}),{0.6 * strength**0.5:.2f})'"
             cells.append(f"<td{style}>{escape(' '.join(profiles.cells[k, j]))}</td>")
-        rows.append("<tr>" + "".join(cells) + "</tr>")
-    names = ["column", "all", *(f"{profiles.kind} {k}" for k in range(all_rows))]
+        return "<tr>" + "".join(cells) + "</tr>"
+
+    def write_table(clusters):
+        names = ["all", *(f"{profiles.kind} {k}" for k in clusters)]
+        return (
+            "<div class=wide><table><thead><tr><th scope=col class=text>column</th>"
+            + "".join(f"<th scope=col>{name}</th>" for name in names)
+            + "</tr></thead>\n<tbody>" + "\n".join(write_row(j, clusters) for j in columns)
+            + "</tbody></table></div>"
+        )  # fmt: skip
+
     n_left_out = len(profiles.columns) - len(columns)
     note = f" {n_left_out} less relevant columns are not shown." if n_left_out else ""
     return (
         "<p class=note>Means, medians or rates of numbers, the most probable category with its "
         "probability, or the probability of a one. The darker a cell, the more the column sets the "
         f"{profiles.kind} apart from all other rows: red if the value is higher than in all rows, "
-        f"blue if it is lower.{note}</p><div class=wide><table><tr>"
-        + "".join(f"<th scope=col>{name}</th>" for name in names)
-        + "</tr>\n" + "\n".join(rows) + "</table></div>"
-    )  # fmt: skip
+        f"blue if it is lower.{note}</p>" + "\n".join(map(write_table, _split(all_rows)))
+    )
+
+
+def _split(n_clusters):
+    """Return lists of the numbers of clusters, one for each table, of similar lengths."""
+    n_tables = -(-n_clusters // MAX_CLUSTERS)
+    return [part.tolist() for part in np.array_split(np.arange(n_clusters), n_tables)]
 
 
 def _tabulate_missing(mixture, X, labels, clusters):
@@ -180,8 +195,15 @@ def _tabulate_missing(mixture, X, labels, clusters):
             groups = [is_missing, *(is_missing[labels == k] for k in range(len(clusters)))]
             # A cluster may have no row.
             shares = [f"{group.mean():.0%}" if group.size else "" for group in groups]
-            rows.append((table.names[j], *shares))
-    return html_table(["column", "all", *clusters], rows, text={0})
+            rows.append((table.names[j], shares))
+    return "\n".join(
+        html_table(
+            ["column", "all", *(clusters[k] for k in part)],
+            [(name, shares[0], *(shares[1 + k] for k in part)) for name, shares in rows],
+            text={0},
+        )
+        for part in _split(len(clusters))
+    )
 
 
 def _format_value(value):

@@ -66,6 +66,12 @@ def test_the_file_holds_the_topics_and_asks_for_nothing(page):
         assert chances == pytest.approx(expected, rel=1e-3)
 
 
+def test_one_document_without_words_is_named_in_the_singular(page, tmp_path):
+    topic_explorer(page[0], TEXTS[:5], path=tmp_path / "page.html")
+    about = embedded(tmp_path / "page.html")["about"]
+    assert about.endswith(" 1 of them has no words and belongs to no topic: row 4.")
+
+
 def test_topics_without_words_have_no_place_and_texts_are_optional(tmp_path):
     X = np.random.default_rng(0).poisson(2.0, (8, 5))
     nmf = NMF(3, random_state=0).fit(X)

@@ -2,6 +2,7 @@
 
 import re
 from html.parser import HTMLParser
+from importlib.resources import files
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ import scipy.sparse as sp
 
 import skvt
 from skvt.components import Poisson
+from skvt.fitting import html_table
 
 
 @pytest.fixture(scope="module")
@@ -123,3 +125,36 @@ def test_the_report_counts_missing_values_of_sparse_rows(tmp_path):
     missing = Page(path.read_text(encoding="utf-8")).text.split("Which values are missing?")[1]
     assert "No value is missing" not in missing
     assert re.search(r"25%", missing)
+
+
+def test_many_clusters_stand_in_several_tables_so_that_none_is_wider_than_a_page(tmp_path):
+    rng = np.random.default_rng(0)
+    centres = 100.0 * rng.permuted(np.tile(np.arange(12), (3, 1)), axis=1).T
+    rows = np.repeat(centres, 40, axis=0) + rng.normal(size=(480, 3))
+    rows[::7, 1] = np.nan
+    mixture = skvt.MemoizedDPMixture(random_state=0).fit(rows)
+    path = tmp_path / "report.html"
+    skvt.cluster_report(mixture, rows, path)
+    source = path.read_text(encoding="utf-8")
+    heads = re.findall(r"<thead>(.*?)</thead>", source)
+    shown = [[int(k) for k in re.findall(r">cluster (\d+)<", head)] for head in heads]
+    profiles, missing = shown[:2], shown[2:4]
+    assert profiles == missing == [list(range(6)), list(range(6, 12))]
+    # The other tables have a row, a column, a value, an expected value and a score.
+    assert {row.count("</th>") + row.count("</td>") for row in source.split("<tr>")[1:]} == {5, 8}
+
+
+@pytest.mark.parametrize("texts", [{0}, {1}])
+def test_the_head_of_a_column_stands_where_its_values_stand(texts):
+    page = html_table(["a", "b"], [("x", 1), ("y", 2)], text=texts)
+    rows = [re.findall(r"text-align:(\w+)", row) for row in page.split("</tr>")[:3]]
+    assert rows == [["left" if position in texts else "right" for position in (0, 1)]] * 3
+
+
+@pytest.mark.parametrize("template", ["cluster_report.html", "topic_explorer.html"])
+def test_letters_are_pale_on_screens_in_dark_mode_only(template):
+    """Paper stays white in dark mode, so that pale letters cannot be read on it."""
+    source = files("skvt.plotting").joinpath(template).read_text(encoding="utf-8")
+    assert re.findall(r"@media ([^{]*dark[^{]*) {", source) == [
+        "screen and (prefers-color-scheme: dark)"
+    ]
