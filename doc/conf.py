@@ -42,6 +42,8 @@ extensions = [
 exclude_patterns = ["_build", "_templates", "changelog.d"]
 templates_path = ["_templates"]
 default_role = "literal"
+# Quotes stay straight, because values such as default="auto" are copied.
+smartquotes_action = "De"
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
