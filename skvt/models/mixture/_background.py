@@ -132,12 +132,12 @@ class BackgroundMixture(Mixture):
         """
         counts, sums = stats.value().arrays
         is_background = _is_background(stats.value())
-        log_weights, _, _ = self.expectation(stats, None, None)  # type: ignore[arg-type]
-        position = int(is_background.argmax())
         n_rows = float(counts @ is_background)
         fields = {name: vars(self)[name] for name in Mixture.__dataclass_fields__}
         if n_rows == 0.0:
             return Mixture(**fields), stats
+        position = int(is_background.argmax())
+        log_weights, _, _ = self.expectation(stats, None, None)  # type: ignore[arg-type]
         mean = self.weights.mean(self.weights.natural_parameters(counts))
         weights: Any = self.weights
         model = MixtureBesideBackground(**fields | {
