@@ -127,8 +127,9 @@ def _words_of_topics(name, words_by_topic, n_components):
     for topic, words in words_by_topic.items() if is_mapping else enumerate(words_by_topic):
         if topic not in range(n_components):
             raise ValueError(
-                f"Topics of {name} must be in the range [0, n_components) = [0, "
-                f"{n_components}). Got {topic!r}; raise n_components, or leave it out."
+                f"Topics of {name} must be numbers in the range [0, n_components) = [0, "
+                f"{n_components}). Got {topic!r}; raise n_components, or leave it out. Give topics "
+                "names by topic_labels_, after the fit."
             )
         if isinstance(words, str):
             raise ValueError(

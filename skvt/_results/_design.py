@@ -5,6 +5,7 @@ indicators of the levels of categories. The package formulaic is imported only f
 """
 
 import re
+import reprlib
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,6 +34,17 @@ class Design:
     matrix: Any
     # Function from rows of covariates to their design matrix.
     encode: Callable[[Any], Any]
+    # Names of the covariates that the design uses.
+    covariates: list[str]
+
+    def describe(self, rows):
+        """Return a name for each row of covariates, such as "year=2001, party=green"."""
+        columns = _columns_by_name(_as_table(rows))
+        values = {name: columns[name].objects() for name in self.covariates if name in columns}
+        return [
+            ", ".join(f"{name}={value}" for name, value in zip(values, row, strict=True))
+            for row in zip(*values.values(), strict=True)
+        ]
 
 
 def make_design(covariates, formula, n_rows):
@@ -44,15 +56,18 @@ def make_design(covariates, formula, n_rows):
     table = _require_rows(covariates, n_rows)
     if formula is None:
         columns = Columns(_find_levels_by_name(table))
-        design = Design(columns.names, columns.encode(table), columns.encode)
+        design = Design(columns.names, columns.encode(table), columns.encode, [*columns.levels])
     else:
         design = _design_by_formula(table, formula)
     require_full_rank(design.matrix, design.names)
     return design
 
 
-def _as_table(covariates):
-    """Return covariates as a data frame or as an array of objects with two axes."""
+def _as_table(covariates, name="covariates"):
+    """Return covariates as a data frame or as an array of objects with two axes.
+
+    ``name`` is the name of the parameter in the error for other values.
+    """
     if nw.dependencies.is_into_series(covariates):
         series = nw.from_native(covariates, series_only=True)
         return series.alias(str(series.name or "x0")).to_frame().to_native()
@@ -61,9 +76,10 @@ def _as_table(covariates):
         table = np.asarray(covariates).astype(object)
         table = table[:, None] if table.ndim == 1 else table
     if len(table.shape) != 2 or table.shape[1] == 0:
+        got = f"the shape {table.shape}" if table.shape else reprlib.repr(covariates)
         raise ValueError(
-            "covariates must be a data frame, or an array with one row for each row of X, and have "
-            f"a column. Got the shape {table.shape}."
+            f"{name} must be a data frame, or an array with one row for each row of X, and have a "
+            f"column. Got {got}."
         )
     return table
 
@@ -72,16 +88,6 @@ def _columns_by_name(table):
     """Return the columns of a table by name; the columns of an array are x0, x1, ..."""
     names = names_of(table) if is_frame(table) else [f"x{j}" for j in range(table.shape[1])]
     return dict(zip(map(str, names), columns_of(table), strict=True))
-
-
-def describe_rows(table):
-    """Return a name for each row of covariates, such as "year=2001, party=green"."""
-    columns = _columns_by_name(_as_table(table))
-    values = {name: column.objects() for name, column in columns.items()}
-    return [
-        ", ".join(f"{name}={value}" for name, value in zip(values, row, strict=True))
-        for row in zip(*values.values(), strict=True)
-    ]
 
 
 @in_files("estimators.Columns")
@@ -208,17 +214,31 @@ def encode_values(name, values, n_rows):
     Return a pair: the levels of a category and indicators (n, number of levels), or None and
     numbers (n, 1). Raise ValueError for another number of rows or columns, and for missing values.
     """
-    table = _as_table(values)
+    column = _require_column(name, values, n_rows)
+    levels = _find_levels(name, column)
+    # None comes before the levels, because `_encode_column` has no indicator of the first level.
+    encoded_levels = None if levels is None else [None, *levels]
+    return levels, _encode_column(name, column, encoded_levels)
+
+
+def list_values(name, values, n_rows):
+    """Return the value of each of n rows as an array of objects; missing values are None.
+
+    Raise ValueError for another number of rows or columns.
+    """
+    return _require_column(name, values, n_rows).objects()
+
+
+def _require_column(name, values, n_rows):
+    """Return the only column of ``values``; raise ValueError unless it has n rows."""
+    table = _as_table(values, name)
     columns = list(_columns_by_name(table).values())
     if len(columns) != 1 or num_samples(table) != n_rows:
         raise ValueError(
             f"{name} must have one value for each of the {n_rows} rows of X. Got "
             f"{num_samples(table)} rows and {len(columns)} columns."
         )
-    levels = _find_levels(name, columns[0])
-    # None comes before the levels, because `_encode_column` has no indicator of the first level.
-    encoded_levels = None if levels is None else [None, *levels]
-    return levels, _encode_column(name, columns[0], encoded_levels)
+    return columns[0]
 
 
 def _find_levels_by_name(table):
@@ -310,7 +330,8 @@ def _design_by_formula(table, formula):
             except (FormulaicError, DataMismatchWarning, TypeError) as error:
                 raise ValueError(f"The formula {formula!r} cannot be evaluated: {error}") from error
 
-    for name, values in _columns_in_formula(table, formula):
+    covariates = dict(_columns_in_formula(table, formula))
+    for name, values in covariates.items():
         if len(set(values)) == 1:
             raise _error_of_constant(name, values[0])
     model_matrix = encode(table)
@@ -323,7 +344,12 @@ def _design_by_formula(table, formula):
     # Encode new rows by the specification, which has the knots of splines and the levels of
     # categories of the first rows.
     specification = model_matrix.model_spec
-    return Design(names, matrix, lambda rows: np.asarray(encode(rows, specification), np.float64))
+
+    def encode_new(rows):
+        """Return the design matrix of new rows."""
+        return np.asarray(encode(rows, specification), np.float64)
+
+    return Design(names, matrix, encode_new, [*covariates])
 
 
 def _for_formula(rows):

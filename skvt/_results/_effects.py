@@ -13,7 +13,7 @@ from scipy.special import expit
 from sklearn.utils import check_random_state
 
 from skvt._results._consensus import topic_distributions
-from skvt._results._design import describe_rows, make_design
+from skvt._results._design import make_design
 from skvt._results._pooling import check_settings, pool
 from skvt._results._regression import Regression
 from skvt._results._shares import (
@@ -237,7 +237,7 @@ class _Reported(NamedTuple):
         if at is not None and contrasts is not None:
             raise ValueError("Give either at or contrasts, not both.")
         if at is not None:
-            return cls(describe_rows(at), design.encode(at), predicts=True)
+            return cls(design.describe(at), design.encode(at), predicts=True)
         if contrasts is None:
             return cls(design.names, np.eye(len(design.names)))
         values = list(contrasts.values()) if isinstance(contrasts, dict) else [contrasts]

@@ -3,7 +3,6 @@
 A regression uses least squares, or the fractional likelihood with a logit link.
 """
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import expit
 
-from skvt._results._design import require_full_rank
-from skvt._results.topic_tables import require_value_per_row
-from skvt.readers import is_missing
+from skvt._results._design import list_values, require_full_rank
 
 # Maximum number of steps of Newton's method.
 _MOST_STEPS = 50
@@ -121,12 +118,8 @@ def _indicators(cluster, used, n_rows):
     Entry (g, i) is 1 if used row i is in group g. Groups are the distinct values of ``cluster`` in
     the used rows, in the order in which they first occur.
     """
-    cluster = list(cluster)
-    require_value_per_row("cluster", cluster, n_rows)
-    if not all(isinstance(value, Hashable) for value in cluster):
-        raise ValueError("cluster must have one axis, with a number or a category for each row.")
-    # Only NaN and NaT differ from themselves.
-    missing = [row for row, value in enumerate(cluster) if is_missing(value) or value != value]
+    cluster = list_values("cluster", cluster, n_rows)
+    missing = [row for row, value in enumerate(cluster) if value is None]
     if missing:
         raise ValueError(
             f"cluster is missing in {len(missing)} rows, the first is row {missing[0]}; give such "

@@ -24,7 +24,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvt._results._clusters import sum_by_cluster
 from skvt._results.topic_words import topic_probabilities, word_probabilities
-from skvt.readers.validation import preprocessing_and_model, require_word_counts
+from skvt.readers import DocumentReader
+from skvt.readers.validation import preprocessing_and_model
 
 # Eigenvalues of the symmetric form of M count as 0 if they are below this number; the largest is 1.
 # The data do not distinguish the components that such an eigenvector combines.
@@ -65,10 +66,14 @@ def is_mixture(estimator):
 
 
 def count_words(estimator, X):
-    """Return the counts of X as a CSR matrix; for a pipeline, the input of its last step."""
+    """Return the counts of X as a CSR matrix; for a pipeline, the input of its last step.
+
+    Raise ValueError if X holds other values than counts, or if X is a data frame whose columns
+    differ from those of the rows of ``fit``.
+    """
     preprocessing, model = preprocessing_and_model(estimator)
     X = X if preprocessing is None else preprocessing.transform(X)
-    X = require_word_counts(X, "covariate_effects")
+    X = DocumentReader(type(model)).restore(vars(model), np.float64).read(X)
     if X.shape[1] != model.components_.shape[1]:
         raise ValueError(
             f"X has {X.shape[1]} words and the fit {model.components_.shape[1]}; count X with the "

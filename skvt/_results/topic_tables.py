@@ -376,10 +376,10 @@ def shares_by_group(corpus, groups, confidence):
     """
     check_probability("confidence", confidence)
     columns = [*_group_columns(groups).values()]
-    ranks = [_ranks(column) for column in columns]
-    columns = [list(column) for column in columns]
     for column in columns:
         require_value_per_row("groups", column, len(corpus.lengths))
+    ranks = [_ranks(column) for column in columns]
+    columns = [list(column) for column in columns]
     # The rows of each group, by the tuple of its values.
     rows_of_group = {}
     for row, values in enumerate(zip(*columns, strict=True)):
@@ -472,7 +472,12 @@ def _estimate_shares(corpus, rows):
 
 
 def require_value_per_row(name, values, n_rows):
-    """Raise ValueError unless there is a value for each of ``n_rows`` rows."""
+    """Raise ValueError unless there is a value for each of ``n_rows`` rows; text is no value."""
+    if isinstance(values, str):
+        raise ValueError(
+            f"{name} must have a value for each of the {n_rows} rows of X. Got {values!r}; if this "
+            "is the name of a column, pass the column."
+        )
     if len(values) != n_rows:
         raise ValueError(f"{name} has {len(values)} values and X {n_rows} rows; give one for each.")
 

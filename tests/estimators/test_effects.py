@@ -303,10 +303,12 @@ def test_splines_keep_their_knots_for_new_rows(corpus, rng):
         (np.arange(40), {"contrasts": ["x0"]}, "contrasts must be a dict"),
         (np.arange(40), {"contrasts": {"d": {"b": 1.0}}}, "has the term 'b'; the terms are"),
         (np.arange(40), {"contrasts": {}, "at": [1]}, "either at or contrasts"),
-        (np.arange(40), {"cluster": [1] * 39}, "cluster has 39 values and X 40 rows"),
+        (np.arange(40), {"cluster": [1] * 39}, "one value for each of the 40 rows .* Got 39"),
         (np.arange(40), {"cluster": [None, *range(39)]}, "cluster is missing in 1 rows"),
         (np.arange(40), {"cluster": [pd.NA, *range(39)]}, "cluster is missing in 1 rows"),
-        (np.arange(40), {"cluster": np.eye(40)}, "cluster must have one axis"),
+        (np.arange(40), {"cluster": np.eye(40)}, "cluster must have one value .* 40 columns"),
+        (np.arange(40), {"cluster": "author"}, r"cluster must be .* Got 'author'"),
+        ({"a": range(40)}, {"cluster": pd.DataFrame(np.eye(40))}, "cluster .* 40 columns"),
         (np.arange(40), {"cluster": [1] * 40}, "Errors need 2 or more groups; cluster has 1"),
         (np.arange(40), {"level": 95}, r"'level' parameter .* in the range \(0, 1\)\. Got 95"),
         (np.arange(40), {"n_draws": 1}, "n_draws == 1, must be >= 2"),
@@ -325,9 +327,46 @@ def test_illegal_arguments_are_named_with_the_remedy(corpus, covariates, options
         covariate_effects(Topics(topics), X, covariates, **options)
 
 
+def test_a_cluster_may_be_a_column_of_a_table(corpus):
+    topics, _, X = corpus
+    author = np.arange(40) % 7
+    frame = pd.DataFrame({"author": author})
+    expected = covariate_effects(Topics(topics), X, np.arange(40), cluster=author, random_state=0)
+    for column in (frame, frame["author"], pl.Series(author), list(map(str, author))):
+        table = covariate_effects(Topics(topics), X, np.arange(40), cluster=column, random_state=0)
+        pd.testing.assert_frame_equal(table, expected)
+
+
+def test_columns_in_another_order_than_in_the_fit_are_refused():
+    X = make_topic_corpus(60, n_components=2, n_features=20, random_state=0).X.toarray()
+    frame = pd.DataFrame(X).add_prefix("word")
+    fit = TemperedLDA(2, random_state=0, max_iter=2).fit(frame)
+    z = np.arange(60)
+    expected = covariate_effects(fit, frame, z, random_state=0)
+    same = covariate_effects(fit, pl.from_pandas(frame), z, random_state=0)
+    pd.testing.assert_frame_equal(same, expected)
+    with pytest.raises(ValueError, match="must be in the same order as they were in fit"):
+        covariate_effects(fit, frame.iloc[:, ::-1], z)
+
+
+@pytest.mark.parametrize(
+    ("formula", "name"), [(None, "party=a, year=0"), ("year + party", "year=0, party=a")]
+)
+def test_predictions_are_named_by_the_covariates_that_are_used(corpus, formula, name):
+    if formula:
+        pytest.importorskip("formulaic")
+    topics, _, X = corpus
+    rows = pd.DataFrame({"year": range(40), "party": list("ab") * 20, "text": ["long"] * 40})
+    used = rows[["party", "year"]] if formula is None else rows
+    table = covariate_effects(Topics(topics), X, used, formula=formula, at=rows[:1])
+    assert table["term"].tolist() == [name] * 3
+
+
 def test_fits_that_do_not_compare_are_refused(corpus):
     topics, _, X = corpus
     z, fit = np.arange(40), Topics(topics)
+    with pytest.raises(ValueError, match="X holds text, such as 'some words'"):
+        covariate_effects(fit, ["some words"] * 40, z)
     with pytest.raises(ValueError, match="vocabularies of 29, 30 words"):
         covariate_effects([fit, Topics(topics[:, 1:])], X, z)
     with pytest.raises(ValueError, match="X has 29 words and the fit 30"):

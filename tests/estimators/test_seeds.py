@@ -95,7 +95,7 @@ def test_words_that_do_not_occur_are_left_out_with_a_warning():
         ({"excluded_words": {3: ["a"]}}, r"excluded_words .* \[0, 3\)\. Got 3"),
         ({"seed_words": {3: ["a"]}}, r"\[0, n_components\) = \[0, 3\)\. Got 3"),
         ({"seed_words": {-1: ["a"]}}, r"Got -1"),
-        ({"seed_words": {"a": [0]}}, r"Got 'a'"),
+        ({"seed_words": {"a": [0]}}, r"must be numbers .* Got 'a'.* by topic_labels_"),
         ({"seed_words": ["goal", "a"]}, r"topic 0 .* write \['goal'\]"),
         ({"base": 0.0}, r"base .* \[1e-30, 1e\+30\]\. Got 0\.0"),
         ({"boost": np.nan}, r"boost .* Got nan"),

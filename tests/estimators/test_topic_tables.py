@@ -100,6 +100,8 @@ def test_shares_by_group_have_intervals_of_a_ratio():
     X = np.array([rng.multinomial(*pair) for pair in zip(lengths, theta @ topics, strict=True)])
     groups = pd.Series(np.where(np.arange(400) % 4, "b", "a"), dtype=object)
     groups[7] = None
+    with pytest.raises(ValueError, match=r"groups must have a value .* Got 'year'"):
+        topic_shares(Given(topics, theta), X, "year")
     with pytest.raises(ValueError, match="groups has 399 values and X 400 rows"):
         topic_shares(Given(topics, theta), X, groups[1:])
     table = topic_shares(Given(topics, theta), X, groups)
