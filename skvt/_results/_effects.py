@@ -25,6 +25,7 @@ from skvt._results._shares import (
 from skvt._results.topic_tables import import_pandas
 from skvt._results.topic_words import labels_of
 from skvt._sklearn_private import num_samples
+from skvt.inference import one_blas_thread
 from skvt.readers.validation import check_choice, stack_level
 
 
@@ -160,18 +161,20 @@ def covariate_effects(
     has_words = np.all([fit_counts.sum(axis=1) > 0.0 for fit_counts in counts], axis=0)
     used = np.flatnonzero((weights > 0.0) & has_words)
     regression = Regression.for_rows(design, used, weights, cluster, link)
-    # Shares have a row for each used row. The used rows of mixtures have positive weight.
-    if are_mixtures:
-        shares = [estimate_cluster_shares(fit, X, weights, n_clusters) for fit in fits]
-    else:
-        shares = [
-            estimate_topic_shares(fit, fit_counts[used])
-            for fit, fit_counts in zip(fits, counts, strict=True)
-        ]
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
-    results = [
-        _effects_of_draws(fit_shares, regression, reported, n_draws, rng) for fit_shares in shares
-    ]
+    with one_blas_thread():
+        # Shares have a row for each used row. The used rows of mixtures have positive weight.
+        if are_mixtures:
+            shares = [estimate_cluster_shares(fit, X, weights, n_clusters) for fit in fits]
+        else:
+            shares = [
+                estimate_topic_shares(fit, fit_counts[used])
+                for fit, fit_counts in zip(fits, counts, strict=True)
+            ]
+        results = [
+            _effects_of_draws(fit_shares, regression, reported, n_draws, rng)
+            for fit_shares in shares
+        ]
     columns = pool(results, shares, regression.degrees).columns(level, reported.names)
     if np.isnan(columns["effect"]).any():
         warnings.warn(

@@ -8,6 +8,7 @@ from skvt._results._pooling import check_settings, pool
 from skvt._results._shares import estimate_cluster_shares, is_mixture
 from skvt._results.topic_tables import import_pandas
 from skvt._sklearn_private import num_samples
+from skvt.inference import one_blas_thread
 
 
 def outcome_by_cluster(
@@ -93,15 +94,17 @@ def outcome_by_cluster(
         raise ValueError("outcome_by_cluster takes fitted mixtures, whose rows have clusters.")
     # ``values`` (n, Q) are one column of numbers, or the indicators of the Q categories.
     categories, values = encode_values("outcome", outcome, num_samples(X))
-    shares = [estimate_cluster_shares(fit, X, weights, n_clusters) for fit in fits]
     used = np.flatnonzero(weights)
-    values, weights = values[used], weights[used]
+    values, used_weights = values[used], weights[used]
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
     results = []
-    for fit_shares in shares:
-        correction = _small_sample_correction(fit_shares.profiles)
-        draws = fit_shares.draws(n_draws, rng)
-        results.append(_estimate_means(fit_shares.values, draws, values, weights, correction))
+    with one_blas_thread():
+        shares = [estimate_cluster_shares(fit, X, weights, n_clusters) for fit in fits]
+        for fit_shares in shares:
+            correction = _small_sample_correction(fit_shares.profiles)
+            draws = fit_shares.draws(n_draws, rng)
+            means = _estimate_means(fit_shares.values, draws, values, used_weights, correction)
+            results.append(means)
     pooled = pool(results, shares, used.size - 1)
     columns = pooled.columns(level, categories or ["mean"])
     new_names = {"component": "cluster", "term": "category", "effect": "mean"}

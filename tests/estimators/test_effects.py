@@ -14,6 +14,7 @@ from scipy.stats import t as student
 from sklearn.base import BaseEstimator
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.pipeline import make_pipeline
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from skvt import (
     AnnealedFactorialMixture,
@@ -325,6 +326,25 @@ def test_illegal_arguments_are_named_with_the_remedy(corpus, covariates, options
         covariates = pd.DataFrame(covariates)
     with pytest.raises(ValueError, match=message):
         covariate_effects(Topics(topics), X, covariates, **options)
+
+
+def test_matrix_libraries_use_one_thread(corpus, monkeypatch):
+    # On a busy machine, small products on several threads wait for each other for minutes.
+    n_threads, draw = set(), Classes._refits
+
+    def counted(self, X, weights):
+        pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+        n_threads.update(pool["num_threads"] for pool in pools)
+        return draw(self, X, weights)
+
+    monkeypatch.setattr(Classes, "_refits", counted)
+    mixture, X = Classes(np.eye(2)[np.arange(40) % 2]), np.zeros((40, 1))
+    with threadpool_limits(2, user_api="blas"):
+        covariate_effects(mixture, X, np.arange(40))
+        assert n_threads == {1}
+        n_threads.clear()
+        outcome_by_cluster(mixture, X, np.arange(40))
+        assert n_threads == {1}
 
 
 def test_a_cluster_may_be_a_column_of_a_table(corpus):
