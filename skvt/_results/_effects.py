@@ -100,7 +100,8 @@ def covariate_effects(
     ------
     ValueError
         If inputs differ in the number of rows, covariates have missing values or are constant or
-        collinear, fits have other words than X, or fits are of different kinds.
+        collinear, fits have other words than X or the words in another order, or fits are of
+        different kinds.
 
     Warns
     -----
