@@ -206,4 +206,4 @@ def _record_call(fitted, rate, n_moves, started):
         seconds=fitted.history.seconds + time.perf_counter() - started,
     )  # fmt: skip
     fitted.history.append(entry)
-    return replace(fitted, elbo=None, joins=None, labels=None)
+    return replace(fitted, elbo=None, joins=None, labels=None, seen=None)

@@ -459,6 +459,17 @@ def test_draws_have_the_predictive_of_the_column():
         assert abs(counts.mean() - mean) < 4.5 * counts.std() / np.sqrt(60)
 
 
+def test_draws_of_missing_values_know_the_rows_of_later_calls():
+    rng = np.random.default_rng(0)
+    first = rng.normal(size=(40, 2))
+    first[::2, 1] = np.nan
+    later = rng.normal([0.0, 10.0], size=(2000, 2))
+    mixture = MemoizedDPGMM(1, moves=(), covariance_type="full", max_iter=20, random_state=0)
+    mixture.fit(first).partial_fit(later)
+    draws = mixture.impute(first, n_draws=30, random_state=0)
+    assert np.mean(draws, axis=0)[::2, 1].mean() == pytest.approx(10.0, abs=0.5)
+
+
 def test_columns_given_the_others_chain_to_the_density_of_the_row():
     frame, _ = table()
     fitted = mixture(handle_unknown="error").fit(frame)
