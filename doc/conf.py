@@ -14,6 +14,7 @@ from pathlib import Path
 import pybtex.plugin
 from pybtex.style.formatting.unsrt import Style as UnsortedStyle
 from pybtex.style.labels import BaseLabelStyle
+from sphinx.ext import autosummary
 from sphinx.util import logging
 
 import skvt
@@ -53,7 +54,7 @@ html_title = f"skvt {release}"
 html_theme_options = {
     "navigation_with_keys": False,
     "show_prev_next": False,
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 5,  # one line at 1400 pixels
 }
 html_show_sourcelink = False
 html_static_path = ["_static"]
@@ -71,6 +72,8 @@ toc_object_entries_show_parents = "hide"
 mathjax_path = "tex-svg.js"
 
 autosummary_generate = True
+# The first sentence of a docstring does not end at the period of a tag such as [VT16 sec. 4].
+autosummary.WELL_KNOWN_ABBREVIATIONS += ("sec.", "app.", "eq.", "alg.")
 autodoc_typehints = "none"
 numpydoc_show_class_members = False  # doc/_templates/autosummary/class.rst shows them
 

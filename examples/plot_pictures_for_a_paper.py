@@ -94,9 +94,10 @@ finish("effects")
 plt.show()
 
 # %%
-# **Who are the clusters?** A table with numbers and categories in one column.
+# **Who are the clusters?** A table with numbers and categories. Categories have room for their
+# names at the width of a page; in a column there would be only their probabilities.
 
-fig, ax = plt.subplots(figsize=(COLUMN, 2.8))
+fig, ax = plt.subplots(figsize=(PAGE, 2.2))
 ProfilesDisplay.from_estimator(mixture, n_clusters="auto", ax=ax)
 finish("profiles")
 plt.show()

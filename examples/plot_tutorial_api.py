@@ -88,6 +88,7 @@ ax.hist(milliseconds, bins=np.geomspace(0.05, 50.0, 40))
 ax.axvline(each, color="C3", label="each of 300 rows in one call")
 ax.set(xscale="log", xlabel="milliseconds a text, on the machine that built this page",
        ylabel="texts")  # fmt: skip
+ax.margins(y=0.3)  # room for the legend
 ax.legend()
 plt.show()
 

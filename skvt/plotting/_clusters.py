@@ -124,7 +124,7 @@ class ClusterTreeDisplay:
         label = f"{self.n_clusters} cluster{'s' if self.n_clusters > 1 else ''}"
         (self.marker_,) = loss_ax.plot(
             self.n_clusters, losses[n_components - self.n_clusters], marker="o", markersize=10.0,
-            linestyle="none", fillstyle="none", color="tab:red", label=label,
+            linestyle="none", fillstyle="none", color="tab:red", label=label, clip_on=False,
         )  # fmt: skip
         loss_ax.set(xlabel="clusters", ylabel="lost (nats per row)")
         loss_ax.locator_params(axis="x", integer=True)

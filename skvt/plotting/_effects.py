@@ -267,7 +267,8 @@ class TopicSharesDisplay:
             self.points_.append(points)
             _label_rows(panel, labels)
             panel.locator_params(axis="x", nbins=3)
-            panel.set_title(titles[k], fontsize=7)
+            panel.set_title(titles[k], fontsize="small")
+            panel.set_xlabel("share", fontsize="small")
         return self
 
     @classmethod
@@ -339,7 +340,7 @@ def _make_titles(table, kind):
 
 def _draw_points(panel, values, low, high, positions, *, color, marker_fill):
     """Draw values, with intervals from ``low`` to ``high``, at these y positions."""
-    panel.tick_params(axis="x", labelsize=7)
+    panel.tick_params(axis="x", labelsize="small")
     errors = np.subtract(values, low), np.subtract(high, values)
     style = {"fmt": "o", "markersize": 4, "linewidth": 1.2}
     return panel.errorbar(
@@ -349,10 +350,15 @@ def _draw_points(panel, values, low, high, positions, *, color, marker_fill):
 
 def _label_rows(panel, labels):
     """Label the y positions 0, 1, ... from the top; only the first column of panels has text."""
-    spec = panel.get_subplotspec()
-    is_first = spec is None or spec.is_first_col()
-    panel.set_yticks(np.arange(len(labels)), labels if is_first else [""] * len(labels), fontsize=7)
+    labels = labels if _is_in_first_column(panel) else [""] * len(labels)
+    panel.set_yticks(np.arange(len(labels)), labels, fontsize="small")
     panel.set_ylim(len(labels) - 0.5, -0.5)
+
+
+def _is_in_first_column(panel):
+    """Return whether a panel is in the first column of a grid, or in no grid."""
+    spec = panel.get_subplotspec()
+    return spec is None or spec.is_first_col()
 
 
 def _find_varying_number(at):
@@ -391,7 +397,9 @@ def _draw_curves(display, table, kind, numbers, titles, *, x, column):
         )
         display.lines_.append(line)
         display.bands_.append(band)
-        panel.set_title(titles[k], fontsize=7)
-        panel.tick_params(labelsize=7)
+        panel.set_title(titles[k], fontsize="small")
+        panel.tick_params(labelsize="small")
+        if _is_in_first_column(panel):
+            panel.set_ylabel("share", fontsize="small")
         panel.locator_params(axis="x", nbins=4, integer=x.dtype.kind in "iu")
         panel.locator_params(axis="y", nbins=4)

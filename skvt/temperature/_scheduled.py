@@ -131,7 +131,7 @@ class _Annealing(TemperaturePolicy):
 
 @in_files("temperature.LinearAnnealing")
 class LinearAnnealing(_Annealing):
-    """Temperature falls linearly from ``initial_temperature`` to 1, as in section 4 of [VT16].
+    """Temperature falls linearly from ``initial_temperature`` to 1 [VT16 sec. 4].
 
     Parameters
     ----------

@@ -584,3 +584,24 @@ def test_shares_of_topics_by_group(X, lda, years):
             assert_allclose(display.lines_[topic].get_xydata().T, [range(2001, 2005), share])
         else:
             assert_allclose(display.points_[topic][0].get_xdata(orig=False), share)
+
+
+@pytest.mark.parametrize("years", [True, False])
+def test_shares_name_their_axis_in_letters_that_grow_with_those_of_the_figure(X, lda, years):
+    groups = np.tile([2003, 2001, 2002, 2004] if years else list("dabc"), 20)
+    sizes = []
+    for size in (10.0, 20.0):
+        with plt.rc_context({"font.size": size}):
+            panel = TopicSharesDisplay.from_estimator(lda, X, groups).axes_[0]
+        label = panel.yaxis.label if years else panel.xaxis.label
+        assert label.get_text() == "share"
+        texts = [label, panel.title, panel.get_xticklabels()[0], panel.get_yticklabels()[0]]
+        sizes.append([text.get_fontsize() for text in texts])
+    assert_allclose(sizes[1], 2.0 * np.array(sizes[0]))
+
+
+def test_the_mark_of_a_tree_is_drawn_whole_at_the_border():
+    """Without joins nothing is lost, so that the mark is on the axis."""
+    display = ClusterTreeDisplay([[0, 1, 0.5, 2]], n_clusters=2).plot()
+    assert display.marker_.get_ydata() == display.axes_[1].get_ylim()[0] == 0.0
+    assert not display.marker_.get_clip_on()
