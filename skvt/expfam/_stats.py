@@ -6,8 +6,9 @@ statistics``, so that engines need only the operations of this module.
 """
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import is_
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from skvt._compiled import SharedLoop, claim_items, jit, lit, lowest_bit, serial_map
 from skvt.files import in_files
-from skvt.typing import Array, IndexArray, Run
+from skvt.typing import Array, IndexArray, Run, T
 
 # Smallest scale of a running sum. A smaller scale is multiplied into the arrays and set to 1, so
 # that the division of new statistics by the scale stays accurate.
@@ -202,6 +203,9 @@ class RunningStats:
     # The result of :meth:`as_csr` if it has few entries and nothing has been written since, else
     # None.
     _csr: Any = field(default=None, metadata=_OF_PROCESS)
+    # The last result of :meth:`derived`, and that of which it was computed; None if S has changed
+    # since.
+    _derived: tuple[tuple[Any, ...], Any] | None = field(default=None, metadata=_OF_PROCESS)
 
     def __init__(self, arrays: Iterable[Array]) -> None:
         self._arrays = tuple(arrays)
@@ -210,7 +214,7 @@ class RunningStats:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to pickle; a view made by :meth:`for_rows` has only its rows."""
-        state = self._state_without_caches()
+        state = self._state_without_caches() | {"_derived": None}
         if self._rows is not None:
             shapes = [array.shape for array in self.arrays]
             state["_arrays"] = shapes, tuple(array[self._rows] for array in self.arrays)
@@ -262,7 +266,7 @@ class RunningStats:
         if self._owner is not None:
             raise RuntimeError("A view of statistics cannot be written to.")
         self._version += 1
-        self._csr = None
+        self._csr = self._derived = None
         if not is_marked:
             self._marks = None
         if not only_drafted and self._spare is not None:
@@ -367,10 +371,13 @@ class RunningStats:
         else:
             self.scale *= share_kept
         self.sums = tuple(share_kept * total for total in self.sums)
+        # This also forgets what was derived from S.
         self.add(stats, rho * factor, run)
 
     def rescale(self, factor: float) -> None:
         """Multiply S by ``factor``, in place."""
+        if factor != 1.0:
+            self._derived = None
         self.scale *= factor
         self.sums = tuple(factor * total for total in self.sums)
 
@@ -415,6 +422,21 @@ class RunningStats:
         for array, value in zip(self.arrays, arrays, strict=True):
             array[:] = value
         self.resum()
+
+    def derived(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Return ``function(S, *arguments)``, with S as a :class:`Stats`.
+
+        The result is kept until S changes or another result is derived, also in copies of this
+        object, so that callers must not write to it. It is returned again if the function and the
+        arguments are the same objects.
+        """
+        source = function, *arguments
+        known = self._derived
+        if known is not None and len(known[0]) == len(source) and all(map(is_, known[0], source)):
+            return known[1]
+        result = function(self.value(), *arguments)
+        self._derived = source, result
+        return result
 
     def value(self) -> Stats:
         """Return S as a dense :class:`Stats` with new arrays."""

@@ -38,6 +38,7 @@ from skvt import (
 )
 from skvt.components import Gaussian
 from skvt.datasets import make_edge_patches
+from skvt.expfam import NormalWishart
 from skvt.fitting import check_memoized, most_components
 from skvt.inference import MemoizedInference
 from skvt.io import FileError
@@ -759,6 +760,24 @@ def test_gathered_calls_are_a_batch_and_are_saved(named, tmp_path):
     # a batch with a name of its own ends it
     stream.partial_fit(parts[0], batch_id="other").partial_fit(parts[1])
     assert len(stream._fitted.state.memos) == 3
+
+
+def test_a_call_computes_the_expectations_of_components_once(monkeypatch):
+    computed = []
+
+    def count(eta):
+        computed.append(len(eta))
+        return expectation(eta)
+
+    expectation = NormalWishart.expectation
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    stream = MemoizedDPGMM(moves=(), random_state=0).partial_fit(X[:20])
+    monkeypatch.setattr(NormalWishart, "expectation", staticmethod(count))
+    for start in (20, 30):
+        # The call before has computed them for its labels.
+        stream.partial_fit(X[start : start + 10])
+    stream.predict(X[:1])
+    assert computed == [1, 1]
 
 
 @pytest.mark.parametrize("whom", ["A warm start", "partial_fit"])

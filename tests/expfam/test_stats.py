@@ -208,6 +208,10 @@ _FACTORS = st.sampled_from([1e-3, 0.5, 1.0, 40.0])
 _REWRITES = st.sampled_from(["add", "clip", "fold", "rescale", "resum"])
 
 
+def first_block(value):
+    return value.arrays[0]
+
+
 class Statistics(RuleBasedStateMachine):
     """Statistics beside the plain array that they stand for, and older ones that must stay.
 
@@ -295,6 +299,7 @@ class Statistics(RuleBasedStateMachine):
         self.kept.pop(0)
 
     def _check(self, stats, plain, error):
+        np.testing.assert_array_equal(stats.derived(first_block), stats.value().arrays[0])
         np.testing.assert_allclose(stats.value().arrays[0], plain, rtol=0.0, atol=4.0 * error)
         np.testing.assert_allclose(stats.sums[0], plain.sum(axis=0), rtol=0.0, atol=4.0 * V * error)
 
@@ -306,6 +311,34 @@ class Statistics(RuleBasedStateMachine):
 
 TestStatistics = Statistics.TestCase
 TestStatistics.settings = sequences
+
+
+def test_what_is_derived_is_computed_once_for_one_value_and_one_source():
+    made = []
+
+    def derive(value, source):
+        made.append(source)
+        return value.arrays[0].sum()
+
+    stats = RunningStats([np.random.default_rng(0).random((V, K))])
+    source, other = object(), object()
+    stats.derived(derive, source)
+    for same in (stats, stats.draft(None), stats.scaled(1.0)):
+        same.derived(derive, source)
+    assert made == [source]
+    stats.derived(derive, other)
+    stats.rescale(0.5)
+    stats.derived(derive, other)
+    stats.add(Stats((np.ones((V, K)),)))
+    assert stats.derived(derive, other) == stats.value().arrays[0].sum()
+    assert made == [source, other, other, other]
+
+
+def test_what_is_derived_is_not_sent():
+    stats = RunningStats([np.random.default_rng(0).random((V, K))])
+    sent = len(pickle.dumps(stats))
+    stats.derived(first_block)
+    assert len(pickle.dumps(stats)) == sent
 
 
 def test_of_a_view_for_rows_only_these_are_sent():

@@ -137,11 +137,8 @@ class Mixture(ConjugateModel):
         return self.weights.natural_parameters(counts), self.component.natural_parameters(sums)
 
     def expectation(self, stats: RunningStats, batch: RowBatch, run: Run) -> _Params:
-        """Return E[log w_k] and the table of E[log p(x | phi_k)]."""
-        lam_weights, lam_components = self.natural_parameters(stats)
-        t = self.weights.family.expectation(lam_weights)
-        log_weights = self.weights.log_weights(t)[: len(lam_components)]
-        return log_weights, self.component.table(lam_components)
+        """Return E[log w_k] and the table of E[log p(x | phi_k)], which must not be written to."""
+        return stats.derived(_compute_expectation, self.weights, self.component)
 
     def without_background(self, stats: RunningStats) -> tuple["Mixture", RunningStats]:
         """Return this model and the statistics, because no component is a background."""
@@ -286,7 +283,7 @@ class Mixture(ConjugateModel):
         weighted = resp * batch.weights[:, None]
         observed_sums = component.weighted_sums(batch.X, weighted)
         stats, hidden_entropy = Stats((weighted.sum(axis=0), observed_sums)), None
-        table = np.repeat(component.table(component.prior[None]), resp.shape[1], axis=0)
+        table = np.repeat(component.prior_table, resp.shape[1], axis=0)
         smallest_gain = _COMPLETION_TOL * batch.weights.sum()
         previous_bound = -np.inf
         for step in range(max_steps):
@@ -513,6 +510,13 @@ class Mixture(ConjugateModel):
         component, drawn_lam = self.component.drawn(lam_components, rng)
         with np.errstate(divide="ignore"):
             return _Predictive(component, drawn_lam, np.log(np.ravel(weights)[: len(drawn_lam)]))
+
+
+def _compute_expectation(stats: Stats, weights: Weights, component: Component) -> _Params:
+    """Return E[log w_k] (K,) and the table of E[log p(x | phi_k)] (K, P)."""
+    counts, sums = stats.arrays
+    t = weights.family.expectation(weights.natural_parameters(counts))
+    return weights.log_weights(t)[: len(sums)], component.table(component.natural_parameters(sums))
 
 
 def _split_into_tasks(n_rows: int) -> list[slice]:
