@@ -89,7 +89,7 @@ class RowBatch:
         ``weights`` (n,) are the weights of these rows.
         """
         # Rows that follow each other are taken by a slice, because a slice is a view.
-        is_consecutive = rows.size > 0 and bool(np.all(np.diff(rows) == 1))
+        is_consecutive = rows.size > 0 and bool((rows[1:] - rows[:-1] == 1).all())
         selected = slice(rows[0], rows[-1] + 1) if is_consecutive else rows
         return cls(X[selected], np.asarray(weights, dtype=np.float64), rows)
 

@@ -45,8 +45,8 @@ def join_moments(
     """
     # E[mu' Lambda mu]
     mean_square = np.einsum("...i,...i->...", m, precision_mean) + m.shape[-1] / kappa
-    scalars = np.stack(np.broadcast_arrays(0.5 * log_det, -0.5 * mean_square), axis=-1)
-    return join(scalars, precision_mean, pack_statistic(precision))
+    scalars = 0.5 * log_det[..., None], -0.5 * mean_square[..., None]
+    return join(*scalars, precision_mean, pack_statistic(precision))
 
 
 class NormalWishart:

@@ -1,5 +1,7 @@
 """The Wishart family: precision matrices of Gaussians."""
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -53,13 +55,19 @@ def _invert_triangular(factor: Array) -> Array:
     """
     D = factor.shape[-1]
     if D < _MANY_COLUMNS:
-        return np.tril(np.linalg.inv(factor))
+        return np.where(_is_lower(D), np.linalg.inv(factor), 0.0)
     half = D // 2
     inverse = np.zeros(factor.shape)
     inverse[..., :half, :half] = top = _invert_triangular(factor[..., :half, :half])
     inverse[..., half:, half:] = bottom = _invert_triangular(factor[..., half:, half:])
     inverse[..., half:, :half] = -bottom @ (factor[..., half:, :half] @ top)
     return inverse
+
+
+@lru_cache(maxsize=16)
+def _is_lower(D: int) -> NDArray[np.bool_]:
+    """Return whether each element of a matrix (D, D) is in its lower triangle."""
+    return np.tri(D, dtype=bool)
 
 
 def _log_det_scale_inverse(factor: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 from math import isqrt
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,38 +17,48 @@ def dimension(length: int) -> int:
     return D
 
 
-@lru_cache(maxsize=16)
-def _indices(D: int) -> tuple[IndexArray, IndexArray, IndexArray]:
-    """Return the rows and the columns of the entries of a triangle, and positions (D, D) in it.
+class _Indices(NamedTuple):
+    """Indices of the P entries of upper triangles of matrices (D, D)."""
 
-    The last array has the position in the triangle of each element of the matrix.
-    """
+    # (P,) each: the row and the column of each entry, and its position in the flat matrix.
+    rows: IndexArray
+    columns: IndexArray
+    flat: IndexArray
+    # (D, D): position in the triangle of each element of the matrix.
+    positions: IndexArray
+    # (P,): factors of the entries in :func:`pack_statistic`.
+    factors: Array
+
+
+@lru_cache(maxsize=16)
+def _indices(D: int) -> _Indices:
+    """Return the indices of the upper triangles of matrices (D, D)."""
     rows, columns = np.triu_indices(D)
     positions = np.empty((D, D), dtype=np.intp)
     positions[rows, columns] = positions[columns, rows] = np.arange(rows.size)
-    for array in (rows, columns, positions):
+    factors = np.where(rows == columns, -0.5, -1.0)
+    indices = _Indices(rows, columns, rows * D + columns, positions, factors)
+    for array in indices:
         # Callers cannot write to the arrays, because the cache returns the same arrays to all.
         array.setflags(write=False)
-    return rows, columns, positions
+    return indices
 
 
 def pack(matrix: Array) -> Array:
     """Return upper triangles (..., D (D + 1) / 2) of matrices (..., D, D)."""
     D = matrix.shape[-1]
-    rows, columns, _ = _indices(D)
-    return np.take(matrix.reshape(*matrix.shape[:-2], D * D), rows * D + columns, axis=-1)
+    return matrix.reshape(*matrix.shape[:-2], D * D).take(_indices(D).flat, axis=-1)
 
 
 def unpack(triangle: Array) -> Array:
     """Return symmetric matrices (..., D, D) of upper triangles (..., D (D + 1) / 2)."""
-    _, _, positions = _indices(dimension(triangle.shape[-1]))
-    return np.take(triangle, positions, axis=-1)
+    return triangle.take(_indices(dimension(triangle.shape[-1])).positions, axis=-1)
 
 
 def pack_outer(x: Array) -> Array:
     """Return upper triangles (..., D (D + 1) / 2) of ``x x'`` for vectors x (..., D)."""
-    rows, columns, _ = _indices(x.shape[-1])
-    return np.take(x, rows, axis=-1) * np.take(x, columns, axis=-1)
+    indices = _indices(x.shape[-1])
+    return x.take(indices.rows, axis=-1) * x.take(indices.columns, axis=-1)
 
 
 def pack_statistic(precision: Array) -> Array:
@@ -56,5 +67,4 @@ def pack_statistic(precision: Array) -> Array:
     The inner product of the result with the upper triangle of a symmetric S is ``-tr(S Lambda) /
     2``, so that natural parameters and statistics such as sum x x' need no factors.
     """
-    rows, columns, _ = _indices(precision.shape[-1])
-    return pack(precision) * np.where(rows == columns, -0.5, -1.0)
+    return pack(precision) * _indices(precision.shape[-1]).factors
