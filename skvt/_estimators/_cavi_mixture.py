@@ -14,7 +14,7 @@ from skvt._results import MixtureEstimator, compute_assignments
 from skvt.expfam import Categorical, Normal, Stats
 from skvt.files import in_files
 from skvt.fitting import FIXED, POSITIVE, Temperature, estimator, of_fit, policy_of
-from skvt.inference import MemoizedInference, Phase, Pilot, Plan, Stopping, Workers, rows_of
+from skvt.inference import MemoizedInference, Phase, Pilot, Plan, Stopping, rows_of
 from skvt.models.mixture import KnownVarianceGaussian, KnownWeights, Mixture, weighted_moments
 from skvt.posterior import JointPosterior, Posterior
 from skvt.readers.validation import check_variance, illegal
@@ -194,14 +194,13 @@ class CAVIGaussianMixture(MixtureEstimator):
             pilot=Pilot(RobbinsMonro(offset=1.0, decay=0.0)),
         )
 
-    def _row_results(self, rows):
+    def _row_results(self, rows, workers):
         """Return results of the rows by name, with the assignments for ``posterior_``."""
-        results = super()._row_results(rows)
+        results = super()._row_results(rows, workers)
         # Rows in memory have an empty layout. Assignments of rows in chunks are not kept;
         # predict_proba computes them chunk by chunk.
         if not layout_of(rows.X).size:
-            with Workers(self.n_jobs) as workers:
-                results["assignments"] = compute_assignments(self._fitted, rows.X, workers)
+            results["assignments"] = compute_assignments(self._fitted, rows.X, workers)
         return results
 
     # --------------------------------------------------------------------------- attributes

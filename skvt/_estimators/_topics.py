@@ -433,7 +433,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             stream=StreamPlan(self.total_samples, first_rows),
         )
 
-    def _row_results(self, rows):
+    def _row_results(self, rows, workers):
         """Return the number of words of a fit by name, from which ``bound_`` is computed."""
         if rows.in_stream:
             return {}

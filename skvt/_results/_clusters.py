@@ -47,7 +47,7 @@ CRITERIA = ("auto", "share", "entropy", "evidence")
 class ClustersMixin:
     """Attributes and methods of the hierarchy of clusters of a mixture's components."""
 
-    def _compute_joins(self, X, weights, criterion="auto"):
+    def _compute_joins(self, X, weights, workers, criterion="auto"):
         """Join the components by the rows X, or by a sample of them.
 
         Return :class:`skvt.models.mixture.Joins`: the joined pairs in order, the loss of each join,
@@ -57,13 +57,12 @@ class ClustersMixin:
         X, weights = some_rows(X, weights, self._sample_rows(weights.size))
         if fitted is not self._fitted:
             # Leave out the rows of the background, unless all rows are.
-            kept = np.flatnonzero(self._labels_of(X, clusters=None) >= 0)
+            kept = np.flatnonzero(self._labels_of(X, None, workers) >= 0)
             X, weights = some_rows(X, weights, kept if kept.size else np.arange(weights.size))
-        with Workers(self.n_jobs) as workers:
-            assignments = Assignments(
-                (result.q, batch.weights, result.bound)
-                for batch, result in compute_results(fitted, X, weights, workers)
-            )
+        assignments = Assignments(
+            (result.q, batch.weights, result.bound)
+            for batch, result in compute_results(fitted, X, weights, workers)
+        )
         model, stats = fitted.model, fitted.stats.value()
         component = model.component
         _, lam = fitted.lam()
@@ -126,8 +125,8 @@ class ClustersMixin:
         """
         self._require_fitted()
         check_choice("criterion", criterion, CRITERIA)
-        with rows_of_call(self, X, sample_weight) as rows:
-            joins = self._compute_joins(rows.X, rows.weights, criterion)
+        with rows_of_call(self, X, sample_weight) as rows, Workers(self.n_jobs) as workers:
+            joins = self._compute_joins(rows.X, rows.weights, workers, criterion)
         self._fitted = replace(self._fitted, joins=joins)
         return self
 
@@ -178,7 +177,7 @@ class ClustersMixin:
                 )
             sample = self._sample_rows(rows.weights.size)
             sampled_rows, _ = some_rows(rows.X, rows.weights, sample)
-            labels = self._labels_of(sampled_rows, clusters=None)
+            labels = self._labels_of(sampled_rows, None, workers)
         joins = replace(joins, refits=refits)
         if n_fits > 0:
             seeds = np.random.default_rng(fitted.state.seed).integers(2**31 - 1, size=n_fits)
@@ -199,9 +198,9 @@ class ClustersMixin:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             other.fit(X, y, sample_weight=sample_weight)
-        with rows_of_call(other, X, sample_weight) as rows:
+        with rows_of_call(other, X, sample_weight) as rows, Workers(self.n_jobs) as workers:
             sampled_rows, _ = some_rows(rows.X, rows.weights, sample)
-            return other._fitted.joins, other._labels_of(sampled_rows, clusters=None)
+            return other._fitted.joins, other._labels_of(sampled_rows, None, workers)
 
     def component_clusters(self, n_clusters="auto"):
         """Return the cluster of each component.
@@ -245,14 +244,14 @@ class ClustersMixin:
         """Return whether ``n_clusters`` is an integer larger than the number of components."""
         return _is_int(n_clusters) and n_clusters > self.n_components_
 
-    def _split_labels(self, X, n_clusters):
+    def _split_labels(self, X, n_clusters, workers):
         """Split components into ``n_clusters`` clusters; return the cluster of each row of X, (n,).
 
         Equal rows count as one row with a weight, so that they get the same label.
         """
         first_rows, inverse = number_distinct_rows(X)
         distinct = X[first_rows]
-        labels = self._labels_of(distinct, clusters=None)
+        labels = self._labels_of(distinct, None, workers)
         # Rows of the background are not split.
         kept = labels >= 0
         if n_clusters > kept.sum():

@@ -360,9 +360,9 @@ class GrowingMixin(MoveLogMixin):
         are_numbers = all(isinstance(name, int | float) for name in classes)
         return np.array(classes, None if are_numbers else object)
 
-    def _row_results(self, rows):
+    def _row_results(self, rows, workers):
         """Return results of rows by name; rows of a known class get a component of this class."""
-        results = super()._row_results(rows)
+        results = super()._row_results(rows, workers)
         labels = rows.labels
         if labels is None:
             return results
@@ -372,8 +372,7 @@ class GrowingMixin(MoveLogMixin):
         # Rows of a known class whose most probable component has another class.
         wrong = known[classes[components[known]] != labels.classes[labels.codes[known]]]
         if wrong.size:
-            with Workers(self.n_jobs) as workers:
-                q = compute_assignments(self._fitted, self._every_row(rows)[wrong], workers)
+            q = compute_assignments(self._fitted, self._every_row(rows)[wrong], workers)
             has_class = classes == labels.classes[labels.codes[wrong], None]
             components[wrong] = stable_argmax(np.where(has_class, q, -1.0))
         return results

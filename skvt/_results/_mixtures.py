@@ -30,18 +30,20 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
     def _shown(self, fitted):
         return fitted.shown
 
-    def _row_results(self, rows):
+    def _row_results(self, rows, workers):
         """Return results of a fit for its rows, by name.
 
         The results are the joins of components, except in a stream, and the labels of the rows,
         except for rows in chunks. Rows of weight 0 also have labels.
         """
-        results = {} if rows.in_stream else {"joins": self._compute_joins(rows.X, rows.weights)}
+        results = {}
+        if not rows.in_stream:
+            results["joins"] = self._compute_joins(rows.X, rows.weights, workers)
         if rows.passed is not None and not is_chunked(rows.passed):
             joins = results.get("joins")
             has_clusters = self.labels == "clusters" and joins is not None
             clusters = joins.clusters(joins.n_clusters) if has_clusters else None
-            labels = self._labels_of(self._every_row(rows), clusters)
+            labels = self._labels_of(self._every_row(rows), clusters, workers)
             results["labels"] = labels.astype(np.int32)
         return results
 
@@ -124,10 +126,13 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         """
         self._require_fitted()
         n_clusters = self._clusters_to_predict(n_clusters)
-        if self._needs_splits(n_clusters):
-            return self._split_labels(self._read(X), n_clusters)
-        clusters = self._clusters_of_components(n_clusters)
-        return self._labels_of(self._read(X), clusters)
+        needs_splits = self._needs_splits(n_clusters)
+        clusters = None if needs_splits else self._clusters_of_components(n_clusters)
+        X = self._read(X)
+        with Workers(self.n_jobs) as workers:
+            if needs_splits:
+                return self._split_labels(X, n_clusters, workers)
+            return self._labels_of(X, clusters, workers)
 
     def _clusters_to_predict(self, n_clusters):
         """Return ``n_clusters``, or "auto" if it is None and the fit has clusters as labels."""
@@ -135,16 +140,14 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         is_auto = n_clusters is None and self.labels == "clusters" and is_joined
         return "auto" if is_auto else n_clusters
 
-    def _labels_of(self, X, clusters):
+    def _labels_of(self, X, clusters, workers):
         """Return the most probable component of encoded rows, or their cluster, (n,).
 
         ``clusters`` has the cluster of each component; None for components.
         """
         labels = np.empty(X.shape[0], np.intp)
-        with Workers(self.n_jobs) as workers:
-            shown = self._fitted.shown
-            for batch, result in compute_results(shown, X, np.ones(X.shape[0]), workers):
-                labels[batch.rows] = most_probable(sum_by_cluster(result.q, clusters))
+        for batch, result in compute_results(self._fitted.shown, X, np.ones(X.shape[0]), workers):
+            labels[batch.rows] = most_probable(sum_by_cluster(result.q, clusters))
         return labels
 
     def _shape_of_labels(self, n_clusters):

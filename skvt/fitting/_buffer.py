@@ -117,10 +117,10 @@ class Gathered:
 
     def _without(self, batch_id):
         """Return the gathered rows without the rows of an earlier call with this id, if any."""
-        parts = self.parts
-        removed = parts.pop(batch_id, None)
-        if removed is None:
+        if batch_id not in self.calls:
             return self
+        parts = self.parts
+        removed = parts.pop(batch_id)
         rows = np.concatenate([np.empty(0, np.intp), *parts.values()])
         calls = {name: part.size for name, part in parts.items()}
         # Births have not been tried among the rows that replace the removed ones.

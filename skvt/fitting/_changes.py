@@ -71,7 +71,9 @@ def check_changes(estimator, fitted):
         If a parameter is illegal, or has changed and must not change within a stream.
     """
     before, now = fitted.parameters, _current_values(estimator)
-    changed = {name for name in now if not _is_same(before.get(name), now[name])}
+    # Most values are the same objects, for which a call would take longer than the comparison.
+    others = {name for name, value in now.items() if value is not before.get(name)}
+    changed = {name for name in others if not _is_same(before.get(name), now[name])}
     if not changed:
         return None
     # The changed values must be validated here, since scikit-learn validates the parameters only in

@@ -84,10 +84,11 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         """Return the attributes that depend on the fitted model, by name."""
         return {}
 
-    def _row_results(self, rows):
+    def _row_results(self, rows, workers):
         """Return the fields of :class:`Fitted` that hold results of ``rows``, by name.
 
-        ``rows`` are the :class:`CallRows` of the last call.
+        ``rows`` are the :class:`CallRows` of the last call, and ``workers`` its
+        :class:`~skvt.inference.Workers`.
         """
         return {}
 

@@ -197,7 +197,7 @@ class Fit:
                 best = replace(best, seen=seen)
             best = self._without_labels(self._make_last_step(best, plan))
         results = {"converged_": outcomes.converged, "restart_elbos_": np.array(outcomes.elbos)}
-        publish(estimator, best, self.rows, **results)
+        publish(estimator, best, self.rows, self.workers, **results)
         context.call_on_fit_task_end(
             estimator=estimator, X=X_shown, y=y_shown, reconstruction_attributes=lambda: {}
         )

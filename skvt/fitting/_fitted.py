@@ -106,15 +106,23 @@ class Fitted:
         fields_of_state = {name: vars(self.state)[name] for name in State.__dataclass_fields__}
         return State(**fields_of_state | changes)
 
-    def draft(self, rows=None):
-        """Return a copy whose state, policy and history change independently of this fit.
+    def draft(self):
+        """Return a copy whose state, policy and history change independently of this fit."""
+        return replace(self, **self._copied_fields())
+
+    def draft_of_stream(self, rows):
+        """Return a draft for a call of ``partial_fit``, without results of the rows of earlier calls.
 
         ``rows`` are indices of rows in the arrays of statistics. Only these rows may be changed in
-        the copy; None stands for all rows.
+        the draft; None stands for all rows.
         """
-        state = self.state.draft(rows)
-        policy = deepcopy(self.policy)
-        return replace(self, state=state, policy=policy, history=History(self.history))
+        results = dict.fromkeys(("elbo", "joins", "labels", "component_classes", "seen"))
+        return replace(self, **self._copied_fields(rows), **results)
+
+    def _copied_fields(self, rows=None):
+        """Return the fields of which a draft has copies, by name."""
+        state, policy = self.state.draft(rows), deepcopy(self.policy)
+        return {"state": state, "policy": policy, "history": History(self.history)}
 
     @property
     def memos(self):

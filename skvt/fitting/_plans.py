@@ -5,8 +5,6 @@ A plan tells :mod:`skvt.fitting._fit` how to make a fit: see :class:`~skvt.infer
 
 from functools import partial
 
-import numpy as np
-
 from skvt.inference import (
     MemoizedInference,
     Phase,
@@ -98,8 +96,8 @@ def rows_of_batch(estimator, n_rows, limits=ROWS_OF_BATCH, *, stream):
         return -(-n_rows // estimator.n_batches)
     if estimator.batch_size is not None:
         return min(estimator.batch_size, n_rows)
-    tenth = -(-n_rows // 10)
-    return min(n_rows, int(np.clip(tenth, *limits)))
+    smallest, largest = limits
+    return min(n_rows, largest, max(smallest, -(-n_rows // 10)))
 
 
 def memoized_plan(estimator, X, weights, moves=None, *, stream, scale=1.0, limits=ROWS_OF_BATCH):

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 
-def publish(estimator, fitted, rows, **attributes):
+def publish(estimator, fitted, rows, workers, **attributes):
     """Set the attributes of an estimator that depend on the fit, after a call.
 
     ``attributes`` are further attributes by name. Attributes of columns and covariates are not
@@ -15,4 +15,4 @@ def publish(estimator, fitted, rows, **attributes):
     estimator.n_iter_ = len(fitted.history)
     vars(estimator).update(attributes | estimator._published(fitted.model))
     # The results of rows come last, since they are computed from the attributes set so far.
-    estimator._fitted = replace(fitted, **estimator._row_results(rows))
+    estimator._fitted = replace(fitted, **estimator._row_results(rows, workers))

@@ -53,8 +53,10 @@ def read_rows(estimator, X, sample_weight, details=None, *, reset, in_stream=Fal
     name, what the caller passed about the rows besides X and weights, such as covariates.
     ``in_stream`` tells whether the method is ``partial_fit``.
     """
-    reader = replace(estimator._reads.of(estimator), in_stream=in_stream)
-    reader = reader if reset else estimator._fitted.reader
+    if reset:
+        reader = replace(estimator._reads.of(estimator), in_stream=in_stream)
+    else:
+        reader = estimator._fitted.reader
     reader, numbers, weights = read_rows_with(reader, X, sample_weight)
     if reset:
         # Remove attributes of an earlier fit, which the new rows may not have.

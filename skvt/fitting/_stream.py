@@ -67,7 +67,7 @@ def _update_in_memory(
         begin_stage(f"call {1 if before is None else len(before.history) + 1}")
         with Workers(estimator.n_jobs) as workers:
             fitted = _fit_call(estimator, before, rows, batch_id, workers)
-        publish(estimator, fitted, rows)
+            publish(estimator, fitted, rows, workers)
         report_call(estimator, fitted.history[-1], fitted.state.move_log[n_moves:])
 
 
@@ -93,9 +93,9 @@ def _fit_call(estimator, before, rows, batch_id, workers):
     if begins:
         fitted, plan = _begin_stream(estimator, before, X, weights, labels, workers)
     else:
-        fitted = before.draft(before.model.touched_columns(X))
+        fitted = before.draft_of_stream(before.model.touched_columns(X))
     started = time.perf_counter()
-    fitted = replace(fitted, gathered=gathered if begins or before.memos else None)
+    gathered = gathered if begins or before.memos else None
     fitted.policy.resume(X.shape[0])
     # Adapt the fit to changes in the kind of rows and in the estimator's parameters.
     fitted = estimator._adapted(fitted, X, weights)
@@ -110,12 +110,11 @@ def _fit_call(estimator, before, rows, batch_id, workers):
             state = labels.add_to_components(fitted.state, model, X, weights, scale)
             fitted = replace(fitted, model=model, state=state)
         plan = estimator._plan(fitted.model, X, weights, stream=True)
-    fitted, rate = _make_steps(fitted, plan, workers, batch_id, estimator.random_state)
-    if labels is None:
-        fitted = replace(fitted, component_classes=None)
-    else:
+    fitted, rate = _make_steps(fitted, plan, workers, batch_id, gathered, estimator.random_state)
+    if labels is not None:
         fitted = labels.remove_class_column(fitted)
-    return _record_call(fitted, rate, n_moves, started)
+    _record_call(fitted, rate, n_moves, started)
+    return fitted
 
 
 def _begin_stream(estimator, before, X, weights, labels, workers):
@@ -157,9 +156,11 @@ def _with_changed_parameters(estimator, fitted, X, weights):
     return replace(fitted, model=model, parameters=parameters_of(estimator))
 
 
-def _make_steps(fitted, plan, workers, batch_id, random_state):
-    """Make steps on rows of a stream; return the :class:`Fitted` and the size of the last step."""
-    gathered = fitted.gathered
+def _make_steps(fitted, plan, workers, batch_id, gathered, random_state):
+    """Make steps on rows of a stream; return the :class:`Fitted` and the size of the last step.
+
+    ``gathered`` are the gathered rows of this call and earlier ones, or None.
+    """
     n_steps = fitted.state.n_steps
 
     def make_rng():
@@ -190,7 +191,7 @@ def _make_steps(fitted, plan, workers, batch_id, random_state):
 
 
 def _record_call(fitted, rate, n_moves, started):
-    """Append a call to the history; return the fit without results of the rows of earlier calls.
+    """Append a call to the history.
 
     ``rate`` is the size of the last step, and ``n_moves`` is the length of the log of moves before
     the call. ``started`` is the time when the call began, in seconds.
@@ -206,4 +207,3 @@ def _record_call(fitted, rate, n_moves, started):
         seconds=fitted.history.seconds + time.perf_counter() - started,
     )  # fmt: skip
     fitted.history.append(entry)
-    return replace(fitted, elbo=None, joins=None, labels=None, seen=None)

@@ -7,7 +7,6 @@ batches, and visits the batches for engines.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import reduce, singledispatch
 from operator import iadd
@@ -131,10 +130,14 @@ class State:
         If ``rows`` is not None, only these rows of the arrays of statistics may be changed in the
         copy.
         """
-        return replace(
-            self, stats=self.stats.draft(rows), prior_stats=copy(self.prior_stats), row_starts=None,
-            move_log=list(self.move_log),
-        )  # fmt: skip
+        return replace(self, **self._fields_of_draft(rows))
+
+    def _fields_of_draft(self, rows: IndexArray | None) -> dict[str, Any]:
+        """Return the fields in which a draft differs from this state, by name."""
+        return {
+            "stats": self.stats.draft(rows), "prior_stats": replace(self.prior_stats),
+            "row_starts": None, "move_log": list(self.move_log),
+        }  # fmt: skip
 
     def regrouped(self, change: Callable[[Stats], Stats], first_components: IndexArray) -> Self:
         """Return a state with the statistics after ``change``.
@@ -187,9 +190,9 @@ class MemoizedState(State):
     # Number of identifiers used so far.
     n_ids: int = 0
 
-    def draft(self, rows: IndexArray | None = None) -> Self:
-        """Return an independent copy, which shares memos and arrays that never change in place."""
-        return replace(super().draft(rows), memos=Memos(self.memos))
+    def _fields_of_draft(self, rows: IndexArray | None) -> dict[str, Any]:
+        # A draft shares the memos with this state, because memos never change.
+        return super()._fields_of_draft(rows) | {"memos": Memos(self.memos)}
 
     def regrouped(self, change: Callable[[Stats], Stats], first_components: IndexArray) -> Self:
         """Return a state with the change of :meth:`State.regrouped` in the memos, too.
