@@ -164,9 +164,12 @@ class FactorAnalysis:
         keys = [member.tobytes() for member in members]
         cache = self._cache
         new = [k for k, key in enumerate(keys) if key not in cache]
-        initial = self.initial_factors and Factors(*(part[new] for part in self.initial_factors))
-        new_factors = self._best_factors(members[new], initial).split()
-        factors_by_key = dict(zip((keys[k] for k in new), new_factors, strict=True))
+        factors_by_key: dict[bytes, Factors] = {}
+        if new:
+            initial = self.initial_factors
+            initial = initial and Factors(*(part[new] for part in initial))
+            new_factors = self._best_factors(members[new], initial).split()
+            factors_by_key.update(zip((keys[k] for k in new), new_factors, strict=True))
         factors = Factors.join([factors_by_key.get(key) or cache[key] for key in keys])
         # Cache no members of at most one row, because their q is found very fast. The prior, which
         # has no rows, is cached.
@@ -175,6 +178,13 @@ class FactorAnalysis:
         while len(cache) > max(1, _MAX_CACHED_NUMBERS // self.prior.size):
             cache.pop(next(iter(cache)))
         return factors
+
+    def trial(self, eta: ArrayLike) -> "FactorAnalysis":
+        """Return the family with which trials of other priors start from the best q at eta."""
+        trial = FactorAnalysis(self.prior, self.max_rank, self.factors(eta))
+        # Trials begin with the present prior, under which the best q is known.
+        trial._cache.update(self._cache)
+        return trial
 
     def _best_factors(self, eta: Array, initial: Factors | None) -> Factors:
         """Find the best q of members (K, E), starting from ``initial`` if it is given."""
@@ -408,6 +418,72 @@ def _start_noise(
         rate[d] = 0.5 * ridge[d] / max(share_left, _MAX_SHARE_LEFT_OUT)
 
 
+@part
+def _gain_of_factor(value: float, n_plus_1: float, D: int, gain_constant: float) -> float:
+    """Return what a column of loadings of this eigenvalue adds to the bound in nats, plus log 2."""
+    log_ratio = log(n_plus_1 / value)
+    return 0.5 * (value - n_plus_1) + 0.5 * (n_plus_1 + D) * log_ratio + gain_constant
+
+
+@part_allocating
+def _multiply_scaled(scatter: Array, noise_root: Array, columns: Array) -> Array:
+    """Return the product (D, p) of the scatter in units of the noise with ``columns`` (D, p)."""
+    D, n_columns = columns.shape
+    scaled = np.empty((D, n_columns))
+    for d in range(D):
+        for column in range(n_columns):
+            scaled[d, column] = columns[d, column] * noise_root[d]
+    product = scatter @ scaled
+    for d in range(D):
+        for column in range(n_columns):
+            product[d, column] *= noise_root[d]
+    return product
+
+
+@part_allocating
+def _has_all_factors(
+    n_rows: float, scatter: Array, a: float, rate: Array, loadings: Array, variances: Array,
+    gain_constant: float,
+) -> bool:  # fmt: skip
+    """Return whether no direction outside the span of the loadings (D, r) raises the bound.
+
+    Let t be the eigenvalue from which on a factor raises the bound. If ``t I - S + U C U'`` is
+    positive definite, for the scaled scatter S, any U of r columns and positive C, then at most r
+    eigenvalues of S are t or more. U are the directions of the loadings and C is twice their
+    eigenvalues, so that errors of U hardly matter. The matrix is factorised in the units of the
+    data.
+    """
+    D, rank = loadings.shape
+    n_plus_1 = n_rows + 1.0
+    # Find t by bisection. The gain rises from ``n_plus_1 + D`` on.
+    low = high = n_plus_1 + D
+    while _gain_of_factor(high, n_plus_1, D, gain_constant) <= _LOG_2:
+        low, high = high, 2.0 * high
+    while high - low > _TOL * low:
+        middle = 0.5 * (low + high)
+        if _gain_of_factor(middle, n_plus_1, D, gain_constant) <= _LOG_2:
+            low = middle
+        else:
+            high = middle
+    weighted, transposed = np.empty((D, rank)), np.empty((rank, D))
+    for column in range(rank):
+        value = n_plus_1 / variances[column]
+        weight = 2.0 * value / ((value - D) / n_plus_1 - 1.0)
+        for d in range(D):
+            weighted[d, column] = weight * loadings[d, column]
+            transposed[column, d] = loadings[d, column]
+    matrix = weighted @ transposed
+    for d in range(D):
+        for e in range(D):
+            matrix[d, e] -= scatter[d, e]
+        matrix[d, d] += low * rate[d] / a
+    try:
+        np.linalg.cholesky(matrix)
+    except Exception:
+        return False
+    return True
+
+
 @part_allocating
 def _fit_factors(
     n_rows: float, scatter: Array, scatter_root: Array, log_rate: Array, a0: float, b0: Array,
@@ -427,16 +503,18 @@ def _fit_factors(
     """
     D, max_rank = loadings.shape
     a, n_plus_1 = a0 + 0.5 * n_rows, n_rows + 1.0
-    # Without a basis, the root of the scatter is enough, and the scaled scatter is not needed.
-    uses_root = scatter_root.shape[1] > 0 and basis.shape[1] == 0
-    noise_root, scaled = np.empty(D), np.empty((0 if uses_root else D, D))
+    span_size = basis.shape[1]
+    # Only a search among all directions without a root of the scatter needs the scaled scatter.
+    uses_root = scatter_root.shape[1] > 0 and span_size == 0
+    needs_scaled = span_size == 0 and not uses_root
+    noise_root, scaled = np.empty(D), np.empty((D if needs_scaled else 0, D))
     bound = -_LOG_2
     for d in range(D):
         noise_root[d] = np.sqrt(a) * exp(-0.5 * log_rate[d])
         bound -= noise_root[d] * noise_root[d] * (b0[d] + 0.5 * scatter[d, d]) - a0 * log(b0[d])
         bound -= a * log_rate[d]
         best_log_rate[d] = b0[d] + 0.5 * scatter[d, d]
-        for e in range(0 if uses_root else d + 1):
+        for e in range(d + 1 if needs_scaled else 0):
             scaled[d, e] = scaled[e, d] = scatter[d, e] * noise_root[d] * noise_root[e]
     bound += D * (a + gammaln(a) - gammaln(a0))
     # Find the leading eigenvectors of the scaled scatter, among all directions or in a span.
@@ -445,13 +523,12 @@ def _fit_factors(
     # ``span`` (D, p) has an orthonormal basis of the directions, and ``projected`` (p, p) is the
     # scaled scatter in this basis. Among all directions, ``projected`` is the scaled scatter. Only
     # contiguous matrices are multiplied, because numba compiles a product for each layout.
-    span_size = basis.shape[1]
     projected, vectors, span = scaled, scaled, basis
     if span_size:
-        span = scaled @ basis
+        span = _multiply_scaled(scatter, noise_root, basis)
         transposed = np.empty((span_size, D))
         _orthonormalise(span, transposed)
-        projected = transposed @ (scaled @ span)
+        projected = transposed @ _multiply_scaled(scatter, noise_root, span)
     elif uses_root and max_rank:
         span_size = scatter_root.shape[1]
         span, transposed = np.empty((D, span_size)), np.empty((span_size, D))
@@ -480,8 +557,7 @@ def _fit_factors(
         value = values[last - column]
         if value <= n_plus_1 + D:
             break
-        gain = 0.5 * (value - n_plus_1) + 0.5 * (n_plus_1 + D) * log(n_plus_1 / value)
-        gain += gain_constant
+        gain = _gain_of_factor(value, n_plus_1, D, gain_constant)
         if gain <= _LOG_2:
             break
         bound += gain - _LOG_2
@@ -567,7 +643,8 @@ def _maximise_bounds(
     it lowers the bound, the best noise so far is followed by its target, a step that never lowers
     the bound. Steps look for factors among the directions that the step before has returned, and
     among all directions if there are none, as in a first step without initial loadings. With many
-    columns, the last step is among all directions, too.
+    columns, the last step is among all directions, too, unless :func:`_has_all_factors` shows that
+    there are no other factors.
     """
     D, max_rank = loadings.shape[1:]
     log_rate, target, step, best_target = np.empty(D), np.empty(D), np.empty(D), np.empty(D)
@@ -624,11 +701,21 @@ def _maximise_bounds(
             has_converged = not has_failed and not gain >= min_gain
             if has_converged and (basis_size == 0 or D < _MANY_COLUMNS or tol > _TOL):
                 break
+            if has_converged:
+                rank = np.count_nonzero(variances[k] < 1.0)
+                best_loadings = np.ascontiguousarray(loadings[k, :, :rank])
+                if rank < member_rank and _has_all_factors(
+                    n_rows[k], scatter[k], a0 + 0.5 * n_rows[k], rate[k], best_loadings,
+                    variances[k], gain_constant,
+                ):  # fmt: skip
+                    break
             if has_failed or has_converged:
-                # Go on from the best q by a step without acceleration, among all directions,
-                # because the basis may lack the factors.
+                # Go on from the best q by a step without acceleration. The step is among all
+                # directions if the basis may lack the factors.
+                if D < _MANY_COLUMNS or not is_accelerated or has_converged:
+                    basis = np.empty((D, 0))
                 log_rate[:] = best_target
-                n_changes, is_accelerated, basis = -1, False, np.empty((D, 0))
+                n_changes, is_accelerated = -1, False
                 continue
             for d in range(D):
                 step[d] = target[d] - log_rate[d]

@@ -144,6 +144,25 @@ def test_factors_among_many_columns_are_those_of_all_directions(D):
         np.testing.assert_allclose(variances[0, :rank], (n + 1) / values, rtol=1e-3)
 
 
+def test_a_factor_outside_the_span_of_the_initial_loadings_is_found():
+    rng, D, n = np.random.default_rng(0), 40, 200
+    Y = rng.normal(size=(n, D))
+    for columns in (slice(0, 20), slice(20, 40)):
+        Y[:, columns] += 3.0 * rng.normal(size=(n, 1)) * rng.normal(size=20)
+    scatter = Y.T @ Y
+    # Steps from loadings in the first columns alone never leave these columns.
+    scatter[:20, 20:] = scatter[20:, :20] = 0.0
+    bounds = []
+    for initial in (np.r_[np.ones(20), np.zeros(20)], np.zeros(40)):
+        out = np.zeros(1), np.full((1, D), 100.0), np.zeros((1, D, 5)), np.ones((1, 5))
+        out[2][0, :, 0], out[3][0, 0] = initial, 0.5 if initial.any() else 1.0
+        numbers = np.array([float(n)]), scatter[None], 1.0, np.ones(D)
+        module._maximise_bounds(*numbers, *out, 1e-6, False)
+        bounds.append(out[0][0])
+        assert np.count_nonzero(out[3] < 1.0) == 2
+    assert bounds[0] == pytest.approx(bounds[1], abs=0.01)
+
+
 def test_the_scatter_of_few_rows_is_factorised():
     Y = np.random.default_rng(0).normal(size=(7, 30)) * np.logspace(-4, 4, 30)
     factorise = in_plain_python(module._factorise)
@@ -184,6 +203,14 @@ def test_maxima_for_few_rows_are_higher_than_from_starts_at_all_or_hardly_any_no
             bounds.append(out[0][0])
         gains.append(bounds[0] - np.array(bounds[1:]))
     assert (np.mean(gains, axis=0) > 5.0).all()
+
+
+def test_trials_know_the_best_q_under_the_present_prior(monkeypatch):
+    component, sums, _ = posterior_of(drawn(D=6))
+    expected = component.log_evidence(sums)
+    trial = component.trial(sums)
+    monkeypatch.setattr(module.FactorAnalysis, "_best_factors", None)
+    np.testing.assert_array_equal(trial.log_evidence(sums), expected)
 
 
 def test_no_other_q_has_a_higher_bound(exactly):

@@ -47,7 +47,11 @@ class LowRankGaussian(FullGaussian):
 
     def trial(self, sums: Array) -> "LowRankGaussian":
         """Return a component for trials of other priors, starting from the best q at ``sums``."""
-        return replace(self, initial_factors=self.family.factors(self.natural_parameters(sums)))
+        family = self.family.trial(self.natural_parameters(sums))
+        trial = replace(self, initial_factors=family.initial_factors)
+        # Set the cached property, because this family knows the best q under the present prior.
+        vars(trial)["family"] = family
+        return trial
 
     def in_data_coordinates(self, lam: Array) -> tuple[FactorAnalysis, Array]:
         prior, eta = (self.add_center(NormalWishart, eta) for eta in (self.prior, lam))
