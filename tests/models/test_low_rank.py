@@ -154,7 +154,8 @@ def test_a_factor_outside_the_span_of_the_initial_loadings_is_found():
     scatter[:20, 20:] = scatter[20:, :20] = 0.0
     bounds = []
     for initial in (np.r_[np.ones(20), np.zeros(20)], np.zeros(40)):
-        out = np.zeros(1), np.full((1, D), 100.0), np.zeros((1, D, 5)), np.ones((1, 5))
+        rate = 0.5 * np.diag(scatter)[None]
+        out = np.zeros(1), rate.copy(), np.zeros((1, D, 5)), np.ones((1, 5))
         out[2][0, :, 0], out[3][0, 0] = initial, 0.5 if initial.any() else 1.0
         numbers = np.array([float(n)]), scatter[None], 1.0, np.ones(D)
         module._maximise_bounds(*numbers, *out, 1e-6, False)
