@@ -111,7 +111,7 @@ class Fitted:
         return replace(self, **self._copied_fields())
 
     def draft_of_stream(self, rows):
-        """Return a draft for a call of ``partial_fit``, without results of the rows of earlier calls.
+        """Return a draft for a call of ``partial_fit``, without results of earlier calls.
 
         ``rows`` are indices of rows in the arrays of statistics. Only these rows may be changed in
         the draft; None stands for all rows.
