@@ -803,15 +803,12 @@ class NegativeBinomial(_Counts):
 
     Parameters
     ----------
-    shape_prior : float or "auto", default="auto"
+    shape_prior : float, default=1.0
         Number of events to which the prior of a rate is equivalent, as for :class:`Poisson` in the
-        limit of no dispersion. "auto" starts with 1 and learns one shape for all columns, between
-        0.001 and 1,000, at the maximum of the bound: the more alike components are, the larger it
-        is.
+        limit of no dispersion.
     rate_prior : float, array-like of shape (n_columns,), or None, default=None
         The exposure in which these events occur. None is the shape divided by the column's mean
-        (for an exposure of 1): the prior's mean is that of the data, whatever the shape and the
-        dispersion.
+        (for an exposure of 1): the prior's mean is that of the data, whatever the dispersion.
     exposure : str, int, "row_total" or None, default=None
         As that of :class:`Poisson`. Exposures of new rows count as at most twice the largest, and
         at least half the least, of the rows of ``fit``.
@@ -848,9 +845,11 @@ class NegativeBinomial(_Counts):
 
     _likelihoods = (models.NegativeBinomial,)
     _parameter_constraints = _Counts._parameter_constraints | {
+        "shape_prior": [POSITIVE],
         "rate_prior": [None, POSITIVE, "array-like"],
         "dispersion_prior": [AUTO, None, "array-like"],
     }
+    shape_prior: Any = 1.0
     _: KW_ONLY
     rate_prior: Any = None
     dispersion_prior: Any = "auto"
@@ -874,16 +873,14 @@ class NegativeBinomial(_Counts):
             points = models.exposure_points(exposures.min(), exposures.max())
             options["typical"] = float(np.clip(options["typical"], points[0], points[-1]))
         component = models.NegativeBinomial(np.empty((shape.size, 0)), X.dtype, points, **options)
-        priors = {"shape_prior": _number(self.shape_prior), "rate_prior": rate,
+        priors = {"shape_prior": float(self.shape_prior), "rate_prior": rate,
                   "dispersion_prior": shares / shares.sum()}  # fmt: skip
         # The sizes of a negative binomial are one over the dispersions, in reverse order.
         return component.with_prior(shape, rate, shares[::-1]), priors
 
     def learner(self, component):
-        """Return the learner of the shape, the dispersions or both, see :class:`ComponentSpec`."""
-        names = learned_names(self, ("shape_prior", "dispersion_prior"))
-        keeps_means = self.rate_prior is None
-        return models.NegativeBinomialLearner(names, keeps_means) if names else None
+        """Return the learner of the probabilities of dispersions, see :class:`ComponentSpec`."""
+        return models.SizesLearner() if is_auto(self.dispersion_prior) else None
 
 
 @in_files("components.Multinomial")

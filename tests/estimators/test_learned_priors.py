@@ -4,14 +4,7 @@ import numpy as np
 import pytest
 
 from skvt import MemoizedDPGMM, MemoizedDPMixture, StructuredBernoulliMixture
-from skvt.components import (
-    Bernoulli,
-    Categorical,
-    Gaussian,
-    Multinomial,
-    NegativeBinomial,
-    Poisson,
-)
+from skvt.components import Bernoulli, Categorical, Gaussian, Multinomial, Poisson
 
 AUTO = {
     "mean_prior": "auto", "mean_precision_prior": "auto", "degrees_of_freedom_prior": "auto",
@@ -104,30 +97,6 @@ def test_blocks_learn_what_is_to_be_learned_and_publish_it():
     for name, of_block in priors.items():
         for parameter, value in of_block.items():
             np.testing.assert_allclose(again.priors_[name][parameter], value, rtol=1e-12)
-
-
-def test_rates_of_negative_binomials_that_differ_little_are_shrunk():
-    """The learned shape describes other rows better, and can be given."""
-    rng = np.random.default_rng(0)
-    kind = np.repeat(np.arange(3), 200)
-    rates = rng.gamma(2.0, 2.0, 30) * np.exp(rng.normal(0.0, 0.25, (3, 30)))
-    X = rng.poisson(rates[kind] * rng.gamma(3.0, 1.0 / 3.0, (600, 30))).astype(float)
-    X, others, labels = X[::2], X[1::2], kind[::2]
-
-    def fit(spec):
-        mixture = MemoizedDPMixture(
-            3, components=spec, labels_init=labels, moves=(), random_state=0
-        )
-        return mixture.fit(X)
-
-    fixed, learned = fit(NegativeBinomial(shape_prior=1.0)), fit(NegativeBinomial())
-    priors = learned.priors_["all"]
-    assert priors["shape_prior"] > 5.0
-    np.testing.assert_allclose(priors["rate_prior"], priors["shape_prior"] / X.mean(axis=0))
-    assert learned.elbo_ > fixed.elbo_ + 30.0
-    assert learned.score(others) > fixed.score(others)
-    again = fit(NegativeBinomial(**priors))
-    assert again.elbo_ == pytest.approx(learned.elbo_, abs=0.1)
 
 
 @pytest.mark.quick_cases("100-dirichlet_process")

@@ -12,7 +12,7 @@ from scipy.stats import beta, nbinom, poisson
 
 from skvt.contracts import RowBatch
 from skvt.models.mixture import Mixture, NegativeBinomial, Poisson, exposure_points
-from skvt.models.mixture._negative_binomial import NegativeBinomialLearner
+from skvt.models.mixture._negative_binomial import SizesLearner
 from skvt.models.mixture._weights import StickBreaking
 from skvt.models.mixture.components import ConjugateComponent
 
@@ -51,85 +51,33 @@ def log_marginal_of_sizes(x, e, shape, rate, typical):
     return np.array(out)
 
 
-def three_components():
-    """A component for exposures of 2.5, and three parts of rows."""
+def test_learned_probabilities_of_dispersions_are_at_the_maximum():
+    """Of a sum of logarithms of mixtures over sizes, whose maximum simple steps of EM find."""
     X = exposed(60)
     X[:, 2] = 2.5
-    return component_for(X), np.split(X, 3)
-
-
-def log_evidences(parts, shape, rate):
-    """Logs of p(x | r_g) of the columns of parts of 20 rows with exposures of 2.5, (6, 16)."""
-    logs = np.empty((len(parts), 2, 16))
+    component = component_for(X)
+    shape, rate = np.array([1.0, 1.5]), np.array([0.3, 2.0])
+    parts = np.split(X, 3)
+    logs = np.empty((3, 2, 16))
     for k, part in enumerate(parts):
         for d in range(2):
             a, b = 1.0 + NB_SIZES * rate[d] / 2.5, shape[d]
             logs[k, d] = log_binomials(part[:, d]).sum(axis=0) - betaln(a, b)
             logs[k, d] += betaln(a + 20 * NB_SIZES, b + part[:, d].sum())
-    return logs.reshape(-1, 16)
-
-
-def best_shares(logs, n_steps=5_000):
-    """Probabilities of sizes at the maximum, by many simple steps of EM."""
+    logs = logs.reshape(6, 16)
     share = np.full(16, 1.0 / 16.0)
-    for _ in range(n_steps):
+    for _ in range(5_000):
         posterior = np.exp(logs - logs.max(axis=1, keepdims=True)) * share
         share = (posterior / posterior.sum(axis=1, keepdims=True)).mean(axis=0)
-    return share
-
-
-def learned_from(component, parts, learner):
-    """The component with the prior that the learner finds for the parts."""
+    best = logsumexp(logs, b=share, axis=1).sum()
     sums = np.stack([component.features(part).sum(axis=0) for part in parts])
+    learner = SizesLearner()
     for _ in range(30):
         component = learner.learned(component, sums)
-    return component
-
-
-def test_learned_probabilities_of_dispersions_are_at_the_maximum():
-    """Of a sum of logarithms of mixtures over sizes, whose maximum simple steps of EM find."""
-    component, parts = three_components()
-    logs = log_evidences(parts, np.array([1.0, 1.5]), np.array([0.3, 2.0]))
-    best = logsumexp(logs, b=best_shares(logs), axis=1).sum()
-    learner = NegativeBinomialLearner(frozenset({"dispersion_prior"}))
-    component = learned_from(component, parts, learner)
     learned = learner.values(component)["dispersion_prior"][::-1]
     assert learned.sum() == pytest.approx(1.0)
     found = logsumexp(logs, b=learned, axis=1).sum()
     assert best - 0.02 < found < best + 1e-9
-
-
-@pytest.mark.parametrize("learns_sizes", [False, True])
-@pytest.mark.parametrize("keeps_means", [False, True])
-def test_the_learned_shape_is_at_the_maximum(keeps_means, learns_sizes):
-    """Of the evidence at shapes on a grid; the prior keeps its means or its rates."""
-    component, parts = three_components()
-    # Rates differ moderately between the parts.
-    for part, factor in zip(parts, (1, 2, 4), strict=True):
-        part[:, :2] *= factor
-    rate = np.array([0.3, 2.0])
-    component = component.with_prior(np.ones(2), rate, np.ones(16))
-
-    def logs_at(shape):
-        return log_evidences(parts, np.full(2, shape), rate * (shape if keeps_means else 1.0))
-
-    def best_at(shape):
-        logs = logs_at(shape)
-        share = best_shares(logs, 300) if learns_sizes else np.full(16, 1.0 / 16.0)
-        return logsumexp(logs, b=share, axis=1).sum()
-
-    names = {"shape_prior", "dispersion_prior"} if learns_sizes else {"shape_prior"}
-    learner = NegativeBinomialLearner(frozenset(names), keeps_means)
-    component = learned_from(component, parts, learner)
-    values = learner.values(component)
-    assert set(values) == names | {"rate_prior"}
-    shape = values["shape_prior"]
-    expected_rate = rate * (shape if keeps_means else 1.0)
-    np.testing.assert_allclose(values["rate_prior"], expected_rate, rtol=1e-9)
-    best = max(map(best_at, np.geomspace(0.1, 20.0, 40)))
-    assert best_at(1.0) < best - 0.1
-    share = values.get("dispersion_prior", np.full(16, 1.0 / 16.0))[::-1]
-    assert logsumexp(logs_at(shape), b=share, axis=1).sum() > best - 0.03
 
 
 @pytest.mark.parametrize("counts", [(0.0, 2.0), (3.0, 0.0, 9.0), tuple(range(12))])

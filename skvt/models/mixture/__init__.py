@@ -29,7 +29,7 @@ from skvt.models.mixture._learned_priors import DirichletLearner, GammaLearner, 
 from skvt.models.mixture._logs import Logged, model_logarithms, take_logarithms
 from skvt.models.mixture._marginals import Marginals, have_many_rows, relevance
 from skvt.models.mixture._model import Mixture
-from skvt.models.mixture._negative_binomial import NegativeBinomial, NegativeBinomialLearner
+from skvt.models.mixture._negative_binomial import NegativeBinomial, SizesLearner
 from skvt.models.mixture._ordinal import Cells
 from skvt.models.mixture._pairs import Assignments
 from skvt.models.mixture._product import (

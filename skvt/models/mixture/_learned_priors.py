@@ -147,7 +147,7 @@ def clip_log(log_value: float, limits: tuple[float, float]) -> float:
     return float(np.clip(log_value, *np.log(limits)))
 
 
-def find_root(function: Callable[[float], float], limits: tuple[float, float]) -> float:
+def _find_root(function: Callable[[float], float], limits: tuple[float, float]) -> float:
     """Return log x at which a decreasing function of log x is 0, or the nearer end of the range.
 
     ``limits`` are the ends of the range of x.
@@ -280,7 +280,7 @@ class GammaLearner(Ascent):
                 log_rate = log_a - np.log(mean) if learns_rate else np.log(rate)
                 return float((mean_log + log_rate - digamma(np.exp(log_a))).sum())
 
-            a = np.exp(find_root(excess, CONCENTRATION))
+            a = np.exp(_find_root(excess, CONCENTRATION))
         rate = a / mean if "rate_prior" in self.names else rate
         return np.log(np.append(a, rate))
 

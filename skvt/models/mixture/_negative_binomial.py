@@ -16,7 +16,7 @@ from scipy.special import betainc, betaincinv
 from skvt._compiled import gammaln_array as gammaln
 from skvt._compiled import jit
 from skvt.files import PRIOR, in_files
-from skvt.models.mixture._learned_priors import CONCENTRATION, Ascent, clip_log, find_root
+from skvt.models.mixture._learned_priors import Ascent
 from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._sizes import SIZES, QGivenSizes, SizesAndRates, betaln
 from skvt.models.mixture.components import ExposureColumns, separate_missing
@@ -79,7 +79,7 @@ class NegativeBinomial(ExposureColumns):
         """Return the component whose prior counts as ``shape`` counts in exposures ``rate``.
 
         ``shape`` and ``rate`` are (D,); in the limit of large sizes they are the parameters of a
-        gamma prior. Sizes have the prior probabilities ``share``, (G,) or (D, G).
+        gamma prior. Sizes have the prior probabilities ``share`` (G,).
         """
         pseudo_counts = shape[:, None] * self.family.typical
         pseudo_rows = (rate / self.typical)[:, None] * self.family.typical
@@ -88,28 +88,14 @@ class NegativeBinomial(ExposureColumns):
         return replace(self, prior=prior).with_shares(share)
 
     def with_shares(self, share: Array) -> "NegativeBinomial":
-        """Return the component in which sizes have the prior probabilities ``share``.
-
-        ``share`` is (G,) or (D, G). Its sums over sizes need not be 1.
-        """
+        """Return the component in which sizes have the prior probabilities ``share`` (G,)."""
         # Replace the present log probabilities by the new ones. The constant makes the
         # log-normalizer of the prior 0.
-        present, log_integral, _ = self.family.integrate(self.prior)
-        change = np.log(share / share.sum(axis=-1, keepdims=True)) - np.log(present.share)
+        present = self.family.condition_on_sizes(self.prior).share
+        log_integral = self.family.log_normalizer(self.prior)[:, None]
         prior = self.prior.copy()
-        prior[:, : SIZES.size] += change - log_integral[:, None]
+        prior[:, : SIZES.size] += np.log(share / share.sum()) - np.log(present) - log_integral
         return replace(self, prior=prior)
-
-    @property
-    def shape_and_rate(self) -> tuple[Array, Array]:
-        """The shapes and the rates (D,) of the prior, see :meth:`with_prior`."""
-        pseudo_counts, pseudo_rows = np.split(self.prior[:, SIZES.size :], 2, axis=1)
-        return pseudo_counts.sum(axis=1), pseudo_rows.sum(axis=1) * self.typical
-
-    @property
-    def prior_shares(self) -> Array:
-        """The prior probabilities of sizes in the first column, (G,)."""
-        return self.family.condition_on_sizes(self.prior[0]).share
 
     @cached_property
     def family(self) -> SizesAndRates:
@@ -520,81 +506,27 @@ def _log_densities(q: QGivenSizes, columns: IndexArray, counts: Any, exposures: 
     return np.log(densities)
 
 
-@in_files("models.NegativeBinomialLearner")
+@in_files("models.SizesLearner")
 @dataclass(frozen=True)
-class NegativeBinomialLearner(Ascent):
-    """Learns the shape of the prior of rates and the prior probabilities of sizes.
-
-    All columns share them. A step maximises the bound at fixed q. Given the size r_g, the prior is
-    an exponential family with the log-normalizer A_g, so that the best shape s solves
-
-        sum_kd E_q[t_d] deta_d/ds = sum_kd sum_g q(r_kd = r_g) grad A_g(eta_d(s)) deta_d/ds,
-
-    and the best probability of a size is the average of q(r_kd = r_g) over components and columns.
-    The bound is convex in s at each size, so that the right-hand side increases with s.
-    """
-
-    # A subset of "shape_prior" and "dispersion_prior".
-    names: frozenset[str]
-    # Whether the rates of the prior change with the shape, so that the means of the prior stay.
-    keeps_means: bool = True
+class SizesLearner(Ascent):
+    """Learns the prior probabilities of sizes, which are the same for all columns."""
 
     def values(self, component: Any) -> dict[str, Any]:
-        """Return the learned parameters.
-
-        The shape is a number, the rates are (D,), and the probabilities (G,) are those of the
-        dispersions in ascending order.
-        """
-        values = dict[str, Any]()
-        if "shape_prior" in self.names:
-            shape, rate = component.shape_and_rate
-            values |= {"shape_prior": float(shape[0]), "rate_prior": rate}
-        if "dispersion_prior" in self.names:
-            values["dispersion_prior"] = component.prior_shares[::-1].copy()
-        return values
+        """Return the probabilities (G,) of the dispersions in ascending order."""
+        return {"dispersion_prior": np.exp(self.parameters(component))[::-1].copy()}
 
     def parameters(self, component: Any) -> Array:
-        """Return the logarithms of the shape and of the probabilities of sizes, (1 + G,)."""
-        return np.log(np.append(component.shape_and_rate[0][0], component.prior_shares))
+        return np.log(component.family.condition_on_sizes(component.prior[0]).share)
 
     def with_parameters(self, component: Any, x: Array) -> Any:
-        """Return the component with the parameters x, of which the probabilities are normalized.
+        """Return the component whose sizes have the log probabilities x, up to a constant.
 
-        The shape is clipped to its range, and no probability is below the lower limit.
+        No probability is below the lower limit.
         """
-        share = component.prior_shares
-        if "dispersion_prior" in self.names:
-            share = np.maximum(np.exp(x[1:] - x[1:].max()), _MIN_LEARNED_SHARE)
-        if "shape_prior" not in self.names:
-            return component.with_shares(share)
-        shape = np.exp(clip_log(x[0], CONCENTRATION))
-        return component.with_prior(*self._shape_and_rate(component, shape), share)
-
-    def _shape_and_rate(self, component: Any, shape: float) -> tuple[Array, Array]:
-        """Return the shapes and the rates (D,) of the prior with this shape."""
-        shapes, rate = component.shape_and_rate
-        factor = shape / shapes if self.keeps_means else 1.0
-        return np.full_like(shapes, shape), rate * factor
+        return component.with_shares(np.maximum(np.exp(x - x.max()), _MIN_LEARNED_SHARE))
 
     def step(self, component: Any, sums: Array) -> Array:
-        """Return the parameters x that maximise the bound at fixed q."""
-        family, G = component.family, SIZES.size
-        t = family.expectation(component.natural_parameters(sums)).mean(axis=0)
-        x = self.parameters(component)
-        x[1:] = np.log(np.maximum(t[:, :G].mean(axis=0), _MIN_LEARNED_SHARE))
-        if "shape_prior" not in self.names:
-            return x
-        # deta_d/ds, up to factors that do not depend on d. The parameters eta are linear in s.
-        start, end = (
-            component.with_prior(*self._shape_and_rate(component, shape), np.ones(G)).prior[:, G:]
-            for shape in (1.0, 2.0)
-        )
-        slope = end - start
-
-        def excess(log_shape: float) -> float:
-            shape_and_rate = self._shape_and_rate(component, np.exp(log_shape))
-            given_sizes = component.with_prior(*shape_and_rate, t[:, :G])
-            return float(((t - family.expectation(given_sizes.prior))[:, G:] * slope).sum())
-
-        x[0] = find_root(excess, CONCENTRATION)
-        return x
+        """Return logarithms of posterior probabilities, averaged over components and columns."""
+        share = component.family.condition_on_sizes(component.natural_parameters(sums)).share
+        share = share.reshape(-1, share.shape[-1]).mean(axis=0)
+        return np.log(np.maximum(share, _MIN_LEARNED_SHARE))

@@ -118,7 +118,7 @@ class SizesAndRates:
 
     __name__ = "NegativeBinomial"
 
-    def integrate(self, eta: Any, *, slopes: bool = False) -> tuple[QGivenSizes, Array, Array]:
+    def _integrate_eta(self, eta: Any, *, slopes: bool = False) -> tuple[QGivenSizes, Array, Array]:
         """Return q given each size, the log of the integral over b, and the slopes of this log.
 
         The integral (...) is summed over sizes. The slopes of its logarithm in X_j and N_j are
@@ -136,15 +136,15 @@ class SizesAndRates:
 
     def log_normalizer(self, eta: Any) -> Array:
         """Return the log of the integral over b, summed over sizes, (...) in nats."""
-        return np.asarray(self.integrate(eta)[1])
+        return np.asarray(self._integrate_eta(eta)[1])
 
     def condition_on_sizes(self, eta: Any) -> QGivenSizes:
         """Return the probabilities of the sizes, and q given each size."""
-        return self.integrate(eta)[0]
+        return self._integrate_eta(eta)[0]
 
     def expectation(self, eta: Any) -> Array:
         """Return the slopes of :meth:`log_normalizer`: probabilities and expected logarithms."""
-        q, _, slopes = self.integrate(eta, slopes=True)
+        q, _, slopes = self._integrate_eta(eta, slopes=True)
         return np.concatenate([q.share, slopes], axis=-1)
 
     def standard(self, eta: Any) -> dict[str, Array]:
@@ -220,7 +220,7 @@ def _integrate(
     eta: Array, sizes: Array, points: Array, typical: Array, q: QGivenSizes, log_integral: Array,
     slopes: Array,
 ) -> None:  # fmt: skip
-    """Write the results of :meth:`SizesAndRates.integrate` for M columns.
+    """Write the results of :meth:`SizesAndRates._integrate_eta` for M columns.
 
     ``eta`` (M, G + 2 J) are natural parameters. ``q`` (M, G), ``log_integral`` (M,) and ``slopes``
     (M, 2 J) are written. If ``slopes`` is empty, slopes are not computed. The module explains the
