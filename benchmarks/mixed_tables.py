@@ -89,7 +89,7 @@ def arguments():
     p.add_argument("--seeds", type=int, default=5, help="of holes, for imputation")
     p.add_argument("--cells-draws", type=int, default=2)
     p.add_argument("--cells-rows", type=int, default=4_000)
-    p.add_argument("--cells-spreads", type=float, nargs="+", default=[0.5, 0.3],
+    p.add_argument("--cells-spreads", type=float, nargs="+", default=[0.5, 0.3, 0.25],
                    help="standard deviations of log rates between lines")  # fmt: skip
     p.add_argument("--items", type=int, nargs="+", default=[10, 25], help="of ordinal surveys")
     p.add_argument("--ordinal-draws", type=int, default=3)
