@@ -195,7 +195,7 @@ def in_order(labels, responsibilities):
 
 def orders(labels, mixture, X, r):
     """The cluster of each class in the refit, on which tables are based, and in the mixture."""
-    refit = mixture._refits(X, np.ones(len(X))).resp
+    refit = mixture._make_refits(X, np.ones(len(X))).resp
     return in_order(labels, refit), in_order(labels, r)
 
 

@@ -20,7 +20,7 @@ from skvt import MemoizedDPGMM
 from skvt.datasets import make_edge_patches
 from skvt.inference import MemoizedInference, Phase
 from skvt.metrics import match_components
-from skvt.moves import Merge, pair_gains
+from skvt.moves import Merge, compute_pair_gains
 from skvt.plotting import ComponentsDisplay, ELBODisplay
 
 patches = make_edge_patches(20_000, noise=0.5, random_state=0)
@@ -44,7 +44,7 @@ class GreedyMerge(Merge):
         counts = memo.stats.arrays[0]
         if self.waits or counts.size == 1:
             return
-        a, b, gain = pair_gains(model, memo)
+        a, b, gain = compute_pair_gains(model, memo)
         best = np.argmax(gain)
         merged, kept = memo.merged(a[best], b[best]), np.delete(np.arange(counts.size), b[best])
         rise = gain[best] + model.weights_log_evidence(merged.stats.arrays[0][kept])

@@ -11,17 +11,17 @@ from skvt._stages import begin_stage, is_reported, report, take_notes
 class FitMonitor:
     """Reporter of each pass to scikit-learn's callbacks and, if requested, to the terminal.
 
-    ``context`` is scikit-learn's task of the fit, and ``shown`` are X and y for callbacks.
+    ``context`` is scikit-learn's task of the fit, and ``callback_data`` are X and y for callbacks.
     ``snapshot(model, state, position)`` returns the attributes of an estimator whose fit has
     stopped at this position, for callbacks that need them. The loop of passes appends an entry for
     each pass to ``history``, and sets the attribute ``position``, which begins as
     ``start.position``. ``name`` precedes each line; it names the start if there are several.
     """
 
-    def __init__(self, estimator, context, shown, snapshot, history, start, name):
+    def __init__(self, estimator, context, callback_data, snapshot, history, start, name):
         self._estimator = estimator
         self._context = context
-        self._X, self._y = shown
+        self._X, self._y = callback_data
         self._snapshot = snapshot
         self._name = name
         self.history = history

@@ -33,32 +33,34 @@ RULES: dict[str, Callable[..., bool]] = {
 }
 
 
-class Continued:
+class ResumableMixin:
     """Base of engines and moves that keep data from one pass to the next."""
 
     # Types of the attributes that are kept, by name. Files are checked by these types. Attributes
     # that are needed only within a pass or that follow from the parameters are not kept. A type may
     # be ``Annotated`` with the name of one of the `RULES`.
-    kept: ClassVar[Mapping[str, Any]] = {}
-    # Names of attributes that are sequences of other Continued objects.
-    parts: ClassVar[frozenset[str]] = frozenset()
+    kept_attributes: ClassVar[Mapping[str, Any]] = {}
+    # Names of attributes that are sequences of other ResumableMixin objects.
+    kept_parts: ClassVar[frozenset[str]] = frozenset()
 
-    def progress(self) -> dict[str, Any]:
+    def get_progress(self) -> dict[str, Any]:
         """Return copies of the attributes that are kept, by name, and the progress of all parts."""
-        values = {name: deepcopy(getattr(self, name)) for name in self.kept}
-        parts = {name: [part.progress() for part in getattr(self, name)] for name in self.parts}
+        values = {name: deepcopy(getattr(self, name)) for name in self.kept_attributes}
+        parts = {
+            name: [part.get_progress() for part in getattr(self, name)] for name in self.kept_parts
+        }
         return values | parts
 
-    def take_up(self, progress: dict[str, Any]) -> None:
-        """Set the attributes to the :meth:`progress` of an object with the same parameters."""
-        if not set(progress) <= {*self.kept, *self.parts}:
+    def set_progress(self, progress: dict[str, Any]) -> None:
+        """Set the attributes to the :meth:`get_progress` of an object with the same parameters."""
+        if not set(progress) <= {*self.kept_attributes, *self.kept_parts}:
             raise ValueError(
                 f"The interrupted fit was made by other parameters: {type(self).__name__} does not "
                 f"remember {sorted(progress)}."
             )
         for name, value in progress.items():
-            if name in self.parts:
+            if name in self.kept_parts:
                 for part, part_progress in zip(getattr(self, name), value, strict=True):
-                    part.take_up(part_progress)
+                    part.set_progress(part_progress)
             else:
                 setattr(self, name, value)

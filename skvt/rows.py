@@ -102,7 +102,7 @@ def dense(X: Any) -> Any:
     return X.toarray() if sp.issparse(X) else X
 
 
-def stacked(parts: Sequence[Any]) -> Any:
+def stack_rows(parts: Sequence[Any]) -> Any:
     """Concatenate rows: return a CSR array if any part is sparse, else an array."""
     if any(map(sp.issparse, parts)):
         return sp.vstack([sp.csr_array(part) for part in parts], format="csr")
@@ -125,19 +125,19 @@ def without_missing(X: Any) -> tuple[Any, Any]:
 
 
 @singledispatch
-def of_each_row(X: Any, weights: Any, function: Callable[[Any], Array]) -> Array:
+def evaluate_rows(X: Any, weights: Any, function: Callable[[Any], Array]) -> Array:
     """Return ``function(X)``, a number for each row, (n,)."""
     return function(X)
 
 
 @singledispatch
-def some_rows(X: Any, weights: Any, rows: IndexArray) -> tuple[Any, Array]:
+def take_rows(X: Any, weights: Any, rows: IndexArray) -> tuple[Any, Array]:
     """Return the rows with these numbers and their weights, in memory."""
     return X[rows], weights[rows]
 
 
 @singledispatch
-def mapped(X: Any, function: Callable[[Any], Any]) -> Any:
+def map_rows(X: Any, function: Callable[[Any], Any]) -> Any:
     """Return the rows ``function(X)``.
 
     The function keeps the number of rows, and can be pickled.
@@ -146,6 +146,6 @@ def mapped(X: Any, function: Callable[[Any], Any]) -> Any:
 
 
 @singledispatch
-def layout_of(X: Any) -> IndexArray:
+def get_chunk_sizes(X: Any) -> IndexArray:
     """Return the number of rows of each chunk; an empty array for rows in memory."""
     return np.empty(0, np.int64)

@@ -7,8 +7,8 @@ import numpy as np
 from skvt.contracts import Move, PassInputs, RunningPolicy
 from skvt.inference import MemoizedInference, Rows, State, Workers
 from skvt.models.mixture import Mixture, StickBreaking
-from skvt.moves._base import bound_of
-from skvt.moves._merge import pair_gains
+from skvt.moves._base import compute_bound
+from skvt.moves._merge import compute_pair_gains
 from skvt.temperature import ConstantTemperature
 
 
@@ -36,7 +36,7 @@ def bound_in_this_order(model, memo):
     """The bound of a memo, with the components of a mixture in their present order."""
     counts = memo.stats.arrays[0]
     best = model.weights_log_evidence(counts)
-    return bound_of(model, memo) - best + model.weights.log_evidence(counts)
+    return compute_bound(model, memo) - best + model.weights.log_evidence(counts)
 
 
 def sweeps(model, data, state, moves=(), n=1, seed=0):
@@ -70,12 +70,12 @@ def total_of(records):
 def merges(model, start):
     """For each pair: what its merge is predicted to gain, what it does, and the state after it."""
     memo = start.memos.total()
-    before, sticks = bound_of(model, memo), model.weights_log_evidence(memo.stats.arrays[0])
-    for a, b, gain in zip(*pair_gains(model, memo), strict=True):
+    before, sticks = compute_bound(model, memo), model.weights_log_evidence(memo.stats.arrays[0])
+    for a, b, gain in zip(*compute_pair_gains(model, memo), strict=True):
         state = start.draft()
         state.merge(a, b)
         state.rearrange(np.delete(np.arange(memo.entropy.size), b))
         state.resum()
         total = state.memos.total()
         gain = gain + model.weights_log_evidence(total.stats.arrays[0]) - sticks
-        yield gain, bound_of(model, total) - before, state
+        yield gain, compute_bound(model, total) - before, state

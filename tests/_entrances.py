@@ -6,13 +6,13 @@ import numba as nb
 
 
 @functools.cache
-def entrance(part):
-    """A compiled function that Python can call, which does what the part does."""
+def entrance(function):
+    """A compiled function that Python can call, which does what the function does."""
     if nb.config.DISABLE_JIT:
-        return part
+        return function
 
     @nb.njit
     def call(*arguments):
-        return part(*arguments)
+        return function(*arguments)
 
     return call

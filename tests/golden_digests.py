@@ -144,7 +144,7 @@ def outcome(entry, estimator, X, fit, params):
     except (ValueError, TypeError, NotImplementedError) as error:
         return {"error": f"{type(error).__name__}: {error}"}
     shown = without_time(published(estimator))
-    statistics = estimator._fitted.stats.value().arrays
+    statistics = estimator._fitted.stats.as_stats().arrays
     parts = {
         "statistics": numbers_of(statistics),
         "history": shown.pop("history_"),

@@ -9,7 +9,7 @@ from scipy.special import gammaln, logsumexp
 
 from skvt.metrics import held_out_log_likelihood
 from skvt.metrics._held_out import estimate_documents
-from skvt.models.lda._sampling import row_seeds
+from skvt.models.lda._sampling import seed_rows
 
 METHODS = ("left-to-right", "chib")
 each_method = pytest.mark.parametrize("method", METHODS)
@@ -46,7 +46,7 @@ def replicates(counts, beta, alpha, method, n_samples, n, *, n_burn_in=3, seed=0
     out = np.empty(n)
     estimate_documents(
         words.size * np.arange(n + 1), np.tile(words, n), np.tile(counts[words], n),
-        np.ascontiguousarray(beta.T), alpha, row_seeds(np.uint64(seed), np.arange(n)),
+        np.ascontiguousarray(beta.T), alpha, seed_rows(np.uint64(seed), np.arange(n)),
         method == "chib", n_samples, n_burn_in, out,
     )  # fmt: skip
     return out

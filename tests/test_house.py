@@ -12,7 +12,7 @@ DEEPEST = 3
 MOST_OF_DEFAULT = 4
 MOST_ANCESTORS = 5
 # Compiled functions work on arrays, which cannot be bundled without a copy or a longer compilation.
-COMPILED = {"jit", "jit_allocating", "part", "part_allocating"}
+COMPILED = {"jit", "jit_allocating", "jit_inlined", "jit_inlined_allocating"}
 
 # Nobody asks which of our classes an object is, nor do collaborators ask for attributes, with these
 # exceptions.

@@ -11,7 +11,7 @@ from skvt.expfam import Normal
 from skvt.inference import (
     CoordinateAscent,
     MemoizedInference,
-    MovesBetween,
+    MovesBetweenPasses,
     Rows,
     State,
     StochasticInference,
@@ -49,8 +49,8 @@ FACTORS = FactorialMixture(2, 2, 1.0, 1.0, np.full(2, 0.4), np.dtype(float))
 # (model, rows) by a name
 MODELS = {
     "LDA": (TOPICS, sp.csr_array(COUNTS)),
-    "LDA, Gibbs": (LDAGivenTopics.of(TOPICS, "gibbs", 1, 1), sp.csr_array(COUNTS)),
-    "LDA, mean field": (LDAGivenTopics.of(TOPICS, "mean_field", 1, 1), sp.csr_array(COUNTS)),
+    "LDA, Gibbs": (LDAGivenTopics.from_lda(TOPICS, "gibbs", 1, 1), sp.csr_array(COUNTS)),
+    "LDA, mean field": (LDAGivenTopics.from_lda(TOPICS, "mean_field", 1, 1), sp.csr_array(COUNTS)),
     "mixture": (Mixture(StickBreaking(1.0), BETAS, n_initial=2), BITS),
     "mixture, known": (Mixture(KnownWeights(np.full(2, 0.5)), KNOWN, n_initial=2), REALS),
     "mixture, drawn": (MixtureGivenGlobals(SeparateSticks(1.0), BETAS, n_initial=2), BITS),
@@ -169,7 +169,7 @@ def test_what_a_model_lacks_of_its_contracts_is_named():
 
 @pytest.mark.parametrize("name", MODELS)
 def test_moves_between_passes_need_topics(name):
-    moves, model = MovesBetween([SplitMerge()], 4), MODELS[name][0]
+    moves, model = MovesBetweenPasses([SplitMerge()], 4), MODELS[name][0]
     if Capability.TOPICS in model.capabilities:
         check_requirements(model, moves.requires)
         return

@@ -3,43 +3,49 @@
 The kernels of :mod:`skvt.models` are written with these functions, and numba compiles them.
 """
 
-from skvt._compiled._lanes import LANES, aligned, draw_of_members, draw_of_product, fetch
+from skvt._compiled._lanes import (
+    LANES,
+    allocate_aligned,
+    draw_from_members,
+    draw_from_products,
+    fetch,
+)
 from skvt._compiled._products import dot_products, weighted_sum
 from skvt._compiled._random_bits import (
     GOLDEN,
-    binomial,
+    draw_binomial,
+    draw_gamma,
     draw_gammas_exactly,
     fill_normals,
-    gamma_variate,
     mix,
-    mixed,
+    mix_states,
     propose_gamma,
     resample,
     uniform,
-    unit,
-    unit_pair,
+    uniform_float32,
+    uniform_pair,
 )
 from skvt._compiled._shared_loop import (
-    COUNTER,
+    COUNTER_SIZE,
     SharedLoop,
-    all_finished,
     claim_items,
-    give_way,
-    serial_map,
+    run_serially,
+    wait_for_items,
+    yield_core,
 )
 from skvt._compiled._special import (
     digamma,
     digamma_array,
+    ensure_writeable,
     exp,
     gammaln,
     gammaln_array,
     jit,
     jit_allocating,
+    jit_inlined,
+    jit_inlined_allocating,
     lit,
     log,
     lowest_bit,
-    part,
-    part_allocating,
     polynomial,
-    writeable,
 )

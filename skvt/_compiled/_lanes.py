@@ -41,7 +41,7 @@ _numba_types: Any = types
 _draw_result = _numba_types.Tuple((_numba_types.int64, _numba_types.float32))
 
 
-def aligned(n_rows: int, n_columns: int, dtype: DTypeLike = np.float32) -> Array:
+def allocate_aligned(n_rows: int, n_columns: int, dtype: DTypeLike = np.float32) -> Array:
     """Return an empty array (n_rows, n_columns) that begins at a cache line.
 
     Each line of LANES numbers in float32 thus lies in one cache line. Vectors that cross cache
@@ -52,10 +52,10 @@ def aligned(n_rows: int, n_columns: int, dtype: DTypeLike = np.float32) -> Array
     return memory[begin : begin + n_rows * n_columns].reshape(n_rows, n_columns)
 
 
-def _draw_of_product_in_python(
+def _draw_from_products_in_python(
     first: Array, second: Array, third: Array, following: Array, sums: Array, number: Any
 ) -> tuple[int, np.float32]:
-    """Do the same as :func:`draw_of_product` in Python."""
+    """Do the same as :func:`draw_from_products` in Python."""
     products = (first * second * third).reshape(-1, LANES)
     partial_sums = np.cumsum(products, axis=0, dtype=np.float32)
     cumulative = np.cumsum(partial_sums[-1], dtype=np.float32)
@@ -66,8 +66,8 @@ def _draw_of_product_in_python(
     return line * LANES + lane, cumulative[-1]
 
 
-@instruction(_draw_of_product_in_python)
-def draw_of_product(
+@instruction(_draw_from_products_in_python)
+def draw_from_products(
     typingctx: Any, first: Any, second: Any, third: Any, following: Any, sums: Any, number: Any
 ) -> Any:
     """Draw k with probability proportional to ``first[k] * second[k] * third[k]``.
@@ -96,10 +96,10 @@ def draw_of_product(
     return _draw_result(first, second, third, following, sums, _numba_types.float32), codegen
 
 
-def _draw_of_members_in_python(
+def _draw_from_members_in_python(
     weights: Array, members: Array, values: Array, sums: Array, numbers: Any
 ) -> tuple[int, np.float32]:
-    """Do the same as :func:`draw_of_members` in Python."""
+    """Do the same as :func:`draw_from_members` in Python."""
     begin, width, special, special_weight, special_value, others, number = numbers
     lines = slice(begin, begin + width)
     is_special = members[lines] == special
@@ -113,11 +113,11 @@ def _draw_of_members_in_python(
         return width, total
     ones = np.ones_like(products)
     number_within = number * total / sum_of_products
-    return _draw_of_product_in_python(products, ones, ones, ones, sums, number_within)[0], total
+    return _draw_from_products_in_python(products, ones, ones, ones, sums, number_within)[0], total
 
 
-@instruction(_draw_of_members_in_python)
-def draw_of_members(
+@instruction(_draw_from_members_in_python)
+def draw_from_members(
     typingctx: Any, weights: Any, members: Any, values: Any, sums: Any, numbers: Any
 ) -> Any:
     """Draw m with probability proportional to ``weights[begin + m] * values[members[begin + m]]``.
@@ -129,7 +129,7 @@ def draw_of_members(
     document, and ``values`` has an entry for each topic. ``numbers`` is the tuple (begin, width,
     special, special_weight, special_value, others, number). The weight of the member ``special``,
     such as the old topic of a token, is reduced by ``special_weight``, and its value is
-    ``special_value``. ``number`` and ``sums`` are as in :func:`draw_of_product`.
+    ``special_value``. ``number`` and ``sums`` are as in :func:`draw_from_products`.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -4,11 +4,11 @@ The number K of rows of the matrix must be a multiple of 4, since the loops take
 time.
 """
 
-from skvt._compiled._special import lit, part
+from skvt._compiled._special import jit_inlined, lit
 from skvt.typing import Array
 
 
-@part
+@jit_inlined
 def weighted_sum(table: Array, weights: Array, out: Array) -> None:
     """Write ``sum_k weights_k table_kj`` to ``out[j]``; ``table`` is (K, J), ``out`` is (J,)."""
     for k in range(0, weights.size, 4):
@@ -22,7 +22,7 @@ def weighted_sum(table: Array, weights: Array, out: Array) -> None:
                 out[j] += (w0 * t0[j] + w1 * t1[j]) + (w2 * t2[j] + w3 * t3[j])
 
 
-@part
+@jit_inlined
 def dot_products(table: Array, vector: Array, out: Array) -> None:
     """Write ``sum_j table_kj vector_j`` to ``out[k]``; ``table`` is (K, J), ``out`` is (K,)."""
     for k in range(0, out.size, 4):

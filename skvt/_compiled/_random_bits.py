@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skvt._compiled._special import Real, jit, lit, log, part, polynomial
+from skvt._compiled._special import Real, jit, jit_inlined, lit, log, polynomial
 from skvt.typing import Array, IndexArray
 
 # Constants of SplitMix64: the step of the state, and the factors of its finaliser.
@@ -35,7 +35,7 @@ _COSINE = tuple((-1) ** i / math.factorial(2 * i) for i in range(9, -1, -1))
 _SINE = tuple((-1) ** i / math.factorial(2 * i + 1) for i in range(8, -1, -1))
 
 
-def mixed(state: Any) -> Any:
+def mix_states(state: Any) -> Any:
     """Apply the finaliser of SplitMix64 to a state or an array of states.
 
     Each bit of the result depends on all bits of the state.
@@ -46,23 +46,23 @@ def mixed(state: Any) -> Any:
     return z ^ (z >> _S31)
 
 
-#: Compiled version of :func:`mixed`.
-mix = jit(mixed)
+#: Compiled version of :func:`mix_states`.
+mix = jit(mix_states)
 
 
-@part
+@jit_inlined
 def uniform(bits: np.uint64) -> np.float64:
     """Return a float64 in [0, 1) from the upper 53 bits."""
     return np.float64(bits >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
-@part
-def unit(bits: np.uint64) -> np.float32:
+@jit_inlined
+def uniform_float32(bits: np.uint64) -> np.float32:
     """Return a float32 in [0, 1) from the upper 24 bits."""
     return np.float32(np.int32(bits >> _S40)) * np.float32(1.0 / 16777216.0)
 
 
-@part
+@jit_inlined
 def normal_pair(state: np.uint64) -> tuple[float, float, np.uint64]:
     """Return two normal variates by the polar method, and the new state."""
     for _ in range(MOST_TRIES):
@@ -78,18 +78,18 @@ def normal_pair(state: np.uint64) -> tuple[float, float, np.uint64]:
     return 0.0, 0.0, state
 
 
-@part
-def unit_pair(bits: np.uint64) -> tuple[np.float32, np.float32]:
+@jit_inlined
+def uniform_pair(bits: np.uint64) -> tuple[np.float32, np.float32]:
     """Return two float32 in (0, 1], each from 24 of the bits."""
     one, step = np.float32(1.0), np.float32(1.0 / 16777216.0)
     first = (np.float32(np.int32(bits >> _S40)) + one) * step
     return first, (np.float32(np.int32((bits >> _S16) & _LOW_24)) + one) * step
 
 
-@part
+@jit_inlined
 def make_normals(bits: np.uint64) -> tuple[np.float32, np.float32]:
     """Return two float32 normal variates by the Box-Muller method."""
-    u, turn = unit_pair(bits)
+    u, turn = uniform_pair(bits)
     turn -= lit(u, 0.5)
     radius = np.sqrt(lit(u, -2.0) * log(u))
     # The angle is 2 pi turn, at most pi in absolute value. The series in the squared angle give its
@@ -99,7 +99,7 @@ def make_normals(bits: np.uint64) -> tuple[np.float32, np.float32]:
     return radius * cosine, radius * sine_ratio * turn * lit(u, 2.0 * math.pi)
 
 
-@part
+@jit_inlined
 def fill_normals(state: np.uint64, out: NDArray[np.float32]) -> None:
     """Fill ``out`` with float32 normal variates.
 
@@ -110,7 +110,7 @@ def fill_normals(state: np.uint64, out: NDArray[np.float32]) -> None:
         out[j], out[half + j] = make_normals(mix(state + GOLDEN * np.uint64(j + 1)))
 
 
-@part
+@jit_inlined
 def propose_gamma(a: Real, normal: Real, test: Real) -> tuple[Real, np.uint8]:
     """Propose a gamma variate of shape a + 1; return it and whether it is doubtful.
 
@@ -126,7 +126,7 @@ def propose_gamma(a: Real, normal: Real, test: Real) -> tuple[Real, np.uint8]:
     return d * root * root * root, np.uint8(root <= lit(a, 0.0)) | np.uint8(test > threshold)
 
 
-@part
+@jit_inlined
 def _test_gamma(a: float, normal: float, test: float) -> tuple[np.uint8, float]:
     """Apply the exact test to the proposal of :func:`propose_gamma`, in float64.
 
@@ -140,8 +140,8 @@ def _test_gamma(a: float, normal: float, test: float) -> tuple[np.uint8, float]:
     return np.uint8(accepted & (root > 1e-3)), d * v
 
 
-@part
-def gamma_variate(a: float, state: np.uint64) -> tuple[float, np.uint64]:
+@jit_inlined
+def draw_gamma(a: float, state: np.uint64) -> tuple[float, np.uint64]:
     """Draw a gamma variate of shape a + 1 and rate 1; return it and the new state.
 
     The variate is NaN if a is NaN.
@@ -156,7 +156,7 @@ def gamma_variate(a: float, state: np.uint64) -> tuple[float, np.uint64]:
 
 
 @jit
-def binomial(n: float, p: float, state: np.uint64) -> tuple[float, np.uint64]:
+def draw_binomial(n: float, p: float, state: np.uint64) -> tuple[float, np.uint64]:
     """Draw a binomial variate of n trials of probability p; return it and the new state.
 
     n and p are float64, and n is a whole number. The variate is the number of n uniform numbers
@@ -178,8 +178,8 @@ def binomial(n: float, p: float, state: np.uint64) -> tuple[float, np.uint64]:
         if n * p < _FEWEST_SUCCESSES:
             break
         i = np.floor((n + 1.0) * p)
-        below, state = gamma_variate(i - 1.0, state)
-        above, state = gamma_variate(n - i, state)
+        below, state = draw_gamma(i - 1.0, state)
+        above, state = draw_gamma(n - i, state)
         x = below / (below + above)
         if x <= p:
             successes, n, p = successes + sign * i, n - i, (p - x) / (1.0 - x)
@@ -204,7 +204,7 @@ def binomial(n: float, p: float, state: np.uint64) -> tuple[float, np.uint64]:
     return successes + sign * n_found, state
 
 
-@part
+@jit_inlined
 def resample(weights: Array, offset: float, parents: IndexArray) -> None:
     """Resample particles systematically; write the index of a parent for each particle.
 
@@ -222,7 +222,7 @@ def resample(weights: Array, offset: float, parents: IndexArray) -> None:
         parents[i] = parent
 
 
-@part
+@jit_inlined
 def draw_gammas_exactly(
     n: int, doubles: Array, bit_scratch: NDArray[np.uint64], int_scratch: IndexArray
 ) -> None:
@@ -234,9 +234,9 @@ def draw_gammas_exactly(
 
     Rows 0 to 2 of ``doubles`` (5, N) are the shapes less 1, the normal variates of the first
     proposals, which are overwritten, and the gamma variates, which are written. Row 0 of
-    ``bit_scratch`` (2, N) has random bits; the second number of ``unit_pair`` of these bits is the
-    test of the first proposal. The other rows of ``doubles`` and ``bit_scratch`` and the first two
-    rows of ``int_scratch`` are scratch. The first n columns of all arrays are used.
+    ``bit_scratch`` (2, N) has random bits; the second number of ``uniform_pair`` of these bits is
+    the test of the first proposal. The other rows of ``doubles`` and ``bit_scratch`` and the first
+    two rows of ``int_scratch`` are scratch. The first n columns of all arrays are used.
     """
     shapes, normals, out, proposals = doubles[0], doubles[1], doubles[2], doubles[3]
     open_shapes, bits, open_bits = doubles[4], bit_scratch[0], bit_scratch[1]
@@ -246,7 +246,7 @@ def draw_gammas_exactly(
     n_open: Any = n
     for _ in range(2):
         for j in range(n_open):
-            test = np.float64(unit_pair(open_bits[j])[1])
+            test = np.float64(uniform_pair(open_bits[j])[1])
             is_accepted[j], proposals[j] = _test_gamma(open_shapes[j], normals[j], test)
         # Write all proposals, and move the entries that stay open to the front.
         n_refused: Any = 0
@@ -262,4 +262,4 @@ def draw_gammas_exactly(
             open_bits[j] = mix(open_bits[j] - GOLDEN)
     for j in range(n_open):
         i = open_entries[j]
-        out[i], _ = gamma_variate(shapes[i], mix(bits[i]))
+        out[i], _ = draw_gamma(shapes[i], mix(bits[i]))

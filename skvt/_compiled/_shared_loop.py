@@ -10,8 +10,8 @@ which thread computes an item, as long as the result of an item does not depend 
 
 Threads can also share several loops, each of which needs the results of the loops before. Every
 thread then calls a Python function, which calls a compiled function for each loop, with one counter
-for each loop. After each loop it calls ``all_finished``, which waits for a while. If the result is
-False, it calls the compiled function of this loop again.
+for each loop. After each loop it calls ``wait_for_items``, which waits for a while. If the result
+is False, it calls the compiled function of this loop again.
 """
 
 import os
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numba.core import types
 
-from skvt._compiled._special import instruction, jit, part
+from skvt._compiled._special import instruction, jit, jit_inlined
 from skvt.typing import IndexArray, T, Whole
 
 # Maximum number of claims of one call. The number is limited so that the interpreter can handle an
@@ -31,8 +31,8 @@ from skvt.typing import IndexArray, T, Whole
 CLAIMS = 2000
 # Number of entries of a counter. Threads other than the calling thread are *helpers*. A helper gets
 # the same counters with one more entry at the end. The last counter of a helper thus has more than
-# COUNTER entries, by which :func:`claim_items` recognises a helper.
-COUNTER = 16
+# COUNTER_SIZE entries, by which :func:`claim_items` recognises a helper.
+COUNTER_SIZE = 16
 # Index of the number of claimed items.
 _CLAIMED = 0
 # Index of the number of finished items, which lies in another cache line than the number of claimed
@@ -87,7 +87,7 @@ def _read(typingctx: Any, counter: Any, index: Any) -> Any:
 
 
 @jit
-def all_finished(counter: IndexArray, n: int) -> bool:
+def wait_for_items(counter: IndexArray, n: int) -> bool:
     """Return whether all n items are finished, after a short wait for items of other threads.
 
     The function does not wait if any item is left that no thread has claimed. It waits by reading
@@ -102,21 +102,21 @@ def all_finished(counter: IndexArray, n: int) -> bool:
     return False
 
 
-@part
+@jit_inlined
 def claim_items(counter: IndexArray, size: Whole, n: int) -> Iterator[int]:
     """Claim ``size`` of n items at a time, up to CLAIMS times, and yield each claimed item.
 
     A helper that finds no item left delays its return until shortly after all items are finished,
-    or until :func:`all_finished` gives up. The calling thread thus returns to the interpreter
+    or until :func:`wait_for_items` gives up. The calling thread thus returns to the interpreter
     first. Otherwise a helper could hold the lock of the interpreter, and the calling thread would
     have to sleep until it gets the lock.
     """
     for _ in range(CLAIMS):
         start = _fetch_and_add(counter, _CLAIMED, size)
         if start >= n:
-            # Only the last counter of a helper has more than COUNTER entries.
-            if counter.size > COUNTER and _read(counter, _FINISHED) < n:
-                if all_finished(counter, n):
+            # Only the last counter of a helper has more than COUNTER_SIZE entries.
+            if counter.size > COUNTER_SIZE and _read(counter, _FINISHED) < n:
+                if wait_for_items(counter, n):
                     for _ in range(_N_LAST_READS):
                         _read(counter, _FINISHED)
             break
@@ -127,12 +127,12 @@ def claim_items(counter: IndexArray, size: Whole, n: int) -> Iterator[int]:
         _fetch_and_add(counter, _FINISHED, stop - start)
 
 
-def serial_map(function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> list[T]:
+def run_serially(function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> list[T]:
     """Call ``function`` with the arguments of each task in this thread; return all results."""
     return [function(*task) for task in tasks]
 
 
-def give_way() -> None:
+def yield_core() -> None:
     """Yield the processor core to another thread that waits for a core."""
     # Where ``sched_yield`` is missing, as on Windows, a sleep of no time yields the core.
     if hasattr(os, "sched_yield"):
@@ -164,13 +164,13 @@ class SharedLoop(list[tuple[Any, ...]]):
     def __init__(self, n: int, size: Whole, *args: Any, n_loops: int = 1) -> None:
         self._n = n
         # The counters of all loops, and the additional last entry, which only helpers get.
-        counters = np.zeros(COUNTER * n_loops + 1, np.int64)
-        self._last_counter = counters[-COUNTER - 1 :]
+        counters = np.zeros(COUNTER_SIZE * n_loops + 1, np.int64)
+        self._last_counter = counters[-COUNTER_SIZE - 1 :]
         # A function of several loops itself repeats its calls of compiled functions.
         n_calls = -(-n // (size * CLAIMS)) if n_loops == 1 else 1
         super().__init__([(*args, counters[:-1])] * n_calls)
         self.helpers_call = (*args, counters)
 
-    def finished(self) -> bool:
-        """Return whether all items of the last loop are finished, see :func:`all_finished`."""
-        return all_finished(self._last_counter, self._n)
+    def is_finished(self) -> bool:
+        """Return whether all items of the last loop are finished, see :func:`wait_for_items`."""
+        return wait_for_items(self._last_counter, self._n)

@@ -135,33 +135,33 @@ def _warn_once_of_no_cache(why: str) -> None:
 
 jit: Any
 jit_allocating: Any
-part: Any
-part_allocating: Any
+jit_inlined: Any
+jit_inlined_allocating: Any
 if nb.config.DISABLE_JIT:
     # Functions run in Python under NUMBA_DISABLE_JIT. The decorator turns off warnings of integer
     # overflow, since loops of random bits rely on integers that wrap around.
-    jit = jit_allocating = part = part_allocating = np.errstate(over="ignore")
+    jit = jit_allocating = jit_inlined = jit_inlined_allocating = np.errstate(over="ignore")
 else:
     #: Decorator of a compiled function that Python calls and that makes no arrays except views. It
     #: compiles 5 % faster, since there are no reference counts.
     jit = functools.partial(_cached, allocates=False)
     #: Decorator of a compiled function that Python calls and that makes arrays.
     jit_allocating = functools.partial(_cached, allocates=True)
-    #: Decorator of a *part*: a function that only compiled functions call, and that is inlined into
-    #: them. A call of a part from Python crashes the process: parts have no wrapper for such calls,
-    #: since the wrapper of a short part would take as long to compile as the part.
+    #: Decorator of an inlined function, which only compiled functions call. A call from Python
+    #: crashes the process: inlined functions have no wrapper for such calls, since the wrapper of
+    #: a short function would take as long to compile as the function.
     #:
-    #: Parts are inlined for two reasons. First, loops that call parts can be vectorised. Second,
+    #: Functions are inlined for two reasons. First, loops that call them can be vectorised. Second,
     #: results are reproducible: a process uses the first machine code that it gets for a function
     #: that is not inlined, and the last digits of results differ between machine code that was
     #: compiled in this process and machine code from a file.
     #:
-    #: A part is compiled alone and again within each function above it. Few levels of parts
-    #: therefore compile faster than many.
-    _PART_OPTIONS = {"no_cpython_wrapper": True, "forceinline": True, **_OPTIONS}
-    part = nb.njit(_nrt=False, **_PART_OPTIONS)
-    #: Decorator of a part that makes arrays.
-    part_allocating = nb.njit(_nrt=True, **_PART_OPTIONS)
+    #: An inlined function is compiled alone and again within each function above it. Few levels
+    #: of inlined functions therefore compile faster than many.
+    _INLINED_OPTIONS = {"no_cpython_wrapper": True, "forceinline": True, **_OPTIONS}
+    jit_inlined = nb.njit(_nrt=False, **_INLINED_OPTIONS)
+    #: Decorator of an inlined function that makes arrays.
+    jit_inlined_allocating = nb.njit(_nrt=True, **_INLINED_OPTIONS)
 
 
 def instruction(python_twin: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
@@ -314,7 +314,7 @@ _EXP = tuple(1 / math.factorial(i) for i in range(12, -1, -1))
 _EXP_SHORT = _EXP[-9:]
 
 
-@part
+@jit_inlined
 def log(x: Real) -> Real:
     """Compute the natural logarithm of a positive number that is not denormal."""
     m, e = _mantissa_exponent(x)
@@ -325,7 +325,7 @@ def log(x: Real) -> Real:
     return e * lit(x, math.log(2.0)) + (s * z * p + s * lit(x, 2.0))
 
 
-@part
+@jit_inlined
 def exp(x: Real) -> Real:
     """Compute the exponential of x in float64; return it in the type of x.
 
@@ -344,7 +344,7 @@ def exp(x: Real) -> Real:
     return result if x > lowest else lit(x, 0.0)
 
 
-@part
+@jit_inlined
 def _digamma(x: float, inverse: float, recurrence: float) -> float:
     """Compute digamma by the asymptotic series at x, less the terms of the recurrence.
 
@@ -355,7 +355,7 @@ def _digamma(x: float, inverse: float, recurrence: float) -> float:
     return log(x) - inverse * 0.5 - z * p - recurrence
 
 
-@part
+@jit_inlined
 def digamma(x: Real) -> Real:
     """Compute the derivative of log Gamma at x > 0.
 
@@ -384,7 +384,7 @@ def digamma(x: Real) -> Real:
     return _by_type(x, single, _digamma(v + 6.0, product * inverse, recurrence))
 
 
-@part
+@jit_inlined
 def gammaln(x: Real) -> Real:
     """Compute log Gamma at x > 0 by Stirling's series, at x + 6 if x < 6.
 
@@ -421,7 +421,7 @@ def _array_function(kernel: Callable[[Array, Array], None]) -> Callable[[ArrayLi
     """Return a function that applies ``kernel`` to an array of any shape, in float64."""
 
     def function(x: ArrayLike) -> Array:
-        x = writeable(np.asarray(x, dtype=np.float64, order="C"))
+        x = ensure_writeable(np.asarray(x, dtype=np.float64, order="C"))
         out = np.empty(x.shape)
         kernel(x.reshape(-1), out.reshape(-1))
         return out
@@ -435,7 +435,7 @@ digamma_array = _array_function(_map_digamma)
 gammaln_array = _array_function(_map_gammaln)
 
 
-def writeable(array: Array) -> Array:
+def ensure_writeable(array: Array) -> Array:
     """Return ``array``, or a copy of it if it is read-only.
 
     A read-only array has another type for numba, so that a kernel would be compiled anew for it.

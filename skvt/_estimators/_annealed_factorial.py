@@ -24,9 +24,9 @@ from skvt.fitting import (
     VariationalEstimator,
     check_moves,
     estimator,
-    of_fit,
-    of_model,
-    policy_of,
+    fitted_property,
+    make_policy,
+    model_property,
 )
 from skvt.inference import (
     MemoizedInference,
@@ -37,20 +37,20 @@ from skvt.inference import (
     Stopping,
     StreamPlan,
     Workers,
-    rows_of,
+    make_rows,
 )
 from skvt.models.factorial import (
-    Explanations,
+    ActivationPosterior,
     FactorialMixture,
     Superposition,
-    explain,
+    contains_missing,
     guess_variances,
-    has_missing,
+    infer_activations,
 )
 from skvt.posterior import Posterior
 from skvt.readers import ContiguousReader
-from skvt.readers.chunks import by_chunk
-from skvt.readers.validation import check_variance, positive_int
+from skvt.readers.chunks import apply_by_chunk
+from skvt.readers.validation import check_variance, require_positive_int
 from skvt.schedules import RobbinsMonro
 from skvt.temperature import LinearAnnealing
 
@@ -158,7 +158,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
     (2, 8)
     """
 
-    _reads = ContiguousReader
+    _reader_class = ContiguousReader
 
     n_components: int = 10
     _: KW_ONLY
@@ -216,7 +216,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
             mean_square = max(mean_square, guesses["noise_variance"])
         model = FactorialMixture(
             n_components=self.n_components, n_features=X.shape[1], activation_prior=prior,
-            dtype=X.dtype, learned=frozenset(learned_names), by_column=has_missing(X, weights),
+            dtype=X.dtype, learned=frozenset(learned_names), by_column=contains_missing(X, weights),
             critical_temperature=largest_variance / guesses["noise_variance"], **guesses,
         )  # fmt: skip
         if old is None:
@@ -227,7 +227,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
     def _plan(self, model, X, weights, *, stream=False):
         """Return the plan of a fit: batches, engine, passes, and first activations of the rows."""
         n_rows = X.shape[0]
-        minibatches = rows_of(X, weights, min(self.batch_size, n_rows), self.n_parallel_batches)
+        minibatches = make_rows(X, weights, min(self.batch_size, n_rows), self.n_parallel_batches)
         rate = RobbinsMonro(self.learning_offset, self.learning_decay)
         is_online = self.learning_method == "online"
         n_passes = self.max_iter
@@ -237,17 +237,17 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
             data, row_starts = minibatches, None
             engine = StochasticInference(rate)
         else:
-            data = rows_of(X, weights, n_rows, self.n_parallel_batches)
+            data = make_rows(X, weights, n_rows, self.n_parallel_batches)
             engine = MemoizedInference([Superposition()] if self.moves else [])
             # If the activations of a row are NaN, the local step starts from the prior. If the
             # activations are inf, the step searches for the best subset of components, which pays
             # after components have been learned.
-            activation = np.inf if self._continues() else np.nan
+            activation = np.inf if self._is_warm_start() else np.nan
             row_starts = np.full((n_rows, self.n_components), activation, X.dtype)
         return Plan(
             data=data,
             phases=(Phase(engine),),
-            policy=_policy_of(self.temperature, model),
+            policy=_make_policy(self.temperature, model),
             stopping=Stopping(n_passes, self.evaluate_every, self.tol, planned_passes=100.0),
             pilot=Pilot(rate, minibatches),
             row_starts=row_starts,
@@ -256,7 +256,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
 
     def _adapted(self, fitted, X, weights):
         """Give the fit statistics for each column if X has the first missing values of a stream."""
-        if fitted.model.by_column or not has_missing(X, weights):
+        if fitted.model.by_column or not contains_missing(X, weights):
             return fitted
         model, stats = fitted.model.with_column_covariances(fitted.state.stats)
         return replace(fitted, model=model, state=replace(fitted.state, stats=stats))
@@ -266,22 +266,24 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         return replace(self._fitted.model, search=True)
 
     # ------------------------------------------------------------------------------- attributes
-    activation_prior_ = of_model("activation_prior", "Probability of each component, shape (K,).")
-    noise_variance_ = of_model("noise_variance", "Variance of the noise.")
-    prior_variance_ = of_model("prior_variance", "Prior variance of the components' entries.")
+    activation_prior_ = model_property(
+        "activation_prior", "Probability of each component, shape (K,)."
+    )
+    noise_variance_ = model_property("noise_variance", "Variance of the noise.")
+    prior_variance_ = model_property("prior_variance", "Prior variance of the components' entries.")
 
-    @of_fit
+    @fitted_property
     def components_(self, fitted):
         """Expected components, shape (K, n_features)."""
         return fitted.model.family.mean(fitted.lam()[0]).astype(fitted.model.dtype)
 
-    @of_fit
+    @fitted_property
     def posterior_(self, fitted):
         """The posterior q of the components."""
         return Posterior(fitted.model.family, fitted.lam()[0])
 
     # -------------------------------------------------------------------------------- inference
-    @by_chunk(lambda self: (self.n_components, self._fitted.model.dtype))
+    @apply_by_chunk(lambda self: (self.n_components, self._fitted.model.dtype))
     def transform(self, X):
         """Return the probability that each component is on, given the row.
 
@@ -298,9 +300,9 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         ndarray of shape (n_samples, n_components)
             Probability that the component is on in the row.
         """
-        return self._explain(X).chances.astype(self._fitted.model.dtype)
+        return self._infer_activations(X).probabilities.astype(self._fitted.model.dtype)
 
-    @by_chunk(lambda self: (None, np.dtype(np.float64)))
+    @apply_by_chunk(lambda self: (None, np.dtype(np.float64)))
     def score_samples(self, X):
         """Return the log posterior predictive density of each row.
 
@@ -318,17 +320,20 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         ndarray of shape (n_samples,)
             Log densities in nats.
         """
-        return self._explain(X).log_density
+        return self._infer_activations(X).log_density
 
-    def _explain(self, X):
-        """Return the :class:`Explanations` of rows, which are computed batch by batch."""
+    def _infer_activations(self, X):
+        """Return the :class:`ActivationPosterior` of rows, computed batch by batch."""
         fitted = self._require_fitted()
         X = self._read(X)
         with Workers(self.n_jobs) as workers:
-            data = rows_of(X, np.ones(X.shape[0]))
-            batches = (data.batch(fitted.model, rows) for rows in data.order())
-            parts = [explain(fitted.model, batch, fitted.stats, workers.run) for batch in batches]
-        return Explanations(*map(np.concatenate, zip(*parts, strict=True)))
+            data = make_rows(X, np.ones(X.shape[0]))
+            batches = (data.batch(fitted.model, rows) for rows in data.list_batches())
+            parts = [
+                infer_activations(fitted.model, batch, fitted.stats, workers.run)
+                for batch in batches
+            ]
+        return ActivationPosterior(*map(np.concatenate, zip(*parts, strict=True)))
 
     # The score is the mean of `score_samples`.
     score = MixtureEstimator.score
@@ -351,12 +356,12 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
             Which components are on in each row.
         """
         fitted = self._require_fitted()
-        n_samples = positive_int("n_samples", n_samples)
+        n_samples = require_positive_int("n_samples", n_samples)
         rng = self._rng_of_draws(random_state)
         return fitted.model.sample(fitted.stats, n_samples, rng)
 
 
-def _policy_of(temperature, model):
+def _make_policy(temperature, model):
     """Return the policy of the parameter ``temperature``.
 
     The model determines the initial temperature of "annealed". Other named policies get a maximum.
@@ -364,7 +369,7 @@ def _policy_of(temperature, model):
     if temperature == "annealed":
         initial = min(max(1.0, SHARE_OF_CRITICAL * model.critical_temperature), HOTTEST)
         return LinearAnnealing(initial_temperature=initial, replication=1.0)
-    policy = policy_of(temperature)
+    policy = make_policy(temperature)
     if isinstance(temperature, str):
         policy.set_params(max_temperature=HOTTEST_LEARNED, replication=1.0)
     return policy

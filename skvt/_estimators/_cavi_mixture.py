@@ -13,12 +13,12 @@ from skvt._estimators._mixtures import means_from_parameter, require_rows
 from skvt._results import MixtureEstimator, compute_assignments
 from skvt.expfam import Categorical, Normal, Stats
 from skvt.files import in_files
-from skvt.fitting import FIXED, POSITIVE, Temperature, estimator, of_fit, policy_of
-from skvt.inference import MemoizedInference, Phase, Pilot, Plan, Stopping, rows_of
+from skvt.fitting import FIXED, POSITIVE, Temperature, estimator, fitted_property, make_policy
+from skvt.inference import MemoizedInference, Phase, Pilot, Plan, Stopping, make_rows
 from skvt.models.mixture import KnownVarianceGaussian, KnownWeights, Mixture, weighted_moments
 from skvt.posterior import JointPosterior, Posterior
-from skvt.readers.validation import check_variance, illegal
-from skvt.rows import layout_of
+from skvt.readers.validation import check_variance, illegal_value_error
+from skvt.rows import get_chunk_sizes
 from skvt.schedules import RobbinsMonro
 
 
@@ -157,7 +157,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         legal = weights.shape == (K,) and np.all(weights > 0.0)
         if not legal or abs(weights.sum() - 1.0) > 1e-6:
             legal_values = f"a vector of n_components = {K} positive numbers with the sum 1"
-            raise illegal("weights", legal_values, repr(self.weights))
+            raise illegal_value_error("weights", legal_values, repr(self.weights))
         return KnownWeights(weights / weights.sum())
 
     def _build_model(self, X, weights, old=None):
@@ -181,15 +181,15 @@ class CAVIGaussianMixture(MixtureEstimator):
             return model
         # Start from statistics that have these means, with rows in proportion to the weights.
         counts = weights.sum() * model.weights.weights
-        sums = component.sums_at(means_from_parameter(self, X), counts)
+        sums = component.sums_from_means(means_from_parameter(self, X), counts)
         return replace(model, start=Stats((counts, sums)))
 
     def _plan(self, model, X, weights, *, stream=False):
         """Return the plan of memoized inference of one batch, which is coordinate ascent."""
         return Plan(
-            data=rows_of(X, weights, X.shape[0]),
+            data=make_rows(X, weights, X.shape[0]),
             phases=(Phase(MemoizedInference()),),
-            policy=policy_of(self.temperature),
+            policy=make_policy(self.temperature),
             stopping=Stopping(self.max_iter, tol=self.tol),
             pilot=Pilot(RobbinsMonro(offset=1.0, decay=0.0)),
         )
@@ -199,33 +199,33 @@ class CAVIGaussianMixture(MixtureEstimator):
         results = super()._row_results(rows, workers)
         # Rows in memory have an empty layout. Assignments of rows in chunks are not kept;
         # predict_proba computes them chunk by chunk.
-        if not layout_of(rows.X).size:
+        if not get_chunk_sizes(rows.X).size:
             results["assignments"] = compute_assignments(self._fitted, rows.X, workers)
         return results
 
     # --------------------------------------------------------------------------- attributes
-    @of_fit
+    @fitted_property
     def means_(self, fitted):
         """Expected means, shape (K, n_features)."""
         return self._moment_of_means(fitted, Normal.mean)
 
-    @of_fit
+    @fitted_property
     def mean_variances_(self, fitted):
         """Variances of the means under q, shape (K, n_features)."""
         return self._moment_of_means(fitted, Normal.variance)
 
-    @of_fit
+    @fitted_property
     def covariances_(self, fitted):
         """Known variance of each component, shape (K,)."""
         variance = fitted.model.component.noise_variance
         return np.full(self.n_components_, variance, fitted.model.dtype)
 
-    @of_fit
+    @fitted_property
     def precisions_(self, fitted):
         """Inverse variance of each component, shape (K,)."""
         return 1.0 / self.covariances_
 
-    @of_fit
+    @fitted_property
     def precisions_cholesky_(self, fitted):
         """Square roots of the precisions, shape (K,)."""
         return np.sqrt(self.precisions_)
@@ -238,7 +238,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         _, lam = fitted.model.component.in_data_coordinates(fitted.lam()[1])
         return moment(lam).astype(fitted.model.dtype)
 
-    @of_fit
+    @fitted_property
     def posterior_(self, fitted):
         """The posterior q of the means, in the coordinates of the data, and of the assignments."""
         component = fitted.model.component

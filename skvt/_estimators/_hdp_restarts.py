@@ -16,7 +16,7 @@ from skvt.expfam import RunningStats
 from skvt.fitting import SameModel
 from skvt.inference import State, collapsed_means
 from skvt.models.lda import CollapsedLDA
-from skvt.readers.validation import stack_level
+from skvt.readers.validation import find_stack_level
 from skvt.rows import sums_of_rows
 from skvt.temperature import LinearAnnealing
 
@@ -61,7 +61,7 @@ class TopicRestarts:
     @classmethod
     def of(cls, seeds, fit, *, may_sample):
         """Return the starts of a fit with births; small corpora have fewer annealed starts."""
-        n_documents, max_topics = fit.plan.data.n_rows, fit.plan.stopping.most_components
+        n_documents, max_topics = fit.plan.data.n_rows, fit.plan.stopping.max_components
         supported = [n for n in ANNEALED_TOPICS if n * MIN_DOCUMENTS_PER_TOPIC <= n_documents]
         numbers = sorted({min(n, max_topics) for n in supported} - {1})
         return cls(seeds, fit, tuple(numbers), may_sample and n_documents <= FEW_DOCUMENTS)
@@ -95,7 +95,7 @@ class TopicRestarts:
             return self.fit.launch(self.seeds[0], kind=SAMPLED, n_starts=n_init + 1, model=model)
         if n_further and has_one_topic and outcomes.converged:
             warning = NO_MORE_TOPICS.format(" and ".join(map(str, self.annealed_numbers)))
-            warnings.warn(warning, UserWarning, stacklevel=stack_level())
+            warnings.warn(warning, UserWarning, stacklevel=find_stack_level())
         return None
 
     def _start_from_sampled_topics(self, fitted):
@@ -125,9 +125,10 @@ def _sample_topics(n_sweeps, model, state, data, workers):
     entries, tokens = map(float, sums_of_rows(data.X, data.weights, _count_entries_and_tokens))
     share = min(1.0, MAX_TOKENS_PER_ENTRY * entries / max(tokens, 1.0))
     n_sweeps = max(min(n_sweeps, MIN_SWEEPS), round(share * n_sweeps))
-    topic_counts = state.plain_stats.value().arrays[0]
+    topic_counts = state.plain_stats.as_stats().arrays[0]
     lda = replace(
-        CollapsedLDA.of(model.documents(state.plain_stats), "gibbs"), sampling_prior=COLLAPSED_PRIOR
+        CollapsedLDA.from_lda(model.document_model(state.plain_stats), "gibbs"),
+        sampling_prior=COLLAPSED_PRIOR,
     )
     stats = RunningStats([np.ascontiguousarray(topic_counts.T, lda.dtype)])
     means = collapsed_means(lda, data, State(stats, seed=state.seed), n_sweeps, workers)

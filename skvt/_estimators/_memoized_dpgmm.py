@@ -15,9 +15,9 @@ from skvt._results import GrowingMixin, MixtureEstimator, learned_values
 from skvt._sklearn_private import StrOptions
 from skvt.components.specs import (
     COVARIANCE_TYPES,
-    covariance_type_for,
-    gaussian_component,
-    gaussian_learner,
+    build_gaussian_component,
+    find_covariance_type,
+    make_gaussian_learner,
 )
 from skvt.files import in_files
 from skvt.fitting import (
@@ -29,9 +29,9 @@ from skvt.fitting import (
     MemoizedMethod,
     check_memoized,
     estimator,
-    memoized_plan,
-    of_fit,
-    of_model,
+    fitted_property,
+    make_memoized_plan,
+    model_property,
 )
 from skvt.models.mixture import (
     GAUSSIANS,
@@ -40,10 +40,10 @@ from skvt.models.mixture import (
     Mixture,
     StickBreaking,
     SymmetricDirichlet,
-    statistics_near_means,
+    initialise_from_means,
 )
 from skvt.readers.validation import check_variance
-from skvt.rows import layout_of
+from skvt.rows import get_chunk_sizes
 
 
 @in_files(
@@ -311,8 +311,10 @@ default="dirichlet_process"
         if self.reg_covar > 0.0:
             check_variance("reg_covar", self.reg_covar, X.dtype)
         max_components = K if self._is_finite else self.max_components
-        covariance_type = covariance_type_for(self, X, weights, self.reg_covar, max_components)
-        component, priors = gaussian_component(self, covariance_type, X, weights, self.reg_covar)
+        covariance_type = find_covariance_type(self, X, weights, self.reg_covar, max_components)
+        component, priors = build_gaussian_component(
+            self, covariance_type, X, weights, self.reg_covar
+        )
         vars(self).update({f"{name}_": value for name, value in priors.items()})
         if self._is_finite:
             # `SymmetricDirichlet` takes the sum of the concentrations of all components.
@@ -321,7 +323,7 @@ default="dirichlet_process"
             weights_prior = StickBreaking(1.0 if alpha is None or learns_alpha else float(alpha))
         model = Mixture(
             weights_prior, component, n_initial=K, init_params=self.init_params,
-            n_fewest=K if self._is_finite else 1, learner=gaussian_learner(self, component),
+            n_fewest=K if self._is_finite else 1, learner=make_gaussian_learner(self, component),
             learns_concentration=learns_alpha,
         )  # fmt: skip
         if self.background:
@@ -337,7 +339,7 @@ default="dirichlet_process"
                 f"{conflict if self.labels_init is None else 'labels'}."
             )
         return replace(
-            model, start=statistics_near_means(model, X, weights, means_from_parameter(self, X))
+            model, start=initialise_from_means(model, X, weights, means_from_parameter(self, X))
         )
 
     def _check_background(self, X):
@@ -345,7 +347,7 @@ default="dirichlet_process"
         for conflicts, setting in (
             (self.use_labels, "use_labels=True"),
             (self._is_finite, "weight_concentration_prior_type='dirichlet_distribution'"),
-            (layout_of(X).size > 0, "rows in chunks"),
+            (get_chunk_sizes(X).size > 0, "rows in chunks"),
         ):
             if conflicts:
                 raise ValueError(
@@ -368,56 +370,56 @@ default="dirichlet_process"
         """Return the plan of memoized inference with moves, or of stochastic inference."""
         # Without moves, the number of components stays the same. None stands for all moves.
         moves = {} if self._is_finite else None
-        return memoized_plan(self, X, weights, moves, stream=stream)
+        return make_memoized_plan(self, X, weights, moves, stream=stream)
 
     def _published(self, model):
         """Return the learned parameters of priors under the names of their attributes."""
         return {f"{name}_": value for name, value in learned_values(model).items()}
 
     # --------------------------------------------------------------------------- attributes
-    @of_fit
+    @fitted_property
     def weight_concentration_prior_(self, fitted):
         """Given, default or learned concentration of a Dirichlet process or of each component."""
         # The prior is (1, concentration) of a stick, or the concentration of a component.
         return float(fitted.model.weights.prior()[0, -1])
 
-    @of_fit
+    @fitted_property
     def background_weight_(self, fitted):
         """Expected share of the background in all rows; 0 without a background."""
         # Only models beside a background have the weight.
         return vars(fitted.model).get("background_weight", 0.0)
 
-    covariance_type_ = of_model(
+    covariance_type_ = model_property(
         "component.covariance_type", 'Given type of the covariances, or the type chosen by "auto".'
     )
 
-    @of_fit
+    @fitted_property
     def means_(self, fitted):
         """Expected means, shape (K, n_features)."""
         means, _ = self._moments(fitted)
         return self._as_dtype(means)
 
-    @of_fit
+    @fitted_property
     def covariances_(self, fitted):
         """Inverse expected precisions, shape (K, ...); with "tied" one matrix of all components."""
         _, covariances = self._moments(fitted)
         return self._as_dtype(covariances)
 
-    @of_fit
+    @fitted_property
     def ranks_(self, fitted):
         """Rank found for each component of "low_rank", shape (K,)."""
         if self.covariance_type_ != "low_rank":
             raise AttributeError("'ranks_' exist with covariance_type='low_rank' only.")
         return fitted.model.component.ranks(fitted.lam()[1])
 
-    @of_fit
+    @fitted_property
     def precisions_(self, fitted):
         """Expected precisions, in the shape of ``covariances_``."""
         _, covariances = self._moments(fitted)
         inverse = np.linalg.inv(covariances) if self._has_matrices else 1.0 / covariances
         return self._as_dtype(inverse)
 
-    @of_fit
+    @fitted_property
     def precisions_cholesky_(self, fitted):
         """Upper triangular U with ``precision = U U'``; square roots with "diag", "spherical"."""
         _, covariances = self._moments(fitted)
@@ -426,13 +428,13 @@ default="dirichlet_process"
         roots = np.linalg.inv(np.linalg.cholesky(covariances))
         return self._as_dtype(np.swapaxes(roots, -2, -1))
 
-    @of_fit
+    @fitted_property
     def mean_precision_(self, fitted):
         """Number of rows that each mean is worth, shape (K,) or (K, n_features), or None."""
         q = self._standard_parameters(fitted)
         return self._merge_equal_columns(q["mean_precision"]) if "mean_precision" in q else None
 
-    @of_fit
+    @fitted_property
     def degrees_of_freedom_(self, fitted):
         """Degrees of freedom of q of each precision, shape (K,) or (K, n_features)."""
         q = self._standard_parameters(fitted)
@@ -442,7 +444,7 @@ default="dirichlet_process"
 
     def _standard_parameters(self, fitted):
         """Return the standard parameters of q of the components, by name."""
-        return fitted.model.component.family.standard(fitted.lam()[1])
+        return fitted.model.component.family.to_standard(fitted.lam()[1])
 
     def _merge_equal_columns(self, values):
         """Reshape values (K, ...) to (K, n_features), or to (K,) if all columns are equal."""

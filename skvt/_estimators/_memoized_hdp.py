@@ -15,7 +15,7 @@ from sklearn.utils.metadata_routing import UNUSED
 
 from skvt._estimators._hdp_restarts import TopicRestarts, polish_topics
 from skvt._estimators._topics import prior_from_parameter, topics_from_parameter
-from skvt._results import TopicEditsMixin, TopicsMixin, simplest
+from skvt._results import TopicEditsMixin, TopicsMixin, simplify_prior
 from skvt.components.specs import is_auto
 from skvt.files import in_files
 from skvt.fitting import (
@@ -28,16 +28,16 @@ from skvt.fitting import (
     Temperature,
     VariationalEstimator,
     check_memoized,
+    choose_max_components,
     estimator,
-    memoized_plan,
-    most_components,
-    of_fit,
-    of_model,
+    fitted_property,
+    make_memoized_plan,
+    model_property,
 )
 from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks
 from skvt.models.lda import LDA
-from skvt.readers.validation import stack_level
-from skvt.rows import dense, some_rows
+from skvt.readers.validation import find_stack_level
+from skvt.rows import dense, take_rows
 
 # Minimum and maximum number of documents of a batch if the user passes no batch size.
 ROWS_OF_BATCH = 250, 5_000
@@ -218,7 +218,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     max_doc_update_iter: int = 100
 
     # Default maximum number of topics that births may reach.
-    _usual_most = 400
+    _default_max_components = 400
 
     # --------------------------------------------------------------------------------- model
     # Metadata routing passes neither covariates nor allowed topics to these methods, because births
@@ -236,7 +236,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
                 "counts such as those of genes in cells, use skvt.MemoizedDPMixture with "
                 'components=skvt.components.NegativeBinomial(exposure="row_total").',
                 UserWarning,
-                stacklevel=stack_level(),
+                stacklevel=find_stack_level(),
             )
         eta = prior_from_parameter(
             self, "topic_word_prior", X.shape[1], "n_features", TOPIC_WORD_PRIOR,
@@ -272,9 +272,9 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         moves = {
             "merge": MergeTopics,
             "delete": DeleteTopic,
-            "birth": partial(BirthOfTopics, most_components(self)),
+            "birth": partial(BirthOfTopics, choose_max_components(self)),
         }
-        plan = memoized_plan(self, X, weights, moves, stream=stream, limits=ROWS_OF_BATCH)
+        plan = make_memoized_plan(self, X, weights, moves, stream=stream, limits=ROWS_OF_BATCH)
         last_step = partial(polish_topics, self.n_polish) if self.n_polish and not stream else None
         stopping = replace(plan.stopping, in_words=True)
         return replace(plan, stopping=stopping, last_step=last_step)
@@ -285,34 +285,34 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         With births, starts from other numbers of topics may follow, except in a warm start. A start
         from sampled topics may follow only if the fit starts from one topic.
         """
-        if fit.plan.stopping.most_components is None or fit.is_warm:
+        if fit.plan.stopping.max_components is None or fit.is_warm:
             return SameModel(seeds, fit)
         return TopicRestarts.of(seeds, fit, may_sample=self.n_components == 1)
 
     # ---------------------------------------------------------------------------- attributes
-    topic_concentration_ = of_model(
+    topic_concentration_ = model_property(
         "sticks.concentration", "Concentration of the prior of the topics' weights."
     )
-    doc_topic_concentration_ = of_model(
+    doc_topic_concentration_ = model_property(
         "sticks.doc_concentration", "Concentration of a document's topic proportions."
     )
 
-    @of_fit
+    @fitted_property
     def topic_word_prior_(self, fitted):
         """Prior of a topic's words as used; a float if it has one value for all words."""
-        return simplest(fitted.parameters["topic_word_prior"], fitted.model.topic_word_prior)
+        return simplify_prior(fitted.parameters["topic_word_prior"], fitted.model.topic_word_prior)
 
-    @of_fit
+    @fitted_property
     def n_components_(self, fitted):
         """Number of topics K."""
         return fitted.model.size(fitted.stats)
 
-    @of_fit
+    @fitted_property
     def topic_weights_(self, fitted):
         """Expected weights of the topics, shape (K,)."""
         return fitted.model.weights(fitted.stats)[:-1].astype(fitted.model.dtype)
 
-    @of_fit
+    @fitted_property
     def topic_ids_(self, fitted):
         """Id of each topic, shape (K,)."""
         return np.array(self._topic_keys, np.int64)
@@ -329,7 +329,7 @@ def _noise_ratio(X, weights):
     """
     n_rows = X.shape[0]
     rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, MAX_NOISE_ROWS)).astype(np.int64))
-    counts, _ = some_rows(X, weights, rows)
+    counts, _ = take_rows(X, weights, rows)
     lengths = np.asarray(counts.sum(axis=1, dtype=np.float64)).ravel()
     totals = np.asarray(counts.sum(axis=0, dtype=np.float64)).ravel()
     used_documents = np.flatnonzero(lengths)

@@ -27,8 +27,8 @@ from skvt.fitting import (
     MemoizedMethod,
     check_memoized,
     estimator,
-    memoized_plan,
-    of_fit,
+    fitted_property,
+    make_memoized_plan,
 )
 from skvt.inference import Workers
 from skvt.models.mixture import (
@@ -39,12 +39,18 @@ from skvt.models.mixture import (
     ProductLearner,
     StickBreaking,
     as_slice,
-    naming_block,
+    name_block_in_errors,
     with_sparse_differences,
 )
-from skvt.readers import TableReader, is_single_component, levels, list_blocks, table_report
+from skvt.readers import (
+    TableReader,
+    is_single_component,
+    list_blocks,
+    make_level_array,
+    make_table_report,
+)
 from skvt.readers.chunks import require_rows_in_memory
-from skvt.readers.validation import positive_int
+from skvt.readers.validation import require_positive_int
 from skvt.rows import sums_of_rows
 
 
@@ -223,7 +229,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     3
     """
 
-    _reads = TableReader
+    _reader_class = TableReader
 
     n_components: int = 1
     _: KW_ONLY
@@ -335,7 +341,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
             # The given columns, which explain the columns of the block, come last.
             columns = np.append(block.columns, given_positions)
             values = X[:, as_slice(columns)]
-            with naming_block(block.name):
+            with name_block_in_errors(block.name):
                 component, priors, learner = build_component(
                     spec, values, weights, block.sizes,
                     open_levels=table.handle_unknown != "error", given=given,
@@ -376,11 +382,13 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
             else:
                 labels += [f"{name}: {level}" for level in block.categories[0][1:]]
         sizes = tuple(0 if block.categories is None else block.sizes[0] for block in given)
-        return GivenColumns.of(X[:, as_slice(positions)], weights, sizes, tuple(labels)), positions
+        return GivenColumns.from_rows(
+            X[:, as_slice(positions)], weights, sizes, tuple(labels)
+        ), positions
 
     def _plan(self, model, X, weights, *, stream=False):
         """Return the plan of memoized inference with moves, or of stochastic inference."""
-        return memoized_plan(self, X, weights, stream=stream)
+        return make_memoized_plan(self, X, weights, stream=stream)
 
     def _published(self, model):
         """Return ``priors_`` with the learned parameters."""
@@ -389,7 +397,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         return {"priors_": {name: values | learned.get(name, {}) for name, values in priors}}
 
     # --------------------------------------------------------------------------- attributes
-    @of_fit
+    @fitted_property
     def blocks_(self, fitted):
         """A tuple ``(name, component, columns)`` for each block as fitted."""
         names = self._table.names
@@ -398,11 +406,11 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
             for block in self._table.blocks
         ]
 
-    @of_fit
+    @fitted_property
     def categories_(self, fitted):
         """Categories of the columns of blocks with categories, by the block's name."""
         blocks = [block for block in self._table.blocks if block.categories is not None]
-        return {block.name: list(map(levels, block.categories)) for block in blocks}
+        return {block.name: list(map(make_level_array, block.categories)) for block in blocks}
 
     # --------------------------------------------------------------------------- inference
     def sample(self, n_samples=1, random_state=None, given=None):
@@ -446,7 +454,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
                 "sample(given=rows) the rows for whose values of these columns to draw."
             )
         rows = self._table.encode_given_rows(given)
-        rows = np.repeat(rows, positive_int("n_samples", n_samples), axis=0)
+        rows = np.repeat(rows, require_positive_int("n_samples", n_samples), axis=0)
         rng = self._rng_of_draws(random_state)
         weights = self.weights_.astype(np.float64)
         labels = rng.choice(weights.size, len(rows), p=weights / weights.sum())
@@ -460,7 +468,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     @property
     def table_report_(self):
         """How each column was read, and why, see the attributes of the class."""
-        return table_report(self._table, self.priors_)
+        return make_table_report(self._table, self.priors_)
 
     def predict_column(self, X, column):
         """Predict a column from the other values of each row.
@@ -506,7 +514,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
             For columns of numbers or counts, for which there is ``score_column``.
         """
         hidden = self._hide_column(X, column)
-        block, _ = self._table.block_of(hidden.position)
+        block, _ = self._table.find_block(hidden.position)
         if block.spec.encoding not in ("category", "binary"):
             raise ValueError(
                 f"Column {column!r} holds {block.spec.encoding} values, whose probabilities are "
@@ -549,7 +557,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         require_rows_in_memory(X, "A prediction of one column")
         encoded = self._read(X)
         position = self._table.find_position(column)
-        block, _ = self._table.block_of(position)
+        block, _ = self._table.find_block(position)
         if not block.spec.allows_missing or sp.issparse(encoded):
             raise ValueError(
                 f"Column {column!r} belongs to {type(block.spec).__name__}, whose rows must be "

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from skvt.models.mixture import labelled_statistics
-from skvt.readers.validation import LARGEST_VALUE, illegal
-from skvt.rows import layout_of
+from skvt.models.mixture import initialise_from_labels
+from skvt.readers.validation import LARGEST_VALUE, illegal_value_error
+from skvt.rows import get_chunk_sizes
 
 
 def require_rows(estimator, X, min_rows):
@@ -27,7 +27,7 @@ def means_from_parameter(estimator, X):
             f"an array of shape (n_components, n_features) = {shape} of finite numbers, no larger "
             f"than {LARGEST_VALUE[X.dtype]:g} in {X.dtype}"
         )
-        raise illegal("means_init", legal, repr(estimator.means_init))
+        raise illegal_value_error("means_init", legal, repr(estimator.means_init))
     return means
 
 
@@ -38,7 +38,7 @@ def start_from_labels(model, labels, X, weights, max_components):
     chunks.
     """
     # Only rows in chunks have a layout, the numbers of rows of the chunks.
-    if layout_of(X).size:
+    if get_chunk_sizes(X).size:
         raise ValueError(
             "The 'labels_init' parameter is for rows in memory. Got labels for rows in chunks; "
             "leave it None, or fit to some of the rows first and begin there by warm_start=True."
@@ -61,8 +61,8 @@ def start_from_labels(model, labels, X, weights, max_components):
     distinct_labels, components = np.unique(row_labels[is_known], return_inverse=True)
     if max_components is not None and distinct_labels.size > max_components:
         legal = f"in the range [number of labels, inf) = [{distinct_labels.size}, inf)"
-        raise illegal("max_components", legal, max_components)
+        raise illegal_value_error("max_components", legal, max_components)
     # Rows of unknown label have the component -1.
     row_components = np.full(row_labels.size, -1, np.intp)
     row_components[is_known] = components
-    return replace(model, start=labelled_statistics(model, X, weights, row_components))
+    return replace(model, start=initialise_from_labels(model, X, weights, row_components))

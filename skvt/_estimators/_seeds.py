@@ -5,7 +5,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from skvt.readers.validation import LEGAL_RANGE, in_range, positive_int, show_first, stack_level
+from skvt.readers.validation import (
+    LEGAL_RANGE,
+    find_stack_level,
+    in_range,
+    require_positive_int,
+    show_first,
+)
 
 # Pseudo-count of an excluded word: its expected log probability is about -1,000,000 nats.
 EXCLUDED = 1e-6
@@ -74,7 +80,7 @@ def seeded_prior(
     array([[ 0.1, 50.1,  0.1, 50.1],
            [ 0.1,  0.1,  0.1,  0.1]])
     """
-    n_components = positive_int("n_components", n_components)
+    n_components = require_positive_int("n_components", n_components)
     names = np.asarray(feature_names)
     if names.ndim != 1:
         raise ValueError(
@@ -112,7 +118,7 @@ def _is_among(names, words, topic):
             f"{show_first(unknown)}. Write words as they are counted: CountVectorizer makes them "
             "lower case, and min_df and max_df leave words out.",
             UserWarning,
-            stacklevel=stack_level(),
+            stacklevel=find_stack_level(),
         )
     return np.isin(names, list(words))
 

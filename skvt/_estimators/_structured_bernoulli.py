@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from skvt._estimators._mixtures import require_rows
 from skvt._results import GrowingMixin, MixtureEstimator
 from skvt._sklearn_private import StrOptions
-from skvt.components.specs import beta_learner, beta_prior, is_auto
+from skvt.components.specs import is_auto, make_beta_learner, make_beta_prior
 from skvt.expfam import Beta
 from skvt.files import in_files
 from skvt.fitting import (
@@ -21,12 +21,12 @@ from skvt.fitting import (
     FIXED_IN_STREAMS,
     POSITIVE,
     check_memoized,
+    choose_batch_size,
     estimator,
-    memoized_plan,
-    of_fit,
-    policy_of,
-    rate_of,
-    rows_of_batch,
+    fitted_property,
+    make_memoized_plan,
+    make_policy,
+    make_rate,
 )
 from skvt.inference import (
     GLOBAL_STEPS,
@@ -36,7 +36,7 @@ from skvt.inference import (
     Stopping,
     StreamPlan,
     StructuredInference,
-    rows_of,
+    make_rows,
 )
 from skvt.models.mixture import (
     Bernoulli,
@@ -210,7 +210,7 @@ default="dirichlet_process"
     4
     """
 
-    _reads = BinaryReader
+    _reader_class = BinaryReader
 
     n_components: int = 100
     _: KW_ONLY
@@ -252,9 +252,9 @@ default="dirichlet_process"
         else:
             weights_prior = SeparateSticks(alpha) if self._is_structured else StickBreaking(alpha)
         component = Bernoulli(
-            beta_prior(self.feature_prior, X.shape[1]), X.dtype, has_sparse_rows(X, weights)
+            make_beta_prior(self.feature_prior, X.shape[1]), X.dtype, has_sparse_rows(X, weights)
         )
-        learner = beta_learner(component) if is_auto(self.feature_prior) else None
+        learner = make_beta_learner(component) if is_auto(self.feature_prior) else None
         if learner is not None and self._is_structured:
             # One step per pass suffices, because the draws of the next pass have another maximum.
             learner = replace(learner, most_steps=1)
@@ -279,11 +279,11 @@ default="dirichlet_process"
         scale = self.learning_scale
         if not self._is_structured:
             scale = 1.0 if scale is None else scale
-            plan = memoized_plan(self, X, weights, stream=stream, scale=scale)
+            plan = make_memoized_plan(self, X, weights, stream=stream, scale=scale)
             if stream and self._gathers():
                 # Start with one component, which is made from one row. Unneeded initial components
                 # would remain, because a stream deletes none.
-                first_rows = rows_of(X[:1], weights[:1], 1)
+                first_rows = make_rows(X[:1], weights[:1], 1)
                 plan = replace(plan, stream=replace(plan.stream, first_rows=first_rows))
             return plan
         # By default, all rows are one batch.
@@ -291,13 +291,13 @@ default="dirichlet_process"
         if scale is None:
             has_full_steps = is_undivided and self.global_step == "ssvi-a"
             scale = SCALE_OF_FULL_STEPS if has_full_steps else 1.0
-        rate = rate_of(self, scale)
-        size = X.shape[0] if is_undivided else rows_of_batch(self, X.shape[0], stream=stream)
-        data = rows_of(X, weights, size, self.n_parallel_batches)
+        rate = make_rate(self, scale)
+        size = X.shape[0] if is_undivided else choose_batch_size(self, X.shape[0], stream=stream)
+        data = make_rows(X, weights, size, self.n_parallel_batches)
         return Plan(
             data=data,
             phases=(Phase(StructuredInference(rate, self.global_step, MAX_MULTIPLE_OF_SHARE)),),
-            policy=policy_of(self.temperature),
+            policy=make_policy(self.temperature),
             stopping=Stopping(self.max_iter, self.evaluate_every, self.tol),
             # The pilot is a short fit that calibrates a learned temperature.
             pilot=Pilot(rate),
@@ -305,17 +305,17 @@ default="dirichlet_process"
         )
 
     # --------------------------------------------------------------------------- attributes
-    @of_fit
+    @fitted_property
     def feature_prior_(self, fitted):
         """Beta prior of each column: pseudo-counts of ones and of zeros, shape (n_features, 2)."""
         return fitted.model.component.prior.copy()
 
-    @of_fit
+    @fitted_property
     def means_(self, fitted):
         """Expected probabilities of a one, shape (K, n_features)."""
         return Beta.mean(fitted.lam()[1]).astype(fitted.model.dtype)
 
-    @of_fit
+    @fitted_property
     def posterior_(self, fitted):
         """The posterior q of the weights and of the components."""
         weights, components = fitted.lam()

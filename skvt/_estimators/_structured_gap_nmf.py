@@ -25,9 +25,9 @@ from skvt.fitting import (
     Temperature,
     VariationalEstimator,
     estimator,
-    of_fit,
-    of_model,
-    policy_of,
+    fitted_property,
+    make_policy,
+    model_property,
 )
 from skvt.inference import (
     ROWS_PER_BATCH,
@@ -40,14 +40,14 @@ from skvt.inference import (
     StreamPlan,
     StructuredInference,
     Workers,
-    local_results,
-    rows_of,
-    then_coordinate_ascent,
+    iterate_local_results,
+    make_ascent_phases,
+    make_rows,
 )
-from skvt.models.gap_nmf import GaPNMF, column_sums
+from skvt.models.gap_nmf import GaPNMF, sum_columns
 from skvt.posterior import JointPosterior, Posterior
 from skvt.readers import CountReader
-from skvt.readers.chunks import by_chunk, sum_over_rows
+from skvt.readers.chunks import apply_by_chunk, sum_over_rows
 from skvt.readers.validation import require_prior
 from skvt.rows import sums_of_rows
 from skvt.schedules import RobbinsMonro
@@ -192,7 +192,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     (2, 12)
     """
 
-    _reads = CountReader
+    _reader_class = CountReader
 
     n_components: int = 100
     _: KW_ONLY
@@ -230,7 +230,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         elif old is not None:
             mean = old.data_mean_prior
         else:
-            counts, n_observed = sums_of_rows(X, weights, column_sums)
+            counts, n_observed = sums_of_rows(X, weights, sum_columns)
             # If all counts are 0, any mean is legal.
             mean = counts.sum() / n_observed.sum() if counts.any() else 1.0
         return GaPNMF(
@@ -248,10 +248,10 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         """Return the plan of a fit: batches, phases with engines, and first activations of rows."""
         is_online = self.learning_method == "online"
         uses_minibatches = is_online or stream
-        minibatches = rows_of(X, weights, self.batch_size, self.n_parallel_batches)
+        minibatches = make_rows(X, weights, self.batch_size, self.n_parallel_batches)
         data = minibatches
         if not uses_minibatches:
-            data = rows_of(X, weights, X.shape[0], self.n_parallel_batches)
+            data = make_rows(X, weights, X.shape[0], self.n_parallel_batches)
         rate = RobbinsMonro(self.learning_offset, self.learning_decay)
         later_phases = ()
         if self.local_step == self.global_step == "mean_field":
@@ -262,18 +262,18 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
             steps = rate if is_online else RobbinsMonro(1.0, 0.0)
             first_passes, turns = self._divide_into_rounds(1 if is_online else N_ROUNDS)
             engine = StructuredInference(steps, self.global_step)
-            later_phases = then_coordinate_ascent(engine, first_passes, turns)
+            later_phases = make_ascent_phases(engine, first_passes, turns)
         row_starts = None
         if not stream:
             # A new fit starts from equal activations, because rows that are solved to the end under
             # random components would choose a few of the components. In a fit that continues, NaN
             # says that rows are solved from scratch.
-            activation = np.nan if self._continues() else 1.0
+            activation = np.nan if self._is_warm_start() else 1.0
             row_starts = np.full((X.shape[0], self.n_components), activation, X.dtype)
         return Plan(
             data=data,
             phases=(Phase(engine), *later_phases),
-            policy=policy_of(self.temperature),
+            policy=make_policy(self.temperature),
             stopping=Stopping(self.max_iter, self.evaluate_every, self.tol),
             pilot=Pilot(rate, minibatches),
             row_starts=row_starts,
@@ -297,26 +297,26 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         return lengths[0], [(n_ascent, length) for length in lengths[1:]]
 
     # --------------------------------------------------------------------------- attributes
-    data_mean_prior_ = of_model("data_mean_prior", "Prior mean of an entry as used.")
-    n_components_ = of_model("n_components", "Number of components K.")
+    data_mean_prior_ = model_property("data_mean_prior", "Prior mean of an entry as used.")
+    n_components_ = model_property("n_components", "Number of components K.")
 
-    @of_fit
+    @fitted_property
     def components_(self, fitted):
         """``E[weight] E[W]`` of each component, shape (n_components, n_features)."""
         weights, spectra = map(Gamma.mean, fitted.lam())
         return (weights[:, None] * spectra).astype(fitted.model.dtype)
 
-    @of_fit
+    @fitted_property
     def weights_(self, fitted):
         """Expected weight of each component, shape (n_components,)."""
         return Gamma.mean(fitted.lam()[0]).astype(fitted.model.dtype)
 
-    @of_fit
+    @fitted_property
     def n_active_components_(self, fitted):
         """Number of components that are expected to hold a thousandth of the counts or more."""
         return fitted.model.size(fitted.stats)
 
-    @of_fit
+    @fitted_property
     def posterior_(self, fitted):
         """The posterior q of the weights and of W, a :class:`~skvt.posterior.JointPosterior`."""
         weights, spectra = fitted.lam()
@@ -325,7 +325,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         )
 
     # --------------------------------------------------------------------------- inference
-    @by_chunk(lambda self: (self._fitted.model.n_components, self._fitted.model.dtype))
+    @apply_by_chunk(lambda self: (self._fitted.model.n_components, self._fitted.model.dtype))
     def transform(self, X):
         """Return the expected activations of each row, by mean field at T = 1.
 
@@ -396,8 +396,8 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
 
 def _expected_activations(fitted, X, workers):
     """Return E[H] of each row of X by mean field at T = 1, shape (n, K)."""
-    data = rows_of(X, np.ones(X.shape[0]))
+    data = make_rows(X, np.ones(X.shape[0]))
     model = fitted.model.mean_field()
     global_params = model.expected_spectra(*fitted.lam())
-    results = local_results(model, lambda batch: global_params, data, workers)
+    results = iterate_local_results(model, lambda batch: global_params, data, workers)
     return np.concatenate([result.q for _, result in results])

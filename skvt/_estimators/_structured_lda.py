@@ -17,9 +17,9 @@ from skvt.fitting import (
     AT_LEAST_ONE,
     FRACTION,
     estimator,
-    policy_of,
+    make_policy,
 )
-from skvt.inference import GLOBAL_STEPS, CollapsedInference, StructuredInference, rows_of
+from skvt.inference import GLOBAL_STEPS, CollapsedInference, StructuredInference, make_rows
 from skvt.models.lda import LDA, CollapsedLDA, LDAGivenTopics
 from skvt.temperature import ConstantTemperature, LinearAnnealing
 
@@ -232,19 +232,19 @@ class StructuredLDA(TopicEstimator):
     def _build_model(self, X, weights, old=None):
         """Return the model with topics summed out, or with local steps given topics."""
         if not self._is_collapsed(old):
-            lda = self._lda(X, weights, old, 1.0 / self.n_components)
-            return LDAGivenTopics.of(
+            lda = self._make_lda(X, weights, old, 1.0 / self.n_components)
+            return LDAGivenTopics.from_lda(
                 lda, self.local_step, self.n_burn_in, self.n_samples,
                 updates_all_rows=self.global_step == "ssvi",
             )  # fmt: skip
         # Priors that are None are learned, as well as priors that are "auto".
-        lda = self._lda(X, weights, old, COLLAPSED_PRIOR, learned_types=str | None)
+        lda = self._make_lda(X, weights, old, COLLAPSED_PRIOR, learned_types=str | None)
         if self.local_step != "gibbs":
             raise ValueError(
                 'global_step="collapsed" draws the topic of each token: it needs '
                 f'local_step="gibbs". Got {self.local_step!r}.'
             )
-        model = CollapsedLDA.of(lda, self.local_step, self.n_burn_in, self.n_samples)
+        model = CollapsedLDA.from_lda(lda, self.local_step, self.n_burn_in, self.n_samples)
         if model.learn_topic_word_prior:
             model = replace(model, sampling_prior=COLLAPSED_PRIOR)
         return model
@@ -261,17 +261,17 @@ class StructuredLDA(TopicEstimator):
         batch_rows = X.shape[0] if self.learning_method == "batch" else self.batch_size
         if sweeps:
             batch_rows = min(ROWS_OF_SWEEP, X.shape[0])
-        data = rows_of(X, weights, batch_rows, self.n_parallel_batches)
+        data = make_rows(X, weights, batch_rows, self.n_parallel_batches)
         # The rate of a fit with sweeps serves later calls of partial_fit only.
         n_batches = None if stream or self.global_step == "ssvi" else data.n_batches
-        rate = self._learning_rate(n_batches, FIT_SCALE, FIT_DELAY)
+        rate = self._make_rate(n_batches, FIT_SCALE, FIT_DELAY)
         if sweeps:
-            engine, moves = CollapsedInference(0 if self._continues() else n_passes), ()
+            engine, moves = CollapsedInference(0 if self._is_warm_start() else n_passes), ()
         else:
             global_step = self.global_step if self.global_step in GLOBAL_STEPS else "ssvi-a"
             engine = StructuredInference(rate, global_step)
             moves = None if stream else self.moves
-        return self._topic_plan(
+        return self._make_topic_plan(
             data, engine, self._policy(model), rate, n_passes=n_passes, moves=moves, average=average
         )
 
@@ -289,7 +289,7 @@ class StructuredLDA(TopicEstimator):
                 )
             return ConstantTemperature()
         if self.temperature != "annealed":
-            return policy_of(self.temperature)
+            return make_policy(self.temperature)
         # Annealing would destroy topics that the user gives as a start.
         if model.start is not None:
             return ConstantTemperature()

@@ -10,8 +10,14 @@ from numpy.typing import ArrayLike
 
 from skvt._estimators._topics import TopicEstimator
 from skvt.files import in_files
-from skvt.fitting import FRACTION, estimator, policy_of
-from skvt.inference import CoordinateAscent, Pilot, StochasticInference, rows_of, then_polish
+from skvt.fitting import FRACTION, estimator, make_policy
+from skvt.inference import (
+    CoordinateAscent,
+    Pilot,
+    StochasticInference,
+    make_polish_phase,
+    make_rows,
+)
 from skvt.models.lda import LDA, LDAGivenTopics
 from skvt.schedules import RobbinsMonro
 
@@ -145,27 +151,29 @@ class TemperedLDA(TopicEstimator):
 
     def _build_model(self, X, weights, old=None):
         """Build the model, whose local step is mean field until the extra passes of CVB0."""
-        lda = self._lda(X, weights, old, 1.0 / self.n_components)
-        return LDAGivenTopics.of(lda, "mean_field") if self.n_polish else lda
+        lda = self._make_lda(X, weights, old, 1.0 / self.n_components)
+        return LDAGivenTopics.from_lda(lda, "mean_field") if self.n_polish else lda
 
     def _plan(self, model, X, weights, *, stream=False):
         """Return the plan of stochastic inference or coordinate ascent, and of the extra passes."""
-        minibatches = rows_of(X, weights, self.batch_size, self.n_parallel_batches)
+        minibatches = make_rows(X, weights, self.batch_size, self.n_parallel_batches)
         n_batches = minibatches.n_batches
-        rate = self._learning_rate(None if stream else n_batches, FIT_SCALE, FIT_DELAY)
+        rate = self._make_rate(None if stream else n_batches, FIT_SCALE, FIT_DELAY)
         is_online = stream or self.learning_method == "online"
-        data = minibatches if is_online else rows_of(X, weights, n_parallel=self.n_parallel_batches)
+        data = (
+            minibatches if is_online else make_rows(X, weights, n_parallel=self.n_parallel_batches)
+        )
         engine = StochasticInference(rate) if is_online else CoordinateAscent()
         extra_phases = ()
         if self.n_polish and not stream:
             scale = POLISH_SCALE * data.n_batches ** (POLISH_DECAY - 1.0)
             steps = RobbinsMonro(POLISH_DELAY * data.n_batches, POLISH_DECAY, scale)
-            extra_phases = then_polish(self.max_iter, steps, _use_cvb0, _take_learned_prior)
+            extra_phases = make_polish_phase(self.max_iter, steps, _use_cvb0, _take_learned_prior)
         # If topics are given as a start, T = 1 throughout, because "annealed" would destroy them.
         ignores_annealing = self.temperature == "annealed" and model.start is not None
-        policy = policy_of(None if ignores_annealing else self.temperature)
+        policy = make_policy(None if ignores_annealing else self.temperature)
         # A stream has no moves, and coordinate ascent averages no topics.
-        plan = self._topic_plan(
+        plan = self._make_topic_plan(
             data, engine, policy, rate, n_passes=self.max_iter,
             moves=None if stream else self.moves, average=self.average if is_online else 0.0,
         )  # fmt: skip

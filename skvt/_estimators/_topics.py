@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from skvt._results import Covariates, TopicEditsMixin, TopicsMixin, prior_vector, simplest
+from skvt._results import Covariates, TopicEditsMixin, TopicsMixin, prior_vector, simplify_prior
 from skvt._results.topic_tables import import_pandas
 from skvt._sklearn_private import num_samples
 from skvt.fitting import (
@@ -23,19 +23,19 @@ from skvt.fitting import (
     VariationalEstimator,
     all_or_nothing,
     check_moves,
-    of_fit,
+    fitted_property,
 )
 from skvt.inference import (
     Averaging,
-    MovesBetween,
+    MovesBetweenPasses,
     Phase,
     Pilot,
     Plan,
     Stopping,
     StreamPlan,
+    make_rows,
     perplexity,
     perplexity_fall,
-    rows_of,
 )
 from skvt.models.lda import LDA, DocumentRegression, SplitMerge
 from skvt.readers.chunks import require_rows_in_memory
@@ -196,7 +196,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         details = self._details_by_name(X, covariates, allowed_topics)
         return self._elbo(X, details)
 
-    @of_fit
+    @fitted_property
     def covariate_coef_(self, fitted):
         """Effects of covariates on log alpha, (n_components, n_terms), the intercept first.
 
@@ -241,13 +241,13 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         covariates is derived.
         """
         if reset and "covariates" in details:
-            n_rows = num_samples(rows.passed)
+            n_rows = num_samples(rows.passed_X)
             self._covariates = Covariates.of(details["covariates"], n_rows, used)
         if not reset:
             self._require_same_covariates(details)
         if rows.in_stream and not reset:
             self._require_same_restriction(self._fitted.model, "allowed_topics" in details)
-        documents = self._documents(rows.X, rows.passed, details, used, reset=reset)
+        documents = self._documents(rows.X, rows.passed_X, details, used, reset=reset)
         # Further calls of a stream leave ``n_documents`` None, so that the regression is kept.
         if documents is not rows.X and (reset or not rows.in_stream):
             n_documents = self._stream_rows if rows.in_stream else float(rows.weights.sum())
@@ -270,15 +270,15 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         """Return the rows X of a fitted estimator, with the details of their documents."""
         return self._documents(super()._read(X), X, details or {})
 
-    def _documents(self, X, passed, details, used=slice(None), *, reset=False):
+    def _documents(self, X, passed_X, details, used=slice(None), *, reset=False):
         """Return X, or :class:`Documents` of X if the documents have details or a regression.
 
-        ``passed`` are all documents as the user passed them, and ``used`` selects X from them.
+        ``passed_X`` are all documents as the user passed them, and ``used`` selects X from them.
         """
         model = None if reset else self._fitted.model
         if not details and (model is None or model.regression is None):
             return X
-        n_rows, allowed = num_samples(passed), details.get("allowed_topics")
+        n_rows, allowed = num_samples(passed_X), details.get("allowed_topics")
         # Without covariates, the design has the intercept only.
         design = np.ones((n_rows, 1))
         if self._covariates is not None:
@@ -315,7 +315,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
                 "this, fit anew with warm_start=False."
             )
 
-    def _lda(self, X, weights, old, default_eta, learned_types=str):
+    def _make_lda(self, X, weights, old, default_eta, learned_types=str):
         """Return the model of the estimator's parameters.
 
         ``default_eta`` is the initial eta if ``topic_word_prior`` is None or "auto". A prior is
@@ -380,7 +380,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             regression = replace(regression, coef=old.regression.coef)
         return replace(lda, regression=regression)
 
-    def _learning_rate(self, n_batches, scale, delay):
+    def _make_rate(self, n_batches, scale, delay):
         """Return the schedule of step sizes.
 
         If ``learning_offset`` is None, step t has size ``scale / M * (delay + t / M) **
@@ -392,7 +392,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         if n_batches is None:
             return RobbinsMonro(STREAM_OFFSET, self.learning_decay)
         offset = delay * n_batches
-        if self._continues() and self._fitted.counts_rows:
+        if self._is_warm_start() and self._fitted.counts_rows:
             # The steps so far count as many steps of this fit as make the same number of passes,
             # because earlier passes may have had another number of steps.
             state = self._fitted.state
@@ -401,7 +401,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         scale *= n_batches ** (self.learning_decay - 1.0)
         return RobbinsMonro(offset, self.learning_decay, scale)
 
-    def _topic_plan(self, data, engine, policy, rate, *, n_passes, moves, average):
+    def _make_topic_plan(self, data, engine, policy, rate, *, n_passes, moves, average):
         """Return the plan of a fit, or of a call of ``partial_fit`` if ``moves`` is None.
 
         A fit tries ``moves`` between passes, and averages the topics over the last passes, whose
@@ -415,21 +415,21 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         if self.tol is None:
             stopping = replace(stopping, tol=self.perp_tol, gain=perplexity_fall)
         first_rows = None
-        after_pass = []
+        steps_after_pass = []
         if moves is None:
             # Scale initial statistics, also of given topics, to the assumed size of the stream.
-            first_rows = rows_of(data.X, data.weights, data.n_rows, total=self._stream_rows)
+            first_rows = make_rows(data.X, data.weights, data.n_rows, total=self._stream_rows)
         elif moves:
-            after_pass.append(MovesBetween([SplitMerge()], n_passes))
+            steps_after_pass.append(MovesBetweenPasses([SplitMerge()], n_passes))
         if moves is not None and average > 0.0:
-            after_pass.append(Averaging(n_passes, average))
+            steps_after_pass.append(Averaging(n_passes, average))
         return Plan(
             data=data,
             phases=(Phase(engine),),
             policy=policy,
             stopping=stopping,
             pilot=Pilot(rate),
-            after_pass=tuple(after_pass),
+            steps_after_pass=tuple(steps_after_pass),
             stream=StreamPlan(self.total_samples, first_rows),
         )
 
@@ -440,20 +440,22 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         n_words, _ = sums_of_rows(rows.X, rows.weights, total_and_weight)
         return {"n_words": float(n_words)}
 
-    @of_fit
+    @fitted_property
     def bound_(self, fitted):
         """Perplexity of the training data by the bound, ``exp(-elbo_ / words)``."""
         return perplexity(self.elbo_, fitted.n_words or 0.0)
 
-    @of_fit
+    @fitted_property
     def doc_topic_prior_(self, fitted):
         """Prior of a document's topics as used; a float if it has one value for all topics."""
-        return simplest(fitted.parameters["doc_topic_prior"], fitted.model.doc_topic_prior)
+        return simplify_prior(fitted.parameters["doc_topic_prior"], fitted.model.doc_topic_prior)
 
-    @of_fit
+    @fitted_property
     def topic_word_prior_(self, fitted):
         """Prior of a topic's words as used; a float if it has one value for all words."""
-        return simplest(fitted.parameters["topic_word_prior"], fitted.model.topic_word_prior.T)
+        return simplify_prior(
+            fitted.parameters["topic_word_prior"], fitted.model.topic_word_prior.T
+        )
 
 
 def prior_from_parameter(estimator, name, size, size_name, default, *, n_topics=None, remedy=""):

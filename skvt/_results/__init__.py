@@ -8,12 +8,12 @@ from skvt._results._growing_mixtures import GrowingMixin
 from skvt._results._mixtures import (
     MixtureEstimator,
     compute_assignments,
+    find_most_probable,
     learned_values,
-    most_probable,
 )
 from skvt._results._outcomes import outcome_by_cluster
 from skvt._results._topic_edits import TopicEditsMixin
-from skvt._results._topics import TopicsMixin, prior_vector, simplest
+from skvt._results._topics import TopicsMixin, prior_vector, simplify_prior
 from skvt._results.topic_tables import topic_shares, topic_table
 from skvt._results.topic_words import top_words
 from skvt._results.unusual import unusual_rows

@@ -10,8 +10,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from skvt.contracts import Capability, PassInputs, RunningPolicy
 from skvt.expfam import RunningStats
-from skvt.inference import CoordinateAscent, State, rows_of
-from skvt.models.mixture import SIGNIFICANT, joined_statistics
+from skvt.inference import CoordinateAscent, State, make_rows
+from skvt.models.mixture import SIGNIFICANT, sum_joined_stats
 
 # Refits end after _MOST_PASSES passes, or if a pass gains less than _TOL nats per row.
 _MOST_PASSES = 10
@@ -25,13 +25,13 @@ def compute_refitted_bounds(fitted, X, weights, workers, largest_number):
     has no moves. The bounds are NaN for numbers above ``largest_number``, and for models whose
     components cannot be merged.
     """
-    model, joins, stats = fitted.model, fitted.joins, fitted.stats.value()
+    model, joins, stats = fitted.model, fitted.joins, fitted.stats.as_stats()
     bounds = np.full(joins.n_components, np.nan)
     if Capability.MERGEABLE not in model.capabilities:
         return bounds
-    inputs = PassInputs(rows_of(X, weights), RunningPolicy(), workers)
-    for i, clusters in enumerate(joins.all_clusters()[:largest_number]):
-        joined = joined_statistics(model, stats, clusters)
+    inputs = PassInputs(make_rows(X, weights), RunningPolicy(), workers)
+    for i, clusters in enumerate(joins.all_component_clusters()[:largest_number]):
+        joined = sum_joined_stats(model, stats, clusters)
         bounds[i] = _refitted_bound(model, State(RunningStats(joined.arrays)), inputs)
     return bounds
 
@@ -59,10 +59,10 @@ def compute_agreements(joins, labels, others):
     joins, and its labels (n,) of the same rows. The index is NaN for numbers that no other fit has.
     """
     total, n_fits = np.zeros((2, joins.n_components))
-    all_clusters = joins.all_clusters()
+    all_clusters = joins.all_component_clusters()
     for other_joins, other_labels in others:
         # Fits have different numbers of components: zip ends at the smaller number.
-        pairs = zip(all_clusters, other_joins.all_clusters(), strict=False)
+        pairs = zip(all_clusters, other_joins.all_component_clusters(), strict=False)
         for i, (clusters, other_clusters) in enumerate(pairs):
             # The background, whose label is -1, counts as a further cluster.
             first, second = (np.append(c, c.max() + 1) for c in (clusters, other_clusters))

@@ -18,23 +18,23 @@ from skvt._results._clusterings import (
     compute_refitted_bounds,
     make_clusterings_table,
 )
-from skvt._results.topic_tables import as_frame
-from skvt.fitting import of_fit, rows_of_call
-from skvt.inference import Workers, local_results, rows_of
+from skvt._results.topic_tables import make_frame
+from skvt.fitting import fitted_property, open_rows
+from skvt.inference import Workers, iterate_local_results, make_rows
 from skvt.models.mixture import (
     Assignments,
     Evidence,
-    bounds_of_joins,
     choose_by_elbow,
     choose_clusters,
     cluster_indicators,
+    compute_join_bounds,
+    find_valleys,
     join_components,
     number_distinct_rows,
     split_clusters,
-    valleys_between,
 )
-from skvt.readers.validation import check_choice, stack_level
-from skvt.rows import some_rows
+from skvt.readers.validation import check_choice, find_stack_level
+from skvt.rows import take_rows
 
 # Components are joined by at most MAX_ROWS rows, or ROWS_PER_COMPONENT rows for each component if
 # that is more. If there are more rows, a uniform sample is used.
@@ -53,39 +53,39 @@ class ClustersMixin:
         Return :class:`skvt.models.mixture.Joins`: the joined pairs in order, the loss of each join,
         and the suggested number of clusters.
         """
-        fitted = self._fitted.shown
-        X, weights = some_rows(X, weights, self._sample_rows(weights.size))
+        fitted = self._fitted.shown_fit
+        X, weights = take_rows(X, weights, self._sample_rows(weights.size))
         if fitted is not self._fitted:
             # Leave out the rows of the background, unless all rows are.
-            kept = np.flatnonzero(self._labels_of(X, None, workers) >= 0)
-            X, weights = some_rows(X, weights, kept if kept.size else np.arange(weights.size))
+            kept = np.flatnonzero(self._predict_labels(X, None, workers) >= 0)
+            X, weights = take_rows(X, weights, kept if kept.size else np.arange(weights.size))
         assignments = Assignments(
             (result.q, batch.weights, result.bound)
-            for batch, result in compute_results(fitted, X, weights, workers)
+            for batch, result in iterate_results(fitted, X, weights, workers)
         )
-        model, stats = fitted.model, fitted.stats.value()
+        model, stats = fitted.model, fitted.stats.as_stats()
         component = model.component
         _, lam = fitted.lam()
         n_blocks = len(component.parts(lam))
-        valleys = valleys_between(assignments, component, lam, X, weights)
+        valleys = find_valleys(assignments, component, lam, X, weights)
         if criterion in ("share", "entropy"):
             joins = join_components(assignments, relative=criterion == "share")
             joins = replace(joins, reason="by the rule for the entropy")
         else:
             counts = model.component_masses(stats)
-            evidence = Evidence(component, stats.arrays[1], counts, assignments.vacant)
+            evidence = Evidence(component, stats.arrays[1], counts, assignments.is_vacant)
             if criterion == "evidence":
                 joins = choose_by_elbow(evidence, "by the evidence alone")
             else:
                 joins = choose_clusters(assignments, evidence, n_blocks, valleys)
-        bounds = bounds_of_joins(model, stats, assignments, joins)
+        bounds = compute_join_bounds(model, stats, assignments, joins)
         # Depths and tests of the valleys between the two clusters of each join; NaN if not known.
         # Valleys are not known for several blocks of columns, see `choose_clusters`.
         depths = tests = np.full(len(joins.linkage), np.nan)
         if n_blocks < 2:
-            depths = assignments.valleys(joins)
+            depths = assignments.valley_depths(joins)
         if valleys is not None:
-            tests = valleys.tests_of(joins)
+            tests = valleys.join_tests(joins)
         return replace(joins, valleys=depths, tests=tests, bounds=bounds)
 
     def _sample_rows(self, n_rows):
@@ -125,7 +125,7 @@ class ClustersMixin:
         """
         self._require_fitted()
         check_choice("criterion", criterion, CRITERIA)
-        with rows_of_call(self, X, sample_weight) as rows, Workers(self.n_jobs) as workers:
+        with open_rows(self, X, sample_weight) as rows, Workers(self.n_jobs) as workers:
             joins = self._compute_joins(rows.X, rows.weights, workers, criterion)
         self._fitted = replace(self._fitted, joins=joins)
         return self
@@ -166,7 +166,7 @@ class ClustersMixin:
         joins = self._require_joins(fitted, "clusterings_", ValueError)
         for name, value in (("n_fits", n_fits), ("max_refitted", max_refitted)):
             check_scalar(value, name, Integral, min_val=0)
-        with rows_of_call(self, X, sample_weight) as rows, Workers(self.n_jobs) as workers:
+        with open_rows(self, X, sample_weight) as rows, Workers(self.n_jobs) as workers:
             refits = joins.refits
             # Bounds of refits, which use neither classes of rows nor a background, could not be
             # compared with the bound of a fit that does.
@@ -176,8 +176,8 @@ class ClustersMixin:
                     fitted, rows.X, rows.weights, workers, max_refitted
                 )
             sample = self._sample_rows(rows.weights.size)
-            sampled_rows, _ = some_rows(rows.X, rows.weights, sample)
-            labels = self._labels_of(sampled_rows, None, workers)
+            sampled_rows, _ = take_rows(rows.X, rows.weights, sample)
+            labels = self._predict_labels(sampled_rows, None, workers)
         joins = replace(joins, refits=refits)
         if n_fits > 0:
             seeds = np.random.default_rng(fitted.state.seed).integers(2**31 - 1, size=n_fits)
@@ -198,9 +198,9 @@ class ClustersMixin:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             other.fit(X, y, sample_weight=sample_weight)
-        with rows_of_call(other, X, sample_weight) as rows, Workers(self.n_jobs) as workers:
-            sampled_rows, _ = some_rows(rows.X, rows.weights, sample)
-            return other._fitted.joins, other._labels_of(sampled_rows, None, workers)
+        with open_rows(other, X, sample_weight) as rows, Workers(self.n_jobs) as workers:
+            sampled_rows, _ = take_rows(rows.X, rows.weights, sample)
+            return other._fitted.joins, other._predict_labels(sampled_rows, None, workers)
 
     def component_clusters(self, n_clusters="auto"):
         """Return the cluster of each component.
@@ -229,16 +229,16 @@ class ClustersMixin:
         if isinstance(n_clusters, str) and n_clusters == "auto":
             if joins.n_clusters == 1 < joins.n_components:
                 warnings.warn(
-                    f"All rows are in {self.n_clusters_reason_}.", stacklevel=stack_level()
+                    f"All rows are in {self.n_clusters_reason_}.", stacklevel=find_stack_level()
                 )
-            return joins.clusters(joins.n_clusters)
+            return joins.component_clusters(joins.n_clusters)
         if not _is_int(n_clusters) or not 1 <= n_clusters <= joins.n_components:
             raise ValueError(
                 "n_clusters must be 'auto', None for components, or an int in the range [1, "
                 f"n_components_] = [1, {joins.n_components}]: clusters are joined components; "
                 f"only 'predict' splits these into more. Got {n_clusters!r} instead."
             )
-        return joins.clusters(int(n_clusters))
+        return joins.component_clusters(int(n_clusters))
 
     def _needs_splits(self, n_clusters):
         """Return whether ``n_clusters`` is an integer larger than the number of components."""
@@ -251,7 +251,7 @@ class ClustersMixin:
         """
         first_rows, inverse = number_distinct_rows(X)
         distinct = X[first_rows]
-        labels = self._labels_of(distinct, None, workers)
+        labels = self._predict_labels(distinct, None, workers)
         # Rows of the background are not split.
         kept = labels >= 0
         if n_clusters > kept.sum():
@@ -259,7 +259,7 @@ class ClustersMixin:
                 "n_clusters must be at most the number of rows of X that differ, "
                 f"{kept.sum()}. Got {n_clusters!r} instead."
             )
-        fitted = self._fitted.shown
+        fitted = self._fitted.shown_fit
         rng = np.random.default_rng(fitted.state.seed)
         counts = np.bincount(inverse).astype(np.float64)
         rows = distinct[kept], counts[kept], labels[kept]
@@ -279,22 +279,22 @@ class ClustersMixin:
             )
         return fitted.joins
 
-    @of_fit
+    @fitted_property
     def hierarchy_(self, fitted):
         """Linkage matrix of the components, shape (K - 1, 4), as in SciPy."""
         return self._require_joins(fitted, "hierarchy_").linkage.copy()
 
-    @of_fit
+    @fitted_property
     def hierarchy_criteria_(self, fitted):
         """Criterion that chose each pair: "valley", "entropy" or "evidence", (K - 1,)."""
         return self._require_joins(fitted, "hierarchy_criteria_").criteria
 
-    @of_fit
+    @fitted_property
     def n_clusters_(self, fitted):
         """Suggested number of clusters."""
         return self._require_joins(fitted, "n_clusters_").n_clusters
 
-    @of_fit
+    @fitted_property
     def n_clusters_reason_(self, fitted):
         """Reason why ``n_clusters_`` is suggested, in words."""
         joins = self._require_joins(fitted, "n_clusters_reason_")
@@ -302,11 +302,11 @@ class ClustersMixin:
         clusters, components = (f"{n} {noun}{'s' * (n > 1)}" for n, noun in counts)
         return f"{clusters} of {components}: {joins.reason}"
 
-    @of_fit
+    @fitted_property
     def clusterings_(self, fitted):
         """Table with a row for each number of clusters from 1 to K, see the class's attributes."""
         joins = self._require_joins(fitted, "clusterings_")
-        return as_frame(make_clusterings_table(joins, self.n_clusters_reason_, fitted.elbo))
+        return make_frame(make_clusterings_table(joins, self.n_clusters_reason_, fitted.elbo))
 
 
 def _is_int(value):
@@ -322,8 +322,8 @@ def sum_by_cluster(resp, clusters):
     return resp if clusters is None else resp @ cluster_indicators(clusters, resp.dtype).T
 
 
-def compute_results(fitted, X, weights, workers):
+def iterate_results(fitted, X, weights, workers):
     """Yield pairs of a batch of the rows X and its result of the local step of the fitted model."""
     model = fitted.model
     global_params = model.row_globals(fitted.stats, batch=None, run=workers.run)
-    return local_results(model, lambda batch: global_params, rows_of(X, weights), workers)
+    return iterate_local_results(model, lambda batch: global_params, make_rows(X, weights), workers)

@@ -8,7 +8,7 @@ from scipy.spatial.distance import cdist
 from sklearn.base import clone
 from sklearn.utils import check_array, check_scalar
 
-from skvt.readers.validation import preprocessing_and_model
+from skvt.readers.validation import split_pipeline
 
 # Parameters of the passes after averaging: each pass visits all documents at T = 1, and no move
 # exchanges topics.
@@ -133,7 +133,7 @@ def _topics_of_fit(fit, number):
     Raise ValueError for negative entries and rows of zeros; ``number`` is the index of the fit in
     the error.
     """
-    _, model = preprocessing_and_model(fit)
+    _, model = split_pipeline(fit)
     name = f"fits[{number}]"
     # An array is its own model, and has no method "fit".
     weights = model.components_ if hasattr(model, "fit") else model

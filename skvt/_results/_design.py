@@ -16,7 +16,7 @@ import numpy as np
 
 from skvt._sklearn_private import num_samples
 from skvt.files import in_files, is_positive
-from skvt.readers import columns_of, names_of
+from skvt.readers import list_column_names, list_columns
 from skvt.readers.validation import is_frame, require_package
 
 # A column is collinear if its distance from the span of the preceding columns, as a fraction of its
@@ -86,8 +86,10 @@ def _as_table(covariates, name="covariates"):
 
 def _columns_by_name(table):
     """Return the columns of a table by name; the columns of an array are x0, x1, ..."""
-    names = names_of(table) if is_frame(table) else [f"x{j}" for j in range(table.shape[1])]
-    return dict(zip(map(str, names), columns_of(table), strict=True))
+    names = (
+        list_column_names(table) if is_frame(table) else [f"x{j}" for j in range(table.shape[1])]
+    )
+    return dict(zip(map(str, names), list_columns(table), strict=True))
 
 
 @in_files("estimators.Columns")
@@ -359,7 +361,7 @@ def _for_formula(rows):
     """
     # A shallow copy, because the user's frame must not change.
     frame = nw.from_native(rows).to_pandas().copy(deep=False)
-    for name, column in zip(frame.columns, columns_of(rows), strict=True):
+    for name, column in zip(frame.columns, list_columns(rows), strict=True):
         if column.kind == "real" and frame[name].dtype.kind == "O":
             frame[name] = column.numbers()
         elif frame[name].dtype == "category":

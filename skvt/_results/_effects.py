@@ -23,10 +23,10 @@ from skvt._results._shares import (
     is_mixture,
 )
 from skvt._results.topic_tables import import_pandas
-from skvt._results.topic_words import labels_of
+from skvt._results.topic_words import make_topic_labels
 from skvt._sklearn_private import num_samples
 from skvt.inference import one_blas_thread
-from skvt.readers.validation import check_choice, stack_level
+from skvt.readers.validation import check_choice, find_stack_level
 
 
 def covariate_effects(
@@ -190,7 +190,7 @@ def covariate_effects(
     if are_mixtures:
         return pandas.DataFrame({"cluster": columns.pop("component"), **columns})
     topics = columns.pop("component")
-    label_of = labels_of(fits[0])
+    label_of = make_topic_labels(fits[0])
     labels = [label_of[topic] for topic in topics]
     table = pandas.DataFrame({"topic": topics, "label": labels, **columns})
     table.attrs["rows_without_words"] = _without_words(has_words)
@@ -220,7 +220,7 @@ def _without_words(has_words):
             f"{len(empty)} of {has_words.size} rows have no words that the model knows, the first "
             f"is row {empty[0]}: they are left out, since nothing is known of their topics.",
             UserWarning,
-            stacklevel=stack_level(),
+            stacklevel=find_stack_level(),
         )
     return empty
 

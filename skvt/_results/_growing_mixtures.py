@@ -20,16 +20,28 @@ from skvt._results.profiles import (
     unique_names,
     write_sentences,
 )
-from skvt._results.topic_tables import as_frame
+from skvt._results.topic_tables import make_frame
 from skvt.components import Gaussian
 from skvt.expfam import Beta
-from skvt.fitting import AT_LEAST_ONE, MoveLogMixin, Temperature, checksum, of_fit, of_model
+from skvt.fitting import (
+    AT_LEAST_ONE,
+    MoveLogMixin,
+    Temperature,
+    fitted_property,
+    hash_all_rows,
+    model_property,
+)
 from skvt.inference import Workers
-from skvt.models import n_active
+from skvt.models import count_active
 from skvt.models.mixture import Block, Product, cluster_indicators, have_many_rows, relevance
 from skvt.readers import Table, TableBlock
 from skvt.readers.chunks import require_rows_in_memory
-from skvt.readers.validation import check_choice, check_probability, column_names, positive_int
+from skvt.readers.validation import (
+    check_choice,
+    check_probability,
+    require_column_names,
+    require_positive_int,
+)
 from skvt.ties import stable_argmax
 
 
@@ -51,8 +63,8 @@ class GrowingMixin(MoveLogMixin):
     evaluate_every: int = -1
 
     # Maximum number of components by default.
-    _usual_most = 200
-    weight_concentration_prior_ = of_model("weights.concentration", "Concentration as used.")
+    _default_max_components = 200
+    weight_concentration_prior_ = model_property("weights.concentration", "Concentration as used.")
 
     # ------------------------------------------------------------------------------- columns
     @property
@@ -60,7 +72,7 @@ class GrowingMixin(MoveLogMixin):
         """The :class:`Table` of the columns; without a table, a new table with one block."""
         if "_table" in vars(self):
             return self._table
-        names = column_names(self, None, self.n_features_in_).tolist()
+        names = require_column_names(self, None, self.n_features_in_).tolist()
         block = TableBlock("columns", Gaussian(), np.arange(len(names)))
         return Table((block,), tuple(names), "error")
 
@@ -130,11 +142,11 @@ class GrowingMixin(MoveLogMixin):
                  "high", "relevance", "differs_in")  # fmt: skip
         table = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
         if form == "long":
-            return as_frame(table)
+            return make_frame(table)
         profiles = make_profiles(table)
         if form == "text":
             return "\n".join(write_sentences(profiles))
-        return as_frame(make_wide_table(profiles))
+        return make_frame(make_wide_table(profiles))
 
     def _describe_rows(self, fitted, level, indicators):
         """Return the rows of the long form of ``describe`` as tuples, in order.
@@ -171,13 +183,13 @@ class GrowingMixin(MoveLogMixin):
             n_before += block.columns.size
         return [rows_by_key[key] for key in sorted(rows_by_key)]
 
-    @of_fit
+    @fitted_property
     def block_relevance_(self, fitted):
         """Evidence that a block distinguishes a component from all other rows, nats per row."""
         evidence = self._product(fitted).without_shared_globals.block_evidence
         return self._relevance_of(fitted, evidence)
 
-    @of_fit
+    @fitted_property
     def column_relevance_(self, fitted):
         """Evidence that a column distinguishes a component from all other rows, nats per row."""
         return self._relevance_of(fitted, self._product(fitted).column_evidence)
@@ -206,7 +218,7 @@ class GrowingMixin(MoveLogMixin):
             return values
         table = self._columns
         columns = [(block.name, table.names[j]) for block in table.blocks for j in block.columns]
-        frame = as_frame(dict(zip(unique_names(columns), values.T, strict=True)))
+        frame = make_frame(dict(zip(unique_names(columns), values.T, strict=True)))
         return values if isinstance(frame, dict) else frame
 
     def _relevance_of(self, fitted, evidence, indicators=None):
@@ -238,7 +250,7 @@ class GrowingMixin(MoveLogMixin):
 
     def _sums_and_counts(self, fitted, indicators=None):
         """Return sums of features (K, P) and numbers of rows (K,), in components or clusters."""
-        stats = fitted.stats.value()
+        stats = fitted.stats.as_stats()
         sums, counts = stats.arrays[1], fitted.model.component_masses(stats)
         return (sums, counts) if indicators is None else (indicators @ sums, indicators @ counts)
 
@@ -289,7 +301,9 @@ class GrowingMixin(MoveLogMixin):
         encoded = self._read(X)
         model, seen = fitted.model, fitted.seen
         # The first item of ``seen`` is the checksum of the rows and weights of `fit`.
-        are_of_fit = seen is not None and seen[0] == checksum(encoded, np.ones(encoded.shape[0]))
+        are_of_fit = seen is not None and seen[0] == hash_all_rows(
+            encoded, np.ones(encoded.shape[0])
+        )
         if sp.issparse(encoded):
             encoded = encoded.toarray()
         encoded = self._columns.mark_unseen_as_missing(encoded)
@@ -297,10 +311,11 @@ class GrowingMixin(MoveLogMixin):
             with Workers(self.n_jobs) as workers:
                 filled = model.imputed(encoded, fitted.stats, workers.run)
             return self._restore_container(X, encoded, filled)
-        n_draws = positive_int("n_draws", n_draws)
+        n_draws = require_positive_int("n_draws", n_draws)
         rng = self._rng_of_draws(random_state)
         draws = (
-            model.completed(encoded, fitted.stats, rng, of_fit=are_of_fit) for _ in range(n_draws)
+            model.draw_missing(encoded, fitted.stats, rng, are_fit_rows=are_of_fit)
+            for _ in range(n_draws)
         )
         return [self._restore_container(X, encoded, filled) for filled in draws]
 
@@ -311,12 +326,14 @@ class GrowingMixin(MoveLogMixin):
         return self._columns.fill_missing(X, encoded, filled)
 
     # ------------------------------------------------------------------------------- weights
-    @of_fit
+    @fitted_property
     def n_active_components_(self, fitted):
         """Number of components to which at least a thousandth of the rows is expected to belong."""
-        return n_active(fitted.model.component_masses(fitted.stats.value()), fitted.model.dtype)
+        return count_active(
+            fitted.model.component_masses(fitted.stats.as_stats()), fitted.model.dtype
+        )
 
-    @of_fit
+    @fitted_property
     def weight_concentration_(self, fitted):
         """Parameters of the posterior of the weights.
 
@@ -348,7 +365,7 @@ class GrowingMixin(MoveLogMixin):
         return draws | {"weights": fitted.model.weights.weights_of(draws["weights"])}
 
     # -------------------------------------------------------------------------------- labels
-    @of_fit
+    @fitted_property
     def component_classes_(self, fitted):
         """Class of each component, shape (K,); -1 of components without rows with a label."""
         if fitted.component_classes is None:

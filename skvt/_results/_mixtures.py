@@ -6,29 +6,29 @@ The K components of a mixture may be joined into clusters, see :mod:`skvt._resul
 import numpy as np
 from sklearn.base import DensityMixin
 
-from skvt._results._clusters import ClustersMixin, compute_results, sum_by_cluster
+from skvt._results._clusters import ClustersMixin, iterate_results, sum_by_cluster
 from skvt._sklearn_private import num_samples
-from skvt.fitting import VariationalEstimator, of_fit
+from skvt.fitting import VariationalEstimator, fitted_property
 from skvt.inference import Workers
 from skvt.models.mixture import make_refits
 from skvt.posterior import JointPosterior, Posterior
 from skvt.readers import RealReader
-from skvt.readers.chunks import by_chunk, is_chunked
-from skvt.readers.validation import positive_int
-from skvt.rows import some_rows
+from skvt.readers.chunks import apply_by_chunk, is_chunked
+from skvt.readers.validation import require_positive_int
+from skvt.rows import take_rows
 from skvt.ties import stable_argmax
 
 
 class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
     """Base of mixtures, which assign rows to components and give rows densities."""
 
-    _reads = RealReader
+    _reader_class = RealReader
     # The value for mixtures that have no parameter ``labels``.
     labels = "components"
 
     # --------------------------------------------------------------------------- after a fit
-    def _shown(self, fitted):
-        return fitted.shown
+    def _get_shown_fit(self, fitted):
+        return fitted.shown_fit
 
     def _row_results(self, rows, workers):
         """Return results of a fit for its rows, by name.
@@ -39,32 +39,32 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         results = {}
         if not rows.in_stream:
             results["joins"] = self._compute_joins(rows.X, rows.weights, workers)
-        if rows.passed is not None and not is_chunked(rows.passed):
+        if rows.passed_X is not None and not is_chunked(rows.passed_X):
             joins = results.get("joins")
             has_clusters = self.labels == "clusters" and joins is not None
-            clusters = joins.clusters(joins.n_clusters) if has_clusters else None
-            labels = self._labels_of(self._every_row(rows), clusters, workers)
+            clusters = joins.component_clusters(joins.n_clusters) if has_clusters else None
+            labels = self._predict_labels(self._every_row(rows), clusters, workers)
             results["labels"] = labels.astype(np.int32)
         return results
 
     def _every_row(self, rows):
         """Return all encoded rows that the user passed; ``rows.X`` lacks rows of weight 0."""
-        is_complete = rows.X.shape[0] == num_samples(rows.passed)
-        return rows.X if is_complete else self._read(rows.passed)
+        is_complete = rows.X.shape[0] == num_samples(rows.passed_X)
+        return rows.X if is_complete else self._read(rows.passed_X)
 
     # --------------------------------------------------------------------------- attributes
-    @of_fit
+    @fitted_property
     def n_components_(self, fitted):
         """Number of components K."""
         return fitted.model.size(fitted.stats)
 
-    @of_fit
+    @fitted_property
     def weights_(self, fitted):
         """Expected weights, normalised, shape (K,)."""
         weights = fitted.model.weights.mean(fitted.lam()[0])[: self.n_components_]
         return (weights / weights.sum()).astype(fitted.model.dtype)
 
-    @of_fit
+    @fitted_property
     def labels_(self, fitted):
         """Most probable component or cluster of each row of the last call, (n_samples,)."""
         labels = fitted.labels
@@ -76,17 +76,17 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             )
         return labels
 
-    @of_fit
+    @fitted_property
     def lower_bound_(self, fitted):
         """The value of ``elbo_``, under scikit-learn's name."""
         return self.elbo_
 
-    @of_fit
+    @fitted_property
     def lower_bounds_(self, fitted):
         """The value of ``history_["elbo"]``, under scikit-learn's name."""
         return self.history_["elbo"]
 
-    @of_fit
+    @fitted_property
     def posterior_(self, fitted):
         """The posterior q of the weights and the components, in the coordinates of the data."""
         model = fitted.model
@@ -97,7 +97,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         )
 
     # --------------------------------------------------------------------------- inference
-    @by_chunk(lambda self, n_clusters=None: self._shape_of_labels(n_clusters))
+    @apply_by_chunk(lambda self, n_clusters=None: self._shape_of_labels(n_clusters))
     def predict(self, X, n_clusters=None):
         """Predict the most probable component or cluster of each row; ties go to the first.
 
@@ -132,7 +132,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         with Workers(self.n_jobs) as workers:
             if needs_splits:
                 return self._split_labels(X, n_clusters, workers)
-            return self._labels_of(X, clusters, workers)
+            return self._predict_labels(X, clusters, workers)
 
     def _clusters_to_predict(self, n_clusters):
         """Return ``n_clusters``, or "auto" if it is None and the fit has clusters as labels."""
@@ -140,14 +140,16 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         is_auto = n_clusters is None and self.labels == "clusters" and is_joined
         return "auto" if is_auto else n_clusters
 
-    def _labels_of(self, X, clusters, workers):
+    def _predict_labels(self, X, clusters, workers):
         """Return the most probable component of encoded rows, or their cluster, (n,).
 
         ``clusters`` has the cluster of each component; None for components.
         """
         labels = np.empty(X.shape[0], np.intp)
-        for batch, result in compute_results(self._fitted.shown, X, np.ones(X.shape[0]), workers):
-            labels[batch.rows] = most_probable(sum_by_cluster(result.q, clusters))
+        for batch, result in iterate_results(
+            self._fitted.shown_fit, X, np.ones(X.shape[0]), workers
+        ):
+            labels[batch.rows] = find_most_probable(sum_by_cluster(result.q, clusters))
         return labels
 
     def _shape_of_labels(self, n_clusters):
@@ -159,7 +161,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             )
         return None, np.dtype(np.intp)
 
-    @by_chunk(lambda self, n_clusters=None: self._shape_of_probabilities(n_clusters))
+    @apply_by_chunk(lambda self, n_clusters=None: self._shape_of_probabilities(n_clusters))
     def predict_proba(self, X, n_clusters=None):
         """Predict the probability q(z_n = k) of each component or cluster for each row.
 
@@ -181,7 +183,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         with Workers(self.n_jobs) as workers:
             return sum_by_cluster(compute_assignments(fitted, X, workers), clusters)
 
-    def _refits(self, X, weights):
+    def _make_refits(self, X, weights):
         """Return the :class:`skvt.models.mixture.Refits` to rows of positive weight."""
         fitted = self._require_fitted()
         if fitted is not self._fitted:
@@ -189,7 +191,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
                 "Effects and outcomes of clusters need a mixture without a background. Got a fit "
                 "with background=True; set background=False and fit again."
             )
-        X, weights = some_rows(self._read(X), weights, np.flatnonzero(weights))
+        X, weights = take_rows(self._read(X), weights, np.flatnonzero(weights))
         with Workers(self.n_jobs) as workers:
             resp = compute_assignments(fitted, X, workers)
         return make_refits(fitted.model, X, weights, resp)
@@ -220,7 +222,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         labels = self.fit(X, y, sample_weight=sample_weight)._fitted.labels
         return self.predict(X) if labels is None else labels.astype(np.intp)
 
-    @by_chunk(lambda self: (None, np.dtype(np.float64)))
+    @apply_by_chunk(lambda self: (None, np.dtype(np.float64)))
     def score_samples(self, X):
         """Return the log posterior predictive density of each row.
 
@@ -282,7 +284,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             Component of each row, in ascending order as in scikit-learn.
         """
         fitted = self._require_fitted()
-        n_samples = positive_int("n_samples", n_samples)
+        n_samples = require_positive_int("n_samples", n_samples)
         rng = self._rng_of_draws(random_state)
         weights = self.weights_.astype(np.float64)
         counts = rng.multinomial(n_samples, weights / weights.sum())
@@ -302,7 +304,7 @@ def _component_posterior(component, lam):
     return JointPosterior(**{name: _component_posterior(*part) for name, part in parts.items()})
 
 
-def most_probable(probabilities):
+def find_most_probable(probabilities):
     """Return the most probable component or cluster of each row, (n,).
 
     The rest to 1 is the probability of the background. Rows for which it is the largest get -1.
@@ -314,13 +316,13 @@ def most_probable(probabilities):
 
 def learned_values(model):
     """Return the learned parameters of the component's prior by name, empty without a learner."""
-    return {} if model.learner is None else model.learner.values(model.component)
+    return {} if model.learner is None else model.learner.learned_values(model.component)
 
 
 def compute_assignments(fitted, X, workers):
     """Return the probabilities q(z_n = k) of the components of rows under the fit, (n, K)."""
     model = fitted.model
     assignments = np.empty((X.shape[0], model.size(fitted.stats)), model.dtype)
-    for batch, result in compute_results(fitted, X, np.ones(X.shape[0]), workers):
+    for batch, result in iterate_results(fitted, X, np.ones(X.shape[0]), workers):
         assignments[batch.rows] = result.q
     return assignments

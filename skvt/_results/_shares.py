@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 from skvt._results._clusters import sum_by_cluster
 from skvt._results.topic_words import topic_probabilities, word_probabilities
 from skvt.readers import DocumentReader
-from skvt.readers.validation import preprocessing_and_model
+from skvt.readers.validation import split_pipeline
 
 # Eigenvalues of the symmetric form of M count as 0 if they are below this number; the largest is 1.
 # The data do not distinguish the components that such an eigenvector combines.
@@ -53,9 +53,9 @@ def is_mixture(estimator):
 
     Raise ValueError for an estimator that does neither.
     """
-    _, model = preprocessing_and_model(estimator)
+    _, model = split_pipeline(estimator)
     check_is_fitted(model)
-    if hasattr(model, "_refits"):
+    if hasattr(model, "_make_refits"):
         return True
     if hasattr(model, "exp_dirichlet_component_"):
         return False
@@ -71,7 +71,7 @@ def count_words(estimator, X):
     Raise ValueError if X holds other values than counts, or if X is a data frame whose columns
     differ from those of the rows of ``fit``.
     """
-    preprocessing, model = preprocessing_and_model(estimator)
+    preprocessing, model = split_pipeline(estimator)
     X = X if preprocessing is None else preprocessing.transform(X)
     X = DocumentReader(type(model)).restore(vars(model), np.float64).read(X)
     if X.shape[1] != model.components_.shape[1]:
@@ -91,7 +91,7 @@ def estimate_topic_shares(estimator, X):
     corrected probabilities of words. The matrix of a draw subtracts this error. The matrices are
     shifted so that their mean is the identity. The mean of the drawn shares is then ``values``.
     """
-    lam = np.asarray(preprocessing_and_model(estimator)[1].components_, np.float64)
+    lam = np.asarray(split_pipeline(estimator)[1].components_, np.float64)
     topics = topic_probabilities(estimator)
     p_word = word_probabilities(estimator)
     sizes = lam.sum(axis=1) / lam.sum()
@@ -123,10 +123,10 @@ def estimate_cluster_shares(estimator, X, weights, n_clusters=None):
     shares of the fit deviate from the true shares. Draws of the true shares are therefore
     ``values A^-1``.
     """
-    preprocessing, model = preprocessing_and_model(estimator)
+    preprocessing, model = split_pipeline(estimator)
     X = X if preprocessing is None else preprocessing.transform(X)
     clusters = None if n_clusters is None else model.component_clusters(n_clusters)
-    refits = model._refits(X, weights)
+    refits = model._make_refits(X, weights)
     weights = weights[weights > 0.0]
     probabilities = sum_by_cluster(refits.resp, clusters)
     values = _correct(probabilities, weights)

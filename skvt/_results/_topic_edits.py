@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from skvt._results._topics import simplest
+from skvt._results._topics import simplify_prior
 from skvt.contracts import Capability
 from skvt.expfam import RunningStats
 from skvt.inference import History
@@ -109,14 +109,14 @@ class TopicEditsMixin:
         labels = self._labels_by_topic
         if Capability.GROWING_TOPICS in fitted.model.capabilities:
             # A model whose number of topics grows needs its topics in the order of their use.
-            stats = fitted.model.regrouped_stats(fitted.stats.value(), groups=groups)
+            stats = fitted.model.merge_topic_stats(fitted.stats.as_stats(), groups=groups)
             order = fitted.model.best_order(RunningStats(stats.arrays))
             groups = groups if order is None else [groups[k] for k in order]
-        regroup_stats = partial(fitted.model.regrouped_stats, groups=groups)
+        regroup_stats = partial(fitted.model.merge_topic_stats, groups=groups)
         state = fitted.state.regrouped(regroup_stats, np.array([group[0] for group in groups]))
         changed_parameters = _regrouped_parameters(fitted, groups)
         regrouped = replace(
-            fitted, model=fitted.model.regrouped(groups), state=state,
+            fitted, model=fitted.model.with_merged_topics(groups), state=state,
             policy=deepcopy(fitted.policy), elbo=None, history=History(fitted.history),
             parameters=fitted.parameters | changed_parameters,
         )  # fmt: skip
@@ -148,7 +148,7 @@ def _regrouped_parameters(fitted, groups):
         used_alpha = alpha if is_number else fitted.model.doc_topic_prior
         topic_alphas = np.broadcast_to(used_alpha, n_topics)
         group_alphas = np.array([topic_alphas[group].sum() for group in groups])
-        changed["doc_topic_prior"] = simplest(alpha, group_alphas)
+        changed["doc_topic_prior"] = simplify_prior(alpha, group_alphas)
     if eta is None and not fitted.model.learn_topic_word_prior:
         # None is 1 / n_components, which would change with the number of topics.
         changed["topic_word_prior"] = 1.0 / n_topics

@@ -14,14 +14,14 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from skvt._results._display import topics_for_display
 from skvt._results.completion import completion_sums, infer_document_parameters, mean_of_held_out
-from skvt._results.topic_words import labels_of, top_words
+from skvt._results.topic_words import make_topic_labels, top_words
 from skvt.expfam import Dirichlet
-from skvt.fitting import of_fit
+from skvt.fitting import fitted_property
 from skvt.inference import Workers
 from skvt.posterior import Posterior
 from skvt.readers import DocumentReader
-from skvt.readers.chunks import by_chunk, sum_over_rows
-from skvt.readers.validation import LARGEST, LEGAL_RANGE, illegal, require_prior
+from skvt.readers.chunks import apply_by_chunk, sum_over_rows
+from skvt.readers.validation import LARGEST, LEGAL_RANGE, illegal_value_error, require_prior
 from skvt.rows import named_details
 
 
@@ -31,25 +31,25 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     The topics are the first array of the global parameters of the model.
     """
 
-    _reads = DocumentReader
+    _reader_class = DocumentReader
 
     # --------------------------------------------------------------------------- attributes
-    @of_fit
+    @fitted_property
     def components_(self, fitted):
         """Parameters lam of the posterior q(beta) of the topics, (n_components, n_features)."""
         return fitted.lam()[0].astype(fitted.model.dtype, copy=False)
 
-    @of_fit
+    @fitted_property
     def exp_dirichlet_component_(self, fitted):
         """``exp(E[log beta])`` under q(beta), shape (n_components, n_features)."""
         return np.exp(Dirichlet.expectation(fitted.lam()[0])).astype(fitted.model.dtype)
 
-    @of_fit
+    @fitted_property
     def posterior_(self, fitted):
         """The posterior q(beta) of the topics."""
         return Posterior(Dirichlet, fitted.lam()[0])
 
-    @of_fit
+    @fitted_property
     def topic_labels_(self, fitted):
         """Names of the topics, a list of str; None if no name was set.
 
@@ -61,7 +61,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Files contain the names, and topics keep their names in ``partial_fit``, warm starts,
         ``merge_topics`` and ``drop_topics``. Another fit deletes the names.
         """
-        return None if fitted.topic_labels is None else labels_of(self)
+        return None if fitted.topic_labels is None else make_topic_labels(self)
 
     @topic_labels_.setter
     def topic_labels_(self, labels):
@@ -97,7 +97,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         by_key = self._require_fitted().topic_labels or {}
         return {k: by_key[key] for k, key in enumerate(self._topic_keys) if key in by_key}
 
-    @of_fit
+    @fitted_property
     def words_(self, fitted):
         """The words, (n_features,): the names of ``set_words``, else the column names of X."""
         words = getattr(self, "feature_names_in_", None) if fitted.words is None else fitted.words
@@ -232,7 +232,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return self._proportions(X, normalize=normalize, details=details)
 
     # For rows of Dask, the lambda returns the width and the dtype of the result.
-    @by_chunk(lambda self, **options: (self._n_features_out, self._fitted.model.dtype))
+    @apply_by_chunk(lambda self, **options: (self._n_features_out, self._fitted.model.dtype))
     def _proportions(self, X, *, normalize, details):
         """Return the topic proportions of documents with these details."""
         fitted = self._fitted
@@ -377,7 +377,7 @@ def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
     try:
         prior = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise illegal(name, "positive numbers", repr(value)) from error
+        raise illegal_value_error(name, "positive numbers", repr(value)) from error
     shapes = [(), (size,)]
     legal = f"a number or a vector of {size_name} = {size} numbers"
     if n_topics is not None:
@@ -407,7 +407,7 @@ def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
     return prior
 
 
-def simplest(parameter, used):
+def simplify_prior(parameter, used):
     """Return the prior ``used`` as a float if one number stands for it, otherwise as a copy.
 
     One number stands for the prior if the user's ``parameter`` was not an array and all entries are

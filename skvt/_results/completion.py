@@ -8,9 +8,9 @@ set. Loops read the arrays ``indptr``, ``indices`` and ``data`` of a CSR matrix 
 import numpy as np
 import scipy.sparse as sp
 
-from skvt._compiled import GOLDEN, jit, mix, part
+from skvt._compiled import GOLDEN, jit, jit_inlined, mix
 from skvt.expfam import Dirichlet
-from skvt.inference import local_results, rows_of
+from skvt.inference import iterate_local_results, make_rows
 from skvt.models import Topics
 from skvt.models.lda import LDAGivenTopics
 from skvt.rows import Documents, design_and_allowed
@@ -23,7 +23,7 @@ MAX_HASHED_TOKENS = 4096
 _LARGEST_KEY = 2.0**62
 
 
-@part
+@jit_inlined
 def _hash_row(start, stop, indices, data):
     """Return a hash of the content of a row, a sum over entries in any order."""
     state = np.uint64(0)
@@ -93,12 +93,14 @@ def infer_document_parameters(model, stats, X, workers):
 
     Gamma is computed by CVB0, with the topics at their mean under q.
     """
-    documents = LDAGivenTopics.of(model.documents(stats), "cvb0")
+    documents = LDAGivenTopics.from_lda(model.document_model(stats), "cvb0")
 
     def topics_of(batch):
         return Topics(model.log_mean_topics(stats, batch))
 
-    results = local_results(documents, topics_of, rows_of(X, np.ones(X.shape[0])), workers)
+    results = iterate_local_results(
+        documents, topics_of, make_rows(X, np.ones(X.shape[0])), workers
+    )
     return np.concatenate([result.q for _, result in results])
 
 
@@ -132,8 +134,8 @@ def completion_sums(model, stats, X, workers):
     topics = np.ascontiguousarray(Dirichlet.mean(model.natural_parameters(stats)[0]).T)
     gamma = infer_document_parameters(model, stats, observed, workers)
     proportions = gamma / gamma.sum(axis=1, keepdims=True)
-    data = rows_of(held_out, np.ones(X.shape[0]))
+    data = make_rows(held_out, np.ones(X.shape[0]))
     total = 0.0
-    for (batch,) in data.rounds(model, workers, data.order(), whole=True):
+    for (batch,) in data.group_batches(model, workers, data.list_batches(), fixed_globals=True):
         total += model.log_predictive(batch, proportions[batch.rows], topics, workers.run).sum()
     return total, float(held_out.sum()), float(X.sum()), X.shape[0]

@@ -18,20 +18,20 @@ from sklearn.utils import check_scalar
 
 from skvt._results.topic_words import (
     first_words,
-    labels_of,
+    make_topic_labels,
     relevance,
     topic_probabilities,
     word_probabilities,
 )
-from skvt.readers import declared_order, is_missing
+from skvt.readers import find_declared_order, is_missing
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.readers.validation import (
     check_probability,
-    column_names,
     is_frame,
-    preprocessing_and_model,
+    require_column_names,
     require_package,
     show_first,
+    split_pipeline,
 )
 from skvt.rows import named_details
 from skvt.ties import first_of_order, stable_argmax
@@ -62,7 +62,7 @@ class Corpus:
     frequency: Any
     # Text of each row; None if texts are not known.
     texts: list | None
-    # Label of each topic, from :func:`labels_of`.
+    # Label of each topic, from :func:`make_topic_labels`.
     labels: list
 
     @property
@@ -114,8 +114,8 @@ def make_corpus(estimator, X, feature_names=None, texts=None, *, caller, details
     """
     require_rows_in_memory(X, caller)
     topics = topic_probabilities(estimator)
-    names = column_names(estimator, feature_names, topics.shape[1])
-    preprocessing, model = preprocessing_and_model(estimator)
+    names = require_column_names(estimator, feature_names, topics.shape[1])
+    preprocessing, model = split_pipeline(estimator)
     if preprocessing is not None:
         # By default, the texts are the input of the pipeline.
         rows = list(X) if texts is None else []
@@ -137,7 +137,7 @@ def make_corpus(estimator, X, feature_names=None, texts=None, *, caller, details
     proportions[lengths == 0.0] = 0.0
     return Corpus(
         counts, names, topics, word_probabilities(estimator), proportions, lengths, frequency,
-        texts, labels_of(estimator, feature_names),
+        texts, make_topic_labels(estimator, feature_names),
     )  # fmt: skip
 
 
@@ -424,7 +424,7 @@ def _ranks(values):
     Values of an ordered categorical type have the order of the type. Other values are sorted; if
     they cannot be compared, they are sorted as text.
     """
-    order = declared_order(values)
+    order = find_declared_order(values)
     if order is None:
         known_values = {value for value in values if not is_missing(value)}
         try:
@@ -491,7 +491,7 @@ def import_pandas(caller):
     return require_package("pandas", f"skvt.{caller} makes a data frame: pip install pandas")
 
 
-def as_frame(columns):
+def make_frame(columns):
     """Return a pandas data frame of the columns, or the columns themselves without pandas."""
     try:
         import pandas

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
-from skvt.readers.validation import check_choice, column_names, known_names, preprocessing_and_model
+from skvt.readers.validation import check_choice, known_names, require_column_names, split_pipeline
 from skvt.ties import first_of_order
 
 # Weight of the probability in the relevance of a word, the value that its authors recommend.
@@ -58,21 +58,21 @@ def top_words(estimator, n_words=10, feature_names=None, *, by="probability"):
     check_scalar(n_words, "n_words", Integral, min_val=1)
     check_choice("by", by, ("probability", "relevance"))
     topics = topic_probabilities(estimator)
-    names = column_names(estimator, feature_names, topics.shape[1])
+    names = require_column_names(estimator, feature_names, topics.shape[1])
     scores = relevance(topics, word_probabilities(estimator)) if by == "relevance" else topics
-    _, model = preprocessing_and_model(estimator)
+    _, model = split_pipeline(estimator)
     words_of_topics = first_words(topics, scores, n_words, model.components_.dtype)
     return [names[words].tolist() for words in words_of_topics]
 
 
-def labels_of(estimator, feature_names=None):
+def make_topic_labels(estimator, feature_names=None):
     """Return a label for each topic.
 
     The label is the label that the user has set, else the first three words of the topic by
     relevance, or the number of the topic if the words are not known. Models of other libraries may
     have ``topic_labels_``, a list of labels, or a dict of labels by number of the topic.
     """
-    _, model = preprocessing_and_model(estimator)
+    _, model = split_pipeline(estimator)
     # The labels that the user has set, by the number of the topic.
     labels = getattr(model, "_labels_by_topic", None)
     if labels is None:
@@ -103,7 +103,7 @@ def first_words(topics, scores, n_words, dtype=np.float64):
 
 def topic_probabilities(estimator):
     """Return E[beta], (K, V): ``components_`` divided by row sums, 0 in rows whose sum is 0."""
-    _, model = preprocessing_and_model(estimator)
+    _, model = split_pipeline(estimator)
     check_is_fitted(model)
     topics = getattr(model, "components_", None)
     if topics is None:
@@ -118,7 +118,7 @@ def topic_probabilities(estimator):
 
 def word_probabilities(estimator):
     """Return the mean of the topics, weighted by the sums of ``components_``, (V,)."""
-    _, model = preprocessing_and_model(estimator)
+    _, model = split_pipeline(estimator)
     weights = np.asarray(model.components_, np.float64).sum(axis=0)
     return weights / (weights.sum() or 1.0)
 

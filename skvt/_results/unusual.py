@@ -16,7 +16,7 @@ from skvt.expfam import RunningStats
 from skvt.inference import Workers
 from skvt.models.mixture import have_many_rows
 from skvt.readers.chunks import require_rows_in_memory
-from skvt.readers.validation import positive_int
+from skvt.readers.validation import require_positive_int
 from skvt.ties import stable_order
 
 # Factor of the sum of the columns' log densities in the score of a row.
@@ -103,7 +103,7 @@ def unusual_rows(mixture, X, n=20):
         )
     fitted = mixture._require_fitted()
     require_rows_in_memory(X, "unusual_rows")
-    n = positive_int("n", n)
+    n = require_positive_int("n", n)
     encoded = mixture._read(X)
     encoded = encoded.toarray() if sp.issparse(encoded) else np.asarray(encoded)
     table = mixture._columns
@@ -179,7 +179,7 @@ def _without_small_components(fitted, columns):
     whether values of the ``columns`` are missing.
     """
     component = reduce(lambda part, j: part.without_indicator(j), columns, fitted.model.component)
-    model, stats = replace(fitted.model, component=component), fitted.stats.value()
+    model, stats = replace(fitted.model, component=component), fitted.stats.as_stats()
     kept = have_many_rows(fitted.model.component_masses(stats))
     return model, RunningStats(tuple(array[kept] for array in stats.arrays))
 

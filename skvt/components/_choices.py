@@ -3,7 +3,7 @@
 For each type of covariance, mixtures of few components are fitted to evenly spaced rows and
 columns, and the type with the highest bound is chosen. Bounds depend on the prior if there are few
 rows for each column. Types with close bounds are then also compared by the density of held-out
-rows. :func:`best_type` makes the choice.
+rows. :func:`choose_covariance_type` makes the choice.
 """
 
 from dataclasses import replace
@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvt._compiled import serial_map
+from skvt._compiled import run_serially
 from skvt.contracts import Memo
 from skvt.expfam import RunningStats
-from skvt.inference import Tools, Workers
+from skvt.inference import EngineTools, Workers
 from skvt.models.mixture import (
     MATRICES,
     ROWS_PER_COLUMN,
@@ -24,8 +24,8 @@ from skvt.models.mixture import (
     Mixture,
     StickBreaking,
 )
-from skvt.moves import bound_of, fresh_mixture
-from skvt.rows import dense, some_rows
+from skvt.moves import compute_bound, fit_fresh_mixture
+from skvt.rows import dense, take_rows
 from skvt.ties import stable_argmax, stable_order
 
 # Types of covariance, the simplest first. The simplest of equally good types is chosen.
@@ -80,15 +80,17 @@ class ShortFit(NamedTuple):
     model: Mixture
 
 
-def best_type(X, weights, build, learned, max_components=None, candidates=CANDIDATES):
-    """Return the best type of covariance; arguments are those of :func:`fits_of_types`.
+def choose_covariance_type(
+    X, weights, build, learned_names, max_components=None, candidates=CANDIDATES
+):
+    """Return the best type of covariance; arguments are those of :func:`fit_each_type`.
 
     The best type is the type with the highest bound. If there are few rows per column, the best
     type is the first of the types with close bounds, highest bound first, under which the density
     of held-out rows is not clearly lower than under the type with the highest density.
     """
-    X, weights = sample(X, weights, MOST_ROWS)
-    fits = fits_of_types(X, weights, build, learned, max_components, candidates)
+    X, weights = select_evenly_spaced(X, weights, MOST_ROWS)
+    fits = fit_each_type(X, weights, build, learned_names, max_components, candidates)
     best, *_ = fits
     X = _sample_columns(X)
     lowest_bound = fits[best].bound - _CLOSE * X.shape[1]
@@ -96,7 +98,9 @@ def best_type(X, weights, build, learned, max_components=None, candidates=CANDID
     if not _has_few_rows(X, weights) or len(X) < _MIN_ROWS or len(close) == 1:
         return best
     densities = [
-        _held_out_densities(X, weights, partial(build, covariance_type=kind), learned, fits[kind])
+        _held_out_densities(
+            X, weights, partial(build, covariance_type=kind), learned_names, fits[kind]
+        )
         for kind in close
     ]
     highest = densities[stable_argmax(np.sum(densities, axis=1))]
@@ -110,7 +114,7 @@ def _is_clearly_negative(differences):
     return differences.mean() < -_CLEARLY * differences.std() / np.sqrt(differences.size)
 
 
-def fits_of_types(X, weights, build, learned, max_components=None, candidates=CANDIDATES):
+def fit_each_type(X, weights, build, learned_names, max_components=None, candidates=CANDIDATES):
     """Return a dict of the best short fit of each type of covariance, highest bound first.
 
     If types have equal bounds, the simplest comes first. The result depends neither on the number
@@ -119,11 +123,11 @@ def fits_of_types(X, weights, build, learned, max_components=None, candidates=CA
     of few rows with matrices are often merged before they separate the clusters.
 
     ``build`` takes rows, weights and a ``covariance_type``, and returns the component and its
-    prior's parameters. ``learned`` are the names of learned parameters of the prior. Types that are
-    not among the ``candidates``, or that have more parameters than the rows can determine, are left
-    out.
+    prior's parameters. ``learned_names`` are the names of learned parameters of the prior. Types
+    that are not among the ``candidates``, or that have more parameters than the rows can determine,
+    are left out.
     """
-    X, weights = sample(X, weights, MOST_ROWS)
+    X, weights = select_evenly_spaced(X, weights, MOST_ROWS)
     kinds = CANDIDATES if weights.sum() > ROWS_PER_COLUMN * X.shape[1] else DIAGONAL
     if X.shape[1] < _COLUMNS_FOR_LOW_RANK:
         kinds = tuple(kind for kind in kinds if kind != "low_rank")
@@ -141,7 +145,7 @@ def fits_of_types(X, weights, build, learned, max_components=None, candidates=CA
         if fits and _has_few_rows(X, weights):
             best = stable_argmax([fit.bound for fit in fits.values()])
             clusters = _responsibilities([*fits.values()][best], X, weights)
-        fits[kind] = _find_best_fit(X, weights, build_kind, learned, max_components, clusters)
+        fits[kind] = _find_best_fit(X, weights, build_kind, learned_names, max_components, clusters)
     order = stable_order([-fit.bound for fit in fits.values()])
     return {kind: fits[kind] for kind in np.array([*fits])[order].tolist()}
 
@@ -157,7 +161,7 @@ def _has_few_rows(X, weights):
     return weights.sum() <= ROWS_PER_COLUMN_OF_SCALE * X.shape[1]
 
 
-def _held_out_densities(X, weights, build, learned, fit):
+def _held_out_densities(X, weights, build, learned_names, fit):
     """Return the weighted log density (n,) in nats of each row under a fit to the other folds.
 
     Each of these fits starts from the clusters of ``fit`` to all rows, and differs from it only by
@@ -170,26 +174,30 @@ def _held_out_densities(X, weights, build, learned, fit):
     for fold in range(n_folds):
         is_used = folds != fold
         rows = X[is_used], weights[is_used]
-        start = _start_from(_mixture(*rows, build, learned), *rows, responsibilities[is_used])
+        start = _start_from(_mixture(*rows, build, learned_names), *rows, responsibilities[is_used])
         with Workers(1) as workers:
             memo, model = run_passes(start, *rows, workers, _PASSES_OF_FOLD)
         stats = RunningStats(memo.stats.arrays)
-        densities[~is_used] = model.log_predictive(X[~is_used], stats, serial_map)
+        densities[~is_used] = model.log_predictive(X[~is_used], stats, run_serially)
     return weights * densities
 
 
-def _mixture(X, weights, build, learned):
+def _mixture(X, weights, build, learned_names):
     """Return the model of a short fit to the rows X."""
     component, _ = build(X, weights)
-    return Mixture(StickBreaking(1.0), component, learner=GaussianLearner.of(component, learned))
+    return Mixture(
+        StickBreaking(1.0),
+        component,
+        learner=GaussianLearner.from_component(component, learned_names),
+    )
 
 
-def _find_best_fit(X, weights, build, learned, max_components, clusters):
+def _find_best_fit(X, weights, build, learned_names, max_components, clusters):
     """Return the best short fit of one type.
 
     ``clusters`` are responsibilities (n, K) from which one of the fits starts, or None.
     """
-    model = _mixture(X, weights, build, learned)
+    model = _mixture(X, weights, build, learned_names)
     has_matrices = model.component.covariance_type in MATRICES
     if has_matrices or not _has_few_rows(X, weights):
         rows_for_each = max(_ROWS_FOR_EACH, int(ROWS_PER_COLUMN * X.shape[1]))
@@ -197,12 +205,12 @@ def _find_best_fit(X, weights, build, learned, max_components, clusters):
         rows_for_each = _FEWER_FOR_EACH
     upper_limit = max(NUMBERS[0], len(X) // rows_for_each)
     numbers = sorted({min(n, upper_limit, max_components or n) for n in NUMBERS})
-    starts = [model.resized(n, learns=True) for n in numbers]
+    starts = [model.resized(n, learns_priors=True) for n in numbers]
     if clusters is not None:
         starts.append(_start_from(model, X, weights, clusters))
     with Workers(1) as workers:
         fits = [run_passes(start, X, weights, workers, _PASSES) for start in starts]
-    bounds = [bound_of(fitted, memo) for memo, fitted in fits]
+    bounds = [compute_bound(fitted, memo) for memo, fitted in fits]
     best = stable_argmax(bounds)
     return ShortFit(bounds[best] / float(weights.sum()), *fits[best])
 
@@ -210,14 +218,14 @@ def _find_best_fit(X, weights, build, learned, max_components, clusters):
 def _responsibilities(fit, X, weights):
     """Return the responsibilities (n, K) of the components of a short fit to these rows."""
     batch, stats = _batch_of(fit.model, X, weights), RunningStats(fit.memo.stats.arrays)
-    global_params = fit.model.expectation(stats, batch, serial_map)
-    return fit.model.local_step(batch, global_params, 1.0, serial_map, with_stats=False).q
+    global_params = fit.model.expectation(stats, batch, run_serially)
+    return fit.model.local_step(batch, global_params, 1.0, run_serially, with_stats=False).q
 
 
-def sample(X, weights, max_rows):
+def select_evenly_spaced(X, weights, max_rows):
     """Return at most ``max_rows`` evenly spaced rows as a dense array, and their weights."""
     rows = np.linspace(0, X.shape[0] - 1, min(X.shape[0], max_rows)).astype(np.intp)
-    X, weights = some_rows(X, weights, rows)
+    X, weights = take_rows(X, weights, rows)
     return dense(X), weights
 
 
@@ -226,7 +234,7 @@ def _start_from(model, X, weights, responsibilities):
     has_rows = weights @ responsibilities > _MIN_WEIGHT
     batch = _batch_of(model, X, weights)
     stats = model.make_local_result(batch, responsibilities[:, has_rows]).stats
-    return replace(model.resized(int(has_rows.sum()), learns=True), start=stats)
+    return replace(model.resized(int(has_rows.sum()), learns_priors=True), start=stats)
 
 
 def run_passes(start, X, weights, workers, n_passes):
@@ -236,9 +244,9 @@ def run_passes(start, X, weights, workers, n_passes):
     may make the number of components smaller. The fit has no goal: it does not end early because
     its bound is low.
     """
-    tools = Tools(n_iter=1, rng=np.random.default_rng(0), workers=workers)
+    tools = EngineTools(n_iter=1, rng=np.random.default_rng(0), workers=workers)
     batch = _batch_of(start, X, weights)
-    return fresh_mixture(start, batch, tools, goal=-np.inf, max_passes=n_passes)
+    return fit_fresh_mixture(start, batch, tools, goal=-np.inf, max_passes=n_passes)
 
 
 def _batch_of(model, X, weights):

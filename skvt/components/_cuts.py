@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import ndtr
 
-from skvt.components._choices import MOST_ROWS, run_passes, sample
+from skvt.components._choices import MOST_ROWS, run_passes, select_evenly_spaced
 from skvt.inference import Workers
 from skvt.models.mixture import Categorical, Mixture, StickBreaking
 
@@ -38,12 +38,12 @@ def cut_by_classes(cells, X, weights):
     sizes = tuple(levels.size for levels in cells.levels)
     if max(sizes) <= 1 + _N_FREE_CUTS:
         return cells
-    X, weights = sample(X, weights, MOST_ROWS)
+    X, weights = select_evenly_spaced(X, weights, MOST_ROWS)
     # Missing values have the code -1 in cells, and NaN in the categorical mixture.
     codes = cells.codes(X).astype(np.float64)
     codes[codes < 0.0] = np.nan
     model = Mixture(StickBreaking(1.0), Categorical(np.ones(sum(sizes)), sizes, codes.dtype))
-    start = model.resized(_N_CLASSES, learns=True)
+    start = model.resized(_N_CLASSES, learns_priors=True)
     with Workers(1) as workers:
         memo, _ = run_passes(start, codes, weights, workers, _N_PASSES)
     edges = list(cells.edges)

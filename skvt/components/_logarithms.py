@@ -10,9 +10,9 @@ logarithms, so that it can be compared with the bound for the values.
 import numpy as np
 from scipy.special import xlogy
 
-from skvt.components._choices import MOST_ROWS, sample
+from skvt.components._choices import MOST_ROWS, select_evenly_spaced
 from skvt.expfam import Beta
-from skvt.models.mixture import GaussianPrior, gaussian_component, weighted_moments
+from skvt.models.mixture import GaussianPrior, make_gaussian_component, weighted_moments
 from skvt.rows import dense, pieces, sums_of_rows
 from skvt.ties import stable_argmax
 
@@ -33,7 +33,7 @@ _COLUMNS_AT_ONCE = 64
 _PRIOR = GaussianPrior(degrees_of_freedom=1.0)
 
 
-def columns_in_logarithms(X, weights, named=None):
+def find_log_columns(X, weights, named=None):
     """Return the positions of the columns that are better in logarithms, and their least values.
 
     A column is better in logarithms if its values are positive and both a single Gaussian and the
@@ -53,7 +53,7 @@ def columns_in_logarithms(X, weights, named=None):
             f"{named[lacks_logs[named]][0]} of the component holds others: leave it out, or give "
             "it to a Hurdle if they are zeros."
         )
-    X, weights = sample(X, weights, MOST_ROWS)
+    X, weights = select_evenly_spaced(X, weights, MOST_ROWS)
     columns = np.flatnonzero(~lacks_logs) if named is None else named
     chosen, least_values = [], []
     for part in pieces(columns.size, _COLUMNS_AT_ONCE):
@@ -126,7 +126,7 @@ def _highest_bounds(X, weights, n_passes):
 
     X is (n, D), with NaN for missing values; the bounds are (D,) in nats.
     """
-    component, _ = gaussian_component(X, weights, "diag", False, _PRIOR)
+    component, _ = make_gaussian_component(X, weights, "diag", False, _PRIOR)
     # Sorting puts missing values at the end. Drop the last rows, which have no value in any column.
     order = np.argsort(X, axis=0, kind="stable")[: (~np.isnan(X)).sum(axis=0).max()]
     features = np.split(component.features(np.take_along_axis(X, order, axis=0)), 3, axis=1)

@@ -4,7 +4,7 @@ A :class:`ComponentSpec` holds the parameters that a user sets. From the rows of
 component of :mod:`skvt.models.mixture`, which is the likelihood of the columns with its prior. The
 mathematics is in the docstrings of the components. Estimators call :func:`choose_components` and
 :func:`build_component` for each block of a table; estimators with the parameters of a Gaussian
-share the functions from :func:`gaussian_prior` to :func:`gaussian_learner`.
+share the functions from :func:`read_gaussian_prior` to :func:`make_gaussian_learner`.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -18,15 +18,20 @@ from sklearn.base import BaseEstimator, clone
 
 from skvt._sklearn_private import Interval, StrOptions
 from skvt._stages import begin_stage
-from skvt.components._choices import CANDIDATES, MOST_ROWS, best_type, sample
+from skvt.components._choices import (
+    CANDIDATES,
+    MOST_ROWS,
+    choose_covariance_type,
+    select_evenly_spaced,
+)
 from skvt.components._cuts import cut_by_classes
-from skvt.components._logarithms import columns_in_logarithms
+from skvt.components._logarithms import find_log_columns
 from skvt.files import in_files
 from skvt.models import mixture as models
 from skvt.rows import (
+    evaluate_rows,
     has_sparse_rows,
-    mapped,
-    of_each_row,
+    map_rows,
     sums_of_rows,
     total_and_weight,
     without_missing,
@@ -55,24 +60,26 @@ def is_auto(value):
     return isinstance(value, str) and value == "auto"
 
 
-def learned_names(spec, names):
+def select_learned_names(spec, names):
     """Return the ``names`` of the parameters of ``spec`` that are learned."""
     return frozenset(name for name in names if is_auto(getattr(spec, name)))
 
 
-def gaussian_prior(spec):
+def read_gaussian_prior(spec):
     """Return the prior that an estimator or description sets; a learned parameter is None."""
     values = [getattr(spec, name) for name in GAUSSIAN_PRIORS]
     return models.GaussianPrior(*(None if is_auto(value) else value for value in values))
 
 
-def covariance_type_for(spec, X, weights, error=0.0, max_components=None, candidates=CANDIDATES):
+def find_covariance_type(
+    spec, X, weights, error_variance=0.0, max_components=None, candidates=CANDIDATES
+):
     """Return the covariance type of an estimator or description; choose a type if it is "auto".
 
     The chosen type is the candidate with the best short fits to rows X. ``max_components`` is the
-    maximum number of components of the mixture. ``error`` is the variance of the errors of values,
-    see :func:`gaussian_component`. Raise ValueError if the type is to be chosen but the user has
-    set ``covariance_prior``, whose shape depends on the type.
+    maximum number of components of the mixture. ``error_variance`` is the variance of the errors of
+    values, see :func:`build_gaussian_component`. Raise ValueError if the type is to be chosen but
+    the user has set ``covariance_prior``, whose shape depends on the type.
     """
     if spec.covariance_type != "auto" or spec.mean_type == "zero":
         return spec.covariance_type
@@ -86,39 +93,39 @@ def covariance_type_for(spec, X, weights, error=0.0, max_components=None, candid
         # For one column, all types are equivalent.
         return "diag"
     begin_stage(f"choosing the covariance type of {n_columns} columns")
-    learned = learned_names(spec, GAUSSIAN_PRIORS)
-    build = _gaussian_builder(spec, error)
-    kind = best_type(X, weights, build, learned, max_components, candidates)
+    learned_names = select_learned_names(spec, GAUSSIAN_PRIORS)
+    build = _gaussian_builder(spec, error_variance)
+    kind = choose_covariance_type(X, weights, build, learned_names, max_components, candidates)
     line = f"chosen covariance type of {n_columns} columns: {kind!r}"
     begin_stage("preparing the first pass", line=line)
     return kind
 
 
-def gaussian_component(spec, covariance_type, X, weights, error=0.0):
+def build_gaussian_component(spec, covariance_type, X, weights, error_variance=0.0):
     """Return the Gaussian that an estimator or description sets, and the prior's parameters.
 
-    Values count as if they were measured with errors of the variance ``error``.
+    Values count as if they were measured with errors of the variance ``error_variance``.
     """
-    return _gaussian_builder(spec, error)(X, weights, covariance_type=covariance_type)
+    return _gaussian_builder(spec, error_variance)(X, weights, covariance_type=covariance_type)
 
 
-def _gaussian_builder(spec, error):
+def _gaussian_builder(spec, error_variance):
     """Return a function that makes the Gaussian from rows, weights and a ``covariance_type``."""
-    if error == 0.0 and getattr(spec, "max_components", None) == 1:
+    if error_variance == 0.0 and getattr(spec, "max_components", None) == 1:
         # None adds no error at all, while 0 adds the error of rounding. A single component needs
         # none, because it cannot shrink to one repeated value.
-        error = None
+        error_variance = None
     return partial(
-        models.gaussian_component, zero_mean=spec.mean_type == "zero", prior=gaussian_prior(spec),
-        error=error, max_rank=spec.max_rank,
+        models.make_gaussian_component, zero_mean=spec.mean_type == "zero",
+        prior=read_gaussian_prior(spec), error_variance=error_variance, max_rank=spec.max_rank,
     )  # fmt: skip
 
 
-def gaussian_learner(spec, component):
+def make_gaussian_learner(spec, component):
     """Return the learner of the prior's parameters that are "auto", or None if none is."""
     is_regression = isinstance(component, models.Regression | models.IndependentRegressions)
     learner = models.RegressionLearner if is_regression else models.GaussianLearner
-    return learner.of(component, learned_names(spec, GAUSSIAN_PRIORS))
+    return learner.from_component(component, select_learned_names(spec, GAUSSIAN_PRIORS))
 
 
 class ComponentSpec(BaseEstimator):
@@ -295,7 +302,7 @@ def _take_logarithms(X, logs, least_values):
 
     Numbers below the least value of their column are first raised to ``least_values``.
     """
-    return mapped(X, partial(models.take_logarithms, logs, least_values)) if logs.size else X
+    return map_rows(X, partial(models.take_logarithms, logs, least_values)) if logs.size else X
 
 
 class _SeparateByCell(ComponentSpec):
@@ -329,7 +336,7 @@ class _GaussianSpec(ComponentSpec):
 
     def learner(self, component):
         """Return the learner of the prior's parameters, see :class:`ComponentSpec`."""
-        return gaussian_learner(self, component)
+        return make_gaussian_learner(self, component)
 
 
 @in_files("components.Gaussian")
@@ -442,14 +449,14 @@ class Gaussian(_GaussianSpec):
         X has logarithms in the columns whose logarithms are modelled.
         """
         if given is None or self.covariance_type != "auto":
-            return covariance_type_for(self, X, weights)
+            return find_covariance_type(self, X, weights)
         # Short fits describe the residuals of a single regression for all rows, since the given
         # columns explain the rest.
-        X, weights = sample(X, weights, MOST_ROWS)
-        component, _ = models.regression_component(X, weights, "diag", given)
+        X, weights = select_evenly_spaced(X, weights, MOST_ROWS)
+        component, _ = models.make_regression_component(X, weights, "diag", given)
         spec = Gaussian("auto", mean_precision_prior=self.mean_precision_prior)
         residuals = component.residuals(X)
-        return covariance_type_for(spec, residuals, weights, candidates=("diag", "full"))
+        return find_covariance_type(spec, residuals, weights, candidates=("diag", "full"))
 
     def build(self, X, weights, sizes=None):
         """Return a Gaussian component, see :class:`ComponentSpec`."""
@@ -462,10 +469,10 @@ class Gaussian(_GaussianSpec):
         X = _take_logarithms(X, logs, least_values)
         kind = self._find_type(X, weights, given)
         if given is None:
-            component, priors = gaussian_component(self, kind, X, weights)
+            component, priors = build_gaussian_component(self, kind, X, weights)
         else:
-            prior = gaussian_prior(self)
-            component, priors = models.regression_component(X, weights, kind, given, prior)
+            prior = read_gaussian_prior(self)
+            component, priors = models.make_regression_component(X, weights, kind, given, prior)
         if self.covariance_type == "auto":
             priors["covariance_type"] = kind
         if logs.size:
@@ -479,16 +486,16 @@ class Gaussian(_GaussianSpec):
         If ``log`` is "auto" and the user has set the prior mean or covariance, no column is in
         logarithms, because these numbers refer to the columns as they are.
         """
-        prior = gaussian_prior(self)
+        prior = read_gaussian_prior(self)
         named = None if is_auto(self.log) else self.log
         has_prior_numbers = prior.mean is not None or prior.covariance is not None
         if self.log is None or (named is None and has_prior_numbers):
             return np.empty(0, np.intp), ()
         X = X if given is None else X[:, : X.shape[1] - given.n_columns]
         if named is not None:
-            return columns_in_logarithms(X, weights, named)
+            return find_log_columns(X, weights, named)
         begin_stage(f"choosing logarithms among {X.shape[1]} columns")
-        logs, least_values = columns_in_logarithms(X, weights)
+        logs, least_values = find_log_columns(X, weights)
         line = f"chosen logarithms in {logs.size} of {X.shape[1]} columns"
         begin_stage("preparing the first pass", line=line)
         return logs, least_values
@@ -569,9 +576,9 @@ class LatentGaussian(_GaussianSpec):
 
     def build(self, X, weights, sizes=None):
         """Return a Gaussian component of latent values, see :class:`ComponentSpec`."""
-        cells = cut_by_classes(models.Cells.of_shares(X, weights, self.ordinal), X, weights)
-        return models.latent_gaussian_component(
-            X, weights, self.covariance_type, cells, gaussian_prior(self)
+        cells = cut_by_classes(models.Cells.from_frequencies(X, weights, self.ordinal), X, weights)
+        return models.make_latent_gaussian_component(
+            X, weights, self.covariance_type, cells, read_gaussian_prior(self)
         )
 
 
@@ -673,13 +680,13 @@ class Bernoulli(_SeparateByCell):
 
     def build(self, X, weights, sizes=None):
         """Return independent binary columns, see :class:`ComponentSpec`."""
-        prior = beta_prior(self.feature_prior, X.shape[1])
+        prior = make_beta_prior(self.feature_prior, X.shape[1])
         component = models.Bernoulli(prior, X.dtype, has_sparse_rows(X, weights))
         return component, {"feature_prior": prior}
 
     def learner(self, component):
         """Return the learner of the beta priors, see :class:`ComponentSpec`."""
-        return beta_learner(component) if is_auto(self.feature_prior) else None
+        return make_beta_learner(component) if is_auto(self.feature_prior) else None
 
 
 @dataclass(eq=False, repr=False)
@@ -788,7 +795,7 @@ class Poisson(_Counts):
 
     def learner(self, component):
         """Return the learner of the shape, the rates or both, see :class:`ComponentSpec`."""
-        names = learned_names(self, ("shape_prior", "rate_prior"))
+        names = select_learned_names(self, ("shape_prior", "rate_prior"))
         return models.GammaLearner(names) if names else None
 
 
@@ -868,7 +875,7 @@ class NegativeBinomial(_Counts):
         points = np.ones(1)
         if options["exposure"] != "none":
             read_exposures = partial(_exposures_of, options["exposure"], options["shares"])
-            exposures = of_each_row(X, weights, read_exposures)
+            exposures = evaluate_rows(X, weights, read_exposures)
             exposures = exposures[exposures > 0.0] if np.any(exposures > 0.0) else np.ones(1)
             points = models.exposure_points(exposures.min(), exposures.max())
             options["typical"] = float(np.clip(options["typical"], points[0], points[-1]))
@@ -979,7 +986,8 @@ class StudentT(_GaussianSpec):
         "degrees_of_freedom": [None, POSITIVE],
         **_GaussianSpec._parameter_constraints,
     }
-    # Constants in place of parameters of :class:`Gaussian`, which :func:`gaussian_component` reads.
+    # Constants in place of parameters of :class:`Gaussian`, which :func:`build_gaussian_component`
+    # reads.
     mean_type = "full"
     max_rank = None
     covariance_type: str = "full"
@@ -988,8 +996,8 @@ class StudentT(_GaussianSpec):
 
     def build(self, X, weights, sizes=None):
         """Return a Gaussian component with scaled rows, see :class:`ComponentSpec`."""
-        gaussian, priors = gaussian_component(self, self.covariance_type, X, weights)
-        return models.student_t_component(gaussian, self.degrees_of_freedom), priors
+        gaussian, priors = build_gaussian_component(self, self.covariance_type, X, weights)
+        return models.make_student_t_component(gaussian, self.degrees_of_freedom), priors
 
     def learner(self, component):
         """Return the learner of the prior's parameters, see :class:`ComponentSpec`."""
@@ -1075,7 +1083,7 @@ class Hurdle(ComponentSpec):
     def describes(self, component, sizes):
         """Return whether ``component`` can be what this describes, see :class:`ComponentSpec`."""
         is_hurdle = type(component) is models.Indicated and bool(component.at)
-        return is_hurdle and _describes(self.component, component.blocks[0].component, sizes)
+        return is_hurdle and _can_describe(self.component, component.blocks[0].component, sizes)
 
     def build(self, X, weights, sizes=None):
         """Return a component of other values and indicators, see :class:`ComponentSpec`."""
@@ -1098,7 +1106,7 @@ class Hurdle(ComponentSpec):
         # equality with the data.
         at = tuple(np.full(n_columns, self.at, X.dtype).tolist())
         shift = 1.0 if self.encoding == "count" else 0.0
-        return mapped(X, partial(models.without_point_masses, at, shift)), at, shift
+        return map_rows(X, partial(models.without_point_masses, at, shift)), at, shift
 
     def learner(self, component):
         """Return the learner of the prior of other values, see :class:`ComponentSpec`."""
@@ -1114,7 +1122,7 @@ def choose_components(blocks, X, weights, given, given_positions):
     """
     choices = []
     for block in blocks:
-        with models.naming_block(block.name):
+        with models.name_block_in_errors(block.name):
             columns = models.as_slice(np.append(block.columns, given_positions))
             choices.append(block.spec.chosen(X[:, columns], weights, given))
     return choices
@@ -1163,7 +1171,7 @@ def _learner(spec, component):
     return spec.learner(component)
 
 
-def describes(spec, component, sizes):
+def can_describe(spec, component, sizes):
     """Return whether ``spec`` can describe a component that was read from a file.
 
     The condition is that :func:`build_component` can have returned the component, before or after
@@ -1174,15 +1182,15 @@ def describes(spec, component, sizes):
         if type(component) is not models.Indicated or component.at:
             return False
         component = component.blocks[0].component
-    return _describes(spec, component, sizes)
+    return _can_describe(spec, component, sizes)
 
 
-def _describes(spec, component, sizes):
+def _can_describe(spec, component, sizes):
     """Return whether ``spec`` can describe a component without indicators of missing values."""
     if type(component) is models.Conditioned:
         # Each column has separate values for each cell of the given columns.
         sizes = sizes and sizes * component.given.shares.size
-        component = component.values
+        component = component.value_component
     return spec.describes(component, sizes)
 
 
@@ -1222,7 +1230,7 @@ def _with_positions(spec, name, columns, positions_of):
 
 
 def _exposures_of(exposure, shares, X):
-    """Return the exposure (n,) of each row, for `of_each_row`."""
+    """Return the exposure (n,) of each row, for `evaluate_rows`."""
     _, exposures = models.split_exposure(X, exposure, shares=shares)
     return exposures
 
@@ -1255,12 +1263,12 @@ def _number(value):
     return 1.0 if is_auto(value) else float(value)
 
 
-def beta_learner(component):
+def make_beta_learner(component):
     """Return the learner of the beta priors of binary columns."""
     return models.DirichletLearner("feature_prior", (2,) * component.n_features)
 
 
-def beta_prior(feature_prior, n_columns):
+def make_beta_prior(feature_prior, n_columns):
     """Return the parameters (a, b) of the beta prior of each column, (n_columns, 2)."""
     value = 1.0 if is_auto(feature_prior) else feature_prior
     legal = f"a number, a pair (a, b) or an array of shape (n_features, 2) = ({n_columns}, 2)"

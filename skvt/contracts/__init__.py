@@ -5,19 +5,19 @@ from skvt.contracts._component import (
     Completion,
     Component,
     Describes,
-    Holes,
+    HiddenValues,
     Likelihood,
     Predicts,
     SharesGlobals,
 )
 from skvt.contracts._engine import (
-    AfterPass,
     AnyEngine,
     Engine,
     LocalTotals,
     PassInputs,
     PassResult,
-    Remembering,
+    Resumable,
+    StepAfterPass,
     Stream,
     StreamEngine,
 )
@@ -51,7 +51,7 @@ from skvt.contracts._move import (
     Observer,
     ObserverTools,
     SampledMove,
-    Solved,
+    SolvedBatch,
 )
 from skvt.contracts._policy import Batch, Energies, FitPlan, RunningPolicy, TemperaturePolicy
 from skvt.contracts._weights import DrawnWeights, Weights

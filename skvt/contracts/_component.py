@@ -33,7 +33,7 @@ from skvt.expfam import Family
 from skvt.typing import Array, IndexArray
 
 
-class Holes(Protocol):
+class HiddenValues(Protocol):
     """The missing values of n rows, with the q of these values under each of K components."""
 
     def add_to(self, logits: Array, entropy: Array) -> None:
@@ -54,9 +54,10 @@ class Holes(Protocol):
         """
 
 
-#: ``completion(X, inv_temps)`` returns the :class:`Holes` of rows X under one table, or None if no
-#: value is missing. ``inv_temps`` has the inverse temperature of each row, (n,), or of all, (1,).
-Completion: TypeAlias = Callable[[Any, Array], Holes | None]
+#: ``completion(X, inv_temps)`` returns the :class:`HiddenValues` of rows X under one table, or None
+#: if no value is missing. ``inv_temps`` has the inverse temperature of each row, (n,), or of all,
+#: (1,).
+Completion: TypeAlias = Callable[[Any, Array], HiddenValues | None]
 
 
 class Likelihood(Protocol):
@@ -96,14 +97,14 @@ class Likelihood(Protocol):
     def natural_parameters(self, sums: Array) -> Array:
         """Return ``lam = eta + M S``, (K, ..., E), for ``sums`` of features S, (K, P)."""
 
-    def table(self, lam: Array) -> Array:
+    def expected_table(self, lam: Array) -> Array:
         """Return the table ``E_q[T(phi_k)]``, (K, P), for the parameters ``lam`` of q."""
 
     @property
     def prior_table(self) -> Array:
         """The table (1, P) of a component without rows, which must not be written to."""
 
-    def table_of(self, t: Array) -> Array:
+    def table_at(self, t: Array) -> Array:
         """Return the table ``T(phi_k)``, (K, P), for values ``t`` of ``t(phi_k)``."""
 
 
@@ -231,8 +232,8 @@ class Predicts(Protocol):
         """Draw parameters from q; return a likelihood, and a ``lam`` concentrated at the draw.
 
         The predictive densities and draws of the returned likelihood under the returned ``lam`` are
-        those given the drawn parameters. The family needs a method ``certain(x)``, which returns
-        natural parameters concentrated at x.
+        those given the drawn parameters. The family needs a method ``concentrate_at(x)``, which
+        returns natural parameters concentrated at x.
         """
 
     @property

@@ -110,17 +110,17 @@ class PassResult(NamedTuple):
     has_moved: bool = False
 
 
-class Remembering(Protocol):
-    """An object that can continue an interrupted fit; `skvt.progress.Continued` is its base."""
+class Resumable(Protocol):
+    """A part that can continue an interrupted fit; `skvt.progress.ResumableMixin` is its base."""
 
-    def progress(self) -> dict[str, Any]:
+    def get_progress(self) -> dict[str, Any]:
         """Return the data that the next pass needs, as values that a file can hold."""
 
-    def take_up(self, progress: dict[str, Any]) -> None:
-        """Continue an interrupted fit from the result of :meth:`progress`."""
+    def set_progress(self, progress: dict[str, Any]) -> None:
+        """Continue an interrupted fit from the result of :meth:`get_progress`."""
 
 
-class Engine(Remembering, Protocol[ModelT, StateT]):
+class Engine(Resumable, Protocol[ModelT, StateT]):
     """An algorithm for the passes of a fit.
 
     An engine serves one fit from one initial state. Further starts of the fit need new engines.
@@ -148,14 +148,14 @@ class Engine(Remembering, Protocol[ModelT, StateT]):
 AnyEngine: TypeAlias = Engine[Any, Any]
 
 
-class AfterPass(Remembering, Protocol):
+class StepAfterPass(Resumable, Protocol):
     """A step after each pass of a fit, for any engine."""
 
     # Capabilities that the step needs of a model.
     @property
     def requires(self) -> tuple[Requirement, ...]: ...
 
-    def after(self, result: PassResult, number: int, state: Any, inputs: PassInputs) -> PassResult:
+    def apply(self, result: PassResult, number: int, state: Any, inputs: PassInputs) -> PassResult:
         """Change ``state`` in place after a pass; return the result of the pass with the changes.
 
         ``number`` is the number of the pass, from 1.
@@ -176,9 +176,9 @@ class Stream:
     # stream.
     n_rows: float
     # Whether the weight of new rows is added to ``n_rows``.
-    grows: bool
+    counts_rows: bool
     # Weight of the whole stream, if the user gave it; steps then use it in place of ``n_rows``.
-    total: float | None = None
+    total_samples: float | None = None
     # Id of the batch; None for a new batch.
     batch_id: Hashable | None = None
     # Function that returns the random number generator of this call.
@@ -191,10 +191,10 @@ class Stream:
     n_judged: int | None = None
     # Id of an earlier batch, which the rows of this call join after their local step; None if
     # these rows stay a separate batch.
-    joins: Hashable | None = None
+    joined_batch_id: Hashable | None = None
     # If the rows of the call consist of several batches, the positions of the rows of each batch by
     # its id. The rows are one batch for the moves, but separate batches after the call.
-    parts: Mapping[Hashable, IndexArray] = field(default_factory=dict)
+    rows_of_batches: Mapping[Hashable, IndexArray] = field(default_factory=dict)
 
     def count_rows(self, weight: float) -> float:
         """Count new rows of this weight; return the weight to which a step scales their statistics.
@@ -202,9 +202,9 @@ class Stream:
         The returned weight is that of the whole stream, if the user gave it. Otherwise it is
         ``n_rows``.
         """
-        if self.grows:
+        if self.counts_rows:
             self.n_rows += weight
-        return self.total or self.n_rows
+        return self.total_samples or self.n_rows
 
 
 class StreamEngine(Protocol[StateT]):

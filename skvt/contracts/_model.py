@@ -54,7 +54,7 @@ class LocalResult:
     marginal_energy: Array | None = None
     # (n, ...): initial value for the next local step of each row; None if the model always begins
     # local steps anew.
-    start: Array | None = None
+    row_starts: Array | None = None
     # (K,): entropy in nats of the missing values given the component of their row, summed over rows
     # with the weights of ``stats``; None if no value is missing.
     hidden_entropy: Array | None = None
@@ -80,7 +80,7 @@ class RowBatch:
     # all components, and returns candidates for the next local step.
     candidates: IndexArray | None = field(default=None, kw_only=True)
     # (n, ...): initial value for the local step of each row; NaN or None for the default one.
-    start: Array | None = field(default=None, kw_only=True)
+    row_starts: Array | None = field(default=None, kw_only=True)
 
     @classmethod
     def of(cls, X: Any, rows: IndexArray, weights: Array) -> Self:
@@ -200,8 +200,8 @@ class Model(Protocol):
 
         ``weights`` (n,) are the weights of these rows. The batch is a dataclass such as
         :class:`RowBatch`. It must have ``weights``, ``rows``, and ``lengths``, the number of units
-        of data of each row. It also has ``start`` if the local step of a row begins where the last
-        local step of this row ended.
+        of data of each row. It also has ``row_starts`` if the local step of a row begins where the
+        last local step of this row ended.
         """
 
     def scope(self, batch: Any) -> BatchScope:
@@ -278,7 +278,7 @@ class ConjugateModel:
 
     def natural_parameters(self: Any, stats: RunningStats) -> tuple[Array, ...]:
         """Return ``lam = prior + S`` for each block."""
-        blocks = zip(self.prior().arrays, stats.value().arrays, strict=True)
+        blocks = zip(self.prior().arrays, stats.as_stats().arrays, strict=True)
         return tuple(prior + S for prior, S in blocks)
 
     def size(self, stats: RunningStats) -> int:
@@ -411,12 +411,12 @@ class Mergeable(Memoizable, Protocol):
         """Return ``global_params`` under which no row belongs to component k."""
 
     def resized(
-        self, n_components: int, *, learns: bool = False, init_params: str = "k-means++"
+        self, n_components: int, *, learns_priors: bool = False, init_params: str = "k-means++"
     ) -> Self:
         """Return the model with other settings for the beginning of a fit.
 
         ``n_components`` is the number of initial components, ``init_params`` is the method that
-        finds them, and ``learns`` is whether the model learns its priors.
+        finds them, and ``learns_priors`` is whether the model learns its priors.
         """
 
     def with_priors_of(self, other: Any) -> Self:
@@ -471,10 +471,10 @@ class Collapsible(Model, Protocol):
     """A model with local steps in which the globals are integrated out.
 
     A local step draws each local variable given all others. Its ``global_params`` hold the
-    statistics of all rows. If the batch has a ``start``, that is, the local variables that the last
-    local step has drawn, the step returns the change of the statistics since this start. Batches
-    have ``nbytes``, their size in bytes. The sum of :meth:`prior_statistics` has one more entry
-    than that of other models, from which :meth:`with_most_probable_priors` learns.
+    statistics of all rows. If the batch has ``row_starts``, that is, the local variables that the
+    last local step has drawn, the step returns the change of the statistics since this start.
+    Batches have ``nbytes``, their size in bytes. The sum of :meth:`prior_statistics` has one more
+    entry than that of other models, from which :meth:`with_most_probable_priors` learns.
     """
 
     def counts_given_others(self, stats: RunningStats, batch: Any, seed: int) -> Any:

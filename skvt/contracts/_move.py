@@ -16,7 +16,7 @@ from skvt.contracts._memo import Memo, MovableState, SampledState
 from skvt.contracts._model import LocalResult, Requirement, RowSource
 from skvt.contracts._policy import RunningPolicy
 from skvt.files import in_files
-from skvt.progress import Continued
+from skvt.progress import ResumableMixin
 from skvt.typing import Array, IndexArray, Run
 
 
@@ -63,7 +63,7 @@ class MoveTools(Protocol):
     @property
     def n_judged(self) -> int | None: ...
 
-    def memo_of(self, model: Any, result: LocalResult, batch: Any) -> Memo:
+    def make_memo(self, model: Any, result: LocalResult, batch: Any) -> Memo:
         """Return the memo of a batch after its local step."""
 
     def separate_fit(
@@ -86,7 +86,7 @@ class MoveTools(Protocol):
         """
 
 
-class Solved(NamedTuple):
+class SolvedBatch(NamedTuple):
     """A batch after its local step, the input of observers."""
 
     batch: Any
@@ -102,15 +102,15 @@ class ObserverTools(NamedTuple):
     """Tools of observers, with the meaning that they have in :class:`MoveTools`."""
 
     run: Run
-    memo_of: Callable[[Any, LocalResult, Any], Memo]
+    make_memo: Callable[[Any, LocalResult, Any], Memo]
 
 
-#: ``observer(model, solved, tools)`` returns the notes of a move on a batch, which are data of any
-#: type. It runs in the process that holds the rows of the batch, and must be picklable.
-Observer: TypeAlias = Callable[[Any, Solved, ObserverTools], Any]
+#: ``observer(model, solved_batch, tools)`` returns the notes of a move on a batch, which are data
+#: of any type. It runs in the process that holds the rows of the batch, and must be picklable.
+Observer: TypeAlias = Callable[[Any, SolvedBatch, ObserverTools], Any]
 
 
-class Move(Continued):
+class Move(ResumableMixin):
     """Base of moves of memoized inference, which prepare before a pass and act after the pass.
 
     During the pass, a move may observe each batch and take notes. A subclass overrides ``finish``
@@ -127,23 +127,23 @@ class Move(Continued):
 
     requires: tuple[Requirement, ...] = ()
     # Attributes that interrupted fits restore, with their types.
-    kept: ClassVar[dict[str, Any]] = {"exhausted": bool}
+    kept_attributes: ClassVar[dict[str, Any]] = {"exhausted": bool}
     exhausted: bool = True
     # A model with the priors under which the last change was accepted; None if the priors have not
-    # changed since the last call of ``under_priors``.
+    # changed since the last call of ``update_priors``.
     _relearned: Any = None
 
     def begin(self, model: Any, state: MovableState, tools: MoveTools) -> None:
         """Prepare before the pass."""
 
-    def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
+    def make_observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Return the observer of the next batch, which has ``n_rows`` rows; None for no observer.
 
         It is called after :meth:`begin`, once for each batch of the pass.
         """
         return None
 
-    def note(self, notes: Any) -> None:
+    def store_notes(self, notes: Any) -> None:
         """Store the notes that the observer of a batch has returned."""
 
     def finish(self, model: Any, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
@@ -154,7 +154,7 @@ class Move(Continued):
         """
         raise NotImplementedError(f"{type(self).__name__} has no finish(model, state, tools).")
 
-    def within(
+    def change_within_batch(
         self, model: Any, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
         """Try changes after a batch of a stream, whose memo has this key; return their records.
@@ -163,10 +163,11 @@ class Move(Continued):
         """
         return []
 
-    def under_priors(self, model: Any) -> Any:
+    def update_priors(self, model: Any) -> Any:
         """Return the model with the priors under which the last changes were accepted.
 
-        The engine calls it after each call of :meth:`begin`, :meth:`finish` and :meth:`within`.
+        The engine calls it after each call of :meth:`begin`, :meth:`finish` and
+        :meth:`change_within_batch`.
         """
         relearned = self._relearned
         self._relearned = None
@@ -185,7 +186,7 @@ class SampledMove(Protocol):
     # Whether the last search for changes has accepted none, so that convergence may be judged.
     exhausted: bool
 
-    def between(
+    def change_between_passes(
         self, model: Any, data: RowSource, state: SampledState, tools: MoveTools
     ) -> list[MoveRecord]:
         """Change the state after a pass at T = 1; return records of proposals.

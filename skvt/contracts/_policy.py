@@ -218,7 +218,7 @@ class RunningPolicy:
         return 0.0 if self.done else JITTER * (self.temperature - 1.0) ** 0.5
 
     @property
-    def requested(self) -> dict[str, bool]:
+    def step_options(self) -> dict[str, bool]:
         """Keyword arguments of local steps, which request the results that the policy needs."""
         return {"with_energy": self.wants_energy, "with_marginal": self.wants_marginal}
 

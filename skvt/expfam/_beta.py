@@ -22,12 +22,12 @@ class Beta(Dirichlet):
         return np.minimum(Dirichlet.sample(eta, rng)[..., 0], np.nextafter(1.0, 0.0))
 
     @staticmethod
-    def certain(x: Array) -> Array:
+    def concentrate_at(x: Array) -> Array:
         """Return natural parameters (..., 2) of members that are nearly certain of x."""
-        return Dirichlet.certain(np.stack([x, 1.0 - x], axis=-1))
+        return Dirichlet.concentrate_at(np.stack([x, 1.0 - x], axis=-1))
 
     @staticmethod
-    def standard(eta: ArrayLike) -> dict[str, Array]:
+    def to_standard(eta: ArrayLike) -> dict[str, Array]:
         eta = np.asarray(eta, dtype=np.float64)
         return {"a": eta[..., 0], "b": eta[..., 1]}
 

@@ -28,7 +28,7 @@ class Categorical:
         return rng.multinomial(1, Categorical.expectation(eta)).astype(np.float64)
 
     @staticmethod
-    def standard(eta: ArrayLike) -> dict[str, Array]:
+    def to_standard(eta: ArrayLike) -> dict[str, Array]:
         return {"probabilities": Categorical.expectation(eta)}
 
     @staticmethod

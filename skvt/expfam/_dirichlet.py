@@ -50,12 +50,12 @@ class Dirichlet:
         return np.maximum(g / g.sum(axis=-1, keepdims=True), SMALLEST_DRAW)
 
     @staticmethod
-    def certain(x: Array) -> Array:
+    def concentrate_at(x: Array) -> Array:
         """Return natural parameters of members that are nearly certain of x, in the shape of x."""
         return CERTAIN_COUNT * x
 
     @staticmethod
-    def standard(eta: ArrayLike) -> dict[str, Array]:
+    def to_standard(eta: ArrayLike) -> dict[str, Array]:
         return {"concentration": np.asarray(eta)}
 
     @staticmethod

@@ -33,7 +33,7 @@ class DirichletColumns:
         """Positions of the first category of each column, (D,)."""
         return np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
 
-    def totals(self, values: Array) -> Array:
+    def sum_categories(self, values: Array) -> Array:
         """Return sums over the categories of each column, shape (..., D)."""
         sums: Array = np.add.reduceat(values, self._starts, axis=-1)
         return sums
@@ -45,17 +45,17 @@ class DirichletColumns:
     def log_normalizer(self, eta: ArrayLike) -> Array:
         """Return ``sum_d [sum_c log Gamma(eta_dc) - log Gamma(sum_c eta_dc)]`` in nats, (...)."""
         eta = np.asarray(eta, dtype=np.float64)
-        return gammaln(eta).sum(axis=-1) - gammaln(self.totals(eta)).sum(axis=-1)
+        return gammaln(eta).sum(axis=-1) - gammaln(self.sum_categories(eta)).sum(axis=-1)
 
     def log_normalizers(self, eta: ArrayLike) -> Array:
         """Return the log-normaliser of each column in nats, shape (..., D)."""
         eta = np.asarray(eta, dtype=np.float64)
-        return self.totals(gammaln(eta)) - gammaln(self.totals(eta))
+        return self.sum_categories(gammaln(eta)) - gammaln(self.sum_categories(eta))
 
     def expectation(self, eta: ArrayLike) -> Array:
         """Return ``E[log x_dc] = digamma(eta_dc) - digamma(sum_c eta_dc)``, shape of eta."""
         eta = np.asarray(eta, dtype=np.float64)
-        return digamma(eta) - self._repeat(digamma(self.totals(eta)))
+        return digamma(eta) - self._repeat(digamma(self.sum_categories(eta)))
 
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> Array:
         """Draw probabilities for each member, in the shape of eta; each column sums to 1."""
@@ -63,24 +63,26 @@ class DirichletColumns:
         log_gammas = log_standard_gamma(np.asarray(eta, dtype=np.float64), rng)
         largest = np.maximum.reduceat(log_gammas, self._starts, axis=-1)
         gammas = np.exp(log_gammas - self._repeat(largest))
-        return np.maximum(gammas / self._repeat(self.totals(gammas)), SMALLEST_DRAW)
+        return np.maximum(gammas / self._repeat(self.sum_categories(gammas)), SMALLEST_DRAW)
 
-    certain = staticmethod(Dirichlet.certain)
-    standard = staticmethod(Dirichlet.standard)
+    concentrate_at = staticmethod(Dirichlet.concentrate_at)
+    to_standard = staticmethod(Dirichlet.to_standard)
 
     def mean(self, eta: ArrayLike) -> Array:
         eta = np.asarray(eta, dtype=np.float64)
-        return eta / self._repeat(self.totals(eta))
+        return eta / self._repeat(self.sum_categories(eta))
 
     def variance(self, eta: ArrayLike) -> Array:
         mean = self.mean(eta)
-        total = self._repeat(self.totals(np.asarray(eta, dtype=np.float64)))
+        total = self._repeat(self.sum_categories(np.asarray(eta, dtype=np.float64)))
         return mean * (1.0 - mean) / (total + 1.0)
 
     def log_density(self, eta: ArrayLike, x: ArrayLike) -> Array:
         """Return the log density at x in nats, shape (...); -inf if a column is off its simplex."""
         eta, x = np.asarray(eta, dtype=np.float64), np.asarray(x, dtype=np.float64)
-        is_legal = np.all(x >= 0.0, axis=-1) & np.all(np.isclose(self.totals(x), 1.0), axis=-1)
+        is_legal = np.all(x >= 0.0, axis=-1) & np.all(
+            np.isclose(self.sum_categories(x), 1.0), axis=-1
+        )
         value = xlogy(eta - 1.0, x).sum(axis=-1) - self.log_normalizer(eta)
         return np.where(is_legal, value, -np.inf)
 

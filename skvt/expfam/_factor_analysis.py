@@ -46,7 +46,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvt._compiled import digamma_array, exp, gammaln, jit_allocating, log, part, part_allocating
+from skvt._compiled import (
+    digamma_array,
+    exp,
+    gammaln,
+    jit_allocating,
+    jit_inlined,
+    jit_inlined_allocating,
+    log,
+)
 from skvt.expfam._gaussian import MeanPrecision, standard_gamma
 from skvt.expfam._normal_wishart import NormalWishart, join_moments, location
 from skvt.typing import Array, IndexArray
@@ -144,7 +152,7 @@ class FactorAnalysis:
     @cached_property
     def _standard_prior(self) -> dict[str, Array]:
         """Standard parameters of the prior, with the diagonal (D,) as inverse scale."""
-        prior = NormalWishart.standard(self.prior)
+        prior = NormalWishart.to_standard(self.prior)
         return prior | {"scale_inverse": np.diagonal(prior["scale_inverse"])}
 
     @cached_property
@@ -188,7 +196,7 @@ class FactorAnalysis:
 
     def _best_factors(self, eta: Array, initial: Factors | None) -> Factors:
         """Find the best q of members (K, E), starting from ``initial`` if it is given."""
-        q = NormalWishart.standard(eta)
+        q = NormalWishart.to_standard(eta)
         prior = self._standard_prior
         scatter, scale = q["scale_inverse"], prior["scale_inverse"]
         nu = float(prior["degrees_of_freedom"])
@@ -241,7 +249,7 @@ class FactorAnalysis:
         precision_mean = np.einsum("kij,kj->ki", precision, m)
         return join_moments(m, kappa, log_det, precision, precision_mean).reshape(eta.shape)
 
-    def standard(self, eta: ArrayLike) -> dict[str, Array]:
+    def to_standard(self, eta: ArrayLike) -> dict[str, Array]:
         """Return the parameters of q by name.
 
         They are ``mean`` (..., D), ``mean_precision`` (...), ``shape`` a (...), ``rate`` b
@@ -266,7 +274,7 @@ class FactorAnalysis:
         In q, loadings do not depend on the factors h of the rows. Drawn covariances therefore vary
         less than under the posterior, two or three times less if factors stand out.
         """
-        q = self.standard(eta)
+        q = self.to_standard(eta)
         psi = standard_gamma(np.broadcast_to(q["shape"][:, None], q["rate"].shape), rng) / q["rate"]
         is_used = np.abs(q["loadings"]).sum(axis=1, keepdims=True) > 0.0
         noise = rng.standard_normal(q["loadings"].shape) * is_used
@@ -313,7 +321,7 @@ def expected_precision(shape: Array, factors: Factors) -> Array:
     return precision
 
 
-@part
+@jit_inlined
 def _orthonormalise(columns: Array, transposed: Array) -> None:
     """Make columns (D, p) orthonormal in place, and write them to ``transposed`` (p, D), too.
 
@@ -343,7 +351,7 @@ def _orthonormalise(columns: Array, transposed: Array) -> None:
             transposed[column, d] = columns[d, column]
 
 
-@part_allocating
+@jit_inlined_allocating
 def _factorise(scatter: Array, max_rank: int) -> Array:
     """Return F (D, p) with ``F F' = scatter``; p is 0 if it would be more than ``max_rank``.
 
@@ -379,7 +387,7 @@ def _factorise(scatter: Array, max_rank: int) -> Array:
     return np.empty((D, 0))
 
 
-@part_allocating
+@jit_inlined_allocating
 def _start_noise(
     n_rows: float, scatter: Array, scatter_root: Array, b0: Array, rate: Array
 ) -> None:  # fmt: skip
@@ -418,14 +426,14 @@ def _start_noise(
         rate[d] = 0.5 * ridge[d] / max(share_left, _MAX_SHARE_LEFT_OUT)
 
 
-@part
+@jit_inlined
 def _gain_of_factor(value: float, n_plus_1: float, D: int, gain_constant: float) -> float:
     """Return what a column of loadings of this eigenvalue adds to the bound in nats, plus log 2."""
     log_ratio = log(n_plus_1 / value)
     return 0.5 * (value - n_plus_1) + 0.5 * (n_plus_1 + D) * log_ratio + gain_constant
 
 
-@part_allocating
+@jit_inlined_allocating
 def _multiply_scaled(scatter: Array, noise_root: Array, columns: Array) -> Array:
     """Return the product (D, p) of the scatter in units of the noise with ``columns`` (D, p)."""
     D, n_columns = columns.shape
@@ -440,7 +448,7 @@ def _multiply_scaled(scatter: Array, noise_root: Array, columns: Array) -> Array
     return product
 
 
-@part_allocating
+@jit_inlined_allocating
 def _has_all_factors(
     n_rows: float, scatter: Array, a: float, rate: Array, loadings: Array, variances: Array,
     gain_constant: float,
@@ -484,7 +492,7 @@ def _has_all_factors(
     return True
 
 
-@part_allocating
+@jit_inlined_allocating
 def _fit_factors(
     n_rows: float, scatter: Array, scatter_root: Array, log_rate: Array, a0: float, b0: Array,
     gain_constant: float, basis: Array, best_log_rate: Array, loadings: Array, variances: Array,
@@ -584,7 +592,7 @@ def _fit_factors(
     return bound, vectors[:, first_kept:n_values].copy()
 
 
-@part
+@jit_inlined
 def _accelerate(
     step_changes: Array, target_changes: Array, step: Array, n: int, n_changes: int, matrix: Array,
     right_side: Array, log_rate: Array,

@@ -24,7 +24,7 @@ class Family(Protocol):
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> Any:
         """Draw x once for each member: an array, or a NamedTuple of arrays."""
 
-    def standard(self, eta: ArrayLike) -> dict[str, Array]:
+    def to_standard(self, eta: ArrayLike) -> dict[str, Array]:
         """Return the parameters of textbooks by name."""
 
     def mean(self, eta: ArrayLike) -> Any:

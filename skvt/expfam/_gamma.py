@@ -10,7 +10,8 @@ from skvt.typing import Array
 # Draws that underflow are set to this number. At 0 a density could be 0 or infinite, and a division
 # by the draw would fail.
 SMALLEST_DRAW = np.finfo(np.float64).tiny
-# Number of observations that members "nearly certain of x" are worth, see the methods `certain`.
+# Number of observations that members "nearly certain of x" are worth, see the methods
+# `concentrate_at`.
 CERTAIN_COUNT = 1e8
 
 
@@ -52,12 +53,12 @@ class Gamma:
         return np.maximum(np.exp(log_standard_gamma(a, rng) - np.log(b)), SMALLEST_DRAW)
 
     @staticmethod
-    def certain(x: Array) -> Array:
+    def concentrate_at(x: Array) -> Array:
         """Return natural parameters (..., 2) of members that are nearly certain of x."""
         return Gamma.from_standard(np.full(x.shape, CERTAIN_COUNT), CERTAIN_COUNT / x)
 
     @staticmethod
-    def standard(eta: ArrayLike) -> dict[str, Array]:
+    def to_standard(eta: ArrayLike) -> dict[str, Array]:
         eta = np.asarray(eta)
         return {"shape": eta[..., 0], "rate": eta[..., 1]}
 

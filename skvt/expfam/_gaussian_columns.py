@@ -104,7 +104,7 @@ class GaussianColumns:
         deviation = (np.linalg.cholesky(covariance) @ noise)[..., 0]
         return mean + np.swapaxes(deviation, -1, -2)
 
-    def standard(self, eta: ArrayLike) -> dict[str, Array]:
+    def to_standard(self, eta: ArrayLike) -> dict[str, Array]:
         """Return ``mean`` (..., K, D) and ``covariance`` (..., P, K, K) of the columns."""
         mean, covariance = self._moments(eta)
         return {"mean": mean, "covariance": covariance}

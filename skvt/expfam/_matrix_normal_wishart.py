@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from skvt.expfam._gamma import CERTAIN_COUNT
 from skvt.expfam._gaussian import join
-from skvt.expfam._wishart import Wishart, drawn_root, moments, statistic
+from skvt.expfam._wishart import Wishart, compute_moments, compute_statistic, draw_root
 from skvt.expfam.triangle import pack, pack_statistic, unpack
 from skvt.typing import Array
 
@@ -63,7 +63,7 @@ class MatrixNormalWishart:
     def expectation(self, eta: ArrayLike) -> Array:
         """Return ``E[t]``, by ``E[Lambda] = nu W`` and ``E[B' Lambda B] = M' nu W M + E V^-1``."""
         M, V, marginal = self.split(eta)
-        log_det, precision = moments(marginal)
+        log_det, precision = compute_moments(marginal)
         cross = M @ precision
         square = cross @ np.swapaxes(M, -1, -2) + M.shape[-1] * np.linalg.inv(V)
         blocks = np.concatenate([
@@ -75,24 +75,24 @@ class MatrixNormalWishart:
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> Coefficients:
         """Draw B and Lambda once for each set of natural parameters."""
         M, V, marginal = self.split(eta)
-        root = drawn_root(marginal, rng)
+        root = draw_root(marginal, rng)
         root_transposed = np.swapaxes(root, -1, -2)
         noise = rng.standard_normal(np.swapaxes(M, -1, -2).shape)
         deviation = np.linalg.solve(root_transposed, noise) @ np.linalg.inv(np.linalg.cholesky(V))
         return Coefficients(np.swapaxes(M, -1, -2) + deviation, root @ root_transposed)
 
-    def certain(self, x: Coefficients) -> Array:
+    def concentrate_at(self, x: Coefficients) -> Array:
         """Return natural parameters of distributions that are concentrated at x."""
         n_rows = np.full(x.precision.shape[:-2], CERTAIN_COUNT)
         V = CERTAIN_COUNT * np.eye(self.n_regressors)
         scale_inverse = CERTAIN_COUNT * np.linalg.inv(x.precision)
         return self.from_standard(x.coefficients, V, n_rows, scale_inverse)
 
-    def standard(self, eta: ArrayLike) -> dict[str, Array]:
+    def to_standard(self, eta: ArrayLike) -> dict[str, Array]:
         """Return M (..., E, Q), V (..., Q, Q), nu (...) and W^-1 (..., E, E)."""
         M, V, marginal = self.split(eta)
         coefficients = {"coefficients": np.swapaxes(M, -1, -2), "coefficients_precision": V}
-        return coefficients | Wishart.standard(marginal)
+        return coefficients | Wishart.to_standard(marginal)
 
     def from_standard(
         self, coefficients: ArrayLike, coefficients_precision: ArrayLike,
@@ -133,7 +133,7 @@ class MatrixNormalWishart:
         """Return the log density at ``x = (B, Lambda)`` in nats, shape (...)."""
         M, V, marginal = self.split(eta)
         B, precision = (np.asarray(part, np.float64) for part in x)
-        t, is_legal = statistic(precision)
+        t, is_legal = compute_statistic(precision)
         deviation = B - np.swapaxes(M, -1, -2)
         mahalanobis = np.einsum("...eq,...ef,...fr,...qr->...", deviation, precision, deviation, V)
         value = np.einsum("...d,...d->...", marginal, t) - 0.5 * mahalanobis

@@ -33,12 +33,12 @@ class Normal:
         return m + np.sqrt(v) * rng.standard_normal(m.shape)
 
     @staticmethod
-    def certain(x: Array) -> Array:
+    def concentrate_at(x: Array) -> Array:
         """Return natural parameters (..., 2) of members that are nearly certain of x."""
         return Normal.from_standard(x, np.full(x.shape, 1.0 / CERTAIN_COUNT**2))
 
     @staticmethod
-    def standard(eta: ArrayLike) -> dict[str, Array]:
+    def to_standard(eta: ArrayLike) -> dict[str, Array]:
         return {"mean": Normal.mean(eta), "variance": Normal.variance(eta)}
 
     @staticmethod

@@ -69,13 +69,13 @@ class NormalGamma:
         return MeanPrecision(m + deviation, precision)
 
     @staticmethod
-    def certain(x: MeanPrecision) -> Array:
+    def concentrate_at(x: MeanPrecision) -> Array:
         """Return natural parameters of members that are nearly certain of x."""
         shape = np.full(x.precision.shape, 0.5 * CERTAIN_COUNT)
         return NormalGamma.from_standard(x.mean, [CERTAIN_COUNT], shape, shape / x.precision)
 
     @staticmethod
-    def standard(eta: ArrayLike) -> dict[str, Array]:
+    def to_standard(eta: ArrayLike) -> dict[str, Array]:
         """Return m (..., D), kappa (..., D), shape a (...) and rate b (...) by name."""
         m, kappa, a, b = _split(eta)
         return {"mean": m, "mean_precision": kappa, "shape": a, "rate": b}

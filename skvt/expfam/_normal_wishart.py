@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike
 
 from skvt.expfam._gamma import CERTAIN_COUNT
 from skvt.expfam._gaussian import MeanPrecision, join
-from skvt.expfam._wishart import Wishart, drawn_root, moments, statistic
+from skvt.expfam._wishart import Wishart, compute_moments, compute_statistic, draw_root
 from skvt.expfam.triangle import dimension, pack, pack_outer, pack_statistic, unpack
 from skvt.typing import Array
 
@@ -13,18 +13,18 @@ from skvt.typing import Array
 def location(eta: ArrayLike) -> tuple[Array, Array, Array]:
     """Return the parameters m (..., D), kappa (...) and nu (...) of normal-Wishart distributions.
 
-    Their computation takes less time than :func:`split`, which also computes W^-1.
+    Their computation takes less time than :func:`split_parameters`, which also computes W^-1.
     """
     eta = np.asarray(eta, dtype=np.float64)
     # The length 2 + D + D (D + 1) / 2 is 1 plus the triangle of a matrix with D + 1 rows.
     D = dimension(eta.shape[-1] - 1) - 1
     kappa = eta[..., 1]
     # The first entry of eta is nu - D. Subtract and add 1, so that nu is rounded as in the Wishart
-    # marginal of :func:`split`.
+    # marginal of :func:`split_parameters`.
     return eta[..., 2 : 2 + D] / kappa[..., None], kappa, eta[..., 0] - 1.0 + D + 1.0
 
 
-def split(eta: ArrayLike) -> tuple[Array, Array, Array]:
+def split_parameters(eta: ArrayLike) -> tuple[Array, Array, Array]:
     """Return kappa (...), m (..., D) and the natural parameters of the marginal of Lambda.
 
     The marginal is a Wishart with parameters (..., 1 + D (D + 1) / 2).
@@ -75,22 +75,22 @@ class NormalWishart:
 
         It is ``D / 2 log(2 pi / kappa)`` plus the log-normaliser of the marginal of Lambda.
         """
-        kappa, m, marginal = split(eta)
+        kappa, m, marginal = split_parameters(eta)
         return Wishart.log_normalizer(marginal) + 0.5 * m.shape[-1] * np.log(2.0 * np.pi / kappa)
 
     @staticmethod
     def expectation(eta: ArrayLike) -> Array:
         """Return ``E[t(mu, Lambda)]`` in the shape of eta, computed from ``E[Lambda] = nu W``."""
-        kappa, m, marginal = split(eta)
-        log_det, precision = moments(marginal)
+        kappa, m, marginal = split_parameters(eta)
+        log_det, precision = compute_moments(marginal)
         precision_mean = np.einsum("...ij,...j->...i", precision, m)
         return join_moments(m, kappa, log_det, precision, precision_mean)
 
     @staticmethod
     def sample(eta: ArrayLike, rng: np.random.Generator) -> MeanPrecision:
         """Draw a mean (..., D) and a precision (..., D, D) from each distribution."""
-        kappa, m, marginal = split(eta)
-        root = drawn_root(marginal, rng)
+        kappa, m, marginal = split_parameters(eta)
+        root = draw_root(marginal, rng)
         root_transposed = np.swapaxes(root, -1, -2)
         # Since Lambda = root root', root'^-1 z has the covariance Lambda^-1 for standard normal z.
         z = rng.standard_normal((*m.shape, 1))
@@ -98,20 +98,20 @@ class NormalWishart:
         return MeanPrecision(m + deviation, root @ root_transposed)
 
     @staticmethod
-    def certain(x: MeanPrecision) -> Array:
+    def concentrate_at(x: MeanPrecision) -> Array:
         """Return natural parameters of distributions with nearly all mass at the values x."""
         n_rows = np.full(x.mean.shape[:-1], CERTAIN_COUNT)
         scale_inverse = CERTAIN_COUNT * np.linalg.inv(x.precision)
         return NormalWishart.from_standard(x.mean, n_rows, n_rows, scale_inverse)
 
     @staticmethod
-    def standard(eta: ArrayLike) -> dict[str, Array]:
+    def to_standard(eta: ArrayLike) -> dict[str, Array]:
         """Return m (..., D), kappa (...), nu (...) and W^-1 (..., D, D) as a dict.
 
         The keys are the names of scikit-learn, and of the arguments of :meth:`from_standard`.
         """
-        kappa, m, marginal = split(eta)
-        return {"mean": m, "mean_precision": kappa} | Wishart.standard(marginal)
+        kappa, m, marginal = split_parameters(eta)
+        return {"mean": m, "mean_precision": kappa} | Wishart.to_standard(marginal)
 
     @staticmethod
     def from_standard(
@@ -131,7 +131,7 @@ class NormalWishart:
 
         If nu > D, m is E[mu]. Otherwise E[mu] does not exist, and m is the centre of symmetry.
         """
-        _, m, marginal = split(eta)
+        _, m, marginal = split_parameters(eta)
         return MeanPrecision(m, Wishart.mean(marginal))
 
     @staticmethod
@@ -140,7 +140,7 @@ class NormalWishart:
 
         The variances of mu are inf unless nu > D + 1.
         """
-        kappa, _, marginal = split(eta)
+        kappa, _, marginal = split_parameters(eta)
         scale_inverse = np.diagonal(unpack(marginal[..., 1:]), axis1=-2, axis2=-1)
         # mu has a t distribution with nu - D + 1 degrees of freedom. The first entry of
         # ``marginal`` is nu - D - 1.
@@ -156,9 +156,9 @@ class NormalWishart:
 
         It is -inf if Lambda is not symmetric and positive definite.
         """
-        kappa, m, marginal = split(eta)
+        kappa, m, marginal = split_parameters(eta)
         mean, precision = (np.asarray(part, dtype=np.float64) for part in x)
-        t, is_legal = statistic(precision)
+        t, is_legal = compute_statistic(precision)
         deviation = mean - m
         mahalanobis = np.einsum("...i,...ij,...j->...", deviation, precision, deviation)
         # The Wishart density of Lambda, times the normal density of mu given Lambda, whose
@@ -168,8 +168,8 @@ class NormalWishart:
 
     @staticmethod
     def entropy(eta: ArrayLike) -> Array:
-        kappa, m, marginal = split(eta)
+        kappa, m, marginal = split_parameters(eta)
         D = m.shape[-1]
         # The expected entropy of mu given Lambda.
-        conditional = 0.5 * (D * np.log(2.0 * np.pi * np.e / kappa) - moments(marginal)[0])
+        conditional = 0.5 * (D * np.log(2.0 * np.pi * np.e / kappa) - compute_moments(marginal)[0])
         return Wishart.entropy(marginal) + conditional

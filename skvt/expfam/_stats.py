@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from skvt._compiled import SharedLoop, claim_items, jit, lit, lowest_bit, serial_map
+from skvt._compiled import SharedLoop, claim_items, jit, lit, lowest_bit, run_serially
 from skvt.files import in_files
 from skvt.typing import Array, IndexArray, Run, T
 
@@ -31,7 +31,7 @@ _COLUMNS_PER_MARK = 64
 # The CSR matrix of an array is kept if at most this share of its entries is not zero.
 _MAX_DENSITY_KEPT = 0.1
 # Metadata of fields that exist only in this process and are not written to files.
-_OF_PROCESS = {"of_process": True}
+_PROCESS_ONLY = {"process_only": True}
 
 
 @in_files("expfam.Stats")
@@ -47,7 +47,7 @@ class Stats:
     # ``columns[i]``. Rows may then repeat, and are distinct otherwise.
     columns: IndexArray | None = None
 
-    def whole_rows(self, width: int) -> "Stats":
+    def as_whole_rows(self, width: int) -> "Stats":
         """Return the same statistics as whole rows of ``width`` columns, without ``columns``."""
         if self.rows is None or self.columns is None:
             return self
@@ -58,14 +58,14 @@ class Stats:
         return Stats(totals, rows)
 
 
-def are_real(arrays: Iterable[Any], shapes: Sequence[tuple[int, ...]]) -> bool:
+def are_float_arrays(arrays: Iterable[Any], shapes: Sequence[tuple[int, ...]]) -> bool:
     """Return whether the arrays hold floating-point numbers and have the given shapes."""
     arrays = list(arrays)
     have_shapes = [array.shape for array in arrays] == list(shapes)
     return have_shapes and all(array.dtype.kind == "f" for array in arrays)
 
 
-def sum_of_stats(parts: Sequence[Stats]) -> Stats:
+def sum_stats(parts: Sequence[Stats]) -> Stats:
     """Return the sum in the order of the parts, with all rows that any part holds."""
     if len(parts) == 1:
         return parts[0]
@@ -190,22 +190,23 @@ class RunningStats:
     # Sums of S over the rows of each block.
     sums: tuple[Array | float, ...]
     # The arrays of the object of which this object is a draft, see :meth:`draft`.
-    _spare: _Spare | None = field(default=None, metadata=_OF_PROCESS)
+    _spare: _Spare | None = field(default=None, metadata=_PROCESS_ONLY)
     # Number of writes to the arrays so far; in a view, their number when it was made.
-    _version: int = field(default=0, metadata=_OF_PROCESS)
-    # The object that owns the arrays of a view, see :meth:`scaled`; None if this is not a view.
-    _owner: "RunningStats | None" = field(default=None, metadata=_OF_PROCESS)
-    # The rows that are pickled, see :meth:`for_rows`; None means all.
-    _rows: IndexArray | None = field(default=None, metadata=_OF_PROCESS)
+    _version: int = field(default=0, metadata=_PROCESS_ONLY)
+    # The object that owns the arrays of a view, see :meth:`scaled_view`; None if this is not a
+    # view.
+    _owner: "RunningStats | None" = field(default=None, metadata=_PROCESS_ONLY)
+    # The rows that are pickled, see :meth:`view_of_rows`; None means all.
+    _rows: IndexArray | None = field(default=None, metadata=_PROCESS_ONLY)
     # Marks of the only block, one for each row and _COLUMNS_PER_MARK columns. The bit of an entry
     # is set if the entry may be other than zero. None if every entry may be other than zero.
-    _marks: NDArray[np.uint64] | None = field(default=None, metadata=_OF_PROCESS)
+    _marks: NDArray[np.uint64] | None = field(default=None, metadata=_PROCESS_ONLY)
     # The result of :meth:`as_csr` if it has few entries and nothing has been written since, else
     # None.
-    _csr: Any = field(default=None, metadata=_OF_PROCESS)
+    _csr: Any = field(default=None, metadata=_PROCESS_ONLY)
     # The last result of :meth:`derived`, and that of which it was computed; None if S has changed
     # since.
-    _derived: tuple[tuple[Any, ...], Any] | None = field(default=None, metadata=_OF_PROCESS)
+    _derived: tuple[tuple[Any, ...], Any] | None = field(default=None, metadata=_PROCESS_ONLY)
 
     def __init__(self, arrays: Iterable[Array]) -> None:
         self._arrays = tuple(arrays)
@@ -213,7 +214,7 @@ class RunningStats:
         self.resum()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state to pickle; a view made by :meth:`for_rows` has only its rows."""
+        """Return the state to pickle; a view made by :meth:`view_of_rows` has only its rows."""
         state = self._state_without_caches() | {"_derived": None}
         if self._rows is not None:
             shapes = [array.shape for array in self.arrays]
@@ -303,7 +304,7 @@ class RunningStats:
             csr = self.as_csr()
             _add_csr(totals[0], csr.indptr, csr.indices, csr.data)
             return
-        arrays = self.arrays if self.scale == 1.0 else self.value().arrays
+        arrays = self.arrays if self.scale == 1.0 else self.as_stats().arrays
         for total, array in zip(totals, arrays, strict=True):
             total += array
 
@@ -320,7 +321,10 @@ class RunningStats:
 
         Arrays must have the given shapes and one precision, and ``sums`` must be the sums of S.
         """
-        if not are_real(self.arrays, shapes) or len({array.dtype for array in self.arrays}) > 1:
+        if (
+            not are_float_arrays(self.arrays, shapes)
+            or len({array.dtype for array in self.arrays}) > 1
+        ):
             return False
         for array, total in zip(self.arrays, self.sums, strict=True):
             expected = self.scale * array.sum(axis=0, dtype=np.float64)
@@ -356,7 +360,7 @@ class RunningStats:
             self.scale = 1.0
             self.resum()
 
-    def blend(self, rho: float, stats: Stats, factor: float = 1.0, run: Run = serial_map) -> None:
+    def blend(self, rho: float, stats: Stats, factor: float = 1.0, run: Run = run_serially) -> None:
         """Make a step of size ``rho``: ``S <- (1 - rho) S + rho * factor * stats``, in place.
 
         ``factor`` is the number of rows of the data that one row of ``stats`` represents, times the
@@ -389,7 +393,7 @@ class RunningStats:
             array *= (rng.standard_gamma(shape, size=array.shape) / shape).astype(array.dtype)
         self.resum()
 
-    def add(self, stats: Stats, factor: float = 1.0, run: Run = serial_map) -> None:
+    def add(self, stats: Stats, factor: float = 1.0, run: Run = run_serially) -> None:
         """Add ``factor * stats`` to S, in place."""
         self._begin_write(only_drafted=stats.rows is not None, is_marked=stats.columns is not None)
         sums = []
@@ -434,15 +438,15 @@ class RunningStats:
         known = self._derived
         if known is not None and len(known[0]) == len(source) and all(map(is_, known[0], source)):
             return known[1]
-        result = function(self.value(), *arguments)
+        result = function(self.as_stats(), *arguments)
         self._derived = source, result
         return result
 
-    def value(self) -> Stats:
+    def as_stats(self) -> Stats:
         """Return S as a dense :class:`Stats` with new arrays."""
         return Stats(tuple(array * array.dtype.type(self.scale) for array in self.arrays))
 
-    def scaled(self, factor: float) -> Self:
+    def scaled_view(self, factor: float) -> Self:
         """Return ``factor * S`` as a view, which shares the arrays.
 
         It is an error to write to a view, or to read it after S has been written to.
@@ -453,9 +457,9 @@ class RunningStats:
         view._owner = self if self._owner is None else self._owner
         return view
 
-    def for_rows(self, rows: IndexArray | None) -> Self:
+    def view_of_rows(self, rows: IndexArray | None) -> Self:
         """Return a view that is pickled with these rows only, None for all, and with all sums."""
-        view = self.scaled(1.0)
+        view = self.scaled_view(1.0)
         view._rows = rows
         return view
 

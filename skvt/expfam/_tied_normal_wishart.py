@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skvt.expfam._gaussian import MeanPrecision
-from skvt.expfam._normal_wishart import NormalWishart, join_moments, split
-from skvt.expfam._wishart import Wishart, drawn_root, moments, statistic
+from skvt.expfam._normal_wishart import NormalWishart, join_moments, split_parameters
+from skvt.expfam._wishart import Wishart, compute_moments, compute_statistic, draw_root
 from skvt.typing import Array
 
 
@@ -43,17 +43,17 @@ class TiedNormalWishart:
 
     def with_shared_globals(self, eta: ArrayLike) -> Array:
         """Return natural parameters (K, E) of each member's marginal, a normal-Wishart."""
-        return NormalWishart.from_standard(**self.standard(eta))
+        return NormalWishart.from_standard(**self.to_standard(eta))
 
     @cached_property
     def _prior_of_precision(self) -> tuple[Array, Array]:
         """The natural parameters of the prior of Lambda, a Wishart, and its log-normaliser."""
-        _, _, marginal = split(self.prior)
+        _, _, marginal = split_parameters(self.prior)
         return marginal, Wishart.log_normalizer(marginal)
 
-    def shared(self, eta: ArrayLike) -> Array:
+    def precision_marginal(self, eta: ArrayLike) -> Array:
         """Return natural parameters (1 + D (D + 1) / 2,) of the marginal of Lambda, a Wishart."""
-        _, _, members = split(eta)
+        _, _, members = split_parameters(eta)
         prior, _ = self._prior_of_precision
         return prior + (members - prior).sum(axis=tuple(range(members.ndim - 1)))
 
@@ -64,10 +64,10 @@ class TiedNormalWishart:
         prior of Lambda. If all members equal ``prior``, each term is the log-normaliser of that
         normal-Wishart.
         """
-        kappa, m, _ = split(eta)
+        kappa, m, _ = split_parameters(eta)
         _, prior_log_normalizer = self._prior_of_precision
         mean_terms = 0.5 * m.shape[-1] * np.log(2.0 * np.pi / kappa)
-        gain = Wishart.log_normalizer(self.shared(eta)) - prior_log_normalizer
+        gain = Wishart.log_normalizer(self.precision_marginal(eta)) - prior_log_normalizer
         return prior_log_normalizer + mean_terms + gain / max(1, kappa.size)
 
     def expectation(self, eta: ArrayLike) -> Array:
@@ -75,29 +75,32 @@ class TiedNormalWishart:
 
         ``E[log|Lambda|]`` and ``E[Lambda]`` are equal for all members.
         """
-        kappa, m, _ = split(eta)
-        log_det, precision = moments(self.shared(eta))
+        kappa, m, _ = split_parameters(eta)
+        log_det, precision = compute_moments(self.precision_marginal(eta))
         return join_moments(m, kappa, log_det, precision, m @ precision)
 
-    def standard(self, eta: ArrayLike) -> dict[str, Array]:
+    def to_standard(self, eta: ArrayLike) -> dict[str, Array]:
         """Return the parameters of each member's marginal by name.
 
         ``mean`` is (K, D), ``mean_precision`` (K,), ``degrees_of_freedom`` (K,) and
         ``scale_inverse`` (K, D, D). The last two are the nu and W^-1 of Lambda, repeated K times.
         """
-        q, shared = NormalWishart.standard(eta), Wishart.standard(self.shared(eta))
+        q, shared = (
+            NormalWishart.to_standard(eta),
+            Wishart.to_standard(self.precision_marginal(eta)),
+        )
         return q | {name: np.broadcast_to(shared[name], q[name].shape) for name in shared}
 
     def from_standard(
         self, mean: ArrayLike, mean_precision: ArrayLike, degrees_of_freedom: ArrayLike,
         scale_inverse: ArrayLike,
     ) -> Array:  # fmt: skip
-        """Return natural parameters (K, E) for the parameters that :meth:`standard` returns.
+        """Return natural parameters (K, E) for the parameters that :meth:`to_standard` returns.
 
         ``degrees_of_freedom`` (K,) and ``scale_inverse`` (K, D, D) must be equal for all members.
         Their differences from the prior are divided equally among the members.
         """
-        prior = NormalWishart.standard(self.prior)
+        prior = NormalWishart.to_standard(self.prior)
         n_members = max(1, np.size(mean_precision))
         freedom, scale = prior["degrees_of_freedom"], prior["scale_inverse"]
         freedom = freedom + (np.asarray(degrees_of_freedom) - freedom) / n_members
@@ -106,8 +109,8 @@ class TiedNormalWishart:
 
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> MeanPrecision:
         """Draw means (K, D) and one precision, which is repeated for each member, (K, D, D)."""
-        q = NormalWishart.standard(eta)
-        root = drawn_root(self.shared(eta), rng)
+        q = NormalWishart.to_standard(eta)
+        root = draw_root(self.precision_marginal(eta), rng)
         z = rng.standard_normal(q["mean"].shape) / np.sqrt(q["mean_precision"])[..., None]
         # Since Lambda = root root', the deviation of standard normal z has covariance Lambda^-1.
         deviation = np.linalg.solve(root.T, z.reshape(-1, len(root)).T).T.reshape(z.shape)
@@ -115,7 +118,7 @@ class TiedNormalWishart:
         return MeanPrecision(q["mean"] + deviation, np.array(precision))
 
     #: Return natural parameters of separate normal-Wisharts.
-    certain = staticmethod(NormalWishart.certain)
+    concentrate_at = staticmethod(NormalWishart.concentrate_at)
 
     def mean(self, eta: ArrayLike) -> MeanPrecision:
         return NormalWishart.mean(self.with_shared_globals(eta))
@@ -134,12 +137,14 @@ class TiedNormalWishart:
         # Each density of a normal-Wishart counts Lambda fully, but a term counts only a K-th.
         surplus = 1.0 - 1.0 / max(1, np.shape(eta)[0])
         with np.errstate(invalid="ignore"):
-            value = log_densities - surplus * Wishart.log_density(self.shared(eta), precision)
+            value = log_densities - surplus * Wishart.log_density(
+                self.precision_marginal(eta), precision
+            )
         is_shared = np.all(precision == precision[..., :1, :, :], (-1, -2))
-        is_legal = statistic(precision)[1] & is_shared
+        is_legal = compute_statistic(precision)[1] & is_shared
         return np.where(np.all(is_legal, axis=-1, keepdims=True), value, -np.inf)
 
     def entropy(self, eta: ArrayLike) -> Array:
         entropies = NormalWishart.entropy(self.with_shared_globals(eta))
         surplus = 1.0 - 1.0 / max(1, entropies.size)
-        return entropies - surplus * Wishart.entropy(self.shared(eta))
+        return entropies - surplus * Wishart.entropy(self.precision_marginal(eta))

@@ -75,7 +75,7 @@ def _log_det_scale_inverse(factor: Array) -> Array:
     return 2.0 * np.log(np.diagonal(factor, axis1=-2, axis2=-1)).sum(axis=-1)
 
 
-def moments(eta: ArrayLike) -> tuple[Array, Array]:
+def compute_moments(eta: ArrayLike) -> tuple[Array, Array]:
     """Return ``E[log|Lambda|]`` (...) and ``E[Lambda] = nu W`` (..., D, D)."""
     nu, factor = parameters(eta)
     D = factor.shape[-1]
@@ -86,7 +86,7 @@ def moments(eta: ArrayLike) -> tuple[Array, Array]:
     return log_det - _log_det_scale_inverse(factor), precision
 
 
-def statistic(precision: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
+def compute_statistic(precision: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
     """Return ``t(Lambda)`` (..., 1 + D (D + 1) / 2) and whether Lambda is legal, (...).
 
     A legal precision is symmetric and positive definite. The t of an illegal one has no meaning.
@@ -106,7 +106,7 @@ def statistic(precision: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
     return join(half_log_dets.sum(axis=-1)[..., None], pack_statistic(precision)), is_legal
 
 
-def drawn_root(eta: ArrayLike, rng: np.random.Generator) -> Array:
+def draw_root(eta: ArrayLike, rng: np.random.Generator) -> Array:
     """Draw a root (..., D, D) of each member by Bartlett's theorem: Lambda = root root'."""
     nu, factor = parameters(eta)
     D = factor.shape[-1]
@@ -138,23 +138,23 @@ class Wishart:
     @staticmethod
     def expectation(eta: ArrayLike) -> Array:
         """Return ``E[t]``, by ``E[Lambda] = nu W``, in the shape of eta."""
-        log_det, precision = moments(eta)
+        log_det, precision = compute_moments(eta)
         return join(0.5 * log_det[..., None], pack_statistic(precision))
 
     @staticmethod
     def sample(eta: ArrayLike, rng: np.random.Generator) -> Array:
         """Draw Lambda (..., D, D) for each member."""
-        root = drawn_root(eta, rng)
+        root = draw_root(eta, rng)
         return root @ np.swapaxes(root, -1, -2)
 
     @staticmethod
-    def certain(x: Array) -> Array:
+    def concentrate_at(x: Array) -> Array:
         """Return natural parameters of members that are nearly certain of x."""
         n_rows = np.full(x.shape[:-2], CERTAIN_COUNT)
         return Wishart.from_standard(n_rows, CERTAIN_COUNT * np.linalg.inv(x))
 
     @staticmethod
-    def standard(eta: ArrayLike) -> dict[str, Array]:
+    def to_standard(eta: ArrayLike) -> dict[str, Array]:
         """Return ``{"degrees_of_freedom": nu (...), "scale_inverse": W^-1 (..., D, D)}``."""
         eta = np.asarray(eta, dtype=np.float64)
         D = dimension(eta.shape[-1] - 1)
@@ -170,13 +170,13 @@ class Wishart:
     @staticmethod
     def mean(eta: ArrayLike) -> Array:
         """Return ``E[Lambda] = nu W``, shape (..., D, D)."""
-        return moments(eta)[1]
+        return compute_moments(eta)[1]
 
     @staticmethod
     def variance(eta: ArrayLike) -> Array:
         """Return ``Var[Lambda_ij] = nu (W_ij^2 + W_ii W_jj)``, shape (..., D, D)."""
-        mean = moments(eta)[1]
-        nu = Wishart.standard(eta)["degrees_of_freedom"][..., None, None]
+        mean = compute_moments(eta)[1]
+        nu = Wishart.to_standard(eta)["degrees_of_freedom"][..., None, None]
         diagonal = np.diagonal(mean, axis1=-2, axis2=-1)
         return (mean**2 + diagonal[..., :, None] * diagonal[..., None, :]) / nu
 
@@ -186,7 +186,7 @@ class Wishart:
 
         It is -inf if Lambda is not symmetric and positive definite.
         """
-        t, is_legal = statistic(x)
+        t, is_legal = compute_statistic(x)
         value = np.einsum("...d,...d->...", np.asarray(eta, dtype=np.float64), t)
         return np.where(is_legal, value - Wishart.log_normalizer(eta), -np.inf)
 
@@ -195,5 +195,5 @@ class Wishart:
         eta = np.asarray(eta, dtype=np.float64)
         D = dimension(eta.shape[-1] - 1)
         # This is -<eta, E[t]>, since E[tr(W^-1 Lambda)] = nu D.
-        minus_inner = 0.5 * ((eta[..., 0] + D + 1.0) * D - eta[..., 0] * moments(eta)[0])
+        minus_inner = 0.5 * ((eta[..., 0] + D + 1.0) * D - eta[..., 0] * compute_moments(eta)[0])
         return Wishart.log_normalizer(eta) + minus_inner

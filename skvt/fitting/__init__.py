@@ -2,7 +2,7 @@
 
 from skvt.fitting._display import html_table
 from skvt.fitting._estimator import VariationalEstimator
-from skvt.fitting._fitted import MoveLogMixin, of_fit, of_model
+from skvt.fitting._fitted import MoveLogMixin, fitted_property, model_property
 from skvt.fitting._parameters import (
     AT_LEAST_ONE,
     AUTO,
@@ -19,14 +19,14 @@ from skvt.fitting._parameters import (
 from skvt.fitting._plans import (
     check_memoized,
     check_moves,
-    memoized_plan,
-    most_components,
-    policy_of,
-    rate_of,
-    rows_of_batch,
+    choose_batch_size,
+    choose_max_components,
+    make_memoized_plan,
+    make_policy,
+    make_rate,
 )
 from skvt.fitting._restarts import SameModel
-from skvt.fitting._resume import checksum
-from skvt.fitting._rows import read_rows, rows_of_call
+from skvt.fitting._resume import hash_all_rows
+from skvt.fitting._rows import open_rows, read_rows
 from skvt.fitting._stream import STREAM_ROWS
 from skvt.fitting._twin import all_or_nothing

@@ -14,8 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.files import in_files
-from skvt.inference import unused_number
-from skvt.rows import stacked
+from skvt.inference import find_unused_key
+from skvt.rows import stack_rows
 from skvt.typing import Array
 
 # Number of rows with which a batch of small calls is complete.
@@ -84,14 +84,14 @@ class Gathered:
             if max(before.weights.size, n_rows) < _ROWS_OF_BATCH:
                 return replace(
                     before,
-                    X=stacked([before.X, X]),
+                    X=stack_rows([before.X, X]),
                     weights=np.concatenate([before.weights, weights]),
                     n_last=n_rows,
                     calls=before.calls | ({batch_id: n_rows} if has_id else {}),
                 )
         if has_id:
             return cls(TOGETHER, X, weights, n_rows, calls={batch_id: n_rows})
-        return cls(unused_number(memos), X, weights, n_rows)
+        return cls(find_unused_key(memos), X, weights, n_rows)
 
     def are_legal(self, reader, n_features):
         """Return whether gathered rows that were read from a file are legal.
@@ -103,11 +103,11 @@ class Gathered:
         sizes = [*self.calls.values()]
         values = X.data if sp.issparse(X) else X
         return (
-            (reader.sparse if sp.issparse(X) else isinstance(X, np.ndarray))
+            (reader.accepts_sparse if sp.issparse(X) else isinstance(X, np.ndarray))
             and X.shape == (weights.size, n_features)
             and weights.shape == (weights.size,)
             and values.dtype.kind in "iuf"
-            and (reader.missing or not np.isnan(values).any())
+            and (reader.accepts_missing or not np.isnan(values).any())
             and bool(np.all((weights > 0.0) & (weights < np.inf)))
             and (not sizes or (self.key == TOGETHER and sum(sizes) == weights.size))
             and min(sizes, default=1) > 0
@@ -119,7 +119,7 @@ class Gathered:
         """Return the gathered rows without the rows of an earlier call with this id, if any."""
         if batch_id not in self.calls:
             return self
-        parts = self.parts
+        parts = self.rows_of_calls
         removed = parts.pop(batch_id)
         rows = np.concatenate([np.empty(0, np.intp), *parts.values()])
         calls = {name: part.size for name, part in parts.items()}
@@ -129,14 +129,14 @@ class Gathered:
         return replace(self, X=X, weights=weights, n_judged=n_judged, calls=calls)
 
     @property
-    def parts(self):
+    def rows_of_calls(self):
         """Positions of the rows of each call, by id; empty for calls without ids."""
         ends = np.cumsum(list(self.calls.values()), dtype=np.intp)
         # The last part, after the end of the last call, is empty and belongs to no call.
         return dict(zip(self.calls, np.split(np.arange(self.weights.size), ends), strict=False))
 
     @property
-    def memos(self):
+    def memo_keys(self):
         """Keys of the memos of the gathered rows: the ids of the calls, or without ids ``key``."""
         return set(self.calls or {self.key})
 
@@ -174,7 +174,7 @@ class Gathered:
         Births cannot wait if the batch is complete, or if it is the first one and has passed a
         milestone. ``keys`` are the keys of all memos.
         """
-        is_first = keys <= self.memos
+        is_first = keys <= self.memo_keys
         passed = (self.n_judged < _MILESTONES) & (_MILESTONES <= self.weights.size)
         return None if self.is_complete or (is_first and passed.any()) else self.n_judged
 

@@ -16,13 +16,13 @@ from skvt._sklearn_private import CallbackSupportMixin
 from skvt.fitting._changes import refuse_changes
 from skvt.fitting._display import with_result
 from skvt.fitting._fit import resume_fit, run_fit
-from skvt.fitting._fitted import of_fit
+from skvt.fitting._fitted import fitted_property
 from skvt.fitting._restarts import SameModel
 from skvt.fitting._resume import progress_of
-from skvt.fitting._rows import rows_and_workers, rows_of_call
+from skvt.fitting._rows import open_rows, open_rows_and_workers
 from skvt.fitting._stream import update
 from skvt.fitting._twin import all_or_nothing
-from skvt.inference import Workers, evaluate_bound, rows_of
+from skvt.inference import Workers, evaluate_bound, make_rows
 from skvt.readers import Reader
 from skvt.readers.labels import RowLabels, refuse_labels
 
@@ -33,7 +33,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
     A subclass defines
 
-    - ``_reads``, the class of its reader;
+    - ``_reader_class``, the class of its reader;
     - ``_build_model(X, weights, old=None)``, which returns the model for rows like X. In a warm
       start or after a change of parameters, it keeps what the ``old`` model has learned;
     - ``_plan(model, X, weights, *, stream=False)``, which returns the :class:`Plan` of a fit to
@@ -65,7 +65,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     # The :class:`~skvt._results.Covariates` that encode covariates of rows; None if there are none.
     _covariates = None
     # Class of the reader of rows.
-    _reads = Reader
+    _reader_class = Reader
     # Addresses to which the diagram of scikit-learn links.
     _doc_link_module = "skvt"
     _doc_link_template = (
@@ -92,7 +92,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         """
         return {}
 
-    def _shown(self, fitted):
+    def _get_shown_fit(self, fitted):
         """Return the fit that attributes and predictions show."""
         return fitted
 
@@ -158,13 +158,13 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         """Fit to all rows; only topic models take ``details``, see `_with_details`."""
         for name in ("_progress", "restart_elbos_"):
             vars(self).pop(name, None)
-        before = self._fitted if self._continues() else None
-        labels = RowLabels.of(self, X, y, sample_weight, before)
+        before = self._fitted if self._is_warm_start() else None
+        labels = RowLabels.from_rows(self, X, y, sample_weight, before)
         if before is not None:
             remedy = "set warm_start=False to start anew"
             refuse_changes(self, before, "A warm start", self._fixed_parameters, remedy)
         options = {"labels": labels, "details": details, "reset": before is None}
-        with rows_and_workers(self, X, y, sample_weight, **options) as (rows, workers):
+        with open_rows_and_workers(self, X, y, sample_weight, **options) as (rows, workers):
             before = before and self._adapted(before, rows.X, rows.weights)
             run_fit(self, rows, workers, before)
         return self
@@ -213,7 +213,9 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _partial_fit(self, X, y, sample_weight, batch_id, details=None):
         """Update on rows of a stream; only topic models take ``details``."""
-        labels = RowLabels.of(self, X, y, sample_weight, vars(self).get("_fitted"), in_stream=True)
+        labels = RowLabels.from_rows(
+            self, X, y, sample_weight, vars(self).get("_fitted"), in_stream=True
+        )
         update(self, X, sample_weight, batch_id, details, labels)
         return self
 
@@ -260,7 +262,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         self._require_fitted()
         refuse_labels(self, "resume")
         progress = progress_of(self)
-        with rows_and_workers(self, X, y, sample_weight, details=details) as (rows, workers):
+        with open_rows_and_workers(self, X, y, sample_weight, details=details) as (rows, workers):
             progress.rows.check(rows.X, rows.weights)
             resume_fit(self, rows, workers, progress)
         return self
@@ -285,8 +287,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     def _elbo(self, X, details=None):
         """Return the bound of X in nats; only topic models take ``details``."""
         self._require_fitted()
-        with rows_of_call(self, X, details=details) as rows, Workers(self.n_jobs) as workers:
-            data = rows_of(rows.X, rows.weights)
+        with open_rows(self, X, details=details) as rows, Workers(self.n_jobs) as workers:
+            data = make_rows(rows.X, rows.weights)
             return evaluate_bound(self._model_for_bounds(), self._fitted.stats, data, workers)
 
     def _without_rows(self):
@@ -297,7 +299,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         copy._fitted = self._fitted.without_rows()
         return copy
 
-    def _continues(self):
+    def _is_warm_start(self):
         """Return whether the interrupted fit is a warm start.
 
         If no fit was interrupted, return whether the next ``fit`` is a warm start.
@@ -322,10 +324,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self._reads.missing
-        tags.input_tags.sparse = self._reads.sparse
-        tags.input_tags.positive_only = self._reads.adds_up
-        tags.input_tags.string = tags.input_tags.categorical = self._reads.needs_scan
+        tags.input_tags.allow_nan = self._reader_class.accepts_missing
+        tags.input_tags.sparse = self._reader_class.accepts_sparse
+        tags.input_tags.positive_only = self._reader_class.adds_up
+        tags.input_tags.string = tags.input_tags.categorical = self._reader_class.needs_scan
         if tags.transformer_tags is not None:
             tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
@@ -345,25 +347,25 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     def _require_fitted(self):
         """Return the :class:`Fitted` to show; raise NotFittedError before a fit."""
         check_is_fitted(self)
-        return self._shown(self._fitted)
+        return self._get_shown_fit(self._fitted)
 
     # ---------------------------------------------------------------------------- attributes
-    @of_fit
+    @fitted_property
     def n_batch_iter_(self, fitted):
         """Number of global updates so far."""
         return fitted.state.n_steps
 
-    @of_fit
+    @fitted_property
     def temperature_(self, fitted):
         """Temperature T of the last step, on average over its rows; 1 means not tempered."""
         return float(fitted.policy.temperature)
 
-    @of_fit
+    @fitted_property
     def history_(self, fitted):
         """Records of each pass of ``fit`` and call of ``partial_fit``, as a dict of lists."""
         return fitted.history.lists()
 
-    @of_fit
+    @fitted_property
     def elbo_(self, fitted):
         """Evidence lower bound of the data of ``fit`` in nats."""
         if fitted.elbo is None:

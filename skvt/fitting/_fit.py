@@ -19,10 +19,10 @@ from skvt.fitting._changes import parameters_of
 from skvt.fitting._fitted import Fitted
 from skvt.fitting._publish import publish
 from skvt.fitting._restarts import Launch, Outcomes, Start
-from skvt.fitting._resume import Progress, RowsSeen, checksum
-from skvt.inference import evaluate_bound, fit_loop, rows_of
+from skvt.fitting._resume import Progress, RowsIdentity, hash_all_rows
+from skvt.inference import evaluate_bound, fit_loop, make_rows
 from skvt.monitoring import FitMonitor, compilation_announced
-from skvt.readers.validation import out_of_range_error, stack_level
+from skvt.readers.validation import find_stack_level, out_of_range_error
 
 
 def run_fit(estimator, rows, workers, before=None):
@@ -142,11 +142,11 @@ class Fit:
         plan = self.estimator._plan(before.model, self.rows.X, self.rows.weights)
         if progress.row_starts is not None:
             before.state.row_starts = progress.row_starts.copy()
-        plan.take_up(deepcopy(progress.engine))
+        plan.set_progress(deepcopy(progress.engine))
         start = replace(progress.start, rng=deepcopy(progress.start.rng))
         self.plan = plan
         self._has_launched = True
-        self.is_warm = self.estimator._continues()
+        self.is_warm = self.estimator._is_warm_start()
         fitted = self._initial_fitted(plan, before.model, before.state, before.policy, before)
         return Launch(plan, fitted, start)
 
@@ -154,7 +154,7 @@ class Fit:
         """Return whether the fit ``before`` has memos of these rows in batches of this size."""
         before = self.before
         may_be_same = before.elbo is not None and before.seen is not None
-        return may_be_same and before.seen == (checksum(data.X, data.weights), data.batch_size)
+        return may_be_same and before.seen == (hash_all_rows(data.X, data.weights), data.batch_size)
 
     def _initial_fitted(self, plan, model, state, policy, before=None):
         """Return the :class:`Fitted` of a start before its first pass, without a bound.
@@ -178,8 +178,8 @@ class Fit:
         """
         estimator = self.estimator
         max_iter = launch.plan.stopping.max_iter
-        self.shown = self.rows.shown
-        X_shown, y_shown = self.shown
+        self.callback_data = self.rows.callback_data
+        X_shown, y_shown = self.callback_data
         # The task of the fit, whose subtasks are the passes of all starts.
         context = estimator._init_callback_context(max_subtasks=launch.start.n_starts * max_iter)
         context.call_on_fit_task_begin(estimator=estimator, X=X_shown, y=y_shown)
@@ -193,7 +193,7 @@ class Fit:
             best = outcomes.best
             if plan.phases[-1].engine.knows_exact_bound:
                 # Identify the rows of the memos, so that a warm start can use them.
-                seen = checksum(self.rows.X, self.rows.weights), plan.data.batch_size
+                seen = hash_all_rows(self.rows.X, self.rows.weights), plan.data.batch_size
                 best = replace(best, seen=seen)
             best = self._without_labels(self._make_last_step(best, plan))
         results = {"converged_": outcomes.converged, "restart_elbos_": np.array(outcomes.elbos)}
@@ -219,8 +219,8 @@ class Fit:
         n_before = len(history) - start.position.n_passes
 
         @cache
-        def rows_seen():
-            return RowsSeen.of(data.X, data.weights)
+        def identify_rows():
+            return RowsIdentity.of(data.X, data.weights)
 
         def snapshot(model, state, position):
             """Return the attributes of the estimator as if the fit had stopped at this position."""
@@ -230,7 +230,12 @@ class Fit:
             current_start = replace(start, rng=rng, position=position, n_moves=len(log))
             row_starts = None if state.row_starts is None else state.row_starts.copy()
             progress = Progress(
-                rows_seen(), restarts.seeds, outcomes, current_start, plan.progress(), row_starts
+                identify_rows(),
+                restarts.seeds,
+                outcomes,
+                current_start,
+                plan.get_progress(),
+                row_starts,
             )
             return self._attributes_to_show(fitted, progress)
 
@@ -238,7 +243,8 @@ class Fit:
         kind = f"{start.kind}, " if start.kind else ""
         name = f"start {number} of {start.n_starts}, {kind}" if start.n_starts > 1 else ""
         monitor = FitMonitor(
-            self.estimator, context, shown=self.shown, snapshot=snapshot, history=history,
+            self.estimator, context, callback_data=self.callback_data, snapshot=snapshot,
+            history=history,
             start=start, name=name,
         )  # fmt: skip
         model, converged = fit_loop(
@@ -270,7 +276,7 @@ class Fit:
 
     def _bound(self, model, state, data):
         """Return the exact bound of all rows in nats."""
-        rows = rows_of(data.X, data.weights)
+        rows = make_rows(data.X, data.weights)
         return evaluate_bound(model, state.plain_stats, rows, self.workers)
 
     def _make_last_step(self, best, plan):
@@ -294,7 +300,7 @@ class Fit:
         tells whether the fit converged or a callback stopped it.
         """
         estimator = self.estimator
-        limit = plan.stopping.most_components
+        limit = plan.stopping.max_components
         if not has_ended and plan.stopping.warns and plan.judges_convergence:
             reasons = (
                 f"max_iter={plan.stopping.max_iter} passes: the bound still rises by "
@@ -314,7 +320,7 @@ class Fit:
         else:
             return
         warning = f"No convergence within {reasons}"
-        warnings.warn(warning, ConvergenceWarning, stacklevel=stack_level())
+        warnings.warn(warning, ConvergenceWarning, stacklevel=find_stack_level())
 
 
 def _renumber(log, n_moves, n_before):

@@ -66,7 +66,7 @@ class Fitted:
     gathered: Gathered | None = None
     n_words: float | None = None
     # The reader is not in files: `skvt.load` makes it from the attributes of the estimator.
-    reader: Reader | None = field(default=None, metadata={"of_process": True})
+    reader: Reader | None = field(default=None, metadata={"process_only": True})
 
     @property
     def stats(self):
@@ -88,12 +88,12 @@ class Fitted:
         return lam
 
     @property
-    def shown(self):
+    def shown_fit(self):
         """The fit of a mixture without its background, which attributes and predictions show."""
-        return self._shown or self
+        return self._shown_fit or self
 
     @cached_property
-    def _shown(self):
+    def _shown_fit(self):
         """The fit without the background; None if there is none."""
         model, stats = self.model.without_background(self.stats)
         if model is self.model:
@@ -141,7 +141,7 @@ class Fitted:
         if gathered is not None and not self.memos:
             return not gathered.is_new
         is_due = gathered is not None and gathered.is_due
-        return is_due and set(self.memos) <= gathered.memos and n_components == 1
+        return is_due and set(self.memos) <= gathered.memo_keys and n_components == 1
 
     def without_rows(self):
         """Return the fit without the fields that predictions in other processes do not need.
@@ -153,10 +153,12 @@ class Fitted:
         return replace(self, state=state, **omitted)
 
     def __getstate__(self):
-        return {name: value for name, value in vars(self).items() if name not in ("_lam", "_shown")}
+        return {
+            name: value for name, value in vars(self).items() if name not in ("_lam", "_shown_fit")
+        }
 
 
-class of_fit(property):
+class fitted_property(property):
     """A property of fitted estimators, whose getter takes the estimator and the :class:`Fitted`.
 
     Before a fit, the property raises AttributeError.
@@ -172,10 +174,10 @@ class of_fit(property):
             raise AttributeError(
                 f"{type(estimator).__name__!r} object has no attribute {self.name!r} before fit."
             )
-        return self.fget(estimator, estimator._shown(estimator._fitted))
+        return self.fget(estimator, estimator._get_shown_fit(estimator._fitted))
 
 
-def of_model(path, doc):
+def model_property(path, doc):
     """Make a property, with the docstring ``doc``, that returns a field of the fitted model.
 
     ``path`` names the field, such as "sticks.concentration". Arrays are copied, so that a caller
@@ -187,13 +189,13 @@ def of_model(path, doc):
         return value.copy() if isinstance(value, np.ndarray) else value
 
     read_field.__doc__ = doc
-    return of_fit(read_field)
+    return fitted_property(read_field)
 
 
 class MoveLogMixin:
     """The attribute ``move_log_``."""
 
-    @of_fit
+    @fitted_property
     def move_log_(self, fitted):
         """Proposals of moves, as columns of a table."""
         records = fitted.state.move_log

@@ -13,10 +13,10 @@ from skvt.inference import (
     StochasticInference,
     Stopping,
     StreamPlan,
-    rows_of,
+    make_rows,
 )
 from skvt.moves import Birth, Delete, Merge
-from skvt.readers.validation import illegal
+from skvt.readers.validation import illegal_value_error
 from skvt.schedules import RobbinsMonro
 from skvt.temperature import POLICIES, ConstantTemperature
 
@@ -24,7 +24,7 @@ from skvt.temperature import POLICIES, ConstantTemperature
 ROWS_OF_BATCH = 1_000, 50_000
 
 
-def policy_of(temperature):
+def make_policy(temperature):
     """Return the temperature policy that the parameter ``temperature`` stands for.
 
     The parameter is None for T = 1, a name in ``POLICIES``, or a policy.
@@ -55,13 +55,13 @@ def check_memoized(estimator):
         )
     check_moves(estimator.moves, ("birth", "merge", "delete"))
     n_initial = estimator.n_components
-    max_components = most_components(estimator)
+    max_components = choose_max_components(estimator)
     if max_components < n_initial:
         legal = f"in the range [n_components, inf) = [{n_initial}, inf)"
-        raise illegal("max_components", legal, max_components)
+        raise illegal_value_error("max_components", legal, max_components)
 
 
-def most_components(estimator):
+def choose_max_components(estimator):
     """Return the maximum number of components, the parameter ``max_components``.
 
     If the parameter is None, the maximum is the usual maximum of the estimator, or twice the
@@ -70,10 +70,14 @@ def most_components(estimator):
     """
     n_initial = estimator.n_components
     max_components = getattr(estimator, "max_components", n_initial)
-    return max(estimator._usual_most, 2 * n_initial) if max_components is None else max_components
+    return (
+        max(estimator._default_max_components, 2 * n_initial)
+        if max_components is None
+        else max_components
+    )
 
 
-def rate_of(estimator, scale):
+def make_rate(estimator, scale):
     """Return the schedule of step sizes set by ``learning_offset`` and ``learning_decay``.
 
     ``scale`` multiplies the step sizes.
@@ -81,7 +85,7 @@ def rate_of(estimator, scale):
     return RobbinsMonro(estimator.learning_offset, estimator.learning_decay, scale)
 
 
-def rows_of_batch(estimator, n_rows, limits=ROWS_OF_BATCH, *, stream):
+def choose_batch_size(estimator, n_rows, limits=ROWS_OF_BATCH, *, stream):
     """Return the number of rows per batch; raise ValueError if a fit has more batches than rows.
 
     ``n_rows`` is the number of rows of the fit or, in a ``stream``, of the call. ``limits`` are the
@@ -89,7 +93,7 @@ def rows_of_batch(estimator, n_rows, limits=ROWS_OF_BATCH, *, stream):
     """
     if not stream and estimator.n_batches is not None and estimator.n_batches > n_rows:
         legal = f"in the range [1, n_samples] = [1, {n_rows}]"
-        raise illegal("n_batches", legal, estimator.n_batches)
+        raise illegal_value_error("n_batches", legal, estimator.n_batches)
     if estimator.learning_method == "batch":
         return n_rows
     if estimator.n_batches is not None:
@@ -100,7 +104,9 @@ def rows_of_batch(estimator, n_rows, limits=ROWS_OF_BATCH, *, stream):
     return min(n_rows, largest, max(smallest, -(-n_rows // 10)))
 
 
-def memoized_plan(estimator, X, weights, moves=None, *, stream, scale=1.0, limits=ROWS_OF_BATCH):
+def make_memoized_plan(
+    estimator, X, weights, moves=None, *, stream, scale=1.0, limits=ROWS_OF_BATCH
+):
     """Return the plan of memoized inference with moves, or of stochastic inference.
 
     ``moves`` maps names to constructors of moves, in the order in which the moves act after a pass.
@@ -110,12 +116,12 @@ def memoized_plan(estimator, X, weights, moves=None, *, stream, scale=1.0, limit
     if moves is None:
         # Deletes come before merges, so that rows of a deleted component go to the best component
         # that remains.
-        birth = partial(Birth, most_components(estimator))
+        birth = partial(Birth, choose_max_components(estimator))
         moves = {"delete": Delete, "merge": Merge, "birth": birth}
     n_rows, n_parallel = X.shape[0], estimator.n_parallel_batches
-    rate = rate_of(estimator, scale)
-    batch_size = rows_of_batch(estimator, n_rows, limits, stream=stream)
-    data = rows_of(X, weights, batch_size, n_parallel)
+    rate = make_rate(estimator, scale)
+    batch_size = choose_batch_size(estimator, n_rows, limits, stream=stream)
+    data = make_rows(X, weights, batch_size, n_parallel)
     # Keep the minibatches for the pilot of a learned temperature. In a stream, ``data`` may become
     # a single batch below.
     minibatches = data
@@ -126,12 +132,12 @@ def memoized_plan(estimator, X, weights, moves=None, *, stream, scale=1.0, limit
     else:
         engine = MemoizedInference([moves[name]() for name in move_names])
         # In a stream, the rows of a call are one batch with one memo.
-        data = rows_of(X, weights, n_rows, n_parallel) if stream else data
+        data = make_rows(X, weights, n_rows, n_parallel) if stream else data
     stopping = Stopping(
         estimator.max_iter, estimator.evaluate_every, estimator.tol,
-        most_components=most_components(estimator) if "birth" in move_names else None,
+        max_components=choose_max_components(estimator) if "birth" in move_names else None,
     )  # fmt: skip
     return Plan(
-        data, (Phase(engine),), policy_of(estimator.temperature), stopping,
+        data, (Phase(engine),), make_policy(estimator.temperature), stopping,
         pilot=Pilot(rate, minibatches), stream=StreamPlan(estimator.total_samples),
     )  # fmt: skip

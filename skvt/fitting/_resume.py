@@ -1,7 +1,7 @@
 """An interrupted fit: the data that ``resume`` needs besides the model and the state.
 
-:class:`RowsSeen` identifies the rows of the fit by a checksum of a sample, and :func:`checksum`
-identifies rows by all of their numbers.
+:class:`RowsIdentity` identifies the rows of the fit by a checksum of a sample, and
+:func:`hash_all_rows` identifies rows by all of their numbers.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from skvt.files import in_files
 from skvt.fitting._changes import FREE_TO_CHANGE, refuse_changes
 from skvt.fitting._restarts import Outcomes, Start
-from skvt.rows import design_and_allowed, layout_of, some_rows, sums_of_rows
+from skvt.rows import design_and_allowed, get_chunk_sizes, sums_of_rows, take_rows
 from skvt.typing import Array
 
 # Maximum number of rows in the sample whose checksum identifies the rows of a fit.
@@ -25,7 +25,7 @@ _BYTES_HASHED = 2**22
 
 @in_files("estimators.RowsSeen")
 @dataclass(frozen=True)
-class RowsSeen:
+class RowsIdentity:
     """The shape and type of the rows of a fit and a checksum of a sample, which identify them."""
 
     # Number of rows of positive weight and of columns, (N, D).
@@ -41,8 +41,8 @@ class RowsSeen:
         """Return the shape, type and digest of rows and their weights."""
         n_rows = X.shape[0]
         rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLE_SIZE)).astype(np.int64))
-        sample, sample_weights = some_rows(X, weights, rows)
-        parts = [np.asarray(sample_weights, np.float64), layout_of(X), *_details_of(sample)]
+        sample, sample_weights = take_rows(X, weights, rows)
+        parts = [np.asarray(sample_weights, np.float64), get_chunk_sizes(X), *_details_of(sample)]
         if sp.issparse(sample):
             sample = sp.csr_array(sample)
             sample.sum_duplicates()
@@ -56,7 +56,7 @@ class RowsSeen:
 
     def check(self, X, weights):
         """Raise ValueError unless rows X with these weights are the identified rows."""
-        current = RowsSeen.of(X, weights)
+        current = RowsIdentity.of(X, weights)
         if current != self:
             raise ValueError(
                 "resume continues on the rows of the interrupted fit, in their order: "
@@ -76,10 +76,12 @@ def _details_of(X):
     return [array for array in design_and_allowed(X) if array is not None]
 
 
-def checksum(X, weights):
+def hash_all_rows(X, weights):
     """Return a text that identifies all rows, with their weights, covariates and allowed topics."""
     (digest,) = sums_of_rows(X, weights, _digest)
-    return f"{X.shape} {np.dtype(X.dtype).name} {layout_of(X).tolist()} {digest.tobytes().hex()}"
+    return (
+        f"{X.shape} {np.dtype(X.dtype).name} {get_chunk_sizes(X).tolist()} {digest.tobytes().hex()}"
+    )
 
 
 def _digest(X, weights):
@@ -102,7 +104,7 @@ class Progress:
     """The state of an interrupted fit, apart from the :class:`Fitted` of the current start."""
 
     # The identity of the rows.
-    rows: RowsSeen
+    rows: RowsIdentity
     # Seeds of the starts of the model that the estimator builds.
     seeds: tuple[int, ...]
     # Outcomes of the starts that have ended.
@@ -110,7 +112,7 @@ class Progress:
     # The start that was interrupted.
     start: Start
     # The data that the engines and the steps after passes keep between passes, by name: see
-    # :class:`~skvt.progress.Continued`.
+    # :class:`~skvt.progress.ResumableMixin`.
     engine: dict[str, Any]
     # (N, K): initial value for the next local step of each row; None for default values.
     row_starts: Array | None = None

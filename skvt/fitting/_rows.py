@@ -11,7 +11,7 @@ from skvt.inference import Workers
 from skvt.readers import Reader
 from skvt.readers.chunks import read_rows_with, release
 from skvt.readers.labels import RowLabels
-from skvt.rows import layout_of
+from skvt.rows import get_chunk_sizes
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class CallRows:
     """The rows of one call of a method, as the caller passed them and as numbers."""
 
     # X as the caller passed it; None if the rows are a chunk of X that ``partial_fit`` has loaded.
-    passed: Any
+    passed_X: Any
     # Rows of positive weight as numbers, (n, D), in memory or in chunks.
     X: Any
     # Weights of these rows, (n,), in memory or in chunks.
@@ -34,15 +34,15 @@ class CallRows:
     in_stream: bool = False
 
     @property
-    def shown(self):
+    def callback_data(self):
         """X and y for callbacks; y consists of zeros if the caller passed None."""
         if self.y is not None:
-            return self.passed, self.y
+            return self.passed_X, self.y
         # Replace None by zeros: ScoringMonitor of scikit-learn 1.9 computes no scores without a
         # target, even if the scorer ignores the target. Rows in chunks are counted after reading,
         # when only rows of positive weight are left.
-        n_rows = self.X.shape[0] if layout_of(self.X).size else np.shape(self.passed)[0]
-        return self.passed, np.zeros(n_rows)
+        n_rows = self.X.shape[0] if get_chunk_sizes(self.X).size else np.shape(self.passed_X)[0]
+        return self.passed_X, np.zeros(n_rows)
 
 
 def read_rows(estimator, X, sample_weight, details=None, *, reset, in_stream=False):
@@ -54,7 +54,7 @@ def read_rows(estimator, X, sample_weight, details=None, *, reset, in_stream=Fal
     ``in_stream`` tells whether the method is ``partial_fit``.
     """
     if reset:
-        reader = replace(estimator._reads.of(estimator), in_stream=in_stream)
+        reader = replace(estimator._reader_class.from_estimator(estimator), in_stream=in_stream)
     else:
         reader = estimator._fitted.reader
     reader, numbers, weights = read_rows_with(reader, X, sample_weight)
@@ -73,7 +73,7 @@ def read_rows(estimator, X, sample_weight, details=None, *, reset, in_stream=Fal
 
 
 @contextmanager
-def rows_of_call(estimator, X, sample_weight=None, details=None, *, reset=False):
+def open_rows(estimator, X, sample_weight=None, details=None, *, reset=False):
     """Provide the :class:`CallRows` of a call in a ``with`` block.
 
     After the block, a cluster of machines may free the memory of the rows. Parameters are explained
@@ -87,13 +87,15 @@ def rows_of_call(estimator, X, sample_weight=None, details=None, *, reset=False)
 
 
 @contextmanager
-def rows_and_workers(estimator, X, y, sample_weight, *, labels=None, details=None, reset=False):
+def open_rows_and_workers(
+    estimator, X, y, sample_weight, *, labels=None, details=None, reset=False
+):
     """Provide the :class:`CallRows` and the :class:`Workers` of a fit in a ``with`` block.
 
     Within the block, stages of the fit are printed if the estimator is verbose. y and ``labels``
     are added to the rows; the other parameters are explained in :func:`read_rows`.
     """
     printing = reporting_stages(estimator.verbose)
-    reading = rows_of_call(estimator, X, sample_weight, details, reset=reset)
+    reading = open_rows(estimator, X, sample_weight, details, reset=reset)
     with printing, reading as rows, Workers(estimator.n_jobs) as workers:
         yield replace(rows, y=y, labels=labels), workers

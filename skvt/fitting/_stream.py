@@ -18,7 +18,7 @@ from skvt.fitting._changes import check_changes, parameters_of
 from skvt.fitting._fitted import Fitted
 from skvt.fitting._publish import publish
 from skvt.fitting._rows import read_rows
-from skvt.inference import Entry, History, Workers, name_chunk_in_errors
+from skvt.inference import History, HistoryEntry, Workers, name_chunk_in_errors
 from skvt.monitoring import compilation_announced, report_call
 from skvt.readers.chunks import is_chunked, load_chunk, split_into_chunks
 
@@ -35,7 +35,7 @@ def update(estimator, X, sample_weight, batch_id, details=None, labels=None):
     have neither details nor labels.
     """
     if not is_chunked(X):
-        options = {"passed": X, "details": details, "labels": labels}
+        options = {"passed_X": X, "details": details, "labels": labels}
         _update_in_memory(estimator, X, sample_weight, batch_id, **options)
         return
     # Load one chunk after the other, so that this process holds a single chunk at a time. If the
@@ -51,11 +51,11 @@ def update(estimator, X, sample_weight, batch_id, details=None, labels=None):
 
 
 def _update_in_memory(
-    estimator, X, sample_weight, batch_id, *, passed=None, details=None, labels=None
+    estimator, X, sample_weight, batch_id, *, passed_X=None, details=None, labels=None
 ):
     """Update an estimator on rows in memory, and publish the fit.
 
-    ``passed`` is X as the caller passed it; None for a chunk of X.
+    ``passed_X`` is X as the caller passed it; None for a chunk of X.
     """
     # An interrupted fit cannot be resumed after an update on other rows.
     vars(estimator).pop("_progress", None)
@@ -63,7 +63,7 @@ def _update_in_memory(
     n_moves = 0 if before is None else len(before.state.move_log)
     with reporting_stages(estimator.verbose), compilation_announced(estimator.verbose):
         rows = read_rows(estimator, X, sample_weight, details, reset=before is None, in_stream=True)
-        rows = replace(rows, passed=passed, labels=labels)
+        rows = replace(rows, passed_X=passed_X, labels=labels)
         begin_stage(f"call {1 if before is None else len(before.history) + 1}")
         with Workers(estimator.n_jobs) as workers:
             fitted = _fit_call(estimator, before, rows, batch_id, workers)
@@ -85,7 +85,7 @@ def _fit_call(estimator, before, rows, batch_id, workers):
         gathered = Gathered.of(before and before.gathered, X, weights, batch_id, memos)
     begins = before is None
     if not begins:
-        shown = estimator._shown(before)
+        shown = estimator._get_shown_fit(before)
         begins = before.knows_only(gathered, shown.model.size(shown.stats))
     if gathered is not None and (begins or gathered.is_due or gathered.is_new):
         X, weights, batch_id = gathered.X, gathered.weights, gathered.batch_id
@@ -176,9 +176,9 @@ def _make_steps(fitted, plan, workers, batch_id, gathered, random_state):
     # Rows of several calls with ids are one batch while births are tried, and separate batches
     # afterwards. Rows of a call without an id join the batch of the earlier calls.
     if gathered is not None and batch_id == gathered.key:
-        stream.parts = gathered.parts
+        stream.rows_of_batches = gathered.rows_of_calls
     elif gathered is not None and batch_id is None:
-        stream.joins = gathered.key
+        stream.joined_batch_id = gathered.key
     if gathered is not None:
         n_judged = gathered.weights.size if tries_moves else gathered.n_judged
         gathered = replace(gathered, n_judged=n_judged).for_next_call()
@@ -201,7 +201,7 @@ def _record_call(fitted, rate, n_moves, started):
     # The moves of the call get the number of the call.
     log = state.move_log
     log[n_moves:] = [replace(record, n_iter=number) for record in log[n_moves:]]
-    entry = Entry(
+    entry = HistoryEntry(
         number, elbo=np.nan, objective=np.nan, temperature=fitted.policy.temperature,
         learning_rate=rate, n_components=fitted.model.size(state.stats),
         seconds=fitted.history.seconds + time.perf_counter() - started,

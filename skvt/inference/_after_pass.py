@@ -1,4 +1,4 @@
-"""Steps after each pass of any engine: :class:`MovesBetween` and :class:`Averaging`.
+"""Steps after each pass of any engine: :class:`MovesBetweenPasses` and :class:`Averaging`.
 
 Moves change the components of the model if the bound rises. Averages of the statistics of several
 passes are closer to the optimum of the bound than those of the last pass.
@@ -11,9 +11,9 @@ import numpy as np
 
 from skvt.contracts import PassInputs, PassResult, Requirement, SampledMove
 from skvt.expfam import RunningStats
-from skvt.inference._memoized import Tools
+from skvt.inference._memoized import EngineTools
 from skvt.inference._state import State
-from skvt.progress import Continued
+from skvt.progress import ResumableMixin
 from skvt.typing import Array
 
 # Moves begin after this share of the passes, or after MAX_PASSES_BEFORE_MOVES passes if these are
@@ -22,7 +22,7 @@ SHARE_BEFORE_MOVES = 0.5
 MAX_PASSES_BEFORE_MOVES = 10
 
 
-class MovesBetween(Continued):
+class MovesBetweenPasses(ResumableMixin):
     """Moves after passes at T = 1, which decide by a sample of the rows.
 
     No moves are made after the last pass, because a further pass must follow them.
@@ -30,8 +30,8 @@ class MovesBetween(Continued):
 
     # Attributes that an interrupted fit keeps. `_first` is not kept, because a resumed fit may have
     # another number of passes.
-    kept: ClassVar[dict[str, Any]] = {"_moved": bool}
-    parts = frozenset({"_moves"})
+    kept_attributes: ClassVar[dict[str, Any]] = {"_moved": bool}
+    kept_parts = frozenset({"_moves"})
 
     def __init__(self, moves: Sequence[SampledMove], n_passes: int) -> None:
         self._moves = moves
@@ -42,7 +42,7 @@ class MovesBetween(Continued):
         # Whether any move has been accepted so far.
         self._moved = False
 
-    def after(
+    def apply(
         self, result: PassResult, number: int, state: State, inputs: PassInputs
     ) -> PassResult:
         """Make moves, and change ``state`` in place; return the result of the pass with changes.
@@ -54,9 +54,9 @@ class MovesBetween(Continued):
         if self._first <= number < self._n_passes and inputs.policy.at_unit_temperature:
             # Moves have a separate generator, so that they do not change how rows are shuffled.
             rng = np.random.default_rng([state.seed, state.n_steps, 1])
-            tools = Tools(number, rng, inputs.workers)
+            tools = EngineTools(number, rng, inputs.workers)
             for move in self._moves:
-                records = move.between(result.model, inputs.data, state, tools)
+                records = move.change_between_passes(result.model, inputs.data, state, tools)
                 state.move_log.extend(records)
                 has_moved |= any(record.accepted for record in records)
         self._moved |= has_moved
@@ -75,32 +75,32 @@ class MovesBetween(Continued):
         return False
 
 
-class Averaging(Continued):
+class Averaging(ResumableMixin):
     """The mean of the statistics after the last passes at T = 1 (Polyak and Juditsky 1992).
 
     The results of stochastic steps fluctuate about the optimum, and their mean is closer to the
     optimum than the last result. The mean of the statistics gives the mean natural parameters, so
-    that the mean is a valid posterior with an exact bound. The mean is over the last ``share`` of
-    ``n_passes`` passes, without passes at T > 1.
+    that the mean is a valid posterior with an exact bound. The mean is over the last
+    ``averaged_share`` of ``n_passes`` passes, without passes at T > 1.
     """
 
     # Attributes that an interrupted fit keeps. `_first` is not kept, because a resumed fit may have
     # another number of passes.
-    kept: ClassVar[dict[str, Any]] = {
+    kept_attributes: ClassVar[dict[str, Any]] = {
         "_n_averaged": int,
         "_sum": Annotated[list[Array], "statistics"],
     }
     requires: tuple[Requirement, ...] = ()
 
-    def __init__(self, n_passes: int, share: float) -> None:
+    def __init__(self, n_passes: int, averaged_share: float) -> None:
         # Number of passes that are not averaged.
-        self._first = (1.0 - share) * n_passes
+        self._first = (1.0 - averaged_share) * n_passes
         # Number of passes averaged so far.
         self._n_averaged = 0
         # The sum of the statistics of these passes, for each array.
         self._sum: list[Array] = []
 
-    def after(
+    def apply(
         self, result: PassResult, number: int, state: State, inputs: PassInputs
     ) -> PassResult:
         """Include the statistics in the mean if the pass is one of the last at T = 1."""
@@ -113,7 +113,7 @@ class Averaging(Continued):
             if self._sum:
                 state.plain_stats.add_to(self._sum)
             else:
-                self._sum = list(state.plain_stats.value().arrays)
+                self._sum = list(state.plain_stats.as_stats().arrays)
         return result
 
     def finish(self, state: State) -> bool:

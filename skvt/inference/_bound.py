@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
 
-from skvt._compiled import serial_map
+from skvt._compiled import run_serially
 from skvt.contracts import Capability, HasHyperprior, LocalResult, LocalTotals, Memoizable, Model
 from skvt.expfam import RunningStats, kl_divergence
 from skvt.inference._parallel import Workers
@@ -20,7 +20,7 @@ from skvt.inference._state import MemoizedState, Rows
 from skvt.inference._visit import VisitRequest
 
 
-def global_divergence(model: Model, stats: RunningStats) -> float:
+def compute_global_divergence(model: Model, stats: RunningStats) -> float:
     """Return KL(q(beta) || p(beta)) in nats, summed over the blocks of the globals.
 
     If the priors have parameters that have a prior themselves, the log density of these parameters
@@ -38,16 +38,16 @@ def evaluate_bound(model: Model, stats: RunningStats, data: Rows, workers: Worke
     """Return the untempered ELBO at the globals ``prior + stats``, with optimal q(z), in nats."""
     totals = LocalTotals()
     model = model.mean_field()
-    request = VisitRequest(model, requested={"with_stats": False})
+    request = VisitRequest(model, step_options={"with_stats": False})
     make_globals = partial(model.expectation, stats, run=workers.run)
-    for batches in data.rounds(model, workers, data.order(), whole=True):
+    for batches in data.group_batches(model, workers, data.list_batches(), fixed_globals=True):
         results = data.visit(batches, lambda batch: request, make_globals, workers, summed=True)
         for result in results:
             totals.extend(result.totals)
-    return totals.untempered - global_divergence(model, stats)
+    return totals.untempered - compute_global_divergence(model, stats)
 
 
-def exact_bound(model: Memoizable, state: MemoizedState) -> tuple[LocalTotals, float]:
+def compute_bound_parts(model: Memoizable, state: MemoizedState) -> tuple[LocalTotals, float]:
     """Return the local totals of all memos and the divergence of the globals, in nats.
 
     The statistics of ``state`` must be the sum of the memos.
@@ -57,28 +57,28 @@ def exact_bound(model: Memoizable, state: MemoizedState) -> tuple[LocalTotals, f
     # Free the memory of the sum, which is as large as the globals.
     del memo
     model, stats = model.compact(state.stats)
-    untempered_stats = stats.scaled(1.0 / (state.inv_temp * state.replication))
-    global_params = model.expectation(stats, None, serial_map)
+    untempered_stats = stats.scaled_view(1.0 / (state.inv_temp * state.replication))
+    global_params = model.expectation(stats, None, run_serially)
     energy = model.statistics_energy(untempered_stats, global_params)
     tempered = state.inv_temp * energy + entropy
     totals = LocalTotals(tempered, energy + entropy, weight)
-    return totals, global_divergence(model, stats)
+    return totals, compute_global_divergence(model, stats)
 
 
-def bound_of_all(model: Memoizable, state: MemoizedState) -> float:
+def compute_exact_bound(model: Memoizable, state: MemoizedState) -> float:
     """Return the exact untempered bound of the rows of all memos, in nats."""
-    totals, divergence = exact_bound(model, state)
+    totals, divergence = compute_bound_parts(model, state)
     return totals.untempered - divergence
 
 
-def local_results(
-    model: Model, globals_of: Callable[[Any], Any], data: Rows, workers: Workers
+def iterate_local_results(
+    model: Model, make_globals: Callable[[Any], Any], data: Rows, workers: Workers
 ) -> Iterator[tuple[Any, LocalResult]]:
     """Yield each batch and the result of its local step at T = 1, without statistics.
 
-    ``globals_of(batch)`` returns the ``global_params`` of the local step.
+    ``make_globals(batch)`` returns the ``global_params`` of the local step.
     """
-    for batches in data.rounds(model, workers, data.order(), whole=True):
+    for batches in data.group_batches(model, workers, data.list_batches(), fixed_globals=True):
         for batch in batches:
-            global_params = globals_of(batch)
+            global_params = make_globals(batch)
             yield batch, model.local_step(batch, global_params, 1.0, workers.run, with_stats=False)

@@ -18,13 +18,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from skvt._compiled import serial_map
+from skvt._compiled import run_serially
 from skvt.contracts import BatchScope, Model
-from skvt.inference._cluster import Handle
+from skvt.inference._cluster import ChunkHandle
 from skvt.inference._parallel import Workers, one_blas_thread
-from skvt.inference._state import BatchedRows, Rows, rows_of
+from skvt.inference._state import BatchedRows, Rows, make_rows
 from skvt.inference._visit import VisitRequest, VisitResult, visit_batch
-from skvt.rows import Sums, layout_of, mapped, of_each_row, some_rows, stacked, sums_of_rows
+from skvt.rows import (
+    Sums,
+    evaluate_rows,
+    get_chunk_sizes,
+    map_rows,
+    stack_rows,
+    sums_of_rows,
+    take_rows,
+)
 from skvt.typing import Array, IndexArray
 
 # Number of updates of the globals in a pass of memoized inference.
@@ -107,14 +115,15 @@ class Chunks:
 
     ``site`` runs functions where the chunks are stored, and ``handles`` identify the chunks.
     ``columns`` selects columns; None selects all. ``row_function`` is applied to the rows of each
-    chunk after the selection: see :func:`~skvt.rows.mapped`. The function must keep the number of
+    chunk after the selection: see :func:`~skvt.rows.map_rows`. The function must keep the number of
     rows. ``shape`` and ``dtype`` are those of the rows before the function.
     """
 
     ndim = 2
 
     def __init__(
-        self, site: Any, handles: list[Handle], summaries: list[ChunkSummary], columns: Any = None,
+        self, site: Any, handles: list[ChunkHandle], summaries: list[ChunkSummary],
+        columns: Any = None,
         row_function: Callable[[Any], Any] | None = None,
     ) -> None:  # fmt: skip
         self.site = site
@@ -138,7 +147,7 @@ class Chunks:
         return self.shape[0]
 
     def __getitem__(self, key: tuple[slice, Any]) -> "Chunks":
-        """Return ``X[:, columns]``; to select rows, use :func:`~skvt.rows.some_rows`."""
+        """Return ``X[:, columns]``; to select rows, use :func:`~skvt.rows.take_rows`."""
         rows, columns = key
         if rows != slice(None):
             raise TypeError("Select whole columns: chunked data cannot be indexed by row.")
@@ -146,7 +155,7 @@ class Chunks:
         # selection or a row function, make the new selection the last step of the row function.
         if self.columns is None and self._row_function is None:
             return Chunks(self.site, self.handles, self.summaries, columns)
-        selected = mapped(self, partial(_select_columns, columns))
+        selected = map_rows(self, partial(_select_columns, columns))
         selected.shape = self.shape[0], np.arange(self.shape[1])[columns].size
         return selected
 
@@ -165,7 +174,7 @@ class Chunks:
         if arguments is None:
             arguments = [()] * len(self.handles)
         tasks = zip(self.handles, arguments, strict=True)
-        return iter(self.site.each(self.bind_selection(function), tasks))
+        return iter(self.site.run_each(self.bind_selection(function), tasks))
 
     def take(self, rows: IndexArray) -> tuple[Any, Array]:
         """Return the rows with these indices, and their weights, in memory."""
@@ -175,8 +184,8 @@ class Chunks:
             (self.handles[c], (rows[chunk_of_row == c] - self.offsets[c],))
             for c in np.unique(chunk_of_row).tolist()
         ]
-        parts = list(self.site.each(self.bind_selection(_take_rows), tasks))
-        X = stacked([part for part, _ in parts])
+        parts = list(self.site.run_each(self.bind_selection(_take_rows), tasks))
+        X = stack_rows([part for part, _ in parts])
         weights = np.concatenate([part for _, part in parts])
         # The parts have the order of the chunks. Restore the order of ``rows`` by the inverse of
         # the permutation that sorts the rows by chunk.
@@ -231,20 +240,20 @@ def _evaluate_rows(chunk: Chunk, function: Callable[[Any], Array]) -> Array:
 @sums_of_rows.register
 def _sum_over_chunks(X: Chunks, weights: Any, part: Sums) -> tuple[Any, ...]:
     tasks = ((handle, (part,)) for handle in X.handles)
-    return tuple(X.site.total(X.bind_selection(_compute_sums), _add_sums, tasks))
+    return tuple(X.site.run_and_combine(X.bind_selection(_compute_sums), _add_sums, tasks))
 
 
-@of_each_row.register
+@evaluate_rows.register
 def _evaluate_chunks(X: Chunks, weights: Any, function: Callable[[Any], Array]) -> Array:
     return np.concatenate(list(X.each(_evaluate_rows, [(function,)] * len(X.chunk_sizes))))
 
 
-@some_rows.register
+@take_rows.register
 def _take_from_chunks(X: Chunks, weights: Any, rows: IndexArray) -> tuple[Any, Array]:
     return X.take(rows)
 
 
-@mapped.register
+@map_rows.register
 def _map_chunks(X: Chunks, function: Callable[[Any], Any]) -> Chunks:
     if X._row_function is not None:
         function = partial(_apply_both, X._row_function, function)
@@ -253,7 +262,7 @@ def _map_chunks(X: Chunks, function: Callable[[Any], Any]) -> Chunks:
     return mapped_chunks
 
 
-@layout_of.register
+@get_chunk_sizes.register
 def _get_chunk_sizes(X: Chunks) -> IndexArray:
     return X.chunk_sizes
 
@@ -339,7 +348,7 @@ def _compute_scopes(
     return scopes
 
 
-class SharedGlobals(NamedTuple):
+class CommonGlobals(NamedTuple):
     """A model, and globals that are sent once and serve several batches."""
 
     model: Model
@@ -352,7 +361,7 @@ class SharedGlobals(NamedTuple):
         """Return the globals of the columns that occur in a batch."""
         if self.active is None:
             return self.global_params
-        return self.global_params.at(np.searchsorted(self.active, batch.active))
+        return self.global_params.select_words(np.searchsorted(self.active, batch.active))
 
 
 def _find_common_scope(batches: Sequence[BatchHandle]) -> BatchScope | None:
@@ -377,7 +386,7 @@ def _find_common_scope(batches: Sequence[BatchHandle]) -> BatchScope | None:
 
 def _visit_slice(
     chunk: Chunk, batch_slice: BatchSlice, offset: int, request: VisitRequest,
-    shared: SharedGlobals | None = None,
+    shared: CommonGlobals | None = None,
 ) -> VisitResult:  # fmt: skip
     """Visit a batch where its chunk is stored; ``offset`` is the index of the chunk's first row.
 
@@ -390,7 +399,7 @@ def _visit_slice(
         if shared is not None:
             request = replace(request, model=model, global_params=shared.select_for(batch))
         batch = replace(batch, rows=rows + offset)
-        result = visit_batch(batch, request, serial_map)
+        result = visit_batch(batch, request, run_serially)
     # Send the indices and weights of rows only if the engine needs entries of single rows.
     return result if request.is_by_row else replace(result, rows=None, weights=None)
 
@@ -423,7 +432,7 @@ class ChunkRows(BatchedRows):
         """Return the number of batches of each chunk."""
         return -(-self.X.chunk_sizes // self.batch_size)
 
-    def order(self, rng: np.random.Generator | None = None) -> list[BatchSlice]:
+    def list_batches(self, rng: np.random.Generator | None = None) -> list[BatchSlice]:
         """Return the batches of a pass.
 
         If ``rng`` is None, or if all rows are visited at once, batches have the order of the rows.
@@ -470,12 +479,17 @@ class ChunkRows(BatchedRows):
             return -(-len(slices) // UPDATES_PER_PASS)
         return min(MAX_PARALLEL_MINIBATCHES, self.X.chunk_sizes.size)
 
-    def rounds(
-        self, model: Model, workers: Workers, slices: list[BatchSlice], *, whole: bool = False
+    def group_batches(
+        self,
+        model: Model,
+        workers: Workers,
+        slices: list[BatchSlice],
+        *,
+        fixed_globals: bool = False,
     ) -> Iterator[list[BatchHandle]]:
-        """Yield lists of handles of batches that are visited at once; one list if ``whole``."""
+        """Yield lists of handles of batches visited at once; one list if ``fixed_globals``."""
         handles = self._make_handles(model, slices)
-        n_at_once = max(1, len(slices)) if whole else self._choose_n_parallel(slices)
+        n_at_once = max(1, len(slices)) if fixed_globals else self._choose_n_parallel(slices)
         for start in range(0, len(slices), n_at_once):
             yield [handles[batch_slice] for batch_slice in slices[start : start + n_at_once]]
 
@@ -495,7 +509,7 @@ class ChunkRows(BatchedRows):
             (self.X.handles[c], (model, slices_of_chunk, self.X.is_weighted))
             for c, slices_of_chunk in new_slices.items()
         ]
-        scopes_of_chunks = self.X.site.each(_compute_scopes, tasks)
+        scopes_of_chunks = self.X.site.run_each(_compute_scopes, tasks)
         handles: dict[BatchSlice, BatchHandle] = {}
         for c, scopes in zip(new_slices, scopes_of_chunks, strict=True):
             offset, n_rows = int(self.X.offsets[c]), int(self.X.chunk_sizes[c])
@@ -505,7 +519,7 @@ class ChunkRows(BatchedRows):
         self._fixed_handles.update(unshuffled)
         return self._fixed_handles | handles
 
-    def n_steps(self, batches: Sequence[BatchHandle]) -> int:
+    def count_steps(self, batches: Sequence[BatchHandle]) -> int:
         """Return the number by which a step on these batches raises the counter of steps."""
         return 1 if self._visits_all_at_once else len(batches)
 
@@ -529,9 +543,11 @@ class ChunkRows(BatchedRows):
         if scope is not None:
             global_params = make_globals(batches[0]._replace(scope=scope))
             # With a draw, ``global_params`` are statistics, of which visits themselves select
-            # columns. With ``active=None``, ``SharedGlobals`` provides all of them.
+            # columns. With ``active=None``, ``CommonGlobals`` provides all of them.
             active = None if draw is not None else scope.active
-            shared = self.X.site.share(SharedGlobals(first_request.model, global_params, active))
+            shared = self.X.site.send_value(
+                CommonGlobals(first_request.model, global_params, active)
+            )
 
         def tasks() -> Iterator[tuple[Any, tuple[Any, ...]]]:
             all_requests = chain([first_request], requests)
@@ -544,12 +560,12 @@ class ChunkRows(BatchedRows):
 
         needs_each_result = first_request.is_by_row or first_request.pair_entropies is not None
         if summed and not needs_each_result:
-            yield self.X.site.total(_visit_slice, VisitResult.total, tasks(), shared)
+            yield self.X.site.run_and_combine(_visit_slice, VisitResult.total, tasks(), shared)
         else:
-            yield from self.X.site.each(_visit_slice, tasks(), shared)
+            yield from self.X.site.run_each(_visit_slice, tasks(), shared)
 
 
-@rows_of.register
+@make_rows.register
 def _rows_of_chunks(
     X: Chunks, weights: Any, batch_size: int | None = None, n_parallel: int | None = None,
     total: float | None = None,

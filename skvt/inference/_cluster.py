@@ -25,7 +25,7 @@ _MEMORY_SHARE = 0.3
 _TASKS_AT_ONCE = 16
 
 
-class Sealed:
+class SealedValue:
     """A wrapper of a value that Dask passes on without inspecting the value."""
 
     __slots__ = ("value",)
@@ -34,13 +34,13 @@ class Sealed:
         self.value = value
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Sealed, (self.value,)
+        return SealedValue, (self.value,)
 
     def __dask_tokenize__(self) -> tuple[str, int]:
         return "skvt-sealed", id(self)
 
 
-class Handle(NamedTuple):
+class ChunkHandle(NamedTuple):
     """A chunk without its rows."""
 
     # Number of the chunk in X, from 0.
@@ -51,15 +51,15 @@ class Handle(NamedTuple):
     # Number of rows of positive weight when the block was first loaded; None before that.
     n_rows: int | None = None
 
-    def seal(self, arguments: tuple[Any, ...]) -> Sealed:
+    def seal(self, arguments: tuple[Any, ...]) -> SealedValue:
         """Return the expected number of rows and the arguments of a call, for :func:`_call`."""
-        return Sealed((self.n_rows, arguments))
+        return SealedValue((self.n_rows, arguments))
 
 
 #: A function that combines several results into one.
 Combine: TypeAlias = Callable[[list[Any]], Any]
 #: The handle of a chunk, and the arguments of the function after the block.
-Task: TypeAlias = tuple[Handle, tuple[Any, ...]]
+Task: TypeAlias = tuple[ChunkHandle, tuple[Any, ...]]
 
 
 @contextmanager
@@ -75,10 +75,12 @@ def name_chunk_in_errors(number: int) -> Iterator[None]:
         raise
 
 
-def _call(function: Callable[..., Any], block: Any, sealed: Sealed, shared: Sealed | None) -> Any:
+def _call(
+    function: Callable[..., Any], block: Any, sealed: SealedValue, shared: SealedValue | None
+) -> Any:
     """Return ``function(block, *arguments)``, with ``shared`` as a further argument if not None.
 
-    ``sealed`` is the result of :meth:`Handle.seal`. Raise ValueError if the block has another
+    ``sealed`` is the result of :meth:`ChunkHandle.seal`. Raise ValueError if the block has another
     number of rows than when it was first loaded.
     """
     n_rows, arguments = sealed.value
@@ -93,7 +95,7 @@ def _call(function: Callable[..., Any], block: Any, sealed: Sealed, shared: Seal
     return function(block, *arguments)
 
 
-def _keep_sealed(shared: Sealed) -> Sealed:
+def _keep_sealed(shared: SealedValue) -> SealedValue:
     # Dask does not know the size of a sealed value, and therefore does not move blocks to the
     # worker that holds the value.
     return shared
@@ -106,21 +108,21 @@ def _combine_results(combine: Combine, *results: Any) -> Any:
 class LocalSite:
     """Dask's scheduler of this process, which loads blocks whenever they are visited."""
 
-    def hold(self, handles: list[Handle], nbytes: float) -> list[Handle]:
+    def keep_blocks(self, handles: list[ChunkHandle], nbytes: float) -> list[ChunkHandle]:
         """Return the handles; this site does not keep blocks."""
         return handles
 
-    def share(self, value: Any) -> Any:
+    def send_value(self, value: Any) -> Any:
         """Return a sealed value, the argument ``shared`` of calls."""
-        return Sealed(value)
+        return SealedValue(value)
 
-    def each(
+    def run_each(
         self, function: Callable[..., Any], tasks: Iterable[Task], shared: Any = None
     ) -> Iterator[Any]:
         """Yield the result of each task, in the order of the tasks.
 
         A task ``(handle, arguments)`` is the call ``function(block, *arguments)`` with the block of
-        the handle. If ``shared`` is not None, the value passed to :meth:`share` is its last
+        the handle. If ``shared`` is not None, the value passed to :meth:`send_value` is its last
         argument.
         """
         from dask.base import compute
@@ -145,12 +147,12 @@ class LocalSite:
                         results += compute(call)
             yield from results
 
-    def total(
+    def run_and_combine(
         self, function: Callable[..., Any], combine: Combine, tasks: Iterable[Task],
         shared: Any = None,
     ) -> Any:  # fmt: skip
         """Return the results of all tasks combined by ``combine``, at most ``FAN_IN`` at once."""
-        return _combine_in_tree(self.each(function, tasks, shared), combine)
+        return _combine_in_tree(self.run_each(function, tasks, shared), combine)
 
     def close(self) -> None:
         """Do nothing, because no blocks are kept."""
@@ -190,7 +192,7 @@ class ClusterSite:
         self._kept_blocks: list[Any] = []
         self._has_left_pool = _leave_thread_pool()
 
-    def hold(self, handles: list[Handle], nbytes: float) -> list[Handle]:
+    def keep_blocks(self, handles: list[ChunkHandle], nbytes: float) -> list[ChunkHandle]:
         """Let the workers load and keep the blocks of these handles; return the new handles.
 
         Blocks of a worker that dies are loaded again. If the blocks, of ``nbytes`` in total, need
@@ -214,13 +216,17 @@ class ClusterSite:
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
             return self._client.submit(function, *arguments, pure=False)
 
-    def share(self, value: Any) -> Any:
+    def send_value(self, value: Any) -> Any:
         """Send a value to the cluster once; return its future, the argument ``shared`` of calls."""
         with _errors_of_clusters():
-            return self._submit(_keep_sealed, Sealed(value))
+            return self._submit(_keep_sealed, SealedValue(value))
 
     def _start(
-        self, function: Callable[..., Any], handle: Handle, arguments: tuple[Any, ...], shared: Any
+        self,
+        function: Callable[..., Any],
+        handle: ChunkHandle,
+        arguments: tuple[Any, ...],
+        shared: Any,
     ) -> Any:
         """Return the future of a task; its block is loaded if the workers do not keep it."""
         from dask.base import is_dask_collection
@@ -238,10 +244,10 @@ class ClusterSite:
         """Maximum number of running or queued tasks; results do not depend on it."""
         return _TASKS_PER_THREAD * max(_MIN_THREADS, sum(self._client.nthreads().values()))
 
-    def each(
+    def run_each(
         self, function: Callable[..., Any], tasks: Iterable[Task], shared: Any = None
     ) -> Iterator[Any]:
-        """Yield the result of each task, in the order of the tasks: see :meth:`LocalSite.each`."""
+        """Yield the result of each task, in their order: see :meth:`LocalSite.run_each`."""
         futures: deque[Any] = deque()
         chunk_numbers: deque[int] = deque()
 
@@ -263,11 +269,11 @@ class ClusterSite:
                 yield first_result()
                 futures.popleft()
 
-    def total(
+    def run_and_combine(
         self, function: Callable[..., Any], combine: Combine, tasks: Iterable[Task],
         shared: Any = None,
     ) -> Any:  # fmt: skip
-        """Return the results of all tasks, combined on the workers: see :meth:`LocalSite.total`."""
+        """Return the results of all tasks, combined: see :meth:`LocalSite.run_and_combine`."""
         from distributed import wait
 
         # Futures that no combination uses yet; they are cancelled after an error.

@@ -24,7 +24,7 @@ from skvt.expfam import RunningStats, Stats
 from skvt.inference._parallel import Workers
 from skvt.inference._state import PriorStats, Rows, State, WithoutMemosMixin
 from skvt.inference._visit import VisitRequest
-from skvt.progress import Continued
+from skvt.progress import ResumableMixin
 from skvt.typing import Array, IndexArray
 
 # Number of passes from one update of the priors of the globals to the next. An update visits all
@@ -41,7 +41,7 @@ LAST_RESTART_SHARE = 0.5
 MAX_BYTES_PREPARED = 2**30
 
 
-class CollapsedInference(WithoutMemosMixin, Continued):
+class CollapsedInference(WithoutMemosMixin, ResumableMixin):
     """Gibbs sampling of local variables with the globals summed out, at T = 1.
 
     The statistics are those of the drawn local variables, so that q(beta) is the posterior given
@@ -58,7 +58,7 @@ class CollapsedInference(WithoutMemosMixin, Continued):
 
     # Attributes that an interrupted fit keeps. `_passes_per_restart` and `_last_restart` are not
     # kept, because a resumed fit may have more passes.
-    kept: ClassVar[dict[str, Any]] = {
+    kept_attributes: ClassVar[dict[str, Any]] = {
         "_pass": int,
         "_ends": Annotated[list[IndexArray], "components"],
     }
@@ -102,30 +102,30 @@ class CollapsedInference(WithoutMemosMixin, Continued):
         seed = int(np.random.default_rng([state.seed, self._pass]).integers(2**62))
 
         def make_request(batch: Any) -> VisitRequest:
-            return VisitRequest(model, start=next(starts, None))
+            return VisitRequest(model, row_starts=next(starts, None))
 
         def make_globals(batch: Any) -> Any:
             return model.counts_given_others(state.stats, batch, seed)
 
         policy.advance(state.rows_seen / data.total, 1.0, state.n_steps)
-        for batches in self._rounds(model, data, workers):
+        for batches in self._group_batches(model, data, workers):
             for result in data.visit(batches, make_request, make_globals, workers):
                 # The local step of a collapsible model always returns statistics and drawn
                 # variables.
-                assert result.stats is not None and result.start is not None
+                assert result.stats is not None and result.row_starts is not None
                 if self._n_averaged:
                     width = state.stats.arrays[0].shape[1]
-                    self._add_to_sums(result.stats.whole_rows(width), len(ends), has_starts)
-                ends.append(result.start)
+                    self._add_to_sums(result.stats.as_whole_rows(width), len(ends), has_starts)
+                ends.append(result.row_starts)
                 totals.extend(result.totals)
-                prior_stats.add(result.prior)
+                prior_stats.add(result.prior_term)
                 if has_starts:
                     # With a start, the result is the change of the statistics.
                     state.stats.add(result.stats, 1.0, workers.run)
                 else:
                     new_stats = new_stats or RunningStats.zeros_like(state.stats)
                     new_stats.add(result.stats, 1.0, workers.run)
-            state.n_steps += data.n_steps(batches)
+            state.n_steps += data.count_steps(batches)
         if new_stats is not None:
             state.stats = new_stats
         if self._pass % PASSES_PER_PRIOR_UPDATE == 0:
@@ -164,7 +164,9 @@ class CollapsedInference(WithoutMemosMixin, Continued):
         for total, array in zip(self.sums[batch].arrays, addend.arrays, strict=True):
             total[positions] += array
 
-    def _rounds(self, model: Collapsible, data: Rows, workers: Workers) -> Iterator[Sequence[Any]]:
+    def _group_batches(
+        self, model: Collapsible, data: Rows, workers: Workers
+    ) -> Iterator[Sequence[Any]]:
         """Yield lists of batches that are visited at once.
 
         The batches are prepared only in the first pass, unless they are too large to be kept.
@@ -174,7 +176,7 @@ class CollapsedInference(WithoutMemosMixin, Continued):
             return
         prepared: list[Sequence[Any]] = []
         nbytes = 0
-        for batches in data.rounds(model, workers, data.order()):
+        for batches in data.group_batches(model, workers, data.list_batches()):
             nbytes += sum(batch.nbytes for batch in batches)
             prepared.append(batches)
             if nbytes > MAX_BYTES_PREPARED:

@@ -4,13 +4,13 @@ from typing import Any
 
 from skvt.contracts import LocalTotals, Model, PassInputs, PassResult
 from skvt.expfam import RunningStats
-from skvt.inference._bound import global_divergence
+from skvt.inference._bound import compute_global_divergence
 from skvt.inference._state import PriorStats, State, WithoutMemosMixin
 from skvt.inference._visit import VisitRequest
-from skvt.progress import Continued
+from skvt.progress import ResumableMixin
 
 
-class CoordinateAscent(WithoutMemosMixin, Continued):
+class CoordinateAscent(WithoutMemosMixin, ResumableMixin):
     """Coordinate ascent on all data.
 
     At a constant temperature, the bound never falls if each local step ends in an optimum that is
@@ -28,18 +28,18 @@ class CoordinateAscent(WithoutMemosMixin, Continued):
         new_stats = None
         policy.advance(state.rows_seen / data.total, 1.0, state.n_steps)
         state.replicate(policy.replication)
-        divergence = global_divergence(model, state.stats)
+        divergence = compute_global_divergence(model, state.stats)
 
         def make_request(batch: Any) -> VisitRequest:
             inv_temp, start = policy.inv_temp(batch), state.row_starts_of(batch)
-            return VisitRequest(model, inv_temp, policy.mean_inv_temp, policy.requested, start)
+            return VisitRequest(model, inv_temp, policy.mean_inv_temp, policy.step_options, start)
 
         def make_globals(batch: Any) -> Any:
             return model.expectation(state.stats, batch, workers.run)
 
-        for batches in data.rounds(model, workers, data.order(), whole=True):
+        for batches in data.group_batches(model, workers, data.list_batches(), fixed_globals=True):
             for result in data.visit(batches, make_request, make_globals, workers, summed=True):
-                state.store_row_starts(result.rows, result.start)
+                state.store_row_starts(result.rows, result.row_starts)
                 totals.extend(result.totals)
                 # Local steps return statistics unless a request says otherwise.
                 assert result.stats is not None
@@ -49,7 +49,7 @@ class CoordinateAscent(WithoutMemosMixin, Continued):
                     new_stats = RunningStats.zeros_like(state.stats)
                 # lam = eta + S/T  [VT16 eq. 8] with rho = 1, and with S replicated
                 new_stats.add(result.stats, result.mean_inv_temp * state.replication)
-                prior_stats.add(result.prior)
+                prior_stats.add(result.prior_term)
                 policy.observe(result, result)
             # Free the memory of the last result before the next batches are visited.
             del result

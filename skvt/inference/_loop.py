@@ -23,7 +23,7 @@ from skvt.ties import exceeds
 
 
 @in_files("inference.Entry", nan=("elbo", "objective", "learning_rate"))
-class Entry(NamedTuple):
+class HistoryEntry(NamedTuple):
     """Record of a pass of ``fit`` or a call of ``partial_fit``."""
 
     # Number of the pass or call, from 1, counted since the first fit.
@@ -45,12 +45,12 @@ class Entry(NamedTuple):
 
 
 @in_files("inference.History")
-class History(list[Entry]):
+class History(list[HistoryEntry]):
     """The entries of a model since its first fit, including warm starts and streams."""
 
     def lists(self) -> dict[str, list[float]]:
-        """Return a list of the values of each field of :class:`Entry`, the form of ``history_``."""
-        return {name: [getattr(entry, name) for entry in self] for name in Entry._fields}
+        """Return the values of each field of :class:`HistoryEntry`, the form of ``history_``."""
+        return {name: [getattr(entry, name) for entry in self] for name in HistoryEntry._fields}
 
     @property
     def seconds(self) -> float:
@@ -103,7 +103,7 @@ def fit_loop(
         if is_due and exact_bound is None:
             exact_bound = evaluate_bound(model, state.plain_stats, data, workers)
         objective = totals.tempered - divergence / policy.replication
-        entry = Entry(
+        entry = HistoryEntry(
             n_iter=n_earlier + n_passes,
             elbo=bound if exact_bound is None else exact_bound,
             objective=objective + policy.bound_terms(data.total),

@@ -2,8 +2,8 @@
 
 A *visit* makes the local step of a batch and replaces the *memo* of the batch, that is, its
 statistics and the entropies of its assignments. *Moves*, such as births, merges and deletes, change
-the number of components between passes. :class:`MemoizedInference` is the engine. :class:`Tools`
-provides moves with memos of batches and with fits of a few rows.
+the number of components between passes. :class:`MemoizedInference` is the engine.
+:class:`EngineTools` provides moves with memos of batches and with fits of a few rows.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -24,12 +24,12 @@ from skvt.contracts import (
     RunningPolicy,
     Stream,
 )
-from skvt.inference._bound import bound_of_all, exact_bound
-from skvt.inference._memos import Memo, unused_number
+from skvt.inference._bound import compute_bound_parts, compute_exact_bound
+from skvt.inference._memos import Memo, find_unused_key
 from skvt.inference._parallel import Workers
 from skvt.inference._state import MemoizedState, Rows, State
-from skvt.inference._visit import VisitRequest, memo_of
-from skvt.progress import Continued
+from skvt.inference._visit import VisitRequest, make_memo
+from skvt.progress import ResumableMixin
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray, Run
 
@@ -39,7 +39,7 @@ _MAX_ROUNDS_OF_MOVES = 5
 _MAX_REVERTED_PASSES = 2
 
 
-class MemoizedInference(Continued):
+class MemoizedInference(ResumableMixin):
     """Memoized inference for models with the capability ``MEMOIZABLE``, with moves at T = 1.
 
     A visit of a batch replaces its memo and immediately updates the globals. After the first pass,
@@ -49,14 +49,14 @@ class MemoizedInference(Continued):
     pass, in their order; births must be last.
     """
 
-    kept: ClassVar[dict[str, Any]] = {
+    kept_attributes: ClassVar[dict[str, Any]] = {
         "_at_unit_temperature": bool,
         "_n_passes": int,
         "_last_bound": float | None,
         "_is_continued": bool,
         "_n_reverted_passes": int,
     }
-    parts = frozenset({"_moves"})
+    kept_parts = frozenset({"_moves"})
     knows_exact_bound = True
     # Whether the fit began with memos of an earlier fit, and all passes so far were reverted.
     _is_continued = False
@@ -95,7 +95,7 @@ class MemoizedInference(Continued):
         earlier fit to the same rows, whose local steps may have ended in better optima.
         """
         model, may_stop = self.sweep(model, state, inputs)
-        totals, divergence = exact_bound(model, state)
+        totals, divergence = compute_bound_parts(model, state)
         self._last_bound = totals.untempered - divergence if self._at_unit_temperature else None
         return PassResult(totals, divergence, model, "exact", monotone=True, may_stop=may_stop)
 
@@ -114,7 +114,7 @@ class MemoizedInference(Continued):
         # If the state has memos of an earlier fit, passes must not lower the bound of these memos.
         if self._n_passes == 1 and self._at_unit_temperature and len(state.memos):
             state.temper(policy.mean_inv_temp, policy.replication)
-            self._last_bound = bound_of_all(model, state)
+            self._last_bound = compute_exact_bound(model, state)
             self._is_continued = True
         is_mergeable = Capability.MERGEABLE in model.capabilities
         if is_mergeable and self._at_unit_temperature and not len(state.memos):
@@ -122,12 +122,12 @@ class MemoizedInference(Continued):
             # compare bounds under learned priors.
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         moves = self._moves if self._at_unit_temperature else ()
-        tools = Tools(self._n_passes, rng, workers)
+        tools = EngineTools(self._n_passes, rng, workers)
         # Begin the moves in reversed order. Births, the last of ``moves``, then add components
         # before the other moves look at the components.
         for move in reversed(moves):
             move.begin(model, state, tools)
-            model = move.under_priors(model)
+            model = move.update_priors(model)
         if policy.jitter > 0.0:
             state.stats.add(model.symmetry_breaking_stats(state.stats, data, policy.jitter, rng))
         # Make a checkpoint only if local steps may end in worse optima than before.
@@ -136,22 +136,26 @@ class MemoizedInference(Continued):
         checkpoint = state.checkpoint() if may_revert else None
         model_before = model
         # Visit the batches in random order. The key of a batch is its number in the order of rows.
-        rows_of_batches = data.order()
+        rows_of_batches = data.list_batches()
         keys = rng.permutation(len(rows_of_batches)).tolist()
         shuffled_batches = [rows_of_batches[key] for key in keys]
         remaining_keys = iter(keys)
-        for batches in data.rounds(model, workers, shuffled_batches):
+        for batches in data.group_batches(model, workers, shuffled_batches):
             self.visit(model, batches, data.total, state, inputs, remaining_keys, moves)
         state.resum()
         # Let the moves change the components, then sort the components.
         n_records = len(state.move_log)
         for move in moves:
             state.move_log.extend(move.finish(model, state, tools))
-            model = move.under_priors(model)
+            model = move.update_priors(model)
         sort_components(model, state)
         # Revert the pass if it has lowered the exact bound.
         previous = self._last_bound
-        if checkpoint and previous is not None and exceeds(previous, bound_of_all(model, state)):
+        if (
+            checkpoint
+            and previous is not None
+            and exceeds(previous, compute_exact_bound(model, state))
+        ):
             state.restore(checkpoint)
             state.move_log[n_records:] = map(_reverted, state.move_log[n_records:])
             model = model_before
@@ -177,7 +181,7 @@ class MemoizedInference(Continued):
         for move in self._moves if self._at_unit_temperature else ():
             if move.conclude(model, state):
                 sort_components(model, state)
-        return bound_of_all(model, state)
+        return compute_exact_bound(model, state)
 
     def update(
         self, model: Memoizable, state: MemoizedState, stream: Stream, inputs: PassInputs
@@ -191,24 +195,24 @@ class MemoizedInference(Continued):
         if not state.component_ids.size:
             state.begin(model.size(state.stats))
         memos = state.memos
-        key = unused_number(memos) if stream.batch_id is None else stream.batch_id
+        key = find_unused_key(memos) if stream.batch_id is None else stream.batch_id
         # Visit the rows as one batch. If parts of the batch have memos, their sum becomes the memo
         # that the visit replaces.
-        state.join([part for part in stream.parts if part in memos], key)
-        (rows,) = data.order()
+        state.join([part for part in stream.rows_of_batches if part in memos], key)
+        (rows,) = data.list_batches()
         batch = data.batch(model, rows)
         # The weight of the whole stream is at least that of all memos after the visit.
         weight_of_others = memos.weight - (memos[key].weight if key in memos else 0.0)
-        total = max(stream.total or 0.0, weight_of_others + float(batch.weights.sum()))
+        total = max(stream.total_samples or 0.0, weight_of_others + float(batch.weights.sum()))
         self.visit(model, [batch], total, state, inputs, iter([key]))
         # If the rows join an earlier batch, add their memo to the memo of this batch.
-        if stream.joins is not None:
-            state.join([stream.joins, key], stream.joins)
+        if stream.joined_batch_id is not None:
+            state.join([stream.joined_batch_id, key], stream.joined_batch_id)
         state.resum()
         moves = self._moves if policy.at_unit_temperature and stream.tries_moves else ()
         # Call ``make_rng`` only for moves, because it may advance the user's ``random_state``.
         rng = stream.make_rng() if moves else np.random.default_rng(0)
-        tools = Tools(len(memos), rng, workers, stream.n_judged)
+        tools = EngineTools(len(memos), rng, workers, stream.n_judged)
 
         def visit_again(rows_of_batches: Mapping[Hashable, IndexArray]) -> None:
             """Visit batches again, without counting steps and rows.
@@ -224,10 +228,10 @@ class MemoizedInference(Continued):
         for _ in range(_MAX_ROUNDS_OF_MOVES):
             n_accepted = 0
             for move in moves:
-                records = move.within(model, batch, key, state, tools)
+                records = move.change_within_batch(model, batch, key, state, tools)
                 state.move_log.extend(records)
                 n_accepted += sum(record.accepted for record in records)
-                model = move.under_priors(model)
+                model = move.update_priors(model)
             sort_components(model, state)
             if policy.done:
                 model = model.with_learned_priors(state.prior_stats, state.plain_stats)
@@ -236,9 +240,9 @@ class MemoizedInference(Continued):
             # Visit the batch again, because its rows may have to move to new components.
             visit_again({key: rows})
             state.resum()
-        if stream.parts:
+        if stream.rows_of_batches:
             # Replace the memo of all rows by memos of the parts.
-            visit_again(stream.parts)
+            visit_again(stream.rows_of_batches)
             del state.memos[key]
             state.resum()
         stream.n_rows = state.memos.weight
@@ -255,7 +259,7 @@ class MemoizedInference(Continued):
         these batches, and perhaps of later ones. ``moves`` observe the batches.
         """
         data, policy, workers, rng = inputs
-        tools = Tools(self._n_passes, rng, workers)
+        tools = EngineTools(self._n_passes, rng, workers)
         weights_of_batches = [float(batch.weights.sum()) for batch in batches]
         policy.advance(state.rows_seen / total, sum(weights_of_batches) / total, state.n_steps)
         state.temper(policy.mean_inv_temp, policy.replication)
@@ -270,9 +274,9 @@ class MemoizedInference(Continued):
                 candidates = state.candidates_of(key, batch.n_rows, visits_all)
             # Memos have the losses of entropy by merges only if the engine has moves.
             return VisitRequest(
-                model, inv_temp, policy.mean_inv_temp, policy.requested,
-                start=state.row_starts_of(batch), pair_entropies=bool(self._moves),
-                observers=tuple(move.observer(batch.weights.size, tools) for move in moves),
+                model, inv_temp, policy.mean_inv_temp, policy.step_options,
+                row_starts=state.row_starts_of(batch), pair_entropies=bool(self._moves),
+                observers=tuple(move.make_observer(batch.weights.size, tools) for move in moves),
                 key=key, candidates=candidates,
             )  # fmt: skip
 
@@ -283,19 +287,19 @@ class MemoizedInference(Continued):
         for result, weight in zip(results, weights_of_batches, strict=True):
             # The result has a memo, because ``pair_entropies`` of the request is not None.
             assert result.memo is not None
-            state.store_row_starts(result.rows, result.start)
-            state.remember(result.key, result.memo, weight / total)
+            state.store_row_starts(result.rows, result.row_starts)
+            state.replace_memo(result.key, result.memo, weight / total)
             state.n_steps += 1
             state.rows_seen += weight
             # The result also has the rows and weights that the policy would read from a batch.
             policy.observe(result, result)
             for move, notes in zip(moves, result.notes, strict=False):
                 if notes is not None:
-                    move.note(notes)
+                    move.store_notes(notes)
 
 
 @dataclass(frozen=True)
-class Tools:
+class EngineTools:
     """The tools that engines provide to moves: see `skvt.contracts.MoveTools`."""
 
     # Number of the pass, from 1; for the moves of a stream, the number of memos.
@@ -310,9 +314,9 @@ class Tools:
         """Function that maps over tasks on the threads of the fit."""
         return self.workers.run
 
-    def memo_of(self, model: Memoizable, result: LocalResult, batch: Any) -> Memo:
+    def make_memo(self, model: Memoizable, result: LocalResult, batch: Any) -> Memo:
         """Return the memo of a batch after its local step."""
-        return memo_of(model, result, batch, self.workers.run, pairs=True)
+        return make_memo(model, result, batch, self.workers.run, pairs=True)
 
     def separate_fit(
         self, model: Memoizable, X: Any, weights: Array, policy: RunningPolicy, *,

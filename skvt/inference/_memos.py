@@ -2,8 +2,8 @@
 
 :class:`Memo` is the memo of one batch, or the sum of several. :class:`Memos` is the collection of
 all memos, which also keeps their sum. A visit of a batch, that is, its local step, replaces the
-memo of this batch. Moves change the components of all memos: :class:`Merged` merges two components,
-and :class:`Rearranged` changes which components are kept, and in which order.
+memo of this batch. Moves change the components of all memos: :class:`MergeChange` merges two
+components, and :class:`RearrangeChange` changes which components are kept, and in which order.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from skvt.expfam import Stats, are_real
+from skvt.expfam import Stats, are_float_arrays
 from skvt.files import in_files, is_within
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray
@@ -115,7 +115,7 @@ class Memo:
 
 @in_files("inference.Merged")
 @dataclass(frozen=True)
-class Merged:
+class MergeChange:
     """A change of memos: component a takes over the rows of b, see :meth:`Memo.merged`."""
 
     a: int
@@ -137,7 +137,7 @@ class Merged:
 
 @in_files("inference.Rearranged")
 @dataclass(frozen=True)
-class Rearranged:
+class RearrangeChange:
     """A change of memos: component i becomes component ``index[i]``, or empty if it is -1."""
 
     index: IndexArray
@@ -159,7 +159,7 @@ class Rearranged:
 
 @in_files("inference.Packed")
 @dataclass(frozen=True)
-class _Packed:
+class _PackedMemo:
     """A memo whose wide arrays are stored without their zero columns.
 
     The zero columns are those of words that no row of the batch has, for instance.
@@ -174,7 +174,7 @@ class _Packed:
     widths: tuple[int, ...]
 
     @classmethod
-    def of(cls, memo: Memo) -> "_Packed":
+    def of(cls, memo: Memo) -> "_PackedMemo":
         """Leave out the zero columns of the wide arrays of a memo."""
         arrays, columns = [], []
         for array in memo.stats.arrays:
@@ -212,7 +212,7 @@ class _Packed:
             candidates.ndim == 2 and is_within(candidates + 1, n_components + 1)
         )
         return (
-            are_real(memo.stats.arrays, stored_shapes)
+            are_float_arrays(memo.stats.arrays, stored_shapes)
             and np.shape(memo.entropy) in ((), (1,), (n_components,))
             and (loss is None or loss.shape in ((), (n_components, n_components)))
             and has_legal_candidates
@@ -234,7 +234,7 @@ class _Packed:
 
 
 # A memo or a sum of memos, and the number of changes of all memos that have been applied to it.
-_Entry: TypeAlias = tuple[_Packed, int]
+_Entry: TypeAlias = tuple[_PackedMemo, int]
 
 
 @in_files("inference.Memos")
@@ -286,7 +286,7 @@ class Memos(MutableMapping[Hashable, Memo]):
     def __setitem__(self, key: Hashable, memo: Memo) -> None:
         """Store a memo, and invalidate the sums that contain the memo of this key."""
         position = self._places.setdefault(key, len(self._places))
-        entry: _Entry | None = (_Packed.of(memo), len(self._changes))
+        entry: _Entry | None = (_PackedMemo.of(memo), len(self._changes))
         for level in self._levels:
             if position == len(level):
                 level.append(entry)
@@ -416,7 +416,7 @@ class Memos(MutableMapping[Hashable, Memo]):
                 return memo
             for change in self._changes[n_changes:]:
                 memo = change(memo)
-        self._levels[level][position] = _Packed.of(memo), len(self._changes)
+        self._levels[level][position] = _PackedMemo.of(memo), len(self._changes)
         return memo
 
 
@@ -432,7 +432,7 @@ def add_memos(memos: Sequence[Memo]) -> Memo:
     )
 
 
-def unused_number(memos: Mapping[Hashable, Memo]) -> int:
+def find_unused_key(memos: Mapping[Hashable, Memo]) -> int:
     """Return a key for a batch without an id: a number that is not the key of another batch."""
     return next(number for number in count(len(memos)) if number not in memos)
 

@@ -26,7 +26,7 @@ from typing import Any, Self, TypeAlias
 import joblib
 from threadpoolctl import ThreadpoolController
 
-from skvt._compiled import SharedLoop, serial_map
+from skvt._compiled import SharedLoop, run_serially
 from skvt.typing import T
 
 # Tasks that no thread has taken yet, as (index, arguments).
@@ -210,7 +210,7 @@ class Workers:
             tasks += [loop.helpers_call] * self._n_helpers
         n_helpers = min(self._n_helpers, len(tasks) - 1)
         if n_helpers < 1:
-            return serial_map(function, tasks)
+            return run_serially(function, tasks)
         results: list[Any] = [None] * len(tasks)
         waiting: _Waiting = deque(enumerate(tasks))
         done: _Done = SimpleQueue()
@@ -218,7 +218,7 @@ class Workers:
             for _ in range(n_helpers):
                 self._jobs.put((function, waiting, done))
             _do_tasks(function, waiting, done)
-            loop_has_finished = loop is not None and loop.finished()
+            loop_has_finished = loop is not None and loop.is_finished()
             for _ in tasks:
                 # The other threads have nothing to do in a loop that has finished.
                 if loop_has_finished and done.empty():

@@ -1,6 +1,6 @@
 """Phases of a fit: each phase consists of passes of one engine.
 
-Most fits have one phase. :func:`then_coordinate_ascent` and :func:`then_polish` add further ones.
+Most fits have one phase. :func:`make_ascent_phases` and :func:`make_polish_phase` add further ones.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,20 +20,20 @@ class Phase:
 
     engine: AnyEngine
     # Number of passes before this phase.
-    first: int = 0
+    n_passes_before: int = 0
     # ``view(model)`` returns the model of the fit with the local steps of this phase, for the
     # engine.
     view: Callable[[Any], Any] = field(default=lambda model: model)
-    # ``restored(model, learned)`` is called after each pass. It returns the model of the fit, given
+    # ``restore(model, learned)`` is called after each pass. It returns the model of the fit, given
     # the model of the fit before the pass and ``learned``, the model that the engine has returned.
-    restored: Callable[[Any, Any], Any] = field(default=lambda model, learned: learned)
+    restore: Callable[[Any, Any], Any] = field(default=lambda model, learned: learned)
     # Temperature policy of the phase; None for the policy of the fit.
     policy: RunningPolicy | None = None
     # ``begin(state)`` is called before the first pass of the phase.
     begin: Callable[[State], None] = field(default=lambda state: None)
 
 
-def then_coordinate_ascent(
+def make_ascent_phases(
     engine: AnyEngine, n_passes: int, turns: Iterable[tuple[int, int]] = ()
 ) -> tuple[Phase, ...]:
     """Return the phases that follow the first passes of a structured engine.
@@ -65,18 +65,18 @@ def then_coordinate_ascent(
     return tuple(phases[:-1])
 
 
-def then_polish(
+def make_polish_phase(
     n_passes: int,
     rate: RobbinsMonro,
     view: Callable[[Any], Any],
-    restored: Callable[[Any, Any], Any],
+    restore: Callable[[Any, Any], Any],
 ) -> tuple[Phase, ...]:
     """Return a phase of structured inference at the mean globals and T = 1, after ``n_passes``.
 
     Mean-field inference makes the topic proportions of documents, and therefore topics, too sparse.
     The phase uses the local steps of ``view(model)`` instead. ``rate`` is the schedule of step
     sizes, which counts steps from the beginning of the phase. See :class:`Phase` for ``view`` and
-    ``restored``.
+    ``restore``.
     """
     engine = StructuredInference(rate, "map")
 
@@ -84,4 +84,4 @@ def then_polish(
         # The engine counts steps from the beginning of the fit.
         engine.rate = replace(rate, offset=rate.offset - state.n_steps)
 
-    return (Phase(engine, n_passes, view, restored, policy=RunningPolicy(), begin=begin),)
+    return (Phase(engine, n_passes, view, restore, policy=RunningPolicy(), begin=begin),)

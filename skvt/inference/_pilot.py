@@ -69,15 +69,15 @@ class Pilot:
         policy.replication = replication
         policy.done = False
         inputs = PassInputs(data, policy, workers)
-        for batches in data.rounds(model, workers, data.order(rng)[:MAX_BATCHES]):
+        for batches in data.group_batches(model, workers, data.list_batches(rng)[:MAX_BATCHES]):
             engine.step(model, batches, data.total, state, inputs)
-        request = VisitRequest(model, requested={"with_marginal": True, "with_stats": False})
+        request = VisitRequest(model, step_options={"with_marginal": True, "with_stats": False})
         make_globals = partial(model.expectation, state.stats, run=workers.run)
         if not every_row:
             data = data.subset(rng.permutation(data.n_rows)[:SAMPLE_SIZE])
         # For each visit, the energies, numbers of units and weights of its rows.
         parts: list[tuple[Any, ...]] = []
-        for batches in data.rounds(model, workers, data.order(), whole=True):
+        for batches in data.group_batches(model, workers, data.list_batches(), fixed_globals=True):
             for result in data.visit(batches, lambda batch: request, make_globals, workers):
                 parts.append((result.marginal_energy, result.lengths, result.weights))
         energies, units, weights = (

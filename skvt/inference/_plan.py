@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from skvt.contracts import (
-    AfterPass,
     AnyEngine,
     FitPlan,
     Model,
     PassInputs,
     PassResult,
-    Remembering,
+    Resumable,
     RunningPolicy,
+    StepAfterPass,
     TemperaturePolicy,
     check_requirements,
 )
@@ -76,7 +76,7 @@ class Stopping:
     # Whether the unit of data is a word; otherwise it is a row.
     in_words: bool = False
     # Maximum number of components that births may reach; None if the fit makes no births.
-    most_components: int | None = None
+    max_components: int | None = None
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Plan:
     # (N, ...): initial value for the first local step of each row; None for the default values.
     row_starts: Array | None = None
     # Steps to make after each pass, in this order.
-    after_pass: tuple[AfterPass, ...] = ()
+    steps_after_pass: tuple[StepAfterPass, ...] = ()
     # A last change of the fit, or None. ``last_step(model, state, data, workers)`` changes the
     # state of the best of all starts, if this start has ended at T = 1 with several components.
     # The history does not record the change, and convergence is not judged after it.
@@ -128,7 +128,7 @@ class Plan:
         Raise ValueError if the model lacks a capability that one of these parts needs, or if the
         policy has parameters that are impossible in this fit.
         """
-        parts: list[Any] = [*self.engines, *self.after_pass]
+        parts: list[Any] = [*self.engines, *self.steps_after_pass]
         requirements = [requirement for part in parts for requirement in part.requires]
         check_requirements(model, requirements)
         self.policy.check(self._describe_fit(model))
@@ -138,7 +138,7 @@ class Plan:
     ) -> tuple[State, RunningPolicy]:
         """Return the initial state and the running policy.
 
-        The state has no memos yet: an engine that needs them adds them in its ``start``.
+        The state has no memos yet: an engine that needs them adds them in its ``row_starts``.
         """
         policy = self.policy.start(self._describe_fit(model, workers, rng))
         first_rows = self.stream.first_rows
@@ -154,19 +154,19 @@ class Plan:
         ``number`` is the number of the pass, from 1.
         """
         # The pass belongs to the last phase that has begun. The first pass of the phase has the
-        # number ``phase.first + 1``.
-        phase = next(phase for phase in self.phases[::-1] if phase.first < number)
-        if phase.first == number - 1:
+        # number ``phase.n_passes_before + 1``.
+        phase = next(phase for phase in self.phases[::-1] if phase.n_passes_before < number)
+        if phase.n_passes_before == number - 1:
             phase.begin(state)
         inputs = inputs._replace(policy=phase.policy or inputs.policy)
         result = phase.engine.run_pass(phase.view(model), state, inputs)
         result = result._replace(
-            model=phase.restored(model, result.model),
+            model=phase.restore(model, result.model),
             # Convergence is judged in the last phase only.
-            may_stop=result.may_stop and phase.first == self.phases[-1].first,
+            may_stop=result.may_stop and phase.n_passes_before == self.phases[-1].n_passes_before,
         )
-        for part in self.after_pass:
-            result = part.after(result, number, state, inputs)
+        for part in self.steps_after_pass:
+            result = part.apply(result, number, state, inputs)
         return result
 
     def finish(self, model: Model, state: State) -> float | None:
@@ -175,22 +175,22 @@ class Plan:
         Return the exact bound in nats, or None if the bound is not known, because the engine does
         not compute it or a step after the last pass has changed the state.
         """
-        changed = [part.finish(state) for part in self.after_pass]
+        changed = [part.finish(state) for part in self.steps_after_pass]
         return None if any(changed) else self.phases[-1].engine.finish(model, state)
 
-    def progress(self) -> dict[str, Any]:
+    def get_progress(self) -> dict[str, Any]:
         """Return the data of all parts from which an interrupted fit can continue."""
         return {
-            "engines": [engine.progress() for engine in self.engines],
-            "after_pass": [part.progress() for part in self.after_pass],
+            "engines": [engine.get_progress() for engine in self.engines],
+            "after_pass": [part.get_progress() for part in self.steps_after_pass],
         }
 
-    def take_up(self, progress: dict[str, Any]) -> None:
-        """Continue an interrupted fit from the result of :meth:`progress`."""
-        parts: list[Remembering] = [*self.engines, *self.after_pass]
+    def set_progress(self, progress: dict[str, Any]) -> None:
+        """Continue an interrupted fit from the result of :meth:`get_progress`."""
+        parts: list[Resumable] = [*self.engines, *self.steps_after_pass]
         memories = [*progress["engines"], *progress["after_pass"]]
         for part, memory in zip(parts, memories, strict=True):
-            part.take_up(memory)
+            part.set_progress(memory)
 
     @cached_property
     def n_units(self) -> float:
@@ -216,7 +216,9 @@ class Plan:
         ``workers`` and ``rng`` are needed to start the policy, but not to check it.
         """
         # The policy of the fit sets the temperature until the first phase that has another policy.
-        other_policies = (phase.first for phase in self.phases if phase.policy is not None)
+        other_policies = (
+            phase.n_passes_before for phase in self.phases if phase.policy is not None
+        )
         n_passes = next(other_policies, self.stopping.max_iter)
 
         def pilot(replication: float, *, every_row: bool = False) -> tuple[float, Array]:

@@ -17,7 +17,7 @@ import numpy as np
 from skvt.contracts import Model, MoveRecord, PriorTerm, Requirement
 from skvt.expfam import RunningStats, Stats
 from skvt.files import in_files
-from skvt.inference._memos import Memo, Memos, Merged, Rearranged, add_memos, take
+from skvt.inference._memos import Memo, Memos, MergeChange, RearrangeChange, add_memos, take
 from skvt.inference._parallel import Workers
 from skvt.inference._visit import VisitRequest, VisitResult, visit_batch
 from skvt.rows import pieces, sums_of_rows
@@ -99,7 +99,11 @@ class State:
     @property
     def plain_stats(self) -> RunningStats:
         """The statistics with each row counted once."""
-        return self.stats if self.replication == 1.0 else self.stats.scaled(1.0 / self.replication)
+        return (
+            self.stats
+            if self.replication == 1.0
+            else self.stats.scaled_view(1.0 / self.replication)
+        )
 
     def replicate(self, replication: float) -> None:
         """Scale the statistics so that they count each row ``replication`` times."""
@@ -110,7 +114,7 @@ class State:
     def with_row_starts(self, batch: Any) -> Any:
         """Return the batch with the initial values for its local step."""
         start = self.row_starts_of(batch)
-        return batch if start is None else replace(batch, start=start)
+        return batch if start is None else replace(batch, row_starts=start)
 
     def row_starts_of(self, batch: Any) -> Array | None:
         """Return the initial values for the local step of a batch; None for the default ones."""
@@ -145,7 +149,7 @@ class State:
         The function replaces groups of components by their sums. ``first_components`` has the
         number of the first component of each group.
         """
-        stats = RunningStats(change(self.stats.value()).arrays)
+        stats = RunningStats(change(self.stats.as_stats()).arrays)
         return replace(self.draft(), stats=stats, prior_stats=PriorStats())
 
     def rebuilt(self, change: Callable[[Stats], Stats], index: IndexArray) -> Self:
@@ -153,13 +157,13 @@ class State:
 
         The function ``change`` is then applied to the statistics.
         """
-        arrays = tuple(take(array, index) for array in self.stats.value().arrays)
+        arrays = tuple(take(array, index) for array in self.stats.as_stats().arrays)
         return replace(self.draft(), stats=RunningStats(change(Stats(arrays)).arrays))
 
     def replace_first_block(self, blocks_of_batches: Iterable[Array]) -> None:
         """Replace the first block of the statistics by the sum of the blocks of all batches."""
         first = reduce(iadd, blocks_of_batches)
-        self.stats = RunningStats([first, *self.plain_stats.value().arrays[1:]])
+        self.stats = RunningStats([first, *self.plain_stats.as_stats().arrays[1:]])
         self.replication = 1.0
 
     def without_memos(self, total: float) -> "State":
@@ -238,11 +242,11 @@ class MemoizedState(State):
 
     def untempered(self) -> RunningStats:
         """Return the statistics at T = 1 with each row counted once."""
-        return self.stats.scaled(1.0 / (self.inv_temp * self.replication))
+        return self.stats.scaled_view(1.0 / (self.inv_temp * self.replication))
 
     def begin(self, n_components: int) -> None:
         """Begin the first pass, in which the initial statistics represent all batches at first."""
-        self.initial = self.untempered().value()
+        self.initial = self.untempered().as_stats()
         self.component_ids = self.new_ids(n_components)
 
     def temper(self, inv_temp: float, replication: float) -> None:
@@ -251,7 +255,7 @@ class MemoizedState(State):
         self.inv_temp = inv_temp
         self.replicate(replication)
 
-    def remember(self, key: Hashable, memo: Memo, share: float) -> None:
+    def replace_memo(self, key: Hashable, memo: Memo, share: float) -> None:
         """Replace the memo of a batch, and its part of the statistics [HS13 eq. 11].
 
         ``share`` is the share of the batch in all rows. If the batch has no memo in the first pass,
@@ -318,7 +322,7 @@ class MemoizedState(State):
 
         See :meth:`Memo.merged` for ``bounded``.
         """
-        self.memos.change_all(Merged(int(a), int(b), bounded))
+        self.memos.change_all(MergeChange(int(a), int(b), bounded))
         # Copy the ids, because checkpoints share the array.
         self.component_ids = self.component_ids.copy()
         self.component_ids[a] = self.new_ids(1)[0]
@@ -330,7 +334,7 @@ class MemoizedState(State):
         self._rearrange_ids(index)
         self.stats.fold()
         self.stats = RunningStats(take(array, index) for array in self.stats.arrays)
-        self.memos.change_all(Rearranged(index))
+        self.memos.change_all(RearrangeChange(index))
         if self.initial is not None:
             self.initial = Stats(tuple(take(array, index) for array in self.initial.arrays))
 
@@ -390,7 +394,7 @@ class Rows(BatchedRows):
         """Number of batches of a pass."""
         return -(-self.n_rows // self.batch_size)
 
-    def order(self, rng: np.random.Generator | None = None) -> list[IndexArray]:
+    def list_batches(self, rng: np.random.Generator | None = None) -> list[IndexArray]:
         """Return the row indices of each batch of a pass.
 
         The rows are shuffled by ``rng`` unless it is None or there is a single batch.
@@ -408,16 +412,17 @@ class Rows(BatchedRows):
         """Return a batch of the rows with these indices, prepared by the model."""
         return model.batch(self.X, rows, self.weights[rows])
 
-    def rounds(
+    def group_batches(
         self, model: Model, workers: Workers, rows_of_batches: list[IndexArray], *,
-        whole: bool = False,
+        fixed_globals: bool = False,
     ) -> Iterator[list[Any]]:  # fmt: skip
         """Yield lists of batches that are visited at once, with the same globals.
 
-        The batches have the order of ``rows_of_batches``, a result of :meth:`order`. If ``whole``,
-        the caller does not change the globals during the pass, and each list has one batch.
+        The batches have the order of ``rows_of_batches``, a result of :meth:`list_batches`. If
+        ``fixed_globals``, the caller does not change the globals during the pass, and each list has
+        one batch.
         """
-        n_at_once = 1 if whole else self.n_parallel
+        n_at_once = 1 if fixed_globals else self.n_parallel
         # Another thread prepares the next batch while the caller visits the last ones.
         get_next_batch: Callable[[], Any] | None = None
         batches: list[Any] = []
@@ -432,7 +437,7 @@ class Rows(BatchedRows):
             batches.append(get_next_batch())
             yield batches
 
-    def n_steps(self, batches: Sequence[Any]) -> int:
+    def count_steps(self, batches: Sequence[Any]) -> int:
         """Return how many steps of stochastic inference a step on these batches counts for."""
         return len(batches)
 
@@ -440,7 +445,7 @@ class Rows(BatchedRows):
         self, batches: Sequence[Any], make_request: Callable[[Any], VisitRequest],
         make_globals: Callable[[Any], Any], workers: Workers, *, summed: bool = False,
     ) -> Iterator[VisitResult]:  # fmt: skip
-        """Visit batches of :meth:`rounds` one after the other; yield their results.
+        """Visit batches of :meth:`group_batches` one after the other; yield their results.
 
         ``make_request(batch)`` returns the request of a visit without the globals.
         ``make_globals(batch)`` returns the globals for the scope of the batch, or if the request
@@ -458,7 +463,7 @@ def _count_words(X: Any, weights: Array) -> tuple[Any, ...]:
 
 
 @singledispatch
-def rows_of(
+def make_rows(
     X: Any, weights: Array, batch_size: int | None = None, n_parallel: int | None = None,
     total: float | None = None,
 ) -> Any:  # fmt: skip

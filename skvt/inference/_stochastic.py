@@ -12,11 +12,11 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from skvt.contracts import LocalTotals, Model, PassInputs, PassResult, Stream
 from skvt.expfam import RunningStats
-from skvt.inference._bound import global_divergence
+from skvt.inference._bound import compute_global_divergence
 from skvt.inference._parallel import Workers
 from skvt.inference._state import State, WithoutMemosMixin
 from skvt.inference._visit import Draw, VisitRequest
-from skvt.progress import Continued
+from skvt.progress import ResumableMixin
 from skvt.schedules import RobbinsMonro
 
 M = TypeVar("M", bound=Model)
@@ -27,13 +27,13 @@ STEPS_PER_PRIOR_UPDATE = 16
 
 
 @dataclass(eq=False)
-class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
+class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
     """SVI on shuffled minibatches [VT16 alg. 1]."""
 
     # ``rate(number)`` returns the size rho of the step with this number, from 0.
     rate: Callable[[int], float]
 
-    kept: ClassVar[dict[str, Any]] = {"rate": Annotated[RobbinsMonro, "rate"]}
+    kept_attributes: ClassVar[dict[str, Any]] = {"rate": Annotated[RobbinsMonro, "rate"]}
     bound_kind = "estimate"
 
     # A call of ``partial_fit`` begins as a fit does.
@@ -47,22 +47,25 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
         """
         data, policy, workers, rng = inputs
         totals = LocalTotals()
-        for batches in data.rounds(model, workers, data.order(rng)):
+        for batches in data.group_batches(model, workers, data.list_batches(rng)):
             model = self.step(model, batches, data.total, state, inputs, totals)
         state.stats.resum()
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
-        divergence, rate = global_divergence(model, state.stats), self.rate(state.n_steps - 1)
+        divergence, rate = (
+            compute_global_divergence(model, state.stats),
+            self.rate(state.n_steps - 1),
+        )
         return PassResult(totals, divergence, model, self.bound_kind, rate)
 
     def update(self, model: M, state: State, stream: Stream, inputs: PassInputs) -> tuple[M, float]:
         """Make a step for each minibatch in order; return the model and the last step size."""
         data, policy, workers, _ = inputs
-        for batches in data.rounds(model, workers, data.order()):
+        for batches in data.group_batches(model, workers, data.list_batches()):
             n_before = state.n_steps
             weight = sum(float(data.weights[batch.rows].sum()) for batch in batches)
             total = stream.count_rows(weight)
-            rate = self._make_rate(stream, weight / data.n_steps(batches))
+            rate = self._make_rate(stream, weight / data.count_steps(batches))
             model = self.step(model, batches, total, state, inputs, rate=rate)
             n_updates_before = n_before // STEPS_PER_PRIOR_UPDATE
             if policy.done and state.n_steps // STEPS_PER_PRIOR_UPDATE > n_updates_before:
@@ -113,22 +116,24 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
         policy.advance(state.rows_seen / total, weight / total, n_before)
         state.replicate(policy.replication)
         visit_numbers = count()
-        requested = policy.requested
+        step_options = policy.step_options
         if totals is None:
             # Without totals, the untempered bound is not computed, which alone needs the energy.
-            requested["with_energy"] = False
+            step_options["with_energy"] = False
 
         def make_request(batch: Any) -> VisitRequest:
             inv_temp, start = policy.inv_temp(batch), state.row_starts_of(batch)
             draw = self._make_draw(state, next(visit_numbers))
-            return VisitRequest(model, inv_temp, policy.mean_inv_temp, requested, start, draw=draw)
+            return VisitRequest(
+                model, inv_temp, policy.mean_inv_temp, step_options, start, draw=draw
+            )
 
         def make_globals(batch: Any) -> Any:
             return self._make_globals(model, state.stats, batch, workers)
 
         # Visit the minibatches.
         results = list(data.visit(batches, make_request, make_globals, workers, summed=True))
-        n_steps = data.n_steps(batches)
+        n_steps = data.count_steps(batches)
         # Compute the step size rho, and the step size of statistics from which priors are learned.
         rate = rate or self.rate
         rho = self._combine_rates([rate(n_before + i) for i in range(n_steps)])
@@ -136,17 +141,17 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
         for i, result in enumerate(results):
             # Local steps return statistics unless a request says otherwise.
             assert result.stats is not None
-            state.store_row_starts(result.rows, result.start)
+            state.store_row_starts(result.rows, result.row_starts)
             if totals is not None:
                 totals.extend(result.totals)
             # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8], with S replicated
             factor = (total / weight) * result.mean_inv_temp * state.replication
             if i == 0:
                 state.stats.blend(rho, result.stats, factor, workers.run)
-                state.prior_stats.blend(prior_rho, result.prior)
+                state.prior_stats.blend(prior_rho, result.prior_term)
             else:
                 state.stats.add(result.stats, rho * factor, workers.run)
-                state.prior_stats.add(result.prior, prior_rho)
+                state.prior_stats.add(result.prior_term, prior_rho)
             policy.observe(result, result)
         state.n_steps += n_steps
         state.rows_seen += weight

@@ -85,9 +85,9 @@ class StructuredInference(StochasticInference[Drawable]):
         ``weight`` is the weight of the rows of a step. If the stream becomes longer than its given
         total, the limit stays, so that the first rows are forgotten.
         """
-        if self.max_rate_per_share is None or not stream.grows:
+        if self.max_rate_per_share is None or not stream.counts_rows:
             return self.rate
-        weight_so_far = min(stream.n_rows, stream.total or np.inf)
+        weight_so_far = min(stream.n_rows, stream.total_samples or np.inf)
         max_rate = self.max_rate_per_share * weight / weight_so_far
         return lambda step: min(max_rate, self.rate(step))
 
@@ -109,4 +109,4 @@ class StructuredInference(StochasticInference[Drawable]):
         """Return the statistics from which visits draw their globals."""
         # The correction V needs the statistics of all columns.
         active = None if self.global_step == "ssvi" else model.scope(batch).active
-        return stats.for_rows(active)
+        return stats.view_of_rows(active)

@@ -20,9 +20,9 @@ from skvt.contracts import (
     Observer,
     ObserverTools,
     PriorTerm,
-    Solved,
+    SolvedBatch,
 )
-from skvt.expfam import RunningStats, Stats, sum_of_stats
+from skvt.expfam import RunningStats, Stats, sum_stats
 from skvt.inference._memos import Memo
 from skvt.typing import Array, IndexArray, Run
 
@@ -69,9 +69,9 @@ class VisitRequest:
     # engine finds the factor of the statistics.
     mean_inv_temp: float = 1.0
     # Keyword arguments of the local step, such as ``with_marginal``, which request its results.
-    requested: Mapping[str, bool] = field(default_factory=dict)
+    step_options: Mapping[str, bool] = field(default_factory=dict)
     # (n, ...): initial value for the local step of each row; None for the values in the batch.
-    start: Array | None = None
+    row_starts: Array | None = None
     # None if no memo is made. Otherwise whether the memo has the entropies that merges of two
     # components lose.
     pair_entropies: bool | None = None
@@ -94,8 +94,8 @@ class VisitRequest:
 
         If not, results of several batches may be summed.
         """
-        with_marginal = self.requested.get("with_marginal", False)
-        return with_marginal or np.ndim(self.inv_temp) > 0 or self.start is not None
+        with_marginal = self.step_options.get("with_marginal", False)
+        return with_marginal or np.ndim(self.inv_temp) > 0 or self.row_starts is not None
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class VisitResult:
     stats: Stats | None = None
     # Sum and weight of the statistics from which priors of local variables are learned; None if
     # these priors are fixed or no statistics were requested.
-    prior: PriorTerm | None = None
+    prior_term: PriorTerm | None = None
     # Mean inverse temperature of the request.
     mean_inv_temp: float = 1.0
     # Memo of the batch; None if it was not requested.
@@ -126,13 +126,13 @@ class VisitResult:
     # (n,): weight of each row; None if ``rows`` is None.
     weights: Any = None
     # (n, ...): initial value for the next local step of each row; None if the model has none.
-    start: Array | None = None
+    row_starts: Array | None = None
     # The notes of each observer; an entry is None if the move has no observer.
     notes: tuple[Any, ...] = ()
 
     def __sizeof__(self) -> int:
         # Dask uses this estimate of the size in bytes to decide where results are sent.
-        arrays: list[Any] = [self.start, self.marginal_energy]
+        arrays: list[Any] = [self.row_starts, self.marginal_energy]
         if self.stats:
             arrays += self.stats.arrays
         memo = self.memo
@@ -150,11 +150,13 @@ class VisitResult:
         for part in parts:
             totals.extend(part.totals)
         prior = None
-        if parts[0].prior is not None:
-            sums, weights = zip(*(part.prior for part in parts if part.prior), strict=True)
+        if parts[0].prior_term is not None:
+            sums, weights = zip(
+                *(part.prior_term for part in parts if part.prior_term), strict=True
+            )
             prior = sum(sums[1:], sums[0]), sum(weights)
         stats = [part.stats for part in parts if part.stats is not None]
-        total_stats = sum_of_stats(stats) if stats else None
+        total_stats = sum_stats(stats) if stats else None
         return cls(totals, total_stats, prior, parts[0].mean_inv_temp)
 
 
@@ -168,33 +170,37 @@ def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
     # Make the local step. Moves observe the batch without the requested initial values.
     if request.candidates is not None:
         batch = replace(batch, candidates=request.candidates)
-    batch_with_start = batch if request.start is None else replace(batch, start=request.start)
+    batch_with_start = (
+        batch if request.row_starts is None else replace(batch, row_starts=request.row_starts)
+    )
     tempered_batch = weighted_by_temperature(batch_with_start, inv_temp)
-    result = model.local_step(tempered_batch, global_params, inv_temp, run, **request.requested)
+    result = model.local_step(tempered_batch, global_params, inv_temp, run, **request.step_options)
     # Add up the local parts of the bound, or make a memo, from which the bound is computed later.
     totals = LocalTotals()
     memo = None
     if request.pair_entropies is None:
         totals.add(result, batch.weights, inv_temp)
     else:
-        memo = memo_of(model, result, batch, run, pairs=request.pair_entropies)
+        memo = make_memo(model, result, batch, run, pairs=request.pair_entropies)
     # Let the moves observe the batch.
-    solved = Solved(batch, request.key, global_params, result)
-    tools = ObserverTools(run, partial(memo_of, run=run, pairs=True))
-    notes = tuple(observer and observer(model, solved, tools) for observer in request.observers)
+    solved_batch = SolvedBatch(batch, request.key, global_params, result)
+    tools = ObserverTools(run, partial(make_memo, run=run, pairs=True))
+    notes = tuple(
+        observer and observer(model, solved_batch, tools) for observer in request.observers
+    )
     stats = result.stats
     if draw is not None and stats is not None:
         stats = draw.statistics(model, request.global_params, global_params, stats, run)
     return VisitResult(
         totals, stats, mean_inv_temp=request.mean_inv_temp, memo=memo, key=request.key,
-        prior=None if result.stats is None else model.prior_statistics(batch, result),
+        prior_term=None if result.stats is None else model.prior_statistics(batch, result),
         marginal_energy=result.marginal_energy,
         lengths=None if result.marginal_energy is None else batch.lengths,
-        rows=batch.rows, weights=batch.weights, start=result.start, notes=notes,
+        rows=batch.rows, weights=batch.weights, row_starts=result.row_starts, notes=notes,
     )  # fmt: skip
 
 
-def memo_of(model: Memoizable, result: LocalResult, batch: Any, run: Run, *, pairs: bool) -> Memo:
+def make_memo(model: Memoizable, result: LocalResult, batch: Any, run: Run, *, pairs: bool) -> Memo:
     """Return the :class:`Memo` of a batch after its local step.
 
     ``pairs`` tells whether the memo has the entropies that merges of two components lose.

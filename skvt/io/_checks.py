@@ -10,11 +10,11 @@ import operator
 
 import numpy as np
 
-from skvt.expfam import are_real
+from skvt.expfam import are_float_arrays
 from skvt.files import IN_FILES, LARGEST, are_like, check_fields, is_positive, is_within
 from skvt.io._archive import PART_SIZE, FileError
-from skvt.io._classes import conforms, name_of
-from skvt.progress import RULES, Continued
+from skvt.io._classes import conforms, get_class_name
+from skvt.progress import RULES, ResumableMixin
 
 # Largest legal parameter of q(beta) of a topic: 1000 times the largest legal sum of counts.
 _LARGEST_TOPIC_PARAMETER = 1e3 * LARGEST
@@ -26,7 +26,7 @@ def check_estimator(estimator, memory):
     ``memory`` is the number of bytes that loading may take.
     """
     values = vars(estimator)
-    entry = IN_FILES[name_of(type(estimator))]
+    entry = IN_FILES[get_class_name(type(estimator))]
     required = {*type(estimator)._get_param_names(), "_fitted", "n_features_in_", *entry.attributes}
     missing = sorted(required - set(values))
     _require(not missing, f"The estimator has no {missing[:1]}.")
@@ -71,7 +71,7 @@ def _check_names(names, n_features):
 def _check_fitted(fitted, estimator, memory):
     """Raise FileError unless the parts of the outcome of a fit are legal and fit together."""
     model, state, n_features = fitted.model, fitted.state, estimator.n_features_in_
-    entry = IN_FILES[name_of(type(estimator))]
+    entry = IN_FILES[get_class_name(type(estimator))]
     # Check the classes of parts, the numbers of columns, and the rules of fields.
     for path, classes in entry.fitted.items():
         part = operator.attrgetter(path)(fitted)
@@ -88,7 +88,7 @@ def _check_fitted(fitted, estimator, memory):
     # Check the rows that a stream has gathered, the statistics, and the results of rows.
     shapes = _shapes_of_statistics(model, k, state.stats)
     if fitted.gathered is not None:
-        legal = fitted.gathered.are_legal(type(estimator)._reads, n_features)
+        legal = fitted.gathered.are_legal(type(estimator)._reader_class, n_features)
         _require(legal, "The rows of small calls of the stream are not legible.")
     legal = state.stats.are_legal(shapes)
     _require(legal, f"Statistics do not have the shapes {shapes}, or not their sums.")
@@ -96,7 +96,7 @@ def _check_fitted(fitted, estimator, memory):
     start = getattr(model, "start", None)
     initial = getattr(state, "initial", None)
     legal = not hasattr(start, "arrays") or are_like(start.arrays, shapes)
-    legal = legal and (initial is None or are_real(initial.arrays, shapes))
+    legal = legal and (initial is None or are_float_arrays(initial.arrays, shapes))
     _require(legal, "Initial statistics of other shapes.")
     legal = fitted.assignments is None or fitted.assignments.shape[1:] == (k,)
     _require(legal, "Assignments to other components.")
@@ -117,7 +117,7 @@ def _check_fitted(fitted, estimator, memory):
     legal = all(_posterior_checks(model, state.plain_stats))
     _require(legal, "The posterior is no distribution.")
     # Check results of the components that are shown. The label of the background is -1.
-    shown = estimator._shown(fitted)
+    shown = estimator._get_shown_fit(fitted)
     n_shown = _number_of_components(shown.model, shown.stats)
     check_fields(fitted.joins, n_features, n_shown)
     least = 0 if shown is fitted else -1
@@ -153,7 +153,7 @@ def _posterior_checks(model, stats):
         eta = model.topic_word_prior
         if len(arrays) > 1:
             counts = counts.T
-            yield is_positive(model.sticks.best(stats.scale * arrays[1]))
+            yield is_positive(model.sticks.find_best(stats.scale * arrays[1]))
         n_words = max(1, PART_SIZE // counts.shape[1])
         for start in range(0, len(counts), n_words):
             prior = eta[start : start + n_words]
@@ -193,7 +193,7 @@ def _check_progress(progress, estimator, memory):
     legal = legal and min(start.position.n_passes, start.n_moves) >= 0
     _require(legal, "The starts of the fit are not legible.")
     if best is not None:
-        legal = name_of(type(best)) == "estimators.Fitted" and best.elbo is not None
+        legal = get_class_name(type(best)) == "estimators.Fitted" and best.elbo is not None
         _require(legal, "The best start is not legible.")
         _check_fitted(best, estimator, memory)
     k = _number_of_components(model, state.stats)
@@ -218,11 +218,11 @@ def _check_parts(name, parts, sizes):
 
 
 def _check_data(data, sizes):
-    """Raise FileError unless a subclass of Continued keeps attributes of these names and types."""
-    matching = (cls for cls in _every_subclass(Continued) if _may_keep(cls, data, sizes))
+    """Raise FileError unless a `ResumableMixin` keeps attributes of these names and types."""
+    matching = (cls for cls in _every_subclass(ResumableMixin) if _may_keep(cls, data, sizes))
     cls = next(matching, None)
     _require(cls is not None, f"No engine remembers {sorted(map(str, data))} of such shapes.")
-    for name in set(data) & cls.parts:
+    for name in set(data) & cls.kept_parts:
         _check_parts(name, data[name], sizes)
 
 
@@ -231,10 +231,11 @@ def _may_keep(cls, data, sizes):
 
     Attributes for which the class has a default may be missing.
     """
-    names = {*cls.kept, *cls.parts}
+    names = {*cls.kept_attributes, *cls.kept_parts}
     has_legal_names = set(data) <= names and all(hasattr(cls, name) for name in names - set(data))
     return has_legal_names and all(
-        _follows_hint(data[name], cls.kept[name], sizes) for name in set(data) & set(cls.kept)
+        _follows_hint(data[name], cls.kept_attributes[name], sizes)
+        for name in set(data) & set(cls.kept_attributes)
     )
 
 

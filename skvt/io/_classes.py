@@ -73,7 +73,7 @@ def register(prefix, *classes):
         )
     for cls in classes:
         in_files(f"{prefix}.{cls.__name__}")(cls)
-    types_of.cache_clear()
+    get_field_types.cache_clear()
 
 
 def is_key(value):
@@ -85,23 +85,23 @@ def is_key(value):
 
 def is_estimator(cls):
     """Return whether a class is an estimator that files can hold."""
-    name = name_of(cls)
+    name = get_class_name(cls)
     return name is not None and issubclass(cls, VariationalEstimator)
 
 
-def class_of(name):
+def get_class(name):
     """Return the class of this name in files."""
     if name not in IN_FILES:
         raise FileError(f"There is no class {name!r} in model files.")
     return IN_FILES[name].cls
 
 
-def name_of(cls):
+def get_class_name(cls):
     """Return the name of a class in files, or None if the class is not registered."""
     return NAMES.get(cls)
 
 
-def fields_of(obj):
+def get_fields(obj):
     """Return the values of the fields of an object that files hold, by name.
 
     A list has one field of the name "", with its elements.
@@ -122,16 +122,16 @@ def _declared_fields(cls):
         return cls._fields
     if not dataclasses.is_dataclass(cls) or issubclass(cls, VariationalEstimator):
         return None
-    return [field.name for field in dataclasses.fields(cls) if "of_process" not in field.metadata]
+    return [field.name for field in dataclasses.fields(cls) if "process_only" not in field.metadata]
 
 
 @cache
-def types_of(class_name):
+def get_field_types(class_name):
     """Return the types of the fields of a class by name; None for an estimator.
 
     An estimator validates its parameters itself.
     """
-    cls = class_of(class_name)
+    cls = get_class(class_name)
     names = _declared_fields(cls)
     if names is None:
         return None
@@ -139,9 +139,9 @@ def types_of(class_name):
     return {name: hints[name] for name in names}
 
 
-def defaults_of(class_name):
+def get_field_defaults(class_name):
     """Return the default values of fields by name, which files of earlier releases may lack."""
-    cls = class_of(class_name)
+    cls = get_class(class_name)
     names = _declared_fields(cls)
     if names is None or issubclass(cls, tuple):
         # The fields of an estimator are its parameters.
@@ -156,9 +156,9 @@ def defaults_of(class_name):
 
 def required_fields(class_name):
     """Return the names of the fields without which an object of the class is incomplete."""
-    types = types_of(class_name)
-    names = set(types if types is not None else class_of(class_name)._get_param_names())
-    return names - set(defaults_of(class_name))
+    types = get_field_types(class_name)
+    names = set(types if types is not None else get_class(class_name)._get_param_names())
+    return names - set(get_field_defaults(class_name))
 
 
 def conforms(value, hint):
@@ -169,7 +169,7 @@ def conforms(value, hint):
     if hint in (Any, object) or isinstance(hint, typing.TypeVar):
         return True
     if isinstance(hint, str):
-        name = name_of(type(value))
+        name = get_class_name(type(value))
         return name is not None and name.startswith(hint)
     origin = get_origin(hint)
     alias = getattr(hint if origin is None else origin, "__value__", None)
@@ -194,7 +194,7 @@ def conforms(value, hint):
     if hint is bool:
         return isinstance(value, bool | np.bool_)
     if getattr(hint, "_is_protocol", False):
-        return name_of(type(value)) is not None and not missing_members(type(value), hint)
+        return get_class_name(type(value)) is not None and not missing_members(type(value), hint)
     return isinstance(value, hint)
 
 

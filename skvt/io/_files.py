@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 import skvt
 from skvt.io._archive import Archive, FileError, check_document, memory_for, write
 from skvt.io._checks import check_estimator
-from skvt.io._classes import defaults_of, fields_of, is_estimator, name_of
+from skvt.io._classes import get_class_name, get_field_defaults, get_fields, is_estimator
 from skvt.io._graph import Decoder, Encoder
 
 FORMAT = "skvt model"
@@ -66,7 +66,7 @@ def save(estimator, path, *, dtype=None):
     >>> skvt.load(path).predict(X[:2]).shape
     (2,)
     """
-    name = name_of(type(estimator))
+    name = get_class_name(type(estimator))
     if not is_estimator(type(estimator)):
         estimators = [public for public in skvt.__all__ if is_estimator(getattr(skvt, public))]
         raise TypeError(
@@ -80,7 +80,7 @@ def save(estimator, path, *, dtype=None):
     encoder = Encoder(dtype)
     fields = {
         field: encoder.encode(value, field)
-        for field, value in fields_of(estimator).items()
+        for field, value in get_fields(estimator).items()
         if field not in _CALLBACK_ATTRIBUTES
     }
     document = {
@@ -176,14 +176,16 @@ def _decode_estimator(node, archive, size):
     :class:`~skvt.io._archive.Archive` or, before a file is written, an Encoder.
     """
     estimator = Decoder(archive).decode(node)
-    name = name_of(type(estimator))
+    name = get_class_name(type(estimator))
     if not is_estimator(type(estimator)):
         raise FileError("The file holds no estimator.")
     check_estimator(estimator, memory_for(size))
     fitted = estimator._fitted
     # Files of earlier releases may lack parameters, which get their defaults.
-    for parameter, default in defaults_of(name).items():
+    for parameter, default in get_field_defaults(name).items():
         fitted.parameters.setdefault(parameter, default)
-    reader = estimator._reads.of(estimator).restore(vars(estimator), fitted.model.dtype)
+    reader = estimator._reader_class.from_estimator(estimator).restore(
+        vars(estimator), fitted.model.dtype
+    )
     estimator._fitted = replace(fitted, reader=reader)
     return estimator

@@ -37,15 +37,15 @@ from skvt.io._archive import PART_SIZE, REAL_SIZES, FileError, is_storable
 from skvt.io._classes import (
     ATTRIBUTE_TYPES,
     RECORDS,
-    class_of,
     conforms,
-    defaults_of,
-    fields_of,
+    get_class,
+    get_class_name,
+    get_field_defaults,
+    get_field_types,
+    get_fields,
     is_estimator,
     is_key,
-    name_of,
     required_fields,
-    types_of,
 )
 
 # Types of numbers that are parameters of estimators or fields of models.
@@ -94,7 +94,7 @@ class Encoder:
             return value if math.isfinite(value) else {"float": repr(value)}
         if type(value) is list:
             # Names of the classes of the elements.
-            names = {*map(name_of, {*map(type, value)})}
+            names = {*map(get_class_name, {*map(type, value)})}
             if len(names) == 1 and names <= {*RECORDS}:
                 return self._encode_records(value, path)
             return [self.encode(part, f"{path}[{i}]") for i, part in enumerate(value)]
@@ -103,7 +103,7 @@ class Encoder:
         # An object of a registered class is written as an object, even if it is also an instance of
         # a type in `_KINDS`, such as a named tuple.
         for cls, encode in self._KINDS.items():
-            if isinstance(value, cls) and name_of(type(value)) is None:
+            if isinstance(value, cls) and get_class_name(type(value)) is None:
                 return encode(self, value, path)
         return self._encode_object(value, path)
 
@@ -143,9 +143,9 @@ class Encoder:
 
     def _encode_records(self, value, path):
         """Return the node of a list of objects of one class, with their fields as columns."""
-        name = name_of(type(value[0]))
+        name = get_class_name(type(value[0]))
         columns = {}
-        for field, hint in types_of(name).items():
+        for field, hint in get_field_types(name).items():
             column = [getattr(record, field) for record in value]
             if hint in (int, float):
                 # An array takes a thirtieth of the memory that numbers in JSON take.
@@ -244,7 +244,7 @@ class Encoder:
     def _encode_object(self, value, path):
         """Return the node of an object of a registered class, or of an object encoded before."""
         cls = type(value)
-        name = name_of(cls)
+        name = get_class_name(cls)
         if name is None:
             raise self._refusal(value, path)
         if issubclass(cls, Enum):
@@ -253,7 +253,7 @@ class Encoder:
             return {"ref": self._numbers_of_objects[id(value)]}
         fields = {
             field: self.encode(part, f"{path}.{field}" if path else field)
-            for field, part in fields_of(value).items()
+            for field, part in get_fields(value).items()
         }
         # Objects are numbered after their fields, in the order in which a Decoder completes them.
         self._numbers_of_objects[id(value)] = len(self._numbers_of_objects)
@@ -346,13 +346,13 @@ class Decoder:
 
     def _decode_object(self, node, allows_nan):
         name, nodes = node["object"], node["fields"]
-        cls = class_of(name)
+        cls = get_class(name)
         if issubclass(cls, Enum):
             raise FileError(f"An object of {name} has no fields.")
         if issubclass(cls, list):
             # The class is the history of a fit. Its elements are the field "".
             value = cls(self._decode_list(nodes.get(""), allows_nan))
-            if not {*map(name_of, {*map(type, value)})} <= {"inference.Entry"}:
+            if not {*map(get_class_name, {*map(type, value)})} <= {"inference.Entry"}:
                 raise FileError(f"{name} holds something else than entries.")
         else:
             nan_fields = IN_FILES[name].nan
@@ -362,7 +362,7 @@ class Decoder:
                 for field, part in nodes.items()
             }
             _check_fields(name, fields)
-            value = _make_object(cls, defaults_of(name) | fields)
+            value = _make_object(cls, get_field_defaults(name) | fields)
         self._objects.append(value)
         return value
 
@@ -377,7 +377,7 @@ class Decoder:
         name, nodes = node["records"], node["columns"]
         if name not in RECORDS:
             raise FileError(f"No list of {name!r} is written as columns.")
-        types = types_of(name)
+        types = get_field_types(name)
         columns = {}
         for field, part in nodes.items():
             column = self.decode(part, allows_nan=field in IN_FILES[name].nan)
@@ -390,8 +390,8 @@ class Decoder:
             columns[field] = column
         if required_fields(name) - set(columns) or len({*map(len, columns.values())}) != 1:
             raise FileError(f"Columns of {name} are missing, or of unequal length.")
-        cls = class_of(name)
-        defaults = defaults_of(name)
+        cls = get_class(name)
+        defaults = get_field_defaults(name)
         return [
             _make_object(cls, defaults | dict(zip(columns, values, strict=True)))
             for values in zip(*columns.values(), strict=True)
@@ -449,9 +449,9 @@ class Decoder:
 
     def _decode_member(self, node, allows_nan):
         name, member = node["member"]
-        if not issubclass(class_of(name), Enum):
+        if not issubclass(get_class(name), Enum):
             raise FileError(f"{name} has no members.")
-        return class_of(name)[member]
+        return get_class(name)[member]
 
     def _count_generators(self):
         """Count a generator; raise FileError if there are too many, since each takes 3 kB."""
@@ -518,14 +518,14 @@ def _check_fields(name, fields):
     missing = required_fields(name) - set(fields)
     if missing:
         raise FileError(f"An object of {name} has no {sorted(missing)[0]!r}.")
-    types = types_of(name)
+    types = get_field_types(name)
     for field, value in fields.items():
         if types is not None:
             legal = field in types and conforms(value, types[field])
         else:
             # The object is an estimator. Its fields are parameters, the attributes of
             # ATTRIBUTE_TYPES, and results, whose names end with "_".
-            cls = class_of(name)
+            cls = get_class(name)
             legal = field in cls._get_param_names() or (
                 conforms(value, ATTRIBUTE_TYPES[field])
                 if field in ATTRIBUTE_TYPES

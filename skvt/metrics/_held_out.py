@@ -20,10 +20,10 @@ from skvt._compiled import (
     GOLDEN,
     gammaln,
     jit_allocating,
+    jit_inlined,
+    jit_inlined_allocating,
     log,
     mix,
-    part,
-    part_allocating,
     resample,
     uniform,
 )
@@ -32,7 +32,7 @@ from skvt._compiled import (
 _ASCENT_SWEEPS = 12
 
 
-@part
+@jit_inlined
 def _draw(weights, state):
     """Return an index drawn in proportion to the weights, the sum of weights, and the new state."""
     total = 0.0
@@ -48,7 +48,7 @@ def _draw(weights, state):
 
 
 # The next functions are loops, because a NumPy expression or slice takes half a second to compile.
-@part
+@jit_inlined
 def _sum(values):
     """Return the sum of an array."""
     total = 0.0
@@ -57,14 +57,14 @@ def _sum(values):
     return total
 
 
-@part
+@jit_inlined
 def _copy(source, target):
     """Copy an array into another array."""
     for i in range(source.size):
         target[i] = source[i]
 
 
-@part
+@jit_inlined
 def _compute_conditional(alpha, topic_counts, word_probabilities, weights):
     """Set ``weights`` (n_topics,) to the conditional of one token, up to a factor.
 
@@ -75,7 +75,7 @@ def _compute_conditional(alpha, topic_counts, word_probabilities, weights):
         weights[k] = (alpha[k] + topic_counts[k]) * word_probabilities[k]
 
 
-@part_allocating
+@jit_inlined_allocating
 def estimate_left_to_right(words, topics, alpha, n_particles, state):
     """Estimate the log probability of a document word by word ("left-to-right").
 
@@ -121,7 +121,7 @@ def estimate_left_to_right(words, topics, alpha, n_particles, state):
     return log_likelihood
 
 
-@part
+@jit_inlined
 def _sweep(words, topics, alpha, assignments, topic_counts, weights, is_reversed, state):
     """Make one Gibbs sweep over all assignments, from the first or from the last token."""
     n_tokens = words.size
@@ -134,7 +134,7 @@ def _sweep(words, topics, alpha, assignments, topic_counts, weights, is_reversed
     return state
 
 
-@part
+@jit_inlined
 def _compute_log_transition(words, topics, alpha, assignments, topic_counts, target, weights):
     """Return the log probability that a forward sweep leads from ``assignments`` to ``target``.
 
@@ -152,7 +152,7 @@ def _compute_log_transition(words, topics, alpha, assignments, topic_counts, tar
     return log_probability
 
 
-@part_allocating
+@jit_inlined_allocating
 def estimate_chib(words, topics, alpha, n_burn_in, n_samples, state):
     """Estimate the log probability of a document by a Chib-style estimator.
 

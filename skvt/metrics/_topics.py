@@ -16,7 +16,7 @@ from skvt._results.completion import completion_score, content_keys, split_token
 from skvt.inference import Workers
 from skvt.metrics._held_out import estimate_documents
 from skvt.models.lda import LDA
-from skvt.readers.validation import check_choice, require_word_counts, without_mask
+from skvt.readers.validation import check_choice, replace_masked_values, require_word_counts
 from skvt.ties import stable_order
 
 # Largest number of tokens of a document for each method. Both methods visit tokens one by one, and
@@ -101,7 +101,7 @@ def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
     # LDA needs a prior of topics, although topics are given: any prior below the smallest weight.
     model = LDA(alpha, np.full(X.shape[1], topic_word.min() / 2.0))
     with Workers(n_jobs) as workers:
-        return completion_score(model, model.from_topics(topic_word), X, workers)
+        return completion_score(model, model.stats_from_topics(topic_word), X, workers)
 
 
 def held_out_log_likelihood(
@@ -237,7 +237,7 @@ def perplexity(log_predictive):
 
 def _check_counts(X):
     """Return counts of words as a canonical CSR matrix; raise ValueError if they are illegal."""
-    X = without_mask(X, takes_missing=False, caller="document completion")
+    X = replace_masked_values(X, takes_missing=False, caller="document completion")
     X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
     return require_word_counts(X, "document completion")
 
@@ -303,7 +303,7 @@ def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
     array([ 1., -1.])
     """
     topic_word = check_array(topic_word, dtype=[np.float64, np.float32], input_name="topic_word")
-    X = without_mask(X, takes_missing=False, caller="topic_coherence")
+    X = replace_masked_values(X, takes_missing=False, caller="topic_coherence")
     X = check_array(X, accept_sparse="csr", ensure_non_negative=True, input_name="X")
     if topic_word.shape[1] != X.shape[1]:
         raise ValueError(

@@ -1,6 +1,6 @@
 """Models, a folder for each likelihood, and the functions that several models share."""
 
-from skvt.models._active import n_active
-from skvt.models._dirichlet_correction import Gammas, corrected_statistics
+from skvt.models._active import count_active
+from skvt.models._dirichlet_correction import Gammas, correct_statistics
 from skvt.models._known_partition import choice_log_partition, noise_log_partition
 from skvt.models._topics import Topics

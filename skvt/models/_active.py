@@ -10,7 +10,7 @@ from skvt.typing import Array
 ACTIVE_SHARE = 1e-3
 
 
-def n_active(masses: Array, dtype: DTypeLike) -> int:
+def count_active(masses: Array, dtype: DTypeLike) -> int:
     """Return the number of components whose mass is at least ACTIVE_SHARE of the total mass.
 
     ``masses`` (K,) are the expected numbers of rows of the components of a mixture, or the expected

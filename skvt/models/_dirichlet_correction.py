@@ -23,9 +23,9 @@ from skvt._compiled import (
     exp,
     jit,
     jit_allocating,
-    part,
-    part_allocating,
-    serial_map,
+    jit_inlined,
+    jit_inlined_allocating,
+    run_serially,
 )
 from skvt.typing import Array, IndexArray, Run
 
@@ -63,7 +63,7 @@ class Gammas(NamedTuple):
     rows: IndexArray | None = None
 
     @classmethod
-    def of_all(cls, logs: Array) -> Self:
+    def from_logs(cls, logs: Array) -> Self:
         """Return the variates of all words, given their logarithms (V, K)."""
         return cls(logs, np.logaddexp.reduce(logs, dtype=np.float64))
 
@@ -117,7 +117,7 @@ def log_gamma_slopes(a: Array, log_x: Array, out: Array) -> None:
     _slopes_of_large(a, log_x, out)
 
 
-@part_allocating
+@jit_inlined_allocating
 def _slopes_of_large(a: Array, log_x: Array, out: Array) -> None:
     """Write the slopes of variates x > e to ``out``, and keep all other entries of ``out``.
 
@@ -168,7 +168,7 @@ def _slopes_of_large(a: Array, log_x: Array, out: Array) -> None:
             out[entries[j]] = abs(lengths[j]) * integrals[j]
 
 
-@part
+@jit_inlined
 def _series(a: float, coefficients: Array) -> None:
     """Write the coefficients of the power series S / a in x, and of its derivative in a.
 
@@ -183,7 +183,7 @@ def _series(a: float, coefficients: Array) -> None:
         coefficients[_TERMS - n, 0], coefficients[_TERMS - n, 1] = value, slope
 
 
-@part
+@jit_inlined
 def _slopes_of_equal_shapes(
     coefficients: Array, digamma_of_shape: float, log_x: Array, out: Array
 ) -> None:
@@ -292,8 +292,8 @@ def _add_multiples(out: Array, inverses: Array, factors: Array, counter: IndexAr
             out[v, k] += factors[k] * inverses[v, k]
 
 
-def corrected_statistics(
-    array: Array, gammas: Gammas, hat: Array, run: Run = serial_map, *, scale: float = 1.0,
+def correct_statistics(
+    array: Array, gammas: Gammas, hat: Array, run: Run = run_serially, *, scale: float = 1.0,
     prior: Array | None = None, max_common: float | Array = np.inf,
 ) -> Array:  # fmt: skip
     """Return ``V(beta, lam) hat`` of each topic [HB15 eq. 7], (V, K), float64.

@@ -17,6 +17,6 @@ class Topics(NamedTuple):
     # The gamma variates of which the topics were made; None unless SSVI corrects the statistics.
     gammas: Gammas | None = None
 
-    def at(self, positions: IndexArray) -> "Topics":
+    def select_words(self, positions: IndexArray) -> "Topics":
         """Return the topics for the words at these positions; there must be no gamma variates."""
         return self._replace(log_beta=self.log_beta[positions])

@@ -20,7 +20,7 @@ from skvt.typing import Array
 _N_PRIOR_UPDATES = 3
 
 
-def bound_of(model: Memoizable, memo: Memo) -> float:
+def compute_bound(model: Memoizable, memo: Memo) -> float:
     """Return the bound of the rows of a memo at the optimal globals, in nats."""
     return float(memo.entropy.sum()) + model.collapsed_energy(memo.stats)
 
@@ -39,7 +39,7 @@ def learn_priors(model: Any, parts: list[Stats]) -> Any:
     return model
 
 
-def size_of(bound: float, memo: Memo) -> float:
+def find_scale(bound: float, memo: Memo) -> float:
     """Return the scale to which rounding errors of the bound of a memo are relative, in nats.
 
     It is at least one nat per row, because large terms of the bound may cancel.
@@ -65,11 +65,11 @@ def make_requirements(subject: str) -> tuple[Requirement, ...]:
 
 
 def is_accepted(
-    gain: float, size: float, min_gain: float = 0.0, dtype: DTypeLike | None = None
+    gain: float, scale: float, min_gain: float = 0.0, dtype: DTypeLike | None = None
 ) -> bool:
     """Return whether a gain of the bound exceeds ``min_gain`` by more than rounding errors.
 
-    Rounding errors are relative to ``size``: see :func:`size_of`. ``dtype`` is the precision of the
-    bound, by default float64.
+    Rounding errors are relative to ``scale``: see :func:`find_scale`. ``dtype`` is the precision of
+    the bound, by default float64.
     """
-    return bool(exceeds(gain, min_gain, scale=size, dtype=dtype))
+    return bool(exceeds(gain, min_gain, scale=scale, dtype=dtype))

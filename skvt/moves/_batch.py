@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from skvt.contracts import Mergeable, MovableState, MoveTools
 from skvt.expfam import RunningStats, Stats
-from skvt.moves._base import bound_of, concatenate_components, size_of
-from skvt.moves._merge import FEWEST_ROWS, SMALLEST_GAIN
+from skvt.moves._base import compute_bound, concatenate_components, find_scale
+from skvt.moves._merge import MIN_ROWS_OF_COMPONENT, SMALLEST_GAIN
 from skvt.moves._targets import Target
-from skvt.moves._trial import Outcome, Trial, compete
+from skvt.moves._trial import Decision, Trial, compete
 from skvt.ties import exceeds, stable_order
 from skvt.typing import IndexArray
 
@@ -57,8 +57,10 @@ class BatchOfStream(Trial):
             array[is_target] -= part[kept][is_target]
         return Stats(tuple(arrays))
 
-    def try_components(self, fresh_model: Mergeable, fresh: Stats, kept: IndexArray) -> Outcome:
-        """Replace the components by ``kept`` and ``fresh`` ones if the bound of all memos rises.
+    def try_components(
+        self, fresh_model: Mergeable, fresh_stats: Stats, kept: IndexArray
+    ) -> Decision:
+        """Replace the components by ``kept`` and fresh ones if the bound of all memos rises.
 
         ``fresh_model`` is the model with the priors of the fresh components. Return the decision.
         """
@@ -68,40 +70,40 @@ class BatchOfStream(Trial):
         self._fresh_model = fresh_model
         self._n_kept = kept.size
 
-        def begin(fresh: Stats) -> tuple[Trial, RunningStats]:
+        def begin(fresh_stats: Stats) -> tuple[Trial, RunningStats]:
             # The index -1 makes an empty component.
-            self._index = np.concatenate([kept, np.full(len(fresh.arrays[0]), -1)])
+            self._index = np.concatenate([kept, np.full(len(fresh_stats.arrays[0]), -1)])
             self._other_batches = before.plus(memos[self.key], sign=-1.0).rearranged(self._index)
-            return self, RunningStats(concatenate_components([kept_stats, fresh]).arrays)
+            return self, RunningStats(concatenate_components([kept_stats, fresh_stats]).arrays)
 
-        bound = bound_of(self.model, before)
-        size = size_of(bound, before)
-        _, outcome = compete(begin, fresh, bound, _N_UPDATES, size, SMALLEST_GAIN)
-        if outcome.is_accepted:
+        bound = compute_bound(self.model, before)
+        scale = find_scale(bound, before)
+        _, decision = compete(begin, fresh_stats, bound, _N_UPDATES, scale, SMALLEST_GAIN)
+        if decision.is_accepted:
             self.state.rearrange(self._index)
             memos[self.key] = self._memo
             self.state.resum()
-        return outcome
+        return decision
 
     def update(self, stats: RunningStats) -> float:
         """Make a local step with these statistics; return the bound of all memos in nats."""
         model, batch, tools = self._fresh_model, self.batch, self.tools
         global_params = model.expectation(stats, batch, tools.run)
         result = model.local_step(batch, global_params, 1.0, tools.run)
-        self._memo = tools.memo_of(model, result, batch)
-        self.total = self._other_batches.plus(self._memo)
-        return bound_of(model, self.total)
+        self._memo = tools.make_memo(model, result, batch)
+        self.total_memo = self._other_batches.plus(self._memo)
+        return compute_bound(model, self.total_memo)
 
-    def survivors(self, fresh: Stats) -> tuple[NDArray[np.bool_], Stats]:
+    def find_survivors(self, fresh_stats: Stats) -> tuple[NDArray[np.bool_], Stats]:
         """Return which fresh components have enough rows, and their statistics after the update."""
-        updated = Stats(tuple(array[self._n_kept :] for array in self.total.stats.arrays))
-        survives = ~exceeds(FEWEST_ROWS, self._fresh_model.component_masses(updated))
+        updated = Stats(tuple(array[self._n_kept :] for array in self.total_memo.stats.arrays))
+        survives = ~exceeds(MIN_ROWS_OF_COMPONENT, self._fresh_model.component_masses(updated))
         return survives, Stats(tuple(array[survives] for array in updated.arrays))
 
 
-def smallest_components(model: Mergeable, fresh: Stats, number: int) -> Stats:
+def smallest_components(model: Mergeable, fresh_stats: Stats, number: int) -> Stats:
     """Return the statistics of the ``number`` components with the smallest counts."""
-    counts = model.component_masses(fresh)
+    counts = model.component_masses(fresh_stats)
     order = stable_order(-counts, scale=float(counts.sum()))
     kept = np.sort(order[max(0, counts.size - number) :])
-    return Stats(tuple(array[kept] for array in fresh.arrays))
+    return Stats(tuple(array[kept] for array in fresh_stats.arrays))

@@ -52,16 +52,23 @@ from skvt.contracts import (
     MoveTools,
     Observer,
     ObserverTools,
-    Solved,
+    SolvedBatch,
 )
 from skvt.expfam import Stats
-from skvt.moves._base import bound_of, concatenate_components, learn_priors, make_requirements
+from skvt.moves._base import compute_bound, concatenate_components, learn_priors, make_requirements
 from skvt.moves._batch import BatchOfStream, smallest_components
-from skvt.moves._fresh import Fresh, FreshMixtures
+from skvt.moves._fresh import FreshMixtures, FreshResult
 from skvt.moves._ledger import Ledger
 from skvt.moves._merge import SMALLEST_GAIN, dissolve
-from skvt.moves._targets import LOST, MOST_ROWS, CollectedRows, Target, choose, collect_rows
-from skvt.moves._trial import Outcome, judged
+from skvt.moves._targets import (
+    FAILURES_IF_LOST,
+    MOST_ROWS,
+    CollectedRows,
+    Target,
+    collect_rows,
+    draw_targets,
+)
+from skvt.moves._trial import Decision, decide
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray
 
@@ -85,8 +92,8 @@ class Birth(Move):
     """
 
     # Attributes that interrupted fits restore and files contain, with their types.
-    kept: ClassVar[dict[str, Any]] = {
-        **Move.kept,
+    kept_attributes: ClassVar[dict[str, Any]] = {
+        **Move.kept_attributes,
         "_targets": list[Target],
         "_fresh": Annotated[list[Stats], "fresh"],
         "_ledger": Ledger,
@@ -127,15 +134,15 @@ class Birth(Move):
         self._before = None
         self._adopted = self._targets
         # Forget failures if the priors of the model have changed.
-        self._ledger = self._ledger.under(model)
+        self._ledger = self._ledger.forget_if_priors_changed(model)
         if self._fresh:
-            self._before = state.checkpoint(), bound_of(model, state.memos.total()), model
+            self._before = state.checkpoint(), compute_bound(model, state.memos.total()), model
             replaced_ids = [id_ for target in self._adopted for id_ in target.ids]
             kept_components = np.flatnonzero(~np.isin(state.component_ids, replaced_ids))
             fresh = concatenate_components(self._fresh)
             if self._learns:
                 other_stats = _stats_without(state, replaced_ids)
-                # The engine continues with these priors, see :meth:`Move.under_priors`.
+                # The engine continues with these priors, see :meth:`Move.update_priors`.
                 self._relearned = learn_priors(model, [other_stats, *self._fresh])
             # The index -1 makes an empty component.
             n_kept, n_fresh = kept_components.size, len(fresh.arrays[0])
@@ -148,7 +155,7 @@ class Birth(Move):
             self._newborn_ids = set(state.component_ids[n_kept:].tolist())
         self._fresh = []
         self._learns = False
-        counts = model.component_masses(state.plain_stats.value())
+        counts = model.component_masses(state.plain_stats.as_stats())
         overlaps = _overlaps(state.memos, counts.size)
         self._targets = self._choose(counts, state.component_ids, tools, overlaps)
         if any(sum(target.masses) > MOST_ROWS for target in self._targets):
@@ -161,9 +168,9 @@ class Birth(Move):
         if counts.size >= self._max_components or self._n_tiling >= _MOST_TILING:
             return []
         n_targets = max(1, int(self._share * counts.size))
-        return choose(self._ledger, counts, ids, tools.rng, n_targets, overlaps)
+        return draw_targets(self._ledger, counts, ids, tools.rng, n_targets, overlaps)
 
-    def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
+    def make_observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Return an observer that collects rows of the targets.
 
         If a target is large, the observer takes the same share of its rows from each batch, because
@@ -172,7 +179,7 @@ class Birth(Move):
         requests = [target.request for target in self._targets]
         return partial(collect_rows, requests, self._seed) if requests else None
 
-    def note(self, notes: list[CollectedRows]) -> None:
+    def store_notes(self, notes: list[CollectedRows]) -> None:
         """Keep the rows of each target that the observer has collected."""
         for target, rows_of_target in zip(self._targets, notes, strict=True):
             target.add(rows_of_target)
@@ -205,30 +212,32 @@ class Birth(Move):
             target_model = model.for_target(target_stats)
             mixtures = FreshMixtures(target_model, tools, n_left + n_replaced, other_stats)
             fresh = self._create(mixtures, target)
-            if fresh.outcome.is_accepted and fresh.stats is not None:
+            if fresh.decision.is_accepted and fresh.stats is not None:
                 self._fresh.append(fresh.stats)
-                gains.append(fresh.outcome.gain)
-                self._learns |= fresh.learns
+                gains.append(fresh.decision.gain)
+                self._learns |= fresh.learns_priors
                 # Drop the collected rows, which need memory.
                 self._targets.append(replace(target, rows=[], weights=[], resp=[]))
                 n_left -= len(fresh.stats.arrays[0]) - n_replaced
             else:
-                record = fresh.outcome.record(tools.n_iter, "birth", target.components, fresh.tried)
+                record = fresh.decision.record(
+                    tools.n_iter, "birth", target.components, fresh.tried
+                )
                 records.append(record)
         if gains:
-            n_rows = model.component_masses(state.plain_stats.value()).sum()
+            n_rows = model.component_masses(state.plain_stats.as_stats()).sum()
             only_tile = max(gains) <= min(_SMALL_GAIN_PER_ROW * n_rows, _SMALL_GAIN)
             self._n_tiling = self._n_tiling + len(gains) if only_tile else 0
         self.exhausted = self._before is None and n_tried == 0
         return records
 
-    def _create(self, mixtures: FreshMixtures, target: Target) -> Fresh:
+    def _create(self, mixtures: FreshMixtures, target: Target) -> FreshResult:
         """Return the best fresh components for the collected rows; record a failure."""
         # The chosen component of the target is first.
-        was_tried = bool(self._ledger.tries(target.ids[:1], target.masses[:1])[0])
+        was_tried = bool(self._ledger.count_failures(target.ids[:1], target.masses[:1])[0])
         fresh = mixtures.fit_rows_of(target, was_tried)
-        if not fresh.outcome.is_accepted:
-            self._ledger = self._ledger.failed(target.ids, target.masses, LOST)
+        if not fresh.decision.is_accepted:
+            self._ledger = self._ledger.record_failure(target.ids, target.masses, FAILURES_IF_LOST)
         return fresh
 
     def _judge(self, model: Mergeable, state: MovableState, tools: MoveTools) -> MoveRecord:
@@ -240,9 +249,9 @@ class Birth(Move):
         # This method is called only after an adoption.
         assert self._before is not None
         checkpoint, bound_before, model_before = self._before
-        gain = bound_of(model, state.memos.total()) - bound_before
-        outcome = judged(gain, abs(bound_before), SMALLEST_GAIN)
-        if outcome.is_accepted:
+        gain = compute_bound(model, state.memos.total()) - bound_before
+        decision = decide(gain, abs(bound_before), SMALLEST_GAIN)
+        if decision.is_accepted:
             self._share = min(MOST_TARGETS, 2.0 * self._share)
         else:
             state.restore(checkpoint)
@@ -252,14 +261,16 @@ class Birth(Move):
             self._share *= 0.5
             if len(self._adopted) == 1:
                 (target,) = self._adopted
-                self._ledger = self._ledger.failed(target.ids, target.masses)
+                self._ledger = self._ledger.record_failure(target.ids, target.masses)
         components = [k for target in self._adopted for k in target.components]
         n_fresh = len(self._newborn_ids)
         tried = f"{n_fresh} fresh components, adopted for a pass"
-        return outcome.record(tools.n_iter, "birth", components, tried, n_fresh, len(self._adopted))
+        return decision.record(
+            tools.n_iter, "birth", components, tried, n_fresh, len(self._adopted)
+        )
 
     # ----------------------------------------------------------------------------- a stream
-    def within(
+    def change_within_batch(
         self, model: Mergeable, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
         """Try births within one batch; keep each for which the exact bound of all memos rises."""
@@ -273,27 +284,29 @@ class Birth(Move):
         self._targets = self._choose(counts, state.component_ids, tools)
         self.exhausted = not self._targets
         # Collect the rows of the targets.
-        observer = self.observer(batch.weights.size, tools)
+        observer = self.make_observer(batch.weights.size, tools)
         if observer is not None:
-            solved = Solved(batch, key, global_params, result)
-            self.note(observer(model, solved, ObserverTools(tools.run, tools.memo_of)))
+            solved_batch = SolvedBatch(batch, key, global_params, result)
+            self.store_notes(
+                observer(model, solved_batch, ObserverTools(tools.run, tools.make_memo))
+            )
         records = list[MoveRecord]()
         for target in self._targets:
             if model.size(state.stats) >= self._max_components:
                 break
             trial = BatchOfStream(model, batch, key, state, tools)
-            outcome, tried, n_fresh, fresh_model = self._birth_within(trial, target)
-            if outcome.is_accepted:
+            decision, tried, n_fresh, fresh_model = self._birth_within(trial, target)
+            if decision.is_accepted:
                 model = self._relearned = fresh_model
             else:
-                self._ledger = self._ledger.failed(target.ids, target.masses)
-            record = outcome.record(tools.n_iter, "birth", target.components, tried, n_fresh)
+                self._ledger = self._ledger.record_failure(target.ids, target.masses)
+            record = decision.record(tools.n_iter, "birth", target.components, tried, n_fresh)
             records.append(record)
         return records
 
     def _birth_within(
         self, trial: BatchOfStream, target: Target
-    ) -> tuple[Outcome, str, int, Mergeable]:
+    ) -> tuple[Decision, str, int, Mergeable]:
         """Try births from a target within a batch, and keep the first that is accepted.
 
         Return the decision, a description of what was tried, the number of fresh components (0 if
@@ -310,26 +323,26 @@ class Birth(Move):
         for prior_sources in (other_stats, None):
             mixtures = FreshMixtures(model, trial.tools, max_fresh, prior_sources, in_stream=True)
             fresh = self._create(mixtures, target)
-            fresh_model, outcome = model, fresh.outcome
-            if fresh.outcome.is_accepted and fresh.stats is not None:
-                if fresh.learns:
+            fresh_model, decision = model, fresh.decision
+            if fresh.decision.is_accepted and fresh.stats is not None:
+                if fresh.learns_priors:
                     fresh_model = learn_priors(model, [other_stats, fresh.stats])
                 max_added = self._max_components - kept.size
                 added = smallest_components(model, fresh.stats, max_added)
-                outcome = trial.try_components(fresh_model, added, kept)
-            only_raises_bound_of_its_rows = fresh.outcome.is_accepted and not outcome.is_accepted
-            needs_other_priors = fresh.learns and only_raises_bound_of_its_rows
+                decision = trial.try_components(fresh_model, added, kept)
+            only_raises_bound_of_its_rows = fresh.decision.is_accepted and not decision.is_accepted
+            needs_other_priors = fresh.learns_priors and only_raises_bound_of_its_rows
             if not needs_other_priors or not other_stats.arrays[0].size:
                 break
-        if not outcome.is_accepted and len(state.memos) > 1 and fresh.one_component is not None:
+        if not decision.is_accepted and len(state.memos) > 1 and fresh.one_component is not None:
             # Keep the target, and try to add one component for all collected rows, because these
             # may differ from the rows of the target in other batches.
             all_components = np.arange(n_before)
-            outcome_of_one = trial.try_components(model, fresh.one_component, all_components)
-            if outcome_of_one.is_accepted:
-                return outcome_of_one, "one component for the rows of this call", 1, model
-        n_fresh = model.size(state.stats) - kept.size if outcome.is_accepted else 0
-        return outcome, fresh.tried, n_fresh, fresh_model
+            decision_on_one = trial.try_components(model, fresh.one_component, all_components)
+            if decision_on_one.is_accepted:
+                return decision_on_one, "one component for the rows of this call", 1, model
+        n_fresh = model.size(state.stats) - kept.size if decision.is_accepted else 0
+        return decision, fresh.tried, n_fresh, fresh_model
 
 
 def _overlaps(memos: Memos, n_components: int) -> Array:
@@ -377,4 +390,4 @@ def _rows_differ(
 def _stats_without(state: MovableState, ids: list[int] | IndexArray) -> Stats:
     """Return the statistics of all components except those with these ids."""
     kept = ~np.isin(state.component_ids, ids)
-    return Stats(tuple(array[kept] for array in state.plain_stats.value().arrays))
+    return Stats(tuple(array[kept] for array in state.plain_stats.as_stats().arrays))

@@ -19,17 +19,17 @@ from skvt.contracts import (
     MoveTools,
     Observer,
     ObserverTools,
-    Solved,
+    SolvedBatch,
 )
-from skvt.moves._base import bound_of, make_requirements, select_responsibilities, size_of
+from skvt.moves._base import compute_bound, find_scale, make_requirements, select_responsibilities
 from skvt.moves._merge import dissolve
-from skvt.moves._trial import Outcome, judged
+from skvt.moves._trial import Decision, decide
 from skvt.ties import exceeds, stable_argmax, stable_order
 
-# A component is a candidate if its expected number of rows is smaller than FEWEST_ROWS, or smaller
-# than SMALLEST_SHARE times the mean of all components.
-FEWEST_ROWS = 2.0
-SMALLEST_SHARE = 0.05
+# A component is a candidate if its expected number of rows is smaller than MAX_ROWS_OF_CANDIDATE,
+# or smaller than MAX_SHARE_OF_CANDIDATE times the mean of all components.
+MAX_ROWS_OF_CANDIDATE = 2.0
+MAX_SHARE_OF_CANDIDATE = 0.05
 # Maximum number of candidates of a pass.
 MOST_CANDIDATES = 3
 # Rows with a smaller responsibility of the candidate are not reassigned. This changes the bound by
@@ -53,18 +53,18 @@ class Delete(Move):
 
     def begin(self, model: Mergeable, state: MovableState, tools: MoveTools) -> None:
         """Choose as candidates the smallest components, if they are small enough."""
-        counts = model.component_masses(state.plain_stats.value())
-        max_count = max(FEWEST_ROWS, SMALLEST_SHARE * counts.sum() / counts.size)
+        counts = model.component_masses(state.plain_stats.as_stats())
+        max_count = max(MAX_ROWS_OF_CANDIDATE, MAX_SHARE_OF_CANDIDATE * counts.sum() / counts.size)
         smallest = stable_order(counts, scale=float(counts.sum()))[:MOST_CANDIDATES]
         smallest = smallest[exceeds(max_count, counts[smallest])]
         self._candidates = smallest.tolist() if counts.size > 1 else []
         self._changes = {k: {} for k in self._candidates}
 
-    def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
+    def make_observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Return an observer that computes the memo of a batch without each candidate."""
         return partial(_compute_changes, tuple(self._candidates)) if self._candidates else None
 
-    def note(self, notes: tuple[Hashable, dict[int, Memo]]) -> None:
+    def store_notes(self, notes: tuple[Hashable, dict[int, Memo]]) -> None:
         """Keep the changes of the memo of a batch."""
         key, changes = notes
         for k, change in changes.items():
@@ -76,23 +76,23 @@ class Delete(Move):
         if not self._candidates:
             return []
         total = state.memos.total()
-        bound = bound_of(model, total)
+        bound = compute_bound(model, total)
         # Scale of the rounding errors of the bound, in nats.
-        size = size_of(bound, total)
+        scale = find_scale(bound, total)
         gains = []
         for k in self._candidates:
             total_without = total
             for change in self._changes[k].values():
                 total_without = total_without.plus(change)
             kept = np.delete(np.arange(total_without.entropy.size), k)
-            gains.append(bound_of(model, total_without.rearranged(kept)) - bound)
-        best = self._candidates[int(stable_argmax(gains, scale=size))]
+            gains.append(compute_bound(model, total_without.rearranged(kept)) - bound)
+        best = self._candidates[int(stable_argmax(gains, scale=scale))]
         records = []
         for k, gain in zip(self._candidates, gains, strict=True):
-            outcome = judged(gain, size)
-            if outcome.is_accepted and k != best:
-                outcome = Outcome(False, gain, "The delete of another raises the bound more.")
-            records.append(outcome.record(tools.n_iter, "delete", [k], "its rows to the others"))
+            decision = decide(gain, scale)
+            if decision.is_accepted and k != best:
+                decision = Decision(False, gain, "The delete of another raises the bound more.")
+            records.append(decision.record(tools.n_iter, "delete", [k], "its rows to the others"))
         self.exhausted = not any(record.accepted for record in records)
         if not self.exhausted:
             for key, change in self._changes[best].items():
@@ -108,16 +108,16 @@ class Delete(Move):
 
 
 def _compute_changes(
-    candidates: tuple[int, ...], model: Mergeable, solved: Solved, tools: ObserverTools
+    candidates: tuple[int, ...], model: Mergeable, solved_batch: SolvedBatch, tools: ObserverTools
 ) -> tuple[Hashable, dict[int, Memo]]:
     """Return the key of a batch, and for each candidate the change of the memo by its delete.
 
     With the candidates bound, the function is the observer of deletes. Candidates without rows in
     the batch are left out.
     """
-    batch, changes = solved.batch, dict[int, Memo]()
+    batch, changes = solved_batch.batch, dict[int, Memo]()
     for k in candidates:
-        resp = select_responsibilities(solved.result.q, [k])[:, 0]
+        resp = select_responsibilities(solved_batch.result.q, [k])[:, 0]
         rows = np.flatnonzero(resp > _SMALLEST_RESPONSIBILITY)
         if rows.size == 0:
             continue
@@ -125,9 +125,9 @@ def _compute_changes(
         # Compare the rows with the same components as in the local step of the whole batch.
         if batch.candidates is not None:
             part = replace(part, candidates=batch.candidates[rows])
-        result = model.local_step(part, solved.global_params, 1.0, tools.run)
-        globals_without = model.without_component(solved.global_params, k)
+        result = model.local_step(part, solved_batch.global_params, 1.0, tools.run)
+        globals_without = model.without_component(solved_batch.global_params, k)
         result_without = model.local_step(part, globals_without, 1.0, tools.run)
-        memo = tools.memo_of(model, result, part)
-        changes[k] = tools.memo_of(model, result_without, part).plus(memo, sign=-1.0)
-    return solved.key, changes
+        memo = tools.make_memo(model, result, part)
+        changes[k] = tools.make_memo(model, result_without, part).plus(memo, sign=-1.0)
+    return solved_batch.key, changes

@@ -1,8 +1,8 @@
 """Fresh mixtures: fits of mixtures to a few rows alone, from which births take components.
 
 A birth replaces a target, a component or several, by the components of a fresh mixture of its rows.
-:func:`fresh_mixture` fits one mixture. :class:`FreshMixtures` fits several to the rows of a target,
-from different starts, and compares the best with the components of the target.
+:func:`fit_fresh_mixture` fits one mixture. :class:`FreshMixtures` fits several to the rows of a
+target, from different starts, and compares the best with the components of the target.
 """
 
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ import scipy.sparse as sp
 
 from skvt.contracts import Memo, Mergeable, MoveTools, RunningPolicy
 from skvt.expfam import RunningStats, Stats
-from skvt.moves._base import bound_of, concatenate_components, size_of
+from skvt.moves._base import compute_bound, concatenate_components, find_scale
 from skvt.moves._merge import Merge, dissolve
-from skvt.moves._targets import FEWEST_ROWS, Target
-from skvt.moves._trial import Outcome, judged
-from skvt.rows import stacked
+from skvt.moves._targets import MIN_ROWS_OF_TARGET, Target
+from skvt.moves._trial import Decision, decide
+from skvt.rows import stack_rows
 from skvt.ties import exceeds
 
 # Usual number K' of components with which a fresh mixture starts.
@@ -62,7 +62,7 @@ _TOL = 1e-4
 _MAX_SHORTFALL = 0.02
 
 
-def fresh_mixture(
+def fit_fresh_mixture(
     model: Any, batch: Any, tools: MoveTools, goal: float, other_stats: Stats | None = None,
     max_passes: int = _MAX_PASSES,
 ) -> tuple[Memo, Any]:  # fmt: skip
@@ -112,29 +112,29 @@ def fresh_mixture(
     if other_stats is not None and has_others:
         # Learn the priors from all components, and raise the goal by what the others lose.
         goal += model.collapsed_energy(other_stats)
-        all_components = concatenate_components([other_stats, state.plain_stats.value()])
+        all_components = concatenate_components([other_stats, state.plain_stats.as_stats()])
         model = model.with_learned_priors(None, RunningStats(all_components.arrays))
         model = model.resized(n_components)
         goal -= model.collapsed_energy(other_stats)
     model = model.with_learned_priors(None, state.plain_stats)
-    counts = model.component_masses(state.plain_stats.value())
+    counts = model.component_masses(state.plain_stats.as_stats())
     for n_passes in range(max_passes):
         has_merges = bool(moves)
         model, may_stop = sweep(model, moves)
         if has_others and n_passes == 0:
-            if bound_of(model, state.memos.total()) < goal - _MAX_SHORTFALL * total:
+            if compute_bound(model, state.memos.total()) < goal - _MAX_SHORTFALL * total:
                 break
         if not has_merges:
             # Delay merges until rows rarely change their component, because similar initial
             # components would all be merged at first.
-            old_counts, counts = counts, model.component_masses(state.plain_stats.value())
+            old_counts, counts = counts, model.component_masses(state.plain_stats.as_stats())
             rows_move = np.abs(counts - old_counts).sum() > _MAX_SHARE_MOVED * total
             if rows_move and n_passes < _MAX_PASSES_WITHOUT_MERGES - 1:
                 continue
             moves = [Merge()]
             policy.done = True
             model = model.with_learned_priors(None, state.plain_stats)
-        bound = bound_of(model, state.memos.total())
+        bound = compute_bound(model, state.memos.total())
         gain, previous_bound = bound - previous_bound, bound
         if has_merges and may_stop:
             # The goal is out of reach if each remaining pass gains no more than this one.
@@ -147,10 +147,10 @@ def fresh_mixture(
     return state.memos.total(), model
 
 
-class Fresh(NamedTuple):
+class FreshResult(NamedTuple):
     """The best fresh mixture for the rows of a target, and whether it is better than the target."""
 
-    outcome: Outcome
+    decision: Decision
     # Description of the mixtures that were fitted, for records.
     tried: str
     # Statistics of the fresh components; None if no mixture was fitted.
@@ -158,7 +158,7 @@ class Fresh(NamedTuple):
     # Statistics of one component that has all rows of the target; None if they were not computed.
     one_component: Stats | None = None
     # Whether priors were learned with the fresh components.
-    learns: bool = False
+    learns_priors: bool = False
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class FreshMixtures:
     other_stats: Stats | None
     in_stream: bool = False
 
-    def fit_rows_of(self, target: Target, was_tried: bool) -> Fresh:
+    def fit_rows_of(self, target: Target, was_tried: bool) -> FreshResult:
         """Return the best mixture of the collected rows, compared with the target.
 
         ``was_tried`` tells whether births from the target have failed before.
@@ -197,13 +197,13 @@ class FreshMixtures:
         resp_of_target = resp.sum(axis=1)
         # (n,): the part of the weight of each row that belongs to the target.
         weights = row_weights * resp_of_target
-        if not exceeds(weights.sum(), FEWEST_ROWS):
+        if not exceeds(weights.sum(), MIN_ROWS_OF_TARGET):
             reason = f"Only {weights.sum():.1f} rows were collected."
-            outcome = Outcome(is_accepted=False, gain=np.nan, reason=reason)
-            return Fresh(outcome, "no mixture")
+            decision = Decision(is_accepted=False, gain=np.nan, reason=reason)
+            return FreshResult(decision, "no mixture")
         # Number of rows of the target that each collected row represents.
         factor = np.clip(target.total / weights.sum(), 1.0, MOST_COUNTED)
-        X = stacked(target.rows)
+        X = stack_rows(target.rows)
         # If the target is a single component with enough rows, first try a mixture of the rows that
         # mostly belong to the target, under new priors.
         is_member = resp_of_target > 0.5
@@ -214,17 +214,17 @@ class FreshMixtures:
             member_weights = factor * row_weights[is_member]
             batch = model.batch(X[is_member], np.arange(is_member.sum()), member_weights)
             fresh = self._fit_under_learned_priors(batch, other_stats)
-            if fresh.outcome.is_accepted:
+            if fresh.decision.is_accepted:
                 return fresh
         # Compare mixtures with the target and with one component for all rows.
         batch = model.batch(X, np.arange(weights.size), factor * weights)
         resp_within_target = np.ascontiguousarray(resp / resp_of_target[:, None])
         target_result = model.make_local_result(batch, resp_within_target)
-        target_memo = tools.memo_of(model, target_result, batch)
+        target_memo = tools.make_memo(model, target_result, batch)
         one_component_memo = target_memo
         if len(target.ids) > 1:
             all_in_one = model.make_local_result(batch, np.ones((weights.size, 1)))
-            one_component_memo = tools.memo_of(model, all_in_one, batch)
+            one_component_memo = tools.make_memo(model, all_in_one, batch)
         # Try few components if births from the target have failed before, and the target is a
         # single component.
         tries_few = was_tried and is_single
@@ -240,15 +240,17 @@ class FreshMixtures:
         method that finds these components. Priors are learned unless ``other_stats`` is None.
         """
         n_components, init_params = proposal
-        learns = other_stats is not None
-        model = self.model.resized(n_components, learns=learns, init_params=init_params)
-        return fresh_mixture(model, batch, self.tools, goal, other_stats)
+        learns_priors = other_stats is not None
+        model = self.model.resized(
+            n_components, learns_priors=learns_priors, init_params=init_params
+        )
+        return fit_fresh_mixture(model, batch, self.tools, goal, other_stats)
 
     def _is_narrow(self, X: Any) -> bool:
         """Return whether few starts are enough, because rows have few columns and are no stream."""
         return not self.in_stream and bool(X.shape[1] <= _MAX_COLUMNS_FOR_FEWER)
 
-    def _fit_under_learned_priors(self, batch: Any, other_stats: Stats) -> Fresh:
+    def _fit_under_learned_priors(self, batch: Any, other_stats: Stats) -> FreshResult:
         """Return a mixture under priors that are learned from its components and the others.
 
         The mixture gains the difference between its bound and the bound of one component for all
@@ -258,7 +260,7 @@ class FreshMixtures:
         model = self.model
         all_in_one = model.make_local_result(batch, np.ones((batch.weights.size, 1)))
         # The bound of the rows as one component.
-        goal = bound_of(model, self.tools.memo_of(model, all_in_one, batch))
+        goal = compute_bound(model, self.tools.make_memo(model, all_in_one, batch))
         total = batch.weights.sum()
         # Start with components half as large as the median of the others.
         median_mass = np.median(model.component_masses(other_stats))
@@ -270,16 +272,16 @@ class FreshMixtures:
         for proposal in proposals:
             memo, fresh_model = self._fit(batch, proposal, goal, other_stats)
             loss = model.collapsed_energy(other_stats) - fresh_model.collapsed_energy(other_stats)
-            gain = bound_of(fresh_model, memo) - loss - goal
+            gain = compute_bound(fresh_model, memo) - loss - goal
             min_gain = SMALLEST_GAIN_PER_ROW * total
-            outcome = judged(gain, size_of(goal, memo), min_gain, f"{total:.0f} rows")
-            if outcome.is_accepted:
+            decision = decide(gain, find_scale(goal, memo), min_gain, f"{total:.0f} rows")
+            if decision.is_accepted:
                 break
-        return Fresh(outcome, _describe([proposal]), memo.stats, learns=True)
+        return FreshResult(decision, _describe([proposal]), memo.stats, learns_priors=True)
 
     def _fit_best(
         self, batch: Any, target_memo: Memo, one_component_memo: Memo, max_fresh: int
-    ) -> Fresh:
+    ) -> FreshResult:
         """Return the best of several mixtures and of one component for all rows.
 
         ``target_memo`` and ``one_component_memo`` are the memos of the rows with the components of
@@ -307,31 +309,31 @@ class FreshMixtures:
         clusters in a line, each of a few components would have several clusters, and be no better
         than one component.
         """
-        target_bound, n_target = bound_of(self.model, target_memo), target_memo.entropy.size
+        target_bound, n_target = compute_bound(self.model, target_memo), target_memo.entropy.size
         total = batch.weights.sum()
         min_gain = SMALLEST_GAIN_PER_ROW * total
         other_stats = self.other_stats
-        learns = other_stats is not None and not other_stats.arrays[0].size
+        learns_priors = other_stats is not None and not other_stats.arrays[0].size
         # List the starts: the number of initial components, and how they are found.
         n_usual, n_fewer = min(N_FRESH, max_fresh), min(FEWER, max_fresh)
         is_narrow = self._is_narrow(batch.X)
         proposals = [(n_fewer, "k-means++")]
-        if n_usual > n_fewer and (learns or not is_narrow or total > _MAX_ROWS_FOR_FEWER):
+        if n_usual > n_fewer and (learns_priors or not is_narrow or total > _MAX_ROWS_FOR_FEWER):
             proposals.insert(0, (n_usual, "k-means++"))
         if not is_narrow:
             proposals.append((n_fewer, "least normal"))
-        if learns and n_target == 1:
+        if learns_priors and n_target == 1:
             proposals.insert(0, (max_fresh, "few in line" if self.in_stream else "in line"))
-        tries_fewer = learns or batch.weights.size < ROWS_FOR_EACH * N_FRESH
+        tries_fewer = learns_priors or batch.weights.size < ROWS_FOR_EACH * N_FRESH
         # Whether the last mixture has as many components as the target and is no better.
         ends_like_target = False
         # The best result so far.
-        memo, bound = one_component_memo, bound_of(self.model, one_component_memo)
+        memo, bound = one_component_memo, compute_bound(self.model, one_component_memo)
         tried: list[tuple[int, str]] = []
 
-        def judge_best() -> Outcome:
+        def judge_best() -> Decision:
             gain = bound - target_bound
-            return judged(gain, size_of(bound, memo), min_gain, f"{total:.0f} rows")
+            return decide(gain, find_scale(bound, memo), min_gain, f"{total:.0f} rows")
 
         for proposal in proposals:
             n_initial, init_params = proposal
@@ -343,15 +345,19 @@ class FreshMixtures:
             if ends_like_target and n_initial < n_target:
                 continue
             goal = max(bound, target_bound + min_gain)
-            new_memo, new_model = self._fit(batch, proposal, goal, other_stats if learns else None)
-            new_bound, n_new = bound_of(new_model, new_memo), new_memo.entropy.size
+            new_memo, new_model = self._fit(
+                batch, proposal, goal, other_stats if learns_priors else None
+            )
+            new_bound, n_new = compute_bound(new_model, new_memo), new_memo.entropy.size
             tried.append(proposal)
             # No prior can be learned from one component.
-            is_legal = n_new > 1 or not learns
-            if is_legal and exceeds(new_bound, bound, scale=size_of(new_bound, new_memo)):
+            is_legal = n_new > 1 or not learns_priors
+            if is_legal and exceeds(new_bound, bound, scale=find_scale(new_bound, new_memo)):
                 memo, bound = new_memo, new_bound
             ends_like_target = n_new == n_target and not judge_best().is_accepted
-        return Fresh(judge_best(), _describe(tried), memo.stats, one_component_memo.stats, learns)
+        return FreshResult(
+            judge_best(), _describe(tried), memo.stats, one_component_memo.stats, learns_priors
+        )
 
 
 def _describe(proposals: list[tuple[int, str]]) -> str:

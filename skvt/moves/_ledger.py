@@ -47,7 +47,7 @@ class Ledger:
     # Number of passes until the next search.
     waiting: int = 0
 
-    def tries(self, ids: Iterable[int], masses: Iterable[float]) -> IndexArray:
+    def count_failures(self, ids: Iterable[int], masses: Iterable[float]) -> IndexArray:
         """Return the number of failures of each target, (n,).
 
         It is 0 if the target has never failed, or if its mass has changed since its last failure.
@@ -58,21 +58,21 @@ class Ledger:
         has_changed = exceeds(changes, self.same_mass * old_masses, scale=old_masses)
         return np.where(has_changed, 0, n_failures).astype(np.int64)
 
-    def failed(self, ids: list[int], masses: list[float] | Array, number: int = 1) -> Self:
+    def record_failure(self, ids: list[int], masses: list[float] | Array, number: int = 1) -> Self:
         """Record a failed proposal, as ``number`` failures of each of its targets."""
-        n_failures = (self.tries(ids, masses) + number).tolist()
+        n_failures = (self.count_failures(ids, masses) + number).tolist()
         new = {id_: (float(mass), n) for id_, mass, n in zip(ids, masses, n_failures, strict=True)}
         return replace(self, failures=self.failures | new, n_in_vain=self.n_in_vain + 1)
 
-    def succeeded(self, cancelled: int, ids: list[int], masses: list[float] | Array) -> Self:
+    def record_success(self, cancelled: int, ids: list[int], masses: list[float] | Array) -> Self:
         """Record a successful proposal, which cancels ``cancelled`` failed proposals.
 
         The targets get a failure each, so that they are not tried again until their masses change.
         """
         n_in_vain = max(0, self.n_in_vain - cancelled)
-        return replace(self.failed(ids, masses), n_in_vain=n_in_vain)
+        return replace(self.record_failure(ids, masses), n_in_vain=n_in_vain)
 
-    def under(self, model: Any) -> Self:
+    def forget_if_priors_changed(self, model: Any) -> Self:
         """Forget all failures if the learned priors of the model have changed a lot.
 
         The same proposals may succeed under the new priors.
@@ -85,7 +85,7 @@ class Ledger:
             return self
         return replace(self, failures={}, prior=prior, other_prior=2.0 * self.other_prior)
 
-    def among(self, ids: IndexArray) -> Self:
+    def record_targets(self, ids: IndexArray) -> Self:
         """Record the ids of the present targets.
 
         If any target is new, the pause ends, and the count of failed proposals restarts.
@@ -95,11 +95,11 @@ class Ledger:
             return self
         return replace(self, ids=self.ids | current_ids, n_in_vain=0, pause=0, waiting=0)
 
-    def next_pass(self) -> Self:
+    def record_pass(self) -> Self:
         """Record that a pass of the pause has been made."""
         return replace(self, waiting=self.waiting - 1)
 
-    def searched(self, has_succeeded: bool, longest: float = float("inf")) -> Self:
+    def record_search(self, has_succeeded: bool, longest: float = float("inf")) -> Self:
         """Record a search for changes, and begin the pause after the search.
 
         There is no pause if the search has succeeded. Otherwise the pause has one pass more than

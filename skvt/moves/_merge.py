@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from skvt.contracts import Memo, Mergeable, MovableState, Move, MoveRecord, MoveTools
 from skvt.expfam import RunningStats, Stats
-from skvt.moves._base import bound_of, is_accepted, make_requirements, size_of
-from skvt.moves._trial import ONE_FOR_BOTH, Outcome, judged, rejected
+from skvt.moves._base import compute_bound, find_scale, is_accepted, make_requirements
+from skvt.moves._trial import MERGE_DESCRIPTION, Decision, decide, record_rejected_merges
 from skvt.ties import exceeds, stable_argmax, stable_order
 from skvt.typing import Array, IndexArray
 
 # A component with a smaller expected number of rows is dissolved at the end of a fit.
-FEWEST_ROWS = 1.0
+MIN_ROWS_OF_COMPONENT = 1.0
 # Nats by which the bound must rise if a change of components also changes the learned priors.
 SMALLEST_GAIN = 0.1
 # The best merge is not tried with new priors if it loses more nats per row of the data than this.
@@ -27,13 +27,14 @@ _MAX_LOSS_PER_ROW = 0.5
 # A merge raises the evidence of the mixture weights by at most log 2 per merged row plus this
 # number of nats.
 _MAX_WEIGHTS_GAIN = 10.0
-# Largest loss in nats at which a component of fewer than FEWEST_ROWS is dissolved. A component
-# whose loss is larger explains rows that no other component explains, such as a row of weight 1/2.
+# Largest loss in nats at which a component of fewer than MIN_ROWS_OF_COMPONENT is dissolved. A
+# component whose loss is larger explains rows that no other component explains, such as a row of
+# weight 1/2.
 _LARGEST_LOSS = 3.0
 
 
-def pair_gains(
-    model: Mergeable, memo: Memo, among: NDArray[np.bool_] | None = None
+def compute_pair_gains(
+    model: Mergeable, memo: Memo, is_candidate: NDArray[np.bool_] | None = None
 ) -> tuple[IndexArray, IndexArray, Array]:
     """Return the gain of the bound by the merge of each pair of components.
 
@@ -46,7 +47,7 @@ def pair_gains(
     model : Mergeable
     memo : Memo
         The memo of all rows.
-    among : ndarray of bool of shape (K,) or None
+    is_candidate : ndarray of bool of shape (K,) or None
         Components of which each pair must have at least one; None for all pairs.
 
     Returns
@@ -63,8 +64,8 @@ def pair_gains(
         merge_entropy_loss = np.full((n_components, n_components), np.nan)
     a, b = np.triu_indices(n_components, 1)
     is_known = ~np.isnan(merge_entropy_loss[a, b])
-    if among is not None:
-        is_known &= among[a] | among[b]
+    if is_candidate is not None:
+        is_known &= is_candidate[a] | is_candidate[b]
     a, b = a[is_known], b[is_known]
     gains = model.merge_gains(memo.stats, a, b) - merge_entropy_loss[a, b]
     is_allowed = gains > -np.inf
@@ -72,7 +73,7 @@ def pair_gains(
 
 
 def _gain_of_merge(model: Mergeable, memo: Memo, stats: Stats, a: int, b: int) -> float:
-    """Return the gain in nats of a merge with the statistics ``stats``, as in `pair_gains`."""
+    """Return the gain in nats of a merge under ``stats``, as in `compute_pair_gains`."""
     # Merges are proposed only if their loss of entropy, which ``memo`` has, is known.
     assert memo.merge_entropy_loss is not None
     evidence_gain = float(model.merge_gains(stats, np.array([a]), np.array([b]))[0])
@@ -96,15 +97,15 @@ def dissolve(model: Mergeable, state: MovableState, ids: Iterable[int] | None = 
     while True:
         memo = state.memos.total()
         counts = model.component_masses(memo.stats)
-        is_small = exceeds(FEWEST_ROWS, counts)
+        is_small = exceeds(MIN_ROWS_OF_COMPONENT, counts)
         if ids is not None:
             is_small &= np.isin(state.component_ids, list(ids))
         if counts.size < 2 or not is_small.any():
             return
-        a, b, gains = pair_gains(model, memo, is_small)
+        a, b, gains = compute_pair_gains(model, memo, is_small)
         if a.size == 0 or gains.max() < -_LARGEST_LOSS:
             return
-        best = stable_argmax(gains, scale=size_of(bound_of(model, memo), memo))
+        best = stable_argmax(gains, scale=find_scale(compute_bound(model, memo), memo))
         state.merge(a[best], b[best], bounded=True)
         state.rearrange(np.delete(np.arange(counts.size), b[best]))
         state.resum()
@@ -123,11 +124,11 @@ class Merge(Move):
         """
         memo = state.memos.total()
         n_components = memo.entropy.size
-        a, b, gains = pair_gains(model, memo)
+        a, b, gains = compute_pair_gains(model, memo)
         counts = model.component_masses(memo.stats)
         # Scale of the rounding errors of gains, in nats.
-        size = max(memo.weight, float(np.abs(gains).max(initial=0.0)))
-        order = stable_order(-gains, scale=size)[: 3 * n_components]
+        scale = max(memo.weight, float(np.abs(gains).max(initial=0.0)))
+        order = stable_order(-gains, scale=scale)[: 3 * n_components]
         # Merges that would not raise the bound even if the evidence of the weights gained most.
         is_hopeless = gains < -np.log(2.0) * (counts[a] + counts[b]) - _MAX_WEIGHTS_GAIN
         # The statistics after the merges so far; those of removed components are 0.
@@ -150,15 +151,15 @@ class Merge(Move):
             kept = np.delete(np.arange(n_components), [*removed, b[i]])
             weights_after = model.weights_log_evidence(merged_counts[kept])
             rise = gains[i] + weights_after - weights_before
-            if removed and is_accepted(rise, size):
+            if removed and is_accepted(rise, scale):
                 # Replace the gain by the gain with the present statistics, because earlier merges
                 # may have changed parameters that components share.
                 rise += _gain_of_merge(model, memo, Stats(arrays), *pair) - gains[i]
-            outcome = judged(rise, size)
-            if not outcome.is_accepted:
+            decision = decide(rise, scale)
+            if not decision.is_accepted:
                 rejected_pairs.append((rise, pair))
                 continue
-            records.append(outcome.record(tools.n_iter, "merge", pair, ONE_FOR_BOTH))
+            records.append(decision.record(tools.n_iter, "merge", pair, MERGE_DESCRIPTION))
             for array in arrays:
                 _merge_entries(array, *pair)
             counts, weights_before = merged_counts, weights_after
@@ -169,9 +170,9 @@ class Merge(Move):
         min_gain = -_MAX_LOSS_PER_ROW * memo.weight
         if not removed and order.size and exceeds(gains[order[0]], min_gain):
             pair = a[order[0]], b[order[0]]
-            outcome = self._judge_with_new_priors(model, memo, *pair)
-            if outcome.is_accepted:
-                records.append(outcome.record(tools.n_iter, "merge", pair, ONE_FOR_BOTH))
+            decision = self._judge_with_new_priors(model, memo, *pair)
+            if decision.is_accepted:
+                records.append(decision.record(tools.n_iter, "merge", pair, MERGE_DESCRIPTION))
                 rejected_pairs = []
                 removed.append(pair[1])
                 state.merge(*pair)
@@ -179,29 +180,29 @@ class Merge(Move):
             state.rearrange(np.delete(np.arange(n_components), removed))
             state.resum()
         self.exhausted = not removed
-        return records + rejected(tools.n_iter, "merge", rejected_pairs, size)
+        return records + record_rejected_merges(tools.n_iter, "merge", rejected_pairs, scale)
 
-    def _judge_with_new_priors(self, model: Mergeable, memo: Memo, a: int, b: int) -> Outcome:
+    def _judge_with_new_priors(self, model: Mergeable, memo: Memo, a: int, b: int) -> Decision:
         """Decide on the merge of a and b; priors are learned both with and without the merge."""
         model_before = model.with_learned_priors(None, RunningStats(memo.stats.arrays))
         if model_before is model or memo.merge_entropy_loss is None:
-            return Outcome(is_accepted=False, gain=np.nan, reason="No priors are learned.")
+            return Decision(is_accepted=False, gain=np.nan, reason="No priors are learned.")
         kept = np.delete(np.arange(memo.entropy.size), b)
         arrays = tuple(array.copy() for array in memo.stats.arrays)
         for array in arrays:
             _merge_entries(array, a, b)
         merged_arrays = tuple(array[kept] for array in arrays)
         model_after = model_before.with_learned_priors(None, RunningStats(merged_arrays))
-        bound = bound_of(model_before, memo)
+        bound = compute_bound(model_before, memo)
         energy_after = model_after.collapsed_energy(Stats(merged_arrays))
         gain = energy_after + float(memo.entropy.sum()) - bound
         gain -= float(memo.merge_entropy_loss[a, b])
-        outcome = judged(gain, size_of(bound, memo), SMALLEST_GAIN)
-        if outcome.is_accepted:
+        decision = decide(gain, find_scale(bound, memo), SMALLEST_GAIN)
+        if decision.is_accepted:
             self._relearned = model_after
-        return outcome
+        return decision
 
-    def within(
+    def change_within_batch(
         self, model: Mergeable, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
         """Merge as after a pass; pairs whose loss of entropy is unknown are left out.

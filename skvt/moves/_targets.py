@@ -1,8 +1,8 @@
 """Targets of births: components that a birth may replace, whose rows are collected.
 
-A birth is a move that learns new components from a sample of rows. :func:`choose` draws the targets
-of a pass, and :func:`collect_rows` takes their rows from a batch. A target is one component or,
-after births from this component have failed, the component and its neighbours.
+A birth is a move that learns new components from a sample of rows. :func:`draw_targets` draws the
+targets of a pass, and :func:`collect_rows` takes their rows from a batch. A target is one component
+or, after births from this component have failed, the component and its neighbours.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skvt.contracts import Mergeable, ObserverTools, Solved
+from skvt.contracts import Mergeable, ObserverTools, SolvedBatch
 from skvt.files import in_files
 from skvt.moves._base import select_responsibilities
 from skvt.moves._ledger import Ledger
@@ -21,14 +21,15 @@ from skvt.typing import Array, IndexArray
 # Maximum number of rows that are collected for one target.
 MOST_ROWS = 10_000
 # A row is collected if the responsibility of the target for it is larger than this.
-SMALLEST_SHARE = 0.01
+MIN_RESPONSIBILITY = 0.01
 # A component is a target only if its expected number of rows is larger than this.
-FEWEST_ROWS = 20.0
+MIN_ROWS_OF_TARGET = 20.0
 # A component with this number of failures is no target. A component with fewer failures gets a
-# neighbour for each failure, but at most two; after 2 * LOST failures, it gets MOST_NEIGHBOURS.
+# neighbour for each failure, but at most two; after 2 * FAILURES_IF_LOST failures, it gets
+# MOST_NEIGHBOURS.
 MOST_TRIES = 5
 # Number of failures as which a birth counts if no proposal was better than the target.
-LOST = 2
+FAILURES_IF_LOST = 2
 # Maximum number of neighbours of a target.
 MOST_NEIGHBOURS = 9
 
@@ -41,7 +42,7 @@ class RowRequest(NamedTuple):
     # Maximum number of rows.
     max_rows: int
     # Share of the rows of the target in each batch that are taken, at random if it is below 1.
-    share: float
+    sampled_share: float
 
 
 class CollectedRows(NamedTuple):
@@ -79,8 +80,8 @@ class Target:
     @property
     def request(self) -> RowRequest:
         """The request for rows of this target from the next batch."""
-        share = MOST_ROWS / max(sum(self.masses), MOST_ROWS)
-        return RowRequest(self.components, MOST_ROWS - self.size, share)
+        sampled_share = MOST_ROWS / max(sum(self.masses), MOST_ROWS)
+        return RowRequest(self.components, MOST_ROWS - self.size, sampled_share)
 
     def add(self, collected: CollectedRows) -> None:
         """Add the rows that were collected from a batch, as long as there are less than MOST_ROWS.
@@ -96,7 +97,7 @@ class Target:
             self.size += self.weights[-1].size
 
 
-def choose(
+def draw_targets(
     ledger: Ledger, counts: Array, ids: IndexArray, rng: np.random.Generator, number: int,
     overlaps: Array | None = None,
 ) -> list[Target]:  # fmt: skip
@@ -119,17 +120,17 @@ def choose(
         component have the largest overlaps with it. If ``overlaps`` is None, components whose
         births have failed are not targets.
     """
-    n_failures = ledger.tries(ids, counts)
+    n_failures = ledger.count_failures(ids, counts)
     is_free = np.ones(counts.size, bool)
     max_failures = 1 if overlaps is None else MOST_TRIES
-    is_eligible = exceeds(counts, FEWEST_ROWS) & (n_failures < max_failures)
+    is_eligible = exceeds(counts, MIN_ROWS_OF_TARGET) & (n_failures < max_failures)
     targets: list[Target] = []
     while len(targets) < number and (is_eligible & is_free).any():
         chances = counts * (is_eligible & is_free)
         chosen = int(rng.choice(counts.size, p=chances / chances.sum()))
         components = [chosen]
         is_free[chosen] = False
-        has_often_failed = n_failures[chosen] >= 2 * LOST
+        has_often_failed = n_failures[chosen] >= 2 * FAILURES_IF_LOST
         for _ in range(MOST_NEIGHBOURS if has_often_failed else min(n_failures[chosen], 2)):
             # Without overlaps, only components without failures are eligible.
             assert overlaps is not None
@@ -141,14 +142,14 @@ def choose(
                 is_free[nearest] = False
         # Leave the component out if no proposal was better than this component alone, and there is
         # no neighbour to add.
-        if n_failures[chosen] >= LOST and len(components) == 1:
+        if n_failures[chosen] >= FAILURES_IF_LOST and len(components) == 1:
             continue
         targets.append(Target(components, ids[components].tolist(), counts[components].tolist()))
     return targets
 
 
 def collect_rows(
-    requests: Sequence[RowRequest], seed: int, model: Mergeable, solved: Solved,
+    requests: Sequence[RowRequest], seed: int, model: Mergeable, solved_batch: SolvedBatch,
     tools: ObserverTools,
 ) -> list[CollectedRows]:  # fmt: skip
     """Collect the rows of a batch that each request asks for.
@@ -156,14 +157,14 @@ def collect_rows(
     With the first two arguments bound, the function is the observer of births. ``seed`` is the seed
     of the choice among the rows of large targets.
     """
-    batch, collected = solved.batch, list[CollectedRows]()
-    for components, max_rows, share in requests:
-        resp = select_responsibilities(solved.result.q, components)
+    batch, collected = solved_batch.batch, list[CollectedRows]()
+    for components, max_rows, sampled_share in requests:
+        resp = select_responsibilities(solved_batch.result.q, components)
         # (n,): responsibility of the whole target for each row.
         resp_of_target = resp.sum(axis=1)
-        is_chosen = resp_of_target > SMALLEST_SHARE
-        if share < 1.0:
-            is_chosen &= np.random.default_rng(seed).random(resp_of_target.size) < share
+        is_chosen = resp_of_target > MIN_RESPONSIBILITY
+        if sampled_share < 1.0:
+            is_chosen &= np.random.default_rng(seed).random(resp_of_target.size) < sampled_share
         rows = np.flatnonzero(is_chosen)[: max(0, max_rows)]
         total = float(batch.weights @ resp_of_target)
         collected.append(CollectedRows(total, batch.X[rows], batch.weights[rows], resp[rows]))

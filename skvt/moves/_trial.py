@@ -1,7 +1,7 @@
 """Decisions on proposals of moves, and trials of fresh components.
 
-:func:`judged` decides on a change of components by the change of the bound, and returns an
-:class:`Outcome`, from which the record of the proposal is made. A :class:`Trial` makes a change of
+:func:`decide` decides on a change of components by the change of the bound, and returns a
+:class:`Decision`, from which the record of the proposal is made. A :class:`Trial` makes a change of
 components for a few rows, while all other rows stay as they are, so that the bound of all rows is
 known. :func:`compete` decides by a trial which of several fresh components are useful.
 """
@@ -17,10 +17,10 @@ from skvt.expfam import RunningStats, Stats
 from skvt.moves._base import is_accepted
 
 # Description of a merge in records.
-ONE_FOR_BOTH = "one component for both"
+MERGE_DESCRIPTION = "one component for both"
 
 
-class Outcome(NamedTuple):
+class Decision(NamedTuple):
     """The decision on a proposal."""
 
     is_accepted: bool
@@ -54,82 +54,82 @@ class Outcome(NamedTuple):
         return MoveRecord(n_iter, move, names, tried, proposed, accepted, self.gain, self.reason)
 
 
-def judged(
-    gain: float, size: float, min_gain: float = 0.0, rows: str = "all rows",
+def decide(
+    gain: float, scale: float, min_gain: float = 0.0, rows: str = "all rows",
     dtype: DTypeLike | None = None,
-) -> Outcome:  # fmt: skip
+) -> Decision:  # fmt: skip
     """Return the decision on a proposal by which the bound changes by ``gain`` nats.
 
     The proposal is accepted if ``gain`` exceeds ``min_gain`` by more than rounding errors, which
-    are relative to ``size`` nats and to the precision ``dtype``. ``rows`` names the rows of the
+    are relative to ``scale`` nats and to the precision ``dtype``. ``rows`` names the rows of the
     bound in the reason.
     """
-    accepted, gain = is_accepted(gain, size, min_gain, dtype), float(gain)
+    accepted, gain = is_accepted(gain, scale, min_gain, dtype), float(gain)
     if accepted:
         reason = f"The bound of {rows} rises by {gain:.4g} nats."
-    elif is_accepted(-gain, size, 0.0, dtype):
+    elif is_accepted(-gain, scale, 0.0, dtype):
         reason = f"The bound of {rows} would fall by {-gain:.4g} nats."
-    elif is_accepted(gain, size, 0.0, dtype):
+    elif is_accepted(gain, scale, 0.0, dtype):
         reason = f"The bound of {rows} would rise by {gain:.4g} nats, too little."
     else:
         reason = f"The bound of {rows} would not change."
-    return Outcome(accepted, gain, reason)
+    return Decision(accepted, gain, reason)
 
 
-def rejected(
-    n_iter: int, move: str, pairs: list[tuple[float, Any]], size: float
+def record_rejected_merges(
+    n_iter: int, move: str, pairs: list[tuple[float, Any]], scale: float
 ) -> list[MoveRecord]:
     """Return a list with one record of all rejected merges; an empty list if there are none.
 
     ``pairs`` has the gain and the two components of each merge. The record has the largest gain and
-    its components. Rounding errors of gains are relative to ``size`` nats.
+    its components. Rounding errors of gains are relative to ``scale`` nats.
     """
     if not pairs:
         return []
     gain, pair = max(pairs, key=itemgetter(0))
-    outcome = judged(gain, size)._replace(is_accepted=False)
-    return [outcome.record(n_iter, move, pair, ONE_FOR_BOTH, proposed=len(pairs))]
+    decision = decide(gain, scale)._replace(is_accepted=False)
+    return [decision.record(n_iter, move, pair, MERGE_DESCRIPTION, proposed=len(pairs))]
 
 
 class Trial:
     """Updates of a few rows after a change of components, while all other rows stay as they are.
 
-    A subclass defines the methods :meth:`update` and :meth:`survivors`.
+    A subclass defines the methods :meth:`update` and :meth:`find_survivors`.
     """
 
     # The memo of all rows after the last update.
-    total: Any
+    total_memo: Any
 
     def update(self, stats: RunningStats) -> float:
         """Make a local step of the few rows, with the globals that these statistics determine.
 
-        Set ``total``, and return the bound of all rows in nats.
+        Set ``total_memo``, and return the bound of all rows in nats.
         """
         raise NotImplementedError
 
-    def survivors(self, fresh: Stats) -> tuple[NDArray[Any], Stats]:
+    def find_survivors(self, fresh_stats: Stats) -> tuple[NDArray[Any], Stats]:
         """Return which fresh components have enough rows after the last update.
 
-        The first result (K',) has a truth value for each of the K' components of ``fresh``. The
-        second has the statistics of those that have enough rows.
+        The first result (K',) has a truth value for each of the K' components of ``fresh_stats``.
+        The second has the statistics of those that have enough rows.
         """
         raise NotImplementedError
 
-    def gain(
-        self, stats: RunningStats, before: float, max_updates: int, size: float | None = None
+    def compute_gain(
+        self, stats: RunningStats, before: float, max_updates: int, scale: float | None = None
     ) -> float:
         """Return the rise of the bound in nats after updates that begin with these statistics.
 
         ``before`` is the bound before the change. The updates end early if the bound would not rise
-        above ``before`` even if each remaining update gained as much as the last one. If ``size``,
+        above ``before`` even if each remaining update gained as much as the last one. If ``scale``,
         the scale of rounding errors in nats, is not None, they also end as soon as the rise is
         accepted.
         """
         gain = self.update(stats) - before
         for n_left in range(max_updates - 1, 0, -1):
-            if size is not None and is_accepted(gain, size):
+            if scale is not None and is_accepted(gain, scale):
                 break
-            stats = RunningStats(self.total.stats.arrays)
+            stats = RunningStats(self.total_memo.stats.arrays)
             previous_gain, gain = gain, self.update(stats) - before
             if gain + (n_left - 1) * (gain - previous_gain) < 0.0:
                 break
@@ -137,10 +137,10 @@ class Trial:
 
 
 def compete(
-    begin: Callable[[Stats], tuple[Any, RunningStats]], fresh: Stats, before: float,
-    max_updates: int, size: float, min_gain: float,
-) -> tuple[Any, Outcome]:  # fmt: skip
-    """Let fresh components compete for the rows of a trial; return the trial and its outcome.
+    begin: Callable[[Stats], tuple[Any, RunningStats]], fresh_stats: Stats, before: float,
+    max_updates: int, scale: float, min_gain: float,
+) -> tuple[Any, Decision]:  # fmt: skip
+    """Let fresh components compete for the rows of a trial; return the trial and the decision.
 
     The trial is repeated without the fresh components that end with too few rows, until all have
     enough rows. The returned trial is None if no fresh component is left.
@@ -148,20 +148,20 @@ def compete(
     Parameters
     ----------
     begin : callable
-        ``begin(fresh)`` returns a trial, and the statistics with which its updates begin.
-    fresh : Stats
+        ``begin(fresh_stats)`` returns a trial, and the statistics with which its updates begin.
+    fresh_stats : Stats
         The statistics of the fresh components.
     before : float
         The bound of all rows without the fresh components, in nats.
     max_updates : int
         Maximum number of updates of a trial.
-    size, min_gain : float
-        Scale of rounding errors, and smallest gain of a useful change, in nats: see :func:`judged`.
+    scale, min_gain : float
+        Scale of rounding errors, and smallest gain of a useful change, in nats: see :func:`decide`.
     """
-    while len(fresh.arrays[0]):
-        trial, stats = begin(fresh)
-        gain = trial.gain(stats, before, max_updates)
-        survives, fresh = trial.survivors(fresh)
+    while len(fresh_stats.arrays[0]):
+        trial, stats = begin(fresh_stats)
+        gain = trial.compute_gain(stats, before, max_updates)
+        survives, fresh_stats = trial.find_survivors(fresh_stats)
         if survives.all():
-            return trial, judged(gain, size, min_gain)
-    return None, Outcome(False, float("nan"), "No fresh component keeps enough rows.")
+            return trial, decide(gain, scale, min_gain)
+    return None, Decision(False, float("nan"), "No fresh component keeps enough rows.")

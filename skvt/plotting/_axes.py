@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skvt.readers.validation import illegal, require_package
+from skvt.readers.validation import illegal_value_error, require_package
 
 
 def import_pyplot():
@@ -104,5 +104,5 @@ def check_numbers(requested, n_all, name):
     numbers = np.atleast_1d(np.asarray(requested))
     are_integers = numbers.size > 0 and np.issubdtype(numbers.dtype, np.integer)
     if not (are_integers and np.all((numbers >= 0) & (numbers < n_all))):
-        raise illegal(name, f"numbers in the range [0, {n_all})", repr(requested))
+        raise illegal_value_error(name, f"numbers in the range [0, {n_all})", repr(requested))
     return numbers

@@ -3,7 +3,7 @@
 import numpy as np
 
 from skvt.plotting._axes import check_numbers, ensure_axes, get_fitted_attribute, make_panels
-from skvt.readers.validation import check_choice, column_names
+from skvt.readers.validation import check_choice, require_column_names
 
 
 class ComponentsDisplay:
@@ -104,7 +104,7 @@ class ComponentsDisplay:
         elif np.ndim(self.means) == 2 and np.ndim(self.covariances) == 3:
             n_features = np.shape(self.means)[1]
             features = check_numbers(features, n_features, "features")
-            names = column_names(None, self.feature_names, n_features)[features].astype(str)
+            names = require_column_names(None, self.feature_names, n_features)[features].astype(str)
             ax = ensure_axes(ax)
             self.axes_ = np.array([ax], dtype=object)
             self.bounding_ax_ = None

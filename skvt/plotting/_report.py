@@ -5,7 +5,7 @@ from html import escape
 import numpy as np
 import scipy.sparse as sp
 
-from skvt._results import most_probable
+from skvt._results import find_most_probable
 from skvt._results.profiles import find_directions, make_profiles, write_sentences
 from skvt._results.unusual import unusual_rows
 from skvt.fitting import html_table
@@ -68,7 +68,7 @@ def cluster_report(mixture, X, path):
     n_clusters = "auto" if is_joined else None
     probabilities = mixture.predict_proba(X, n_clusters=n_clusters)
     profiles = make_profiles(mixture.describe(n_clusters=n_clusters))
-    labels = most_probable(probabilities)
+    labels = find_most_probable(probabilities)
     n_rows, n_shown = probabilities.shape
     # "clusters" or "components".
     kinds = f"{profiles.kind}s"

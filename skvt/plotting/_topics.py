@@ -7,7 +7,7 @@ from sklearn.utils import check_scalar
 
 from skvt._results.topic_words import relevance, topic_probabilities, word_probabilities
 from skvt.plotting._axes import check_numbers, make_panels
-from skvt.readers.validation import check_choice, column_names, preprocessing_and_model
+from skvt.readers.validation import check_choice, require_column_names, split_pipeline
 
 # Maximum number of panels if the user does not select topics.
 MAX_TOPICS = 30
@@ -146,9 +146,9 @@ class TopicsDisplay:
             The display, drawn.
         """
         weights = topic_probabilities(estimator)
-        names = column_names(estimator, feature_names, weights.shape[1])
+        names = require_column_names(estimator, feature_names, weights.shape[1])
         check_choice("by", by, ("probability", "relevance"))
-        model = preprocessing_and_model(estimator)[1]
+        model = split_pipeline(estimator)[1]
         totals = np.asarray(model.components_, np.float64).sum(axis=1)
         labels = getattr(model, "_labels_by_topic", {})
         titles = [labels.get(k, f"topic {k}") for k in range(len(weights))]

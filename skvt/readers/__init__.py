@@ -1,7 +1,13 @@
 """Reading of rows as numbers, and conversion back to values of tables."""
 
 from skvt.readers._audit import ColumnWarning
-from skvt.readers._columns import columns_of, declared_order, is_missing, levels, names_of
+from skvt.readers._columns import (
+    find_declared_order,
+    is_missing,
+    list_column_names,
+    list_columns,
+    make_level_array,
+)
 from skvt.readers._reader import (
     BinaryReader,
     ContiguousReader,
@@ -10,7 +16,7 @@ from skvt.readers._reader import (
     Reader,
     RealReader,
 )
-from skvt.readers._report import table_report
+from skvt.readers._report import make_table_report
 from skvt.readers._table_blocks import is_single_component, list_blocks
 from skvt.readers._table_reader import TableReader
 from skvt.readers._tables import Table, TableBlock

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvt.readers.validation import stack_level
+from skvt.readers.validation import find_stack_level
 from skvt.typing import Array
 
 # Minimum number of rows to judge a column, because a few values can all differ or agree by chance.
@@ -88,7 +88,7 @@ class ColumnSummary(NamedTuple):
     has_row_numbers: bool = False
 
     @classmethod
-    def of(cls, column):
+    def from_column(cls, column):
         """Summarise a column of a data frame, of an array of objects or of an array of floats."""
         if isinstance(column, np.ndarray):
             return cls(np.asarray(_sample(column), np.float64))
@@ -329,5 +329,5 @@ def warn_of_columns(findings):
         warnings.warn(
             f"Look at these columns (table_report_ has all columns):{''.join(lines)}",
             ColumnWarning,
-            stacklevel=stack_level(),
+            stacklevel=find_stack_level(),
         )

@@ -14,7 +14,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 import scipy.sparse as sp
 
-from skvt.readers.validation import NO_DATES, is_frame, is_of_dates
+from skvt.readers.validation import DATE_REMEDY, is_date_type, is_frame
 
 # Name of the type of arbitrary objects in polars, which cannot cast such columns or assign to them.
 _POLARS_OBJECT = "Object"
@@ -24,14 +24,14 @@ _MISSING_TYPES = ("NAType", "NaTType")
 _NUMBERS = Real | Decimal
 _DATES = date | time | timedelta | np.datetime64 | np.timedelta64
 # Remedy for entries of a column that hold several values.
-ONE_VALUE = (
+ENTRY_REMEDY = (
     "Each entry of the argument must be a string, a number or another hashable value. Give each "
     "part of an entry a separate column, such as pandas.DataFrame(column.tolist()), or leave the "
     "column out."
 )
 
 
-def names_of(X):
+def list_column_names(X):
     """Return the names of the columns of a data frame, or the positions 0, 1, ... of an array."""
     return tuple(_frame(X).columns) if is_frame(X) else tuple(range(X.shape[1]))
 
@@ -68,7 +68,7 @@ class Column:
     @property
     def remedy(self):
         """Remedy in errors about columns of the kinds "date" and None, which cannot be read."""
-        return NO_DATES if self.kind == "date" else ONE_VALUE
+        return DATE_REMEDY if self.kind == "date" else ENTRY_REMEDY
 
     def numbers(self):
         """Return the values as float64, NaN where missing; raise unless they are numbers."""
@@ -93,7 +93,7 @@ def is_missing(value):
     )  # fmt: skip
 
 
-def declared_order(values):
+def find_declared_order(values):
     """Return the levels of an ordered categorical type in order; None for other types."""
     dtype = getattr(values, "dtype", None)
     if getattr(dtype, "ordered", False):
@@ -104,7 +104,7 @@ def declared_order(values):
     return series.cat.get_categories().to_list() if series.dtype == nw.Enum else None
 
 
-def columns_of(X):
+def list_columns(X):
     """Return the columns of a data frame or an array; None for sparse X or an array of floats."""
     if sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind == "f"):
         return None
@@ -131,7 +131,7 @@ def _read_series(series):
         return Column("binary", name, series)
     if dtype.is_numeric():
         return Column("real", name, series)
-    if is_of_dates(name):
+    if is_date_type(name):
         return Column("date", name, series)
     # Sparse columns of pandas have the type Unknown, and are read as arrays. Columns of types that
     # are not named above, such as lists, get the kind None. So do columns of polars without values,
@@ -170,7 +170,7 @@ def find_unread_column(X):
     Return None if X has no such column, or is neither a data frame nor an array of objects.
     """
     if is_frame(X) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 2):
-        for name, column in zip(names_of(X), columns_of(X), strict=True):
+        for name, column in zip(list_column_names(X), list_columns(X), strict=True):
             if column.kind in (None, "date"):
                 return name, column
     return None
@@ -188,7 +188,7 @@ def fill_column(X, j, mask, values):
     frame = _frame(X)
     series = frame[:, int(j)]
     # The array has the type of the values, or holds objects if the values have several types.
-    values = levels(values)
+    values = make_level_array(values)
     rows = np.flatnonzero(mask)
     if values.dtype.kind in "biuf" and series.dtype not in (nw.Categorical, nw.Enum, nw.Object):
         series, values = _widen_for(series, values)
@@ -249,7 +249,7 @@ def as_objects(values):
     return np.fromiter(map(to_python, values), object, len(values))
 
 
-def levels(categories):
+def make_level_array(categories):
     """Return categories as an array of their type, or as an array of objects.
 
     An array of objects is returned if categories have several types, or if an array of their type

@@ -16,9 +16,10 @@ from sklearn.utils.validation import validate_data
 from skvt._sklearn_private import check_sample_weight
 from skvt.readers._columns import find_unread_column
 from skvt.readers.validation import (
-    ENCODE,
     LEGAL_RANGE,
+    TEXT_REMEDY,
     check_magnitude,
+    find_stack_level,
     find_text,
     in_range,
     refuse_masked_weights,
@@ -27,7 +28,6 @@ from skvt.readers.validation import (
     require_rows,
     require_word_counts,
     show_first,
-    stack_level,
     sum_entries,
     to_canonical_csr,
     warn_of_empty_rows,
@@ -52,9 +52,9 @@ class Reader:
     in_stream: bool = False
 
     # Whether rows may be sparse.
-    sparse: ClassVar[bool] = False
+    accepts_sparse: ClassVar[bool] = False
     # Whether values may be missing.
-    missing: ClassVar[bool] = False
+    accepts_missing: ClassVar[bool] = False
     # Memory order of arrays; None keeps the order of the input.
     order: ClassVar[str | None] = None
     # Whether the sum of all numbers times weights must be in ``LEGAL_RANGE``, as for counts.
@@ -62,10 +62,10 @@ class Reader:
     # Whether all chunks of Dask must be scanned before the first row is read, see `scan`.
     needs_scan: ClassVar[bool] = False
     # Remedy for text.
-    remedy: ClassVar[str] = ENCODE
+    remedy: ClassVar[str] = TEXT_REMEDY
 
     @classmethod
-    def of(cls, estimator):
+    def from_estimator(cls, estimator):
         """Make a reader with an estimator's parameters, before the first rows."""
         return cls(type(estimator))
 
@@ -82,12 +82,12 @@ class Reader:
     def _to_numbers(self, X):
         """Return X as an array or CSR matrix of numbers, and the attributes of its columns."""
         requirements = {
-            "accept_sparse": "csr" if self.sparse else False,
+            "accept_sparse": "csr" if self.accepts_sparse else False,
             "dtype": [np.float64, np.float32] if self.dtype is None else self.dtype,
             "order": self.order,
-            "ensure_all_finite": "allow-nan" if self.missing else True,
+            "ensure_all_finite": "allow-nan" if self.accepts_missing else True,
         }
-        X = require_rows(X, self.owner.__name__, missing=self.missing)
+        X = require_rows(X, self.owner.__name__, missing=self.accepts_missing)
         try:
             return self._validate(X, requirements)
         except (TypeError, ValueError) as error:
@@ -157,7 +157,7 @@ class Reader:
             and X.shape[1] == self.attributes.get("n_features_in_")
             and "feature_names_in_" not in self.attributes
             and (self.order is None or X.flags.c_contiguous)
-            and (not np.isinf(X).any() if self.missing else bool(np.isfinite(X).all()))
+            and (not np.isinf(X).any() if self.accepts_missing else bool(np.isfinite(X).all()))
         )
 
     def _require_legal(self, X):
@@ -197,7 +197,7 @@ class Reader:
 class RealReader(Reader):
     """Reader of real numbers, NaN where a value is missing."""
 
-    missing = True
+    accepts_missing = True
 
     def _require_legal(self, X):
         """Return X; raise ValueError for illegal values, and warn of empty rows."""
@@ -218,10 +218,10 @@ class BinaryReader(Reader):
 
     threshold: float | None = None
 
-    sparse = missing = True
+    accepts_sparse = accepts_missing = True
 
     @classmethod
-    def of(cls, estimator):
+    def from_estimator(cls, estimator):
         """Make a reader with an estimator's parameters, before the first rows."""
         return cls(type(estimator), threshold=estimator.binarize)
 
@@ -247,7 +247,7 @@ class BinaryReader(Reader):
 class CountReader(Reader):
     """Reader of counts or magnitudes, NaN where a value is missing."""
 
-    sparse = missing = adds_up = True
+    accepts_sparse = accepts_missing = adds_up = True
 
     def _require_legal(self, X):
         """Return X; raise ValueError for negative values and sums out of range."""
@@ -260,7 +260,7 @@ class CountReader(Reader):
 class DocumentReader(Reader):
     """Reader of counts of words, as canonical CSR matrices."""
 
-    sparse = adds_up = True
+    accepts_sparse = adds_up = True
     remedy = (
         "Count the words first: CountVectorizer().fit_transform(texts), of "
         "sklearn.feature_extraction.text."
@@ -283,5 +283,5 @@ def _warn_of_empty_columns(X):
             f"{show_first(columns.tolist())}). Nothing is known of them but the prior, by which "
             "'impute' would fill them in; leave them out if that is not meant.",
             UserWarning,
-            stacklevel=stack_level(),
+            stacklevel=find_stack_level(),
         )

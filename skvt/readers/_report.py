@@ -23,7 +23,7 @@ _FINDINGS = {
 }
 
 
-def table_report(table, priors):
+def make_table_report(table, priors):
     """Report how each column of a table was read, and why, in the order of the columns.
 
     Parameters

@@ -29,7 +29,7 @@ from skvt.readers._audit import (
     find_suspicious_columns,
     find_uninformative_columns,
 )
-from skvt.readers._columns import ONE_VALUE, Column, container_of, names_of
+from skvt.readers._columns import ENTRY_REMEDY, Column, container_of, list_column_names
 from skvt.readers._tables import Table, TableBlock
 from skvt.readers.validation import show_first
 from skvt.rows import dense
@@ -66,7 +66,7 @@ class ValueCounts(NamedTuple):
     counts: dict
 
     @classmethod
-    def of(cls, values):
+    def from_values(cls, values):
         """Count numbers, NaN where they are missing; return None if all are missing."""
         distinct, counts = np.unique(values[~np.isnan(values)], return_counts=True)
         if not distinct.size:
@@ -135,7 +135,7 @@ class TableScan(NamedTuple):
 def build_table(X, columns, components, handle_unknown, given=None, *, in_stream=False):
     """Return the :class:`Table` of rows like X, with categories and findings on columns.
 
-    ``columns`` is the result of `columns_of` for X; None if X is an array of floats or sparse.
+    ``columns`` is the result of `list_columns` for X; None if X is an array of floats or sparse.
     "auto" leaves out uninformative columns. In a stream, "auto" keeps columns whose first rows all
     have one value or are all distinct, because later rows may differ. Row numbers are left out also
     in a stream.
@@ -146,7 +146,7 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
     is_automatic = isinstance(components, str)
     if is_automatic and columns is not None:
         # Find the columns that "auto" leaves out. Given columns are kept in any case.
-        summaries = {j: ColumnSummary.of(column) for j, column in enumerate(columns)}
+        summaries = {j: ColumnSummary.from_column(column) for j, column in enumerate(columns)}
         findings = find_uninformative_columns(columns, summaries)
         for j in _find_given_positions(X, given):
             findings.pop(j, None)
@@ -171,7 +171,7 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
     # Judge the columns of the blocks. Sparse columns are not judged, because most values are zeros.
     if X.shape[0] >= MIN_ROWS and not sp.issparse(X):
         for j in modelled - summaries.keys():
-            summaries[j] = ColumnSummary.of(X[:, j] if columns is None else columns[j])
+            summaries[j] = ColumnSummary.from_column(X[:, j] if columns is None else columns[j])
         findings |= find_suspicious_columns(summaries, table, X.shape[0])
     return replace(
         table, findings=tuple((str(table.names[j]), *findings[j]) for j in sorted(findings))
@@ -181,10 +181,10 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
 def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
     """Return the :class:`TableScan` of rows X.
 
-    ``columns`` is the result of `columns_of` for X. ``kinds`` are the kinds as which "auto" reads
+    ``columns`` is the result of `list_columns` for X. ``kinds`` are the kinds as which "auto" reads
     the columns, by default ``Column.kind``.
     """
-    names = names_of(X)
+    names = list_column_names(X)
     given_positions = _find_given_positions(X, given)
     value_counts = {}
     # Find the name, the component and the positions of the columns of each block.
@@ -193,7 +193,7 @@ def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
         for _, spec, positions in blocks:
             for j in positions if spec.encoding == "real" else ():
                 values = X[:, j] if columns is None else columns[j].numbers()
-                value_counts[j] = ValueCounts.of(values)
+                value_counts[j] = ValueCounts.from_values(values)
     else:
         blocks = [
             (name, _copy_component(name, component), _find_positions(X, key, name))
@@ -520,7 +520,7 @@ def _find_categories(X, columns, j, name):
         distinct = {value for value in values if value is not None}
     except TypeError as error:
         raise TypeError(
-            f"Column {name!r} holds values that cannot be categories: {error}. {ONE_VALUE}"
+            f"Column {name!r} holds values that cannot be categories: {error}. {ENTRY_REMEDY}"
         ) from error
     return _sort_levels(distinct)
 

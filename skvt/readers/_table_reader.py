@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.readers._audit import warn_of_columns
-from skvt.readers._columns import columns_of, names_of
+from skvt.readers._columns import list_column_names, list_columns
 from skvt.readers._reader import Reader
 from skvt.readers._table_blocks import build_table, join_tables, scan_table
 from skvt.readers._tables import Table
@@ -25,10 +25,10 @@ class TableReader(Reader):
     # Description of the columns; None before the first rows, unless all chunks were scanned.
     table: Table | None = None
 
-    sparse = missing = needs_scan = True
+    accepts_sparse = accepts_missing = needs_scan = True
 
     @classmethod
-    def of(cls, estimator):
+    def from_estimator(cls, estimator):
         """Make a reader with an estimator's parameters, before the first rows."""
         names = "components", "handle_unknown", "given"
         return cls(type(estimator), **{name: getattr(estimator, name) for name in names})
@@ -38,7 +38,7 @@ class TableReader(Reader):
         if self.table is not None:
             self._require_given(X)
         X, attributes = self._numbers_or_objects(X)
-        columns = columns_of(X)
+        columns = list_columns(X)
         table = self.table or build_table(
             X, columns, self.components, self.handle_unknown, self.given,
             in_stream=self.in_stream,
@@ -58,7 +58,7 @@ class TableReader(Reader):
         names = self.table.names
         given_names = [names[j] for j in self.table.given_positions]
         if is_frame(X):
-            lacking = [name for name in given_names if name not in names_of(X)]
+            lacking = [name for name in given_names if name not in list_column_names(X)]
         else:
             n_columns = np.shape(X)[1] if len(np.shape(X)) == 2 else len(names)
             lacking = given_names if n_columns < len(names) else []
@@ -78,7 +78,7 @@ class TableReader(Reader):
     def scan(self, X):
         """Return the :class:`TableScan` of the rows of a chunk."""
         X, _ = self._numbers_or_objects(X)
-        return scan_table(X, columns_of(X), self.components, self.handle_unknown, self.given)
+        return scan_table(X, list_columns(X), self.components, self.handle_unknown, self.given)
 
     def learn_from_scans(self, scans):
         """Return the reader with the table of all rows, which has the categories of all chunks."""
@@ -89,7 +89,7 @@ class TableReader(Reader):
 
         Raise for other containers, such as lazy frames and dicts, and for empty X.
         """
-        X = require_rows(X, self.owner.__name__, missing=self.missing, dates=True)
+        X = require_rows(X, self.owner.__name__, missing=self.accepts_missing, dates=True)
         if is_frame(X):
             X, attributes = self._validate(X, {"skip_check_array": True})
             if X.shape[0] == 0 or X.shape[1] == 0:

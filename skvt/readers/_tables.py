@@ -14,27 +14,27 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.components import ComponentSpec
-from skvt.components.specs import describes
+from skvt.components.specs import can_describe
 from skvt.files import in_files
 from skvt.models.mixture import as_slice
 from skvt.readers._audit import ColumnWarning
 from skvt.readers._columns import (
-    ONE_VALUE,
+    ENTRY_REMEDY,
     as_objects,
-    columns_of,
     copy_frame,
     fill_column,
-    levels,
+    list_column_names,
+    list_columns,
     make_frame,
-    names_of,
+    make_level_array,
     to_python,
 )
 from skvt.readers.validation import (
     check_magnitude,
+    find_stack_level,
     is_frame,
+    replace_masked_values,
     show_first,
-    stack_level,
-    without_mask,
 )
 from skvt.rows import dense
 from skvt.typing import IndexArray
@@ -65,7 +65,7 @@ class TableBlock:
             self.name == block.name
             and np.array_equal(self.columns, block.explained)
             and all(len(set(values)) == len(values) for values in self.categories or ())
-            and describes(self.spec, block.component, self.sizes)
+            and can_describe(self.spec, block.component, self.sizes)
         )
 
 
@@ -112,7 +112,7 @@ class Table:
     def encode(self, X, columns):
         """Return X as numbers (n_rows, n_columns), in the precision of X or float64.
 
-        ``columns`` is the result of `columns_of` for X. Raise ValueError or TypeError for values
+        ``columns`` is the result of `list_columns` for X. Raise ValueError or TypeError for values
         that the blocks do not allow.
         """
         if columns is None:
@@ -179,7 +179,7 @@ class Table:
 
     def _encode_numeric_levels(self, values, block, i):
         """Return the codes of numbers among the categories of column i of a block, or NaN."""
-        known = levels(block.categories[i])
+        known = make_level_array(block.categories[i])
         if known.dtype.kind not in "biuf" or np.any(known[1:] <= known[:-1]):
             return self._encode_objects(_to_entries(values), block, i)
         # Bisection finds values among ascending numbers in little time.
@@ -200,7 +200,7 @@ class Table:
         except TypeError as error:
             name = self.names[block.columns[i]]
             raise TypeError(
-                f"Column {name!r} holds values that cannot be categories: {error}. {ONE_VALUE}"
+                f"Column {name!r} holds values that cannot be categories: {error}. {ENTRY_REMEDY}"
             ) from error
         is_unseen = codes < 0.0
         if not any(block is given for given in self.given):
@@ -241,7 +241,7 @@ class Table:
                 "list them, Categorical(categories=[[...], ...]), or give the column a categorical "
                 "dtype; handle_unknown='error' refuses them.",
                 ColumnWarning,
-                stacklevel=stack_level(),
+                stacklevel=find_stack_level(),
             )
         codes[is_unseen] = len(categories)
         return codes
@@ -288,7 +288,7 @@ class Table:
         positions = self.given_positions + exposures
         names = [self.names[j] for j in positions]
         if is_frame(X):
-            columns = dict(zip(names_of(X), columns_of(X), strict=True))
+            columns = dict(zip(list_column_names(X), list_columns(X), strict=True))
             lacking = [name for name in names if name not in columns]
             if lacking:
                 raise ValueError(f"'given' lacks the columns {lacking}: give a frame of {names}.")
@@ -304,7 +304,7 @@ class Table:
         rows = np.full((X.shape[0], len(self.names)), None, object)
         for j, column in zip(positions, values, strict=True):
             rows[:, j] = column
-        return self.encode(rows, columns_of(rows))
+        return self.encode(rows, list_columns(rows))
 
     def select_modelled(self, X):
         """Return the columns of X that belong to a block, in the order of the table."""
@@ -323,17 +323,17 @@ class Table:
             )
         return matches[0]
 
-    def block_of(self, j):
+    def find_block(self, j):
         """Return the block of the column at position j, and the column's index in the block."""
         block = next(block for block in self.blocks if j in block.columns)
         return block, int(np.flatnonzero(block.columns == j)[0])
 
     def labels(self, j):
         """Return the categories of column j; False and True, or 0 and 1, of a binary column."""
-        block, i = self.block_of(j)
+        block, i = self.find_block(j)
         if block.categories is None:
             return np.array([False, True] if self._is_boolean(j) else [0, 1])
-        return levels(block.categories[i])
+        return make_level_array(block.categories[i])
 
     def _is_boolean(self, j):
         """Return whether a column held booleans in ``fit``."""
@@ -341,7 +341,7 @@ class Table:
 
     def decode_column(self, j, values):
         """Convert encoded values of column j, none missing, to values of the table."""
-        block, i = self.block_of(j)
+        block, i = self.find_block(j)
         if block.categories is not None:
             return as_objects(block.categories[i])[np.asarray(values).astype(np.intp)]
         values = np.asarray(values, np.float64)
@@ -368,7 +368,7 @@ class Table:
         """
         if self.container == "array":
             is_numeric = all(
-                levels(categories).dtype.kind in "biuf"
+                make_level_array(categories).dtype.kind in "biuf"
                 for block in self.blocks
                 for categories in block.categories or []
             )
@@ -397,7 +397,7 @@ class Table:
         ``encoded`` and ``filled`` (n_rows, n_columns) are the encoded rows before and after missing
         values are filled in.
         """
-        X = copy_frame(X) if is_frame(X) else np.array(without_mask(X, True, ""))
+        X = copy_frame(X) if is_frame(X) else np.array(replace_masked_values(X, True, ""))
         is_filled = np.isnan(encoded) & ~np.isnan(filled)
         for j in np.flatnonzero(is_filled.any(axis=0)):
             values = self.decode_column(j, filled[is_filled[:, j], j])

@@ -1,12 +1,13 @@
 """Rows of Dask: arrays, data frames and lists of delayed chunks, as estimators take them.
 
 A fit reads each chunk into a block of numbers, which stays on the worker of the cluster
-(:func:`read_rows_with`). Methods such as ``transform`` become lazy (:func:`by_chunk`). dask is
-imported only if the input is a collection of Dask.
+(:func:`read_rows_with`). Methods such as ``transform`` become lazy (:func:`apply_by_chunk`). dask
+is imported only if the input is a collection of Dask.
 
 A site, see :mod:`skvt.inference`, calls functions of chunks on a cluster or in this process.
-``site.each(function, tasks)`` takes a pair ``(handle, arguments)`` for each chunk, and yields
-``function(chunk, *arguments)``. ``Sealed(x)`` keeps dask from looking for collections inside of x.
+``site.run_each(function, tasks)`` takes a pair ``(handle, arguments)`` for each chunk, and yields
+``function(chunk, *arguments)``. ``SealedValue(x)`` keeps dask from looking for collections inside
+of x.
 """
 
 import sys
@@ -18,10 +19,10 @@ import numpy as np
 
 from skvt.inference import (
     Chunk,
+    ChunkHandle,
     Chunks,
     ChunkWeights,
-    Handle,
-    Sealed,
+    SealedValue,
     active_site,
     name_chunk_in_errors,
     summarize_chunk,
@@ -66,7 +67,7 @@ class DelayedChunks(NamedTuple):
     @property
     def handles(self):
         """Handles of the chunks of rows."""
-        return [Handle(number, rows) for number, rows in enumerate(self.rows)]
+        return [ChunkHandle(number, rows) for number, rows in enumerate(self.rows)]
 
 
 def split_into_chunks(X, sample_weight=None):
@@ -172,15 +173,15 @@ def _read_chunks(reader, chunks):
         if reader.dtype is None:
             reader = _fit_reader(reader, chunks, site)
         read_block = delayed(_read_block, pure=False)
-        sealed_reader = delayed(Sealed(reader))
+        sealed_reader = delayed(SealedValue(reader))
         blocks = [
-            Handle(number, read_block(sealed_reader, rows, weights, weights is not None))
+            ChunkHandle(number, read_block(sealed_reader, rows, weights, weights is not None))
             for number, (rows, weights) in enumerate(zip(chunks.rows, chunks.weights, strict=True))
         ]
         # Measure one block first, because the cluster keeps the blocks only if they fit in memory.
-        (first_summary,) = site.each(summarize_chunk, [(blocks[0], ())])
-        handles = site.hold(blocks, first_summary.nbytes * len(blocks))
-        summaries = list(site.each(summarize_chunk, ((handle, ()) for handle in handles)))
+        (first_summary,) = site.run_each(summarize_chunk, [(blocks[0], ())])
+        handles = site.keep_blocks(blocks, first_summary.nbytes * len(blocks))
+        summaries = list(site.run_each(summarize_chunk, ((handle, ()) for handle in handles)))
         # Leave out blocks without rows of positive weight.
         used = [i for i, summary in enumerate(summaries) if summary.n_rows]
         if not used:
@@ -203,12 +204,12 @@ def _fit_reader(reader, chunks, site):
     """
     handles = chunks.handles
     if reader.needs_scan:
-        scans = enumerate(site.each(_scan, ((handle, (reader,)) for handle in handles)))
+        scans = enumerate(site.run_each(_scan, ((handle, (reader,)) for handle in handles)))
         reader = reader.learn_from_scans(
             {number: scan for number, scan in scans if scan is not None}
         )
     for handle in handles:
-        (row,) = site.each(_first_row, [(handle, ())])
+        (row,) = site.run_each(_first_row, [(handle, ())])
         if row.shape[0]:
             with name_chunk_in_errors(handle.number):
                 fitted, _ = reader.fit_and_read(row)
@@ -217,7 +218,7 @@ def _fit_reader(reader, chunks, site):
         # No chunk has rows, and the reader raises its usual error for an empty X.
         fitted, _ = reader.fit_and_read(row)
     if fitted.dtype == np.float32 and not chunks.has_one_dtype:
-        dtypes = site.each(_find_dtype, ((handle, (reader,)) for handle in handles))
+        dtypes = site.run_each(_find_dtype, ((handle, (reader,)) for handle in handles))
         dtype = np.result_type(*(dtype for dtype in dtypes if dtype is not None))
         fitted = replace(fitted, dtype=dtype)
     return fitted
@@ -298,7 +299,7 @@ class _Call(NamedTuple):
     dtype: np.dtype
 
 
-def by_chunk(describe):
+def apply_by_chunk(describe):
     """Make a decorator for methods whose result has one entry or one row for each row of X.
 
     For rows of Dask the decorated method returns a Dask array, which computes each chunk when it
@@ -335,9 +336,9 @@ def _apply_lazily(estimator, call, X):
                 f"X has {n_features} features, but {type(estimator).__name__} is expecting "
                 f"{expected} features as input."
             )
-    sealed_estimator = delayed(Sealed(estimator._without_rows()))
+    sealed_estimator = delayed(SealedValue(estimator._without_rows()))
     apply_to_chunk = delayed(_apply_to_chunk, pure=False)
-    sealed_call = Sealed(call)
+    sealed_call = SealedValue(call)
     # dask takes the dtype and the number of dimensions of the results from an empty result.
     meta = np.empty((0, *call.row_shape), call.dtype)
     parts = []
@@ -372,7 +373,7 @@ def sum_over_rows(estimator, X, details=None):
     site = active_site()
     try:
         tasks = ((handle, (fitted,)) for handle in chunks.handles)
-        sums = [part for part in site.each(_sum_over_chunk, tasks) if part is not None]
+        sums = [part for part in site.run_each(_sum_over_chunk, tasks) if part is not None]
     finally:
         site.close()
     return tuple(map(sum, zip(*sums, strict=True)))

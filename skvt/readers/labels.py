@@ -11,9 +11,9 @@ import numpy as np
 from skvt._sklearn_private import num_samples
 from skvt.expfam import Stats
 from skvt.models.mixture import (
-    statistics_of_labels,
-    with_classes,
-    with_column,
+    append_class_column,
+    append_class_counts,
+    sum_by_label,
     with_labels,
     without_labels,
 )
@@ -41,18 +41,18 @@ class RowLabels:
     component_codes: IndexArray | None
 
     @classmethod
-    def of(cls, estimator, X, y, sample_weight, before=None, *, in_stream=False):
+    def from_rows(cls, estimator, X, y, sample_weight, previous_fit=None, *, in_stream=False):
         """Return the :class:`RowLabels` of y; None if the estimator does not use labels.
 
-        ``before`` is the :class:`~skvt.fitting.Fitted` that the call continues, or None. Raise
-        ValueError for illegal y. All classes may be unknown in a stream only.
+        ``previous_fit`` is the :class:`~skvt.fitting.Fitted` that the call continues, or None.
+        Raise ValueError for illegal y. All classes may be unknown in a stream only.
         """
         if not estimator.use_labels:
             return None
         if is_chunked(X):
             refuse_labels(estimator, "A fit to rows in chunks")
-        classes, codes, component_codes = _encode_labels(y, num_samples(X), before, in_stream)
-        if before is None:
+        classes, codes, component_codes = _encode_labels(y, num_samples(X), previous_fit, in_stream)
+        if previous_fit is None:
             _check_start(estimator, classes.size)
         else:
             _check_growth(estimator, classes, codes, component_codes)
@@ -73,9 +73,9 @@ class RowLabels:
         The column has the codes plus 1, so that 0 is an unknown class.
         """
         column = self.used_codes + 1
-        X = with_column(X, column)
+        X = append_class_column(X, column)
         begins = self.component_codes is None
-        return with_labels(model, X, weights, column, self.classes.size, begins=begins), X
+        return with_labels(model, X, weights, column, self.classes.size, begins_fit=begins), X
 
     def add_to_components(self, state, model, X, weights, scale=1.0):
         """Return the state with the classes of its components, and a component for each new class.
@@ -89,14 +89,16 @@ class RowLabels:
         column = np.append(self.component_codes, new_codes) + 1
         # The position of each component in the old state; -1 for new components.
         index = np.append(np.arange(n_old), np.full(new_codes.size, -1))
-        state = state.rebuilt(lambda stats: with_classes(stats, column, self.classes.size), index)
+        state = state.rebuilt(
+            lambda stats: append_class_counts(stats, column, self.classes.size), index
+        )
         if new_codes.size:
             # The component of each new class by the code of the class, -1 for other classes. The
             # last entry is for unknown classes, because their code -1 selects the last entry.
             component_of_code = np.full(self.classes.size + 1, -1)
             component_of_code[new_codes] = np.arange(n_old, n_components)
             component_of_row = component_of_code[self.used_codes]
-            seeds = statistics_of_labels(model, X, weights, component_of_row, n_components)
+            seeds = sum_by_label(model, X, weights, component_of_row, n_components)
             scale *= state.inv_temp * state.replication
             state.stats.add(Stats(tuple(scale * array for array in seeds.arrays)))
         return state
@@ -183,11 +185,11 @@ def _check_growth(estimator, classes, codes, component_codes):
         )
 
 
-def _encode_labels(y, n_rows, before, in_stream):
+def _encode_labels(y, n_rows, previous_fit, in_stream):
     """Return the sorted classes, the codes of the rows, and the codes of the components.
 
     A code is the position of a class among the classes, or -1 if the class is unknown. The
-    components are those of the fit ``before``; without it, the last item is None.
+    components are those of the fit ``previous_fit``; without it, the last item is None.
     """
     labels = np.asarray(y)
     if labels.dtype.kind in "US" and isinstance(y, list | tuple):
@@ -218,9 +220,11 @@ def _encode_labels(y, n_rows, before, in_stream):
             "rows; set use_labels=False."
         )
     known_labels = labels[~is_unknown]
-    if before is not None:
+    if previous_fit is not None:
         # The components come before the rows.
-        component_labels = before.component_classes or [UNKNOWN] * before.model.size(before.stats)
+        component_labels = previous_fit.component_classes or [UNKNOWN] * previous_fit.model.size(
+            previous_fit.stats
+        )
         is_unknown = np.append([label == UNKNOWN for label in component_labels], is_unknown)
         known_component_labels = [label for label in component_labels if label != UNKNOWN]
         known_labels = np.array(known_component_labels + known_labels.tolist(), object)
@@ -236,7 +240,7 @@ def _encode_labels(y, n_rows, before, in_stream):
     dtype = {"U": object, "S": object, "u": np.int64, "b": np.int64}.get(classes.dtype.kind)
     classes = classes if dtype is None else classes.astype(dtype)
     component_codes, row_codes = np.split(codes, [codes.size - n_rows])
-    return classes, row_codes, None if before is None else component_codes
+    return classes, row_codes, None if previous_fit is None else component_codes
 
 
 def _is_unknown(label):

@@ -17,13 +17,13 @@ from sklearn.pipeline import Pipeline
 from skvt.files import LARGEST, LEGAL_RANGE, in_range
 
 # Remedy for columns of text.
-ENCODE = (
+TEXT_REMEDY = (
     "Encode such columns first: OneHotEncoder, or OrdinalEncoder where categories have an order, "
     "of sklearn.preprocessing. MemoizedDPMixture takes them as they are."
 )
 
 # Remedy for dates.
-NO_DATES = (
+DATE_REMEDY = (
     "Turn dates into numbers, such as (dates - dates.min()) / numpy.timedelta64(1, 'D') for days, "
     "or leave the column out."
 )
@@ -44,7 +44,7 @@ def is_frame(X):
     return type(X) is not np.ndarray and nw.dependencies.is_into_dataframe(X)
 
 
-def is_of_dates(dtype):
+def is_date_type(dtype):
     """Return whether a type of any package is a type of dates, times or durations."""
     return str(dtype).lower().startswith(_NAMES_OF_DATES)
 
@@ -80,7 +80,7 @@ def require_rows(X, caller, *, missing, dates=False):
         _require_distinct_names(X)
     if not (is_frame(X) and dates):
         _refuse_dates(X, caller)
-    return without_mask(X, missing, caller)
+    return replace_masked_values(X, missing, caller)
 
 
 def _refuse_anndata(X, caller):
@@ -136,13 +136,13 @@ def _refuse_dates(X, caller):
     else:
         columns = {}
     for name, dtype in columns.items():
-        if is_of_dates(dtype):
+        if is_date_type(dtype):
             raise TypeError(
-                f"{name} is of the type {dtype}, and {caller} takes numbers. {NO_DATES}"
+                f"{name} is of the type {dtype}, and {caller} takes numbers. {DATE_REMEDY}"
             )
 
 
-def without_mask(X, takes_missing, caller):
+def replace_masked_values(X, takes_missing, caller):
     """Return a masked array as an array with NaN or None in place of masked values.
 
     Other rows X are returned as they are. Raise ValueError for masked values unless
@@ -166,7 +166,7 @@ def without_mask(X, takes_missing, caller):
     return values
 
 
-def illegal(name, legal, got):
+def illegal_value_error(name, legal, got):
     """Return the error for a parameter that is not ``legal``; ``got`` describes its value."""
     return ValueError(f"The {name!r} parameter must be {legal}. Got {got} instead.")
 
@@ -174,16 +174,16 @@ def illegal(name, legal, got):
 def check_choice(name, value, legal):
     """Raise ValueError unless the parameter is one of the legal values."""
     if value not in legal:
-        raise illegal(name, f"one of {', '.join(map(repr, legal))}", repr(value))
+        raise illegal_value_error(name, f"one of {', '.join(map(repr, legal))}", repr(value))
 
 
 def check_probability(name, value):
     """Raise ValueError unless the value is a number between 0 and 1."""
     if not isinstance(value, Real) or not 0.0 < value < 1.0:
-        raise illegal(name, "a number in the range (0, 1)", repr(value))
+        raise illegal_value_error(name, "a number in the range (0, 1)", repr(value))
 
 
-def positive_int(name, value):
+def require_positive_int(name, value):
     """Return the value as an int; raise ValueError unless it is a positive integer."""
     if not isinstance(value, Integral) or value < 1:
         raise ValueError(f"{name} must be an int in the range [1, inf). Got {value!r} instead.")
@@ -324,7 +324,7 @@ def out_of_range_error(symptom):
     )
 
 
-def stack_level():
+def find_stack_level():
     """Return the ``stacklevel`` by which a warning names the line that called the package."""
     frame, level = sys._getframe(1), 1
     skipped = {"skvt", "sklearn", "contextlib"}
@@ -350,11 +350,11 @@ def warn_of_empty_rows(X):
             f"{n_empty_rows} of {X.shape[0]} rows have no value: all are NaN. Nothing is known of "
             "them but the prior probabilities; leave them out if that is not meant.",
             UserWarning,
-            stacklevel=stack_level(),
+            stacklevel=find_stack_level(),
         )
 
 
-def preprocessing_and_model(estimator):
+def split_pipeline(estimator):
     """Return the preprocessing and the last step of a pipeline.
 
     The preprocessing is None if the estimator is no pipeline, or a pipeline of one step.
@@ -370,7 +370,7 @@ def known_names(estimator, feature_names=None):
     The first known names are returned, in this order: ``feature_names``, the words of a topic
     model, the names from the preprocessing of a pipeline, the names of the columns of X in ``fit``.
     """
-    preprocessing, model = preprocessing_and_model(estimator)
+    preprocessing, model = split_pipeline(estimator)
     if feature_names is not None:
         return feature_names
     words = getattr(model, "words_", None)
@@ -379,7 +379,7 @@ def known_names(estimator, feature_names=None):
     return getattr(model, "feature_names_in_", None) if words is None else words
 
 
-def column_names(estimator, feature_names, n_features):
+def require_column_names(estimator, feature_names, n_features):
     """Return the names of the columns (n_features,), or the numbers 0, 1, ... if none are known."""
     known = known_names(estimator, feature_names)
     names = np.arange(n_features) if known is None else np.asarray(known)
@@ -404,7 +404,7 @@ def require_word_counts(X, caller, *, warns=False):
             f"Most values are not whole numbers, such as {fractions[0]:.3g}. {caller} takes "
             "counts: pass them as they are, not their logarithms, shares or TF-IDF weights.",
             UserWarning,
-            stacklevel=stack_level(),
+            stacklevel=find_stack_level(),
         )
     if X.has_canonical_format and (X.nnz == 0 or X.data.min() > 0.0):
         return X

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from _entrances import entrance
 
-from skvt._compiled import LANES, aligned, draw_of_members, draw_of_product
+from skvt._compiled import LANES, allocate_aligned, draw_from_members, draw_from_products
 
-draw, draw_member = entrance(draw_of_product), entrance(draw_of_members)
+draw, draw_member = entrance(draw_from_products), entrance(draw_from_members)
 
 
 @pytest.mark.parametrize("n_lines", [1, 3])
 def test_of_evenly_spaced_numbers_each_place_has_its_share(n_lines):
     rng = np.random.default_rng(n_lines)
-    first, second, table = (aligned(n, n_lines * LANES) for n in (3, 1, 4))
+    first, second, table = (allocate_aligned(n, n_lines * LANES) for n in (3, 1, 4))
     for array in first, second, table:
         array[:] = rng.integers(0, 4, array.shape)
     # all sums are whole numbers, the last a power of two: nothing is rounded
@@ -35,7 +35,7 @@ def test_of_evenly_spaced_numbers_each_place_has_its_share(n_lines):
 def test_members_have_their_shares_and_others_theirs(n_lines):
     rng = np.random.default_rng(n_lines)
     width, left = n_lines * LANES, 7
-    weights, values = aligned(1, 2 * width)[0], aligned(1, 2 * width)[0]
+    weights, values = allocate_aligned(1, 2 * width)[0], allocate_aligned(1, 2 * width)[0]
     weights[:], values[:] = rng.integers(1, 4, (2, 2 * width))
     members = np.concatenate([np.zeros(width), rng.permutation(width)]).astype(np.int32)
     expected = weights[width:] * values[members[width:]]

@@ -13,14 +13,14 @@ from scipy import stats as laws
 from skvt._compiled import _random_bits as bits
 from skvt.models.lda import _sampling as sampling
 
-fill_normals, gamma_variate = entrance(bits.fill_normals), entrance(bits.gamma_variate)
+fill_normals, draw_gamma = entrance(bits.fill_normals), entrance(bits.draw_gamma)
 normal_pair, make_normals = entrance(bits.normal_pair), entrance(bits.make_normals)
 propose_gamma, _draw_gammas_exactly = (
     entrance(bits.propose_gamma),
     entrance(bits.draw_gammas_exactly),
 )
 resample, uniform = entrance(bits.resample), entrance(bits.uniform)
-unit, unit_pair = entrance(bits.unit), entrance(bits.unit_pair)
+uniform_float32, uniform_pair = entrance(bits.uniform_float32), entrance(bits.uniform_pair)
 
 N = 20_000
 ALARM = 1e-5
@@ -65,9 +65,9 @@ def test_bits_are_those_of_splitmix64():
 @pytest.mark.parametrize("seed", [0, 1, 2**63])
 def test_bits_make_uniform_numbers(seed):
     drawn = words(seed)
-    double, single = ([function(x) for x in drawn] for function in (uniform, unit))
+    double, single = ([function(x) for x in drawn] for function in (uniform, uniform_float32))
     assert all(0.0 <= x < 1.0 for x in (*double, *single))
-    first, second = np.transpose([unit_pair(x) for x in drawn])
+    first, second = np.transpose([uniform_pair(x) for x in drawn])
     assert min(*first, *second) > 0.0 and max(*first, *second) <= 1.0
     for x in (double, single, first, second):
         follows(x, "uniform")
@@ -79,16 +79,16 @@ def test_bits_make_uniform_numbers(seed):
 
 def test_the_ends_of_the_range_are_where_they_are_said_to_be():
     none, every = np.uint64(0), np.uint64(2**64 - 1)
-    assert uniform(none) == unit(none) == 0.0
-    assert uniform(every) == 1.0 - 2.0**-53 and unit(every) == 1.0 - 2.0**-24
+    assert uniform(none) == uniform_float32(none) == 0.0
+    assert uniform(every) == 1.0 - 2.0**-53 and uniform_float32(every) == 1.0 - 2.0**-24
     # (a logarithm is taken of these)
-    assert unit_pair(none) == (2.0**-24, 2.0**-24) and unit_pair(every) == (1.0, 1.0)
+    assert uniform_pair(none) == (2.0**-24, 2.0**-24) and uniform_pair(every) == (1.0, 1.0)
 
 
 def test_seeds_of_neighbours_give_unrelated_numbers():
-    seeds = sampling.row_seeds(np.uint64(3), np.arange(N))
+    seeds = sampling.seed_rows(np.uint64(3), np.arange(N))
     assert len(set(seeds.tolist())) == N
-    other = sampling.row_seeds(np.uint64(4), np.arange(N))
+    other = sampling.seed_rows(np.uint64(4), np.arange(N))
     columns = [
         [uniform(np.uint64(bits.mix(state))) for state in some + bits.GOLDEN]
         for some in (seeds, other)
@@ -127,7 +127,7 @@ def test_rows_of_normal_variates_are_filled_but_for_an_odd_entry():
 def test_gamma_variates_of_one_more_have_their_law(a):
     one, state = np.empty(N), np.uint64(9)
     for i in range(N):
-        one[i], state = gamma_variate(a, np.uint64(state))
+        one[i], state = draw_gamma(a, np.uint64(state))
     law = laws.gamma(a + 1.0)
     follows(one, law.cdf)
     unrelated(one)
@@ -138,7 +138,7 @@ def test_gamma_variates_of_one_more_have_their_law(a):
     draw_gammas_exactly(np.full(N, a), drawn, normals, many)
     follows(many, law.cdf)
     # what is left of the bits makes a variate of shape a of it: they must not be related
-    boost = np.array([unit_pair(x)[0] for x in drawn], float)
+    boost = np.array([uniform_pair(x)[0] for x in drawn], float)
     unrelated(many, boost)
     if a < 1e3:
         logs = np.log(many) + np.log(boost) / a
@@ -157,7 +157,7 @@ def test_proposals_that_pass_the_cheap_test_are_among_the_accepted():
     draw_gammas_exactly(shapes, drawn, normals, out)
     n_sure = 0
     for a, x, z, settled in islice(zip(shapes, drawn, normals, out, strict=True), 4_000):
-        value, doubtful = propose_gamma(a, z, unit_pair(x)[1])
+        value, doubtful = propose_gamma(a, z, uniform_pair(x)[1])
         if not doubtful:
             n_sure += 1
             assert value == pytest.approx(settled, rel=1e-6)
@@ -182,7 +182,7 @@ def test_variates_that_take_the_place_of_refused_ones_have_their_law(a):
 
 
 def test_no_number_is_made_of_nan():
-    value, _ = gamma_variate(np.nan, np.uint64(1))
+    value, _ = draw_gamma(np.nan, np.uint64(1))
     assert np.isnan(value)
 
 

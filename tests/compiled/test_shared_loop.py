@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from skvt._compiled import _shared_loop
 from skvt._compiled._shared_loop import (
     CLAIMS,
-    COUNTER,
+    COUNTER_SIZE,
     SharedLoop,
-    all_finished,
     claim_items,
-    give_way,
+    wait_for_items,
+    yield_core,
 )
 from skvt._compiled._special import jit
 from skvt.inference import Workers
@@ -42,14 +42,14 @@ def count(visits, counter):
 @jit
 def cumulate(a, b, c, counters):
     """b = a + 1, then c[i] = b[-1 - i] + 1: each of the second needs another of the first."""
-    first, second = counters[:COUNTER], counters[COUNTER:]
+    first, second = counters[:COUNTER_SIZE], counters[COUNTER_SIZE:]
     for i in claim_items(first, SIZE, a.size):
         b[i] = a[i] + 1
-    if not all_finished(first, a.size):
+    if not wait_for_items(first, a.size):
         return False
     for i in claim_items(second, SIZE, a.size):
         c[i] = b[a.size - 1 - i] + 1
-    return all_finished(second, a.size)
+    return wait_for_items(second, a.size)
 
 
 def cumulate_to_the_end(*args):
@@ -70,7 +70,7 @@ def test_each_item_is_done_once(n, n_jobs):
             with Workers(n_jobs) as workers:
                 workers.run(count, loop)
         assert np.all(visits == 1)
-        assert loop.finished()
+        assert loop.is_finished()
         # whoever comes late finds nothing to do
         count(*loop.helpers_call)
         assert np.all(visits == 1)
@@ -87,7 +87,7 @@ def test_a_second_loop_meets_the_first_one_done(n, n_jobs):
 
 
 def test_claims_cover_the_items_in_order():
-    counter = np.zeros(COUNTER, np.int64)
+    counter = np.zeros(COUNTER_SIZE, np.int64)
     first, second = items(counter, 4, 10), items(counter, 4, 10)
     assert (next(first), next(second)) == (0, 4)
     assert list(first) == [1, 2, 3, 8, 9]
@@ -97,7 +97,7 @@ def test_claims_cover_the_items_in_order():
 @quick
 @given(st.integers(0, 40), st.integers(1, 9), st.lists(st.integers(0, 3), max_size=60))
 def test_each_item_is_claimed_once_whoever_comes_when(n, size, turns):
-    counter, threads, done = np.zeros(COUNTER, np.int64), {}, []
+    counter, threads, done = np.zeros(COUNTER_SIZE, np.int64), {}, []
     for who in turns:
         if who not in threads:
             threads[who] = items(counter, size, n)
@@ -105,32 +105,32 @@ def test_each_item_is_claimed_once_whoever_comes_when(n, size, turns):
     for claimed in [*threads.values(), items(counter, size, n)]:
         done.extend(claimed)
     assert sorted(done) == list(range(n))
-    assert all_finished(counter, n)
+    assert wait_for_items(counter, n)
 
 
 def test_finished_is_what_has_been_finished_not_what_has_been_claimed():
     loop = SharedLoop(10, 4, np.zeros(10))
     ((_, counter),) = loop
-    assert not loop.finished()
+    assert not loop.is_finished()
     held = items(counter, 4, 10)
     assert next(held) == 0
     assert list(items(counter, 4, 10)) == list(range(4, 10))
-    assert not loop.finished()  # and does not wait for ever
+    assert not loop.is_finished()  # and does not wait for ever
     assert list(held) == [1, 2, 3]
-    assert loop.finished()
+    assert loop.is_finished()
 
 
 def test_finished_waits_for_the_last_item_of_another_thread():
-    counter, met = np.zeros(COUNTER, np.int64), []
+    counter, met = np.zeros(COUNTER_SIZE, np.int64), []
     for _ in range(100):
         counter[:] = 0
         last_item = items(counter, 1, 1)
         next(last_item)
         thread = threading.Thread(target=next, args=(last_item, None))
         thread.start()
-        met.append(all_finished(counter, 1))
+        met.append(wait_for_items(counter, 1))
         thread.join()
-        assert all_finished(counter, 1)
+        assert wait_for_items(counter, 1)
     assert any(met)
 
 
@@ -182,7 +182,7 @@ def test_without_sched_yield_a_thread_gives_way_by_sleeping(monkeypatch):
     slept = []
     monkeypatch.delattr(_shared_loop.os, "sched_yield", raising=False)
     monkeypatch.setattr(_shared_loop.time, "sleep", slept.append)
-    give_way()
+    yield_core()
     assert slept == [0.0]
 
 

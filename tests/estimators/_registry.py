@@ -212,7 +212,7 @@ ENTRIES = (
             },
             full={"learning_method": "batch", "moves": ()},
             shown=("components_",),
-            claimed=lambda estimator: estimator._fitted.stats.value().arrays[-1][0],
+            claimed=lambda estimator: estimator._fitted.stats.as_stats().arrays[-1][0],
             learned=("variational", "local"),
             annealed=None,
             goes_on=method == "batch",

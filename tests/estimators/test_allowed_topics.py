@@ -12,7 +12,7 @@ from sklearn import config_context
 from sklearn.model_selection import cross_val_score
 
 from skvt import MemoizedHDP, StructuredLDA, TemperedLDA, load, save
-from skvt._compiled import serial_map
+from skvt._compiled import run_serially
 from skvt.models import Topics
 from skvt.models.lda import LDA, CollapsedLDA, LDAGivenTopics
 from skvt.rows import Documents
@@ -51,12 +51,12 @@ def local_results(kind, inv_temp, allowed, log_beta, alpha, counts):
     """The local result of documents, whose topics are columns of ``log_beta``."""
     lda = LDA(alpha, np.full(len(log_beta), 0.1), mean_change_tol=1e-9)
     if kind != "mean_field":
-        lda = LDAGivenTopics.of(lda, kind)
+        lda = LDAGivenTopics.from_lda(lda, kind)
     documents = Documents.of(sp.csr_array(counts), None, allowed=allowed)
     batch = lda.batch(documents, np.arange(len(counts)), np.ones(len(counts)))
     here = log_beta[batch.active]
     given = Topics(here, 5)
-    return lda.local_step(batch, given, inv_temp, serial_map, with_energy=True)
+    return lda.local_step(batch, given, inv_temp, run_serially, with_energy=True)
 
 
 @pytest.mark.quick_cases("1-mean_field-1.0", "2-mean_field-0.5")
@@ -136,16 +136,16 @@ def test_sweeps_draw_assignments_as_often_as_they_are_probable():
         expected += np.exp(value) * of_documents
         total += np.exp(value)
     counts = sp.csr_array(np.array([[2.0, 1.0], [1.0, 1.0]]))
-    lda = CollapsedLDA.of(LDA(alpha, np.full(2, eta), topic_groups=np.arange(3)), "gibbs")
+    lda = CollapsedLDA.from_lda(LDA(alpha, np.full(2, eta), topic_groups=np.arange(3)), "gibbs")
     batch = lda.batch(Documents.of(counts, None, allowed=allowed), np.arange(2), np.ones(2))
-    stats, mean, n_sweeps = lda.from_topics(np.full((3, 2), eta)), np.zeros((2, 3)), 2000
+    stats, mean, n_sweeps = lda.stats_from_topics(np.full((3, 2), eta)), np.zeros((2, 3)), 2000
     for sweep in range(n_sweeps):
         given = lda.counts_given_others(stats, batch, sweep)
-        result = lda.local_step(batch, given, 1.0, serial_map)
-        changed = stats.value().arrays[0].copy()
+        result = lda.local_step(batch, given, 1.0, run_serially)
+        changed = stats.as_stats().arrays[0].copy()
         changed[result.stats.rows] += result.stats.arrays[0]
-        stats = lda.from_topics(changed.T + eta)
-        batch = replace(batch, start=result.start)
+        stats = lda.stats_from_topics(changed.T + eta)
+        batch = replace(batch, row_starts=result.row_starts)
         mean += result.q / n_sweeps
     assert not mean[~allowed].any()
     np.testing.assert_allclose(mean, expected / total, atol=0.08)

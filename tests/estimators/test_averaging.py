@@ -38,9 +38,9 @@ def test_the_mean_begins_anew_after_an_accepted_move():
         # after pass n all statistics are n; the second one ends with an accepted move
         state.stats.overwrite([np.full_like(array, n) for array in state.stats.arrays])
         result = PassResult(LocalTotals(), 0.0, model, has_moved=n == 2)
-        assert averaging.after(result, n, state, PassInputs(data, policy, None)) is result
+        assert averaging.apply(result, n, state, PassInputs(data, policy, None)) is result
     assert averaging.finish(state)
-    np.testing.assert_allclose(state.stats.value().arrays[0], np.mean([3, 4, 5]))
+    np.testing.assert_allclose(state.stats.as_stats().arrays[0], np.mean([3, 4, 5]))
 
 
 @pytest.mark.parametrize("temperature", ["annealed", VariationalTempering()])
@@ -49,10 +49,10 @@ def test_a_polish_solves_documents_by_cvb0_at_the_mean_topics_and_t_1(temperatur
     plain |= {"temperature": temperature}
     before, polished = (TemperedLDA(n_polish=n, **plain).fit(X) for n in (0, 1))
     prior = np.full(40, 1 / 3)
-    model = LDAGivenTopics.of(LDA(np.full(3, 1 / 3), prior), "cvb0")
+    model = LDAGivenTopics.from_lda(LDA(np.full(3, 1 / 3), prior), "cvb0")
     batch = model.batch(X, np.arange(60), np.ones(60))
     with Workers() as workers:
-        state = State(model.from_topics(before.components_))
+        state = State(model.stats_from_topics(before.components_))
         rng = np.random.default_rng(0)
         topics = model.drawn_globals(state.stats, batch, "map", rng, workers.run)
         stats = model.local_step(batch, topics, 1.0, workers.run).stats

@@ -123,7 +123,9 @@ def test_rows_of_the_background_have_no_cluster(fitted):
 
 
 def test_the_background_is_a_cluster_of_its_own_when_fits_are_compared():
-    joins = SimpleNamespace(n_components=2, all_clusters=lambda: [np.zeros(2, int), np.arange(2)])
+    joins = SimpleNamespace(
+        n_components=2, all_component_clusters=lambda: [np.zeros(2, int), np.arange(2)]
+    )
     labels, swapped = np.array([0, 0, 1, 1, -1, -1]), np.array([1, 1, 0, 0, -1, -1])
     assert compute_agreements(joins, labels, [(joins, swapped)]).tolist() == [1.0, 1.0]
 

@@ -94,7 +94,7 @@ def fitted(name, X=None, **changes):
 
 def bits(estimator):
     """What must be the same to the last bit."""
-    arrays = estimator._fitted.stats.value().arrays
+    arrays = estimator._fitted.stats.as_stats().arrays
     return estimator.elbo_, *(np.ascontiguousarray(array).tobytes() for array in arrays)
 
 

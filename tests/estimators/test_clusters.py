@@ -25,7 +25,7 @@ from skvt import (
 from skvt._results import _clusters as _clusters_mixin
 from skvt._results._clusterings import explain_why_not
 from skvt.components import Bernoulli, Gaussian
-from skvt.models.mixture import Assignments, Joins, join_components, valley_test
+from skvt.models.mixture import Assignments, Joins, join_components, measure_valley
 from skvt.models.mixture._pairs import _Column
 
 
@@ -262,7 +262,7 @@ def test_evidence_of_mixed_columns_is_recomputed_from_summed_statistics():
     frame, _ = tables.table(share=0.1)
     fitted = tables.mixture(n_components=6, max_components=6, moves=()).fit(frame)
     fitted.join_components(frame, criterion="evidence")
-    model, stats = fitted._fitted.model, fitted._fitted.stats.value()
+    model, stats = fitted._fitted.model, fitted._fitted.stats.as_stats()
     counts, sums = stats.arrays
     groups, lost, vacant = {k: [k] for k in range(6)}, [], fitted._fitted.joins.n_vacant
 
@@ -554,14 +554,14 @@ def test_a_valley_has_fewer_rows_than_chance_explains(n_left, n_right):
     at = np.repeat([0.0, 1.0], [n_left, n_right])
     # none in a stretch of three windows, which the lower peak would fill with three times its rows
     expected = np.sqrt(3 * min(n_left, n_right))
-    assert valley_test(at, np.ones(at.size)) == pytest.approx(expected)
+    assert measure_valley(at, np.ones(at.size)) == pytest.approx(expected)
     halves = np.repeat(at, 2)
-    assert valley_test(halves, np.full(halves.size, 0.5)) == pytest.approx(expected)
+    assert measure_valley(halves, np.full(halves.size, 0.5)) == pytest.approx(expected)
 
 
 def test_rows_without_a_valley_seldom_show_one():
     rng = np.random.default_rng(0)
-    tests = [valley_test(rng.uniform(-0.5, 1.5, 200), np.ones(200)) for _ in range(500)]
+    tests = [measure_valley(rng.uniform(-0.5, 1.5, 200), np.ones(200)) for _ in range(500)]
     assert np.quantile(tests, 0.9) < 3.5
 
 
@@ -636,7 +636,7 @@ def test_a_valley_is_as_deep_as_the_density_between_two_clusters_is_low():
     resp = np.concatenate([resp, np.repeat([[0.5, 0.5, 0.0, 0.0]], 4, axis=0)])
     densities = np.repeat([-1.0, -1.2, -5.0, -2.0], [10, 10, 10, 4])
     assignments = Assignments([(resp, np.ones(34), densities)])
-    valleys = assignments.valleys(join_components(assignments))
+    valleys = assignments.valley_depths(join_components(assignments))
     assert np.isnan(valleys[0])
     np.testing.assert_allclose(valleys[1:], [-1.2 - -2.0, np.inf])
 

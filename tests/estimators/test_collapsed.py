@@ -12,7 +12,14 @@ from skvt.callbacks import Checkpoint
 from skvt.contracts import PassInputs, RunningPolicy
 from skvt.datasets import make_topic_corpus
 from skvt.expfam import RunningStats
-from skvt.inference import CollapsedInference, State, Workers, _collapsed, collapsed_means, rows_of
+from skvt.inference import (
+    CollapsedInference,
+    State,
+    Workers,
+    _collapsed,
+    collapsed_means,
+    make_rows,
+)
 from skvt.models.lda import CollapsedLDA
 from skvt.models.lda import _collapsed as of_topics
 from skvt.models.lda._collapsed import TopicCounts
@@ -133,7 +140,7 @@ def test_tokens_are_placed_anew_in_the_first_half_of_a_fit(monkeypatch):
 
     def local_step(self, batch, global_params, *args, **kwargs):
         if isinstance(global_params, TopicCounts):
-            placed.append(batch.start is None)
+            placed.append(batch.row_starts is None)
         return step(self, batch, global_params, *args, **kwargs)
 
     monkeypatch.setattr(CollapsedLDA, "local_step", local_step)
@@ -230,10 +237,10 @@ def test_means_of_batches_add_up_to_those_of_the_statistics_after_the_last_passe
     n_passes, most_dense
 ):
     fit, X = collapsed().fit(counts(n_rows=50)), sp.csr_array(counts(n_rows=50))
-    model, data = fit._fitted.model, rows_of(X, np.ones(50), 12)
+    model, data = fit._fitted.model, make_rows(X, np.ones(50), 12)
 
     def begun():
-        return State(RunningStats([fit._fitted.stats.value().arrays[0].copy()]), seed=3)
+        return State(RunningStats([fit._fitted.stats.as_stats().arrays[0].copy()]), seed=3)
 
     with Workers(1) as workers:
         means = collapsed_means(model, data, begun(), n_passes, workers)
@@ -242,7 +249,7 @@ def test_means_of_batches_add_up_to_those_of_the_statistics_after_the_last_passe
             engine.run_pass(
                 model, state, PassInputs(data, RunningPolicy(), workers, np.random.default_rng(0))
             )
-            after.append(state.stats.value().arrays[0])
+            after.append(state.stats.as_stats().arrays[0])
     expected = np.mean(after[n_passes // 2 :], axis=0)
     total = np.zeros_like(expected)
     for batch in means:

@@ -12,7 +12,7 @@ from skvt.components import Gaussian
 from skvt.components import _choices as types
 from skvt.components.specs import GAUSSIAN_PRIORS
 from skvt.io import load, save
-from skvt.models.mixture import gaussian_component
+from skvt.models.mixture import make_gaussian_component
 
 # "full" learns a prior of covariances that are all alike where these are.
 GIVEN = dict.fromkeys(GAUSSIAN_PRIORS)
@@ -37,8 +37,8 @@ def clusters(kind, n=240, seed=0):
 
 
 def bounds(X, learned=frozenset()):
-    build = partial(gaussian_component, zero_mean=False)
-    fits = types.fits_of_types(X, np.ones(len(X)), build, learned)
+    build = partial(make_gaussian_component, zero_mean=False)
+    fits = types.fit_each_type(X, np.ones(len(X)), build, learned)
     return {kind: fit.bound for kind, fit in fits.items()}
 
 
@@ -114,11 +114,11 @@ def test_wide_tables_are_compared_on_some_columns():
 
     def build(X, weights, covariance_type):
         widths.add(X.shape[1])
-        return gaussian_component(X, weights, covariance_type, zero_mean=False)
+        return make_gaussian_component(X, weights, covariance_type, zero_mean=False)
 
-    of_complete = types.fits_of_types(X, np.ones(90), build, frozenset())
+    of_complete = types.fit_each_type(X, np.ones(90), build, frozenset())
     X[::2, 1] = np.nan
-    of_holes = types.fits_of_types(X, np.ones(90), build, frozenset())
+    of_holes = types.fit_each_type(X, np.ones(90), build, frozenset())
     assert widths == {types.MOST_COLUMNS}
     assert {*of_complete} == {"spherical", "diag", "low_rank"}
     assert {*of_holes} == {"spherical", "diag"}
@@ -162,8 +162,10 @@ def held_out_density(kind, train, test):
 
 def test_few_rows_choose_a_type_whose_held_out_density_is_high():
     train, test = rows_of(load_wine, 9)
-    build = partial(gaussian_component, zero_mean=False)
-    chosen = types.best_type(train, np.ones(len(train)), build, frozenset(GAUSSIAN_PRIORS))
+    build = partial(make_gaussian_component, zero_mean=False)
+    chosen = types.choose_covariance_type(
+        train, np.ones(len(train)), build, frozenset(GAUSSIAN_PRIORS)
+    )
     densities = {kind: held_out_density(kind, train, test) for kind in {"diag", "full", chosen}}
     assert densities[chosen] > max(densities.values()) - 0.2
 
@@ -190,10 +192,12 @@ def test_factors_of_few_rows_are_judged_by_held_out_rows(monkeypatch):
     rng = np.random.default_rng(1)
     rows = [rng.permutation(n) for n in (178, 569, len(X))][-1]
     train = X[rows[: int(2.5 * X.shape[1])]]
-    build = partial(gaussian_component, zero_mean=False)
+    build = partial(make_gaussian_component, zero_mean=False)
     learned = frozenset(GAUSSIAN_PRIORS)
     kinds = ("diag", "low_rank")
-    chosen = types.best_type(train, np.ones(len(train)), build, learned, candidates=kinds)
+    chosen = types.choose_covariance_type(
+        train, np.ones(len(train)), build, learned, candidates=kinds
+    )
     assert chosen == "diag"
 
 
@@ -225,7 +229,7 @@ def test_close_bounds_decide_unless_held_out_rows_clearly_contradict(
 ):
     bounds = {"diag": -1.0, "spherical": -1.1, "full": -4.1}
     fits = {kind: types.ShortFit(bound, None, None) for kind, bound in bounds.items()}
-    monkeypatch.setattr(types, "fits_of_types", lambda *_: fits)
+    monkeypatch.setattr(types, "fit_each_type", lambda *_: fits)
     # The standard error of the mean difference is 2 / sqrt(120) = 0.18 without the one row whose
     # density is far lower.
     noise = np.resize([-2.0, 2.0], 120)
@@ -235,4 +239,4 @@ def test_close_bounds_decide_unless_held_out_rows_clearly_contradict(
         types, "_held_out_densities",
         lambda X, weights, build, *_: densities[build.keywords["covariance_type"]],
     )  # fmt: skip
-    assert types.best_type(np.zeros((120, 60)), np.ones(120), dict, ()) == chosen
+    assert types.choose_covariance_type(np.zeros((120, 60)), np.ones(120), dict, ()) == chosen

@@ -21,7 +21,7 @@ from skvt import (
     topic_shares,
     topic_table,
 )
-from skvt.fitting import checksum
+from skvt.fitting import hash_all_rows
 from skvt.metrics import match_components
 from skvt.plotting import TopicSharesDisplay, prepare_arguments, save_pyldavis, topic_explorer
 from skvt.rows import Documents
@@ -169,7 +169,7 @@ def test_an_interrupted_fit_is_resumed_with_the_same_covariates_only(name, tmp_p
 
 def test_rows_are_identified_with_their_covariates():
     one, other = (Documents.of(X, np.full((N, 1), value)) for value in (1.0, 2.0))
-    assert checksum(one, np.ones(N)) != checksum(other, np.ones(N))
+    assert hash_all_rows(one, np.ones(N)) != hash_all_rows(other, np.ones(N))
 
 
 READERS = {

@@ -54,7 +54,7 @@ class Classes(BaseEstimator):
     def fit(self, X):
         return self
 
-    def _refits(self, X, weights):
+    def _make_refits(self, X, weights):
         chances = self.chances_[weights > 0.0]
         weights = weights[weights > 0.0]
         return SimpleNamespace(resp=chances, draw=lambda rng: (weights, chances, chances))
@@ -337,7 +337,7 @@ def test_matrix_libraries_use_one_thread(corpus, monkeypatch):
         n_threads.update(pool["num_threads"] for pool in pools)
         return draw(self, X, weights)
 
-    monkeypatch.setattr(Classes, "_refits", counted)
+    monkeypatch.setattr(Classes, "_make_refits", counted)
     mixture, X = Classes(np.eye(2)[np.arange(40) % 2]), np.zeros((40, 1))
     with threadpool_limits(2, user_api="blas"):
         covariate_effects(mixture, X, np.arange(40))
@@ -559,7 +559,7 @@ def classes_of_items(seed, separation, feature_prior=1.0):
 @pytest.mark.parametrize("feature_prior", [1.0, "auto"])
 def test_a_refit_is_a_fixed_point_of_expectation_maximisation(feature_prior):
     X, _, mixture, _ = classes_of_items(0, 0.8, feature_prior)
-    resp = mixture._refits(X, np.ones(1000)).resp
+    resp = mixture._make_refits(X, np.ones(1000)).resp
     # one step by hand, with symmetric priors of probabilities and a uniform prior of weights
     counts = resp.sum(axis=0)
     a = mixture._fitted.model.component.blocks[0].component.prior.mean(axis=1)
@@ -571,8 +571,8 @@ def test_a_refit_is_a_fixed_point_of_expectation_maximisation(feature_prior):
 def test_rows_of_weight_two_are_two_rows_of_a_refit():
     X, _, mixture, rng = classes_of_items(0, 0.8)
     weights = rng.integers(0, 3, 1000)
-    weighted = mixture._refits(X, weights.astype(float))
-    repeated = mixture._refits(np.repeat(X, weights, axis=0), np.ones(weights.sum()))
+    weighted = mixture._make_refits(X, weights.astype(float))
+    repeated = mixture._make_refits(np.repeat(X, weights, axis=0), np.ones(weights.sum()))
     used = np.repeat(weighted.resp, weights[weights > 0], axis=0)
     np.testing.assert_allclose(used, repeated.resp, atol=1e-9)
     np.testing.assert_allclose(weighted.weights, repeated.weights)
@@ -582,7 +582,7 @@ def test_a_refit_restores_a_class_that_mean_field_empties():
     X, _, mixture, _ = classes_of_items(2, 0.7)
     assert mixture.predict_proba(X).mean(axis=0).min() < 1e-3
     # each class has a third of the rows
-    assert mixture._refits(X, np.ones(1000)).resp.mean(axis=0).min() > 0.15
+    assert mixture._make_refits(X, np.ones(1000)).resp.mean(axis=0).min() > 0.15
 
 
 @pytest.mark.slow
@@ -592,7 +592,7 @@ def test_overlapping_classes_have_honest_intervals():
         X, labels, mixture, rng = classes_of_items(seed, 0.7)
         outcome = truth[labels] + rng.normal(size=1000)
         table = outcome_by_cluster(mixture, X, outcome, random_state=0)
-        resp = mixture._refits(X, np.ones(1000)).resp
+        resp = mixture._make_refits(X, np.ones(1000)).resp
         table = table.iloc[np.argsort(-(X.sum(axis=1) @ resp) / resp.sum(axis=0))]
         covered.append((table["low"] < truth) & (truth < table["high"]))
         means.append(table["mean"])

@@ -96,7 +96,7 @@ def test_rows_that_mean_field_explains_badly_are_explained(K):
     assert estimator.elbo(rows) > estimator.elbo_ - 0.01 * len(rows)
     assert estimator.elbo(rows) < estimator.score_samples(rows).sum()
     model, stats = estimator._fitted.model, estimator._fitted.stats
-    q = model.family.standard(model.natural_parameters(stats)[0])
+    q = model.family.to_standard(model.natural_parameters(stats)[0])
     z = ((np.arange(2**K)[:, None] >> np.arange(K)) & 1).astype(float)
     variance = model.noise_variance + np.einsum("sk,kl,sl->s", z, q["covariance"][0], z)
     few = rows[:60]

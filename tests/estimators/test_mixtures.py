@@ -39,11 +39,11 @@ from skvt import (
 from skvt.components import Gaussian
 from skvt.datasets import make_edge_patches
 from skvt.expfam import NormalWishart
-from skvt.fitting import check_memoized, most_components
+from skvt.fitting import check_memoized, choose_max_components
 from skvt.inference import MemoizedInference
 from skvt.io import FileError
-from skvt.models.mixture.components import clusters_in_line
-from skvt.moves import Birth, bound_of
+from skvt.models.mixture.components import cluster_along_line
+from skvt.moves import Birth, compute_bound
 from skvt.temperature import ConstantTemperature, LinearAnnealing
 
 SHAPES = ["full", "diag", "spherical"]
@@ -686,9 +686,9 @@ def test_many_clusters_in_a_line_are_found_beside_columns_of_noise(diagonal):
 
 def test_rounded_values_are_no_clusters_in_a_line():
     X = np.random.default_rng(0).integers(0, 20, (1000, 1)).astype(np.float64)
-    assert clusters_in_line(X, np.ones(1000)).max() == 0
+    assert cluster_along_line(X, np.ones(1000)).max() == 0
     X[:, 0] += np.random.default_rng(1).normal(0.0, 0.02, 1000)
-    assert clusters_in_line(X, np.ones(1000)).max() == 19
+    assert cluster_along_line(X, np.ones(1000)).max() == 19
 
 
 LINES = {
@@ -714,7 +714,7 @@ def test_a_stream_of_clusters_in_a_line_ends_near_the_bound_of_a_fit(name, size)
     for start in range(0, len(X), size):
         stream.partial_fit(X[start : start + size])
     state, model = stream._fitted.state, stream._fitted.model
-    assert bound_of(model, state.memos.total()) > fit.elbo_ - 0.01 * abs(fit.elbo_)
+    assert compute_bound(model, state.memos.total()) > fit.elbo_ - 0.01 * abs(fit.elbo_)
 
 
 @pytest.mark.quick_cases("True")
@@ -802,13 +802,13 @@ def test_a_call_to_which_none_is_added_is_not_kept_in_memory():
 
 
 def test_births_of_small_calls_are_tried_whenever_the_rows_have_grown_by_half(monkeypatch):
-    tried, within = {}, Birth.within
+    tried, within = {}, Birth.change_within_batch
 
     def noted(birth, model, batch, *args):
         tried[batch.n_rows] = True
         return within(birth, model, batch, *args)
 
-    monkeypatch.setattr(Birth, "within", noted)
+    monkeypatch.setattr(Birth, "change_within_batch", noted)
     stream, X = MemoizedDPGMM(max_components=1), np.random.default_rng(0).normal(size=(500, 1))
     for part in np.split(X, 25):
         stream.partial_fit(part)
@@ -860,18 +860,18 @@ def test_births_that_end_at_the_default_limit_are_named(monkeypatch):
         warnings.simplefilter("error")
         for most in (2, 4):
             MemoizedDPGMM(max_components=most, random_state=0).fit(X)
-    monkeypatch.setattr(MemoizedDPGMM, "_usual_most", 2)
+    monkeypatch.setattr(MemoizedDPGMM, "_default_max_components", 2)
     with pytest.warns(ConvergenceWarning, match="max_components=2 components"):
         MemoizedDPGMM(random_state=0).fit(X)
 
 
 @pytest.mark.parametrize("make", [MemoizedDPGMM, MemoizedDPMixture, MemoizedHDP])
 def test_the_most_components_rise_with_those_at_first(make):
-    usual = most_components(make())
-    assert most_components(make(usual // 2)) == usual
+    usual = choose_max_components(make())
+    assert choose_max_components(make(usual // 2)) == usual
     many = make(usual + 1)
     check_memoized(many)  # (was refused)
-    assert most_components(many) == 2 * (usual + 1)
+    assert choose_max_components(many) == 2 * (usual + 1)
 
 
 @pytest.mark.quick_cases("full")

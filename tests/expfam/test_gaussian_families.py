@@ -234,7 +234,9 @@ def test_textbook_parameters_broadcast():
     m = np.random.default_rng(3).normal(size=(K, D))
     eta = NormalWishart.from_standard(m, 0.1, D, np.eye(D))
     assert eta.shape == (K, 2 + D + D * (D + 1) // 2)
-    np.testing.assert_array_equal(NormalWishart.standard(eta)["degrees_of_freedom"], np.full(K, D))
+    np.testing.assert_array_equal(
+        NormalWishart.to_standard(eta)["degrees_of_freedom"], np.full(K, D)
+    )
     eta = Wishart.from_standard(np.full((2, K), 5.0), np.eye(D))
     assert eta.shape == (2, K, 1 + D * (D + 1) // 2)
     # diagonal covariances: one member for each component and feature

@@ -201,9 +201,9 @@ def test_functions_are_vectorised_over_leading_axes(family, q, p):
             ):
                 assert np.shape(part) == np.shape(single)
                 np.testing.assert_allclose(part, single, rtol=1e-11)
-    whole = family.standard(eta)
+    whole = family.to_standard(eta)
     for index in np.ndindex(3, 2):
-        single = family.standard(eta[index])
+        single = family.to_standard(eta[index])
         assert set(single) == set(whole)
         for name, part in whole.items():
             np.testing.assert_allclose(part[index], single[name], rtol=1e-11)
@@ -262,9 +262,9 @@ def test_draws_have_the_mean_and_the_variance_of_the_member(family, eta):
 @each_member
 def test_textbook_parameters_go_there_and_back(family, eta):
     if family is Dirichlet or isinstance(family, DirichletColumns):
-        np.testing.assert_array_equal(family.standard(eta)["concentration"], eta)
+        np.testing.assert_array_equal(family.to_standard(eta)["concentration"], eta)
     else:
-        back = family.from_standard(**family.standard(eta))
+        back = family.from_standard(**family.to_standard(eta))
         np.testing.assert_allclose(back, eta, rtol=1e-11, atol=1e-14)
 
 

@@ -30,7 +30,7 @@ def random_addend(rng, *, sparse, dtype=np.float64):
 
 
 def assert_equal_to(running, expected, rtol, atol=0.0):
-    np.testing.assert_allclose(running.value().arrays[0], expected, rtol=rtol, atol=atol)
+    np.testing.assert_allclose(running.as_stats().arrays[0], expected, rtol=rtol, atol=atol)
     np.testing.assert_allclose(running.sums[0], expected.sum(axis=0), rtol=rtol)
 
 
@@ -57,10 +57,12 @@ def test_jitter_is_relative_of_mean_one_and_kept_in_the_sums():
     running = RunningStats([plain.copy()])
     running.rescale(0.5)
     running.jitter(0.05, np.random.default_rng(9))
-    noise = running.value().arrays[0] / (0.5 * plain)
+    noise = running.as_stats().arrays[0] / (0.5 * plain)
     assert noise.mean() == pytest.approx(1.0, abs=4.0 * 0.05 / np.sqrt(noise.size))
     assert noise.std() == pytest.approx(0.05, rel=0.05)
-    np.testing.assert_allclose(running.sums[0], running.value().arrays[0].sum(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(
+        running.sums[0], running.as_stats().arrays[0].sum(axis=0), rtol=1e-12
+    )
 
 
 def test_words_that_do_not_come_again_fade_to_nothing():
@@ -68,7 +70,7 @@ def test_words_that_do_not_come_again_fade_to_nothing():
     addend = Stats((np.ones((1, K)),), rows=np.array([0], np.int32))
     for _ in range(3000):
         running.blend(0.5, addend)
-    value = running.value().arrays[0]
+    value = running.as_stats().arrays[0]
     np.testing.assert_allclose(value[0], 1.0, rtol=1e-12)
     assert np.all(value[1:] == 0.0)
 
@@ -79,7 +81,7 @@ def test_blocks_are_blended_alike():
     addends = [rng.gamma(1.0, size=(5, 2)), rng.gamma(1.0, size=7)]
     running = RunningStats([block.copy() for block in blocks])
     running.blend(0.3, Stats(tuple(addends)), 4.0)
-    for value, block, addend in zip(running.value().arrays, blocks, addends, strict=True):
+    for value, block, addend in zip(running.as_stats().arrays, blocks, addends, strict=True):
         np.testing.assert_allclose(value, 0.7 * block + 1.2 * addend, rtol=1e-13)
     empty = RunningStats.zeros_like(running)
     assert [array.shape for array in empty.arrays] == [(5, 2), (7,)]
@@ -107,7 +109,7 @@ def test_clipped_statistics_are_not_negative(dtype, shape):
     stats.rescale(0.25)
     stats.clip()
     for found, given, total in zip(
-        stats.value().arrays, (array, np.abs(array)), stats.sums, strict=True
+        stats.as_stats().arrays, (array, np.abs(array)), stats.sums, strict=True
     ):
         assert found.dtype == dtype
         expected = 0.25 * np.maximum(given, 0.0)
@@ -121,21 +123,21 @@ def drafted(running, rng, *, rho=0.3):
     addend = random_addend(rng, sparse=True)
     draft = running.draft(addend.rows)
     draft.blend(rho, addend, 2.0)
-    plain = (1.0 - rho) * running.value().arrays[0] + rho * 2.0 * dense(addend)
+    plain = (1.0 - rho) * running.as_stats().arrays[0] + rho * 2.0 * dense(addend)
     return draft, plain
 
 
 def test_a_draft_is_made_in_arrays_that_nobody_needs_any_more():
     rng = np.random.default_rng(12)
     first = RunningStats([rng.gamma(1.0, size=(V, K))])
-    view = first.scaled(2.0)
-    shown = view.value().arrays[0]
+    view = first.scaled_view(2.0)
+    shown = view.as_stats().arrays[0]
     own = first.arrays[0]
     second, _ = drafted(first, rng)
     del first
     third, _ = drafted(second, rng)  # the view shows the first's arrays
     assert not np.shares_memory(third.arrays[0], own)
-    np.testing.assert_array_equal(view.value().arrays[0], shown)
+    np.testing.assert_array_equal(view.as_stats().arrays[0], shown)
     del view
     first_again, _ = drafted(third, rng)
     assert not np.shares_memory(first_again.arrays[0], third.arrays[0])
@@ -154,11 +156,11 @@ def test_a_draft_is_made_in_arrays_that_nobody_needs_any_more():
 def test_a_scaled_view_leaves_the_original_as_it_is():
     rng = np.random.default_rng(13)
     running = RunningStats([rng.gamma(1.0, size=(V, K))])
-    value, sums = running.value().arrays[0], running.sums[0].copy()
-    view = running.scaled(0.25)
+    value, sums = running.as_stats().arrays[0], running.sums[0].copy()
+    view = running.scaled_view(0.25)
     assert np.shares_memory(view.arrays[0], running.arrays[0])
     assert_equal_to(view, 0.25 * value, rtol=1e-14)
-    np.testing.assert_array_equal(running.value().arrays[0], value)
+    np.testing.assert_array_equal(running.as_stats().arrays[0], value)
     np.testing.assert_array_equal(running.sums[0], sums)
     assert running.scale == 1.0
 
@@ -177,18 +179,18 @@ WRITES = {
 def test_a_view_is_neither_written_to_nor_read_after_a_write(write):
     running = RunningStats([np.random.default_rng(15).normal(size=(V, K))])
     running.rescale(0.5)
-    value = running.value().arrays[0]
-    view = running.scaled(2.0).scaled(0.5)
+    value = running.as_stats().arrays[0]
+    view = running.scaled_view(2.0).scaled_view(0.5)
     with pytest.raises(RuntimeError, match="cannot be written to"):
         write(view)
     running.rescale(0.5)  # writes to no array
-    np.testing.assert_array_equal(view.value().arrays[0], value)
+    np.testing.assert_array_equal(view.as_stats().arrays[0], value)
     kept = view.copy(), view.draft(np.array([3]))
     write(running)
     with pytest.raises(RuntimeError, match="written to since"):
-        view.value()
+        view.as_stats()
     for twin in kept:
-        np.testing.assert_array_equal(twin.value().arrays[0], value)
+        np.testing.assert_array_equal(twin.as_stats().arrays[0], value)
         write(twin)
 
 
@@ -259,7 +261,9 @@ class Statistics(RuleBasedStateMachine):
     @rule(how=st.sampled_from(["copy", "pickle", "draft of all rows", "scaled"]), factor=_FACTORS)
     def go_on_with_a_copy(self, how, factor):
         if how == "scaled":
-            return self._check(self.stats.scaled(factor), factor * self.plain, factor * self.error)
+            return self._check(
+                self.stats.scaled_view(factor), factor * self.plain, factor * self.error
+            )
         self.kept.append((self.stats, self.plain, self.error))
         self.is_draft = False
         if how == "pickle":
@@ -299,8 +303,8 @@ class Statistics(RuleBasedStateMachine):
         self.kept.pop(0)
 
     def _check(self, stats, plain, error):
-        np.testing.assert_array_equal(stats.derived(first_block), stats.value().arrays[0])
-        np.testing.assert_allclose(stats.value().arrays[0], plain, rtol=0.0, atol=4.0 * error)
+        np.testing.assert_array_equal(stats.derived(first_block), stats.as_stats().arrays[0])
+        np.testing.assert_allclose(stats.as_stats().arrays[0], plain, rtol=0.0, atol=4.0 * error)
         np.testing.assert_allclose(stats.sums[0], plain.sum(axis=0), rtol=0.0, atol=4.0 * V * error)
 
     @invariant()
@@ -323,14 +327,14 @@ def test_what_is_derived_is_computed_once_for_one_value_and_one_source():
     stats = RunningStats([np.random.default_rng(0).random((V, K))])
     source, other = object(), object()
     stats.derived(derive, source)
-    for same in (stats, stats.draft(None), stats.scaled(1.0)):
+    for same in (stats, stats.draft(None), stats.scaled_view(1.0)):
         same.derived(derive, source)
     assert made == [source]
     stats.derived(derive, other)
     stats.rescale(0.5)
     stats.derived(derive, other)
     stats.add(Stats((np.ones((V, K)),)))
-    assert stats.derived(derive, other) == stats.value().arrays[0].sum()
+    assert stats.derived(derive, other) == stats.as_stats().arrays[0].sum()
     assert made == [source, other, other, other]
 
 
@@ -345,7 +349,7 @@ def test_of_a_view_for_rows_only_these_are_sent():
     stats = RunningStats([np.random.default_rng(0).random((500, 20))])
     stats.rescale(0.5)
     rows = np.array([3, 70, 499])
-    sent = pickle.dumps(stats.for_rows(rows))
+    sent = pickle.dumps(stats.view_of_rows(rows))
     assert len(sent) < 3_000  # bytes: three rows and the sums
     there = pickle.loads(pickle.dumps(pickle.loads(sent)))  # from worker to worker
     expected = np.zeros((500, 20))

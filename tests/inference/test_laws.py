@@ -11,14 +11,14 @@ from skvt.contracts import LocalTotals, MoveRecord, PassInputs, PassResult, RowB
 from skvt.expfam import RunningStats
 from skvt.inference import (
     CoordinateAscent,
-    MovesBetween,
+    MovesBetweenPasses,
     Rows,
     State,
     StochasticInference,
     Workers,
+    compute_global_divergence,
     evaluate_bound,
-    global_divergence,
-    local_results,
+    iterate_local_results,
 )
 from skvt.inference._visit import weighted_by_temperature
 from skvt.models.lda._model import LDA
@@ -55,7 +55,9 @@ def test_the_bound_alone_asks_for_no_statistics():
     stats = model.initial(data, np.random.default_rng(0))
     with Workers() as workers:
         found = list(
-            local_results(model, lambda b: model.expectation(stats, b, workers.run), data, workers)
+            iterate_local_results(
+                model, lambda b: model.expectation(stats, b, workers.run), data, workers
+            )
         )
     assert len(found) == 4
     assert all(result.stats is None for _, result in found)
@@ -66,18 +68,18 @@ def test_the_bound_never_falls_where_it_does_not_in_the_passes_nor_moves_change_
     class Move:
         requires, exhausted = (), True
 
-        def between(self, model, data, state, tools):
+        def change_between_passes(self, model, data, state, tools):
             return [MoveRecord(1, "move", "", "", 1, self.accepted, 0.0, "")]
 
     move, number, before = Move(), 0, monotone
-    moves = MovesBetween([move], n_passes=6)
+    moves = MovesBetweenPasses([move], n_passes=6)
     state = State(RunningStats([np.zeros((2, 2))]))
     for move.accepted in (0, 1, 0):
         for _ in range(2 if move.accepted else 3):
             number += 1
             result = PassResult(None, None, None, monotone=monotone)
             with Workers() as workers:
-                result = moves.after(
+                result = moves.apply(
                     result, number, state, PassInputs(None, RunningPolicy(), workers)
                 )
             assert result.monotone == (before and not result.has_moved)
@@ -210,7 +212,7 @@ def test_bound_of_two_halves_adds_up_to_the_whole_with_the_divergence_counted_on
     X = corpus(16)
     fitted = estimator().fit(X)
     inner = fitted._fitted
-    divergence = global_divergence(inner.model, inner.state.stats)
+    divergence = compute_global_divergence(inner.model, inner.state.stats)
     halves = fitted.elbo(X[:25]) + fitted.elbo(X[25:])
     assert fitted.elbo(X) == pytest.approx(halves + divergence, rel=1e-12)
     assert divergence > 0.0
@@ -254,7 +256,7 @@ def test_a_fit_does_not_converge_while_it_is_hot():
 class Fixed:
     """A running policy that replicates rows at T = 1.5, or whatever is given."""
 
-    done, requested, jitter = False, {"with_energy": True}, 0.0
+    done, step_options, jitter = False, {"with_energy": True}, 0.0
 
     def __init__(self, replication, inv_temp=1.0 / 1.5):
         self.replication, self.mean_inv_temp = replication, inv_temp
@@ -273,7 +275,7 @@ def test_a_stochastic_step_counts_the_batch_as_often_as_the_policy_says():
     X, rho = corpus(20), 0.25
     model = LDA(np.full(5, 0.2), np.full(X.shape[1], 0.2))
     state = State(model.initial(None, np.random.default_rng(0)))
-    before = state.stats.value().arrays[0]
+    before = state.stats.as_stats().arrays[0]
     with Workers() as workers:
         batch = model.batch(X, np.arange(12), np.ones(12))
         inputs = PassInputs(Rows(X, np.ones(60), 12), Fixed(7.0), workers)
@@ -283,7 +285,7 @@ def test_a_stochastic_step_counts_the_batch_as_often_as_the_policy_says():
     # assignments, S holds the tokens of each word
     tokens = X[:12].sum(axis=0)
     expected = 7.0 * ((1.0 - rho) * before.sum(axis=1) + rho * (60.0 / 12.0) / 1.5 * tokens)
-    np.testing.assert_allclose(state.stats.value().arrays[0].sum(axis=1), expected, rtol=1e-12)
+    np.testing.assert_allclose(state.stats.as_stats().arrays[0].sum(axis=1), expected, rtol=1e-12)
 
 
 def test_a_pass_of_coordinate_ascent_learns_priors_from_all_its_batches_alike():

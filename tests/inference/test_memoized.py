@@ -27,10 +27,10 @@ from skvt.inference import (
     Workers,
     _memos,
 )
-from skvt.inference._bound import exact_bound
+from skvt.inference._bound import compute_bound_parts
 from skvt.inference._memoized import sort_components
 from skvt.inference._memos import Memo, Memos
-from skvt.inference._visit import VisitResult, memo_of
+from skvt.inference._visit import VisitResult, make_memo
 from skvt.models.mixture._kernels import assignment_entropy
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import StickBreaking
@@ -59,7 +59,7 @@ def start(model, data, seed=0):
 
 
 def bound(model, state):
-    totals, divergence = exact_bound(model, state)
+    totals, divergence = compute_bound_parts(model, state)
     return totals.untempered - divergence
 
 
@@ -82,7 +82,7 @@ class Watched(MemoizedInference):
         spied = Spy(model.weights, model.component, model.n_initial, model.init_params)
         super().visit(spied, batches, total, state, inputs, iter([key]), *args)
         if state.initial is None:
-            totals, divergence = exact_bound(model, state)
+            totals, divergence = compute_bound_parts(model, state)
             self.bounds_seen.append(totals.untempered - divergence)
             self.tempered.append(totals.tempered - divergence / state.replication)
             if state.inv_temp == state.replication == 1.0:
@@ -106,7 +106,7 @@ def sweep(engine, model, data, state, policy=None, n=1, seed=0):
 
 
 def assert_same_statistics(state, other, rtol=1e-10):
-    for one, two in zip(state.stats.value().arrays, other.stats.value().arrays, strict=True):
+    for one, two in zip(state.stats.as_stats().arrays, other.stats.as_stats().arrays, strict=True):
         np.testing.assert_allclose(one, two, rtol=rtol, atol=rtol * np.abs(two).max())
 
 
@@ -236,15 +236,16 @@ def test_sorting_by_mass_never_lowers_the_bound_and_changes_no_component(name):
         state.rearrange(shuffled)
         state.resum()
         before = bound(model, state)
-        evidence = model.component.log_evidence(state.stats.value().arrays[1])
+        evidence = model.component.log_evidence(state.stats.as_stats().arrays[1])
         memo = state.memos.total()
         sort_components(model, state)
-        counts = state.stats.value().arrays[0]
+        counts = state.stats.as_stats().arrays[0]
         after = state.memos.total()
         assert np.all(np.diff(counts) <= 0.0)
         assert bound(model, state) >= before
         np.testing.assert_allclose(
-            np.sort(model.component.log_evidence(state.stats.value().arrays[1])), np.sort(evidence)
+            np.sort(model.component.log_evidence(state.stats.as_stats().arrays[1])),
+            np.sort(evidence),
         )
         # entropies of pairs go with their components
         order = [int(np.argmin(np.abs(memo.stats.arrays[0] - n))) for n in counts]
@@ -269,9 +270,9 @@ def test_one_batch_is_coordinate_ascent(name, temperature):
             ascent.stats.rescale(1.0 / temperature)
         sweep(other, model, data, ascent, policy_at(temperature))
         # coordinate ascent does not sort
-        counts = ascent.stats.value().arrays[0]
+        counts = ascent.stats.as_stats().arrays[0]
         order = np.argsort(-counts, kind="stable")
-        ascent.stats = type(ascent.stats)(a[order] for a in ascent.stats.value().arrays)
+        ascent.stats = type(ascent.stats)(a[order] for a in ascent.stats.as_stats().arrays)
         assert_same_statistics(memoized, ascent)
     assert memoized.n_steps == ascent.n_steps == 5
 
@@ -291,9 +292,9 @@ def test_annealed_one_batch_is_annealed_coordinate_ascent(name, monkeypatch):
         ascent.stats.rescale(memoized.inv_temp / inv_temp)
         inv_temp = memoized.inv_temp
         sweep(CoordinateAscent(), model, data, ascent, policies[1])
-        order = np.argsort(-ascent.stats.value().arrays[0], kind="stable")
+        order = np.argsort(-ascent.stats.as_stats().arrays[0], kind="stable")
         scale = ascent.replication
-        ascent.stats = type(ascent.stats)(a[order] for a in ascent.stats.value().arrays)
+        ascent.stats = type(ascent.stats)(a[order] for a in ascent.stats.as_stats().arrays)
         assert memoized.replication == scale
         assert_same_statistics(memoized, ascent)
         temperatures.append(1.0 / inv_temp)
@@ -316,7 +317,9 @@ def test_totals_are_the_sum_of_memos_and_memos_those_of_their_rows(name, how):
         hot = state.inv_temp * state.replication
         n_hot += hot != 1.0
         total = state.memos.total()
-        for array, remembered in zip(state.stats.value().arrays, total.stats.arrays, strict=True):
+        for array, remembered in zip(
+            state.stats.as_stats().arrays, total.stats.arrays, strict=True
+        ):
             np.testing.assert_allclose(array, hot * remembered, rtol=1e-12, atol=1e-12)
         # however hot it is, each row counts once in what is remembered
         assert total.stats.arrays[0].sum() == pytest.approx(data.total, rel=1e-12)
@@ -338,7 +341,7 @@ def test_totals_are_the_sum_of_memos_and_memos_those_of_their_rows(name, how):
 def test_many_replacements_leave_no_rounding_behind(name):
     model = mixture(name, K=3)
     data = data_of(name, 200, batch_size=20, gaps=not name.endswith("full"))
-    batches = [data.batch(model, rows) for rows in data.order()]
+    batches = [data.batch(model, rows) for rows in data.list_batches()]
     state, engine, rng = start(model, data), Watched(), np.random.default_rng(1)
     state.begin(3)
     sizes = []
@@ -354,17 +357,17 @@ def test_many_replacements_leave_no_rounding_behind(name):
             if n == 9:
                 state.initial = None
             sizes.append(rows.size)
-    drifted = state.stats.value()
+    drifted = state.stats.as_stats()
     state.resum()
-    for found, exact in zip(drifted.arrays, state.stats.value().arrays, strict=True):
+    for found, exact in zip(drifted.arrays, state.stats.as_stats().arrays, strict=True):
         np.testing.assert_allclose(found, exact, rtol=1e-9, atol=1e-9 * np.abs(exact).max())
     counts = sum((r * b.weights[:, None]).sum(axis=0) for b, r in engine.assigned.values())
     sums = sum(
         (r * b.weights[:, None]).T @ model.component.features(b.X)
         for b, r in engine.assigned.values()
     )
-    np.testing.assert_allclose(state.stats.value().arrays[0], counts, rtol=1e-11)
-    np.testing.assert_allclose(state.stats.value().arrays[1], sums, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(state.stats.as_stats().arrays[0], counts, rtol=1e-11)
+    np.testing.assert_allclose(state.stats.as_stats().arrays[1], sums, rtol=1e-9, atol=1e-9)
     assert np.all(np.isfinite(engine.bounds_seen))
 
 
@@ -374,11 +377,11 @@ def test_heat_does_not_leave_components_equal(name, monkeypatch):
     for jitter in (0.0, 0.05):
         monkeypatch.setattr(RunningPolicy, "jitter", jitter)
         state = start(model, data)
-        counts, sums = (array.mean(axis=0) for array in state.stats.value().arrays)
+        counts, sums = (array.mean(axis=0) for array in state.stats.as_stats().arrays)
         state.stats = type(state.stats)([np.full(4, counts), np.tile(sums, (4, 1))])
         sweep(MemoizedInference(), model, data, state, policy_at(1.5))
         states.append(state)
-    means = [state.stats.value().arrays[1] / state.stats.value().arrays[0][:, None]
+    means = [state.stats.as_stats().arrays[1] / state.stats.as_stats().arrays[0][:, None]
              for state in states]  # fmt: skip
     np.testing.assert_allclose(means[0], np.tile(means[0][0], (4, 1)), rtol=1e-9, atol=1e-9)
     for a in range(4):
@@ -386,7 +389,7 @@ def test_heat_does_not_leave_components_equal(name, monkeypatch):
             assert np.abs(means[1][a] - means[1][b]).max() > 1e-6
     # what was added has gone
     for state in states:
-        assert state.untempered().value().arrays[0].sum() == pytest.approx(data.total)
+        assert state.untempered().as_stats().arrays[0].sum() == pytest.approx(data.total)
 
 
 # ------------------------------------------------------------------------------ stochastic
@@ -395,7 +398,7 @@ def test_a_stochastic_step_fades_the_old_and_adds_the_new(name):
     model, data = mixture(name), data_of(name)
     state = start(model, data)
     batch = data.batch(model, np.arange(17))
-    old = state.stats.value().arrays
+    old = state.stats.as_stats().arrays
     g = model.expectation(state.stats, None, None)
     with Workers() as workers:
         new = model.local_step(batch, g, 1.0, workers.run).stats.arrays
@@ -403,7 +406,7 @@ def test_a_stochastic_step_fades_the_old_and_adds_the_new(name):
         inputs = PassInputs(data, RunningPolicy(), workers)
         engine.step(model, [batch], 5000.0, state, inputs, LocalTotals())
     factor = 5000.0 / batch.weights.sum()
-    for found, before, added in zip(state.stats.value().arrays, old, new, strict=True):
+    for found, before, added in zip(state.stats.as_stats().arrays, old, new, strict=True):
         np.testing.assert_allclose(found, 0.7 * before + 0.3 * factor * added, rtol=1e-12)
 
 
@@ -452,7 +455,7 @@ def test_statistics_follow_a_merge():
     state.merge(0, 1)
     state.rearrange(np.delete(np.arange(n_components), 1))
     for array, remembered in zip(
-        state.stats.value().arrays, state.memos.total().stats.arrays, strict=True
+        state.stats.as_stats().arrays, state.memos.total().stats.arrays, strict=True
     ):
         np.testing.assert_allclose(array, remembered, rtol=1e-12, atol=1e-12)
 
@@ -461,12 +464,12 @@ def test_what_was_learned_stands_for_other_data():
     model, data = mixture("full"), data_of("full")
     state = start(model, data)
     sweep(MemoizedInference([Merge()]), model, data, state, Replicated(), n=2)
-    counts = state.untempered().value().arrays[0].copy()
+    counts = state.untempered().as_stats().arrays[0].copy()
     more = data_of("full", 60, seed=5)
     state = MemoizedInference().start(state.without_memos(more.total), more.total)
     assert not state.memos and state.move_log == []
     np.testing.assert_allclose(
-        state.untempered().value().arrays[0], counts * more.total / data.total
+        state.untempered().as_stats().arrays[0], counts * more.total / data.total
     )
     # and is taken off batch by batch, hot as it is: nothing of it is left
     sweep(MemoizedInference(), model, more, state, Replicated())
@@ -481,7 +484,7 @@ def test_during_the_first_pass_every_row_counts_once():
     class Claims(MemoizedInference):
         def visit(self, model, batches, total, state, *args):
             super().visit(model, batches, total, state, *args)
-            claimed.append(state.untempered().value().arrays[0].sum())
+            claimed.append(state.untempered().as_stats().arrays[0].sum())
 
     for policy in (RunningPolicy(), Replicated()):
         state = start(model, data)
@@ -499,9 +502,9 @@ def test_entropies_do_not_depend_on_the_division_into_tasks(pairs, monkeypatch):
     with Workers() as workers:
         result = model.local_step(batch, model.expectation(state.stats, None, None), 1.0,
                                   workers.run)  # fmt: skip
-        whole = memo_of(model, result, batch, workers.run, pairs=pairs)
+        whole = make_memo(model, result, batch, workers.run, pairs=pairs)
         monkeypatch.setattr(_mixture, "_ROWS_PER_TASK", 7)
-        divided = memo_of(model, result, batch, workers.run, pairs=pairs)
+        divided = make_memo(model, result, batch, workers.run, pairs=pairs)
     np.testing.assert_allclose(divided.entropy, whole.entropy, rtol=1e-12)
     assert (whole.merge_entropy_loss is None) == (not pairs)
     if pairs:
@@ -520,11 +523,14 @@ def test_the_first_batch_of_a_stream_takes_the_place_of_the_start():
         state = _begun(model, start(model, data))
         engine, batch = MemoizedInference(), first.batch(model, np.arange(30))
         engine.visit(model, [batch], 50.0 * data.total, state, *visits_of(first, workers, 0))
-        left = state.stats.value().arrays[0].sum()
-        state, stream = start(model, data), Stream(0.0, grows=True, total=50.0 * data.total)
+        left = state.stats.as_stats().arrays[0].sum()
+        state, stream = (
+            start(model, data),
+            Stream(0.0, counts_rows=True, total_samples=50.0 * data.total),
+        )
         engine.update(model, state, stream, PassInputs(first, RunningPolicy(), workers))
     assert left > first.total + 1.0  # a visit of a pass leaves what stands for the others
-    assert state.stats.value().arrays[0].sum() == pytest.approx(first.total, rel=1e-10)
+    assert state.stats.as_stats().arrays[0].sum() == pytest.approx(first.total, rel=1e-10)
     assert stream.n_rows == pytest.approx(first.total, rel=1e-12)
 
 
@@ -669,7 +675,7 @@ class Remembering(RuleBasedStateMachine):
 
     def _remember(self, key, seed, share=1.0):
         self.rows[key] = some_rows(seed, self.K)
-        self.state.remember(key, memo_of_rows(*self.rows[key]), share)
+        self.state.replace_memo(key, memo_of_rows(*self.rows[key]), share)
 
     @rule(seed=st.integers(0, 999), new=st.booleans(), data=st.data())
     def remember(self, seed, new, data):
@@ -751,7 +757,7 @@ class Remembering(RuleBasedStateMachine):
         return stats, entropy, sum(w.sum() for _, w, _ in self.rows.values())
 
     def _statistics_are(self, expected):
-        for found, array in zip(self.state.untempered().value().arrays, expected, strict=True):
+        for found, array in zip(self.state.untempered().as_stats().arrays, expected, strict=True):
             np.testing.assert_allclose(found, array, rtol=1e-10, atol=1e-11)
 
     @invariant()
@@ -813,7 +819,7 @@ def test_every_row_is_in_one_batch_of_a_pass(n, batch_size, seed):
     data = Rows(10.0 * np.arange(n), weights, batch_size)
     with Workers(2) as workers:
         rng = None if seed is None else np.random.default_rng(seed)
-        (batches,) = zip(*data.rounds(Model(), workers, data.order(rng)), strict=True)
+        (batches,) = zip(*data.group_batches(Model(), workers, data.list_batches(rng)), strict=True)
     assert len(batches) == data.n_batches
     assert all(rows.size == batch_size for _, rows, _ in batches[:-1])
     assert 1 <= batches[-1][1].size <= batch_size

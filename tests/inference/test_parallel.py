@@ -9,7 +9,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from skvt import StructuredLDA, TemperedLDA
-from skvt._compiled._shared_loop import SharedLoop, serial_map
+from skvt._compiled._shared_loop import SharedLoop, run_serially
 from skvt.inference import Workers, _parallel
 
 N_JOBS = [1, 2, 3]
@@ -151,9 +151,9 @@ def test_shared_loops_mark_every_item_as_done(estimator, monkeypatch):
     loops = []
 
     def run(function, tasks):
-        results = serial_map(function, tasks)
+        results = run_serially(function, tasks)
         if isinstance(tasks, SharedLoop):
-            loops.append((function, tasks.finished()))
+            loops.append((function, tasks.is_finished()))
         return results
 
     monkeypatch.setattr(Workers, "run", staticmethod(run))

@@ -21,7 +21,7 @@ from skvt.inference import (
     evaluate_bound,
 )
 from skvt.inference._structured import GLOBAL_STEPS
-from skvt.models._dirichlet_correction import corrected_statistics
+from skvt.models._dirichlet_correction import correct_statistics
 from skvt.models.lda._given_topics import LDAGivenTopics
 from skvt.models.lda._model import LDA
 
@@ -45,7 +45,7 @@ def estimator(**changes):
 
 def model_of(X, local="gibbs", n_topics=5, eta=0.2):
     eta = np.full(X.shape[1], eta, X.dtype)
-    return LDAGivenTopics.of(LDA(np.full(n_topics, 0.2, X.dtype), eta), local, 2, 2)
+    return LDAGivenTopics.from_lda(LDA(np.full(n_topics, 0.2, X.dtype), eta), local, 2, 2)
 
 
 class Recording(StructuredInference):
@@ -95,7 +95,7 @@ def test_a_step_moves_by_its_formula(local, kind, temperature):
     state.rows_seen = 20.0
     weights = np.random.default_rng(7).uniform(0.5, 2.0, 60)
     batch = model.batch(X, np.arange(16), weights[:16])
-    before = state.stats.value().arrays[0]
+    before = state.stats.as_stats().arrays[0]
     with Workers() as workers:
         inputs = PassInputs(Rows(X, np.ones(60), 16), policy_at(temperature), workers)
         engine.step(model, [batch], 1000.0, state, inputs, LocalTotals())
@@ -104,13 +104,13 @@ def test_a_step_moves_by_its_formula(local, kind, temperature):
     hat[rows] = some
     if kind == "ssvi":
         lam = before + model.topic_word_prior[:, None]
-        hat = corrected_statistics(lam, engine.topics.gammas, some)
+        hat = correct_statistics(lam, engine.topics.gammas, some)
     weight = weights[:16].sum()
     # [HB15 eq. 11], tempered statistics [VT16 eq. 8]
     expected = (1.0 - rho) * before + rho * 1000.0 / weight * hat / temperature
     if kind == "ssvi":
         expected = np.maximum(expected, 0.0)
-    after = state.stats.value().arrays[0]
+    after = state.stats.as_stats().arrays[0]
     np.testing.assert_allclose(after, expected, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(state.stats.sums[0], expected.sum(axis=0), rtol=1e-9)
     assert state.n_steps == 1
@@ -183,7 +183,7 @@ def test_the_bound_is_that_of_the_mean_field_model(local):
     plain = LDA(inner.model.doc_topic_prior, inner.model.topic_word_prior)
     with Workers() as workers:
         bound = evaluate_bound(
-            plain, plain.from_topics(fitted.components_), Rows(X, np.ones(60), 60), workers
+            plain, plain.stats_from_topics(fitted.components_), Rows(X, np.ones(60), 60), workers
         )
     assert fitted.elbo_ == pytest.approx(bound, rel=1e-10)
     assert fitted.elbo(X) == pytest.approx(bound, rel=1e-10)
@@ -239,7 +239,7 @@ def test_pairs_of_steps_learn_topics(local, kind, train_and_test):
     assert np.all(np.isfinite(fitted.components_))
     # the best that can be done, and no topics at all
     known = estimator(**settings, max_iter=1).fit(truth.X)
-    known._fitted.state.stats = known._fitted.model.from_topics(3000.0 * truth.topics + 0.2)
+    known._fitted.state.stats = known._fitted.model.stats_from_topics(3000.0 * truth.topics + 0.2)
     known._fitted = replace(known._fitted)
     best = known.score(held_out)
     unigram = TemperedLDA(1, max_iter=2).fit(truth.X).score(held_out)

@@ -33,7 +33,7 @@ from skvt import components, load, save
 from skvt.callbacks import Checkpoint
 from skvt.files import IN_FILES
 from skvt.io import FileError
-from skvt.io._classes import class_of, conforms, name_of, types_of
+from skvt.io._classes import conforms, get_class, get_class_name, get_field_types
 from skvt.temperature import LinearAnnealing
 
 VERSION_1 = Path(__file__).parent / "version_1"
@@ -186,8 +186,8 @@ def test_fields_that_a_release_did_not_have_yet_get_their_defaults(path):
 
 def test_every_class_of_files_exists_under_one_name():
     for name in [*IN_FILES]:
-        assert name_of(class_of(name)) == name
-        types_of(name)
+        assert get_class_name(get_class(name)) == name
+        get_field_types(name)
 
 
 def test_types_of_fields_may_be_type_statements():

@@ -1,7 +1,7 @@
 """Mixture components by the formulas of a textbook, one row and one component at a time.
 
-Nothing here is taken from skvt but the classes: parameters are those of ``family.standard``, whose
-means are relative to the component's centre.
+Nothing here is taken from skvt but the classes: parameters are those of ``family.to_standard``,
+whose means are relative to the component's centre.
 """
 
 from collections.abc import Callable
@@ -337,32 +337,32 @@ def negative_binomial_log_density(q, x, center):
     seen, both = ~np.isnan(x), digamma(q["a"] + q["b"])
     logs = log_binomials(x) + NB_SIZES * (digamma(q["a"]) - both)
     logs += np.nan_to_num(x)[:, None] * (digamma(q["b"]) - both)
-    return (q["share"] * logs)[seen].sum()
+    return (q["probability"] * logs)[seen].sum()
 
 
 def negative_binomial_update(q, X, r, center):
     seen = ~np.isnan(X)
     a = q["a"] + NB_SIZES * (r @ seen)[:, None]
     b = q["b"] + (r @ np.nan_to_num(X))[:, None]
-    logs = np.log(q["share"]) + np.einsum("n,ndg->dg", r, log_binomials(X))
+    logs = np.log(q["probability"]) + np.einsum("n,ndg->dg", r, log_binomials(X))
     logs += betaln(a, b) - betaln(q["a"], q["b"])
     share = np.exp(logs - logs.max(axis=1, keepdims=True))
     share /= share.sum(axis=1, keepdims=True)
-    return {"share": share, "a": a, "b": b, "scale": q["scale"]}
+    return {"probability": share, "a": a, "b": b, "scale": q["scale"]}
 
 
 def negative_binomial_predictive(q, x, center):
     """Mixture of beta negative binomials."""
     seen, x = ~np.isnan(x), np.nan_to_num(x)
     logs = betaln(q["a"] + NB_SIZES, q["b"] + x[:, None]) - betaln(q["a"], q["b"])
-    return np.log((q["share"] * np.exp(logs + log_binomials(x))).sum(axis=1))[seen].sum()
+    return np.log((q["probability"] * np.exp(logs + log_binomials(x))).sum(axis=1))[seen].sum()
 
 
 def negative_binomial_divergence(q, p):
     a, b, c, d = q["a"], q["b"], p["a"], p["b"]
     kl = betaln(c, d) - betaln(a, b) + (a - c) * digamma(a) + (b - d) * digamma(b)
-    kl += (c + d - a - b) * digamma(a + b) + np.log(q["share"] / p["share"])
-    return float((q["share"] * kl).sum())
+    kl += (c + d - a - b) * digamma(a + b) + np.log(q["probability"] / p["probability"])
+    return float((q["probability"] * kl).sum())
 
 
 # ----------------------------------------------------------------------------- the kinds
@@ -373,7 +373,7 @@ class Kind:
     ``make(D, dtype)`` builds it with a prior that is not symmetric; ``rows(n, D, rng)`` draws data.
     ``log_density(q, x, center)`` is E_q[log p(x | phi)], ``update(q, X, r, center)`` the posterior
     after rows of weights r, ``predictive(q, x, center)`` the log predictive density of a row and
-    ``divergence(q, p)`` KL(q || p), all by the parameters of ``family.standard``.
+    ``divergence(q, p)`` KL(q || p), all by the parameters of ``family.to_standard``.
     """
 
     make: Callable
@@ -533,12 +533,12 @@ def posterior(component, X, resp):
 
 def standard_of(component, lam, k):
     """Textbook parameters of component k; those of one member, or of each column's."""
-    return {name: value[k] for name, value in component.family.standard(lam).items()}
+    return {name: value[k] for name, value in component.family.to_standard(lam).items()}
 
 
 def log_marginal(kind, component, X):
     """Log marginal likelihood of rows under one component, predicted one after the other."""
-    q = component.family.standard(component.prior)
+    q = component.family.to_standard(component.prior)
     center, total = center_of(component), 0.0
     for x in X:
         total += kind.predictive(q, x, center)

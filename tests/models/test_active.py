@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from skvt.models import n_active
+from skvt.models import count_active
 
 
 @pytest.mark.parametrize("unit", [1e-20, 1.0, 1e20])
 def test_a_thousandth_of_the_data_is_active_and_no_less(unit):
     # the second lacks a last digit
     masses = unit * np.array([998.5, 1.0 - 1e-12, 0.5])
-    assert n_active(masses, np.float64) == 2
-    assert n_active(0.0 * masses, np.float64) == 0
+    assert count_active(masses, np.float64) == 2
+    assert count_active(0.0 * masses, np.float64) == 0

@@ -7,13 +7,13 @@ from scipy.special import logsumexp
 
 import skvt
 from skvt import MemoizedDPGMM, MemoizedDPMixture
-from skvt._compiled import serial_map
+from skvt._compiled import run_serially
 from skvt.components import Bernoulli, Categorical, Gaussian
 from skvt.contracts import RowBatch
 from skvt.expfam import Stats
 from skvt.inference._memos import Memo
 from skvt.models.mixture import _candidates
-from skvt.moves._base import bound_of
+from skvt.moves._base import compute_bound
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def test_a_local_step_is_the_best_q_on_the_candidates(few, covariance_type):
     K = model.size(fitted.state.stats)
     candidates = np.argsort(rng.random((len(X), K)), axis=1)[:, :6].astype(np.int32)
     batch = RowBatch(X, rng.uniform(0.5, 2.0, len(X)), np.arange(len(X)), candidates=candidates)
-    params = model.expectation(fitted.state.stats, batch, serial_map)
-    found = model.local_step(batch, params, 1.0, serial_map)
+    params = model.expectation(fitted.state.stats, batch, run_serially)
+    found = model.local_step(batch, params, 1.0, run_serially)
     logits = model.component.features(X) @ params[1].T + params[0]
     r = np.zeros((len(X), K))
     for n, own in enumerate(candidates):
@@ -75,7 +75,7 @@ def test_the_bound_never_falls_and_is_that_of_the_statistics(few, moves):
     assert np.all(np.diff(mixture.lower_bounds_) > -1e-9 * abs(mixture.lower_bounds_[0]))
     fitted = mixture._fitted
     assert mixture.n_components_ >= 8
-    assert mixture.elbo_ == pytest.approx(bound_of(fitted.model, fitted.state.memos.total()))
+    assert mixture.elbo_ == pytest.approx(compute_bound(fitted.model, fitted.state.memos.total()))
     assert not fitted.state.memos.has_candidates
 
 
@@ -128,9 +128,9 @@ def test_rows_whose_candidate_is_gone_are_judged_by_all(few):
     moved = memo.rearranged(index).candidates
     assert (moved == [1, 0, -1, 2, 3, 4]).all()
     batch = RowBatch(X, np.ones(len(X)), np.arange(len(X)), candidates=moved)
-    params = model.expectation(stats, batch, serial_map)
+    params = model.expectation(stats, batch, run_serially)
     by_all = RowBatch(X, np.ones(len(X)), np.arange(len(X)), candidates=moved[:, :0])
-    found, expected = (model.local_step(b, params, 1.0, serial_map) for b in (batch, by_all))
+    found, expected = (model.local_step(b, params, 1.0, run_serially) for b in (batch, by_all))
     np.testing.assert_array_equal(found.bound, expected.bound)
 
 
@@ -157,6 +157,6 @@ def test_columns_of_several_kinds_have_candidates_where_nothing_full_is_missing(
     assert np.all(np.diff(mixture.lower_bounds_) > -1e-9 * abs(mixture.lower_bounds_[0]))
     fitted = mixture._fitted
     batch = RowBatch(X, np.ones(len(X)), np.arange(len(X)), candidates=np.empty((len(X), 0), int))
-    params = fitted.model.expectation(fitted.state.stats, batch, serial_map)
-    result = fitted.model.local_step(batch, params, 1.0, serial_map)
+    params = fitted.model.expectation(fitted.state.stats, batch, run_serially)
+    result = fitted.model.local_step(batch, params, 1.0, run_serially)
     assert (result.candidates is None) == missing

@@ -84,7 +84,7 @@ def setup_of(name, D, how, **settings):
 @variants
 def test_features_times_table_are_expected_log_densities(name, D, how):
     kind, component, X, held, _, lam = setup_of(name, D, how)
-    product = component.features(held) @ component.table(lam).T
+    product = component.features(held) @ component.expected_table(lam).T
     expected = each_row_and_component(kind.log_density, component, X, lam)
     assert product.shape == (40, 2)
     np.testing.assert_allclose(product, expected, rtol=1e-11, atol=1e-11)
@@ -94,7 +94,7 @@ def test_features_times_table_are_expected_log_densities(name, D, how):
 def test_prior_plus_features_is_the_conjugate_update(name, D, how):
     kind, component, X, held, resp, _ = setup_of(name, D, how)
     lam = component.natural_parameters(resp.T @ dense(component.features(held)))
-    prior = component.family.standard(component.prior)
+    prior = component.family.to_standard(component.prior)
     for k in range(2):
         expected = kind.update(prior, X, resp[:, k], center_of(component))
         found = standard_of(component, lam, k)
@@ -112,8 +112,8 @@ def test_sparse_features_say_what_dense_ones_do(name):
     np.testing.assert_allclose(features.toarray(), dense(sparse.features(X)), atol=1e-12)
     sums = features.T.dot(resp).T
     np.testing.assert_allclose(sparse.natural_parameters(sums), lam)
-    expected = component.features(X) @ component.table(lam).T
-    np.testing.assert_allclose(features @ sparse.table(lam).T, expected, atol=1e-11)
+    expected = component.features(X) @ component.expected_table(lam).T
+    np.testing.assert_allclose(features @ sparse.expected_table(lam).T, expected, atol=1e-11)
     found = sparse.log_predictive(held, lam)
     np.testing.assert_allclose(found, component.log_predictive(X, lam), atol=1e-12)
 
@@ -130,7 +130,7 @@ def test_structured_inference_sees_non_negative_statistics_of_sparse_rows():
 def row_fits_by_tables(component, X, rows, seeds):
     features = dense(component.filled_features(X))
     alone = component.without_shared_globals
-    return features[rows] @ alone.table(alone.natural_parameters(features[seeds])).T
+    return features[rows] @ alone.expected_table(alone.natural_parameters(features[seeds])).T
 
 
 @pytest.mark.parametrize("added", [False, True])
@@ -146,7 +146,7 @@ def test_fits_of_seeds_are_those_of_components_that_have_seen_them(name, added):
     prepared = fits.prepare(rows)
     difference = fits.fits_to_seeds(prepared, seeds)[0] - expected
     np.testing.assert_allclose(difference, difference[0, 0], rtol=1e-9, atol=1e-9)
-    unsized, _ = fits.fits_to_seeds(prepared, seeds, with_sizes=False)
+    unsized, _ = fits.fits_to_seeds(prepared, seeds, with_magnitudes=False)
     np.testing.assert_array_equal(unsized - expected, difference)
     own = np.diagonal(row_fits_by_tables(component, X, rows, rows))
     np.testing.assert_allclose(
@@ -367,7 +367,7 @@ def test_missing_values_are_filled_in_by_their_conditional_mean(name):
             elif name == "Poisson":
                 mean = q["shape"] / q["rate"]
             elif name == "negative binomial":
-                mean = (q["share"] * NB_SIZES * q["b"] / (q["a"] - 1.0)).sum(axis=1)
+                mean = (q["probability"] * NB_SIZES * q["b"] / (q["a"] - 1.0)).sum(axis=1)
             else:
                 mean = center + np.ravel(q.get("mean", np.zeros(3)))
             expected = mean.copy()
@@ -415,8 +415,8 @@ def test_parameters_in_the_coordinates_of_the_data_predict_the_same(name):
 @pytest.mark.parametrize("name", ["diagonal", "spherical"])
 def test_parameters_of_one_column_are_moved_too(name):
     _, component, _, _, lam = setup(name, D=1)
-    moved = NormalGamma.standard(component.in_data_coordinates(lam)[1])["mean"]
-    np.testing.assert_allclose(moved, NormalGamma.standard(lam)["mean"] + component.center)
+    moved = NormalGamma.to_standard(component.in_data_coordinates(lam)[1])["mean"]
+    np.testing.assert_allclose(moved, NormalGamma.to_standard(lam)["mean"] + component.center)
 
 
 def test_components_of_one_covariance_are_told_apart_where_rows_are_least_normal():
@@ -426,9 +426,9 @@ def test_components_of_one_covariance_are_told_apart_where_rows_are_least_normal
     rows = rng.standard_normal((2_000, 10))
     rows[:, 0] = (rows[:, 0] + 6.0 * labels - 3.0) / np.sqrt(10.0)
     turn = np.linalg.qr(rng.standard_normal((10, 10)))[0]
-    found = components.least_normal_components(rows @ turn, np.ones(2_000), 2)
+    found = components.project_to_least_normal(rows @ turn, np.ones(2_000), 2)
     assert found.shape == (2_000, 2)
     np.testing.assert_allclose(found.T @ found / 2_000, np.eye(2), atol=0.01)
     assert np.abs(np.corrcoef(found.T, labels)[-1, :-1]).max() > 0.94
-    variances = components.principal_components(rows @ turn, np.ones(2_000), 2)
+    variances = components.project_to_principal(rows @ turn, np.ones(2_000), 2)
     assert np.abs(np.corrcoef(variances.T, labels)[-1, :-1]).max() < 0.8

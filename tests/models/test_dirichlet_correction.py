@@ -14,11 +14,11 @@ import pytest
 import scipy.sparse as sp
 from scipy.special import gammainccinv, gammaincinv, gammaln, polygamma
 
-from skvt._compiled import serial_map as run
+from skvt._compiled import run_serially as run
 from skvt.expfam import RunningStats, Stats
 from skvt.models._dirichlet_correction import (
     Gammas,
-    corrected_statistics,
+    correct_statistics,
     log_gamma_slopes,
     trigamma,
 )
@@ -111,7 +111,7 @@ def correct(lam, log_gammas, hat):
 
 def correct_all(lam, log_gammas, hat, **options):
     """V hat of topics in columns whose words all have a variate of their own."""
-    return corrected_statistics(lam, Gammas.of_all(log_gammas), hat, **options)
+    return correct_statistics(lam, Gammas.from_logs(log_gammas), hat, **options)
 
 
 LAMBDAS = {
@@ -241,7 +241,7 @@ def test_words_without_statistics_have_one_gradient(lam):
     spread = np.full(lam.size, gradient[-1])
     spread[rows] = gradient[:-1]
     expected = np.linalg.solve(fisher(lam), spread)
-    found = corrected_statistics(lam[:, None], gammas, hat[:, None])[:, 0]
+    found = correct_statistics(lam[:, None], gammas, hat[:, None])[:, 0]
     np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-9 * np.abs(expected).max())
 
 
@@ -252,12 +252,12 @@ def test_the_model_corrects_statistics_of_some_words_over_all_words(scale, rows)
     # where the scale is not 1, topics have priors of their own
     eta = rng.uniform(0.1, 0.5, 7) if scale == 1.0 else rng.uniform(0.1, 0.5, (7, 2))
     eta[2] = eta[3]
-    model = LDAGivenTopics.of(LDA(np.full(2, 0.3), eta), "gibbs", 1, 1)
+    model = LDAGivenTopics.from_lda(LDA(np.full(2, 0.3), eta), "gibbs", 1, 1)
     counts = rng.gamma(1.0, 2.0, size=(7, 2))
     counts[2:5, 1] = 0.0  # at their prior
     stats = RunningStats([counts])
     stats.rescale(scale)
-    lam = stats.value().arrays[0] + eta.reshape(7, -1)
+    lam = stats.as_stats().arrays[0] + eta.reshape(7, -1)
     X = np.zeros((1, 7))
     X[0, rows] = 1.0
     batch = model.batch(sp.csr_array(X), np.array([0]), np.ones(1))
@@ -271,5 +271,5 @@ def test_the_model_corrects_statistics_of_some_words_over_all_words(scale, rows)
     some = rng.random((len(rows), 2))
     corrected = model.corrected(stats, drawn, Stats((some,), np.array(rows)), run)
     assert corrected.rows is None
-    expected = corrected_statistics(lam, gammas, some)
+    expected = correct_statistics(lam, gammas, some)
     np.testing.assert_allclose(corrected.arrays[0], expected, rtol=1e-9, atol=1e-12)

@@ -17,7 +17,7 @@ from skvt.components import (
     Poisson,
     StudentT,
 )
-from skvt.models.mixture import gaussian_component, student_t_component
+from skvt.models.mixture import make_gaussian_component, make_student_t_component
 
 STUDENTS = {f"Student t {kind}": kind for kind in ("full", "diag")}
 
@@ -29,8 +29,8 @@ def component_of(name):
     X = kind.rows(12, 3, rng)
     component = kind.make(3, np.dtype(np.float64))
     if name in STUDENTS:
-        gaussian = gaussian_component(X, np.ones(12), STUDENTS[name], False)[0]
-        component = student_t_component(gaussian)
+        gaussian = make_gaussian_component(X, np.ones(12), STUDENTS[name], False)[0]
+        component = make_student_t_component(gaussian)
     return component, X, posterior(component, X, np.ones((12, 1)))
 
 

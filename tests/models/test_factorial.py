@@ -10,14 +10,14 @@ import scipy.stats
 from _engines import bound, passes
 from scipy.special import logsumexp
 
-from skvt._compiled import serial_map as run
+from skvt._compiled import run_serially as run
 from skvt.contracts import FitPlan
 from skvt.expfam import RunningStats, kl_divergence
 from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers, evaluate_bound
-from skvt.inference._bound import exact_bound
-from skvt.models.factorial import _particles, _posterior, explain
+from skvt.inference._bound import compute_bound_parts
+from skvt.models.factorial import _particles, _posterior, infer_activations
 from skvt.models.factorial._model import FactorialMixture
-from skvt.moves._base import bound_of
+from skvt.moves._base import compute_bound
 from skvt.temperature import ConstantTemperature
 
 K, D = 3, 2
@@ -68,7 +68,7 @@ def log_joint(model, x, z, mean, covariance):
 
 
 def q_of(model, state):
-    return model.family.standard(model.natural_parameters(state.stats)[0])
+    return model.family.to_standard(model.natural_parameters(state.stats)[0])
 
 
 @pytest.mark.parametrize("missing", [False, True])
@@ -127,7 +127,7 @@ def test_the_bound_is_that_of_a_dense_formula_and_below_the_evidence(missing):
         log_det = np.linalg.slogdet(S)[1]
         divergence += 0.5 * ((np.trace(S) + m @ m) / c - K + K * np.log(c) - log_det)
     assert bounds[-1] == pytest.approx(energy - divergence, rel=1e-9)
-    assert bound_of(model, state.memos.total()) == pytest.approx(bounds[-1], rel=1e-9)
+    assert compute_bound(model, state.memos.total()) == pytest.approx(bounds[-1], rel=1e-9)
     # all assignments of all rows, components integrated out
     Z = np.array(list(itertools.product(CONFIGURATIONS, repeat=4)))
     logs = scipy.stats.bernoulli.logpmf(Z, model.activation_prior).sum(axis=(1, 2))
@@ -236,8 +236,8 @@ def test_enumerated_activations_have_the_probabilities_of_bayes_rule(missing, fi
     model, state, _ = fitted(model, X, weights)
     X = np.where(np.random.default_rng(1).random(X.shape) < 0.2 * missing, np.nan, X)
     q, batch = q_of(model, state), model.batch(X, np.arange(12), weights)
-    chances = explain(model, batch, state.stats, run).chances
-    log_density = explain(model, batch, state.stats, run).log_density
+    probabilities = infer_activations(model, batch, state.stats, run).probabilities
+    log_density = infer_activations(model, batch, state.stats, run).log_density
     for n in range(12):
         joint = scipy.stats.bernoulli.logpmf(CONFIGURATIONS, model.activation_prior).sum(axis=1)
         for d in np.flatnonzero(~np.isnan(X[n])):
@@ -247,7 +247,7 @@ def test_enumerated_activations_have_the_probabilities_of_bayes_rule(missing, fi
             joint = joint + normal.logpdf(X[n, d])
         assert log_density[n] == pytest.approx(logsumexp(joint), rel=1e-9)
         expected = np.exp(joint - logsumexp(joint)) @ CONFIGURATIONS
-        np.testing.assert_allclose(chances[n], expected, rtol=1e-8, atol=1e-12)
+        np.testing.assert_allclose(probabilities[n], expected, rtol=1e-8, atol=1e-12)
 
 
 def known_activations(noise=0.25, many=8, n=300):
@@ -265,14 +265,14 @@ def test_annealed_particles_agree_with_the_sum(monkeypatch, noise, largest):
     X, model, stats = known_activations(noise)
     X[::5, 2] = np.nan
     batch = model.batch(X, np.arange(len(X)), np.ones(len(X)))
-    exact = explain(model, batch, stats, run)
+    exact = infer_activations(model, batch, stats, run)
     monkeypatch.setattr(_posterior, "MOST_ENUMERATED", 2**8 - 1)
-    estimate = explain(model, batch, stats, run)
+    estimate = infer_activations(model, batch, stats, run)
     assert not np.array_equal(exact.log_density, estimate.log_density)
     error = estimate.log_density - exact.log_density
     assert np.abs(error).max() < largest and abs(error.mean()) < 0.03
-    assert np.abs(estimate.chances - exact.chances).max() < 0.25
-    difference = estimate.chances - exact.chances
+    assert np.abs(estimate.probabilities - exact.probabilities).max() < 0.25
+    difference = estimate.probabilities - exact.probabilities
     assert np.sqrt(np.mean(difference**2)) < 0.03
     assert np.abs(difference.mean(axis=0)).max() < 0.003
 
@@ -281,7 +281,7 @@ def test_a_start_stands_for_all_rows_and_all_their_values():
     X, weights = data_of(50)
     stats = model_of().initial(Rows(X, weights, 20), np.random.default_rng(0))
     total = weights.sum()
-    np.testing.assert_allclose(stats.value().arrays[3][:2], [total, D * total], rtol=1e-12)
+    np.testing.assert_allclose(stats.as_stats().arrays[3][:2], [total, D * total], rtol=1e-12)
 
 
 def test_particles_estimate_the_sum_over_activations_nearly_without_bias(monkeypatch):
@@ -291,18 +291,18 @@ def test_particles_estimate_the_sum_over_activations_nearly_without_bias(monkeyp
     z = np.array(list(itertools.product([0.0, 1.0], repeat=5)))
     x = np.repeat(X[:1], 4_000, axis=0)
     exponent = (z @ mean @ X[0] - 0.5 * np.einsum("sk,kl,sl->s", z, second[0], z)) / 1.0
-    exact = logsumexp(exponent + z @ model.logit + model.log_all_off)
-    posterior = np.exp(exponent + z @ model.logit + model.log_all_off - exact) @ z
+    exact = logsumexp(exponent + z @ model.logit + model.log_prob_all_inactive)
+    posterior = np.exp(exponent + z @ model.logit + model.log_prob_all_inactive - exact) @ z
     keys = np.arange(4_000, dtype=np.uint64) * np.uint64(0x632BE59BD9B4E019)
-    monkeypatch.setattr(_particles, "row_seeds", lambda bits: keys)
+    monkeypatch.setattr(_particles, "hash_rows", lambda bits: keys)
     linear = x @ mean.T
-    log_mass, _, chances, states, _ = _particles.draw_particles(
+    log_mass, _, probabilities, states, _ = _particles.draw_particles(
         x, linear, second, model.logit, model.noise_variance
     )
     ratio = np.exp(log_mass - exact)
     # (temperatures are chosen by the particles, which costs a bias of order 1 / particles)
     assert abs(ratio.mean() - 1.0) < 4.5 * ratio.std() / np.sqrt(4_000) + 1.0 / 64
-    np.testing.assert_allclose(chances.mean(axis=0), posterior, atol=0.01)
+    np.testing.assert_allclose(probabilities.mean(axis=0), posterior, atol=0.01)
     np.testing.assert_allclose(states.mean(axis=(0, 1)), posterior, atol=0.015)
 
 
@@ -316,7 +316,7 @@ def test_the_search_raises_the_bound_of_rows_and_is_below_the_sum(missing):
     plain = model.local_step(batch, g, 1.0, run, with_stats=False).bound
     found = replace(model, search=True).local_step(batch, g, 1.0, run, with_stats=False).bound
     assert np.all(found >= plain - 1e-9) and found.mean() > plain.mean() + 0.5
-    assert np.all(found <= explain(model, batch, stats, run).log_density + 1e-9)
+    assert np.all(found <= infer_activations(model, batch, stats, run).log_density + 1e-9)
 
 
 def test_draws_have_the_moments_of_the_model():
@@ -357,7 +357,7 @@ def test_the_bound_of_other_rows_begins_them_anew():
     model, state, bounds = fitted(model_of(), X, weights, n_passes=20)
     with Workers() as workers:
         anew = evaluate_bound(model, state.stats, Rows(X, weights, 9), workers)
-    totals, divergence = exact_bound(model, state)
+    totals, divergence = compute_bound_parts(model, state)
     assert bounds[-1] == pytest.approx(totals.untempered - divergence, rel=1e-12)
     # at least as good as going on from a poor start, up to which optimum a row falls into
     assert anew > bounds[-1] - 2.0

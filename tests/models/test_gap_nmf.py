@@ -10,7 +10,7 @@ from _pairs import pairs
 from scipy import stats as laws
 from scipy.special import digamma, gammaln, polygamma
 
-from skvt._compiled import serial_map as run
+from skvt._compiled import run_serially as run
 from skvt.contracts import PassInputs
 from skvt.expfam import Gamma, RunningStats
 from skvt.inference import (
@@ -22,7 +22,7 @@ from skvt.inference import (
     StochasticInference,
     StructuredInference,
     Workers,
-    then_coordinate_ascent,
+    make_ascent_phases,
 )
 from skvt.models.gap_nmf import _kernels as kernels
 from skvt.models.gap_nmf._model import SMALLEST, GaPNMF, Spectra
@@ -221,7 +221,7 @@ def test_sampled_activations_of_one_component_are_exact():
     g = gap.drawn_globals(state.stats, batch, "ssvi-a", np.random.default_rng(0), run)
     result = gap.local_step(batch, g, 1.0, run)
     law = laws.gamma(gap.activation_shape + 5.0, scale=1 / (gap.activation_shape + g.rates.sum()))
-    assert laws.kstest(result.start[:, 0], law.cdf).pvalue > 1e-4
+    assert laws.kstest(result.row_starts[:, 0], law.cdf).pvalue > 1e-4
     SW, SH = result.stats.arrays
     np.testing.assert_allclose(SW, 4000 * y[None], rtol=1e-10)
     np.testing.assert_allclose(SH, 4000 * law.mean(), rtol=1e-10)
@@ -239,13 +239,13 @@ def test_the_energy_of_draws_is_untempered():
 
 def test_sweeps_have_random_numbers_of_their_own():
     # One component: levels are independent from sweep to sweep, and ``bound`` is at the last but
-    # one, ``start`` the last.
+    # one, ``row_starts`` the last.
     gap = model(n_components=1, n_features=2, local="gibbs", n_burn_in=1, n_samples=2)
     data, state = start(gap, np.tile([3.0, 2.0], (4000, 1)))
     batch = state.with_row_starts(data.batch(gap, np.arange(4000)))
     g = gap.drawn_globals(state.stats, batch, "ssvi-a", np.random.default_rng(0), run)
     result = gap.local_step(batch, g, 1.0, run)
-    at_the_last = 5.0 * np.log(result.start[:, 0]) - result.start[:, 0] * g.rates.sum()
+    at_the_last = 5.0 * np.log(result.row_starts[:, 0]) - result.row_starts[:, 0] * g.rates.sum()
     assert abs(np.corrcoef(at_the_last, result.bound)[0, 1]) < 0.06
 
 
@@ -255,7 +255,7 @@ def test_sweeps_after_the_burn_in_are_kept():
     n, y, rates = 20_000, 3.0, np.array([1.0, 2.0])
     g = Spectra(np.log(rates)[:, None], rates[:, None], 5)
     data, _ = start(gap, np.full((n, 1), y))
-    batch = replace(data.batch(gap, np.arange(n)), start=np.tile([1.0, 0.0], (n, 1)))
+    batch = replace(data.batch(gap, np.arange(n)), row_starts=np.tile([1.0, 0.0], (n, 1)))
     rng, b, H, shares = np.random.default_rng(1), gap.activation_shape, np.array([1.0, 0.0]), []
     for _ in range(4):
         share = H * rates / (H * rates).sum(axis=-1, keepdims=True)
@@ -339,13 +339,13 @@ def test_rows_go_on_where_they_ended():
     data, state = start(gap, spectrogram(9), batch_size=100)
     twice = replace(gap, n_local_iter=4)
     g = gap.expectation(state.stats, None, run)
-    for rows in data.order():
+    for rows in data.list_batches():
         batch = data.batch(gap, rows)
         two = gap.local_step(state.with_row_starts(batch), g, 1.0, run)
         four = twice.local_step(state.with_row_starts(batch), g, 1.0, run)
-        state.store_row_starts(batch.rows, two.start)
+        state.store_row_starts(batch.rows, two.row_starts)
         again = gap.local_step(state.with_row_starts(batch), g, 1.0, run)
-        np.testing.assert_array_equal(again.start, four.start)
+        np.testing.assert_array_equal(again.row_starts, four.row_starts)
         assert np.all(again.bound >= two.bound - 1e-9 * np.abs(two.bound))
 
 
@@ -354,7 +354,7 @@ class InPhases:
 
     def __init__(self, *phases):
         engine, self.n = StructuredInference(lambda step: 1.0, "ssvi-a"), 0
-        self.phases = Phase(engine), *then_coordinate_ascent(engine, *phases)
+        self.phases = Phase(engine), *make_ascent_phases(engine, *phases)
 
     def run_pass(self, model, state, given):
         self.n += 1
@@ -393,7 +393,7 @@ def test_few_rows_are_solved_as_many_are(temperature, missing, n_local_iter):
     def solved(rows):
         batch = gap.batch(Y, np.arange(N)[rows], weights[rows])
         if n_local_iter:
-            batch = replace(batch, start=np.full((weights[rows].size, 6), 0.3))
+            batch = replace(batch, row_starts=np.full((weights[rows].size, 6), 0.3))
         return gap.local_step(batch, spectra, 1.0 / temperature, run, with_stats=False)
 
     few, many = solved(slice(0, 5)), solved(slice(0, 60))

@@ -10,9 +10,9 @@ from skvt import MemoizedDPGMM
 from skvt.expfam import triangle
 from skvt.models.mixture import _gaussian_prior, components
 from skvt.models.mixture._gaussian_prior import (
-    COMPONENTS,
+    GAUSSIANS_BY_TYPE,
     GaussianPrior,
-    gaussian_component,
+    make_gaussian_component,
     rounding_variance,
     weighted_moments,
 )
@@ -28,11 +28,11 @@ def rows(n=200, seed=0):
 
 def build(X, shape, zero, weights=None, **given):
     weights = np.ones(len(X)) if weights is None else weights
-    return gaussian_component(X, weights, shape, zero, GaussianPrior(**given))
+    return make_gaussian_component(X, weights, shape, zero, GaussianPrior(**given))
 
 
 def textbook(component):
-    return component.family.standard(component.prior)
+    return component.family.to_standard(component.prior)
 
 
 @each_kind
@@ -152,7 +152,7 @@ def test_with_missing_values_dependent_columns_vary_by_a_millionth(what):
 def test_defaults_are_the_moments_of_the_data(shape, zero):
     X = rows()
     component, priors = build(X, shape, zero)
-    kind = components.ZeroMeanFullGaussian if zero else COMPONENTS[shape]
+    kind = components.ZeroMeanFullGaussian if zero else GAUSSIANS_BY_TYPE[shape]
     assert type(component) is kind
     assert component.n_features == 3 and component.dtype == X.dtype
     q = textbook(component)
@@ -273,7 +273,7 @@ def test_degenerate_data_have_a_proper_prior(shape, zero, what):
     X = DEGENERATE[what](rows())
     component, _ = build(X, shape, zero)
     lam = component.natural_parameters(component.features(X).sum(axis=0)[None])
-    assert np.all(np.isfinite(component.table(lam)))
+    assert np.all(np.isfinite(component.expected_table(lam)))
     assert np.all(np.isfinite(component.log_predictive(X, lam)))
     assert np.all(np.isfinite(component.log_predictive(X, component.prior[None])))
 

@@ -15,7 +15,7 @@ from skvt.expfam import Coefficients, MatrixNormalWishart, NormalWishart
 from skvt.models.mixture import (
     GivenColumns,
     RegressionLearner,
-    regression_component,
+    make_regression_component,
     separate_by_cell,
 )
 from skvt.models.mixture import _regression as regression
@@ -31,8 +31,8 @@ def setup(E, n=7, seed=0, covariance_type="full"):
     rng = np.random.default_rng(seed)
     given = np.column_stack([rng.normal(5.0, 2.0, n), np.arange(n) % 3])
     X = np.column_stack([rng.normal(size=(n, E)) + given[:, :1], given])
-    of_given = GivenColumns.of(given, np.ones(n), (0, 3), ("age", "kind: b", "kind: c"))
-    component, _ = regression_component(X, np.ones(n), covariance_type, of_given)
+    of_given = GivenColumns.from_rows(given, np.ones(n), (0, 3), ("age", "kind: b", "kind: c"))
+    component, _ = make_regression_component(X, np.ones(n), covariance_type, of_given)
     return component, X
 
 
@@ -86,7 +86,7 @@ def test_expectations_of_the_family_are_gradients_and_draws_follow_it():
     np.testing.assert_allclose(draws.coefficients.var(axis=0), variance.coefficients, rtol=0.05)
     entropy = -family.log_density(eta, draws).mean()
     np.testing.assert_allclose(entropy, family.entropy(eta), atol=0.1)
-    near = family.mean(family.certain(Coefficients(M, np.eye(3))))
+    near = family.mean(family.concentrate_at(Coefficients(M, np.eye(3))))
     np.testing.assert_allclose(near.coefficients, M)
 
 
@@ -99,7 +99,7 @@ def test_regressors_are_standardised_numbers_and_indicators():
 def test_evidence_and_expected_densities_are_those_of_quadrature_over_the_precision():
     """One column: given its precision, the rows are jointly normal."""
     component, X = setup(1)
-    q, w, y = component.family.standard(component.prior), regressors_by_hand(X, 1), X[:, 0]
+    q, w, y = component.family.to_standard(component.prior), regressors_by_hand(X, 1), X[:, 0]
     M, V = q["coefficients"], q["coefficients_precision"]
     y = y - component.center
     shape, rate = 0.5 * q["degrees_of_freedom"], 0.5 * q["scale_inverse"].item()
@@ -127,19 +127,19 @@ def test_evidence_and_expected_densities_are_those_of_quadrature_over_the_precis
             return (log_density - 0.5 * variance) * of_precision.pdf(precision)
 
         expected.append(integrate.quad(mean_log, 0.0, 60.0 * nu / scale.item(), limit=200)[0])
-    found = component.features(X) @ component.table(lam).T
+    found = component.features(X) @ component.expected_table(lam).T
     np.testing.assert_allclose(found[:, 0], expected, rtol=1e-6)
 
 
 def test_predictive_densities_are_the_students_t_of_the_textbook():
     component, X = setup(3, n=9)
-    prior = component.family.standard(component.prior)
+    prior = component.family.to_standard(component.prior)
     w, y = regressors_by_hand(X, 3), X[:, :3] - component.center
     total = 0.0
     for n in range(len(X)):
         lam = component.natural_parameters(component.features(X[:n]).sum(axis=0)[None])
         M, V, nu, scale = posterior_by_hand(prior, w[:n], y[:n])
-        q = component.family.standard(lam)
+        q = component.family.to_standard(lam)
         # Before the first row the coefficients are 0, up to rounding.
         np.testing.assert_allclose(q["coefficients"][0], M, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(q["scale_inverse"][0], scale, rtol=1e-9)
@@ -161,7 +161,7 @@ def test_predictive_densities_are_the_students_t_of_the_textbook():
 def test_missing_values_of_the_local_step_are_integrated_out():
     component, X = setup(2)
     lam = component.natural_parameters(component.features(X).sum(axis=0)[None])
-    table = component.table(lam)
+    table = component.expected_table(lam)
     rows = X[:2].copy()
     rows[:, 1] = np.nan
 
@@ -206,14 +206,14 @@ def test_learned_priors_are_a_maximum_of_the_evidence(covariance_type, monkeypat
     parts = np.arange(90) % 6
     X[:, :2] += 2.0 * rng.normal(size=(6, 2))[parts] + rng.normal(size=(6, 2))[parts] * X[:, [2]]
     sums = np.stack([component.features(X[parts == k]).sum(axis=0) for k in range(6)])
-    learner = RegressionLearner.of(component, LEARNED)
+    learner = RegressionLearner.from_component(component, LEARNED)
     previous = component.log_evidence(sums).sum()
     for _ in range(60):
-        component = learner.learned(component, sums)
+        component = learner.learn_prior(component, sums)
         evidence = component.log_evidence(sums).sum()
         assert evidence > previous - 1e-9
         previous = evidence
-    values = learner.values(component)
+    values = learner.learned_values(component)
     assert set(values) == LEARNED | {"slope_prior", "slope_precision_prior"}
     assert all(len(values[name]) == 2 for name in ("mean_prior", "slope_prior", "covariance_prior"))
     learners, blocks = [learner], [component]
@@ -234,7 +234,10 @@ def test_components_of_one_row_count_alike_for_one_regression_and_for_one_of_eac
         component, X = setup(3, n=25, covariance_type=covariance_type)
         parts = np.minimum(np.arange(25) // 8, 3)
         sums = np.stack([component.features(X[parts == k]).sum(axis=0) for k in range(4)])
-        learners, blocks = [RegressionLearner.of(component, LEARNED)], [(component, sums)]
+        learners, blocks = (
+            [RegressionLearner.from_component(component, LEARNED)],
+            [(component, sums)],
+        )
         if covariance_type == "diag":
             learners, split = learners[0].learners, component.split_by_block(sums)
             parts = [block.component for block in component.blocks]
@@ -247,7 +250,7 @@ def test_cells_of_categories_are_separate_tables():
     rng = np.random.default_rng(0)
     given = np.column_stack([rng.integers(2, size=30), rng.integers(2, size=30)]).astype(float)
     given[(given == 1.0).all(axis=1)] = 0.0  # one combination does not occur
-    of_given = GivenColumns.of(given, np.ones(30), (2, 2), ("a: 1", "b: 1"))
+    of_given = GivenColumns.from_rows(given, np.ones(30), (2, 2), ("a: 1", "b: 1"))
     values = rng.integers(3, size=(30, 2)).astype(float)
     values[::5, 1] = np.nan
     X = np.column_stack([values, given])
@@ -276,7 +279,7 @@ def test_cells_of_categories_are_separate_tables():
     np.testing.assert_array_equal(filled[~np.isnan(X)], X[~np.isnan(X)])
     assert np.isin(filled, [0.0, 1.0, 2.0]).all()
     (marginals,) = component.marginals(lam)
-    by_cell = component.values.family.mean(lam).reshape(-1, 6)
+    by_cell = component.value_component.family.mean(lam).reshape(-1, 6)
     np.testing.assert_allclose(marginals.estimate[0], of_given.shares @ by_cell)
     low, high = (marginals.quantile(p)[0] for p in (0.025, 0.975))
     assert np.all((0.0 < low) & (low < marginals.estimate[0]) & (marginals.estimate[0] < high))
@@ -286,7 +289,7 @@ def test_cells_of_categories_are_separate_tables():
 def test_bits_and_counts_of_cells_are_those_of_the_rows_of_each_cell(exposed):
     rng = np.random.default_rng(0)
     given = rng.integers(2, size=(20, 1)).astype(float)
-    of_given = GivenColumns.of(given, np.ones(20), (2,), ("a: 1",))
+    of_given = GivenColumns.from_rows(given, np.ones(20), (2,), ("a: 1",))
     kind = Poisson if exposed else Bernoulli
     plain = kind(np.array([[1.0, 2.0], [2.0, 1.0]]), np.dtype(float))
     values = rng.integers(2, size=(20, 2)).astype(float)
@@ -313,7 +316,9 @@ def test_bits_and_counts_of_cells_are_those_of_the_rows_of_each_cell(exposed):
 
 def test_too_many_cells_are_refused():
     given = np.repeat(np.arange(201.0), 2)[:, None]
-    of_given = GivenColumns.of(given, np.ones(402), (201,), tuple(f"a: {c}" for c in range(1, 201)))
+    of_given = GivenColumns.from_rows(
+        given, np.ones(402), (201,), tuple(f"a: {c}" for c in range(1, 201))
+    )
     with pytest.raises(ValueError, match=r"201 combinations.*at most 200"):
         separate_by_cell(Bernoulli(np.ones((1, 2)), np.dtype(float)), of_given)
 
@@ -340,7 +345,7 @@ def test_one_component_of_a_mixture_is_exact():
         ("bit", Bits(), [4]),
     ]
     mixture = MemoizedDPMixture(components=blocks, given=[2, 3], moves=()).fit(table)
-    prior = component.family.standard(component.prior)
+    prior = component.family.to_standard(component.prior)
     w, y = regressors_by_hand(X, 2), X[:, :2] - component.center
     evidence = betaln(9.0, 1.0) - betaln(1.0, 1.0)
     for n in range(8):

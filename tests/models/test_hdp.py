@@ -10,20 +10,20 @@ from _engines import bound, passes, total_of
 from scipy.special import betaln, gammaln, psi
 
 from skvt import MemoizedHDP, components
-from skvt._compiled import serial_map as run
+from skvt._compiled import run_serially as run
 from skvt.datasets import make_topic_corpus
 from skvt.expfam import Stats
-from skvt.inference import CollapsedInference, MemoizedInference, Rows, State, Tools, Workers
-from skvt.inference._bound import exact_bound
+from skvt.inference import CollapsedInference, EngineTools, MemoizedInference, Rows, State, Workers
+from skvt.inference._bound import compute_bound_parts
 from skvt.inference._memos import Memo
 from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks, _delete
 from skvt.models.hdp import _model as hdp_model
-from skvt.models.hdp._documents import Share
+from skvt.models.hdp._documents import Contribution
 from skvt.models.hdp._kernels import stick_divergence
 from skvt.models.hdp._sticks import _Problem, expected_weights
 from skvt.models.hdp._usage import estimate_usage_of_union
 from skvt.models.lda import LDA
-from skvt.moves import bound_of
+from skvt.moves import compute_bound
 
 TOY = sp.csr_array(np.array([[2.0, 1, 0, 0], [0, 1, 2, 1]]))
 
@@ -66,7 +66,7 @@ def explicit_bound(model, stats):
     batch = model.batch(TOY, np.arange(2), np.ones(2))
     found = model.expectation(stats, batch, run)
     result = model.local_step(batch, found, 1.0, run)
-    words = stats.value().arrays[0]
+    words = stats.as_stats().arrays[0]
     lam, eta, K = words + model.topic_word_prior, model.topic_word_prior, len(words)
     alpha, weights = model.sticks.doc_concentration, expected_weights(found.sticks)
     log_phi = psi(lam) - psi(lam.sum(axis=1))[:, None]
@@ -114,9 +114,9 @@ def test_the_bound_is_that_of_enumeration_and_quadrature(alpha, n_topics, monkey
 
 
 def sum_of_divergences(model, stats):
-    from skvt.inference._bound import global_divergence
+    from skvt.inference._bound import compute_global_divergence
 
-    return global_divergence(model, stats)
+    return compute_global_divergence(model, stats)
 
 
 # -------------------------------------------------------------------------------- its steps
@@ -132,7 +132,7 @@ def usage_of(rng, n_topics=6, n_documents=200):
 def test_sticks_are_at_the_maximum_of_the_bound():
     rng = np.random.default_rng(0)
     law, usage = Sticks(1.5, 0.6), usage_of(rng)
-    best = law.best(usage)
+    best = law.find_best(usage)
     for _ in range(5):
         other = best * np.exp(rng.normal(scale=10.0 ** rng.uniform(-3.0, 0.0), size=best.shape))
         assert law.bound(other, usage) < law.bound(best, usage)
@@ -179,7 +179,7 @@ def test_large_weights_of_documents_scale_the_bound(seed):
 
 def test_a_learned_concentration_is_at_the_maximum_of_the_bound_given_the_sticks():
     law, usage = Sticks(1.5, 0.6), usage_of(np.random.default_rng(0))
-    sticks = law.best(usage)
+    sticks = law.find_best(usage)
     learned = law.with_learned(usage, concentration=True, doc_concentration=False)
     assert learned.doc_concentration == 0.6
     for factor in (0.98, 1.02):
@@ -191,7 +191,7 @@ def test_sticks_do_not_hang_on_the_last_digit():
     rng = np.random.default_rng(0)
     law, usage = Sticks(1.5, 0.6), usage_of(rng)
     nearly = usage * (1.0 + 1e-15 * rng.standard_normal(usage.shape))
-    np.testing.assert_allclose(law.best(nearly), law.best(usage), rtol=1e-9)
+    np.testing.assert_allclose(law.find_best(nearly), law.find_best(usage), rtol=1e-9)
 
 
 def corpus(n_topics=5, n_documents=300, seed=0):
@@ -217,14 +217,14 @@ def test_learned_concentrations_raise_the_bound():
     assert learned.sticks.doc_concentration < 3.0
     assert learned.sticks.concentration < 20.0
     # what is linear in alpha at given statistics is the truth where documents were seen
-    usage = state.stats.value().arrays[1]
+    usage = state.stats.as_stats().arrays[1]
     moved = learning.with_learned_priors(None, state.stats).sticks
     assert moved.best_bound(usage) > model.sticks.best_bound(usage)
 
 
 # -------------------------------------------------------------------------------- its moves
 def change(state, before, model):
-    totals, divergence = exact_bound(model, state)
+    totals, divergence = compute_bound_parts(model, state)
     return totals.untempered - divergence - before
 
 
@@ -240,7 +240,7 @@ def test_what_a_move_gains_is_what_the_bound_rises_by(move, n_topics):
     finish = moving.finish
 
     def judged(model, state, tools):
-        totals, divergence = exact_bound(model, state)
+        totals, divergence = compute_bound_parts(model, state)
         n_before = state.component_ids.size
         records = finish(model, state, tools)
         rise = change(state, totals.untempered - divergence, model)
@@ -277,7 +277,7 @@ def test_statistics_are_those_of_all_words_after_all_moves(n_topics, moves, monk
     moves = [move(*[100] * (move is BirthOfTopics)) for move in moves]
     state, _, _ = fitted(X, model, moves, n_passes=12)
     assert state.component_ids.size < n_topics - 8
-    words, usage = state.stats.value().arrays
+    words, usage = state.stats.as_stats().arrays
     np.testing.assert_allclose(words.sum(axis=0), X.sum(axis=0), rtol=1e-9)
     np.testing.assert_allclose(usage[:, 3], X.shape[0])
     # a topic that is in use has a token at least
@@ -336,13 +336,13 @@ def test_words_that_do_not_occur_change_neither_the_bound_nor_what_is_learned(mo
 
     def found():
         learned = model.with_learned_priors(None, state.stats).topic_word_prior[0]
-        evidence = model.words_evidence(state.stats.value().arrays[0])
-        totals, divergence = exact_bound(model, state)
+        evidence = model.words_evidence(state.stats.as_stats().arrays[0])
+        totals, divergence = compute_bound_parts(model, state)
         return [learned, totals.untempered - divergence, *evidence]
 
     assert model.compact(state.stats)[0].n_features <= 201
     compact = found()
-    monkeypatch.setattr(hdp_model, "find_words", lambda words: None)
+    monkeypatch.setattr(hdp_model, "find_occurring_words", lambda words: None)
     np.testing.assert_allclose(compact, found(), rtol=1e-9)
     assert abs(compact[0] - 0.1) > 0.01
 
@@ -386,20 +386,20 @@ def test_a_stream_of_single_documents_finds_topics_that_come_one_after_the_other
 
 
 def test_topics_just_born_in_a_stream_are_merged_where_the_bound_of_all_batches_rises(monkeypatch):
-    rng, merges, within = np.random.default_rng(0), [], MergeTopics.within
+    rng, merges, within = np.random.default_rng(0), [], MergeTopics.change_within_batch
     topics, n_documents = rng.dirichlet(np.full(60, 0.05), 4), [110, 40, 40, 40]
     batches = [rng.multinomial(60, *of) for of in zip(topics, n_documents, strict=True)]
 
     def watched(move, model, batch, key, state, tools):
-        before = bound_of(model, state.memos.total())
+        before = compute_bound(model, state.memos.total())
         records = within(move, model, batch, key, state, tools)
-        rise = bound_of(model, state.memos.total()) - before
+        rise = compute_bound(model, state.memos.total()) - before
         assert total_of(records).gain == pytest.approx(rise, abs=1e-6)
         assert rise >= 0.0
         merges.append(total_of(records).accepted)
         return records
 
-    monkeypatch.setattr(MergeTopics, "within", watched)
+    monkeypatch.setattr(MergeTopics, "change_within_batch", watched)
     monkeypatch.setattr(BirthOfTopics, "_try_replacement", lambda *of_batch: [])
     hdp = MemoizedHDP(random_state=0)
     for number, batch in enumerate(batches):
@@ -413,15 +413,15 @@ def test_topics_just_born_in_a_stream_are_merged_where_the_bound_of_all_batches_
 
 @pytest.mark.slow
 def test_a_stream_of_topics_that_come_one_after_the_other_ends_near_the_bound_of_a_fit(monkeypatch):
-    rises, within = [], DeleteTopic.within
+    rises, within = [], DeleteTopic.change_within_batch
 
     def watched(move, model, batch, key, state, tools):
-        before = bound_of(model, state.memos.total())
+        before = compute_bound(model, state.memos.total())
         records = within(move, model, batch, key, state, tools)
-        rises.append((bound_of(model, state.memos.total()) - before, records))
+        rises.append((compute_bound(model, state.memos.total()) - before, records))
         return records
 
-    monkeypatch.setattr(DeleteTopic, "within", watched)
+    monkeypatch.setattr(DeleteTopic, "change_within_batch", watched)
     rng = np.random.default_rng(102)
     topics = rng.dirichlet(np.full(150, 0.1), 8)
     shares = rng.dirichlet(np.full(8, 0.3), 400)
@@ -514,7 +514,7 @@ def test_a_polish_of_words_that_come_often_has_fewer_sweeps(monkeypatch):
 
 def test_deletes_that_waited_for_merges_keep_a_fit_from_its_end():
     state, _, model = fitted(corpus(), model_of(200, 8, eta=0.1, mean_change_tol=1e-3), n_passes=2)
-    move, tools = DeleteTopic(), Tools(1, np.random.default_rng(0), Workers())
+    move, tools = DeleteTopic(), EngineTools(1, np.random.default_rng(0), Workers())
     move.begin(model, state, tools)
     state.component_ids = state.component_ids + 8  # as merges of the same pass leave them
     assert move.finish(model, state, tools) == [] and not move.exhausted
@@ -537,7 +537,7 @@ def test_what_is_kept_of_documents_leaves_out_what_rounding_hides_at_any_row_wei
     # as floors of float32 leave it: 1e-18 of a token
     words = weight * np.array([[3.0, 1e-18, 1e-6], [1e-18, 2.0, 0.5]])
     memo = Memo(Stats((words, np.zeros((2, 5)))), np.zeros(()), None, weight)
-    kept = Share.of(memo, np.arange(3)).words
+    kept = Contribution.from_memo(memo, np.arange(3)).words
     assert kept.nnz == 4
     np.testing.assert_array_equal(kept.toarray(), np.where(words > 1e-9 * weight, words, 0.0))
 

@@ -84,7 +84,7 @@ def test_full_covariances_complete_the_holes_at_point_masses():
     X = rng.normal(size=(30, D))
     full = KINDS["full"].make(D, np.dtype(np.float64))
     resp = rng.dirichlet(np.ones(2), size=30)
-    table = full.table(full.natural_parameters(resp.T @ full.features(X)))
+    table = full.expected_table(full.natural_parameters(resp.T @ full.features(X)))
     logits = np.zeros((2, 30, 2))
     for own, (at, value) in zip(logits, itertools.product([7.0], [7.0, np.nan]), strict=True):
         component = add_indicators(full, (at, at))

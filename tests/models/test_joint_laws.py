@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from _entrances import entrance
 from scipy import stats as laws
 
-from skvt._compiled import serial_map as run
+from skvt._compiled import run_serially as run
 from skvt.contracts import RowBatch
 from skvt.models import Topics
 from skvt.models.gap_nmf._model import GaPNMF, Spectra
@@ -65,7 +65,7 @@ def simulated_documents(rng, alpha, beta, n, n_tokens):
 def redrawn_documents(alpha, beta, counts, n_sweeps, seed):
     """Tokens of each topic (n, K), and of each word and topic (V, K), by the sampler."""
     lda = LDA(alpha, np.full(beta.shape[1], 0.2))
-    model = LDAGivenTopics.of(lda, "gibbs", n_sweeps - 1, 1)
+    model = LDAGivenTopics.from_lda(lda, "gibbs", n_sweeps - 1, 1)
     batch = model.batch(sp.csr_array(counts), np.arange(len(counts)), np.ones(len(counts)))
     log_beta = np.ascontiguousarray(np.log(beta).T[batch.active])
     result = model.local_step(batch, Topics(log_beta, seed), 1.0, run)
@@ -192,11 +192,11 @@ def redrawn_frames(rates, prior, Y, H, sweeps, seed):
     K, F = rates.shape
     n_burn_in, n_samples = sweeps
     gap = GaPNMF(K, F, activation_shape=prior, n_burn_in=n_burn_in, n_samples=n_samples)
-    batch = RowBatch(Y, np.ones(len(Y)), np.arange(len(Y)), start=H)
+    batch = RowBatch(Y, np.ones(len(Y)), np.arange(len(Y)), row_starts=H)
     with np.errstate(divide="ignore"):
         g = Spectra(np.log(rates), rates, seed)
     result = gap.local_step(batch, g, 1.0, run)
-    return result.start, result.stats.arrays
+    return result.row_starts, result.stats.arrays
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])

@@ -7,11 +7,11 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import multivariate_t, norm, t, truncnorm
 
-from skvt._compiled import serial_map
+from skvt._compiled import run_serially
 from skvt.components._cuts import _likelihood, cut_by_classes
 from skvt.contracts import RowBatch
 from skvt.expfam import NormalWishart
-from skvt.models.mixture import Mixture, StickBreaking, latent_gaussian_component
+from skvt.models.mixture import Mixture, StickBreaking, make_latent_gaussian_component
 from skvt.models.mixture._ordinal import Cells, OrdinalCompletion
 from skvt.models.mixture.components import FullGaussian
 
@@ -19,7 +19,7 @@ D = 3
 
 
 def cut(X, ordinal, weights=None):
-    return Cells.of_shares(X, np.ones(len(X)) if weights is None else weights, ordinal)
+    return Cells.from_frequencies(X, np.ones(len(X)) if weights is None else weights, ordinal)
 
 
 def drawn(ordinal, n=60, seed=0):
@@ -29,7 +29,7 @@ def drawn(ordinal, n=60, seed=0):
     X = rng.normal(size=(n, D)) @ root.T / 2.0
     for j in ordinal:
         X[:, j] = np.digitize(X[:, j], [-1.0, 0.2, 0.9])
-    component, _ = latent_gaussian_component(X, np.ones(n), "full", cut(X, np.array(ordinal)))
+    component, _ = make_latent_gaussian_component(X, np.ones(n), "full", cut(X, np.array(ordinal)))
     resp = rng.dirichlet(np.ones(2), size=n)
     sums = resp.T @ component.filled_features(X)
     return X, component, component.natural_parameters(sums)
@@ -39,7 +39,7 @@ def local_step(component, table, x, inv_temp=1.0):
     model = Mixture(StickBreaking(1.0), component)
     batch = RowBatch(x[None], np.ones(1), np.zeros(1, np.intp))
     log_weights = np.log([0.3, 0.7])[: len(table)]
-    return model.local_step(batch, (log_weights, table), inv_temp, serial_map)
+    return model.local_step(batch, (log_weights, table), inv_temp, run_serially)
 
 
 def by_quadrature(component, x, table, inv_temp, most):
@@ -70,7 +70,7 @@ def by_quadrature(component, x, table, inv_temp, most):
 @pytest.mark.parametrize("hidden", [None, 0])
 def test_one_ordinal_column_is_the_sum_over_all_its_interval(hidden, inv_temp):
     X, component, lam = drawn([2])
-    table = component.table(lam)
+    table = component.expected_table(lam)
     for level in range(4):
         x = X[np.flatnonzero(X[:, 2] == level)[0]].copy()
         if hidden is not None:
@@ -85,7 +85,9 @@ def test_one_ordinal_column_is_the_sum_over_all_its_interval(hidden, inv_temp):
 def test_the_default_prior_has_variance_one_in_ordinal_columns():
     X, *_ = drawn([1, 2])
     weights = np.random.default_rng(1).uniform(0.5, 2.0, len(X))
-    _, priors = latent_gaussian_component(X, weights, "full", cut(X, np.array([1, 2]), weights))
+    _, priors = make_latent_gaussian_component(
+        X, weights, "full", cut(X, np.array([1, 2]), weights)
+    )
     # that of the scores, and that within the intervals (and a millionth of it)
     np.testing.assert_allclose(np.diagonal(priors["covariance_prior"])[1:], 1.0, rtol=1e-5)
 
@@ -94,7 +96,7 @@ def test_with_several_the_bound_is_that_of_independent_factors():
     # Three factors given one component. From the statistics: the energy; from each mean and
     # variance, the factor's entropy by its definition.
     X, component, lam = drawn([0, 1, 2], seed=1)
-    table = component.table(lam)[:1]
+    table = component.expected_table(lam)[:1]
     lower, upper = component.cells.intervals(X[:8])
     for n, inv_temp in itertools.product(range(8), (1.0, 0.7)):
         result = local_step(component, table, X[n], inv_temp)
@@ -125,7 +127,7 @@ def test_with_several_the_bound_is_that_of_independent_factors():
 def test_moments_of_intervals_far_out_and_narrow():
     shares = np.concatenate([[1e-12, 1e-9], np.full(6, 0.1), [1e-4, 1e-7]])
     X = np.arange(10.0)[:, None]
-    cells = Cells.of_shares(X, shares, np.array([0]))
+    cells = Cells.from_frequencies(X, shares, np.array([0]))
     (edges,) = cells.edges
     np.testing.assert_allclose(norm.cdf(edges[1:-1]), np.cumsum(shares)[:-1] / shares.sum())
     exact = [truncnorm(a, b) for a, b in itertools.pairwise(edges)]
@@ -136,7 +138,9 @@ def test_moments_of_intervals_far_out_and_narrow():
 
 
 def test_values_between_levels_count_as_the_higher_one():
-    cells = Cells.of_shares(np.array([[1.0], [2.0], [5.0], [np.nan]]), np.ones(4), np.array([0]))
+    cells = Cells.from_frequencies(
+        np.array([[1.0], [2.0], [5.0], [np.nan]]), np.ones(4), np.array([0])
+    )
     codes = cells.codes(np.array([[0.0], [1.0], [1.5], [5.0], [9.0], [np.nan]]))
     np.testing.assert_array_equal(codes[:, 0], [0, 0, 1, 2, 2, -1])
 
@@ -147,7 +151,9 @@ def test_how_levels_are_called_does_not_matter_where_they_are_missing():
     renamed = X.copy()
     renamed[:, 1:] = 100.0 + 50.0 * X[:, 1:]
     one, two = (
-        latent_gaussian_component(rows, np.ones(len(rows)), "full", cells)[0].filled_features(rows)
+        make_latent_gaussian_component(rows, np.ones(len(rows)), "full", cells)[0].filled_features(
+            rows
+        )
         for rows, cells in ((rows, cut(rows, np.array([1, 2]))) for rows in (X, renamed))
     )
     np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-12)
@@ -155,7 +161,7 @@ def test_how_levels_are_called_does_not_matter_where_they_are_missing():
 
 
 def student(component, lam):
-    q = NormalWishart.standard(lam)
+    q = NormalWishart.to_standard(lam)
     kappa, freedom = q["mean_precision"], q["degrees_of_freedom"] - D + 1.0
     return q["mean"] + component.center, q["scale_inverse"] * (1 + kappa) / kappa / freedom, freedom
 

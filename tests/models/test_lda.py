@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from scipy.special import digamma, gammaln, logsumexp, softmax
 
 from skvt import TemperedLDA
-from skvt._compiled import serial_map as run
+from skvt._compiled import run_serially as run
 from skvt.expfam import RunningStats, Stats
 from skvt.models.lda import _model as _lda
 from skvt.models.lda._model import LDA
@@ -132,7 +132,7 @@ def step(model, X, lam, b, *, rows=None, weights=None, **options):
     rows = np.arange(X.shape[0]) if rows is None else rows
     batch = model.batch(X, rows, np.ones(len(rows)) if weights is None else weights)
     result = model.local_step(
-        batch, model.expectation(model.from_topics(lam), batch, run), b, run, **options
+        batch, model.expectation(model.stats_from_topics(lam), batch, run), b, run, **options
     )
     full = np.zeros((X.shape[1], model.n_components))
     if result.stats is not None:
@@ -160,7 +160,7 @@ def start_at(monkeypatch):
     """Make fits start from the given lam."""
 
     def start(lam):
-        monkeypatch.setattr(LDA, "initial", lambda self, data, rng: self.from_topics(lam))
+        monkeypatch.setattr(LDA, "initial", lambda self, data, rng: self.stats_from_topics(lam))
 
     return start
 
@@ -419,7 +419,7 @@ def test_a_batch_holds_its_documents_twice_by_document_and_by_word(n):
 def test_expectation_reads_prior_plus_statistics_after_any_blends():
     model = LDA(ALPHA, np.random.default_rng(13).uniform(0.1, 0.5, ETA.size))
     rng = np.random.default_rng(14)
-    stats = model.from_topics(LAM)
+    stats = model.stats_from_topics(LAM)
     np.testing.assert_allclose(model.natural_parameters(stats)[0], LAM, rtol=1e-14)
     batch = model.batch(sp.csr_array(X30), np.array([5, 2, 11]), np.ones(3))
     for _ in range(40):
@@ -431,12 +431,14 @@ def test_expectation_reads_prior_plus_statistics_after_any_blends():
         expected_log(lam)[:, batch.active].T,
         rtol=1e-10,
     )
-    np.testing.assert_allclose(lam, stats.value().arrays[0].T + model.topic_word_prior, rtol=1e-14)
+    np.testing.assert_allclose(
+        lam, stats.as_stats().arrays[0].T + model.topic_word_prior, rtol=1e-14
+    )
 
 
 def test_an_expectation_does_not_change_with_the_statistics():
     model = LDA(ALPHA, ETA)
-    stats = model.from_topics(LAM)
+    stats = model.stats_from_topics(LAM)
     batch = model.batch(sp.csr_array(X30), np.array([5, 2, 11]), np.ones(3))
     expected = model.expectation(stats, batch, run).log_beta
     before = expected.copy()
@@ -589,7 +591,7 @@ def test_the_word_prior_learned_from_given_topics_is_the_best_for_them():
     lam = random_topics(20, 4, 30)
     start = np.full(30, 0.2)
     model = LDA(np.ones(4), start, learn_topic_word_prior=True)
-    eta = model.with_learned_priors(None, model.from_topics(lam)).topic_word_prior
+    eta = model.with_learned_priors(None, model.stats_from_topics(lam)).topic_word_prior
 
     def loss(log_eta):
         return -prior_minus_entropy(lam, np.full(30, np.exp(log_eta)))
@@ -628,7 +630,7 @@ def test_prior_statistics_are_the_weighted_sum_of_expected_log_proportions():
     weights = np.array([1.0, 3.0, 0.5])
     batch = model.batch(sp.csr_array(X30), np.arange(3), weights)
     result = model.local_step(
-        batch, model.expectation(model.from_topics(LAM), batch, run), 1.0, run
+        batch, model.expectation(model.stats_from_topics(LAM), batch, run), 1.0, run
     )
     total, weight = model.prior_statistics(batch, result)
     np.testing.assert_allclose(total, weights @ expected_log(result.q), rtol=1e-12)

@@ -9,12 +9,12 @@ import pytest
 import scipy.sparse as sp
 from scipy.special import digamma, gammaln
 
-from skvt._compiled import LANES, serial_map
+from skvt._compiled import LANES, run_serially
 from skvt.expfam import RunningStats
 from skvt.inference._state import PriorStats
 from skvt.models.lda import CollapsedLDA, _collapsed
 from skvt.models.lda._collapsed_kernels import MOST_TOKENS
-from skvt.models.lda._sampling import number_tokens
+from skvt.models.lda._sampling import make_token_indptr
 from skvt.models.lda._sparse_kernels import TOPICS_PER_RANGE
 
 ALPHA, ETA = np.array([0.3, 0.8]), np.array([0.2, 0.5, 0.9])
@@ -46,17 +46,17 @@ def sampled(model, X, n_sweeps):
     """The same as shares of the sweeps."""
     batch = model.batch(sp.csr_array(X), np.arange(len(X)), np.ones(len(X)))
     stats = RunningStats([np.zeros((X.shape[1], model.n_components))])
-    result = model.local_step(batch, model.counts_given_others(stats, batch, 0), 1.0, serial_map)
+    result = model.local_step(batch, model.counts_given_others(stats, batch, 0), 1.0, run_serially)
     stats.add(result.stats, 1.0)
     pairs, single = 0.0, 0.0
     for sweep in range(1, n_sweeps + 1):
-        begun = replace(batch, start=result.start)
+        begun = replace(batch, row_starts=result.row_starts)
         result = model.local_step(
-            begun, model.counts_given_others(stats, batch, sweep), 1.0, serial_map
+            begun, model.counts_given_others(stats, batch, sweep), 1.0, run_serially
         )
         stats.add(result.stats, 1.0)
-        pairs = pairs + (result.start[:, None] == result.start)
-        single = single + (result.start[:, None] == np.arange(model.n_components))
+        pairs = pairs + (result.row_starts[:, None] == result.row_starts)
+        single = single + (result.row_starts[:, None] == np.arange(model.n_components))
     return pairs / n_sweeps, single / n_sweeps
 
 
@@ -119,7 +119,7 @@ def test_tokens_are_placed_by_the_topics(monkeypatch, dense):
     )
     counts = model.counts_given_others(RunningStats([n]), batch, 0)
     drawn = RunningStats([np.zeros_like(n)])
-    drawn.add(model.local_step(batch, counts, 1.0, serial_map).stats)
+    drawn.add(model.local_step(batch, counts, 1.0, run_serially).stats)
     p = (n + model.topic_word_prior[:, None]) / (n.sum(axis=0) + 2.5)
     expected = 60 * MOST_TOKENS * p / p.sum(axis=1, keepdims=True)
     chi_square = ((drawn.arrays[0] - expected) ** 2 / expected).sum(axis=1)
@@ -158,11 +158,11 @@ def test_a_token_knows_nothing_of_itself():
     model = CollapsedLDA(ALPHA, np.full(3, 0.1))
     batch = model.batch(X, np.arange(1), np.full(1, 3.0))
     counts = model.counts_given_others(RunningStats([np.zeros((3, 2))]), batch, 0)
-    result = model.local_step(batch, counts, 1.0, serial_map)
+    result = model.local_step(batch, counts, 1.0, run_serially)
     stats = RunningStats([np.zeros((3, 2))])
     stats.add(result.stats, 1.0)
-    begun = replace(batch, start=result.start)
-    result = model.local_step(begun, model.counts_given_others(stats, batch, 1), 1.0, serial_map)
+    begun = replace(batch, row_starts=result.row_starts)
+    result = model.local_step(begun, model.counts_given_others(stats, batch, 1), 1.0, run_serially)
     np.testing.assert_allclose(result.bound, np.log(1.0 / 3.0), rtol=1e-5)
 
 
@@ -182,19 +182,19 @@ def test_statistics_are_the_counts_of_the_drawn_topics(monkeypatch, dense):
     begun, before = batch, None
     for sweep in range(4):
         result = model.local_step(
-            begun, model.counts_given_others(stats, batch, sweep), 1.0, serial_map
+            begun, model.counts_given_others(stats, batch, sweep), 1.0, run_serially
         )
         stats.add(result.stats, 1.0)
-        begun, before = replace(batch, start=result.start), result
-    ends = number_tokens(np.minimum(batch.counts, MOST_TOKENS))
+        begun, before = replace(batch, row_starts=result.row_starts), result
+    ends = make_token_indptr(np.minimum(batch.counts, MOST_TOKENS))
     sizes = np.diff(ends)
     assert sizes.max() == MOST_TOKENS
-    value = stats.value().arrays[0]
+    value = stats.as_stats().arrays[0]
     assert np.all(value >= -1e-9)
     np.testing.assert_allclose(value.sum(axis=1), weights @ X.toarray())
     documents = np.repeat(np.arange(30), np.diff(batch.indptr))
     own = np.array([
-        np.bincount(before.start[a:b], minlength=3) * (count / size)
+        np.bincount(before.row_starts[a:b], minlength=3) * (count / size)
         for a, b, count, size in zip(ends, ends[1:], batch.counts, sizes, strict=False)
     ])  # fmt: skip
     whole = batch.counts == np.round(batch.counts)
@@ -215,11 +215,11 @@ def test_documents_with_as_many_topics_as_tokens_keep_them_apart(monkeypatch):
     stats, begun = RunningStats([np.zeros((LANES, n_topics))]), batch
     for sweep in range(4):
         result = model.local_step(
-            begun, model.counts_given_others(stats, batch, sweep), 1.0, serial_map
+            begun, model.counts_given_others(stats, batch, sweep), 1.0, run_serially
         )
         stats.add(result.stats, 1.0)
-        begun = replace(batch, start=result.start)
-    expected = [np.bincount(z, minlength=n_topics) for z in result.start.reshape(20, LANES)]
+        begun = replace(batch, row_starts=result.row_starts)
+    expected = [np.bincount(z, minlength=n_topics) for z in result.row_starts.reshape(20, LANES)]
     np.testing.assert_array_equal(result.counts.toarray(), expected)
 
 
@@ -230,7 +230,7 @@ def test_topics_of_other_tokens_are_refused():
     counts = model.counts_given_others(RunningStats([np.zeros((2, 2))]), batch, 0)
     for start in (np.zeros(2, np.uint16), np.full(3, 2, np.uint16), np.full(3, 2**16), -np.ones(3)):
         with pytest.raises(ValueError, match="not those of these rows"):
-            model.local_step(replace(batch, start=start), counts, 1.0, serial_map)
+            model.local_step(replace(batch, row_starts=start), counts, 1.0, run_serially)
 
 
 def test_a_topic_without_tokens_is_given_up_unless_slowly():

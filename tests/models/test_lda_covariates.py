@@ -9,7 +9,7 @@ from scipy.integrate import quad
 from scipy.special import digamma, gammaln
 from scipy.stats import gamma, norm
 
-from skvt._compiled import serial_map
+from skvt._compiled import run_serially
 from skvt.models import Topics
 from skvt.models.lda import LDA, CollapsedLDA, DocumentRegression, LDAGivenTopics
 from skvt.models.lda._covariates import RADIUS, RATE, SHAPE
@@ -104,7 +104,7 @@ def test_a_step_raises_the_bound_and_stays_within_the_radius(rng):
         own = regression(rng, 1.0)
         of_gamma = own.alpha(DESIGN) + COUNTS
         mean = own.statistics(DESIGN, WEIGHTS, of_gamma) / WEIGHTS.sum()
-        new = own.learned(mean)
+        new = own.take_step(mean)
         assert abs(DESIGN @ (new.coef - own.coef)).max() <= RADIUS * (1.0 + 1e-9)
         before = bound(own.coef, of_gamma) + own.log_prior()
         assert bound(new.coef, of_gamma) + new.log_prior() > before
@@ -126,18 +126,18 @@ def test_each_document_has_the_prior_of_its_covariates(kind, inv_temp, rng):
     def q_of(rows, alpha, of_covariates):
         lda = LDA(alpha, np.full(V, 0.1), regression=of_covariates, counts_tokens=False)
         if kind == "collapsed":
-            lda = CollapsedLDA.of(lda, "gibbs")
+            lda = CollapsedLDA.from_lda(lda, "gibbs")
         elif kind != "mean_field":
-            lda = LDAGivenTopics.of(lda, kind)
+            lda = LDAGivenTopics.from_lda(lda, kind)
         batch = lda.batch(Documents.of(X, design), np.array(rows), np.ones(len(rows)))
         here = log_beta[batch.active]
         if kind == "collapsed":
-            stats = lda.from_topics(50.0 * np.exp(log_beta.T))
+            stats = lda.stats_from_topics(50.0 * np.exp(log_beta.T))
             given = lda.counts_given_others(stats, batch, 7)
             start = np.zeros(int(X[rows].sum()), np.uint16)
-            return lda.local_step(replace(batch, start=start), given, 1.0, serial_map).q
+            return lda.local_step(replace(batch, row_starts=start), given, 1.0, run_serially).q
         given = Topics(here, 5)
-        return lda.local_step(batch, given, inv_temp, serial_map).q
+        return lda.local_step(batch, given, inv_temp, run_serially).q
 
     together = q_of([0, 1], np.full(K, 0.4), own)
     alone = q_of([0], own.alpha(design)[0], None)

@@ -26,9 +26,9 @@ from _pairs import pairs
 from scipy import stats as laws
 from scipy.special import digamma, gammainc, gammaln, polygamma
 
-from skvt._compiled import serial_map as run
-from skvt._compiled._random_bits import binomial
-from skvt._compiled._shared_loop import COUNTER
+from skvt._compiled import run_serially as run
+from skvt._compiled._random_bits import draw_binomial
+from skvt._compiled._shared_loop import COUNTER_SIZE
 from skvt.expfam import RunningStats
 from skvt.inference import Workers
 from skvt.models import Topics
@@ -39,7 +39,7 @@ from skvt.models.lda._model import LDA
 
 def counter():
     """The counter of a loop that one thread runs through."""
-    return np.zeros(COUNTER, np.int64)
+    return np.zeros(COUNTER_SIZE, np.int64)
 
 
 # --------------------------------------------------------------------------------- by enumeration
@@ -105,7 +105,7 @@ def given_topics(
     alpha, n_words, local="gibbs", *, dtype=np.float64, n_burn_in=5, n_samples=5, **of
 ):
     lda = LDA(np.asarray(alpha, dtype), np.full(n_words, 0.2, dtype), **of)
-    return LDAGivenTopics.of(lda, local, n_burn_in, n_samples)
+    return LDAGivenTopics.from_lda(lda, local, n_burn_in, n_samples)
 
 
 def local_step(model, X, beta, b=1.0, *, seed=0, weights=None, runner=run, **options):
@@ -303,7 +303,7 @@ def test_the_tokens_of_an_entry_are_multinomial():
 def test_binomial_variates_have_their_law(n, p):
     draws, state = np.empty(2_000), np.uint64(n + 5)
     for i in range(draws.size):
-        draws[i], state = binomial(float(n), p, np.uint64(state))
+        draws[i], state = draw_binomial(float(n), p, np.uint64(state))
     assert np.all((draws >= 0.0) & (draws <= n) & (draws == np.floor(draws)))
     if min(p, 1.0 - p) * n == 0.0:
         np.testing.assert_array_equal(draws, n * p)
@@ -385,7 +385,7 @@ def test_a_document_is_sampled_alike_in_any_chunk_by_the_same_seed(dtype):
     X, beta = documents(5, n=300, dtype=dtype), topics(5, 3, 30)
     model = given_topics(ALPHA, 30, dtype=dtype)
     together, _ = local_step(model, X, beta, 0.7, seed=11)
-    seeds = sampling.row_seeds(np.uint64(11), np.arange(300))
+    seeds = sampling.seed_rows(np.uint64(11), np.arange(300))
     b = dtype(0.7)
     for d in (0, 7, 150, 288, 299):
         batch = model.batch(sp.csr_array(X[d : d + 1]), np.array([0]), np.ones(1))
@@ -393,11 +393,11 @@ def test_a_document_is_sampled_alike_in_any_chunk_by_the_same_seed(dtype):
         table, _ = model._table(log_beta, b, np.float32, run)
         base = (ALPHA**b).astype(np.float32)[None]
         cumulative = np.empty((len(table), 1), np.float32)
-        sampling.prior_table(table, base, cumulative, counter())
-        tokens = sampling.number_tokens(batch.counts)
+        sampling.write_prior_sums(table, base, cumulative, counter())
+        tokens = sampling.make_token_indptr(batch.counts)
         alone, samples = np.empty((1, 3), dtype), np.empty((tokens[-1], 5), np.int32)
         gains = (ALPHA[:, None] + b * np.arange(9)) ** b - ALPHA[:, None] ** b
-        sampling.gibbs_steps(
+        sampling.sweep_gibbs(
             sampling.Documents(
                 batch.indptr, batch.words, batch.counts, tokens, seeds[d : d + 1]
             ),
@@ -693,10 +693,10 @@ def test_projection_keeps_the_prior_and_leaves_the_rest(dtype, scale):
 def test_mean_field_steps_are_those_of_plain_lda():
     X = documents(15)
     lda = LDA(ALPHA, np.full(30, 0.2))
-    model = LDAGivenTopics.of(lda, "mean_field", 5, 5)
+    model = LDAGivenTopics.from_lda(lda, "mean_field", 5, 5)
     lam = np.random.default_rng(16).gamma(1.0, 2.0, size=(3, 30)) + 0.1
     batch = lda.batch(sp.csr_array(X), np.arange(60), np.ones(60))
-    g = lda.expectation(lda.from_topics(lam), batch, run)
+    g = lda.expectation(lda.stats_from_topics(lam), batch, run)
     for b in (1.0, 0.7, np.linspace(0.3, 1.0, 60)):
         expected = lda.local_step(batch, g, b, run, with_energy=True)
         for handed in (g, g._replace(seed=3)):

@@ -17,13 +17,13 @@ from skvt.models.mixture import (
     Product,
     ProductLearner,
     StickBreaking,
-    gaussian_component,
+    make_gaussian_component,
 )
 from skvt.models.mixture import _gaussian_learner as gaussians
 from skvt.models.mixture import _learned_priors as learning
 from skvt.models.mixture._gaussian_prior import DEFAULTS
 from skvt.moves import Birth, Delete, Merge
-from skvt.moves._base import bound_of
+from skvt.moves._base import compute_bound
 
 GAUSSIAN = ("mean_prior", "mean_precision_prior", "degrees_of_freedom_prior", "covariance_prior")
 D, K = 3, 6
@@ -79,8 +79,8 @@ def case(name, names=GAUSSIAN):
     else:
         zero_mean, kind = name.startswith("zero-mean"), name.split()[-1]
         X, labels = gaussian_rows(rng, zero_mean)
-        component, _ = gaussian_component(X, np.ones(90), kind, zero_mean)
-        learner = GaussianLearner.of(component, frozenset(names))
+        component, _ = make_gaussian_component(X, np.ones(90), kind, zero_mean)
+        learner = GaussianLearner.from_component(component, frozenset(names))
     return component, learner, X, np.eye(K)[labels]
 
 
@@ -135,7 +135,7 @@ def test_steps_raise_the_evidence_to_a_stationary_point(name, names, monkeypatch
     values = [evidence(component, sums)]
     assert np.abs(slopes(learner, component, sums)).max() > 0.1
     for _ in range(60):
-        component = learner.learned(component, sums)
+        component = learner.learn_prior(component, sums)
         values.append(evidence(component, sums))
     assert np.all(np.diff(values) >= 0.0)
     # nats for a change by the factor e (of a mean: in units of the data)
@@ -147,20 +147,22 @@ def test_what_is_learned_has_its_range():
     # components that are alike would draw all certainty, rows that are alike all of the scale
     sums = np.repeat(component.features(X).sum(axis=0)[None], K, axis=0)
     for _ in range(60):
-        component = learner.learned(component, sums)
-    values = learner.values(component)
+        component = learner.learn_prior(component, sums)
+    values = learner.learned_values(component)
     assert values["mean_precision_prior"] == pytest.approx(1.0, rel=1e-9)
     assert values["degrees_of_freedom_prior"] == pytest.approx(2.0 * D, rel=1e-9)
     _, learner, _, _ = case("full", ("degrees_of_freedom_prior",))
     x = learner.parameters(component)
     x[D + 1] = -50.0  # after the mean and log kappa
-    (least,) = learner.values(learner.with_parameters(component, x)).values()
+    (least,) = learner.learned_values(learner.with_parameters(component, x)).values()
     assert least == pytest.approx(D - 1.0 + gaussians.LEAST_FREEDOM, rel=1e-9)
     component, learner, X, _ = case("full", ("covariance_prior",))
     sums = 50.0 * component.features(X[:2])
     for _ in range(60):
-        component = learner.learned(component, sums)
-    scaled = learner.values(component)["covariance_prior"] / np.outer(learner.unit, learner.unit)
+        component = learner.learn_prior(component, sums)
+    scaled = learner.learned_values(component)["covariance_prior"] / np.outer(
+        learner.unit, learner.unit
+    )
     least = np.linalg.eigvalsh(scaled)[0]
     assert least == pytest.approx(gaussians.LEAST_SCALE, rel=1e-3)
     # concentrations, as documented
@@ -203,7 +205,7 @@ def test_with_moves_the_bound_never_falls_and_is_that_of_the_learned_priors(n_in
     for result in passes(engine, model, state, data, 15, rng=rng):
         model = result.model
         bounds.append(result.totals.untempered - result.divergence)
-        exact = bound_of(model, state.memos.total())
+        exact = compute_bound(model, state.memos.total())
         assert bounds[-1] == pytest.approx(exact, rel=1e-9)
         if model.size(state.stats) == 1:
             assert model is begun
@@ -233,10 +235,10 @@ def test_means_far_from_0_that_do_not_differ_have_a_prior(covariance_type):
     # E[(mu - m)' Lambda (mu - m)] is 2e-6, a difference of numbers near 1e15
     X = np.random.default_rng(0).normal(size=(20, 2))
     given = {"mean": np.full(2, 1e3), "mean_precision": 1e6, "degrees_of_freedom": 1e9}
-    component, _ = gaussian_component(
+    component, _ = make_gaussian_component(
         X, np.ones(20), covariance_type, False, DEFAULTS._replace(**given)
     )
-    learner = GaussianLearner.of(component, frozenset({"mean_precision_prior"}))
+    learner = GaussianLearner.from_component(component, frozenset({"mean_precision_prior"}))
     width = component.features(X[:1]).shape[1]
     log_kappa = learner.step(component, np.zeros((3, width)))[2]  # after the mean of two columns
     assert np.isfinite(log_kappa) and log_kappa > 0.0
@@ -248,5 +250,5 @@ def test_two_components_do_not_decide_how_much_all_differ():
     component = learner.with_parameters(component, np.zeros(2 * D))
     sums = np.tile([50.0] * D + [50.0] * D, (2, 1))
     for _ in range(60):
-        component = learner.learned(component, sums)
+        component = learner.learn_prior(component, sums)
     assert 1.0 < component.prior.max() < 5.0

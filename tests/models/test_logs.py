@@ -11,7 +11,7 @@ import skvt
 from skvt import MemoizedDPMixture
 from skvt._results.profiles import make_profiles
 from skvt.components import Gaussian, Hurdle
-from skvt.components.specs import columns_in_logarithms
+from skvt.components.specs import find_log_columns
 
 LOGS = [0, 2]
 
@@ -128,7 +128,7 @@ def test_logarithms_are_chosen_where_values_were_drawn_with_them():
     normal = rng.normal(30.0, 3.0, (1000, 20)) + 20.0 * np.hstack([0 * kind, kind**2])
     X = np.hstack([amounts, normal])
     X[rng.random(X.shape) < 0.1] = np.nan
-    chosen, _ = columns_in_logarithms(X, np.ones(1000))
+    chosen, _ = find_log_columns(X, np.ones(1000))
     assert chosen.tolist() == list(range(20))
 
 
@@ -137,9 +137,9 @@ def test_logarithms_of_many_columns_are_chosen_within_seconds():
     rng = np.random.default_rng(0)
     rates = (20.0 + rng.gamma(2.0, 10.0, (5, 300)))[rng.integers(5, size=400)]
     X = 1.0 + rng.negative_binomial(3, 3.0 / (3.0 + rates))
-    columns_in_logarithms(X[:, :1], np.ones(400))
+    find_log_columns(X[:, :1], np.ones(400))
     begun = time.process_time()
-    columns_in_logarithms(X, np.ones(400))
+    find_log_columns(X, np.ones(400))
     assert time.process_time() - begun < 3.0
 
 

@@ -17,8 +17,8 @@ from skvt.components import Gaussian
 from skvt.expfam import NormalGamma, NormalWishart
 from skvt.expfam import _factor_analysis as module
 from skvt.io import load, save
-from skvt.models.mixture import gaussian_component
-from skvt.moves._base import bound_of
+from skvt.models.mixture import make_gaussian_component
+from skvt.moves._base import compute_bound
 
 LOG_2PI = np.log(2.0 * np.pi)
 
@@ -40,7 +40,7 @@ def drawn(n=60, D=3, rank=1, K=1, seed=0, missing=0.0):
 
 
 def component_of(X, max_rank=None):
-    return gaussian_component(X, np.ones(len(X)), "low_rank", False, max_rank=max_rank)[0]
+    return make_gaussian_component(X, np.ones(len(X)), "low_rank", False, max_rank=max_rank)[0]
 
 
 def posterior_of(X, max_rank=None):
@@ -61,9 +61,9 @@ def contrasts(X, prior):
 
 def found(X, component, lam):
     """Contrasts of the rows, and the parameters of q: loadings, V, rates and C of the noise."""
-    q, factors = component.family.standard(lam), component.family.factors(lam)
+    q, factors = component.family.to_standard(lam), component.family.factors(lam)
     r = int(factors.ranks[0])
-    Y = contrasts(X - component.center, NormalWishart.standard(component.prior))
+    Y = contrasts(X - component.center, NormalWishart.to_standard(component.prior))
     return Y, (q["loadings"][0][:, :r], factors.variances[0, :r], q["rate"][0],
                np.full(r, q["loadings_variance"][0]))  # fmt: skip
 
@@ -105,7 +105,7 @@ def test_the_bound_is_energy_plus_entropy_row_by_row(D, rank, n):
     component, sums, lam = posterior_of(X)
     assert component.ranks(lam)[0] >= 1
     Y, q = found(X, component, lam)
-    expected = bound_row_by_row(Y, NormalWishart.standard(component.prior), *q)
+    expected = bound_row_by_row(Y, NormalWishart.to_standard(component.prior), *q)
     assert component.log_evidence(sums)[0] == pytest.approx(expected, rel=1e-10)
 
 
@@ -120,7 +120,7 @@ def test_of_one_column_it_is_the_normal_gamma(exactly):
     expected = NormalGamma.log_normalizer(after) - NormalGamma.log_normalizer(prior)
     expected -= 4.5 * LOG_2PI + np.log(2.0)  # the last is that of the rank 0
     assert component.log_evidence(sums)[0] == pytest.approx(expected, rel=1e-9)
-    m, s = NormalGamma.standard(after)["mean"][0], NormalGamma.standard(after)
+    m, s = NormalGamma.to_standard(after)["mean"][0], NormalGamma.to_standard(after)
     spread = np.sqrt(s["rate"] / s["shape"] * (1.0 + 0.1))
     x = np.linspace(-4.0, 4.0, 5)
     got = component.log_predictive(x[:, None] + component.center, lam)[:, 0]
@@ -217,7 +217,7 @@ def test_trials_know_the_best_q_under_the_present_prior(monkeypatch):
 def test_no_other_q_has_a_higher_bound(exactly):
     X = drawn(20, 4, 2)
     component, sums, lam = posterior_of(X)
-    (Y, q), prior = found(X, component, lam), NormalWishart.standard(component.prior)
+    (Y, q), prior = found(X, component, lam), NormalWishart.to_standard(component.prior)
     highest, rng = component.log_evidence(sums)[0], np.random.default_rng(0)
     for size in (1e-4, 1e-2, 0.3):
         for _ in range(10):
@@ -261,8 +261,8 @@ def test_other_priors_are_tried_from_the_solution_at_hand():
     trial = replace(component.trial(sums), prior=other)
     short = exact - trial.log_evidence(sums)
     assert np.all(short[:2] > -1e-3) and np.all(short[:2] < 0.1) and short[2] == 0.0
-    np.testing.assert_array_equal(trial.family.standard(other)["rate"],
-                                  component.family.standard(other)["rate"])  # fmt: skip
+    np.testing.assert_array_equal(trial.family.to_standard(other)["rate"],
+                                  component.family.to_standard(other)["rate"])  # fmt: skip
 
 
 # -------------------------------------------------------------------------- the predictive
@@ -294,7 +294,7 @@ def test_the_bound_never_falls_and_merges_gain_what_they_promise(missing):
     model, data, state = started(component_of(X), X, 5)
     bounds = sweeps(model, data, state, [Idle()], 8)
     assert np.all(np.diff(bounds) > -1e-4)
-    assert bounds[-1] == pytest.approx(bound_of(model, state.memos.total()), rel=1e-9)
+    assert bounds[-1] == pytest.approx(compute_bound(model, state.memos.total()), rel=1e-9)
     clearly_bad, pairs = 0, list(merges(model, state))
     for gain, change, _ in pairs:
         if change < -100.0:  # then it is no less than it

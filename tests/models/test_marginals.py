@@ -112,7 +112,7 @@ def alone(name, component, X, d):
         pair = np.array([component.prior[d], component.prior.sum() - component.prior[d]])
         return (kind, components.Multinomial(pair, component.dtype),
                 np.stack([X[:, d], X.sum(axis=1) - X[:, d]], axis=1))  # fmt: skip
-    q = component.family.standard(component.prior)
+    q = component.family.to_standard(component.prior)
     scale, freedom = q["scale_inverse"][d : d + 1, d : d + 1], q["degrees_of_freedom"] - 2.0
     if name == "full":
         prior = NormalWishart.from_standard(q["mean"][[d]], q["mean_precision"], freedom, scale)

@@ -9,15 +9,15 @@ from _engines import merges, sweeps
 from models._textbook import KINDS, with_gaps
 from scipy.special import logsumexp
 
-from skvt._compiled import serial_map as run
+from skvt._compiled import run_serially as run
 from skvt.inference import MemoizedState, Rows
-from skvt.inference._visit import memo_of
+from skvt.inference._visit import make_memo
 from skvt.models.mixture import _model as _mixture
 from skvt.models.mixture._missing import Patterns
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import StickBreaking
 from skvt.moves import Merge
-from skvt.moves._base import bound_of
+from skvt.moves._base import compute_bound
 
 each_full = pytest.mark.parametrize("name", ["full", "zero-mean full"])
 
@@ -142,7 +142,7 @@ def fitted(name, K=4, passes=15, D=3, n=150):
 @each_full
 def test_a_merge_gains_what_was_predicted_and_the_next_pass_no_less(name):
     model, data, start = fitted(name, passes=2)
-    before = bound_of(model, start.memos.total())
+    before = compute_bound(model, start.memos.total())
     for gain, change, state in merges(model, start):
         assert change == pytest.approx(gain, rel=1e-9)
         # what two components said of a missing value is less certain than either, not more
@@ -156,14 +156,14 @@ def test_given_assignments_have_the_bound_of_the_fit_that_made_them(name):
     model, data, state = fitted(name, K=2, passes=150)
     batch = model.batch(data.X, np.arange(data.n_rows), data.weights)
     resp = model.local_step(batch, model.expectation(state.stats, None, None), 1.0, run).q
-    memo = memo_of(model, model.make_local_result(batch, resp), batch, run, pairs=True)
-    bound = bound_of(model, state.memos.total())
-    assert bound_of(model, memo) == pytest.approx(bound, abs=2e-3 * data.total)
-    assert bound_of(model, memo) < bound + 1e-6
+    memo = make_memo(model, model.make_local_result(batch, resp), batch, run, pairs=True)
+    bound = compute_bound(model, state.memos.total())
+    assert compute_bound(model, memo) == pytest.approx(bound, abs=2e-3 * data.total)
+    assert compute_bound(model, memo) < bound + 1e-6
     # one step from the prior is far from it
     one = model._complete_statistics(batch, resp, 1)
     once = replace(memo, stats=one[0], entropy=memo.entropy - memo.entropy + one[1])
-    assert bound_of(model, once) < bound - 0.05 * data.total
+    assert compute_bound(model, once) < bound - 0.05 * data.total
 
 
 @each_full

@@ -22,11 +22,11 @@ from models._textbook import (
 from scipy.special import betaln, digamma, logsumexp, softmax, xlogy
 from scipy.stats import norm
 
-from skvt._compiled import serial_map as run
+from skvt._compiled import run_serially as run
 from skvt.contracts import Capability, PassInputs, RunningPolicy
 from skvt.expfam import Beta
 from skvt.inference import MemoizedState, Rows, Workers, evaluate_bound
-from skvt.inference._bound import exact_bound
+from skvt.inference._bound import compute_bound_parts
 from skvt.inference._memoized import MemoizedInference
 from skvt.models.mixture import _model as _mixture
 from skvt.models.mixture import _refits, _seeds
@@ -302,7 +302,7 @@ def enumerated_bound(name, model, X, resp, stats):
         if chance > 0.0:
             joint = sum(log_w[k] + log_p[n][k] for n, k in enumerate(z))
             total += chance * (joint - np.log(chance))
-    prior = component.family.standard(component.prior)
+    prior = component.family.to_standard(component.prior)
     total -= sum(stick_divergence(a[k], b[k], alpha) for k in range(K))
     return total - sum(kind.divergence(q[k], prior) for k in range(K))
 
@@ -341,7 +341,7 @@ def test_the_bound_of_what_is_remembered_is_the_enumerated_one(name):
     state.resum()
     resp = np.concatenate([seen[0], seen[1]])
     expected = enumerated_bound(name, model, X, resp, state.stats)
-    totals, divergence = exact_bound(model, state)
+    totals, divergence = compute_bound_parts(model, state)
     assert totals.untempered - divergence == pytest.approx(expected, rel=1e-10)
     assert totals.tempered == totals.untempered and totals.weight == 5.0
     bound = bound_in_this_order(model, state.memos.total())
@@ -373,7 +373,7 @@ def test_the_predictive_weighs_components_and_one_not_yet_seen(name, monkeypatch
     assert sum(weights) == pytest.approx(1.0)
     kind, center = KINDS[name], center_of(model.component)
     parameters = [standard_of(model.component, lam, k) for k in range(3)]
-    parameters.append(model.component.family.standard(model.component.prior))
+    parameters.append(model.component.family.to_standard(model.component.prior))
     expected = [
         logsumexp([kind.predictive(q, x, center) for q in parameters], b=weights) for x in X
     ]
@@ -553,7 +553,7 @@ def test_seeds_find_clusters_that_few_directions_show(name):
     stats = model.seeded_statistics(batch_of(model, X), 3, "k-means++", _rng())
     means = np.array([X[labels == k].mean(axis=0) for k in range(3)])
     found = model.component.in_data_coordinates(model.component.natural_parameters(stats.arrays[1]))
-    found = found[0].standard(found[1])["mean"].reshape(3, 30)
+    found = found[0].to_standard(found[1])["mean"].reshape(3, 30)
     apart = np.linalg.norm(found[:, None] - means, axis=2)
     assert (apart.min(axis=0) < 1.0).all()
 

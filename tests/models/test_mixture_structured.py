@@ -6,12 +6,12 @@ from _engines import passes, policy_at
 from models._textbook import KINDS
 from scipy.special import logsumexp, softmax
 
-from skvt._compiled import serial_map as run
+from skvt._compiled import run_serially as run
 from skvt.contracts import LocalTotals, PassInputs
 from skvt.expfam import RunningStats
 from skvt.inference import Rows, State, StochasticInference, StructuredInference, Workers
 from skvt.inference._structured import GLOBAL_STEPS
-from skvt.models._dirichlet_correction import Gammas, corrected_statistics
+from skvt.models._dirichlet_correction import Gammas, correct_statistics
 from skvt.models.mixture._given_globals import MixtureGivenGlobals
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import SeparateSticks, SymmetricDirichlet
@@ -114,10 +114,10 @@ def test_many_small_topics_are_corrected_as_each_alone():
     rng = np.random.default_rng(5)
     lam, hat = rng.gamma(2.0, size=(2, 2500)), rng.gamma(1.0, size=(2, 2500))
     log_gammas = np.log(rng.gamma(lam))
-    together = corrected_statistics(lam, Gammas.of_all(log_gammas), hat, run)
+    together = correct_statistics(lam, Gammas.from_logs(log_gammas), hat, run)
     for k in (0, 999, 1000, 2499):
         column, logs, own = (a[:, k : k + 1] for a in (lam, log_gammas, hat))
-        alone = corrected_statistics(column, Gammas.of_all(logs), own)
+        alone = correct_statistics(column, Gammas.from_logs(logs), own)
         np.testing.assert_allclose(together[:, k : k + 1], alone, rtol=1e-13)
 
 
@@ -128,7 +128,7 @@ def test_many_small_topics_are_corrected_as_each_alone():
 @pytest.mark.parametrize("temperature", [1.0, 1.5])
 def test_a_step_moves_by_its_formula(weights, name, kind, temperature):
     model, data, state = setup(weights, name)
-    before, rho = state.stats.value().arrays, 0.3
+    before, rho = state.stats.as_stats().arrays, 0.3
     lam = model.natural_parameters(state.stats)
     rows, row_weights = np.arange(16), np.random.default_rng(6).uniform(0.5, 2.0, 16)
     batch = model.batch(data.X, rows, row_weights)
@@ -149,14 +149,14 @@ def test_a_step_moves_by_its_formula(weights, name, kind, temperature):
         pairs = zip(lam, g.log_gammas, (first.reshape(lam[0].shape), spread(sums)), strict=True)
         for i, parts in enumerate(pairs):
             columns, logs, some = (part.reshape(-1, part.shape[-1]).T for part in parts)
-            corrected = corrected_statistics(columns, Gammas.of_all(logs), some)
+            corrected = correct_statistics(columns, Gammas.from_logs(logs), some)
             corrected = corrected.T.reshape(parts[2].shape)
             hats[i] = (
                 model.component.feature_coefficients(corrected)
                 if i
                 else corrected.reshape(first.shape)
             )
-    found = state.stats.value().arrays
+    found = state.stats.as_stats().arrays
     expected = [
         (1.0 - rho) * old + rho * 100.0 / row_weights.sum() * hat / temperature
         for old, hat in zip(before, hats, strict=True)
@@ -183,7 +183,7 @@ def test_mean_field_steps_are_those_of_stochastic_inference(temperature):
         for seed in range(3):
             rng = np.random.default_rng(seed)
             ((totals, divergence, *_),) = passes(engine, model, state, data, policy=policy, rng=rng)
-        sums = state.stats.value().arrays[1]
+        sums = state.stats.as_stats().arrays[1]
         # (components without an order of their own are put in one)
         ends.append((sums[np.argsort(sums[:, 0])], totals.tempered, divergence))
     np.testing.assert_allclose(ends[1][0], ends[0][0], rtol=1e-10)
@@ -194,12 +194,12 @@ def test_components_are_kept_in_the_order_that_suits_the_sticks():
     model, _, state = setup(WEIGHTS["sticks"])
     state.stats.arrays[0][:] = model.weights.statistics(np.array([3.0, 30.0, 7.0]))
     sums = state.stats.arrays[1].copy()
-    before = model.weights.log_evidence(model.component_masses(state.stats.value()))
+    before = model.weights.log_evidence(model.component_masses(state.stats.as_stats()))
     model.project(state.stats)
-    np.testing.assert_allclose(model.component_masses(state.stats.value()), [30.0, 7.0, 3.0])
+    np.testing.assert_allclose(model.component_masses(state.stats.as_stats()), [30.0, 7.0, 3.0])
     np.testing.assert_allclose(state.stats.arrays[0][:, 1], [10.0, 3.0, 0.0])
     np.testing.assert_array_equal(state.stats.arrays[1], sums[[1, 2, 0]])
-    assert model.weights.log_evidence(model.component_masses(state.stats.value())) > before
+    assert model.weights.log_evidence(model.component_masses(state.stats.as_stats())) > before
 
 
 @each_weights

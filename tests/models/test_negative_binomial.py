@@ -73,8 +73,8 @@ def test_learned_probabilities_of_dispersions_are_at_the_maximum():
     sums = np.stack([component.features(part).sum(axis=0) for part in parts])
     learner = SizesLearner()
     for _ in range(30):
-        component = learner.learned(component, sums)
-    learned = learner.values(component)["dispersion_prior"][::-1]
+        component = learner.learn_prior(component, sums)
+    learned = learner.learned_values(component)["dispersion_prior"][::-1]
     assert learned.sum() == pytest.approx(1.0)
     found = logsumexp(logs, b=learned, axis=1).sum()
     assert best - 0.02 < found < best + 1e-9
@@ -154,7 +154,7 @@ def test_predictive_densities_sum_to_one_and_are_those_of_draws():
     row = np.array([np.nan, np.nan, 2.0])
     draws = component.conditional_sample(np.tile(row, (n, 1)), lam[0], np.random.default_rng(1))
     mean = component.conditional_mean(row[None], lam)[0, 0]
-    np.testing.assert_allclose(mean, [*2.0 * component.means(lam)[0], 2.0])
+    np.testing.assert_allclose(mean, [*2.0 * component.expected_rates(lam)[0], 2.0])
     for d in range(2):
         assert draws[:, d].mean() == pytest.approx(mean[d], abs=5 * draws[:, d].std() / n**0.5)
     rows = np.tile(row, (20_000, 1))
@@ -205,9 +205,9 @@ def test_own_fits_of_zeros_are_interpolated():
     X[:, :2] = np.where(rng.random((len(X), 2)) < 0.2, np.nan, X[:, :2])
     component = component_for(X)
     features = component.features(X)
-    whole, _ = ConjugateComponent.self_fits(component, features)
+    whole, _ = ConjugateComponent.fits_to_self(component, features)
     for held in (features, sp.csr_array(features)):
-        own, size = component.self_fits(held)
+        own, size = component.fits_to_self(held)
         np.testing.assert_allclose(own, whole, rtol=1e-3, atol=1e-9)
         assert (size >= (1.0 - 1e-3) * np.abs(whole)).all()
 
@@ -240,7 +240,7 @@ def test_poisson_with_exposures_is_the_textbooks():
         # the features' constant is all that does not depend on the rates
         t = np.stack([np.log([[1.5, 0.4]]), [[-1.5, -0.4]]], axis=-1)
         logs = poisson.logpmf(X[:, :2], X[:, 2:] * [1.5, 0.4]).sum(axis=1)
-        np.testing.assert_allclose(component.features(X) @ component.table_of(t)[0], logs)
+        np.testing.assert_allclose(component.features(X) @ component.table_at(t)[0], logs)
 
 
 def test_a_row_total_is_what_it_would_be_without_holes():
@@ -248,7 +248,7 @@ def test_a_row_total_is_what_it_would_be_without_holes():
     component = Poisson(np.ones((3, 2)), F8, exposure="row_total", typical=9.0, shares=shares)
     X = np.array([[5.0, 3.0, 2.0], [5.0, np.nan, 2.0], [np.nan] * 3, [0.0] * 3])
     for held in (X, sp.csr_array(X)):
-        np.testing.assert_allclose(component.split(held)[1], [10.0, 10.0, 9.0, 0.0])
+        np.testing.assert_allclose(component.split_exposure(held)[1], [10.0, 10.0, 9.0, 0.0])
 
 
 @pytest.mark.parametrize("exposure", ["none", "column", "row_total"])
@@ -265,7 +265,7 @@ def test_local_steps_without_features_are_those_with_features(exposure):
     features = component.features(X)
     sums = resp.T @ features
     np.testing.assert_allclose(component.weighted_sums(X, resp), sums, atol=1e-10)
-    table = component.table(component.natural_parameters(sums)).T
+    table = component.expected_table(component.natural_parameters(sums)).T
     log_densities, sums_of = component.log_densities_and_sums(X, table)
     np.testing.assert_allclose(log_densities, features @ table, atol=1e-10)
     np.testing.assert_allclose(sums_of(resp), sums, atol=1e-10)
@@ -317,7 +317,7 @@ def test_fits_of_huge_counts_to_themselves_are_those_of_single_rows():
     component = NegativeBinomial(np.empty((40, 0)), F8, np.ones(1))
     component = component.with_prior(np.ones(40), np.ones(40), np.ones(16))
     features = component.features(X)
-    fits, sizes = component.self_fits(features)
-    expected = [component.self_fits(row[None]) for row in features]
+    fits, sizes = component.fits_to_self(features)
+    expected = [component.fits_to_self(row[None]) for row in features]
     np.testing.assert_allclose(fits[1:], np.ravel([fit for fit, _ in expected])[1:], rtol=1e-12)
     np.testing.assert_allclose(sizes[1:], np.ravel([size for _, size in expected])[1:], rtol=1e-12)

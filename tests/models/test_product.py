@@ -5,9 +5,9 @@ import pytest
 import scipy.sparse as sp
 from models._textbook import KINDS, with_gaps
 
-from skvt._compiled import serial_map
+from skvt._compiled import run_serially
 from skvt.contracts import RowBatch
-from skvt.models.mixture import Block, Mixture, Product, StickBreaking, gaussian_component
+from skvt.models.mixture import Block, Mixture, Product, StickBreaking, make_gaussian_component
 from skvt.models.mixture.components._full import full_features
 
 NAMES = ("full", "categorical", "spherical", "Poisson", "Bernoulli")
@@ -38,7 +38,7 @@ def test_densities_and_evidence_are_sums_over_blocks(gaps):
     product, X, resp = setup(gaps=gaps)
     sums = statistics(product, X, resp)
     lam = product.natural_parameters(sums)
-    density = product.features(X) @ product.table(lam).T
+    density = product.features(X) @ product.expected_table(lam).T
     predictive = product.log_predictive(X, lam)
     model = Mixture(StickBreaking(1.0), product)
     evidence = model.component.log_evidence(sums)
@@ -46,7 +46,7 @@ def test_densities_and_evidence_are_sums_over_blocks(gaps):
     for b, (_, component, columns, _) in enumerate(product.blocks):
         own = statistics(component, X[:, columns], resp)
         own_lam = component.natural_parameters(own)
-        density -= component.features(X[:, columns]) @ component.table(own_lam).T
+        density -= component.features(X[:, columns]) @ component.expected_table(own_lam).T
         predictive -= component.log_predictive(X[:, columns], own_lam)
         single = Mixture(StickBreaking(1.0), component)
         own_evidence = single.component.log_evidence(own)
@@ -97,11 +97,11 @@ def test_holes_in_several_blocks_are_local_variables_of_their_own():
     resp = rng.dirichlet(np.ones(2), size=len(X))
     model = Mixture(StickBreaking(1.0), product)
     stats = model.make_local_result(RowBatch(X, weights, np.arange(len(X))), resp).stats
-    table = product.table(product.natural_parameters(stats.arrays[1]))
+    table = product.expected_table(product.natural_parameters(stats.arrays[1]))
     batch = RowBatch(X, weights, np.arange(len(X)))
     for inv_temp in (1.0, 0.6):
         # one component, so that responsibilities do not tie the blocks
-        result = model.local_step(batch, (np.zeros(1), table[:1]), inv_temp, serial_map,
+        result = model.local_step(batch, (np.zeros(1), table[:1]), inv_temp, run_serially,
                                   with_energy=True)  # fmt: skip
         bound, entropy = np.zeros(len(X)), 0.0
         found = product.split_by_block(result.stats.arrays[1])
@@ -109,7 +109,7 @@ def test_holes_in_several_blocks_are_local_variables_of_their_own():
         for block, own, sums in zip(product.blocks, tables, found, strict=True):
             single = Mixture(StickBreaking(1.0), block.component)
             part = single.local_step(RowBatch(X[:, block.columns], weights, batch.rows),
-                                     (np.zeros(1), own), inv_temp, serial_map)  # fmt: skip
+                                     (np.zeros(1), own), inv_temp, run_serially)  # fmt: skip
             bound += part.bound
             entropy += 0.0 if part.hidden_entropy is None else part.hidden_entropy
             np.testing.assert_allclose(part.stats.arrays[1], sums, rtol=1e-10, atol=1e-10)
@@ -127,7 +127,7 @@ def test_errors_of_a_block_name_it():
     )
     pairs = np.array([0]), np.array([1])
     for ask in (
-        lambda: product.table(product.natural_parameters(bad)),
+        lambda: product.expected_table(product.natural_parameters(bad)),
         lambda: product.family.log_normalizer(product.natural_parameters(bad)),
         lambda: product.block_evidence(bad),
         lambda: product.merge_gains(bad, *pairs),
@@ -140,14 +140,14 @@ def test_blocks_of_many_columns_are_explained_and_summed_without_features(monkey
     rng, D = np.random.default_rng(0), 33
     X, weighted = rng.normal(size=(20, D + 1)), rng.random((20, 3))
     parts = np.split(np.arange(D + 1), [D])
-    components = [gaussian_component(X[:, c], np.ones(20), "full", False)[0] for c in parts]
+    components = [make_gaussian_component(X[:, c], np.ones(20), "full", False)[0] for c in parts]
     blocks = [
         Block(str(c.size), component, c) for component, c in zip(components, parts, strict=True)
     ]
     product = Product(tuple(blocks), D + 1, X.dtype)
     features = product.features(X)
     sums = weighted.T @ features
-    table = product.table(product.natural_parameters(sums)).T
+    table = product.expected_table(product.natural_parameters(sums)).T
     monkeypatch.setattr(
         "skvt.models.mixture.components._full.full_features",
         lambda X, *_: full_features(X, *_) if X.shape[1] == 1 else pytest.fail("features"),

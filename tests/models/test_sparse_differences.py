@@ -79,7 +79,7 @@ def test_the_bound_is_below_the_evidence_of_all_indicators_and_near_it(name, see
     plain, component, learner, sums = _learned(name, seed)
     at_first = _bound(component, sums)
     assert at_first <= _log_joint(plain, sums)
-    component = learner.learned(component, sums)
+    component = learner.learn_prior(component, sums)
     bound, exact = _bound(component, sums), _log_joint(plain, sums)
     assert at_first < bound <= exact < bound + 2.0
     # the first column differs
@@ -90,7 +90,7 @@ def test_the_bound_is_below_the_evidence_of_all_indicators_and_near_it(name, see
 @pytest.mark.parametrize("name", list(SPECS))
 def test_expectations_are_the_gradient_of_the_log_normalizer(name):
     _, component, learner, sums = _learned(name, 0)
-    component = learner.learned(component, sums)
+    component = learner.learn_prior(component, sums)
     lam, step = component.natural_parameters(sums), 1e-4
     direction = component.natural_sums(sums[::-1]) / N
     ends = [component.family.log_normalizer(lam + sign * step * direction) for sign in (1, -1)]
@@ -115,7 +115,7 @@ def _alone(rows, column):
 @pytest.mark.parametrize("name", list(SPECS))
 def test_predictions_average_over_both_values_of_each_indicator(name):
     plain, component, learner, sums = _learned(name, 0)
-    component = learner.learned(component, sums)
+    component = learner.learn_prior(component, sums)
     lam, of_all = component.natural_parameters(sums), component.common
     statistics = plain.natural_sums(sums)
     of_rows = statistics * plain.family.expectation(of_all)
@@ -164,7 +164,7 @@ def test_predictions_average_over_both_values_of_each_indicator(name):
 @pytest.mark.parametrize("name", ["bernoulli", "categorical"])
 def test_probabilities_and_imputed_values_average_over_indicators(name):
     _, component, learner, sums = _learned(name, 0)
-    component = learner.learned(component, sums)
+    component = learner.learn_prior(component, sums)
     lam, levels = component.natural_parameters(sums), 2 if name == "bernoulli" else 3
     holes, memberships = np.full((1, D), np.nan), np.array([[0.3, 0.7]])
     imputed = component.imputed(holes, lam, memberships)
@@ -177,7 +177,7 @@ def test_probabilities_and_imputed_values_average_over_indicators(name):
 
 def test_drawn_parameters_are_predicted_without_a_choice():
     _, component, learner, sums = _learned("gaussian", 0)
-    component = learner.learned(component, sums)
+    component = learner.learn_prior(component, sums)
     rng, lam = np.random.default_rng(0), component.natural_parameters(sums)
     draws = [component.drawn(lam, rng) for _ in range(300)]
     X = _rows("gaussian", 1)
@@ -194,7 +194,7 @@ def test_components_that_do_not_differ_do_not_change_the_price_of_a_difference()
         memberships = np.column_stack([is_rare, *[~is_rare / number] * number])
         sums = plain.weighted_sums(X, memberships)
         component, learner = with_sparse_differences(plain, None, sums.sum(axis=0))
-        evidence.append(learner.learned(component, sums).log_evidence(sums[:1])[0])
+        evidence.append(learner.learn_prior(component, sums).log_evidence(sums[:1])[0])
     assert abs(np.diff(evidence)[0]) < 1.0
 
 
@@ -272,7 +272,7 @@ def test_streams_learn_the_common_distribution():
         mixture.partial_fit(table.iloc[rows])
     block = mixture._fitted.model.component.blocks[3].component
     # components have the same distribution of legs
-    counts, rows = (block.common - block.differing.prior)[1]
+    counts, rows = (block.common - block.inner_component.prior)[1]
     assert 0.5 * table.legs.sum() < counts < table.legs.sum() + 1e-6
     assert 0.5 * 90.0 < rows < 90.0 + 1e-6
 

@@ -12,11 +12,11 @@ from scipy.special import digamma, gammaln, softmax
 from skvt import StructuredLDA, TemperedLDA
 from skvt.datasets import make_topic_corpus
 from skvt.expfam import RunningStats
-from skvt.inference import Rows, State, Tools, Workers, evaluate_bound
+from skvt.inference import EngineTools, Rows, State, Workers, evaluate_bound
 from skvt.models.lda import SplitMerge, _split_merge
 from skvt.models.lda._kernels import SMALLEST_COUNT
 from skvt.models.lda._model import LDA
-from skvt.moves import Outcome
+from skvt.moves import Decision
 from skvt.temperature import ConstantTemperature
 
 N_TOPICS, N_WORDS = 5, 100
@@ -50,8 +50,8 @@ def moved(data, S, move=None, rng=0, lda=None):
     """(state after one search, sum of its records)."""
     state = State(RunningStats([S.copy()]))
     with Workers() as workers:
-        tools = Tools(1, np.random.default_rng(rng), workers)
-        records = (move or SplitMerge()).between(lda or model(), data, state, tools)
+        tools = EngineTools(1, np.random.default_rng(rng), workers)
+        records = (move or SplitMerge()).change_between_passes(lda or model(), data, state, tools)
     assert all(record.move == "split-merge" for record in records)
     return state, total_of(records)
 
@@ -75,7 +75,7 @@ def test_a_topic_that_is_two_is_split_where_two_are_one(seed):
     assert distance(S, drawn.topics)[1:3].min() > 0.35
     state, record = moved(data_of(drawn.X), S)
     assert record.accepted == 1
-    assert distance(state.stats.value().arrays[0], drawn.topics).max() < 0.15
+    assert distance(state.stats.as_stats().arrays[0], drawn.topics).max() < 0.15
 
 
 def test_topics_are_exchanged_only_where_their_priors_are_the_same():
@@ -93,7 +93,7 @@ def test_topics_are_exchanged_only_where_their_priors_are_the_same():
     eta[:, 0] *= 3.0
     state, record = moved(data, S, lda=replace(model(), topic_word_prior=eta))
     assert record.accepted == 1
-    assert distance(state.stats.value().arrays[0], drawn.topics).max() < 0.15
+    assert distance(state.stats.as_stats().arrays[0], drawn.topics).max() < 0.15
     # (what it has to say of the documents itself hardly changes)
     assert record.gain == pytest.approx(moved(data, S)[1].gain, abs=2.0)
 
@@ -104,7 +104,7 @@ def test_the_bound_rises_and_the_tokens_stay(most, monkeypatch):
     drawn = corpus()
     data, S = data_of(drawn.X), stuck(drawn.topics, drawn.X.sum())
     state, record = moved(data, S)
-    after = state.stats.value().arrays[0]
+    after = state.stats.as_stats().arrays[0]
     rise = bound(data, after) - bound(data, S)
     assert record.accepted == 1
     assert rise > 0.0
@@ -122,7 +122,7 @@ def test_good_topics_are_left_alone():
     move = SplitMerge()
     state, record = moved(data_of(drawn.X), S, move)
     assert record.accepted == 0 and record.gain == 0.0
-    np.testing.assert_array_equal(state.stats.value().arrays[0], S)
+    np.testing.assert_array_equal(state.stats.as_stats().arrays[0], S)
     assert move.exhausted
     # and are not looked at in the next pass, but in the one after it
     searched = [moved(data_of(drawn.X), stuck(drawn.topics, drawn.X.sum()), move)[1].proposed
@@ -134,8 +134,8 @@ def test_a_row_of_weight_two_counts_as_two():
     drawn = corpus(n=60)
     S = stuck(drawn.topics, 2 * drawn.X.sum())
     X = sp.csr_array(drawn.X, dtype=float)
-    twice = moved(data_of(sp.vstack([X, X])), S)[0].stats.value().arrays[0]
-    weighted = moved(data_of(X, np.full(60, 2.0)), S)[0].stats.value().arrays[0]
+    twice = moved(data_of(sp.vstack([X, X])), S)[0].stats.as_stats().arrays[0]
+    weighted = moved(data_of(X, np.full(60, 2.0)), S)[0].stats.as_stats().arrays[0]
     np.testing.assert_allclose(weighted, twice, rtol=1e-6, atol=1e-8)
 
 
@@ -156,7 +156,7 @@ def test_rows_in_an_order_do_not_mislead(monkeypatch):
     lda = LDA(np.full(6, PRIOR), np.full(120, PRIOR))
     state, record = moved(data_of(X), S, lda=lda)
     assert record.accepted == 1
-    assert distance(state.stats.value().arrays[0], topics).max() < 0.2
+    assert distance(state.stats.as_stats().arrays[0], topics).max() < 0.2
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -169,7 +169,7 @@ def test_topics_that_the_sample_misses_are_kept(seed, monkeypatch):
     S = np.ascontiguousarray(np.vstack([S[:1] + S[1:2], S[2:]]).T)
     lda = LDA(np.full(5, PRIOR), np.full(120, PRIOR))
     state, _ = moved(data_of(X), S, rng=seed, lda=lda)
-    after = state.stats.value().arrays[0]
+    after = state.stats.as_stats().arrays[0]
     assert distance(after, topics)[4:].max() < 0.2
     assert bound(data_of(X), after, lda) >= bound(data_of(X), S, lda)
 
@@ -198,9 +198,9 @@ def test_no_topic_takes_part_in_two_changes_of_one_search(monkeypatch):
     def trial(sample, stats, documents, topics, shares):
         tried.append(topics)
         if topics[0] == 3:
-            return Outcome(False, -1.0, "")
+            return Decision(False, -1.0, "")
         stats.replace_columns(topics, stats.arrays[0][:, topics] + 1.0)
-        return Outcome(True, 2.0, "")
+        return Decision(True, 2.0, "")
 
     monkeypatch.setattr(_split_merge, "_try_proposal", trial)
     lda = LDA(np.full(12, PRIOR), np.full(N_WORDS, PRIOR))
@@ -209,7 +209,7 @@ def test_no_topic_takes_part_in_two_changes_of_one_search(monkeypatch):
     # the best splits first, none of them twice, and none where the merge would lose more
     assert tried == [[0, 1, 2], [3, 4, 5], [7, 8, 6]]
     assert (record.proposed, record.accepted, record.gain) == (3, 2, 4.0)
-    found = state.stats.value()
+    found = state.stats.as_stats()
     np.testing.assert_allclose(found.arrays[0], S + np.isin(np.arange(12), [0, 1, 2, 6, 7, 8]))
     np.testing.assert_allclose(state.stats.sums[0], found.arrays[0].sum(axis=0))
     # one trial of documents that are as many as a search may begin with
@@ -222,15 +222,15 @@ def test_no_topic_takes_part_in_two_changes_of_one_search(monkeypatch):
 def test_a_trial_that_is_refused_leaves_all_as_it_was(monkeypatch):
     drawn = corpus()
     S = stuck(drawn.topics, drawn.X.sum())
-    refused = Outcome(False, -1.0, "")
-    monkeypatch.setattr(_split_merge, "judged", lambda *_, **__: refused)
+    refused = Decision(False, -1.0, "")
+    monkeypatch.setattr(_split_merge, "decide", lambda *_, **__: refused)
     stats = RunningStats([S.copy()])
     with Workers() as workers:
-        tools = Tools(1, np.random.default_rng(0), workers)
+        tools = EngineTools(1, np.random.default_rng(0), workers)
         sample = _split_merge._Sample(model(), data_of(drawn.X), tools)
         shares = np.full(sample.batch.active.size, 0.3)
-        outcome = _split_merge._try_proposal(sample, stats, np.arange(20), [0, 1, 2], shares)
-        assert outcome is refused
+        decision = _split_merge._try_proposal(sample, stats, np.arange(20), [0, 1, 2], shares)
+        assert decision is refused
     np.testing.assert_array_equal(stats.arrays[0], S)
     np.testing.assert_allclose(stats.sums[0], S.sum(axis=0), rtol=1e-12)
 
@@ -277,7 +277,7 @@ def test_shares_are_the_expected_counts_of_the_local_step():
     drawn = corpus(n=50)
     S = stuck(drawn.topics, drawn.X.sum())
     with Workers() as workers:
-        tools = Tools(1, np.random.default_rng(0), workers)
+        tools = EngineTools(1, np.random.default_rng(0), workers)
         sample = _split_merge._Sample(model(), data_of(drawn.X), tools)
         stats = RunningStats([S])
         result = sample.solve(stats, sample.batch)

@@ -15,9 +15,14 @@ from skvt import MemoizedDPMixture
 from skvt.components import Gaussian, StudentT
 from skvt.contracts import RowBatch
 from skvt.files import check_fields
-from skvt.models.mixture import Mixture, StickBreaking, gaussian_component, student_t_component
+from skvt.models.mixture import (
+    Mixture,
+    StickBreaking,
+    make_gaussian_component,
+    make_student_t_component,
+)
 from skvt.models.mixture._student import _ScaleMixture
-from skvt.models.mixture.components import principal_components
+from skvt.models.mixture.components import project_to_principal
 
 EACH = pytest.mark.parametrize("kind", ["full", "diag"])
 
@@ -27,7 +32,7 @@ def setup(kind, D, n=30, K=2):
     rng = np.random.default_rng(0)
     X = rng.standard_t(3.0, size=(n, D)) @ (np.eye(D) + 0.3) + 1.0
     X[::3, 0] = np.nan if D > 1 else X[::3, 0]
-    component = student_t_component(gaussian_component(X, np.ones(n), kind, False)[0])
+    component = make_student_t_component(make_gaussian_component(X, np.ones(n), kind, False)[0])
     resp = rng.dirichlet(np.ones(K), size=n)
     batch = RowBatch.of(X, np.arange(n), np.ones(n))
     stats = Mixture(StickBreaking(1.0), component).make_local_result(batch, resp).stats
@@ -40,7 +45,7 @@ def density_of_pair(component, lam, k, u, x, columns):
     gaussian, freedom = component.blocks[0].component, component.blocks[1].component
     of_gaussian, of_freedom = component.family.split(lam)
     nu = freedom.family.mean(of_freedom)[k]
-    q = {name: part[0] for name, part in gaussian.family.standard(of_gaussian[[k]]).items()}
+    q = {name: part[0] for name, part in gaussian.family.to_standard(of_gaussian[[k]]).items()}
     t = gaussian.family.expectation(of_gaussian[[k]])[0]
     x = x - gaussian.center[columns]
     if gaussian.covariance_type == "diag":
@@ -60,7 +65,7 @@ def density_of_pair(component, lam, k, u, x, columns):
 @EACH
 def test_the_bound_of_a_row_is_the_integral_over_what_is_hidden(kind):
     component, X, resp, lam = setup(kind, 2)
-    table = component.table(lam)
+    table = component.expected_table(lam)
     logits, entropy = component.features(X) @ table.T, np.zeros((len(X), 2))
     holes = component.completion(table)(X, np.ones(1))
     holes.add_to(logits, entropy)
@@ -126,8 +131,8 @@ def test_slips_are_hardly_ever_drawn_as_seeds(kind):
     X, _, slipped = slips()
     X = np.column_stack([X, np.full(len(X), np.nan)])
     weights = np.ones(len(X))
-    component = student_t_component(gaussian_component(X, weights, kind, False)[0])
-    directions = partial(principal_components, number=2)
+    component = make_student_t_component(make_gaussian_component(X, weights, kind, False)[0])
+    directions = partial(project_to_principal, number=2)
     for fits in (component.row_fits(X), component.projected(X, weights, directions)):
         prepared = fits.prepare(np.arange(len(X)))
         seed = [int(np.argmin(slipped))]
@@ -191,8 +196,10 @@ def test_a_component_not_yet_seen_has_mass_one(kind):
     component, _, _, lam = setup(kind, 1)
     family = component.blocks[0].component.family
     of_gaussian, of_freedom = component.family.split(lam[:1])
-    vague = {"mean_precision": 1e-8 * np.ones_like(family.standard(of_gaussian)["mean_precision"])}
-    of_gaussian = family.from_standard(**(family.standard(of_gaussian) | vague))
+    vague = {
+        "mean_precision": 1e-8 * np.ones_like(family.to_standard(of_gaussian)["mean_precision"])
+    }
+    of_gaussian = family.from_standard(**(family.to_standard(of_gaussian) | vague))
     lam = component.family.join([of_gaussian, of_freedom])
     middle = component.conditional_mean(np.array([[np.nan]]), lam)[0, 0, 0]
     logs = np.linspace(-20.0, 40.0, 2_000)

@@ -9,10 +9,10 @@ from scipy.optimize import linear_sum_assignment
 
 from skvt.datasets import make_shapes
 from skvt.expfam import RunningStats
-from skvt.inference import MemoizedState, Rows, Tools, Workers
+from skvt.inference import EngineTools, MemoizedState, Rows, Workers
 from skvt.models.factorial import Superposition, _superposition
 from skvt.models.factorial._model import FactorialMixture
-from skvt.moves._base import bound_of
+from skvt.moves._base import compute_bound
 
 X, ACTIVATIONS, TRUTH = make_shapes(3_000, random_state=0)
 K, D = TRUTH.shape
@@ -92,9 +92,9 @@ def test_a_gain_is_what_the_bound_rises_by():
 
     class Watched(Superposition):
         def finish(self, model, state, tools):
-            before = bound_of(model, state.memos.total())
+            before = compute_bound(model, state.memos.total())
             records = super().finish(model, state, tools)
-            rise = bound_of(model, state.memos.total()) - before
+            rise = compute_bound(model, state.memos.total()) - before
             rises.extend((record, rise) for record in records)
             return records
 
@@ -111,13 +111,13 @@ def test_each_row_keeps_the_better_of_two_starts():
     rows = np.arange(300)
     # half of the rows go on from where they are, half from the opposite
     q = np.where((rows % 2 == 0)[:, None], ACTIVATIONS[rows], 1.0 - ACTIVATIONS[rows])
-    batch = replace(model.batch(X, rows, np.ones(300)), start=q)
+    batch = replace(model.batch(X, rows, np.ones(300)), row_starts=q)
     with Workers() as workers:
-        tools = Tools(1, np.random.default_rng(0), workers)
+        tools = EngineTools(1, np.random.default_rng(0), workers)
         g = model.expectation(state.stats, batch, workers.run)
         on, anew = (
             model.local_step(b, g, 1.0, workers.run).bound
-            for b in (batch, replace(batch, start=None))
+            for b in (batch, replace(batch, row_starts=None))
         )
         better = _superposition._restart_or_continue(model, batch, g, tools).bound
     assert np.any(on > anew + 1.0) and np.any(anew > on + 1.0)

@@ -11,25 +11,25 @@ from models._textbook import KINDS
 from scipy.special import entr, softmax
 
 from skvt import MemoizedDPGMM
-from skvt._compiled import serial_map as run
-from skvt.contracts import LocalResult, Move, PassInputs, RunningPolicy, Solved, Stream
+from skvt._compiled import run_serially as run
+from skvt.contracts import LocalResult, Move, PassInputs, RunningPolicy, SolvedBatch, Stream
 from skvt.expfam import RunningStats, Stats
-from skvt.inference import MemoizedInference, MemoizedState, Rows, Tools, Workers
+from skvt.inference import EngineTools, MemoizedInference, MemoizedState, Rows, Workers
 from skvt.inference._memos import Memos
-from skvt.inference._visit import memo_of
+from skvt.inference._visit import make_memo
 from skvt.models.mixture import GaussianLearner
-from skvt.models.mixture._gaussian_prior import GaussianPrior, gaussian_component
+from skvt.models.mixture._gaussian_prior import GaussianPrior, make_gaussian_component
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import StickBreaking
-from skvt.moves import Birth, Delete, Ledger, Merge, Outcome
+from skvt.moves import Birth, Decision, Delete, Ledger, Merge
 from skvt.moves import _birth as birth_module
 from skvt.moves import _fresh as fresh_module
 from skvt.moves import _merge as merge_module
 from skvt.moves import _targets as targets_module
-from skvt.moves._base import bound_of
+from skvt.moves._base import compute_bound
 from skvt.moves._batch import smallest_components
-from skvt.moves._fresh import Fresh, FreshMixtures
-from skvt.moves._merge import dissolve, pair_gains
+from skvt.moves._fresh import FreshMixtures, FreshResult
+from skvt.moves._merge import compute_pair_gains, dissolve
 
 each_kind = pytest.mark.parametrize("name", KINDS)
 
@@ -45,7 +45,7 @@ def memo_from(model, X, weights, resp):
     stats = Stats((weighted.sum(axis=0), weighted.T @ model.component.features(X)))
     none = np.zeros(len(X))
     batch = model.batch(X, np.arange(len(X)), weights)
-    return memo_of(model, LocalResult(stats, none, none, resp), batch, run, pairs=True)
+    return make_memo(model, LocalResult(stats, none, none, resp), batch, run, pairs=True)
 
 
 def state_from(model, X, weights, resp, n_batches=3):
@@ -75,8 +75,8 @@ class OneThread:
         self.total, self.rng = total, np.random.default_rng(seed)
 
     @staticmethod
-    def memo_of(model, result, batch):
-        return memo_of(model, result, batch, run, pairs=True)
+    def make_memo(model, result, batch):
+        return make_memo(model, result, batch, run, pairs=True)
 
 
 def size(model, state):
@@ -89,9 +89,9 @@ def test_the_gain_of_a_merge_is_the_difference_of_the_bounds(name):
     model, (X, weights, resp) = mixture(name), drawn(name)
     state = state_from(model, X, weights, resp)
     memo = state.memos.total()
-    before = bound_of(model, memo)
+    before = compute_bound(model, memo)
     sticks = model.weights_log_evidence(memo.stats.arrays[0])
-    pairs = list(zip(*pair_gains(model, memo), strict=True))
+    pairs = list(zip(*compute_pair_gains(model, memo), strict=True))
     assert len(pairs) == 6
     for a, b, gain in pairs:
         merged = resp.copy()
@@ -99,7 +99,7 @@ def test_the_gain_of_a_merge_is_the_difference_of_the_bounds(name):
         merged = np.delete(merged, b, axis=1)
         after = memo_from(model, X, weights, merged)
         predicted = gain + model.weights_log_evidence(after.stats.arrays[0]) - sticks
-        assert predicted == pytest.approx(bound_of(model, after) - before, rel=1e-9, abs=1e-8)
+        assert predicted == pytest.approx(compute_bound(model, after) - before, rel=1e-9, abs=1e-8)
         # and a state that makes the merge remembers just that
         other = state_from(model, X, weights, resp)
         other.merge(a, b)
@@ -114,9 +114,9 @@ def test_the_gain_of_a_merge_is_the_difference_of_the_bounds(name):
 def test_gains_of_many_pairs_do_not_depend_on_their_division(monkeypatch):
     model, (X, weights, resp) = mixture("full"), drawn("full", K=7)
     memo = memo_from(model, X, weights, resp)
-    whole = pair_gains(model, memo)
+    whole = compute_pair_gains(model, memo)
     monkeypatch.setattr("skvt.models.mixture.components._base._ENTRIES_AT_ONCE", 20)
-    for one, other in zip(pair_gains(model, memo), whole, strict=True):
+    for one, other in zip(compute_pair_gains(model, memo), whole, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
@@ -124,11 +124,11 @@ def test_pairs_may_be_asked_for_among_some_components_alone():
     X, weights, resp = drawn("full", K=5)
     model = mixture("full", K=5)
     memo = state_from(model, X, weights, resp).memos.total()
-    a, b, gain = pair_gains(model, memo)
+    a, b, gain = compute_pair_gains(model, memo)
     assert len(gain) == 10
     among = np.arange(5) == 2
     kept = (a == 2) | (b == 2)
-    for some, of_all in zip(pair_gains(model, memo, among), (a, b, gain), strict=True):
+    for some, of_all in zip(compute_pair_gains(model, memo, among), (a, b, gain), strict=True):
         np.testing.assert_allclose(some, of_all[kept], rtol=1e-12)
 
 
@@ -140,9 +140,9 @@ def test_halves_of_a_component_are_put_together(name):
     u = rng.uniform(0.3, 0.7, size=(120, 2))
     halves = np.concatenate([whole * u, whole * (1.0 - u)], axis=1)
     state = state_from(model, X, weights, halves)
-    before, names = bound_of(model, state.memos.total()), state.component_ids.copy()
+    before, names = compute_bound(model, state.memos.total()), state.component_ids.copy()
     records = Merge().finish(model, state, OneThread())
-    after = bound_of(model, state.memos.total())
+    after = compute_bound(model, state.memos.total())
     assert all((record.move, record.n_iter) == ("merge", 3) for record in records)
     assert [(record.target, record.accepted) for record in records] in (
         [("0, 2", 1), ("1, 3", 1)], [("1, 3", 1), ("0, 2", 1)]
@@ -157,7 +157,7 @@ def test_halves_of_a_component_are_put_together(name):
     )
     np.testing.assert_allclose(state.memos.total().entropy, 0.0, atol=1e-10)
     for one, other in zip(
-        state.stats.value().arrays, state.memos.total().stats.arrays, strict=True
+        state.stats.as_stats().arrays, state.memos.total().stats.arrays, strict=True
     ):
         np.testing.assert_array_equal(one, other)
 
@@ -167,9 +167,9 @@ def test_halves_of_a_component_are_put_together(name):
 def test_merges_raise_the_bound_by_what_they_record(name, seed):
     model = mixture(name)
     state = state_from(model, *drawn(name, K=6, seed=seed, sharpness=2.0))
-    move, before = Merge(), bound_of(model, state.memos.total())
+    move, before = Merge(), compute_bound(model, state.memos.total())
     records = move.finish(model, state, OneThread())
-    after = bound_of(model, state.memos.total())
+    after = compute_bound(model, state.memos.total())
     made = [record for record in records if record.accepted]
     assert after - before == pytest.approx(sum(r.gain for r in made), rel=1e-9, abs=1e-8)
     assert made and min(record.gain for record in made) > 0.0
@@ -200,7 +200,7 @@ def test_a_merge_needs_more_than_rounding(merge_entropy_loss, monkeypatch):
     gain = np.array([model.weights_log_evidence(counts) - one])
     gain += merge_entropy_loss * abs(gain)
     pair = np.array([0]), np.array([1])
-    monkeypatch.setattr(merge_module, "pair_gains", lambda *_: (*pair, gain.copy()))
+    monkeypatch.setattr(merge_module, "compute_pair_gains", lambda *_: (*pair, gain.copy()))
     assert Merge().finish(model, state, OneThread())[0].accepted == 0
     gain += 1e-3
     assert Merge().finish(model, state, OneThread())[0].accepted == 1
@@ -214,7 +214,7 @@ def test_clusters_apart_are_not_merged():
     state = state_from(model, X, np.ones(150), np.eye(3)[labels])
     memos, stats = Memos(state.memos), state.stats
     move = Merge()
-    *_, gains = pair_gains(model, state.memos.total())
+    *_, gains = compute_pair_gains(model, state.memos.total())
     (record,) = move.finish(model, state, OneThread())
     assert (record.proposed, record.accepted) == (3, 0) and record.gain < 0.5 * gains.max() < 0.0
     assert move.exhausted
@@ -227,12 +227,12 @@ def test_pairs_whose_entropy_is_not_known_are_left_alone():
     state.merge(0, 1)
     state.rearrange([0, 2, 3])
     state.resum()
-    a, b, _ = pair_gains(model, state.memos.total())
+    a, b, _ = compute_pair_gains(model, state.memos.total())
     assert list(zip(a, b, strict=True)) == [(1, 2)]
     # nor any pair of memos made without moves
     plain = state.memos[0].__class__(state.memos[0].stats, state.memos[0].entropy, None, 1.0)
     state.memos[0] = plain
-    assert pair_gains(model, state.memos.total())[0].size == 0
+    assert compute_pair_gains(model, state.memos.total())[0].size == 0
     assert Merge().finish(model, state, OneThread()) == []
 
 
@@ -243,15 +243,15 @@ class Watcher(Move):
     def __init__(self):
         self.met = {}
 
-    def observer(self, n_rows, tools):
-        return lambda model, solved, tools: solved
+    def make_observer(self, n_rows, tools):
+        return lambda model, solved_batch, tools: solved_batch
 
-    def note(self, solved):
-        batch, key, g, result = solved
+    def store_notes(self, solved_batch):
+        batch, key, g, result = solved_batch
         self.met[key] = (batch, g, result.q.copy())
 
     def finish(self, model, state, tools):
-        self.bound, self.memo = bound_of(model, state.memos.total()), state.memos.total()
+        self.bound, self.memo = compute_bound(model, state.memos.total()), state.memos.total()
         return []
 
 
@@ -262,7 +262,7 @@ def with_a_small_component(name, seed=3, alpha=1.3):
     data = Rows(X, weights, 40)
     state = MemoizedState(model.initial(data, rng))
     sweeps(model, data, state, [], n=5)
-    counts, sums = state.stats.value().arrays
+    counts, sums = state.stats.as_stats().arrays
     K = counts.size
     counts, sums = np.append(counts, 0.01 * counts[-1]), np.concatenate([sums, 0.01 * sums[-1:]])
     state.stats = RunningStats([counts, sums])
@@ -287,14 +287,14 @@ def test_the_gain_of_a_delete_is_the_difference_of_the_bounds(name, alpha):
         np.testing.assert_allclose(q, softmax(logits, axis=1), atol=1e-10)
         resp.append(softmax(np.delete(logits, K, axis=1), axis=1))
     expected = memo_from(model, data.X, data.weights, np.concatenate(resp))
-    gain = bound_of(model, expected) - watcher.bound
+    gain = compute_bound(model, expected) - watcher.bound
     assert record.accepted == (gain > 0.0)
     assert delete.exhausted == (gain <= 0.0)
     if record.accepted:
         assert size(model, state) == K
         total = state.memos.total()
         # (sorting by mass may add to it)
-        assert bound_of(model, total) - watcher.bound >= record.gain * (1.0 - 1e-9) > 0.0
+        assert compute_bound(model, total) - watcher.bound >= record.gain * (1.0 - 1e-9) > 0.0
         order = np.argsort(-expected.stats.arrays[0], kind="stable")
         for one, other in zip(total.stats.arrays, expected.stats.arrays, strict=True):
             found = one[np.argsort(-total.stats.arrays[0], kind="stable")]
@@ -331,7 +331,7 @@ def test_a_component_of_less_than_a_row_is_dissolved_and_no_other(name):
     model, (X, weights, resp) = mixture(name), drawn(name, K=3)
     resp = np.concatenate([0.999 * resp, np.full((90, 1), 1e-3)], axis=1)
     state = state_from(model, X, weights, resp)
-    names, before = state.component_ids.copy(), bound_of(model, state.memos.total())
+    names, before = state.component_ids.copy(), compute_bound(model, state.memos.total())
     dissolve(model, state, names[:3])
     np.testing.assert_array_equal(state.component_ids, names)
     dissolve(model, state)
@@ -339,7 +339,7 @@ def test_a_component_of_less_than_a_row_is_dissolved_and_no_other(name):
     assert counts.size == 3 and counts.min() >= 1.0
     assert counts.sum() == pytest.approx(weights.sum())
     assert len(set(names[:3]) & set(state.component_ids)) == 2
-    assert bound_of(model, state.memos.total()) > before - 1.0
+    assert compute_bound(model, state.memos.total()) > before - 1.0
     kept = state.component_ids.copy()
     dissolve(model, state)
     np.testing.assert_array_equal(state.component_ids, kept)
@@ -357,7 +357,7 @@ def test_many_small_components_are_dissolved_together(name):
     small = rng.dirichlet(np.full(5, 0.3), size=90) * rng.uniform(0.0, 0.004, size=(90, 1))
     whole = np.concatenate([resp * (1.0 - small.sum(axis=1, keepdims=True)), small], axis=1)
     state = state_from(model, X, weights, whole)
-    before, names = bound_of(model, state.memos.total()), state.component_ids
+    before, names = compute_bound(model, state.memos.total()), state.component_ids
     merged = np.eye(8)
     merge, here = state.merge, list(range(8))
 
@@ -386,7 +386,7 @@ def test_many_small_components_are_dissolved_together(name):
     np.testing.assert_allclose(
         total.merge_entropy_loss, np.triu(groups.T @ lost @ groups, 1), rtol=1e-9
     )
-    assert before - 3.0 < bound_of(model, total) <= bound_of(model, expected) + 1e-9
+    assert before - 3.0 < compute_bound(model, total) <= compute_bound(model, expected) + 1e-9
 
 
 def test_part_of_a_row_that_nothing_else_explains_is_not_dissolved():
@@ -428,7 +428,7 @@ def clusters(n=300, K=4, seed=6):
 def mixture_for(X, K=1):
     """Spherical components whose prior suits the data."""
     prior = GaussianPrior(mean_precision=0.01)
-    component, _ = gaussian_component(X, np.ones(len(X)), "spherical", False, prior)
+    component, _ = make_gaussian_component(X, np.ones(len(X)), "spherical", False, prior)
     return Mixture(StickBreaking(1.0), component, n_initial=K)
 
 
@@ -463,16 +463,16 @@ def test_a_birth_that_does_not_pay_leaves_no_trace(monkeypatch):
     model, data = mixture_for(X, K=2), Rows(X, np.ones(300), 100)
     state = MemoizedState(model.initial(data, np.random.default_rng(0)))
     sweeps(model, data, state, [], n=10)
-    settled = [array.copy() for array in state.stats.value().arrays]
+    settled = [array.copy() for array in state.stats.as_stats().arrays]
     adopted = []
 
     class Eager(Birth):
         """Takes fresh components that no rows ask for."""
 
         def _create(self, mixtures, target):
-            part = state.stats.value().arrays
+            part = state.stats.as_stats().arrays
             stats = Stats(tuple(0.5 * array[[target.components[0]] * 2] for array in part))
-            return Fresh(Outcome(True, 1.0, ""), "", stats)
+            return FreshResult(Decision(True, 1.0, ""), "", stats)
 
         def begin(self, model, state, tools):
             super().begin(model, state, tools)
@@ -484,7 +484,7 @@ def test_a_birth_that_does_not_pay_leaves_no_trace(monkeypatch):
     births = [record for record in state.move_log if record.move == "birth"]
     assert all(record.accepted == 0 and record.gain < 0.1 for record in births)
     assert size(model, state) == 2
-    for array, before in zip(state.stats.value().arrays, settled, strict=True):
+    for array, before in zip(state.stats.as_stats().arrays, settled, strict=True):
         np.testing.assert_allclose(array, before, rtol=1e-6)
     # a component whose births failed is not tried forever while it stays as it is
     assert birth.exhausted
@@ -492,18 +492,18 @@ def test_a_birth_that_does_not_pay_leaves_no_trace(monkeypatch):
 
 def tries(ledger, id_, mass):
     """How often a component has failed at this mass."""
-    return ledger.tries([id_], [mass])[0]
+    return ledger.count_failures([id_], [mass])[0]
 
 
 def test_a_component_that_has_changed_is_tried_like_a_new_one():
     empty = ledger = Ledger()
     for n in range(3):
         assert tries(ledger, 7, 100.0) == n
-        ledger = ledger.failed([7, 8], [100.0, 40.0])
+        ledger = ledger.record_failure([7, 8], [100.0, 40.0])
     np.testing.assert_array_equal(
-        ledger.tries([7, 7, 8, 7, 9], [105, 95, 40, 115, 100]), [3, 3, 3, 0, 0]
+        ledger.count_failures([7, 7, 8, 7, 9], [105, 95, 40, 115, 100]), [3, 3, 3, 0, 0]
     )
-    changed = ledger.failed([7], [115.0])
+    changed = ledger.record_failure([7], [115.0])
     assert tries(changed, 7, 115.0) == 1 and tries(changed, 7, 100.0) == 0
     # a ledger is a value
     assert tries(ledger, 7, 100.0) == 3 and empty == Ledger()
@@ -511,24 +511,31 @@ def test_a_component_that_has_changed_is_tried_like_a_new_one():
 
 
 def test_successes_cancel_failures_and_new_components_end_pauses():
-    ledger = Ledger().failed([1], [10.0]).failed([2], [10.0]).failed([3], [10.0])
+    ledger = (
+        Ledger().record_failure([1], [10.0]).record_failure([2], [10.0]).record_failure([3], [10.0])
+    )
     assert ledger.n_in_vain == 3
-    succeeded = ledger.succeeded(2, [1, 4], [30.0, 20.0])
-    assert succeeded.n_in_vain == 1 and succeeded.succeeded(2, [], []).n_in_vain == 0
+    succeeded = ledger.record_success(2, [1, 4], [30.0, 20.0])
+    assert succeeded.n_in_vain == 1 and succeeded.record_success(2, [], []).n_in_vain == 0
     # what was just judged waits until its mass changes
-    np.testing.assert_array_equal(succeeded.tries([1, 4, 4], [30.0, 20.0, 25.0]), [1, 1, 0])
-    pauses = [ledger := ledger.searched(False, 5) for _ in range(4)]
+    np.testing.assert_array_equal(
+        succeeded.count_failures([1, 4, 4], [30.0, 20.0, 25.0]), [1, 1, 0]
+    )
+    pauses = [ledger := ledger.record_search(False, 5) for _ in range(4)]
     assert [each.pause for each in pauses] == [each.waiting for each in pauses] == [1, 3, 5, 5]
-    assert ledger.next_pass().waiting == 4 and ledger.searched(True).pause == 0
-    known = ledger.among(np.array([1, 2]))
+    assert ledger.record_pass().waiting == 4 and ledger.record_search(True).pause == 0
+    known = ledger.record_targets(np.array([1, 2]))
     assert (known.pause, known.waiting, known.n_in_vain) == (0, 0, 0)
-    waits = known.searched(False)
-    assert waits.among(np.array([2])) is waits and waits.among(np.array([2, 3])).pause == 0
+    waits = known.record_search(False)
+    assert (
+        waits.record_targets(np.array([2])) is waits
+        and waits.record_targets(np.array([2, 3])).pause == 0
+    )
 
 
 def test_failures_halve_the_number_of_targets_and_gains_double_it_again(monkeypatch):
     monkeypatch.setattr(birth_module, "dissolve", lambda *args: None)
-    monkeypatch.setattr(birth_module, "bound_of", lambda model, memo: memo)
+    monkeypatch.setattr(birth_module, "compute_bound", lambda model, memo: memo)
     birth = Birth(50)
     two = [targets_module.Target([k], [k], [1.0]) for k in range(2)]
     birth._adopted, birth._newborn_ids = two, set()
@@ -554,7 +561,7 @@ def test_births_end_when_several_of_them_gain_only_a_few_nats(monkeypatch, n_row
     monkeypatch.setattr(birth_module, "_stats_without", lambda *args: None)
     # A birth of 40 nats begins the count anew. Gains of 3 nats are not small in 160 rows.
     for gains in ((3.0,) * 4, (3.0, 40.0, 3.0), (8.0, 2.0, 3.0), (0.5, 1.0)):
-        fresh = [Fresh(Outcome(True, gain, ""), "", Stats((np.ones(1),))) for gain in gains]
+        fresh = [FreshResult(Decision(True, gain, ""), "", Stats((np.ones(1),))) for gain in gains]
         birth._targets = [targets_module.Target([k], [k], [99.0]) for k in range(len(gains))]
         monkeypatch.setattr(birth, "_create", lambda mixtures, target, fresh=fresh: fresh.pop())
         birth.finish(model, state, OneThread())
@@ -569,7 +576,9 @@ def test_births_that_failed_are_tried_again_as_priors_change_by_more_and_more():
         prior = Stats((np.array([now]),))
         same = SimpleNamespace(log_normalizer=lambda eta: eta)
         ledger = replace(ledger, failures={1: (10.0, 2)})
-        ledger = ledger.under(SimpleNamespace(families=(same,), prior=lambda prior=prior: prior))
+        ledger = ledger.forget_if_priors_changed(
+            SimpleNamespace(families=(same,), prior=lambda prior=prior: prior)
+        )
         forgotten.append(not ledger.failures)
     assert forgotten == [False, False, True, False, True, False]
 
@@ -582,9 +591,9 @@ def test_after_failures_the_nearest_neighbours_come_along():
     # the chosen one, then whom it takes after each number of failures; of few rows, none is chosen
     expected = {0: [0, 2, 4], 1: [1, 3, 0], 2: [2, 4, 0], 3: [3, 1, 0]}
     for n_tries, seed in [(0, 0), *((n, seed) for n in (1, 2) for seed in range(8))]:
-        ledger = Ledger().failed(names.tolist(), counts, n_tries)
+        ledger = Ledger().record_failure(names.tolist(), counts, n_tries)
         rng = np.random.default_rng(seed)
-        targets = targets_module.choose(ledger, counts, names, rng, 2, overlaps)
+        targets = targets_module.draw_targets(ledger, counts, names, rng, 2, overlaps)
         assert targets[0].components == expected[targets[0].components[0]][: 1 + n_tries]
         members = [k for target in targets for k in target.components]
         assert len(targets) <= 2 and len(set(members)) == len(members)
@@ -592,11 +601,11 @@ def test_after_failures_the_nearest_neighbours_come_along():
             assert target.ids == [names[k] for k in target.components]
             assert target.masses == [counts[k] for k in target.components]
     # then all that overlap, each with one taken before it
-    ledger, rng = Ledger().failed(names.tolist(), counts, 4), np.random.default_rng(0)
-    (target, *_) = targets_module.choose(ledger, counts, names, rng, 2, overlaps)
+    ledger, rng = Ledger().record_failure(names.tolist(), counts, 4), np.random.default_rng(0)
+    (target, *_) = targets_module.draw_targets(ledger, counts, names, rng, 2, overlaps)
     assert set(target.components) >= {0, 1, 2, 3}
-    ledger = Ledger().failed(names.tolist(), counts, 5)
-    assert targets_module.choose(ledger, counts, names, rng, 2, overlaps) == []
+    ledger = Ledger().record_failure(names.tolist(), counts, 5)
+    assert targets_module.draw_targets(ledger, counts, names, rng, 2, overlaps) == []
 
 
 @pytest.fixture
@@ -606,7 +615,7 @@ def collected(monkeypatch):
     ``batch`` has the rows that the second target collected, of which its components explain
     ``explained`` and have the responsibilities ``shares``.
     """
-    monkeypatch.setattr(targets_module, "SMALLEST_SHARE", 0.2)
+    monkeypatch.setattr(targets_module, "MIN_RESPONSIBILITY", 0.2)
     monkeypatch.setattr(targets_module, "MOST_ROWS", 50)
     monkeypatch.setattr(fresh_module, "_MAX_COLUMNS_FOR_FEWER", 0)
     model, (X, weights, resp) = mixture("full"), drawn("full", sharpness=2.0)
@@ -616,8 +625,8 @@ def collected(monkeypatch):
     ]  # fmt: skip
     for rows in np.array_split(np.arange(90), 3):
         batch = model.batch(X, rows, weights[rows])
-        solved = Solved(batch, 0, None, LocalResult(None, None, None, resp[rows]))
-        birth.note(birth.observer(30, tools)(model, solved, tools))
+        solved_batch = SolvedBatch(batch, 0, None, LocalResult(None, None, None, resp[rows]))
+        birth.store_notes(birth.make_observer(30, tools)(model, solved_batch, tools))
     mass = resp[:, [3, 0]].sum(axis=1)
     rows = np.flatnonzero(mass > 0.2)[:50]
     return SimpleNamespace(
@@ -649,7 +658,7 @@ def test_one_component_for_all_rows_may_be_better_than_a_target(collected, monke
         memo = memo_from(model, batch.X, batch.weights, collected.shares)
         return with_more(memo, -1e6), model
 
-    monkeypatch.setattr(fresh_module, "fresh_mixture", fit_poorly)
+    monkeypatch.setattr(fresh_module, "fit_fresh_mixture", fit_poorly)
     fresh = collected.birth._create(collected.mixtures, collected.birth._targets[1])
     assert len(fresh.stats.arrays[0]) == 1
 
@@ -668,8 +677,8 @@ def test_a_fresh_mixture_must_explain_rows_better_than_its_target(
     memo = memo_from(model, collected.rows, weights, collected.shares)
     nats = gain_per_row * weights.sum()
 
-    def memo_of(model, result, batch):
-        memo = OneThread.memo_of(model, result, batch)
+    def make_memo(model, result, batch):
+        memo = OneThread.make_memo(model, result, batch)
         return memo if memo.entropy.size > 1 else with_more(memo, -1e6)
 
     def fit(model, batch, *_):
@@ -677,12 +686,12 @@ def test_a_fresh_mixture_must_explain_rows_better_than_its_target(
         np.testing.assert_array_equal(batch.X, collected.rows)
         return with_more(memo, nats), model
 
-    collected.tools.memo_of = memo_of
-    monkeypatch.setattr(fresh_module, "fresh_mixture", fit)
+    collected.tools.make_memo = make_memo
+    monkeypatch.setattr(fresh_module, "fit_fresh_mixture", fit)
     fresh, accepted = birth._create(collected.mixtures, target), gain_per_row > 0.0
-    assert fresh.outcome.is_accepted == accepted
-    assert fresh.outcome.gain == pytest.approx(nats * memo.entropy.size)
-    assert set(birth._ledger.tries([3, 0], [1.0, 1.0])) == {0 if accepted else 2}
+    assert fresh.decision.is_accepted == accepted
+    assert fresh.decision.gain == pytest.approx(nats * memo.entropy.size)
+    assert set(birth._ledger.count_failures([3, 0], [1.0, 1.0])) == {0 if accepted else 2}
 
 
 @pytest.mark.parametrize("best", [3, 4], ids=["few components", "many components"])
@@ -693,11 +702,11 @@ def test_of_several_fresh_mixtures_the_best_is_taken(collected, monkeypatch, bes
     def fit(model, *_):
         return with_more(memo, (1.0 if model.n_initial == best else 0.2) * weights.sum()), model
 
-    monkeypatch.setattr(fresh_module, "fresh_mixture", fit)
+    monkeypatch.setattr(fresh_module, "fit_fresh_mixture", fit)
     batch = model.batch(collected.rows, np.arange(len(weights)), weights)
     fresh = collected.mixtures._fit_best(batch, memo, with_more(memo, -1e6), 4)
-    assert fresh.outcome.is_accepted
-    assert fresh.outcome.gain == pytest.approx(weights.sum() * memo.entropy.size)
+    assert fresh.decision.is_accepted
+    assert fresh.decision.gain == pytest.approx(weights.sum() * memo.entropy.size)
 
 
 @pytest.mark.parametrize(
@@ -717,7 +726,7 @@ def test_few_rows_of_few_columns_have_few_starts(
         asked.append(model.n_initial)
         return memo, model
 
-    monkeypatch.setattr(fresh_module, "fresh_mixture", fit)
+    monkeypatch.setattr(fresh_module, "fit_fresh_mixture", fit)
     FreshMixtures(model, OneThread(), 10, None, in_stream)._fit_best(batch, memo, memo, 10)
     assert asked == n_initial
 
@@ -728,17 +737,19 @@ def test_what_priors_of_fresh_components_cost_all_others_counts(monkeypatch):
     under = replace(model, component=replace(model.component, prior=prior))
     others, batch = memo_from(model, X, weights, resp).stats, model.batch(X, np.arange(90), weights)
     cost = model.collapsed_energy(others) - under.collapsed_energy(others)
-    goal = bound_of(model, memo_from(model, X, weights, np.ones((90, 1))))
+    goal = compute_bound(model, memo_from(model, X, weights, np.ones((90, 1))))
     memo, tools = memo_from(model, X, weights, resp[:, :2] + 0.5 * resp[:, 2:]), OneThread()
     enough = goal + cost + fresh_module.SMALLEST_GAIN_PER_ROW * weights.sum()
     assert abs(cost) > 1.0
     for excess, accepted in ((-0.1, False), (0.1, True)):
-        more = (enough + excess - bound_of(under, memo)) / memo.entropy.size
+        more = (enough + excess - compute_bound(under, memo)) / memo.entropy.size
         found = memo.__class__(memo.stats, memo.entropy + more, None, memo.weight)
-        monkeypatch.setattr(fresh_module, "fresh_mixture", lambda *_, found=found: (found, under))
+        monkeypatch.setattr(
+            fresh_module, "fit_fresh_mixture", lambda *_, found=found: (found, under)
+        )
         fresh = FreshMixtures(model, tools, 50, others)._fit_under_learned_priors(batch, others)
-        assert fresh.outcome.is_accepted == accepted and fresh.learns
-        assert fresh.outcome.gain == pytest.approx(enough + excess - goal - cost)
+        assert fresh.decision.is_accepted == accepted and fresh.learns_priors
+        assert fresh.decision.gain == pytest.approx(enough + excess - goal - cost)
 
 
 def test_fresh_components_take_the_place_of_their_target():
@@ -751,7 +762,7 @@ def test_fresh_components_take_the_place_of_their_target():
     birth.begin(model, state, OneThread())
     np.testing.assert_array_equal(state.component_ids[:2], names[[1, 3]])
     assert not set(state.component_ids[2:]) & set(names)
-    for now, then in zip(state.stats.value().arrays, before.arrays, strict=True):
+    for now, then in zip(state.stats.as_stats().arrays, before.arrays, strict=True):
         np.testing.assert_allclose(now, np.concatenate([then[[1, 3]], 0.3 * then[[0, 2]]]))
     # memos know nothing of the newborn
     np.testing.assert_array_equal(state.memos.total().stats.arrays[0][2:], 0.0)
@@ -763,7 +774,7 @@ def test_neighbours_are_found_anew_together():
     model, data = mixture_for(X, K=2), Rows(X, np.ones(300), 100)
     resp = np.random.default_rng(0).dirichlet([5.0, 5.0], size=300)
     state, birth = state_from(model, X, np.ones(300), resp), Birth(50)
-    birth._ledger = Ledger().failed(state.component_ids.tolist(), [150.0, 150.0])
+    birth._ledger = Ledger().record_failure(state.component_ids.tolist(), [150.0, 150.0])
     masses = state.memos.total().stats.arrays[0]
     assert np.all(np.abs(masses - 150.0) < 15.0)
     old = set(state.component_ids)
@@ -774,7 +785,7 @@ def test_neighbours_are_found_anew_together():
     assert set(births[0].target.split(", ")) == {"0", "1"}
     assert bounds[1] - bounds[0] >= births[0].gain - 1e-6 > 100.0
     truth = memo_from(model, X, np.ones(300), np.eye(2)[(X[:, 0] > X[:, 0].mean()).astype(int)])
-    assert bounds[1] == pytest.approx(bound_of(model, truth), abs=1.0)
+    assert bounds[1] == pytest.approx(compute_bound(model, truth), abs=1.0)
 
 
 @pytest.mark.slow
@@ -785,7 +796,7 @@ def test_births_see_small_differences_of_many_rows(monkeypatch):
     scales = np.ones((2, 8))
     scales[0, :4] = scales[1, 4:] = 1.35
     X = rng.standard_normal((20_000, 8)) * scales[rng.integers(2, size=20_000)]
-    component, _ = gaussian_component(X, np.ones(len(X)), "full", True)
+    component, _ = make_gaussian_component(X, np.ones(len(X)), "full", True)
     model = Mixture(StickBreaking(1.0), component)
     data = Rows(X, np.ones(len(X)), 5_000)
     state = MemoizedState(model.initial(data, rng))
@@ -804,21 +815,21 @@ def test_a_merge_is_judged_with_the_priors_as_they_will_be_after_it():
     rng = np.random.default_rng(0)
     D, labels = 60, np.repeat(np.arange(3), 210)
     X = 1.2 * rng.standard_normal((3, D))[labels] + rng.standard_normal((630, D))
-    component, _ = gaussian_component(X, np.ones(630), "full", False)
+    component, _ = make_gaussian_component(X, np.ones(630), "full", False)
     names = frozenset({"covariance_prior", "degrees_of_freedom_prior", "mean_precision_prior"})
-    learner = GaussianLearner.of(component, names)
+    learner = GaussianLearner.from_component(component, names)
     model = Mixture(StickBreaking(1.0), component, learner=learner)
     # the third cluster in two halves, of which priors have learned for long
     halves = np.where(labels == 2, 2 + rng.integers(2, size=630), labels)
     state = state_from(model, X, np.ones(630), np.eye(4)[halves])
     for _ in range(20):
         model = model.with_learned_priors(None, state.stats)
-    *_, gains = pair_gains(model, state.memos.total())
+    *_, gains = compute_pair_gains(model, state.memos.total())
     assert gains.max() < -10.0  # under which the halves are better apart
-    before = bound_of(model.with_learned_priors(None, state.stats), state.memos.total())
+    before = compute_bound(model.with_learned_priors(None, state.stats), state.memos.total())
     merge = Merge()
     record, _ = merge.finish(model, state, OneThread())
-    after = bound_of(merge.under_priors(model), state.memos.total())
+    after = compute_bound(merge.update_priors(model), state.memos.total())
     assert record.target == "2, 3" and record.accepted == 1 and size(model, state) == 3
     assert after - before == pytest.approx(record.gain, rel=1e-6) and record.gain > 10.0
 
@@ -826,8 +837,8 @@ def test_a_merge_is_judged_with_the_priors_as_they_will_be_after_it():
 def test_pairs_far_apart_are_not_judged_by_other_priors(monkeypatch):
     X, labels = clusters(n=90, K=3), np.repeat(np.arange(3), 30)
     X = X + 100.0 * labels[:, None]
-    component, _ = gaussian_component(X, np.ones(90), "full", False)
-    learner = GaussianLearner.of(component, frozenset({"covariance_prior"}))
+    component, _ = make_gaussian_component(X, np.ones(90), "full", False)
+    learner = GaussianLearner.from_component(component, frozenset({"covariance_prior"}))
     model = Mixture(StickBreaking(1.0), component, learner=learner)
     state = state_from(model, X, np.ones(90), np.eye(3)[labels])
     monkeypatch.setattr(
@@ -908,10 +919,10 @@ def test_births_within_a_batch_raise_the_bound_by_what_they_record(name):
             )
             batch, stream = data.batch(model, np.arange(200)), Stream(0.0, True, batch_id=key)
             plain.update(model, state, stream, PassInputs(data, RunningPolicy(), workers))
-            before = bound_of(model, state.memos.total())
-            tools = Tools(1, rng, workers)
-            records = Birth(50).within(model, batch, key, state, tools)
-            after = bound_of(model, state.memos.total())
+            before = compute_bound(model, state.memos.total())
+            tools = EngineTools(1, rng, workers)
+            records = Birth(50).change_within_batch(model, batch, key, state, tools)
+            after = compute_bound(model, state.memos.total())
             gain = sum(record.gain for record in records if record.accepted)
             assert gain == pytest.approx(after - before, rel=1e-8, abs=1e-7)
             accepted = [record.accepted > 0 for record in records]
@@ -931,13 +942,13 @@ def test_several_births_within_a_batch_add_up_in_their_record():
     fit.set_params(max_iter=2).fit(X)
     model, state = fit._fitted.model, fit._fitted.state.draft()
     batch = Rows(X, np.ones(400), 400).batch(model, np.arange(400))
-    before = bound_of(model, state.memos.total())
+    before = compute_bound(model, state.memos.total())
     with Workers() as workers:
-        tools = Tools(1, rng, workers)
+        tools = EngineTools(1, rng, workers)
         birth = Birth(50)
-        records = birth.within(model, batch, 0, state, tools)
+        records = birth.change_within_batch(model, batch, 0, state, tools)
     assert sum(record.accepted > 0 for record in records) >= 2
     # under the priors that the births have learned
-    after = bound_of(birth.under_priors(model), state.memos.total())
+    after = compute_bound(birth.update_priors(model), state.memos.total())
     gain = sum(record.gain for record in records if record.accepted)
     assert gain == pytest.approx(after - before)

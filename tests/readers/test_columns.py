@@ -157,8 +157,8 @@ def masked(X, number=3):
 def test_masked_values_are_missing_or_refused(entry):
     X = np.asarray(entry.data()[:12], np.float64)
     estimator = entry.make()
-    reads = type(estimator)._reads.of(estimator)
-    if reads.missing:
+    reads = type(estimator)._reader_class.from_estimator(estimator)
+    if reads.accepts_missing:
         expected = X.copy()
         expected[:3, 0] = np.nan
         reader, read = reads.fit_and_read(masked(X))

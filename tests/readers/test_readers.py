@@ -32,7 +32,7 @@ TABLE = pd.DataFrame({"size": [0.5, 1.5], "kind": ["b", "a"]})
     ids=lambda value: type(value).__name__,
 )
 def test_a_reader_goes_elsewhere_with_what_the_first_rows_said(estimator, first, later, expected):
-    reader, read = estimator._reads.of(estimator).fit_and_read(first)
+    reader, read = estimator._reader_class.from_estimator(estimator).fit_and_read(first)
     assert not hasattr(estimator, "n_features_in_")
     elsewhere = pickle.loads(pickle.dumps(reader)).read(later)
     assert elsewhere.dtype == read.dtype
@@ -43,7 +43,7 @@ def test_a_reader_goes_elsewhere_with_what_the_first_rows_said(estimator, first,
 
 @pytest.mark.parametrize("estimator", [MemoizedDPGMM(), TemperedLDA()])
 def test_later_arrays_like_the_first_are_read_without_scikit_learn(estimator, monkeypatch):
-    reader, _ = estimator._reads.of(estimator).fit_and_read(ROWS)
+    reader, _ = estimator._reader_class.from_estimator(estimator).fit_and_read(ROWS)
     monkeypatch.setattr("skvt.readers._reader.validate_data", None)
     np.testing.assert_array_equal(dense(reader.read(ROWS + 1.0)), ROWS + 1.0)
     infinite = np.where(ROWS == 3.0, np.inf, ROWS)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from skvt._compiled import exp, jit_allocating, lit, log, part
+from skvt._compiled import exp, jit_allocating, jit_inlined, lit, log
 from skvt.typing import Array
 
 # Number of rows of a block. The inner loops run over the rows of a block, so that the compiler can
 # use vector instructions. Each row of a block has a lane.
-LANES = 64
+ROWS_PER_BLOCK = 64
 # Number of factors subtracted at a time; factors are padded by zeros to a multiple of it.
 _UNROLLED = 4
 # Largest absolute log odds of an activation, so that no product of two activations is denormal.
@@ -57,26 +57,26 @@ def sweep_factors(
     is_shared = gram.shape[0] == 1
     shared_gram = np.zeros((K, n_padded), q.dtype)
     # The activations q of the rows of a block, transposed: (k, lane).
-    v = np.zeros((n_padded, LANES), q.dtype)
+    v = np.zeros((n_padded, ROWS_PER_BLOCK), q.dtype)
     # ``field_alone`` holds linear_k - G_kk / 2 for all k. ``field`` holds linear_k - G_kk / 2 -
     # sum_{j != k} G_kj v_j for the component k that is being updated.
-    field_alone = np.empty((K, LANES), q.dtype)
-    field = np.empty(LANES, q.dtype)
-    inv_temp = np.empty(LANES, q.dtype)
+    field_alone = np.empty((K, ROWS_PER_BLOCK), q.dtype)
+    field = np.empty(ROWS_PER_BLOCK, q.dtype)
+    inv_temp = np.empty(ROWS_PER_BLOCK, q.dtype)
     # ``change`` is the largest change of each row's activations in the present sweep, and
     # ``last_change`` in the previous sweep. It is inf until a sweep after the ladder has ended.
-    change = np.empty(LANES, q.dtype)
-    last_change = np.empty(LANES, q.dtype)
+    change = np.empty(ROWS_PER_BLOCK, q.dtype)
+    last_change = np.empty(ROWS_PER_BLOCK, q.dtype)
     # Energy and entropy of each row.
-    sums = np.empty((2, LANES))
+    sums = np.empty((2, ROWS_PER_BLOCK))
     if is_shared:
         for k in range(K):
             for j in range(K):
                 shared_gram[k, j] = gram[0, k, j]
-    for start in range(0, n_rows, LANES):
+    for start in range(0, n_rows, ROWS_PER_BLOCK):
         # Load a block of rows. If it has fewer rows than lanes, the last lanes repeat its last row.
-        n_used = min(LANES, n_rows - start)
-        for lane in range(LANES):
+        n_used = min(ROWS_PER_BLOCK, n_rows - start)
+        for lane in range(ROWS_PER_BLOCK):
             row = start + min(lane, n_used - 1)
             inv_temp[lane] = inv_temps[row] if inv_temps.size > 1 else inv_temps[0]
             last_change[lane] = np.inf
@@ -91,7 +91,7 @@ def sweep_factors(
             change[:] = zero
             for k in range(K):
                 _write_field(k, field_alone, shared_gram, row_grams, n_used, is_shared, v, field)
-                for lane in range(LANES):
+                for lane in range(ROWS_PER_BLOCK):
                     log_odds = factor * inv_temp[lane] * (logit[k] + precision * field[lane])
                     log_odds = min(max(log_odds, -largest_log_odds), largest_log_odds)
                     new = one / (one + exp(-log_odds))
@@ -102,7 +102,7 @@ def sweep_factors(
             # After the ladder, end once all rows of the block have converged.
             if sweep >= ladder.size:
                 largest = zero
-                for lane in range(LANES):
+                for lane in range(ROWS_PER_BLOCK):
                     last_change[lane] = change[lane]
                     largest = max(largest, change[lane])
                 if largest < tol:
@@ -111,7 +111,7 @@ def sweep_factors(
         sums[:] = 0.0
         for k in range(K):
             _write_field(k, field_alone, shared_gram, row_grams, n_used, is_shared, v, field)
-            for lane in range(LANES):
+            for lane in range(ROWS_PER_BLOCK):
                 on = v[k, lane]
                 off = one - on
                 # Each pair of factors is counted twice, which ``half`` corrects.
@@ -124,28 +124,28 @@ def sweep_factors(
                 q[start + lane, k] = v[k, lane]
 
 
-@part
+@jit_inlined
 def _write_field(
     k: int, field_alone: Array, shared_gram: Array, row_grams: Array, n_used: int, is_shared: bool,
     v: Array, field: Array,
 ) -> None:  # fmt: skip
-    """Write ``linear_k - G_kk / 2 - sum_{j != k} G_kj v_j`` of each lane to ``field`` (LANES,).
+    """Write ``linear_k - G_kk / 2 - sum_{j != k} G_kj v_j`` of each lane to ``field``.
 
     ``field_alone[k]`` are the first two terms. The sum runs over all j, and the term of k itself is
     added back. G is ``shared_gram`` if ``is_shared``, and otherwise ``row_grams[lane]``.
     """
     K = field_alone.shape[0]
     if is_shared:
-        for lane in range(LANES):
+        for lane in range(ROWS_PER_BLOCK):
             field[lane] = field_alone[k, lane] + shared_gram[k, k] * v[k, lane]
         for j in range(0, v.shape[0], _UNROLLED):
             g0, g1 = shared_gram[k, j], shared_gram[k, j + 1]
             g2, g3 = shared_gram[k, j + 2], shared_gram[k, j + 3]
             v0, v1, v2, v3 = v[j], v[j + 1], v[j + 2], v[j + 3]
-            for lane in range(LANES):
+            for lane in range(ROWS_PER_BLOCK):
                 field[lane] -= g0 * v0[lane] + g1 * v1[lane] + g2 * v2[lane] + g3 * v3[lane]
     else:
-        for lane in range(LANES):
+        for lane in range(ROWS_PER_BLOCK):
             g = row_grams[min(lane, n_used - 1), k]
             total = field_alone[k, lane] + g[k] * v[k, lane]
             for j in range(K):

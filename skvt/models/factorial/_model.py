@@ -16,14 +16,14 @@ from typing import Annotated, Any, NamedTuple, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skvt._compiled import serial_map
+from skvt._compiled import run_serially
 from skvt.contracts import BatchScope, Capability, ConjugateModel, LocalResult, RowBatch, RowSource
 from skvt.expfam import Family, GaussianColumns, RunningStats, Stats
 from skvt.files import POSITIVE, PRIOR, in_files
 from skvt.models import choice_log_partition, noise_log_partition
 from skvt.models.factorial._kernels import row_squares, sweep_factors
 from skvt.models.factorial._particles import draw_particles, quadratic_forms
-from skvt.rows import pieces, some_rows, sums_of_rows
+from skvt.rows import pieces, sums_of_rows, take_rows
 from skvt.typing import Array, IndexArray, Run
 
 # Maximum number of rows of a task, and of matrix entries if each row has a separate matrix.
@@ -67,9 +67,9 @@ CONTINUE = Sweeps(LADDER[:0], 1, 0.0)
 
 @dataclass(frozen=True)
 class FactorialBatch(RowBatch):
-    """Rows with the activations of their last local step as ``start``, (n, K).
+    """Rows with the activations of their last local step as ``row_starts``, (n, K).
 
-    NaN in ``start`` is for a row that has had no local step, and inf asks for a search (see
+    NaN in ``row_starts`` is for a row that has had no local step, and inf asks for a search (see
     :meth:`FactorialMixture.local_step`).
     """
 
@@ -91,9 +91,9 @@ class FactorialMixture(ConjugateModel):
 
     There are four statistics: ``pairs``, the sum of E[z z'] over all rows (1, K, K), or for each
     column over the rows in which it is observed (D, K, K); ``products``, the sum of E[z] x' (K, D);
-    ``on``, the sum of E[z] (K,); and the number of rows, the number of observed values and the sum
-    of their squares (3,). ``global_params`` are the moments E[mu] (K, D) and E[mu mu'], summed over
-    columns (1, K, K) or by column (D, K, K).
+    ``activation_sums``, the sum of E[z] (K,); and the number of rows, the number of observed values
+    and the sum of their squares (3,). ``global_params`` are the moments E[mu] (K, D) and E[mu mu'],
+    summed over columns (1, K, K) or by column (D, K, K).
     """
 
     # K and D.
@@ -159,7 +159,7 @@ class FactorialMixture(ConjugateModel):
 
         The precision is ``I / c + sum E[z z'] / s`` and the linear term ``sum E[z] x' / s``.
         """
-        pairs, products = stats.value().arrays[:2]
+        pairs, products = stats.as_stats().arrays[:2]
         precision = np.eye(self.n_components) / self.prior_variance
         precision = precision + pairs / self.noise_variance
         return (self.family.natural(precision, products / self.noise_variance),)
@@ -170,15 +170,15 @@ class FactorialMixture(ConjugateModel):
         The second moments are by column if values are missing in the batch or, without a batch, if
         the statistics are by column.
         """
-        q = self.family.standard(self.natural_parameters(stats)[0])
+        q = self.family.to_standard(self.natural_parameters(stats)[0])
         by_column = self.by_column if batch is None else batch.has_missing
         return q["mean"], self.family.second_moments(**q, by_column=by_column)
 
     def statistics_energy(self, stats: RunningStats, global_params: _Moments) -> float:
         """Return ``E_q[log p(x, z | mu)]`` of the rows that the statistics sum over, in nats."""
-        pairs, products = stats.value().arrays[:2]
+        pairs, products = stats.as_stats().arrays[:2]
         explained = (products * global_params[0]).sum() - 0.5 * (pairs * global_params[1]).sum()
-        return explained / self.noise_variance + self._energy_without_components(stats.value())
+        return explained / self.noise_variance + self._energy_without_components(stats.as_stats())
 
     def collapsed_energy(self, stats: Stats) -> float:
         """Return ``E_q[log p(x, z | mu)] - KL(q(mu) || p(mu))`` at the best q(mu), in nats."""
@@ -190,11 +190,11 @@ class FactorialMixture(ConjugateModel):
 
     def _energy_without_components(self, stats: Stats) -> float:
         """Return the part of ``E_q[log p(x, z | mu)]`` that does not depend on mu, in nats."""
-        _, _, on, totals = stats.arrays
+        _, _, activation_sums, totals = stats.arrays
         n_rows, n_values, squares = totals
         noise = self.noise_variance
         energy = -0.5 * (n_values * np.log(2.0 * np.pi * noise) + squares / noise)
-        return float(energy + on @ self.logit + n_rows * self.log_all_off)
+        return float(energy + activation_sums @ self.logit + n_rows * self.log_prob_all_inactive)
 
     @property
     def logit(self) -> Array:
@@ -202,13 +202,13 @@ class FactorialMixture(ConjugateModel):
         return np.log(self.activation_prior) - np.log1p(-self.activation_prior)
 
     @property
-    def log_all_off(self) -> float:
+    def log_prob_all_inactive(self) -> float:
         """Log probability that no component is active, in nats."""
         return np.log1p(-self.activation_prior).sum()
 
     def with_column_covariances(self, stats: RunningStats) -> tuple[Self, RunningStats]:
         """Extend model and statistics of complete rows to one covariance for each column."""
-        pairs, *others = stats.value().arrays
+        pairs, *others = stats.as_stats().arrays
         pairs = np.repeat(pairs, self.n_features, axis=0)
         return replace(self, by_column=True), RunningStats([pairs, *others])
 
@@ -239,40 +239,42 @@ class FactorialMixture(ConjugateModel):
     ) -> FactorialResult:  # fmt: skip
         """Optimise the activations of each row; ``q`` of the result are probabilities (n, K).
 
-        If ``batch.start`` is finite, make one sweep from it, which does not lower the bound.
+        If ``batch.row_starts`` is finite, make one sweep from it, which does not lower the bound.
         Otherwise sweeps start from pi at higher temperatures and end at convergence. With
         ``search``, or if a start is infinite, sweeps also start from annealed particles, and each
         row keeps the result with the highest bound.
         """
         options = {"with_marginal": with_marginal, "with_stats": with_stats}
         # Either all rows of a batch have a finite start, or none has.
-        if batch.start is not None and np.isfinite(batch.start[:, 0]).all():
+        if batch.row_starts is not None and np.isfinite(batch.row_starts[:, 0]).all():
             return self._step_from_start(batch, global_params, inv_temp, run, CONTINUE, **options)
         pi = np.tile(self.activation_prior.astype(self.dtype), (batch.n_rows, 1))
         sweeps = Sweeps(LADDER, self.max_sweeps, self.sweep_tol)
-        from_pi = replace(batch, start=pi)
-        searches = self.search or (batch.start is not None and np.isinf(batch.start[:, 0]).any())
+        from_pi = replace(batch, row_starts=pi)
+        searches = self.search or (
+            batch.row_starts is not None and np.isinf(batch.row_starts[:, 0]).any()
+        )
         if not searches:
             return self._step_from_start(from_pi, global_params, inv_temp, run, sweeps, **options)
         result = self._step_from_start(from_pi, global_params, inv_temp, run, sweeps)
         best_q, best_bound = result.q, result.bound
         sweeps = sweeps._replace(ladder=LADDER[:0])
         for start in self._particle_starts(batch, global_params, run):
-            from_particles = replace(batch, start=start)
+            from_particles = replace(batch, row_starts=start)
             result = self._step_from_start(from_particles, global_params, inv_temp, run, sweeps)
             best_q = np.where((result.bound > best_bound)[:, None], result.q, best_q)
             best_bound = np.maximum(result.bound, best_bound)
-        from_best = replace(batch, start=best_q)
+        from_best = replace(batch, row_starts=best_q)
         return self._step_from_start(from_best, global_params, inv_temp, run, CONTINUE, **options)
 
     def _step_from_start(
         self, batch: FactorialBatch, global_params: _Moments, inv_temp: float | Array, run: Run,
         sweeps: Sweeps, *, with_marginal: bool = False, with_stats: bool = False,
     ) -> FactorialResult:  # fmt: skip
-        """Make the local step from ``batch.start``, which must be finite."""
-        assert batch.start is not None  # set by :meth:`local_step`
+        """Make the local step from ``batch.row_starts``, which must be finite."""
+        assert batch.row_starts is not None  # set by :meth:`local_step`
         inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
-        q = batch.start.astype(self.dtype)
+        q = batch.row_starts.astype(self.dtype)
         energy, entropy = np.empty((2, batch.n_rows))
         mean, second = (np.ascontiguousarray(moment, self.dtype) for moment in global_params)
         sweeps = sweeps._replace(ladder=sweeps.ladder.astype(self.dtype))
@@ -289,7 +291,7 @@ class FactorialMixture(ConjugateModel):
         bound = inv_temps * energy + entropy
         # This is a lower bound of the energy with the activations summed out.
         marginal = energy + entropy if with_marginal else None
-        return FactorialResult(stats, bound, energy, q, marginal, start=q, entropies=entropy)
+        return FactorialResult(stats, bound, energy, q, marginal, row_starts=q, entropies=entropy)
 
     def row_terms(
         self, X: Array, observed: Array | None, mean: Array, second: Array
@@ -323,10 +325,12 @@ class FactorialMixture(ConjugateModel):
 
         The first are the most probable particles, the second are activation probabilities.
         """
-        best, chances = np.empty((2, batch.n_rows, self.n_components))
-        tasks = [(self, batch, rows, global_params, best, chances) for rows in self._chunks(batch)]
+        best, probabilities = np.empty((2, batch.n_rows, self.n_components))
+        tasks = [
+            (self, batch, rows, global_params, best, probabilities) for rows in self._chunks(batch)
+        ]
         run(_start_task, tasks)
-        return best, chances
+        return best, probabilities
 
     def _chunks(self, batch: FactorialBatch) -> list[slice]:
         """Divide the rows into chunks, as slices, that do not depend on the number of threads."""
@@ -340,9 +344,9 @@ class FactorialMixture(ConjugateModel):
         """Return the model with learned variances and priors at the maximum of the bound."""
         if stats is None or not self.learned:
             return self
-        _, _, on, totals = stats.value().arrays
+        _, _, activation_sums, totals = stats.as_stats().arrays
         n_rows, n_values, squares = totals
-        global_params = self.expectation(stats, batch=None, run=serial_map)
+        global_params = self.expectation(stats, batch=None, run=run_serially)
         learned = {}
         # If all values are 0 or missing, they carry no information on the noise.
         if "noise_variance" in self.learned and squares > 0.0:
@@ -355,13 +359,13 @@ class FactorialMixture(ConjugateModel):
             learned["prior_variance"] = square_norm / (self.n_components * self.n_features)
         if "activation_prior" in self.learned:
             limits = _SMALLEST_PRIOR, 1.0 - _SMALLEST_PRIOR
-            learned["activation_prior"] = np.clip(on / n_rows, *limits)
+            learned["activation_prior"] = np.clip(activation_sums / n_rows, *limits)
         return replace(self, **learned)
 
     def _squared_error(self, stats: RunningStats, global_params: _Moments) -> float:
         """Return ``E_q |x - sum_k z_k mu_k|^2`` summed over all observed values."""
         mean, second = global_params
-        pairs, products, _, totals = stats.value().arrays
+        pairs, products, _, totals = stats.as_stats().arrays
         _, _, squares = totals
         return squares - 2.0 * (products * mean).sum() + (pairs * second).sum()
 
@@ -397,7 +401,9 @@ class FactorialMixture(ConjugateModel):
         stats = RunningStats([pairs, products, data.total * pi, totals])
         # Choose the sum of squares for which the mean squared error is the noise variance.
         totals[2] = self.noise_variance * totals[1]
-        totals[2] -= self._squared_error(stats, self.expectation(stats, batch=None, run=serial_map))
+        totals[2] -= self._squared_error(
+            stats, self.expectation(stats, batch=None, run=run_serially)
+        )
         return stats
 
     def symmetry_breaking_stats(
@@ -408,10 +414,12 @@ class FactorialMixture(ConjugateModel):
         High temperatures make components equal. Random components of about ``share`` times the
         spread of the rows are added to them.
         """
-        pairs, _, on, totals = stats.value().arrays
+        pairs, _, activation_sums, totals = stats.as_stats().arrays
         _, variance = mean_and_variance_of_columns(data)
-        sums = share * on[:, None] * self._random_components(variance, rng)
-        return Stats((np.zeros_like(pairs), sums, np.zeros_like(on), np.zeros_like(totals)))
+        sums = share * activation_sums[:, None] * self._random_components(variance, rng)
+        return Stats(
+            (np.zeros_like(pairs), sums, np.zeros_like(activation_sums), np.zeros_like(totals))
+        )
 
     def _random_components(self, variance: Array, rng: np.random.Generator) -> Array:
         """Draw components (K, D) with at most ``variance`` (D,) in each column.
@@ -429,7 +437,7 @@ class FactorialMixture(ConjugateModel):
         self, stats: RunningStats, n_rows: int, rng: np.random.Generator
     ) -> tuple[Array, NDArray[np.bool_]]:
         """Draw rows (n, D) from the posterior predictive; return them and their activations."""
-        q = self.family.standard(self.natural_parameters(stats)[0])
+        q = self.family.to_standard(self.natural_parameters(stats)[0])
         z = rng.random((n_rows, self.n_components)) < self.activation_prior
         states = z[:, None].astype(np.float64)
         variance = self.noise_variance + quadratic_forms(states, q["covariance"])
@@ -461,12 +469,12 @@ def _local_task(
     )  # fmt: skip
     # Add the terms that do not depend on the activations.
     energy[rows] -= 0.5 * (n_values * np.log(2.0 * np.pi * noise) + squares / noise)
-    energy[rows] += model.log_all_off
+    energy[rows] += model.log_prob_all_inactive
     if not with_stats:
         return None
     weights = batch.weights[rows]
     weighted_q = q * weights[:, None].astype(model.dtype)
-    on = weights @ q
+    activation_sums = weights @ q
     # Sum E[z] E[z]' over rows, then put E[z^2] = E[z] on the diagonal.
     if model.by_column:
         observed = np.ones_like(X) if observed is None else observed
@@ -474,23 +482,23 @@ def _local_task(
         pairs = (observed.T @ pairs).reshape(X.shape[1], *gram.shape[1:])
         diagonal = observed.T @ weighted_q
     else:
-        pairs, diagonal = (weighted_q.T @ q)[None], on
+        pairs, diagonal = (weighted_q.T @ q)[None], activation_sums
     pairs = pairs.astype(np.float64)
     np.einsum("pkk->pk", pairs)[:] = diagonal
     totals = np.array([weights.sum(), (weights * n_values).sum(), weights @ squares])
-    return pairs, (weighted_q.T @ X).astype(np.float64), on, totals
+    return pairs, (weighted_q.T @ X).astype(np.float64), activation_sums, totals
 
 
 def _start_task(
     model: FactorialMixture, batch: FactorialBatch, rows: slice, global_params: _Moments,
-    best: Array, chances: Array,
+    best: Array, probabilities: Array,
 ) -> None:  # fmt: skip
     """Write the most probable particle and the activation probabilities of ``rows``."""
     X = np.asarray(batch.X[rows], np.float64)
     observed = (~np.isnan(X)).astype(np.float64) if batch.has_missing else None
     _, linear, gram, _ = model.row_terms(X, observed, *global_params)
     particles = draw_particles(X, linear, gram, model.logit, model.noise_variance)
-    chances[rows], best[rows] = particles.chances, particles.best
+    probabilities[rows], best[rows] = particles.probabilities, particles.best
 
 
 def mean_and_variance_of_columns(data: RowSource) -> tuple[Array, Array]:
@@ -499,7 +507,7 @@ def mean_and_variance_of_columns(data: RowSource) -> tuple[Array, Array]:
     They are computed from at most ``ROWS_TO_START`` rows.
     """
     rows = np.arange(0, data.n_rows, -(-data.n_rows // ROWS_TO_START))
-    return _mean_and_variance(*some_rows(data.X, data.weights, rows))
+    return _mean_and_variance(*take_rows(data.X, data.weights, rows))
 
 
 def _mean_and_variance(X: Array, weights: Array) -> tuple[Array, Array]:
@@ -537,7 +545,7 @@ def _squares_of_columns(X: Array, weights: Array) -> tuple[Array, Array]:
     return weights @ np.where(observed, X, 0.0).astype(np.float64) ** 2, weights @ observed
 
 
-def has_missing(X: Any, weights: Array) -> bool:
+def contains_missing(X: Any, weights: Array) -> bool:
     """Return whether any value of X is NaN."""
     return bool(sums_of_rows(X, weights, _n_missing)[0] > 0)
 
@@ -554,7 +562,7 @@ def _noise_and_largest_variance(X: Array, weights: Array, n_directions: int) -> 
     is returned, because too small a noise acts like a low temperature: components would become
     fixed before the noise is learned.
     """
-    X, weights = some_rows(X, weights, np.arange(0, len(X), -(-len(X) // ROWS_OF_SPECTRUM)))
+    X, weights = take_rows(X, weights, np.arange(0, len(X), -(-len(X) // ROWS_OF_SPECTRUM)))
     X = X.astype(np.float64)
     means, _ = _mean_and_variance(X, weights)
     X = np.where(np.isnan(X), means, X)

@@ -14,10 +14,10 @@ from skvt._compiled import (
     GOLDEN,
     exp,
     jit_allocating,
+    jit_inlined,
+    jit_inlined_allocating,
     log,
     mix,
-    part,
-    part_allocating,
     resample,
     uniform,
 )
@@ -51,7 +51,7 @@ class Particles(NamedTuple):
     # (n, S): energies E(z) of the particles in nats.
     energies: Array
     # (n, K): mean conditional probabilities of the activations over the last sweeps.
-    chances: Array
+    probabilities: Array
     # (n, S, K): states z of the particles, which have equal weights.
     states: Array
     # (n, K): the state of the most probable particle.
@@ -81,7 +81,7 @@ def draw_particles(
     particles = Particles(*map(np.empty, shapes))
     write_particles(
         np.ascontiguousarray(linear, np.float64), np.ascontiguousarray(gram, np.float64), logit,
-        1.0 / noise_variance, row_seeds(np.ascontiguousarray(X).view(np.uint64)), *particles,
+        1.0 / noise_variance, hash_rows(np.ascontiguousarray(X).view(np.uint64)), *particles,
     )  # fmt: skip
     return particles
 
@@ -96,7 +96,7 @@ def quadratic_forms(z: Array, matrices: Array) -> Array:
 
 
 @jit_allocating
-def row_seeds(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def hash_rows(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return a seed for each row, (n,), that depends on the ``bits`` (n, D) of its values alone."""
     seeds = np.zeros(bits.shape[0], np.uint64)
     for n in range(bits.shape[0]):
@@ -108,7 +108,7 @@ def row_seeds(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
 @jit_allocating
 def write_particles(
     linear: Array, gram: Array, logit: Array, precision: float, seeds: NDArray[np.uint64],
-    log_mass: Array, energies: Array, chances: Array, states: Array, best: Array,
+    log_mass: Array, energies: Array, probabilities: Array, states: Array, best: Array,
 ) -> None:  # fmt: skip
     """Sample the activations of each row by annealed sequential Monte Carlo [DelMoral06 sec. 3].
 
@@ -136,7 +136,7 @@ def write_particles(
         random_state = _draw_from_prior(logit, seeds[n], z, parents)
         _write_fields(linear[n], G, precision, z, field, energy)
         inv_temp, total_log_mass = 0.0, 0.0
-        chances[n] = 0.0
+        probabilities[n] = 0.0
         for increase in range(MOST_INCREASES):
             # Raise the inverse temperature, and weight the particles for it.
             remaining = 1.0 - inv_temp
@@ -158,19 +158,19 @@ def write_particles(
             n_sweeps = N_LAST_SWEEPS if inv_temp == 1.0 else N_SWEEPS
             for _ in range(n_sweeps):
                 for k in range(K):
-                    sum_of_chances, n_changes = 0.0, 0.0
+                    sum_of_probabilities, n_changes = 0.0, 0.0
                     for p in range(S):
                         random_state += GOLDEN
                         log_odds = logit[k] + inv_temp * precision * field[k, p]
-                        chance = 1.0 / (1.0 + exp(-min(max(log_odds, -700.0), 700.0)))
-                        sum_of_chances += chance
-                        new = 1.0 if uniform(mix(random_state)) < chance else 0.0
+                        probability = 1.0 / (1.0 + exp(-min(max(log_odds, -700.0), 700.0)))
+                        sum_of_probabilities += probability
+                        new = 1.0 if uniform(mix(random_state)) < probability else 0.0
                         change[p] = new - z[k, p]
                         n_changes += abs(change[p])
                         z[k, p] = new
                         energy[p] += change[p] * precision * field[k, p]
                     if inv_temp == 1.0:
-                        chances[n, k] += sum_of_chances / (S * n_sweeps)
+                        probabilities[n, k] += sum_of_probabilities / (S * n_sweeps)
                     if n_changes > 0.0:
                         # z_k changes the fields of all other activations.
                         unchanged = field[k].copy()
@@ -194,7 +194,7 @@ def write_particles(
         best[n] = states[n, most_probable]
 
 
-@part
+@jit_inlined
 def _write_fields(
     linear: Array, G: Array, precision: float, z: Array, field: Array, energy: Array
 ) -> None:
@@ -214,7 +214,7 @@ def _write_fields(
             energy[p] += 0.5 * precision * z[k, p] * (field[k, p] + field_alone)
 
 
-@part
+@jit_inlined
 def _draw_from_prior(logit: Array, seed: np.uint64, z: Array, order: IndexArray) -> np.uint64:
     """Draw particles z (K, S) from the prior; return the state of the random generator.
 
@@ -224,7 +224,7 @@ def _draw_from_prior(logit: Array, seed: np.uint64, z: Array, order: IndexArray)
     K, S = z.shape
     random_state = np.uint64(seed)
     for k in range(K):
-        chance = 1.0 / (1.0 + np.exp(-logit[k]))
+        probability = 1.0 / (1.0 + np.exp(-logit[k]))
         # Shuffle the intervals by the algorithm of Fisher and Yates.
         for p in range(S):
             order[p] = p
@@ -234,11 +234,11 @@ def _draw_from_prior(logit: Array, seed: np.uint64, z: Array, order: IndexArray)
             order[p], order[partner] = order[partner], order[p]
         for p in range(S):
             random_state += GOLDEN
-            z[k, p] = 1.0 if (order[p] + uniform(mix(random_state))) / S < chance else 0.0
+            z[k, p] = 1.0 if (order[p] + uniform(mix(random_state))) / S < probability else 0.0
     return random_state
 
 
-@part_allocating
+@jit_inlined_allocating
 def _write_weights(energy: Array, step: float, weight: Array) -> float:
     """Weight particles for an increase of the inverse temperature by ``step``.
 
@@ -253,7 +253,7 @@ def _write_weights(energy: Array, step: float, weight: Array) -> float:
     return step * largest + log(total / energy.size)
 
 
-@part_allocating
+@jit_inlined_allocating
 def _choose_step(energy: Array, longest: float, weight: Array) -> float:
     """Find by bisection the longest step that leaves enough effective particles.
 

@@ -30,7 +30,7 @@ _ROWS_PER_TASK = 1024
 _NUMBERS_PER_TASK = 1 << 21
 
 
-class Explanations(NamedTuple):
+class ActivationPosterior(NamedTuple):
     """Densities of rows and probabilities of their activations."""
 
     # (n,), float64: ``log p(x) = log sum_z p(z) E_q[p(x | z, mu)]`` in nats. The sum is exact if
@@ -38,24 +38,26 @@ class Explanations(NamedTuple):
     log_density: Array
     # (n, K), float64: ``p(z_k = 1 | x)``. Particles estimate it for the likelihood
     # ``exp(E_q[log p(x | z, mu)])`` instead of ``E_q[p(x | z, mu)]``.
-    chances: Array
+    probabilities: Array
 
 
-def explain(
+def infer_activations(
     model: FactorialMixture, batch: FactorialBatch, stats: RunningStats, run: Run
-) -> Explanations:
+) -> ActivationPosterior:
     """Compute the density of each row and the probabilities of its activations.
 
     ``stats`` are the statistics that determine q(mu), ``run`` runs the tasks.
     """
-    q = model.family.standard(model.natural_parameters(stats)[0])
-    explanations = Explanations(np.empty(batch.n_rows), np.empty((batch.n_rows, len(q["mean"]))))
+    q = model.family.to_standard(model.natural_parameters(stats)[0])
+    posterior = ActivationPosterior(
+        np.empty(batch.n_rows), np.empty((batch.n_rows, len(q["mean"])))
+    )
     if 2**model.n_components <= MOST_ENUMERATED:
-        _explain_by_enumeration(model, batch, q, explanations, run)
+        _infer_by_enumeration(model, batch, q, posterior, run)
     else:
         global_params = model.expectation(stats, batch, run)
-        _explain_by_particles(model, batch, q, global_params, explanations, run)
-    return explanations
+        _infer_by_particles(model, batch, q, global_params, posterior, run)
+    return posterior
 
 
 def log_joint(model: FactorialMixture, X: Array, z: Array, q: dict[str, Array]) -> Array:
@@ -77,13 +79,13 @@ def log_joint(model: FactorialMixture, X: Array, z: Array, q: dict[str, Array]) 
     else:
         error = (X[:, None] - z @ mean) ** 2 / variance
         log_density = -0.5 * np.nansum(np.log(2.0 * np.pi * variance) + error, axis=2)
-    return log_density + z @ model.logit + model.log_all_off
+    return log_density + z @ model.logit + model.log_prob_all_inactive
 
 
 # --------------------------------------------------------------------------------- enumeration
-def _explain_by_enumeration(
+def _infer_by_enumeration(
     model: FactorialMixture, batch: FactorialBatch, q: dict[str, Array],
-    explanations: Explanations, run: Run,
+    posterior: ActivationPosterior, run: Run,
 ) -> None:  # fmt: skip
     """Write the densities of rows and the probabilities of activations by sums over all states."""
     K = model.n_components
@@ -93,9 +95,9 @@ def _explain_by_enumeration(
     if not batch.has_missing and len(q["covariance"]) == 1:
         coefficients = _coefficients_of_complete_rows(model, states, q)
     task_rows = max(1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // len(states)))
-    log_density, chances = explanations
+    log_density, probabilities = posterior
     tasks: list[tuple[Any, ...]] = [
-        (model, batch.X[rows], states, q, coefficients, log_density[rows], chances[rows])
+        (model, batch.X[rows], states, q, coefficients, log_density[rows], probabilities[rows])
         for rows in pieces(batch.n_rows, task_rows)
     ]
     run(_enumerate_task, tasks)
@@ -113,7 +115,7 @@ def _coefficients_of_complete_rows(
     variance = model.noise_variance + quadratic_forms(states[None], q["covariance"])[0]
     square_norm = quadratic_forms(states[None], (mean @ mean.T)[None])[0]
     constant = -0.5 * (model.n_features * np.log(2.0 * np.pi * variance) + square_norm / variance)
-    constant += (states @ model.logit)[:, None] + model.log_all_off
+    constant += (states @ model.logit)[:, None] + model.log_prob_all_inactive
     return np.hstack([states / variance, -0.5 / variance, constant])
 
 
@@ -128,13 +130,13 @@ def _coefficients_by_column(model: FactorialMixture, states: Array, q: dict[str,
     variance = np.broadcast_to(variance, shape)
     mean = states @ q["mean"]
     of_observed = -0.5 * (np.log(2.0 * np.pi * variance) + mean**2 / variance)
-    log_prior = (states @ model.logit)[:, None] + model.log_all_off
+    log_prior = (states @ model.logit)[:, None] + model.log_prob_all_inactive
     return np.hstack([of_observed, mean / variance, -0.5 / variance, log_prior])
 
 
 def _enumerate_task(
     model: FactorialMixture, X: Array, states: Array, q: dict[str, Array],
-    coefficients: Array | None, log_density: Array, chances: Array,
+    coefficients: Array | None, log_density: Array, probabilities: Array,
 ) -> None:  # fmt: skip
     """Write the densities of rows X and the probabilities of activations by sums over all states.
 
@@ -158,13 +160,13 @@ def _enumerate_task(
     np.exp(np.subtract(joint, largest, out=joint), out=joint)
     total = joint.sum(axis=1)
     log_density[:] = largest[:, 0] + np.log(total)
-    chances[:] = joint @ states / total[:, None]
+    probabilities[:] = joint @ states / total[:, None]
 
 
 # ----------------------------------------------------------------------------------- particles
-def _explain_by_particles(
+def _infer_by_particles(
     model: FactorialMixture, batch: FactorialBatch, q: dict[str, Array], global_params: Any,
-    explanations: Explanations, run: Run,
+    posterior: ActivationPosterior, run: Run,
 ) -> None:  # fmt: skip
     """Write estimates of the densities and probabilities of all rows by annealed particles."""
     # Count the entries for each row in the largest array of a task: the states of its particles, or
@@ -174,9 +176,9 @@ def _explain_by_particles(
         numbers_per_row = max(numbers_per_row, model.n_features)
     numbers_per_row *= count_particles(model.n_components)
     task_rows = max(1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // numbers_per_row))
-    log_density, chances = explanations
+    log_density, probabilities = posterior
     tasks = [
-        (model, batch, rows, global_params, q, log_density[rows], chances[rows])
+        (model, batch, rows, global_params, q, log_density[rows], probabilities[rows])
         for rows in pieces(batch.n_rows, task_rows)
     ]
     run(_particle_task, tasks)
@@ -184,7 +186,7 @@ def _explain_by_particles(
 
 def _particle_task(
     model: FactorialMixture, batch: FactorialBatch, rows: slice, global_params: Any,
-    q: dict[str, Array], log_density: Array, chances: Array,
+    q: dict[str, Array], log_density: Array, probabilities: Array,
 ) -> None:  # fmt: skip
     """Write estimates of the densities and probabilities of ``rows`` by annealed particles."""
     X = np.asarray(batch.X[rows], np.float64)
@@ -198,7 +200,10 @@ def _particle_task(
     # probabilities need E_q[p(x | z, mu)]. The weight of a particle is the ratio of the joint
     # densities.
     log_target = (
-        particles.energies + states @ model.logit + model.log_all_off + row_constant[:, None]
+        particles.energies
+        + states @ model.logit
+        + model.log_prob_all_inactive
+        + row_constant[:, None]
     )
     joint = log_joint(model, X, states, q)
     log_weight = joint - log_target
@@ -206,11 +211,11 @@ def _particle_task(
     by_weights = particles.log_mass + row_constant + log_sum_of_weights - np.log(n_particles)
     by_states, coverage = _density_of_states(joint, log_weight, states)
     log_density[:] = np.where(coverage > SMALLEST_COVERAGE, by_states, by_weights)
-    # Over particles of weights w, E[w z] / E[w] = E[z] + Cov(w, z) / E[w]. The chances of the
-    # particles estimate E[z].
+    # Over particles of weights w, E[w z] / E[w] = E[z] + Cov(w, z) / E[w]. The probabilities of
+    # the particles estimate E[z].
     share = np.exp(log_weight - log_sum_of_weights[:, None]) - 1.0 / n_particles
     corrections = np.einsum("ns,nsk->nk", share, states)
-    np.clip(particles.chances + corrections, 0.0, 1.0, out=chances)
+    np.clip(particles.probabilities + corrections, 0.0, 1.0, out=probabilities)
 
 
 def _density_of_states(joint: Array, log_weight: Array, states: Array) -> tuple[Array, Array]:

@@ -34,12 +34,12 @@ from skvt.contracts import (
     Observer,
     ObserverTools,
     Requirement,
-    Solved,
+    SolvedBatch,
 )
 from skvt.expfam import RunningStats, Stats
-from skvt.models.factorial._kernels import LANES
+from skvt.models.factorial._kernels import ROWS_PER_BLOCK
 from skvt.models.factorial._model import FactorialBatch, FactorialMixture, FactorialResult
-from skvt.moves import Ledger, bound_of, judged, size_of
+from skvt.moves import Ledger, compute_bound, decide, find_scale
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
@@ -91,8 +91,8 @@ class Superposition(Move):
     )
 
     # Attributes that files keep, with their types.
-    kept: ClassVar[dict[str, Any]] = {
-        **Move.kept,
+    kept_attributes: ClassVar[dict[str, Any]] = {
+        **Move.kept_attributes,
         "_rested_at": float,
         "_rests": bool,
         "_change": Annotated[_Change | None, "pair"],
@@ -127,14 +127,14 @@ class Superposition(Move):
         self._memos, self._activations, self._samples = {}, [], []
         if self.exhausted:
             total = state.memos.total()
-            rise = bound_of(model, total) - self._rested_at
+            rise = compute_bound(model, total) - self._rested_at
             self._rests = rise < NEGLIGIBLE_RISE * total.weight
 
-    def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
+    def make_observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Return the function that infers activations of a batch from scratch, or None to pause."""
         return None if self._rests else partial(_observe, self._proposal)
 
-    def note(self, noted: _Observed) -> None:
+    def store_notes(self, noted: _Observed) -> None:
         """Keep the results of a batch."""
         self._samples.append(noted.sample)
         self._memos[noted.key] = noted.memo
@@ -148,10 +148,10 @@ class Superposition(Move):
             return []
         change = self._change
         after, before = state.memos.of(self._memos), state.memos.total()
-        bound = bound_of(model, before)
-        gain = bound_of(model, after.total()) - bound
-        outcome = judged(gain, size_of(bound, before), SMALLEST_GAIN)
-        if outcome.is_accepted:
+        bound = compute_bound(model, before)
+        gain = compute_bound(model, after.total()) - bound
+        decision = decide(gain, find_scale(bound, before), SMALLEST_GAIN)
+        if decision.is_accepted:
             self._failed = set()
             # Put the new activations and memos into the state.
             for rows, activations in self._activations:
@@ -160,16 +160,16 @@ class Superposition(Move):
         elif change is not None:
             self._failed.add(change)
         is_stalled = gain < NEGLIGIBLE_RISE * before.weight
-        self._ledger = self._ledger.next_pass()
+        self._ledger = self._ledger.record_pass()
         self._change, self._proposal = None, None
         if is_stalled or self._ledger.waiting <= 0:
             self._change, self._proposal = self._choose_change(model, state, tools)
-            self._ledger = self._ledger.searched(self._change is not None)
+            self._ledger = self._ledger.record_search(self._change is not None)
         self.exhausted = self._change is None and is_stalled
         self._rested_at = max(bound, bound + gain)
         target = () if change is None else change[:2]
         kind = "superposition" if target else "refresh"
-        return [outcome.record(tools.n_iter, kind, target, "new activations of all rows")]
+        return [decision.record(tools.n_iter, kind, target, "new activations of all rows")]
 
     def _choose_change(
         self, model: FactorialMixture, state: MovableState, tools: MoveTools
@@ -178,26 +178,26 @@ class Superposition(Move):
 
         Return the change and the statistics after its trial, scaled to all rows.
         """
-        candidates = _list_changes(state.stats.value(), model.dtype)
+        candidates = _list_changes(state.stats.as_stats(), model.dtype)
         changes = [change for change in candidates if change not in self._failed]
         small, large = (self._sampled_batch(model, state, n) for n in (FIRST_ROWS, SAMPLE_ROWS))
         # Try at most as many changes as the work allows. Evenly spaced changes include sums,
         # differences and negatives.
-        work = ASSUMED_SWEEPS * max(small.n_rows, LANES) * model.size(state.stats) ** 2
+        work = ASSUMED_SWEEPS * max(small.n_rows, ROWS_PER_BLOCK) * model.size(state.stats) ** 2
         max_changes = max(2, int(MOST_WORK / work))
         changes = [changes[i] for i in _evenly_spaced(len(changes), max_changes)]
         bounds = [
-            bound_of(model, _trial(model, small, state.stats, tools, change=change, n_steps=1))
+            compute_bound(model, _trial(model, small, state.stats, tools, change=change, n_steps=1))
             for change in changes
         ]
         finalists = stable_order(-np.array(bounds), dtype=model.dtype)[:N_FINALISTS]
         # Compare the best changes with unchanged components on the whole sample.
         best_change, proposal = None, None
         unchanged = _trial(model, large, state.stats, tools, change=None, n_steps=N_STEPS)
-        best_bound = bound_of(model, unchanged)
+        best_bound = compute_bound(model, unchanged)
         for change in (changes[i] for i in finalists):
             memo = _trial(model, large, state.stats, tools, change=change, n_steps=N_STEPS)
-            bound = bound_of(model, memo)
+            bound = compute_bound(model, memo)
             if bound > best_bound + SMALLEST_GAIN:
                 best_bound, best_change = bound, change
                 proposal = RunningStats(memo.stats.arrays)
@@ -219,19 +219,22 @@ class Superposition(Move):
 
 
 def _observe(
-    proposal: RunningStats | None, model: FactorialMixture, solved: Solved, tools: ObserverTools
+    proposal: RunningStats | None,
+    model: FactorialMixture,
+    solved_batch: SolvedBatch,
+    tools: ObserverTools,
 ) -> _Observed:
     """Infer the activations of a batch from scratch under the proposal."""
-    batch, global_params = solved.batch, solved.global_params
+    batch, global_params = solved_batch.batch, solved_batch.global_params
     if proposal is not None:
         global_params = model.expectation(proposal, batch, tools.run)
     rows = _evenly_spaced(batch.n_rows, SAMPLE_ROWS)
     sample = batch.rows[rows], batch.X[rows], batch.weights[rows]
-    started = replace(batch, start=solved.result.q)
+    started = replace(batch, row_starts=solved_batch.result.q)
     result = _restart_or_continue(model, started, global_params, tools)
-    assert result.start is not None
-    memo = tools.memo_of(model, result, batch)
-    return _Observed(solved.key, sample, memo, (batch.rows, result.start))
+    assert result.row_starts is not None
+    memo = tools.make_memo(model, result, batch)
+    return _Observed(solved_batch.key, sample, memo, (batch.rows, result.row_starts))
 
 
 def _evenly_spaced(n: int, most: int) -> IndexArray:
@@ -245,11 +248,11 @@ def _restart_or_continue(
 ) -> FactorialResult:  # fmt: skip
     """Make a local step in which each row restarts or continues, whichever bound is higher."""
     continued = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)
-    without_start = replace(batch, start=None)
+    without_start = replace(batch, row_starts=None)
     restarted = model.local_step(without_start, global_params, 1.0, tools.run, with_stats=False)
     is_better = exceeds(restarted.bound, continued.bound, scale=1.0, dtype=model.dtype)
     start = np.where(is_better[:, None], restarted.q, continued.q)
-    return model.local_step(replace(batch, start=start), global_params, 1.0, tools.run)
+    return model.local_step(replace(batch, row_starts=start), global_params, 1.0, tools.run)
 
 
 def _trial(
@@ -274,22 +277,22 @@ def _trial(
     for _ in range(n_steps - 1):
         assert result.stats is not None  # as requested
         global_params = model.expectation(RunningStats(result.stats.arrays), batch, tools.run)
-        started = replace(batch, start=result.q)
+        started = replace(batch, row_starts=result.q)
         result = _restart_or_continue(model, started, global_params, tools)
-    return tools.memo_of(model, result, batch)
+    return tools.make_memo(model, result, batch)
 
 
 def _list_changes(stats: Stats, dtype: DTypeLike) -> list[_Change]:
     """List the changes to try: sums and differences of pairs, then negatives."""
-    pairs, products, on, totals = stats.arrays
+    pairs, products, activation_sums, totals = stats.arrays
     n_rows, n_values, _ = totals
-    chance = on / n_rows
+    probability = activation_sums / n_rows
     # E[z z'] of a row, averaged over columns. If no value is observed, the maximum avoids 0 / 0.
-    joint_chance = pairs.mean(axis=0) * products.shape[1] / np.maximum(n_values, 1e-300)
-    deviation = np.sqrt(np.maximum(chance * (1.0 - chance), 1e-12))
-    covariance = joint_chance - np.outer(chance, chance)
+    joint_probability = pairs.mean(axis=0) * products.shape[1] / np.maximum(n_values, 1e-300)
+    deviation = np.sqrt(np.maximum(probability * (1.0 - probability), 1e-12))
+    covariance = joint_probability - np.outer(probability, probability)
     correlation = covariance / np.outer(deviation, deviation)
-    first, second = np.triu_indices(len(chance), 1)
+    first, second = np.triu_indices(len(probability), 1)
     strength = np.abs(correlation[first, second])
     order = stable_order(-strength, scale=1.0, dtype=dtype)[:MOST_PAIRS]
     sums_and_differences = [

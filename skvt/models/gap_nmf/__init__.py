@@ -1,3 +1,3 @@
 """Gamma process Poisson factorisation."""
 
-from skvt.models.gap_nmf._model import GaPNMF, column_sums
+from skvt.models.gap_nmf._model import GaPNMF, sum_columns

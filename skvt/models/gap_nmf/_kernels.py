@@ -20,12 +20,12 @@ from skvt._compiled import (
     gammaln,
     jit,
     jit_allocating,
+    jit_inlined,
     lit,
     log,
     mix,
-    part,
     propose_gamma,
-    unit_pair,
+    uniform_pair,
     weighted_sum,
 )
 from skvt.typing import Array
@@ -153,7 +153,7 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, smallest: float, out: Arra
         row_rate = rate[i] if rate.shape[0] > 1 else rate[0]
         for k in range(width):
             a = shape[i, k]
-            u, test = unit_pair(mix(state - GOLDEN * np.uint64(k + 1)))
+            u, test = uniform_pair(mix(state - GOLDEN * np.uint64(k + 1)))
             value, is_doubtful[k] = propose_gamma(a, normal[k], test)
             value = value * _power(u, a) / row_rate[k]
             out[i, k] = value if value >= smallest else lit(value, 0.0)
@@ -171,11 +171,11 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, smallest: float, out: Arra
         for j in range(n_doubtful):
             k = components[j]
             a = shape[i, k]
-            value = values[j] * _power(unit_pair(bits[j])[0], a) / row_rate[k]
+            value = values[j] * _power(uniform_pair(bits[j])[0], a) / row_rate[k]
             out[i, k] = value if value >= smallest else lit(a, 0.0)
 
 
-@part
+@jit_inlined
 def _power(u: Any, a: Any) -> Any:
     """Return u^(1/a) in the type of a."""
     return exp(log(u + lit(a, 0.0)) / a)

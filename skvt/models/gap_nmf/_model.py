@@ -25,9 +25,9 @@ from numpy.typing import DTypeLike
 from skvt.contracts import Capability, ConjugateModel, LocalResult, RowBatch, RowSource
 from skvt.expfam import Gamma, RunningStats, Stats, log_standard_gamma
 from skvt.files import PRIOR, in_files
-from skvt.models import n_active
+from skvt.models import count_active
 from skvt.models.gap_nmf import _kernels as kernels
-from skvt.rows import dense, of_each_row, pieces, some_rows, sums_of_rows, without_missing
+from skvt.rows import dense, evaluate_rows, pieces, sums_of_rows, take_rows, without_missing
 from skvt.typing import Array, IndexArray, Run
 
 # Number of rows of a parallel task. Fewer rows are padded by empty rows, because the rounding of a
@@ -47,7 +47,7 @@ SHARE_OF_FRAME = 0.9
 START_NOISE = 0.1
 
 
-class _Solved(NamedTuple):
+class _BlockResult(NamedTuple):
     """Results of the local step of a block of n rows."""
 
     # SW without the factor ``table``, (K, F), and SH, (K, F) or (K, 1); None without statistics.
@@ -134,7 +134,7 @@ class GaPNMF(ConjugateModel):
 
     def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
         """Return shapes and rates of q(theta) (K, 2) and q(W) (K, F, 2) at their joint optimum."""
-        SW, SH = stats.value().arrays
+        SW, SH = stats.as_stats().arrays
         prior_shape, prior_rate = self.prior().arrays[0][0]
         a = self.component_shape
         W_shape = a + SW
@@ -147,14 +147,14 @@ class GaPNMF(ConjugateModel):
 
     def size(self, stats: RunningStats) -> int:
         """Return the number of active components, not K."""
-        return n_active(stats.arrays[0].sum(axis=1), self.dtype)
+        return count_active(stats.arrays[0].sum(axis=1), self.dtype)
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
         """Return statistics whose components are random rows mixed with the mean of all rows."""
         X, weights = data.X, data.weights
         rows = _draw_rows(X, weights, self.n_components, rng)
-        frames = dense(some_rows(X, weights, rows)[0])
-        counts, observed_weight = sums_of_rows(X, weights, column_sums)
+        frames = dense(take_rows(X, weights, rows)[0])
+        counts, observed_weight = sums_of_rows(X, weights, sum_columns)
         mean = counts / np.maximum(observed_weight, SMALLEST_RATE)
         if not mean.any():
             mean = np.ones_like(mean)
@@ -204,7 +204,7 @@ class GaPNMF(ConjugateModel):
         """Solve each row given spectra; ``q`` of the result is E[H], (n, K).
 
         With Gibbs sampling, ``bound`` is not a bound but the log likelihood at a draw of H. The
-        ``start`` of the result is the H of the last sweep.
+        ``row_starts`` of the result is the H of the last sweep.
         """
         if np.ndim(inv_temp) > 0:
             raise ValueError("One temperature for all rows is needed, not one for each.")
@@ -222,18 +222,18 @@ class GaPNMF(ConjugateModel):
             height = min(height, max(FEWEST_ROWS, 1 << (batch.n_rows - 1).bit_length()))
         tasks = []
         for rows, seed in zip(blocks, seeds, strict=True):
-            start = None if batch.start is None else batch.start[rows]
+            start = None if batch.row_starts is None else batch.row_starts[rows]
             block_arguments = (self, batch.X[rows], height, start, spectra, inv_temp)
             tasks.append((block_arguments, seed, batch.weights[rows], with_energy, with_stats))
-        solved = run(_solve_block, tasks)
-        sums, bound, energy, means, levels = zip(*solved, strict=True)
+        block_results = run(_solve_block, tasks)
+        sums, bound, energy, means, levels = zip(*block_results, strict=True)
         stats = None
         if with_stats:
             SW, SH = (sum(arrays, np.float64(0.0)) for arrays in zip(*sums, strict=True))
             stats = Stats((table * SW, np.broadcast_to(SH, SW.shape)))
         return LocalResult(
             stats, np.concatenate(bound), np.concatenate(energy) if with_energy else None,
-            np.concatenate(means), start=np.concatenate(levels),
+            np.concatenate(means), row_starts=np.concatenate(levels),
         )  # fmt: skip
 
 
@@ -280,7 +280,7 @@ class _Block:
 
     def solve(
         self, seed: int | None, weights: Array, with_energy: bool, with_stats: bool
-    ) -> _Solved:
+    ) -> _BlockResult:
         """Solve the rows, by Gibbs sampling if there is a seed, and otherwise by mean field."""
         n_rows = weights.size
         self.weights = np.zeros((len(self.Y), 1), self.model.dtype)
@@ -292,7 +292,7 @@ class _Block:
         )
         energy = energy[:n_rows] if with_energy and energy is not None else None
         means = self.shape / self.rate
-        return _Solved(sums, bound[:n_rows], energy, means[:n_rows], self.levels[:n_rows])
+        return _BlockResult(sums, bound[:n_rows], energy, means[:n_rows], self.levels[:n_rows])
 
     # -------------------------------------------------------------------------------- updates
     def _tempered_levels(self) -> Array:
@@ -423,7 +423,7 @@ class _Block:
         return sums, bound, energy - expected_counts / float(self.inv_temp)
 
 
-def _solve_block(block: tuple[Any, ...], *args: Any) -> _Solved:
+def _solve_block(block: tuple[Any, ...], *args: Any) -> _BlockResult:
     """Make the :class:`_Block` with the arguments ``block``; call its ``solve`` with ``args``."""
     return _Block(*block).solve(*args)
 
@@ -475,7 +475,7 @@ def _make_table(log_rates: Array, inv_temp: float | Array, dtype: DTypeLike) -> 
     return table, shift.astype(dtype)
 
 
-def column_sums(X: Any, weights: Array) -> tuple[Array, Array]:
+def sum_columns(X: Any, weights: Array) -> tuple[Array, Array]:
     """Return weighted sum and weight of the observed values of each column of X, (F,) each."""
     filled, missing = without_missing(X)
     observed_weight = np.full(X.shape[1], weights.sum())
@@ -496,7 +496,7 @@ def _draw_rows(X: Any, weights: Array, n: int, rng: np.random.Generator) -> Inde
     The order of the rows in X has no effect.
     """
     direction = rng.random(X.shape[1])
-    order = np.argsort(of_each_row(X, weights, partial(_project, direction)), kind="stable")
+    order = np.argsort(evaluate_rows(X, weights, partial(_project, direction)), kind="stable")
     cumulative = np.cumsum(np.asarray(weights)[order])
     targets = (np.arange(n) + rng.random()) / n * cumulative[-1]
     ranks = np.searchsorted(cumulative, targets, side="right")

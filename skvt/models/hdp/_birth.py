@@ -1,9 +1,9 @@
 """Births of topics: fresh topics are fitted to, and tried on, a few documents of a topic.
 
 Before a pass, a few topics are chosen as *targets*. During the pass, a sample of the documents that
-have most tokens of a target is collected, together with the documents' shares of the memos. A memo
-is what memoized inference keeps of a batch, and a share is the part of it that comes from some
-documents. After the pass
+have most tokens of a target is collected, together with the documents' contributions to the memos.
+A memo is what memoized inference keeps of a batch, and a contribution is the part of it that comes
+from some documents. After the pass
 
 1. fresh topics are fitted to the target's tokens in these documents alone: more topics than are
    expected, by an annealed fit, which then merge while the bound of these documents rises;
@@ -28,12 +28,12 @@ from skvt.contracts import (
     MoveTools,
     Observer,
     ObserverTools,
-    Solved,
+    SolvedBatch,
 )
 from skvt.expfam import RunningStats, Stats
 from skvt.models.hdp._documents import (
     FEWEST_TOKENS,
-    Part,
+    BatchPart,
     TopicTrial,
     count_tokens_in_parts,
     make_csr,
@@ -42,7 +42,7 @@ from skvt.models.hdp._documents import (
 from skvt.models.hdp._fresh import fit_fresh_topics
 from skvt.models.hdp._merge import sum_other_memos
 from skvt.models.hdp._model import HDP
-from skvt.moves import Ledger, Outcome, Target, bound_of, choose, compete, size_of
+from skvt.moves import Decision, Ledger, Target, compete, compute_bound, draw_targets, find_scale
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
@@ -84,7 +84,7 @@ class BirthOfTopics(Move):
     requires = require_growing_topics("A birth")
 
     # Attributes that files keep, with their types.
-    kept: ClassVar[dict[str, Any]] = {**Move.kept, "_ledger": Ledger}
+    kept_attributes: ClassVar[dict[str, Any]] = {**Move.kept_attributes, "_ledger": Ledger}
 
     def __init__(self, max_components: int) -> None:
         self._max_components = max_components
@@ -102,7 +102,7 @@ class BirthOfTopics(Move):
 
     def begin(self, model: HDP, state: MovableState, tools: MoveTools) -> None:
         """Choose targets, unless too many births have failed."""
-        masses = model.component_masses(state.plain_stats.value())
+        masses = model.component_masses(state.plain_stats.as_stats())
         self._ids = state.component_ids
         self._targets = []
         if self._ledger.n_in_vain < MOST_FAILURES:
@@ -112,7 +112,7 @@ class BirthOfTopics(Move):
         # Draw the documents that may be collected, so that all batches contribute.
         self._chance = min(1.0, 2.0 * MOST_DOCUMENTS / n_rows) if n_rows else 1.0
 
-    def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
+    def make_observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Return the function that collects documents of a batch, or None if there are enough."""
         wanted = {
             target.components[0]: self._most_documents - _count_documents(target)
@@ -124,7 +124,7 @@ class BirthOfTopics(Move):
         drawn = tools.rng.random(n_rows) < self._chance if self._chance < 1.0 else None
         return partial(_collect_documents, wanted, drawn)
 
-    def note(self, noted: dict[int, Part]) -> None:
+    def store_notes(self, noted: dict[int, BatchPart]) -> None:
         """Keep the collected documents."""
         for target in self._targets:
             if (topic := target.components[0]) in noted:
@@ -134,7 +134,7 @@ class BirthOfTopics(Move):
         """Try births from all targets, one after the other.
 
         If other moves of this pass have changed the topics, no birth is tried, since the collected
-        shares of memos are out of date.
+        contributions to memos are out of date.
         """
         self.exhausted = not self._targets
         is_current = np.array_equal(self._ids, state.component_ids)
@@ -145,30 +145,32 @@ class BirthOfTopics(Move):
             if _count_documents(target) >= FEWEST_DOCUMENTS:
                 records.append(self._try_target(model, target, state, tools))
             else:
-                self._ledger = self._ledger.failed(target.ids, target.masses)
+                self._ledger = self._ledger.record_failure(target.ids, target.masses)
         return records
 
-    def within(
+    def change_within_batch(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
         """Try births on one batch: from words in surplus, from targets, and for all its topics."""
         records: list[MoveRecord] = []
         while state.component_ids.size < self._max_components and len(records) < MOST_TARGETS:
-            part = Part.whole(key, batch, state)
+            part = BatchPart.from_batch(key, batch, state)
             records.append(self._try_surplus(model, part, state, tools))
             if not records[-1].accepted:
                 break
         masses = model.component_masses(state.memos.total().stats)
         for target in self._choose_targets(masses, state.component_ids, tools.rng):
-            target.rows = [Part.whole(key, batch, state)]
+            target.rows = [BatchPart.from_batch(key, batch, state)]
             records.append(self._try_target(model, target, state, tools))
         if any(record.accepted for record in records) and not self._has_replaced:
             self._has_replaced = True
-            records += self._try_replacement(model, Part.whole(key, batch, state), state, tools)
+            records += self._try_replacement(
+                model, BatchPart.from_batch(key, batch, state), state, tools
+            )
         return records
 
     def _try_surplus(
-        self, model: HDP, part: Part, state: MovableState, tools: MoveTools
+        self, model: HDP, part: BatchPart, state: MovableState, tools: MoveTools
     ) -> MoveRecord:
         """Try a birth from words that occur in a batch more often than its topics predict.
 
@@ -183,8 +185,8 @@ class BirthOfTopics(Move):
         surplus[surplus < SURPLUS_DEVIATIONS * np.sqrt(expected)] = 0.0
         if not exceeds(surplus.sum(), FEWEST_TOKENS):
             reason = "No words occur more often than topics predict."
-            outcome = Outcome(is_accepted=False, gain=np.nan, reason=reason)
-            return outcome.record(tools.n_iter, "birth", (), SURPLUS)
+            decision = Decision(is_accepted=False, gain=np.nan, reason=reason)
+            return decision.record(tools.n_iter, "birth", (), SURPLUS)
         # Add as many tokens again, divided among all words as expected, since a topic is slow to
         # gain words that it lacks.
         surplus += surplus.sum() * expected / expected.sum()
@@ -193,12 +195,12 @@ class BirthOfTopics(Move):
         similar = int(np.argmin(np.abs(masses - surplus.sum())))
         fresh = Stats((surplus[None], usage[similar : similar + 1]))
         n_before = state.component_ids.size
-        outcome = self._try_topics(model, [part], fresh, state, tools)
+        decision = self._try_topics(model, [part], fresh, state, tools)
         n_born = state.component_ids.size - n_before
-        return outcome.record(tools.n_iter, "birth", (), SURPLUS, n_born)
+        return decision.record(tools.n_iter, "birth", (), SURPLUS, n_born)
 
     def _try_replacement(
-        self, model: HDP, part: Part, state: MovableState, tools: MoveTools
+        self, model: HDP, part: BatchPart, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
         """Try to replace all topics of which no other batch has tokens by fresh topics.
 
@@ -213,14 +215,14 @@ class BirthOfTopics(Move):
         n_fresh = min(n_fresh, self._max_components - kept.size)
         fresh = fit_fresh_topics(model, X, np.asarray(batch.weights, np.float64), n_fresh, tools)
         n_before = state.component_ids.size
-        outcome = self._try_topics(model, [part], fresh, state, tools, kept=kept)
+        decision = self._try_topics(model, [part], fresh, state, tools, kept=kept)
         replaced = np.delete(np.arange(n_before), kept)
         tried = "fresh topics for all topics of these rows"
         n_born = state.component_ids.size - kept.size
-        records = [outcome.record(tools.n_iter, "birth", replaced, tried, n_born)]
-        if outcome.is_accepted:
+        records = [decision.record(tools.n_iter, "birth", replaced, tried, n_born)]
+        if decision.is_accepted:
             reason = "Fresh topics have replaced these topics."
-            deleted = Outcome(is_accepted=True, gain=0.0, reason=reason)
+            deleted = Decision(is_accepted=True, gain=0.0, reason=reason)
             n_deleted = replaced.size
             records.append(deleted.record(
                 tools.n_iter, "delete", replaced, "the same", number=n_deleted, proposed=n_deleted
@@ -233,7 +235,7 @@ class BirthOfTopics(Move):
         """Choose topics as targets, unless the model has as many topics as it may have."""
         n_targets = min(MOST_TARGETS, max(1, int(TARGETS_PER_TOPIC * masses.size)))
         n_targets = n_targets if masses.size < self._max_components else 0
-        return choose(self._ledger, np.maximum(masses, 0.0), ids, rng, n_targets)
+        return draw_targets(self._ledger, np.maximum(masses, 0.0), ids, rng, n_targets)
 
     def _try_target(
         self, model: HDP, target: Target, state: MovableState, tools: MoveTools
@@ -243,35 +245,35 @@ class BirthOfTopics(Move):
         n_fresh = 0
         topic = int(np.flatnonzero(state.component_ids == target.ids[0])[0])
         reason = "There are as many topics as there may be."
-        outcome = Outcome(is_accepted=False, gain=np.nan, reason=reason)
+        decision = Decision(is_accepted=False, gain=np.nan, reason=reason)
         if n_before < self._max_components:
             X, weights = count_tokens_in_parts(model, target.rows, topic, state, tools)
             if not X.nnz:
                 # Documents without tokens of the target do not count as its failure.
-                outcome = outcome._replace(reason="The documents have no tokens of the topic.")
-                return outcome.record(tools.n_iter, "birth", [topic], "no topics")
+                decision = decision._replace(reason="The documents have no tokens of the topic.")
+                return decision.record(tools.n_iter, "birth", [topic], "no topics")
             n_fresh = max(FEWEST_TOPICS, int(np.sqrt(X.sum() / TOKENS_OF_FIRST_TOPIC)))
             n_fresh = min(n_fresh, self._max_components - n_before + 1)
             fresh = fit_fresh_topics(model, X, weights, n_fresh, tools)
-            outcome = outcome._replace(reason="The fresh topics have become one.")
+            decision = decision._replace(reason="The fresh topics have become one.")
             order = stable_order(-fresh.arrays[0].sum(axis=1), scale=float(X.sum()))
             # The largest fresh topic may be a new topic, or what remains of the target. Try the
             # birth without the largest fresh topic, then with it.
             for n_left_out in (1, 0) if order.size > 1 else ():
                 born = Stats(tuple(array[order[n_left_out:]] for array in fresh.arrays))
-                outcome = self._try_topics(model, target.rows, born, state, tools, target=topic)
-                if outcome.is_accepted:
+                decision = self._try_topics(model, target.rows, born, state, tools, target=topic)
+                if decision.is_accepted:
                     break
-        if not outcome.is_accepted:
-            self._ledger = self._ledger.failed(target.ids, target.masses)
+        if not decision.is_accepted:
+            self._ledger = self._ledger.record_failure(target.ids, target.masses)
         tried = f"{n_fresh} fresh topics"
         n_born = state.component_ids.size - n_before
-        return outcome.record(tools.n_iter, "birth", [topic], tried, n_born)
+        return decision.record(tools.n_iter, "birth", [topic], tried, n_born)
 
     def _try_topics(
-        self, model: HDP, parts: list[Part], fresh: Stats, state: MovableState, tools: MoveTools, *,
-        target: int | None = None, kept: IndexArray | None = None,
-    ) -> Outcome:  # fmt: skip
+        self, model: HDP, parts: list[BatchPart], fresh: Stats, state: MovableState,
+        tools: MoveTools, *, target: int | None = None, kept: IndexArray | None = None,
+    ) -> Decision:  # fmt: skip
         """Let fresh topics compete for the documents of ``parts``; keep them if the bound rises.
 
         The tokens of the fresh topics are taken from the topic ``target`` unless it is None. If
@@ -281,14 +283,14 @@ class BirthOfTopics(Move):
         total = state.memos.total()
         n_steps = TRIAL_STEPS if kept is None else REPLACEMENT_STEPS
         old_topics = np.arange(state.component_ids.size) if kept is None else kept
-        bound_before = bound_of(model, total)
+        bound_before = compute_bound(model, total)
         n_old = old_topics.size
 
         def begin(competing: Stats) -> tuple[TopicTrial, RunningStats]:
             """Return a trial of the competing topics, and the statistics at its beginning."""
             index = np.concatenate([old_topics, np.full(len(competing.arrays[0]), -1)])
             trial = TopicTrial(model, parts, total, index, tools)
-            memo = trial.total if kept is None else trial.others
+            memo = trial.total_memo if kept is None else trial.others
             words, usage = (array.copy() for array in memo.stats.arrays)
             fresh_words, fresh_usage = trial.narrow(competing).arrays
             if target is not None:
@@ -297,17 +299,17 @@ class BirthOfTopics(Move):
             return trial, RunningStats((words, usage))
 
         fresh = Stats(tuple(array[: self._max_components - n_old] for array in fresh.arrays))
-        size = size_of(bound_before, total)
-        trial, outcome = compete(begin, fresh, bound_before, n_steps, size, SMALLEST_GAIN)
-        if outcome.is_accepted:
+        scale = find_scale(bound_before, total)
+        trial, decision = compete(begin, fresh, bound_before, n_steps, scale, SMALLEST_GAIN)
+        if decision.is_accepted:
             trial.keep(state)
             # Note the target and the fresh topics, which this trial has judged, so that they are
             # tried again only if they change.
             masses = model.component_masses(state.memos.total().stats)
             topics = [*([] if target is None else [target]), *range(n_old, masses.size)]
             ids = state.component_ids[topics].tolist()
-            self._ledger = self._ledger.succeeded(FAILURES_OF_BIRTH, ids, masses[topics])
-        return outcome
+            self._ledger = self._ledger.record_success(FAILURES_OF_BIRTH, ids, masses[topics])
+        return decision
 
 
 def _count_documents(target: Target) -> int:
@@ -316,25 +318,27 @@ def _count_documents(target: Target) -> int:
 
 
 def _collect_documents(
-    wanted: dict[int, int], drawn: NDArray[np.bool_] | None, model: HDP, solved: Solved,
+    wanted: dict[int, int], drawn: NDArray[np.bool_] | None, model: HDP, solved_batch: SolvedBatch,
     tools: ObserverTools,
-) -> dict[int, Part]:  # fmt: skip
+) -> dict[int, BatchPart]:  # fmt: skip
     """Collect documents of a batch for targets.
 
     ``wanted`` has the topic of each target and the number of documents that it still lacks. A
     document is collected for the target that has most of its tokens, if it is among the ``drawn``
     documents (n,), and if it has enough tokens of the target.
     """
-    assert solved.result.counts is not None
-    tokens = solved.result.counts[:, list(wanted)]
+    assert solved_batch.result.counts is not None
+    tokens = solved_batch.result.counts[:, list(wanted)]
     main_target = tokens.argmax(axis=1)
     n_tokens = tokens[np.arange(len(main_target)), main_target]
-    is_suitable = (n_tokens > FEWEST_TOKENS) & (n_tokens > SMALLEST_SHARE * solved.batch.lengths)
+    is_suitable = (n_tokens > FEWEST_TOKENS) & (
+        n_tokens > SMALLEST_SHARE * solved_batch.batch.lengths
+    )
     if drawn is not None:
         is_suitable &= drawn
-    parts = dict[int, Part]()
+    parts = dict[int, BatchPart]()
     for i, (topic, n_wanted) in enumerate(wanted.items()):
         rows = np.flatnonzero(is_suitable & (main_target == i))[:n_wanted]
         if rows.size:
-            parts[topic] = Part.of(solved, model, rows, tools)
+            parts[topic] = BatchPart.from_solved(solved_batch, model, rows, tools)
     return parts

@@ -1,7 +1,7 @@
 """Deletes of topics: the documents of a small topic are explained without it.
 
 During a pass, the documents that have tokens of a few small topics, the *candidates*, are
-collected, together with their shares: what the documents contribute to the memos of memoized
+collected, together with their contributions to the memos of memoized
 inference. After the pass, the documents of each candidate are solved again without it, in a few
 updates of all other topics. All other documents have no tokens of the candidate and do not change,
 so that the exact bound without it is known. The topic is deleted if the bound rises.
@@ -22,15 +22,15 @@ from skvt.contracts import (
     MoveTools,
     Observer,
     ObserverTools,
-    Solved,
+    SolvedBatch,
 )
 from skvt.expfam import RunningStats
-from skvt.models.hdp._documents import Part, TopicTrial, require_growing_topics
+from skvt.models.hdp._documents import BatchPart, TopicTrial, require_growing_topics
 from skvt.models.hdp._merge import sum_other_memos
 from skvt.models.hdp._model import HDP
 from skvt.models.hdp._pairs import NEGLIGIBLE_TOKENS
 from skvt.models.hdp._usage import DOCUMENTS, IN_USE
-from skvt.moves import Ledger, bound_of, judged, size_of
+from skvt.moves import Ledger, compute_bound, decide, find_scale
 from skvt.ties import stable_order
 from skvt.typing import IndexArray
 
@@ -51,12 +51,12 @@ class DeleteTopic(Move):
     """Delete topics without which the bound rises, smallest first."""
 
     # Attributes that files keep, with their types.
-    kept: ClassVar[dict[str, Any]] = {**Move.kept, "_ledger": Ledger}
+    kept_attributes: ClassVar[dict[str, Any]] = {**Move.kept_attributes, "_ledger": Ledger}
     requires = require_growing_topics("A delete")
 
     def __init__(self) -> None:
         # Collected documents of each candidate, and their rows in the batches.
-        self._parts: dict[int, list[tuple[Part, IndexArray]]] = {}
+        self._parts: dict[int, list[tuple[BatchPart, IndexArray]]] = {}
         # Number of documents of each candidate.
         self._n_documents: dict[int, float] = {}
         # Whether a candidate waits for a later pass.
@@ -68,14 +68,14 @@ class DeleteTopic(Move):
 
     def begin(self, model: HDP, state: MovableState, tools: MoveTools) -> None:
         """Choose as candidates the topics in the fewest documents that were not tried in vain."""
-        usage = state.plain_stats.value().arrays[1]
+        usage = state.plain_stats.as_stats().arrays[1]
         self._ids = state.component_ids
-        self._ledger = self._ledger.among(self._ids)
+        self._ledger = self._ledger.record_targets(self._ids)
         n_users, n_documents = usage[:, IN_USE], float(usage[:, DOCUMENTS].max())
         self._parts, self._n_documents, self._is_waiting = {}, {}, False
         if len(n_users) < 2 or not len(state.memos) or self._ledger.n_in_vain >= MOST_FAILURES:
             return
-        is_untried = self._ledger.tries(self._ids, n_users) == 0
+        is_untried = self._ledger.count_failures(self._ids, n_users) == 0
         # Number of documents that further candidates may have.
         n_left = LARGEST_SHARE * n_documents
         for k in stable_order(n_users, scale=n_documents):
@@ -83,11 +83,11 @@ class DeleteTopic(Move):
                 self._parts[int(k)], self._n_documents[int(k)] = [], float(n_users[k])
                 n_left -= n_users[k]
 
-    def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
+    def make_observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Return the function that collects documents of a batch, or None without candidates."""
         return partial(_collect_documents, tuple(self._parts)) if self._parts else None
 
-    def note(self, noted: dict[int, tuple[Part, IndexArray]]) -> None:
+    def store_notes(self, noted: dict[int, tuple[BatchPart, IndexArray]]) -> None:
         """Keep the collected documents, up to ``MOST_BYTES``."""
         for k, part_and_rows in noted.items():
             if k in self._parts:
@@ -100,18 +100,19 @@ class DeleteTopic(Move):
                 self._is_waiting = True
             else:
                 ids, n_documents = [int(self._ids[topic])], [self._n_documents[topic]]
-                self._ledger = self._ledger.failed(ids, n_documents)
+                self._ledger = self._ledger.record_failure(ids, n_documents)
 
     def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
         """Delete candidates without which the bound rises.
 
         A candidate that has documents in common with a deleted topic is left out, since the
-        collected shares of these documents are out of date.
+        collected contributions of these documents are out of date.
         """
         candidates = list(self._parts)
         self.exhausted = not self._is_waiting
         if not np.array_equal(self._ids, state.component_ids):
-            # Another move of this pass has changed topics, so that all shares are out of date.
+            # Another move of this pass has changed topics, so that all contributions are out of
+            # date.
             self.exhausted = False
             candidates = []
         records: list[MoveRecord] = []
@@ -127,19 +128,20 @@ class DeleteTopic(Move):
                 self.exhausted = False
                 for part, rows in parts:
                     changed_rows[part.key].update(rows.tolist())
-                self._remove_from_shares(k, len(state.component_ids) + 1)
+                self._remove_from_contributions(k, len(state.component_ids) + 1)
         self._parts = {}
         return records
 
-    def _remove_from_shares(self, k: int, n_topics: int) -> None:
-        """Remove the deleted topic k from all collected shares, which had ``n_topics`` topics."""
+    def _remove_from_contributions(self, k: int, n_topics: int) -> None:
+        """Remove topic k from all collected contributions, which had ``n_topics`` topics."""
         kept = np.delete(np.arange(n_topics), k)
         for parts in self._parts.values():
             parts[:] = [
-                (replace(part, share=part.share.with_topics(kept)), rows) for part, rows in parts
+                (replace(part, contribution=part.contribution.with_topics(kept)), rows)
+                for part, rows in parts
             ]
 
-    def within(
+    def change_within_batch(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
         """Delete candidates without which the bound rises, if no other batch has tokens of them."""
@@ -148,39 +150,41 @@ class DeleteTopic(Move):
         records = []
         for id_ in [self._ids[k] for k in self._parts if not is_elsewhere[k]]:
             k = int(np.flatnonzero(state.component_ids == id_)[0])
-            records.append(self._delete(model, [Part.whole(key, batch, state)], k, state, tools))
+            records.append(
+                self._delete(model, [BatchPart.from_batch(key, batch, state)], k, state, tools)
+            )
         self.exhausted = not any(record.accepted for record in records)
         return records
 
     def _delete(
-        self, model: HDP, parts: list[Part], k: int, state: MovableState, tools: MoveTools
+        self, model: HDP, parts: list[BatchPart], k: int, state: MovableState, tools: MoveTools
     ) -> MoveRecord:
         """Delete topic k, whose documents are the ``parts``, if the bound rises."""
         total = state.memos.total()
-        bound_before = bound_of(model, total)
-        size = size_of(bound_before, total)
+        bound_before = compute_bound(model, total)
+        scale = find_scale(bound_before, total)
         kept = np.delete(np.arange(state.component_ids.size), k)
         trial = TopicTrial(model, parts, total, kept, tools)
-        first_stats = RunningStats(trial.total.stats.arrays)
-        outcome = judged(trial.gain(first_stats, bound_before, TRIAL_STEPS, size), size)
-        if outcome.is_accepted:
+        first_stats = RunningStats(trial.total_memo.stats.arrays)
+        decision = decide(trial.compute_gain(first_stats, bound_before, TRIAL_STEPS, scale), scale)
+        if decision.is_accepted:
             trial.keep(state)
-            self._ledger = self._ledger.succeeded(MOST_FAILURES, [], [])
+            self._ledger = self._ledger.record_success(MOST_FAILURES, [], [])
         else:
             n_documents = float(total.stats.arrays[1][k, IN_USE])
-            self._ledger = self._ledger.failed([int(state.component_ids[k])], [n_documents])
-        return outcome.record(tools.n_iter, "delete", [k], "its tokens belong to the others")
+            self._ledger = self._ledger.record_failure([int(state.component_ids[k])], [n_documents])
+        return decision.record(tools.n_iter, "delete", [k], "its tokens belong to the others")
 
 
 def _collect_documents(
-    topics: tuple[int, ...], model: HDP, solved: Solved, tools: ObserverTools
-) -> dict[int, tuple[Part, IndexArray]]:
+    topics: tuple[int, ...], model: HDP, solved_batch: SolvedBatch, tools: ObserverTools
+) -> dict[int, tuple[BatchPart, IndexArray]]:
     """Collect the documents of a batch that have tokens of each topic, and their rows."""
-    tokens = solved.result.counts
-    collected = dict[int, tuple[Part, IndexArray]]()
+    tokens = solved_batch.result.counts
+    collected = dict[int, tuple[BatchPart, IndexArray]]()
     assert tokens is not None
     for k in topics:
         rows = np.flatnonzero(tokens[:, k] > NEGLIGIBLE_TOKENS)
         if rows.size:
-            collected[k] = Part.of(solved, model, rows, tools), rows
+            collected[k] = BatchPart.from_solved(solved_batch, model, rows, tools), rows
     return collected

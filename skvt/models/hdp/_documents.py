@@ -1,9 +1,9 @@
 """Documents that moves of topics take out of a corpus and solve again.
 
-Memoized inference keeps a memo of each batch: statistics, entropy and weight. A *share* is what
-some documents contribute to a memo. If a few documents are solved again with other topics, their
-old shares are subtracted from the memos and their new shares are added, so that the exact bound of
-the whole corpus is known.
+Memoized inference keeps a memo of each batch: statistics, entropy and weight. A *contribution* is
+what some documents add to a memo. If a few documents are solved again with other topics, their old
+contributions are subtracted from the memos and their new contributions are added, so that the exact
+bound of the whole corpus is known.
 """
 
 from collections.abc import Hashable, Iterable
@@ -15,11 +15,18 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import psi
 
-from skvt.contracts import Capability, MovableState, MoveTools, ObserverTools, Requirement, Solved
+from skvt.contracts import (
+    Capability,
+    MovableState,
+    MoveTools,
+    ObserverTools,
+    Requirement,
+    SolvedBatch,
+)
 from skvt.expfam import RunningStats, Stats
 from skvt.models.hdp._model import HDP, Globals, narrow_columns, unite_words
 from skvt.models.hdp._usage import IN_USE
-from skvt.moves import Trial, bound_of
+from skvt.moves import Trial, compute_bound
 from skvt.rows import pieces
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray
@@ -46,7 +53,7 @@ _NUMBERS_AT_ONCE = 2_000_000
 
 
 @dataclass(frozen=True)
-class Share:
+class Contribution:
     """What documents contribute to a memo: sparse arrays, since documents have few words."""
 
     # (K, A): expected counts of the A words that occur in the documents.
@@ -60,8 +67,8 @@ class Share:
     weight: float
 
     @classmethod
-    def of(cls, memo: Any, columns: IndexArray) -> "Share":
-        """Return the memo of documents as a share; ``columns`` are the words of the documents."""
+    def from_memo(cls, memo: Any, columns: IndexArray) -> "Contribution":
+        """Return the memo of documents as a contribution; ``columns`` are their words."""
         words, usage = memo.stats.arrays
         # Indexing by an array makes a copy, so that the memo does not change.
         words = words[:, columns]
@@ -73,10 +80,10 @@ class Share:
         """Bytes of the word counts; all else is small."""
         return int(self.words.data.nbytes + self.words.indices.nbytes)
 
-    def with_topics(self, index: IndexArray) -> "Share":
-        """Return the share whose topic j is topic ``index[j]`` of this share.
+    def with_topics(self, index: IndexArray) -> "Contribution":
+        """Return the contribution whose topic j is topic ``index[j]`` of this one.
 
-        Topic j is empty if ``index[j]`` is -1, or the number of a topic that this share lacks.
+        Topic j is empty if ``index[j]`` is -1, or the number of a topic that this one lacks.
         """
         is_known = (index >= 0) & (index < len(self.usage))
         source = np.where(is_known, index, 0)
@@ -86,26 +93,26 @@ class Share:
         return replace(self, words=selection @ self.words, usage=usage)
 
 
-def add_shares(memo: Any, shares: Iterable[Share], sign: float = 1.0) -> Any:
-    """Return ``memo`` with the shares added, or with ``sign=-1`` subtracted."""
+def add_contributions(memo: Any, contributions: Iterable[Contribution], sign: float = 1.0) -> Any:
+    """Return ``memo`` with contributions added, or with ``sign=-1`` subtracted."""
     words, usage = (array.copy() for array in memo.stats.arrays)
     entropy, weight = memo.entropy, memo.weight
-    for share in shares:
-        words[:, share.columns] += sign * share.words.toarray()
-        usage += sign * share.usage
-        entropy, weight = entropy + sign * share.entropy, weight + sign * share.weight
+    for contribution in contributions:
+        words[:, contribution.columns] += sign * contribution.words.toarray()
+        usage += sign * contribution.usage
+        entropy, weight = entropy + sign * contribution.entropy, weight + sign * contribution.weight
     return replace(memo, stats=Stats((words, usage)), entropy=entropy, weight=weight)
 
 
 @dataclass(frozen=True)
-class Part:
-    """Documents of one batch, and their share of the memo of the batch."""
+class BatchPart:
+    """Documents of one batch, and their contribution to the memo of the batch."""
 
     # Key of the memo.
     key: Hashable
     # The documents as a batch.
     batch: Any
-    share: Share
+    contribution: Contribution
 
     @property
     def n_documents(self) -> int:
@@ -113,27 +120,29 @@ class Part:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the documents and of their share."""
-        return self.share.nbytes + _BYTES_OF_ENTRY * int(self.batch.counts.size)
+        """Bytes of the documents and of their contribution."""
+        return self.contribution.nbytes + _BYTES_OF_ENTRY * int(self.batch.counts.size)
 
     @classmethod
-    def whole(cls, key: Hashable, batch: Any, state: MovableState) -> "Part":
+    def from_batch(cls, key: Hashable, batch: Any, state: MovableState) -> "BatchPart":
         """Return all documents of a batch as a part."""
-        return cls(key, batch, Share.of(state.memos[key], batch.active))
+        return cls(key, batch, Contribution.from_memo(state.memos[key], batch.active))
 
     @classmethod
-    def of(cls, solved: Solved, model: HDP, rows: IndexArray, tools: ObserverTools) -> "Part":
+    def from_solved(
+        cls, solved_batch: SolvedBatch, model: HDP, rows: IndexArray, tools: ObserverTools
+    ) -> "BatchPart":
         """Return the documents ``rows`` of a batch that has just been solved as a part."""
-        batch, global_params = solved.batch, solved.global_params
+        batch, global_params = solved_batch.batch, solved_batch.global_params
         X = make_csr(batch, batch.counts, model.n_features)
         documents = model.batch(X[rows], np.arange(rows.size), batch.weights[rows])
         positions = np.searchsorted(batch.active, documents.active)
         global_params = Globals(global_params.expected_log[positions], global_params.sticks)
-        # Solve the documents again to get their share. The result is the same as before, since the
-        # local step of a document does not depend on the other documents of its batch.
+        # Solve the documents again to get their contribution. The result is the same as before,
+        # since the local step of a document does not depend on the other documents of its batch.
         result = model.local_step(documents, global_params, 1.0, tools.run)
-        memo = tools.memo_of(model, result, documents)
-        return cls(solved.key, documents, Share.of(memo, documents.active))
+        memo = tools.make_memo(model, result, documents)
+        return cls(solved_batch.key, documents, Contribution.from_memo(memo, documents.active))
 
 
 def make_csr(batch: Any, values: Array, n_features: int) -> sp.csr_array:
@@ -147,7 +156,7 @@ def make_csr(batch: Any, values: Array, n_features: int) -> sp.csr_array:
 
 
 def count_tokens_in_parts(
-    model: HDP, parts: list[Part], topic: int, state: MovableState, tools: MoveTools
+    model: HDP, parts: list[BatchPart], topic: int, state: MovableState, tools: MoveTools
 ) -> tuple[sp.csr_array, Array]:
     """Return the expected word counts of a topic in all documents of the parts.
 
@@ -188,48 +197,48 @@ class TopicTrial(Trial):
     ``index`` has the old number of each topic of the trial, or -1 for a new topic. Parts may be
     older than the last births; they have no tokens of topics born since.
 
-    ``memo`` is the memo of the whole corpus before the trial, and the attribute ``total`` is this
-    memo after the last update. ``others`` is the memo of all documents that are not in the parts.
-    If most words do not occur in the documents of the parts, the last column of the word counts in
-    ``total`` and ``others`` is the sum over the absent words.
+    ``memo`` is the memo of the whole corpus before the trial, and the attribute ``total_memo`` is
+    this memo after the last update. ``others`` is the memo of all documents that are not in the
+    parts. If most words do not occur in the documents of the parts, the last column of the word
+    counts in ``total_memo`` and ``others`` is the sum over the absent words.
     """
 
     def __init__(
-        self, model: HDP, parts: list[Part], memo: Any, index: IndexArray, tools: MoveTools
+        self, model: HDP, parts: list[BatchPart], memo: Any, index: IndexArray, tools: MoveTools
     ) -> None:
         self._parts, self._tools, self._model = parts, tools, model
         self._batches = [part.batch for part in parts]
         self._index = np.asarray(index)
-        self._old_shares = [part.share.with_topics(self._index) for part in parts]
-        self._new_shares = self._old_shares
-        self.total = memo.rearranged(self._index)
+        self._old_contributions = [part.contribution.with_topics(self._index) for part in parts]
+        self._new_contributions = self._old_contributions
+        self.total_memo = memo.rearranged(self._index)
         # Words that occur in the documents, or None if most words do.
-        self._columns = unite_words([part.share.columns for part in parts], model.n_features)
+        self._columns = unite_words([part.contribution.columns for part in parts], model.n_features)
         # The bound of all words minus the bound of the narrowed words. It stays the same during the
         # trial.
         self._bound_of_other_words = 0.0
-        narrow_shares = self._old_shares
+        narrow_contributions = self._old_contributions
         if self._columns is not None:
-            narrow_shares = self._narrow_trial(self._columns)
-        self.others = add_shares(self.total, narrow_shares, sign=-1.0)
+            narrow_contributions = self._narrow_trial(self._columns)
+        self.others = add_contributions(self.total_memo, narrow_contributions, sign=-1.0)
 
-    def _narrow_trial(self, columns: IndexArray) -> list[Share]:
-        """Narrow the model, the memo and the batches to ``columns``; return the narrow shares."""
-        model, all_words = self._model, self.total.stats
-        self._model = model.narrowed_to(columns)
-        self.total = replace(self.total, stats=self.narrow(all_words))
+    def _narrow_trial(self, columns: IndexArray) -> list[Contribution]:
+        """Narrow model, memo and batches to ``columns``; return the narrow contributions."""
+        model, all_words = self._model, self.total_memo.stats
+        self._model = model.restrict_to_words(columns)
+        self.total_memo = replace(self.total_memo, stats=self.narrow(all_words))
         self._bound_of_other_words = float(
             model.words_evidence(all_words.arrays[0]).sum()
-            - self._model.words_evidence(self.total.stats.arrays[0]).sum()
+            - self._model.words_evidence(self.total_memo.stats.arrays[0]).sum()
         )
-        positions = [np.searchsorted(columns, part.share.columns) for part in self._parts]
+        positions = [np.searchsorted(columns, part.contribution.columns) for part in self._parts]
         self._batches = [
             replace(batch, active=active)
             for batch, active in zip(self._batches, positions, strict=True)
         ]
         return [
-            replace(share, columns=active)
-            for share, active in zip(self._old_shares, positions, strict=True)
+            replace(contribution, columns=active)
+            for contribution, active in zip(self._old_contributions, positions, strict=True)
         ]
 
     def narrow(self, stats: Stats) -> Stats:
@@ -242,31 +251,33 @@ class TopicTrial(Trial):
     def update(self, stats: RunningStats) -> float:
         """Make one local step of the documents; return the bound of the whole corpus in nats."""
         model, run = self._model, self._tools.run
-        self._new_shares = []
+        self._new_contributions = []
         for batch in self._batches:
             global_params = model.expectation(stats, batch, run)
             result = model.local_step(batch, global_params, 1.0, run)
-            memo = self._tools.memo_of(model, result, batch)
-            self._new_shares.append(Share.of(memo, batch.active))
-        self.total = add_shares(self.others, self._new_shares)
-        return bound_of(model, self.total) + self._bound_of_other_words
+            memo = self._tools.make_memo(model, result, batch)
+            self._new_contributions.append(Contribution.from_memo(memo, batch.active))
+        self.total_memo = add_contributions(self.others, self._new_contributions)
+        return compute_bound(model, self.total_memo) + self._bound_of_other_words
 
-    def survivors(self, fresh: Stats) -> tuple[NDArray[np.bool_], Stats]:
-        """Return which fresh topics survive (n,), and the part of ``fresh`` of these topics.
+    def find_survivors(self, fresh_stats: Stats) -> tuple[NDArray[np.bool_], Stats]:
+        """Return which fresh topics survive (n,), and the part of ``fresh_stats`` of these topics.
 
         A topic survives if it has enough tokens, and if the documents in which it is in use have
         a weight of more than 1.
         """
-        words, usage = (array[self._index < 0] for array in self.total.stats.arrays)
+        words, usage = (array[self._index < 0] for array in self.total_memo.stats.arrays)
         survives = exceeds(words.sum(axis=1), FEWEST_TOKENS) & exceeds(usage[:, IN_USE], 1.0)
-        return survives, Stats(tuple(array[survives] for array in fresh.arrays))
+        return survives, Stats(tuple(array[survives] for array in fresh_stats.arrays))
 
     def keep(self, state: MovableState) -> None:
         """Store the result of the last update in the state."""
         state.rearrange(self._index)
-        for part, old, new in zip(self._parts, self._old_shares, self._new_shares, strict=True):
-            memo_of_others = add_shares(state.memos[part.key], [old], sign=-1.0)
+        for part, old, new in zip(
+            self._parts, self._old_contributions, self._new_contributions, strict=True
+        ):
+            memo_of_others = add_contributions(state.memos[part.key], [old], sign=-1.0)
             # Replace positions within the narrowed model by columns of all words.
-            new = replace(new, columns=part.share.columns)
-            state.memos[part.key] = add_shares(memo_of_others, [new])
+            new = replace(new, columns=part.contribution.columns)
+            state.memos[part.key] = add_contributions(memo_of_others, [new])
         state.resum()

@@ -45,7 +45,7 @@ def fit_fresh_topics(
     used_words = unite_words([X.indices], n_words)
     # Narrow the model and X to the words that occur, unless most words do.
     if used_words is not None:
-        model = model.narrowed_to(used_words)
+        model = model.restrict_to_words(used_words)
         indices = np.searchsorted(used_words, X.indices).astype(X.indices.dtype)
         # The last column represents all words that do not occur.
         X = sp.csr_array((X.data, indices, X.indptr), shape=(rows.size, used_words.size + 1))
@@ -74,7 +74,7 @@ def _update_and_merge(model: HDP, batch: Any, stats: Stats, tools: MoveTools) ->
         while len(stats.arrays[0]) > 1:
             pairs = find_similar_pairs(model, stats.arrays[0])
             changes = compute_pair_changes(model, batch, global_params, result, pairs, tools.run)
-            memo: Any = tools.memo_of(model, result, batch)
+            memo: Any = tools.make_memo(model, result, batch)
             chosen, _ = choose_merges(model, memo, changes)
             if not chosen:
                 break

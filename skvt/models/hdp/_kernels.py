@@ -13,7 +13,7 @@ the number of documents, and ``alpha`` is the concentration of document proporti
 
 import numpy as np
 
-from skvt._compiled import digamma, exp, gammaln, jit, jit_allocating, log, part, polynomial
+from skvt._compiled import digamma, exp, gammaln, jit, jit_allocating, jit_inlined, log, polynomial
 from skvt.models.hdp._usage import IN_USE, SLOPE, TRACES
 from skvt.typing import Array, IndexArray
 
@@ -38,7 +38,7 @@ _LARGE = 8.0
 _HALF_LOG_TWO_PI = 0.5 * np.log(2.0 * np.pi)
 
 
-@part
+@jit_inlined
 def trigamma(x: float) -> float:
     """Compute the derivative of digamma at x > 0.
 
@@ -54,7 +54,7 @@ def trigamma(x: float) -> float:
     return recurrence + y + 0.5 * z + p * z * y
 
 
-@part
+@jit_inlined
 def _mean_and_complement(logit: float) -> tuple[float, float]:
     """Return E[u] and 1 - E[u], given the logit of E[u].
 
@@ -65,7 +65,7 @@ def _mean_and_complement(logit: float) -> tuple[float, float]:
     return (larger, smaller) if logit >= 0.0 else (smaller, larger)
 
 
-@part
+@jit_inlined
 def _trigamma_excess(x: float) -> float:
     """Return ``x^2 (trigamma(x) - 1 / x)`` at x > 0, which falls from 1 at x = 0 towards 1/2."""
     y = 1.0 / max(x, _LARGE)
@@ -73,7 +73,7 @@ def _trigamma_excess(x: float) -> float:
     return 0.5 + y * p if x > _LARGE else x * x * trigamma(x) - x
 
 
-@part
+@jit_inlined
 def _digamma_excess(x: float) -> float:
     """Return ``x (digamma(x) - log x)`` at x > 0, which rises from -1 at x = 0 towards -1/2."""
     y = 1.0 / max(x, _LARGE)
@@ -81,7 +81,7 @@ def _digamma_excess(x: float) -> float:
     return -0.5 - y * p if x > _LARGE else x * (digamma(x) - log(x))
 
 
-@part
+@jit_inlined
 def _gammaln_excess(x: float) -> float:
     """Return ``log Gamma(x) - (x - 1/2) log x + x - log(2 pi) / 2`` at x > 0.
 
@@ -92,7 +92,7 @@ def _gammaln_excess(x: float) -> float:
     return y * p if x > _LARGE else gammaln(x) - (x - 0.5) * log(x) + x - _HALF_LOG_TWO_PI
 
 
-@part
+@jit_inlined
 def _stick_terms(
     mean: float, complement: float, size: float, gamma: float
 ) -> tuple[float, float, float]:

@@ -21,13 +21,21 @@ from skvt.contracts import (
     MoveTools,
     Observer,
     ObserverTools,
-    Solved,
+    SolvedBatch,
 )
 from skvt.expfam import Dirichlet
 from skvt.models.hdp._documents import require_growing_topics
-from skvt.models.hdp._model import HDP, find_words, narrow_columns
+from skvt.models.hdp._model import HDP, find_occurring_words, narrow_columns
 from skvt.models.hdp._pairs import NEGLIGIBLE_TOKENS, PairChanges, compute_pair_changes
-from skvt.moves import ONE_FOR_BOTH, Ledger, bound_of, is_accepted, judged, rejected, size_of
+from skvt.moves import (
+    MERGE_DESCRIPTION,
+    Ledger,
+    compute_bound,
+    decide,
+    find_scale,
+    is_accepted,
+    record_rejected_merges,
+)
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
@@ -48,10 +56,10 @@ def choose_merges(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int
     pairs = changes.pairs
     if not len(pairs):
         return [], np.empty(0)
-    size = size_of(bound_of(model, memo), memo)
+    scale = find_scale(compute_bound(model, memo), memo)
     words, usage = memo.stats.arrays
-    if (occurring := find_words(words)) is not None:
-        model, words = model.narrowed_to(occurring), narrow_columns(words, occurring)
+    if (occurring := find_occurring_words(words)) is not None:
+        model, words = model.restrict_to_words(occurring), narrow_columns(words, occurring)
     evidence = model.words_evidence(words)
     word_gains = np.array([
         float(model.words_evidence(words[a] + words[b])) - evidence[a] - evidence[b]
@@ -73,7 +81,7 @@ def choose_merges(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int
     stick_bound = sticks.best_bound(usage)
     chosen: list[int] = []
     merged_topics: set[int] = set()
-    for p in stable_order(-gains, scale=size):
+    for p in stable_order(-gains, scale=scale):
         if gains[p] < -_LARGEST_ERROR:
             break
         a, b = pairs[p].tolist()
@@ -82,7 +90,7 @@ def choose_merges(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int
         merged_usage, kept_topics = _merge_usage(usage, changes, p, topics)
         merged_stick_bound = sticks.best_bound(merged_usage)
         gains[p] = word_gains[p] + changes.entropy[p] + merged_stick_bound - stick_bound
-        if is_accepted(gains[p], size):
+        if is_accepted(gains[p], scale):
             usage, topics, stick_bound = merged_usage, kept_topics, merged_stick_bound
             chosen.append(int(p))
             merged_topics |= {a, b}
@@ -116,7 +124,7 @@ class MergeTopics(Move):
     """Merge pairs of topics, best gain first, each topic once a pass."""
 
     # Attributes that files keep, with their types.
-    kept: ClassVar[dict[str, Any]] = {**Move.kept, "_ledger": Ledger}
+    kept_attributes: ClassVar[dict[str, Any]] = {**Move.kept_attributes, "_ledger": Ledger}
     requires = require_growing_topics("A merge")
 
     def __init__(self) -> None:
@@ -133,16 +141,16 @@ class MergeTopics(Move):
         self._changes = {}
         self._pairs = np.empty((0, 2), np.int64)
         self._ids = state.component_ids
-        self._ledger = self._ledger.among(self._ids).next_pass()
+        self._ledger = self._ledger.record_targets(self._ids).record_pass()
         if self._ledger.waiting < 0 and len(state.memos):
             words = state.memos.total().stats.arrays[0]
             self._pairs = find_similar_pairs(model, words)
 
-    def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
+    def make_observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Return the function that computes the changes of a batch, or None without pairs."""
         return partial(_observe, self._pairs) if len(self._pairs) else None
 
-    def note(self, noted: tuple[Hashable, PairChanges]) -> None:
+    def store_notes(self, noted: tuple[Hashable, PairChanges]) -> None:
         """Keep the changes of the batch with this key."""
         key, changes = noted
         self._changes[key] = changes
@@ -168,10 +176,12 @@ class MergeTopics(Move):
         if chosen:
             _merge(state, self._changes, self._pairs, chosen)
         self.exhausted = not chosen
-        self._ledger = self._ledger.searched(bool(chosen), _LONGEST_PAUSE)
-        return _records(tools, self._pairs, chosen, gains, size_of(bound_of(model, total), total))
+        self._ledger = self._ledger.record_search(bool(chosen), _LONGEST_PAUSE)
+        return _records(
+            tools, self._pairs, chosen, gains, find_scale(compute_bound(model, total), total)
+        )
 
-    def within(
+    def change_within_batch(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
         """Merge pairs of topics, one of which at least has no tokens in other batches.
@@ -195,14 +205,14 @@ class MergeTopics(Move):
         # The local step gives the batch a new memo, which changes the bound even without merges.
         # Judge the merges and the new memo together, against the bound before, and divide the
         # change that is due to the new memo equally among the gains of the chosen merges.
-        memo = tools.memo_of(model, result, batch)
+        memo = tools.make_memo(model, result, batch)
         new_total = others.plus(memo)
-        bound_before = bound_of(model, total)
+        bound_before = compute_bound(model, total)
         chosen, gains = choose_merges(model, new_total, all_changes)
-        gains += (bound_of(model, new_total) - bound_before) / max(1, len(chosen))
-        size = size_of(bound_before, total)
-        if not chosen or not is_accepted(gains[chosen].sum(), size):
-            return _records(tools, pairs, [], gains, size)
+        gains += (compute_bound(model, new_total) - bound_before) / max(1, len(chosen))
+        scale = find_scale(bound_before, total)
+        if not chosen or not is_accepted(gains[chosen].sum(), scale):
+            return _records(tools, pairs, [], gains, scale)
         batch_changes = {
             other: PairChanges.without_common_documents(pairs, state.memos[other].stats.arrays[1])
             for other in state.memos
@@ -210,18 +220,19 @@ class MergeTopics(Move):
         state.memos[key] = memo
         _merge(state, batch_changes | {key: changes}, pairs, chosen)
         self.exhausted = False
-        return _records(tools, pairs, chosen, gains, size)
+        return _records(tools, pairs, chosen, gains, scale)
 
 
 def _records(
-    tools: MoveTools, pairs: IndexArray, chosen: list[int], gains: Array, size: float
+    tools: MoveTools, pairs: IndexArray, chosen: list[int], gains: Array, scale: float
 ) -> list[MoveRecord]:
     """Return a record of each chosen merge, and one record of all other pairs."""
     records = [
-        judged(gains[p], size).record(tools.n_iter, "merge", pairs[p], ONE_FOR_BOTH) for p in chosen
+        decide(gains[p], scale).record(tools.n_iter, "merge", pairs[p], MERGE_DESCRIPTION)
+        for p in chosen
     ]
     unmerged = [(gains[p], pairs[p]) for p in range(len(pairs)) if p not in chosen]
-    return records + rejected(tools.n_iter, "merge", unmerged, size)
+    return records + record_rejected_merges(tools.n_iter, "merge", unmerged, scale)
 
 
 def _merge(
@@ -236,12 +247,16 @@ def _merge(
 
 
 def _observe(
-    pairs: IndexArray, model: HDP, solved: Solved, tools: ObserverTools
+    pairs: IndexArray, model: HDP, solved_batch: SolvedBatch, tools: ObserverTools
 ) -> tuple[Hashable, PairChanges]:
     """Return the key of a batch and the changes of its memo if each pair merges."""
-    batch, global_params, result = solved.batch, solved.global_params, solved.result
+    batch, global_params, result = (
+        solved_batch.batch,
+        solved_batch.global_params,
+        solved_batch.result,
+    )
     changes = compute_pair_changes(model, batch, global_params, result, pairs, tools.run)
-    return solved.key, changes
+    return solved_batch.key, changes
 
 
 def find_similar_pairs(model: HDP, words: Array) -> IndexArray:
@@ -251,9 +266,9 @@ def find_similar_pairs(model: HDP, words: Array) -> IndexArray:
     Bhattacharyya coefficient of their mean word probabilities.
     """
     n_topics = len(words)
-    occurring = find_words(words)
+    occurring = find_occurring_words(words)
     if occurring is not None:
-        model, words = model.narrowed_to(occurring), narrow_columns(words, occurring)
+        model, words = model.restrict_to_words(occurring), narrow_columns(words, occurring)
     root = np.sqrt(Dirichlet.mean(words + model.topic_word_prior))
     similarity = root @ root.T
     pairs: set[tuple[int, int]] = set()

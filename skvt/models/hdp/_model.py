@@ -71,7 +71,7 @@ class Globals(NamedTuple):
     expected_log: Array
     sticks: Array
 
-    def at(self, positions: IndexArray) -> "Globals":
+    def select_words(self, positions: IndexArray) -> "Globals":
         """Return the globals of the words in these rows of ``expected_log``."""
         return Globals(self.expected_log[positions], self.sticks)
 
@@ -146,8 +146,8 @@ class HDP(ConjugateModel):
 
     def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
         """Return ``lam = eta + S`` (K, V), and the best (a, b) of the sticks (K, 2)."""
-        words, usage = stats.value().arrays
-        return words + self.prior().arrays[0], self.sticks.best(usage)
+        words, usage = stats.as_stats().arrays
+        return words + self.prior().arrays[0], self.sticks.find_best(usage)
 
     def expectation(self, stats: RunningStats, batch: Any, run: Run) -> Globals:
         """Return E[log phi] of the batch's words, or of all words without a batch, and q(u)."""
@@ -163,7 +163,7 @@ class HDP(ConjugateModel):
         lam += eta[:, None]
         expected_log = digamma_array(lam)
         expected_log -= log_sums
-        return Globals(expected_log, self.sticks.best(usage * stats.scale))
+        return Globals(expected_log, self.sticks.find_best(usage * stats.scale))
 
     def log_mean_topics(self, stats: RunningStats, batch: Any) -> Array:
         """Return log E[phi] of the batch's words, (A, K)."""
@@ -173,7 +173,7 @@ class HDP(ConjugateModel):
         totals = stats.scale * words.sum(axis=1) + eta.sum()
         return np.log(lam / totals).astype(self.dtype)
 
-    def documents(self, stats: RunningStats) -> Any:
+    def document_model(self, stats: RunningStats) -> Any:
         """Return the LDA model whose prior of documents is ``alpha E[beta]`` of the K topics."""
         pseudo_counts = self.sticks.doc_concentration * self.weights(stats)[:-1]
         return replace(self.topics, doc_topic_prior=pseudo_counts.astype(self.dtype))
@@ -183,7 +183,7 @@ class HDP(ConjugateModel):
 
     def weights(self, stats: RunningStats) -> Array:
         """Return the expected weights of the topics, and last of the rest, (K + 1,)."""
-        return expected_weights(self.sticks.best(stats.scale * stats.arrays[1]))
+        return expected_weights(self.sticks.find_best(stats.scale * stats.arrays[1]))
 
     def component_masses(self, stats: Stats) -> Array:
         """Return the expected tokens of each topic, (K,)."""
@@ -196,7 +196,7 @@ class HDP(ConjugateModel):
         """
         eta = self.topic_word_prior.astype(np.float64)
         n_tokens, eta_sum = words.sum(axis=-1), eta.sum()
-        occurring = find_words(words)
+        occurring = find_occurring_words(words)
         if occurring is not None:
             # The terms of all other words cancel.
             words, eta = words[..., occurring], eta[occurring]
@@ -206,7 +206,7 @@ class HDP(ConjugateModel):
 
     def statistics_energy(self, stats: RunningStats, global_params: Globals) -> float:
         """Return the part of the documents' bound that is linear in statistics, in nats."""
-        words, usage = stats.value().arrays
+        words, usage = stats.as_stats().arrays
         word_terms = float(np.einsum("kv,vk->", words, global_params.expected_log))
         return word_terms + self.sticks.document_terms(global_params.sticks, usage)
 
@@ -217,14 +217,14 @@ class HDP(ConjugateModel):
 
     def compact(self, stats: RunningStats) -> tuple[Self, RunningStats]:
         """Narrow model and statistics to the words that occur, if most words do not."""
-        occurring = find_words(stats.arrays[0])
+        occurring = find_occurring_words(stats.arrays[0])
         if occurring is None:
             return self, stats
-        words, usage = stats.value().arrays
+        words, usage = stats.as_stats().arrays
         narrow_stats = RunningStats([narrow_columns(words, occurring), usage])
-        return self.narrowed_to(occurring), narrow_stats
+        return self.restrict_to_words(occurring), narrow_stats
 
-    def narrowed_to(self, words: IndexArray) -> Self:
+    def restrict_to_words(self, words: IndexArray) -> Self:
         """Return the model of these words and, last, one word in place of all others."""
         eta = self.topic_word_prior
         eta_of_others = eta.sum(dtype=np.float64) - eta[words].sum(dtype=np.float64)
@@ -237,7 +237,7 @@ class HDP(ConjugateModel):
 
         Return None if the order of the topics shall not change.
         """
-        usage = stats.value().arrays[1]
+        usage = stats.as_stats().arrays[1]
         n_documents = float(usage[:, DOCUMENTS].max())
         order = stable_order(-usage[:, IN_USE], scale=n_documents)
         if np.array_equal(order, np.arange(order.size)):
@@ -245,11 +245,11 @@ class HDP(ConjugateModel):
         before, after = self.sticks.best_bound(usage), self.sticks.best_bound(usage[order])
         return order if exceeds(after, before) else None
 
-    def regrouped(self, groups: Sequence[IndexArray]) -> Self:
+    def with_merged_topics(self, groups: Sequence[IndexArray]) -> Self:
         """Return this model, which does not depend on the topics."""
         return self
 
-    def regrouped_stats(self, stats: Stats, groups: Sequence[IndexArray]) -> Stats:
+    def merge_topic_stats(self, stats: Stats, groups: Sequence[IndexArray]) -> Stats:
         """Return statistics in which topic j is the sum of topics ``groups[j]``.
 
         The number of documents that have several of these topics is not known. It is estimated as
@@ -328,7 +328,7 @@ class HDP(ConjugateModel):
             return self
         if self.learn_topic_concentration or self.learn_doc_topic_concentration:
             learned["sticks"] = self.sticks.with_learned(
-                stats.value().arrays[1],
+                stats.as_stats().arrays[1],
                 concentration=self.learn_topic_concentration,
                 doc_concentration=self.learn_doc_topic_concentration,
             )
@@ -379,7 +379,7 @@ class HDP(ConjugateModel):
 
         The noise takes at most half of a count. There is no noise of the usage.
         """
-        words, usage = stats.value().arrays
+        words, usage = stats.as_stats().arrays
         noise = np.zeros_like(words)
         occurring = np.flatnonzero(words.any(axis=0))
         words = words[:, occurring]
@@ -393,7 +393,7 @@ class HDP(ConjugateModel):
         return np.asarray(self.topics.log_predictive(batch, proportions, topics, run))
 
 
-def find_words(words: Array) -> IndexArray | None:
+def find_occurring_words(words: Array) -> IndexArray | None:
     """Return the words with a count in ``words`` (..., V), or None if they are half or more."""
     occurring = np.flatnonzero(words.reshape(-1, words.shape[-1]).any(axis=0))
     return occurring if 2 * occurring.size < words.shape[-1] else None

@@ -30,7 +30,7 @@ from skvt.models.hdp._kernels import (
     write_gradient,
     write_start,
 )
-from skvt.models.hdp._usage import IN_USE, N_COLUMNS, SLOPE, TRACES, sum_over_documents
+from skvt.models.hdp._usage import IN_USE, N_COLUMNS, SLOPE, TRACES, find_document_totals
 from skvt.typing import Array
 
 # Newton's method has failed if an entry of the scaled gradient is larger; L-BFGS follows.
@@ -93,7 +93,7 @@ class Sticks:
         where the last two terms are bounded by tangents at the documents' last local steps.
         """
         alpha = self.doc_concentration
-        n_documents, length_slope = sum_over_documents(usage)
+        n_documents, length_slope = find_document_totals(usage)
         c = alpha * expected_weights(sticks)
         tangents = c[:-1] @ usage[:, SLOPE] + usage[:, TRACES] @ psi(c[:-1])
         # Number of documents that do not use a topic, for the K topics and the rest.
@@ -111,14 +111,14 @@ class Sticks:
         divergence = stick_divergence(np.ascontiguousarray(sticks), self.concentration)
         return self.document_terms(sticks, usage) - float(divergence)
 
-    def best(self, usage: Array) -> Array:
+    def find_best(self, usage: Array) -> Array:
         """Return the sticks (K, 2) that maximise :meth:`bound`."""
         usage = np.ascontiguousarray(usage, np.float64)
         return np.array(_maximise_bound(usage.tobytes(), len(usage), self))
 
     def best_bound(self, usage: Array) -> float:
         """Return the maximum of :meth:`bound`."""
-        return self.bound(self.best(usage), usage)
+        return self.bound(self.find_best(usage), usage)
 
     def approximate_best_bound(self, usage: Array) -> float:
         """Return :meth:`bound` near its maximum, which costs much less than the maximum."""
@@ -133,7 +133,7 @@ class Sticks:
 
         ``concentration`` and ``doc_concentration`` say whether gamma and alpha are learned.
         """
-        sticks = self.best(usage)
+        sticks = self.find_best(usage)
         gamma, alpha = self.concentration, self.doc_concentration
         if concentration:
             _, log_complement = _expected_logs(sticks)
@@ -158,7 +158,7 @@ class Sticks:
 
 @lru_cache(maxsize=64)
 def _maximise_bound(usage_bytes: bytes, n_topics: int, prior: Sticks) -> Array:
-    """Return the sticks that :meth:`Sticks.best` returns, and cache them by the bytes of usage."""
+    """Return the result of :meth:`Sticks.find_best`, and cache it by the bytes of usage."""
     # Copy the array, since numba compiles anew for an array that is not writeable.
     usage = np.frombuffer(usage_bytes).reshape(n_topics, N_COLUMNS).copy()
     problem = _Problem.of(prior, usage)
@@ -193,7 +193,7 @@ class _Problem:
     def of(cls, prior: Sticks, usage: Array) -> "_Problem":
         """Return the problem, scaled by the number of documents that use each topic."""
         scale = np.stack([np.sqrt(usage[:, IN_USE] + 1.0), np.ones(len(usage))])
-        n_documents, _ = sum_over_documents(usage)
+        n_documents, _ = find_document_totals(usage)
         constants = usage, n_documents, prior.doc_concentration, prior.concentration
         return cls(prior, constants, scale)
 

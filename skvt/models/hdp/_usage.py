@@ -19,7 +19,7 @@ SLOPE, TRACES, IN_USE, DOCUMENTS, LENGTH_SLOPE = range(5)
 N_COLUMNS = 5
 
 
-def sum_over_documents(usage: Array) -> tuple[float, float]:
+def find_document_totals(usage: Array) -> tuple[float, float]:
     """Return the number of documents and the sum LENGTH_SLOPE over all documents.
 
     A topic lacks the documents whose last local step preceded its birth, so that the largest values

@@ -20,11 +20,11 @@ from skvt.expfam import Dirichlet, RunningStats, Stats
 from skvt.files import PRIOR, in_files
 from skvt.models.lda import _collapsed_kernels as kernels
 from skvt.models.lda import _sparse_kernels as sparse
-from skvt.models.lda._collapsed_kernels import RANGE
+from skvt.models.lda._collapsed_kernels import COUNT_RANGE
 from skvt.models.lda._given_topics import LDAGivenTopics
-from skvt.models.lda._kernels import WORDS
+from skvt.models.lda._kernels import WORDS_PER_CLAIM
 from skvt.models.lda._model import DocumentBatch
-from skvt.models.lda._sampling import number_tokens, row_seeds
+from skvt.models.lda._sampling import make_token_indptr, seed_rows
 from skvt.typing import Array, IndexArray, Run
 
 # Maximum number of groups of documents. The number is limited because the sweep over a group does
@@ -55,7 +55,7 @@ class TopicCounts(NamedTuple):
     # Seed of the random numbers of the local step.
     seed: int
 
-    def at(self, positions: IndexArray) -> "TopicCounts":
+    def select_words(self, positions: IndexArray) -> "TopicCounts":
         """Return the globals of the words at these positions among the batch's words."""
         return self._replace(lam=self.lam[positions])
 
@@ -85,7 +85,7 @@ class TokenBatch(DocumentBatch):
     # (nnz + 1,): the number of the first token of each entry, and the number of all tokens.
     token_indptr: IndexArray
     # (A + 1,): the position in ``tokens`` at which the tokens of each word begin.
-    word_tokens: IndexArray
+    word_token_indptr: IndexArray
     # (tokens,): the numbers of the tokens, sorted by word.
     tokens: IndexArray
     # (tokens,): the weight of each token times the weight of its document, in the order of
@@ -104,11 +104,12 @@ class CollapsedLDA(LDAGivenTopics):
     This local step takes :class:`TopicCounts` as globals. In a stream, and for the bound, the
     globals are topics, and the local step of :class:`LDAGivenTopics` is used.
 
-    Both a batch and a local result have the topics of the tokens, (tokens,), as ``start``. If a
-    batch has no ``start``, its tokens are drawn given the counts in the globals alone, with uniform
-    proportions. ``q`` of the result is n_dk (n, K), the weight of the tokens of each document in
-    each topic; it is a CSR matrix if the sparse sampler was used. ``bound`` of the result is not a
-    bound, but the sum of ``log p(w_i | z_-i, w_-i)`` over the tokens of each document.
+    Both a batch and a local result have the topics of the tokens, (tokens,), as ``row_starts``. If
+    a batch has no ``row_starts``, its tokens are drawn given the counts in the globals alone, with
+    uniform proportions. ``q`` of the result is n_dk (n, K), the weight of the tokens of each
+    document in each topic; it is a CSR matrix if the sparse sampler was used. ``bound`` of the
+    result is not a bound, but the sum of ``log p(w_i | z_-i, w_-i)`` over the tokens of each
+    document.
     """
 
     # The eta with which the topics of tokens are drawn; None stands for ``topic_word_prior``. A
@@ -133,19 +134,20 @@ class CollapsedLDA(LDAGivenTopics):
         """Return the documents of :meth:`LDA.batch` with their tokens, sorted by word."""
         batch = super().batch(X, rows, weights)
         # A larger count is divided into MOST_TOKENS tokens.
-        token_indptr = number_tokens(np.minimum(batch.counts, kernels.MOST_TOKENS))
-        word_tokens = np.empty(batch.active.size + 1, np.int64)
+        token_indptr = make_token_indptr(np.minimum(batch.counts, kernels.MOST_TOKENS))
+        word_token_indptr = np.empty(batch.active.size + 1, np.int64)
         tokens = np.empty(token_indptr[-1], np.int32 if token_indptr[-1] < 2**31 else np.int64)
         token_weights = np.empty(tokens.size, self.dtype)
-        are_all_one = kernels.tokens_by_word(
+        are_all_one = kernels.list_tokens_by_word(
             batch.word_indptr, batch.documents, batch.entries, batch.counts, token_indptr,
-            batch.weights, word_tokens, tokens, token_weights,
+            batch.weights, word_token_indptr, tokens, token_weights,
         )  # fmt: skip
         token_documents = None
         if self._is_sparse:
             token_documents = batch.documents.repeat(np.diff(token_indptr)[batch.entries])
         return TokenBatch(
-            **vars(batch), token_indptr=token_indptr, word_tokens=word_tokens, tokens=tokens,
+            **vars(batch), token_indptr=token_indptr, word_token_indptr=word_token_indptr,
+            tokens=tokens,
             token_weights=None if are_all_one else token_weights, token_documents=token_documents,
         )  # fmt: skip
 
@@ -168,7 +170,7 @@ class CollapsedLDA(LDAGivenTopics):
         """
         words = batch.active
         prior_totals = self._sampling_eta.sum(axis=0, dtype=np.float64)
-        totals = np.maximum(stats.sums[0] + prior_totals, RANGE[0])
+        totals = np.maximum(stats.sums[0] + prior_totals, COUNT_RANGE[0])
         eta = self._sampling_eta[words]
         if self._is_sparse and eta.ndim == 1:
             return TopicCounts(self._sparse_counts(stats, words), totals, seed)
@@ -184,7 +186,7 @@ class CollapsedLDA(LDAGivenTopics):
         if words.size < self.n_features:
             counts = counts[words]
         # Clip the counts, which rounding of fractional weights may make negative.
-        values = np.clip(np.float32(stats.scale) * counts.data, 0.0, RANGE[1])
+        values = np.clip(np.float32(stats.scale) * counts.data, 0.0, COUNT_RANGE[1])
         return sp.csr_array((values, counts.indices, counts.indptr), shape=counts.shape)
 
     def local_step(
@@ -208,7 +210,7 @@ class CollapsedLDA(LDAGivenTopics):
             groups=groups,
             totals=np.tile(np.asarray(global_params.totals, np.float64), (groups.size - 1, 1)),
             # Make a seed from the number of the row, so that it does not depend on the batches.
-            seeds=row_seeds(np.uint64(global_params.seed), batch.rows),
+            seeds=seed_rows(np.uint64(global_params.seed), batch.rows),
             topics=self._initial_topics(batch, int(token_indptr[-1])),
             log_probability=np.zeros(batch.n_rows),
         )
@@ -217,38 +219,43 @@ class CollapsedLDA(LDAGivenTopics):
         else:
             doc_counts = self._sweep(batch, global_params.lam, draws, run)
             stats = self._count_changes(batch, draws.topics, run)
-        # ``start`` is declared as an array of floating point, but holds integers here.
+        # ``row_starts`` is declared as an array of floating point, but holds integers here.
         start: Any = draws.topics
         return LocalResult(
-            stats, draws.log_probability, energy=None, q=doc_counts, start=start, counts=doc_counts
+            stats,
+            draws.log_probability,
+            energy=None,
+            q=doc_counts,
+            row_starts=start,
+            counts=doc_counts,
         )
 
     def _sweep(self, batch: TokenBatch, lam: Array, draws: _Draws, run: Run) -> Array:
         """Draw the topics of all tokens by sums over all topics; return n_dk (n, K)."""
         n_groups, n_topics = draws.groups.size - 1, self.n_components
         priors = self.document_priors(batch)
-        # Without ``start``, alpha is 1 for all topics that a document may have, so that proportions
-        # are uniform.
+        # Without ``row_starts``, alpha is 1 for all topics that a document may have, so that
+        # proportions are uniform.
         alpha = np.zeros((len(priors), lam.shape[1]), np.float32)
-        clipped = np.clip(priors, *RANGE) if batch.start is not None else np.float32(1.0)
+        clipped = np.clip(priors, *COUNT_RANGE) if batch.row_starts is not None else np.float32(1.0)
         alpha[:, :n_topics] = np.where(priors > 0.0, clipped, np.float32(0.0))
-        eta = np.clip(self._sampling_eta[batch.active], *RANGE).astype(np.float32)
+        eta = np.clip(self._sampling_eta[batch.active], *COUNT_RANGE).astype(np.float32)
         eta = eta if eta.ndim == 2 else eta[:, None]
         doc_counts = np.zeros((batch.n_rows, n_topics), np.float32)
         n_streams = min(max(batch.n_rows // (n_groups * DOCUMENTS_PER_STREAM), 1), STREAMS)
-        run(kernels.collapsed_steps, SharedLoop(
+        run(kernels.sweep_collapsed, SharedLoop(
             n_groups, 1, n_streams, batch.indptr, batch.token_indptr, lam, batch.words,
             batch.counts, batch.weights, draws.seeds, alpha, eta, draws.groups, draws.totals,
-            batch.start is not None, draws.topics, doc_counts, draws.log_probability,
+            batch.row_starts is not None, draws.topics, doc_counts, draws.log_probability,
         ))  # fmt: skip
         return doc_counts
 
     def _count_changes(self, batch: TokenBatch, topics: IndexArray, run: Run) -> Stats:
         """Return the changes (A, K) of the counts of the batch's words due to the drawn topics."""
         changes = np.empty((batch.active.size, self.n_components), self.dtype)
-        run(kernels.changed_statistics, SharedLoop(
-            batch.active.size, WORDS, batch.word_tokens, batch.tokens, batch.token_weights,
-            batch.start, topics, changes,
+        run(kernels.write_count_changes, SharedLoop(
+            batch.active.size, WORDS_PER_CLAIM, batch.word_token_indptr, batch.tokens,
+            batch.token_weights, batch.row_starts, topics, changes,
         ))  # fmt: skip
         return Stats((changes,), rows=batch.active)
 
@@ -259,16 +266,16 @@ class CollapsedLDA(LDAGivenTopics):
 
         Return n_dk (n, K) as a CSR matrix, and the changes of the counts.
         """
-        has_start = batch.start is not None
-        alpha = np.clip(self.doc_topic_prior, *RANGE).astype(np.float32)
-        eta = np.clip(self._sampling_eta[batch.active], *RANGE)
+        has_start = batch.row_starts is not None
+        alpha = np.clip(self.doc_topic_prior, *COUNT_RANGE).astype(np.float32)
+        eta = np.clip(self._sampling_eta[batch.active], *COUNT_RANGE)
         token_bounds = batch.token_indptr[batch.indptr]
         document_counts = sparse.allocate_document_counts(np.diff(token_bounds), alpha.size)
         first_tokens = token_bounds[draws.groups[:-1]]
         changes = sparse.allocate_changes(first_tokens, draws.topics, self.dtype)
-        run(sparse.sparse_steps, SharedLoop(
+        run(sparse.sweep_sparse, SharedLoop(
             draws.groups.size - 1, 1, alpha if has_start else np.ones_like(alpha), batch.indptr,
-            batch.counts, batch.token_indptr, batch.weights, batch.active, batch.word_tokens,
+            batch.counts, batch.token_indptr, batch.weights, batch.active, batch.word_token_indptr,
             batch.tokens, batch.token_weights, batch.token_documents, draws.seeds,
             eta.astype(np.float32), draws.groups, counts.indptr, counts.indices, counts.data,
             has_start, draws.topics, document_counts, np.ones(batch.n_rows), draws.log_probability,
@@ -288,17 +295,17 @@ class CollapsedLDA(LDAGivenTopics):
     def _initial_topics(self, batch: DocumentBatch, n_tokens: int) -> IndexArray:
         """Return the topics of the tokens before the sweep, which overwrites the array.
 
-        Without ``start`` of the batch, the topics are zeros.
+        Without ``row_starts`` of the batch, the topics are zeros.
 
         Raises
         ------
         ValueError
-            If ``start`` has another number of tokens, or topics outside [0, K).
+            If ``row_starts`` has another number of tokens, or topics outside [0, K).
         """
         dtype = np.uint16 if self.n_components <= 2**16 else np.int32
-        if batch.start is None:
+        if batch.row_starts is None:
             return np.zeros(n_tokens, dtype)
-        topics, K = batch.start, self.n_components
+        topics, K = batch.row_starts, self.n_components
         if topics.shape != (n_tokens,) or not np.all((topics >= 0) & (topics < K)):
             raise ValueError("The topics of tokens to continue from are not those of these rows.")
         return np.asarray(topics.astype(dtype))
@@ -375,7 +382,7 @@ class CollapsedLDA(LDAGivenTopics):
             not change.
         """
         if self.regression is not None and prior_stats.mean is not None:
-            regression = self.regression.learned(prior_stats.mean[:-1], slowly=slowly)
+            regression = self.regression.take_step(prior_stats.mean[:-1], slowly=slowly)
             model = self._with_regression(regression)
         elif not slowly and prior_stats.mean is not None:
             mean_log, normaliser = prior_stats.mean[:-1], float(prior_stats.mean[-1])

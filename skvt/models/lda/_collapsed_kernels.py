@@ -27,18 +27,18 @@ from numpy.typing import NDArray
 from skvt._compiled import (
     GOLDEN,
     LANES,
-    aligned,
+    allocate_aligned,
     claim_items,
     digamma,
-    draw_of_product,
+    draw_from_products,
     jit,
+    jit_inlined,
     lit,
     log,
     mix,
-    part,
-    unit,
+    uniform_float32,
 )
-from skvt.models.lda._kernels import WORDS
+from skvt.models.lda._kernels import WORDS_PER_CLAIM
 from skvt.models.lda._sampling import token_weight
 from skvt.typing import Array, IndexArray
 
@@ -53,12 +53,12 @@ _MIN_PROBABILITY = 1e-30
 MOST_RECIPROCALS = 16.0
 # Priors and counts are clipped to this range, so that a product of two of them is within the range
 # of single precision.
-RANGE = 1e-15, 1e15
+COUNT_RANGE = 1e-15, 1e15
 # Lower limit of the total of a topic, which rounding errors could make zero or negative.
 LEAST_TOTAL = 1e-15
 
 
-@part
+@jit_inlined
 def capped_token_weight(count: Any, position: int, n_tokens: int) -> Any:
     """Return the weight of the token at a position of an entry with ``n_tokens`` tokens.
 
@@ -105,13 +105,13 @@ class _Streams(NamedTuple):
     doc_counts: Array
 
 
-def collapsed_steps(
+def sweep_collapsed(
     n_streams: int, indptr: IndexArray, token_indptr: IndexArray, lam: Array, *arguments: Any
 ) -> None:
-    """Allocate the scratch of a thread and call :func:`_collapsed_steps`.
+    """Allocate the scratch of a thread and call :func:`_sweep_collapsed`.
 
     ``n_streams`` is the number of documents of a group whose draws are interleaved. ``arguments``
-    are the arguments of :func:`_collapsed_steps` from ``words`` to ``log_probability``, and last
+    are the arguments of :func:`_sweep_collapsed` from ``words`` to ``log_probability``, and last
     the ``counter``.
     """
     *other_arguments, counter = arguments
@@ -123,17 +123,17 @@ def collapsed_steps(
         numbers.extend(np.empty((n_fields, n_streams), dtype))
     words = np.empty((n_streams, longest + 1), np.uint32)
     weights = np.empty((n_streams, longest), np.float32)
-    doc_counts = aligned(n_streams, width)
+    doc_counts = allocate_aligned(n_streams, width)
     streams = _Streams._make([*numbers, words, weights, doc_counts])
-    word_counts = aligned(n_words, width)
-    inverse_totals, sums = aligned(1, width)[0], aligned(1, width)[0]
-    _collapsed_steps(
+    word_counts = allocate_aligned(n_words, width)
+    inverse_totals, sums = allocate_aligned(1, width)[0], allocate_aligned(1, width)[0]
+    _sweep_collapsed(
         indptr, token_indptr, lam, *other_arguments, word_counts, inverse_totals, sums, streams,
         counter,
     )  # fmt: skip
 
 
-@part
+@jit_inlined
 def _begin_document(
     s: Any, d: int, indptr: IndexArray, words: IndexArray, counts: Array,
     token_indptr: IndexArray, seeds: NDArray[np.uint64], alpha: Array, has_topics: bool,
@@ -165,7 +165,7 @@ def _begin_document(
     streams.product[s], streams.n_multiplied[s] = 1.0, 0
 
 
-@part
+@jit_inlined
 def _end_document(
     s: Any, topics: IndexArray, doc_topics: Array, log_probability: Array, streams: Any
 ) -> None:
@@ -181,7 +181,7 @@ def _end_document(
 
 
 @jit
-def _collapsed_steps(
+def _sweep_collapsed(
     indptr: IndexArray, token_indptr: IndexArray, lam: Array, words: IndexArray, counts: Array,
     row_weights: Array, seeds: NDArray[np.uint64], alpha: Array, eta: Array, groups: IndexArray,
     totals: Array, has_topics: bool, topics: IndexArray, doc_topics: Array,
@@ -281,9 +281,10 @@ def _collapsed_steps(
                 t, next_t = np.uint64(n_drawn[s]), np.uint64(n_drawn[s] + 1)
                 streams.state[s] += GOLDEN
                 # [GriffithsSteyvers04 eq. 5]
-                k, norm = draw_of_product(
+                k, norm = draw_from_products(
                     doc_counts[s], inverse_totals, word_counts[streams.words[s, t]],
-                    word_counts[streams.words[s, next_t]], sums, unit(mix(streams.state[s])),
+                    word_counts[streams.words[s, next_t]], sums,
+                    uniform_float32(mix(streams.state[s])),
                 )  # fmt: skip
                 # Rounding may lead to a padding topic beyond K, or to a topic that the document
                 # must not have. Go back from padding to a topic below K. Then take the nearest
@@ -323,7 +324,7 @@ def pseudo_counts(array: Array, words: IndexArray, scale: Any, eta: Array, out: 
     """Write ``eta + scale * array`` of the rows ``words`` (A,) to ``out``.
 
     ``array`` is (V, K), and ``eta`` is (A, 1) or (A, K). ``out`` (A, W) is float32. Its values are
-    clipped to RANGE, and are 0 beyond K topics.
+    clipped to COUNT_RANGE, and are 0 beyond K topics.
     """
     # With the stride 0, all topics share the only column of eta.
     eta_stride = 1 if eta.shape[1] > 1 else 0
@@ -331,25 +332,26 @@ def pseudo_counts(array: Array, words: IndexArray, scale: Any, eta: Array, out: 
         row = array[words[a]]
         for k in range(row.size):
             value = eta[a, k * eta_stride] + scale * row[k]
-            out[a, k] = np.float32(min(max(value, RANGE[0]), RANGE[1]))
+            out[a, k] = np.float32(min(max(value, COUNT_RANGE[0]), COUNT_RANGE[1]))
         for k in range(row.size, out.shape[1]):
             out[a, k] = np.float32(0.0)
 
 
 @jit
-def tokens_by_word(
+def list_tokens_by_word(
     word_indptr: IndexArray, documents: IndexArray, entries: IndexArray, counts: Array,
-    token_indptr: IndexArray, row_weights: Array, word_tokens: IndexArray, tokens: IndexArray,
+    token_indptr: IndexArray, row_weights: Array, word_token_indptr: IndexArray, tokens: IndexArray,
     weights: Array,
 ) -> bool:  # fmt: skip
     """Write the tokens sorted by word, and their weights; return whether all weights are 1.
 
-    The tokens of word a are ``tokens[word_tokens[a]:word_tokens[a + 1]]``. Their weights include
-    the weights of their documents. ``word_indptr``, ``documents`` and ``entries`` are the lists of
+    The tokens of word a are ``tokens[word_token_indptr[a]:word_token_indptr[a + 1]]``. Their
+    weights include the weights of their documents. ``word_indptr``, ``documents`` and ``entries``
+    are the lists of
     :func:`~skvt.models.lda._kernels.localise`.
     """
     t, are_all_one = 0, True
-    word_tokens[0] = 0
+    word_token_indptr[0] = 0
     for a in range(word_indptr.size - 1):
         for e in range(word_indptr[a], word_indptr[a + 1]):
             j = entries[e]
@@ -359,25 +361,25 @@ def tokens_by_word(
                 weights[t] = row_weights[documents[e]] * capped_token_weight(counts[j], i, n_tokens)
                 are_all_one = are_all_one and weights[t] == lit(weights[t], 1.0)
                 t += 1
-        word_tokens[a + 1] = t
+        word_token_indptr[a + 1] = t
     return are_all_one
 
 
 @jit
-def changed_statistics(
-    word_tokens: IndexArray, tokens: IndexArray, weights: Any, old_topics: Any,
+def write_count_changes(
+    word_token_indptr: IndexArray, tokens: IndexArray, weights: Any, old_topics: Any,
     new_topics: IndexArray, out: Array, counter: IndexArray,
 ) -> None:  # fmt: skip
     """Write to ``out[a, k]`` the change of the weight of the tokens of word a in topic k.
 
-    ``word_tokens``, ``tokens`` and ``weights`` are results of :func:`tokens_by_word`; all weights
-    are 1 if ``weights`` is None. ``old_topics`` and ``new_topics`` (tokens,) are the topics of the
-    tokens before and after the sweep; no token had a topic if ``old_topics`` is None.
+    ``word_token_indptr``, ``tokens`` and ``weights`` are results of :func:`list_tokens_by_word`;
+    all weights are 1 if ``weights`` is None. ``old_topics`` and ``new_topics`` (tokens,) are the
+    topics of the tokens before and after the sweep; no token had a topic if ``old_topics`` is None.
     """
-    for a in claim_items(counter, WORDS, word_tokens.size - 1):
+    for a in claim_items(counter, WORDS_PER_CLAIM, word_token_indptr.size - 1):
         for k in range(out.shape[1]):
             out[a, k] = lit(out[a, k], 0.0)
-        for t in range(word_tokens[a], word_tokens[a + 1]):
+        for t in range(word_token_indptr[a], word_token_indptr[a + 1]):
             token, weight = tokens[t], lit(out[a, 0], 1.0)
             if weights is not None:
                 weight = weights[t]
@@ -407,7 +409,7 @@ def add_log_proportions(
                 sums[k] += weights[d] * (value - digamma_alpha[k])
 
 
-@part
+@jit_inlined
 def _rise_of_digamma(x: float, n: float) -> float:
     """Return psi(x + n) - psi(x), for a small whole number n as a sum of n reciprocals."""
     if n > MOST_RECIPROCALS or n != np.floor(n):

@@ -41,7 +41,7 @@ RADIUS = 1.0
 LOW_CURVATURE = 2.0 * (np.exp(-RADIUS) - 1.0 + RADIUS) / RADIUS**2
 HIGH_CURVATURE = 2.0 * (np.exp(RADIUS) - 1.0 - RADIUS) / RADIUS**2
 # Range of log alpha, the same as for concentrations that are learned without covariates.
-RANGE = np.log(1e-4), np.log(1e4)
+LOG_ALPHA_RANGE = np.log(1e-4), np.log(1e4)
 # A and B of the prior of 1 / s_g^2.
 SHAPE = 0.5
 RATE = 0.5 * 0.25**2
@@ -105,7 +105,7 @@ class DocumentRegression:
 
         It is 0 for topics that a document must not have, where ``allowed`` (n, K) is False.
         """
-        alpha = np.exp(np.clip(design @ self.coef, *RANGE))
+        alpha = np.exp(np.clip(design @ self.coef, *LOG_ALPHA_RANGE))
         return alpha if allowed is None else alpha * allowed
 
     def log_prior(self) -> float:
@@ -186,7 +186,7 @@ class DocumentRegression:
         of log alpha.
         """
         # Alpha does not change if it is at an end of its range and the gradient points outwards.
-        min_alpha, max_alpha = np.exp(RANGE)
+        min_alpha, max_alpha = np.exp(LOG_ALPHA_RANGE)
         if alpha.min() <= min_alpha or alpha.max() >= max_alpha:
             is_stopped = (alpha <= min_alpha) & (gradient < 0.0)
             is_stopped |= (alpha >= max_alpha) & (gradient > 0.0)
@@ -207,7 +207,7 @@ class DocumentRegression:
         return parabolas
 
     # --------------------------------------------------------------------------- learning
-    def learned(self, mean: Array, *, slowly: bool = False) -> Self:
+    def take_step(self, mean: Array, *, slowly: bool = False) -> Self:
         """Return the regression after a step, given the mean of the statistics over documents.
 
         The step leads to the maximum of the sum of the parabolas and the log prior. It is shortened
@@ -232,7 +232,7 @@ class DocumentRegression:
         step *= np.minimum(1.0, RADIUS / np.maximum(max_change, RADIUS))[:, None]
         return replace(self, coef=self.coef + step.T)
 
-    def regrouped(self, groups: list[IndexArray]) -> Self:
+    def with_merged_topics(self, groups: list[IndexArray]) -> Self:
         """Return the regression in which the topics of each of ``groups`` are merged.
 
         Alpha of a merged topic is the sum over its group at mean covariates. The slopes are means

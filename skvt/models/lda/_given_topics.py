@@ -12,13 +12,13 @@ from typing import Annotated, Any, Self
 import numpy as np
 import scipy.sparse as sp
 
-from skvt._compiled import SharedLoop, writeable
+from skvt._compiled import SharedLoop, ensure_writeable
 from skvt.contracts import Capability, LocalResult
 from skvt.expfam import RunningStats, Stats, log_standard_gamma
 from skvt.files import PRIOR, in_files
-from skvt.models import Gammas, Topics, corrected_statistics
+from skvt.models import Gammas, Topics, correct_statistics
 from skvt.models.lda import _sampling as sampling
-from skvt.models.lda._kernels import WORDS, tempered_table
+from skvt.models.lda._kernels import WORDS_PER_CLAIM, write_tempered_table
 from skvt.models.lda._model import LDA, DocumentBatch
 from skvt.typing import Array, IndexArray, Run
 
@@ -46,7 +46,7 @@ class LDAGivenTopics(LDA):
     updates_all_rows: bool = False
 
     @classmethod
-    def of(
+    def from_lda(
         cls, lda: LDA, local: str, n_burn_in: int = 2, n_samples: int = 4,
         updates_all_rows: bool = False,
     ) -> Self:  # fmt: skip
@@ -126,7 +126,7 @@ class LDAGivenTopics(LDA):
         # The part of the correction that is common to all words of a topic is at most the number of
         # tokens of the minibatch, because a topic cannot have more.
         n_tokens = result_stats.arrays[0].sum(dtype=np.float64)
-        corrected = corrected_statistics(
+        corrected = correct_statistics(
             stats.arrays[0], global_params.gammas, result_stats.arrays[0], run,
             scale=float(stats.scale), prior=self.topic_word_prior, max_common=n_tokens,
         )  # fmt: skip
@@ -183,7 +183,10 @@ class LDAGivenTopics(LDA):
         floor = log_beta.dtype.type(np.finfo(dtype).tiny ** 0.5)
         inv_temp = log_beta.dtype.type(inv_temp)
         table, shift = np.empty_like(log_beta, dtype), np.empty(log_beta.shape[0], self.dtype)
-        run(tempered_table, SharedLoop(shift.size, WORDS, log_beta, inv_temp, floor, table, shift))
+        run(
+            write_tempered_table,
+            SharedLoop(shift.size, WORDS_PER_CLAIM, log_beta, inv_temp, floor, table, shift),
+        )
         return table, shift
 
     def _cvb0(
@@ -195,20 +198,20 @@ class LDAGivenTopics(LDA):
         """
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
         shares = np.empty((batch.counts.size, self.n_components), self.dtype)
-        run(sampling.cvb0_steps, SharedLoop(
+        run(sampling.run_cvb0, SharedLoop(
             batch.n_rows, 1, batch.indptr, batch.words, batch.counts, table,
-            writeable(self.document_priors(batch)), inv_temp, self.max_doc_update_iter,
+            ensure_writeable(self.document_priors(batch)), inv_temp, self.max_doc_update_iter,
             self.dtype.type(self.mean_change_tol), shares, proportions,
         ))  # fmt: skip
         if not with_stats:
             return proportions, None
-        return proportions, self._sum_by_word(sampling.shared_statistics, batch, run, shares)
+        return proportions, self._sum_by_word(sampling.write_cvb0_statistics, batch, run, shares)
 
     def _sum_by_word(self, kernel: Any, batch: DocumentBatch, run: Run, *assignments: Any) -> Stats:
         """Return the statistics that a compiled loop computes from assignments of tokens."""
         statistics = np.empty((batch.active.size, self.n_components), self.dtype)
         run(kernel, SharedLoop(
-            batch.active.size, WORDS, batch.word_indptr, batch.documents, batch.entries,
+            batch.active.size, WORDS_PER_CLAIM, batch.word_indptr, batch.documents, batch.entries,
             batch.counts, batch.weights, *assignments, statistics,
         ))  # fmt: skip
         return Stats((statistics,), rows=batch.active)
@@ -232,9 +235,9 @@ class LDAGivenTopics(LDA):
         # The sampler handles an entry with a large count as a whole, so that it has no tokens.
         is_large = batch.counts > max(sampling.LARGE_COUNT, self.n_components)
         large_indices = np.flatnonzero(is_large)
-        token_indptr = sampling.number_tokens(np.where(is_large, 0.0, batch.counts))
+        token_indptr = sampling.make_token_indptr(np.where(is_large, 0.0, batch.counts))
         # Make seeds from positions in the batch, since rows of a stream have no numbers.
-        seeds = sampling.row_seeds(np.uint64(seed), np.arange(batch.n_rows))
+        seeds = sampling.seed_rows(np.uint64(seed), np.arange(batch.n_rows))
         samples = np.empty((token_indptr[-1], self.n_samples), np.int32)
         # The first three fields of `sampling.LargeEntries`: ``indptr``, ``entries`` and ``means``.
         # None if no count is large.
@@ -248,18 +251,20 @@ class LDAGivenTopics(LDA):
         n_blocks = -(-self.n_components // sampling.PRIOR_TOPICS)
         cumulative = np.empty((table.shape[0], n_blocks), table.dtype)
         if len(alpha) == 1:
-            loop = SharedLoop(table.shape[0], WORDS, table, alpha_powers, cumulative)
-            run(sampling.prior_table, loop)
+            loop = SharedLoop(table.shape[0], WORDS_PER_CLAIM, table, alpha_powers, cumulative)
+            run(sampling.write_prior_sums, loop)
         conditional = sampling.Conditional(
-            table, alpha_powers, cumulative, writeable(alpha), inv_temp, gains
+            table, alpha_powers, cumulative, ensure_writeable(alpha), inv_temp, gains
         )
-        run(sampling.gibbs_steps, SharedLoop(
+        run(sampling.sweep_gibbs, SharedLoop(
             batch.n_rows, 1, documents, conditional, self.n_burn_in, samples, proportions,
             large_entries,
         ))  # fmt: skip
         if not with_stats:
             return proportions, None
-        stats = self._sum_by_word(sampling.sampled_statistics, batch, run, token_indptr, samples)
+        stats = self._sum_by_word(
+            sampling.write_sampled_statistics, batch, run, token_indptr, samples
+        )
         if large_entries is not None:
             rows = np.searchsorted(batch.indptr, large_indices, side="right") - 1
             weighted_means = (batch.weights[rows, None] * means).astype(self.dtype)

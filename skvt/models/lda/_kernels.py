@@ -30,20 +30,20 @@ from skvt._compiled import (
     gammaln,
     jit,
     jit_allocating,
+    jit_inlined,
     lit,
     log,
-    part,
     weighted_sum,
 )
 from skvt.typing import Array, IndexArray
 
 # Numbers of words and of documents that a thread takes at a time. They are NumPy integers, since
 # numba treats a Python integer as a constant and compiles a function once for each.
-WORDS = np.int64(16)
-DOCUMENTS = np.int64(1)
+WORDS_PER_CLAIM = np.int64(16)
+DOCUMENTS_PER_CLAIM = np.int64(1)
 # A document's table is padded to a multiple of this number of topics and words. The samplers pad
-# to the larger number of the same name in :mod:`skvt._compiled`.
-LANES = 8
+# to the larger number LANES of :mod:`skvt._compiled`.
+TABLE_MULTIPLE = 8
 # Number of sweeps of a cycle. After each cycle, topics with fewer tokens than a threshold are set
 # aside: later sweeps over the document leave them out. In each cycle but the first, gamma is
 # extrapolated before the last sweep.
@@ -52,7 +52,7 @@ CYCLE = 3
 LATER_FACTOR = 0.01
 # Extrapolation of gamma leaves at least this share of its tokens to a topic.
 KEPT_SHARE = 0.1
-# :func:`list_shares` leaves out expected counts up to this number.
+# :func:`list_expected_counts` leaves out expected counts up to this number.
 SMALLEST_COUNT = 1e-2
 # Smallest positive entry of a prior. A prior of 0 means that a document must not have the topic.
 LEAST_PRIOR = 1e-30
@@ -154,7 +154,7 @@ def expected_log_topics(
     digamma_sums : (K,) digamma(sum_v lam_vk)
     out : (n_active, K) written
     """
-    for a in claim_items(counter, WORDS, rows.size):
+    for a in claim_items(counter, WORDS_PER_CLAIM, rows.size):
         source = array[rows[a]]
         target = out[a]
         eta = prior[rows[a]]
@@ -162,7 +162,7 @@ def expected_log_topics(
             target[k] = digamma(eta + scale * source[k]) - digamma_sums[k]
 
 
-@part
+@jit_inlined
 def _tempered_row(source: Array, inv_temp: Any, floor: Any, target: Array) -> Any:
     """Write exp(inv_temp * source - shift), at least ``floor``, to ``target``; return the shift.
 
@@ -177,7 +177,7 @@ def _tempered_row(source: Array, inv_temp: Any, floor: Any, target: Array) -> An
 
 
 @jit
-def tempered_table(
+def write_tempered_table(
     expected_log: Array, inv_temp: Any, floor: Any, table: Array, shift: Array, counter: IndexArray
 ) -> None:
     """Write table = exp(inv_temp * expected_log - shift), but at least ``floor``, and the shifts.
@@ -185,12 +185,12 @@ def tempered_table(
     ``expected_log`` and ``table`` are (n_active, K). ``shift`` (n_active,) makes the maximum of
     each row 1.
     """
-    for a in claim_items(counter, WORDS, expected_log.shape[0]):
+    for a in claim_items(counter, WORDS_PER_CLAIM, expected_log.shape[0]):
         shift[a] = _tempered_row(expected_log[a], inv_temp, floor, table[a])
 
 
 # ----------------------------------------------------------------------------- document step
-@part
+@jit_inlined
 def _topic_weights(gamma: Array, inv_temp: Any, floor: Any, weights: Array) -> Any:
     """Write weights exp(inv_temp * digamma(gamma) - shift), at least ``floor``; return the shift.
 
@@ -210,7 +210,7 @@ def _topic_weights(gamma: Array, inv_temp: Any, floor: Any, weights: Array) -> A
     return inv_temp * top
 
 
-@part
+@jit_inlined
 def _dirichlet_divergence(
     gamma: Array, alpha: Array, gammaln_alpha: Array, gammaln_sum_alpha: float,
     digamma_sum: float, gammaln_sum: float,
@@ -229,7 +229,7 @@ def _dirichlet_divergence(
     return value
 
 
-@part
+@jit_inlined
 def _topics_by_words(source: Array, words: IndexArray, table: Array) -> None:
     """Write table[k, j] = source[words[j], k].
 
@@ -250,7 +250,7 @@ def _topics_by_words(source: Array, words: IndexArray, table: Array) -> None:
     table[n_topics:] = np.float32(0.0)
 
 
-@part
+@jit_inlined
 def _tempered_topics_by_words(
     expected_log: Array, words: IndexArray, inv_temp: Any, floor: Any, row: Array, table: Array,
     shift: Array,
@@ -269,16 +269,16 @@ def _tempered_topics_by_words(
     table[n_topics:] = lit(floor, 0.0)
 
 
-@part
+@jit_inlined
 def _set_aside(
     threshold: Any, doc_table: Array, gamma: Array, prior: Array, last_step: Array,
     order: IndexArray,
 ) -> Any:  # fmt: skip
     """Move topics with more tokens than a threshold to the front; return the number to keep.
 
-    The number is rounded up to a multiple of LANES. Gamma of each topic that is not kept is set to
-    its prior. The rows of ``doc_table`` and the entries of ``gamma``, ``prior``, ``last_step`` and
-    ``order``, which has the numbers of the topics, are permuted alike.
+    The number is rounded up to a multiple of TABLE_MULTIPLE. Gamma of each topic that is not kept
+    is set to its prior. The rows of ``doc_table`` and the entries of ``gamma``, ``prior``,
+    ``last_step`` and ``order``, which has the numbers of the topics, are permuted alike.
     """
     # Topics before ``start`` are kept, and topics from ``stop`` on are set aside.
     start: Any = np.int64(0)
@@ -297,15 +297,15 @@ def _set_aside(
                 start_row[j], k_row[j] = k_row[j], start_row[j]
         else:
             stop -= 1
-    # Keep at least LANES topics, which the loops need, even if no topic is above the threshold,
-    # as when gamma is NaN.
-    stop = (max(start, 1) + LANES - 1) // LANES * LANES
+    # Keep at least TABLE_MULTIPLE topics, which the loops need, even if no topic is above the
+    # threshold, as when gamma is NaN.
+    stop = (max(start, 1) + TABLE_MULTIPLE - 1) // TABLE_MULTIPLE * TABLE_MULTIPLE
     for k in range(stop, gamma.size):
         gamma[k] = prior[k]
     return stop
 
 
-@part
+@jit_inlined
 def _extrapolate(gamma: Array, updated: Array, alpha: Array, last_step: Array) -> None:
     """Replace gamma by an extrapolation beyond ``updated``, the result of the present update.
 
@@ -332,7 +332,7 @@ def _extrapolate(gamma: Array, updated: Array, alpha: Array, last_step: Array) -
 
 
 @jit
-def document_steps(
+def optimise_documents(
     indptr: IndexArray, words: IndexArray, counts: Array, lengths: Array, expected_log: Array,
     table: Array, table_shift: Array, alpha: Array, inv_temp: Any, row_inv_temps: Array | None,
     floor: Any, max_iter: int, tol: Any, prune: Any, weights_out: Array, ratio_out: Array,
@@ -347,15 +347,15 @@ def document_steps(
     bound at this q(z) and gamma.
 
     In the shapes below, w is K, and W is the number of words of the longest document, each rounded
-    up to a multiple of LANES.
+    up to a multiple of TABLE_MULTIPLE.
 
     Parameters
     ----------
     indptr, words, counts : CSR matrix of the documents over active words, nnz entries
     lengths : (n,) number of tokens of each document
     expected_log : (n_active, K) E[log beta]
-    table, table_shift : (n_active, K), (n_active,) results of :func:`tempered_table`; not used if
-        ``row_inv_temps`` is given
+    table, table_shift : (n_active, K), (n_active,) results of :func:`write_tempered_table`; not
+        used if ``row_inv_temps`` is given
     alpha : float64 (2, 1, w) or (2, n, w), the prior of all documents or of each, and log Gamma of
         the prior; the prior is 0 for topics that a document must not have, and padded by its
         minimum
@@ -368,8 +368,8 @@ def document_steps(
     weights_out : (n, K) relative weights exp(inv_temp * E[log theta]), written
     ratio_out : (nnz,) ratios n_j / sum_k weights_k table_jk, written
     bound : (n,) local part of the bound in nats, written
-    energy : None if ``row_inv_temps`` is None; otherwise (n,) and written as by :func:`energies`,
-        or (0,) if energies are not needed
+    energy : None if ``row_inv_temps`` is None; otherwise (n,) and written as by
+        :func:`write_energies`, or (0,) if energies are not needed
     digamma_sums : (n,) digamma(sum_k gamma_k), the normaliser of E[log theta], written
     gamma : (n, K) written
     table_scratch, per_word, per_topic, order : (W w,), (3, W), (6, w), (w,) scratch
@@ -382,7 +382,7 @@ def document_steps(
     updated, last_step, row = per_topic[3], per_topic[4], per_topic[5]
     # Loops run to a multiple of the vector length, since scalar loops over the remainder would take
     # most of the time. Topics that pad have no words and stay at their prior.
-    for d in claim_items(counter, DOCUMENTS, indptr.size - 1):
+    for d in claim_items(counter, DOCUMENTS_PER_CLAIM, indptr.size - 1):
         prior_row = min(d, alpha.shape[1] - 1)
         doc_alpha, doc_gammaln_alpha = alpha[0, prior_row], alpha[1, prior_row]
         sum_alpha, n_allowed = 0.0, 0
@@ -394,7 +394,7 @@ def document_steps(
         # words. Words that pad have the count 0.
         begin, end = indptr[d], indptr[d + 1]
         n_words = end - begin
-        padded_size = (n_words + LANES - 1) // LANES * LANES
+        padded_size = (n_words + TABLE_MULTIPLE - 1) // TABLE_MULTIPLE * TABLE_MULTIPLE
         doc_table = table_scratch[: width * padded_size].reshape(width, padded_size)
         word_counts, shift, ratio = (
             per_word[0][:padded_size], per_word[1][:padded_size], per_word[2][:padded_size],
@@ -500,12 +500,12 @@ def document_steps(
                 )  # fmt: skip
 
 
-@part
+@jit_inlined
 def _energy(
     expected_log: Array, words: IndexArray, table: Array, weights: Array, ratio: Array,
     gamma: Array, order: IndexArray, digamma_sum: float,
 ) -> float:  # fmt: skip
-    """Return the energy of a document as in :func:`energies`, from its table of topics x words.
+    """Return a document's energy as in :func:`write_energies`, from its table of topics x words.
 
     Row k of ``table``, ``weights[k]`` and ``gamma[k]`` belong to topic ``order[k]``.
     """
@@ -528,7 +528,7 @@ def _energy(
 
 
 # Separate loops compute the results that follow, because they are rarely requested. As parts of
-# ``document_steps``, they would lengthen its compilation before the first fit.
+# ``optimise_documents``, they would lengthen its compilation before the first fit.
 @jit_allocating
 def log_marginals(
     indptr: IndexArray, words: IndexArray, counts: Array, lengths: Array, expected_log: Array,
@@ -542,7 +542,7 @@ def log_marginals(
     n_topics = expected_log.shape[1]
     weights, row = np.empty((2, n_topics), expected_log.dtype)
     one = lit(floor, 1.0)
-    for d in claim_items(counter, DOCUMENTS, indptr.size - 1):
+    for d in claim_items(counter, DOCUMENTS_PER_CLAIM, indptr.size - 1):
         shift_topics = np.float64(_topic_weights(gamma[d], one, floor, weights))
         value = 0.0
         for j in range(indptr[d], indptr[d + 1]):
@@ -555,19 +555,19 @@ def log_marginals(
 
 
 @jit_allocating
-def energies(
+def write_energies(
     indptr: IndexArray, words: IndexArray, table: Array, weights: Array, ratio: Array,
     expected_log: Array, gamma: Array, digamma_sums: Array, out: Array, counter: IndexArray,
 ) -> None:  # fmt: skip
     """Write energies out[d] = sum_jk n_j phi_jk (E[log theta_k] + E[log beta_kj]) in nats.
 
-    ``weights``, ``ratio``, ``gamma`` and ``digamma_sums`` are results of :func:`document_steps` at
-    one temperature for all documents. phi_jk = q(z = k) of word j is ``ratio_j weights_k table_jk /
-    n_j``.
+    ``weights``, ``ratio``, ``gamma`` and ``digamma_sums`` are results of :func:`optimise_documents`
+    at one temperature for all documents. phi_jk = q(z = k) of word j is
+    ``ratio_j weights_k table_jk / n_j``.
     """
     n_topics = table.shape[1]
     tokens, log_sums = np.empty((2, n_topics), table.dtype)
-    for d in claim_items(counter, DOCUMENTS, indptr.size - 1):
+    for d in claim_items(counter, DOCUMENTS_PER_CLAIM, indptr.size - 1):
         for k in range(n_topics):
             tokens[k] = log_sums[k] = lit(tokens[k], 0.0)
         for j in range(indptr[d], indptr[d + 1]):
@@ -591,20 +591,20 @@ def tokens_of_topics(
 ) -> None:  # fmt: skip
     """Write the expected number of tokens of each topic, out[d, k] = sum_j n_j phi_jk.
 
-    ``weights`` and ``ratio`` are results of :func:`document_steps` at one temperature for all
+    ``weights`` and ``ratio`` are results of :func:`optimise_documents` at one temperature for all
     documents.
     """
     n_topics = table.shape[1]
-    width = (n_topics + LANES - 1) // LANES * LANES
+    width = (n_topics + TABLE_MULTIPLE - 1) // TABLE_MULTIPLE * TABLE_MULTIPLE
     longest = 0
     for d in range(indptr.size - 1):
         longest = max(longest, indptr[d + 1] - indptr[d])
-    longest = (longest + LANES - 1) // LANES * LANES
+    longest = (longest + TABLE_MULTIPLE - 1) // TABLE_MULTIPLE * TABLE_MULTIPLE
     table_scratch, total = np.empty(width * longest, table.dtype), np.empty(width, table.dtype)
     padded_ratio = np.empty(longest, table.dtype)
-    for d in claim_items(counter, DOCUMENTS, indptr.size - 1):
+    for d in claim_items(counter, DOCUMENTS_PER_CLAIM, indptr.size - 1):
         begin, n_words = indptr[d], indptr[d + 1] - indptr[d]
-        padded_size = (n_words + LANES - 1) // LANES * LANES
+        padded_size = (n_words + TABLE_MULTIPLE - 1) // TABLE_MULTIPLE * TABLE_MULTIPLE
         doc_table = table_scratch[: width * padded_size].reshape(width, padded_size)
         _topics_by_words(table, words[begin : begin + n_words], doc_table)
         for j in range(padded_size):
@@ -625,14 +625,14 @@ def word_statistics(
 
     Sums are taken in the order of documents, so that they do not depend on the number of threads.
     ``word_indptr``, ``documents`` and ``entries`` are the lists of :func:`localise`. ``weights``
-    and ``ratio`` are results of :func:`document_steps`, and ``table`` is the table of the active
-    words. If documents have separate inverse temperatures ``row_inv_temps`` (n,), ``table`` is not
-    used.
+    and ``ratio`` are results of :func:`optimise_documents`, and ``table`` is the table of the
+    active words. If documents have separate inverse temperatures ``row_inv_temps`` (n,), ``table``
+    is not used.
     """
     n_topics = expected_log.shape[1]
     if row_inv_temps is not None:
         row = np.empty(n_topics, out.dtype)
-    for a in claim_items(counter, WORDS, word_indptr.size - 1):
+    for a in claim_items(counter, WORDS_PER_CLAIM, word_indptr.size - 1):
         target = out[a]
         for k in range(n_topics):
             target[k] = lit(floor, 0.0)
@@ -655,7 +655,7 @@ def word_statistics(
 
 
 @jit
-def list_shares(
+def list_expected_counts(
     document_of: IndexArray, words: IndexArray, counts: Array, weights: Array, table: Array,
     row: Array, list_ends: IndexArray, entries: IndexArray, values: Array,
 ) -> None:  # fmt: skip
@@ -700,7 +700,7 @@ def mixture_log_likelihood(
 
     ``proportions`` are (n, K) and ``topics`` (n_active, K).
     """
-    for d in claim_items(counter, DOCUMENTS, indptr.size - 1):
+    for d in claim_items(counter, DOCUMENTS_PER_CLAIM, indptr.size - 1):
         value = 0.0
         doc_proportions = proportions[d]
         for j in range(indptr[d], indptr[d + 1]):

@@ -19,13 +19,13 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp, softmax
 
 from skvt._compiled import (
-    COUNTER,
+    COUNTER_SIZE,
     SharedLoop,
-    aligned,
-    all_finished,
+    allocate_aligned,
     digamma_array,
     gammaln_array,
-    give_way,
+    wait_for_items,
+    yield_core,
 )
 from skvt.contracts import BatchScope, Capability, LocalResult, PriorTerm, RowSource
 from skvt.expfam import Dirichlet, Family, RunningStats, Stats
@@ -67,7 +67,7 @@ class DocumentBatch:
     weights: Array
     rows: IndexArray
     # The initial state of local steps that need one.
-    start: Array | None = None
+    row_starts: Array | None = None
     # (n, P): covariates of the documents; None unless the prior depends on them.
     design: Array | None = None
     # (n, K): whether each document may have each topic; None if all documents may have all topics.
@@ -87,17 +87,22 @@ class DocumentBatch:
         return int(np.diff(self.indptr).max(initial=1))
 
 
-def _document_steps(longest: int, *arguments: Any) -> None:
-    """Allocate the scratch of a thread and call :func:`~skvt.models.lda._kernels.document_steps`.
+def _optimise_documents(longest: int, *arguments: Any) -> None:
+    """Allocate a thread's scratch and call :func:`~skvt.models.lda._kernels.optimise_documents`.
 
     ``longest`` is the number of words of the longest document. ``arguments`` are the other
     arguments of this function without the scratch: ``indptr`` to ``gamma``, and ``counter``.
     """
     *other_arguments, gamma, counter = arguments
-    longest, width = (-(-n // kernels.LANES) * kernels.LANES for n in (longest, gamma.shape[1]))
-    table = aligned(1, longest * width, gamma.dtype)[0]
-    per_word, per_topic = aligned(3, longest, gamma.dtype), aligned(6, width, gamma.dtype)
-    kernels.document_steps(
+    longest, width = (
+        -(-n // kernels.TABLE_MULTIPLE) * kernels.TABLE_MULTIPLE for n in (longest, gamma.shape[1])
+    )
+    table = allocate_aligned(1, longest * width, gamma.dtype)[0]
+    per_word, per_topic = (
+        allocate_aligned(3, longest, gamma.dtype),
+        allocate_aligned(6, width, gamma.dtype),
+    )
+    kernels.optimise_documents(
         *other_arguments, gamma, table, per_word, per_topic, np.empty(width, np.int32), counter
     )
 
@@ -113,20 +118,20 @@ class _Loop(NamedTuple):
 def _run_loops(loops: list[_Loop], counters: IndexArray) -> None:
     """Run one thread's share of the loops, each of which needs the results of the loops before.
 
-    ``counters`` has COUNTER entries for each loop, and the last counter may have more, see
+    ``counters`` has COUNTER_SIZE entries for each loop, and the last counter may have more, see
     :class:`~skvt._compiled.SharedLoop`.
 
     The loops are one task, because it takes 30 microseconds to start all threads. They are separate
     kernels, because numba would compile each kernel again as part of a kernel that calls them.
     """
     for i, (kernel, n_items, arguments) in enumerate(loops):
-        counter = counters[i * COUNTER :]
+        counter = counters[i * COUNTER_SIZE :]
         if i + 1 < len(loops):
-            counter = counter[:COUNTER]
+            counter = counter[:COUNTER_SIZE]
         kernel(*arguments, counter)
-        while not all_finished(counter, n_items):
+        while not wait_for_items(counter, n_items):
             # Let the thread with the last item run, which may need this core.
-            give_way()
+            yield_core()
             kernel(*arguments, counter)
 
 
@@ -248,12 +253,12 @@ class LDA:
                 counts[(eta < EXCLUDED_SHARE * eta.max(axis=1, keepdims=True)).T] = 0.0
         return RunningStats([np.ascontiguousarray(counts.T, self.dtype)])
 
-    def from_topics(self, lam: ArrayLike) -> RunningStats:
+    def stats_from_topics(self, lam: ArrayLike) -> RunningStats:
         """Return running statistics S for which ``eta + S`` is ``lam`` (K, V)."""
         lam = np.asarray(lam)
         return RunningStats([np.ascontiguousarray((lam - self.topic_word_prior.T).T, self.dtype)])
 
-    def regrouped(self, groups: Sequence[IndexArray]) -> Self:
+    def with_merged_topics(self, groups: Sequence[IndexArray]) -> Self:
         """Return the model in which the topics of each of ``groups`` are merged.
 
         Alpha of a merged topic is the sum over its group, and eta of a word is the maximum.
@@ -266,9 +271,11 @@ class LDA:
         model = replace(
             self, doc_topic_prior=alpha, topic_word_prior=eta, start=None, topic_groups=topic_groups
         )
-        return model._with_regression(self.regression and self.regression.regrouped(list(groups)))
+        return model._with_regression(
+            self.regression and self.regression.with_merged_topics(list(groups))
+        )
 
-    def regrouped_stats(self, stats: Stats, groups: Sequence[IndexArray]) -> Stats:
+    def merge_topic_stats(self, stats: Stats, groups: Sequence[IndexArray]) -> Stats:
         """Return statistics of the regrouped model, the sums over each group of topics."""
         (counts,) = stats.arrays
         merged = np.stack([counts[:, group].sum(axis=1) for group in groups])
@@ -315,8 +322,8 @@ class LDA:
         digamma_sums = digamma_array(stats.sums[0] + self.prior_totals).astype(self.dtype)
         expected_log = np.empty((batch.active.size, self.n_components), self.dtype)
         run(kernels.expected_log_topics, SharedLoop(
-            batch.active.size, kernels.WORDS, *self.parameters_of(stats, batch), digamma_sums,
-            expected_log,
+            batch.active.size, kernels.WORDS_PER_CLAIM, *self.parameters_of(stats, batch),
+            digamma_sums, expected_log,
         ))  # fmt: skip
         return Topics(expected_log)
 
@@ -342,7 +349,7 @@ class LDA:
         lam += eta if eta.ndim == 2 else eta[:, None]
         return np.log(lam / total).astype(self.dtype)
 
-    def documents(self, stats: RunningStats) -> "LDA":
+    def document_model(self, stats: RunningStats) -> "LDA":
         """Return the model of documents given the topics, which is this model."""
         return self
 
@@ -373,7 +380,7 @@ class LDA:
         shift = np.empty(n_tabulated, self.dtype)
         if n_tabulated:
             table_arguments = expected_log, inv_temp, floor, table, shift
-            loops.append(_Loop(kernels.tempered_table, n_tabulated, table_arguments))
+            loops.append(_Loop(kernels.write_tempered_table, n_tabulated, table_arguments))
         gamma = np.empty((batch.n_rows, self.n_components), self.dtype)
         weights, ratio = np.empty_like(gamma), np.empty_like(batch.counts)
         bound, digamma_sums = np.empty(batch.n_rows), np.empty(batch.n_rows)
@@ -389,11 +396,11 @@ class LDA:
             self.dtype.type(PRUNE), weights, ratio, bound,
             None if row_inv_temps is None else energy, digamma_sums, gamma,
         )  # fmt: skip
-        loops.append(_Loop(_document_steps, batch.n_rows, document_arguments))
+        loops.append(_Loop(_optimise_documents, batch.n_rows, document_arguments))
         assignments = batch.indptr, batch.words, table, weights, ratio
         if with_energy and row_inv_temps is None:
             energy_arguments = (*assignments, expected_log, gamma, digamma_sums, energy)
-            loops.append(_Loop(kernels.energies, batch.n_rows, energy_arguments))
+            loops.append(_Loop(kernels.write_energies, batch.n_rows, energy_arguments))
         if marginal is not None:
             marginal_arguments = (*documents, gamma, digamma_sums, floor, marginal)
             loops.append(_Loop(kernels.log_marginals, batch.n_rows, marginal_arguments))
@@ -406,7 +413,10 @@ class LDA:
                 table, expected_log, row_inv_temps, floor, statistics,
             )  # fmt: skip
             loops.append(_Loop(kernels.word_statistics, n_words, statistics_arguments))
-        run(_run_loops, SharedLoop(loops[-1].n_items, kernels.WORDS, loops, n_loops=len(loops)))
+        run(
+            _run_loops,
+            SharedLoop(loops[-1].n_items, kernels.WORDS_PER_CLAIM, loops, n_loops=len(loops)),
+        )
         stats = Stats((statistics,), rows=batch.active) if with_stats else None
         return LocalResult(
             stats, bound, energy if with_energy else None, q=gamma, marginal_energy=marginal,
@@ -426,10 +436,10 @@ class LDA:
     def _filled_priors(self, batch: DocumentBatch) -> Array:
         """Return alpha and log Gamma(alpha) as (2, 1 or n, w), padded by the minimum of alpha.
 
-        The number of topics w is rounded up to a multiple of LANES.
+        The number of topics w is rounded up to a multiple of TABLE_MULTIPLE.
         """
         alpha = self.document_priors(batch).astype(np.float64)
-        n_padding = -alpha.shape[1] % kernels.LANES
+        n_padding = -alpha.shape[1] % kernels.TABLE_MULTIPLE
         alpha = np.hstack([alpha, alpha.min(axis=1, keepdims=True).repeat(n_padding, axis=1)])
         return np.stack([alpha, gammaln_array(alpha)])
 
@@ -524,7 +534,7 @@ class LDA:
         model = self
         if self.learn_doc_topic_prior and prior_stats.mean is not None:
             if self.regression is not None:
-                model = self._with_regression(self.regression.learned(prior_stats.mean))
+                model = self._with_regression(self.regression.take_step(prior_stats.mean))
             else:
                 alpha = Dirichlet.fit(self.doc_topic_prior, prior_stats.mean)
                 model = replace(self, doc_topic_prior=alpha.astype(self.dtype))

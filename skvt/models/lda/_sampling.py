@@ -28,25 +28,25 @@ from numpy.typing import NDArray
 
 from skvt._compiled import (
     GOLDEN,
-    binomial,
     claim_items,
+    draw_binomial,
+    draw_gamma,
     draw_gammas_exactly,
     exp,
     fill_normals,
-    gamma_variate,
     jit,
     jit_allocating,
+    jit_inlined,
     lit,
     log,
     mix,
-    mixed,
-    part,
+    mix_states,
     propose_gamma,
     uniform,
-    unit,
-    unit_pair,
+    uniform_float32,
+    uniform_pair,
 )
-from skvt.models.lda._kernels import DOCUMENTS, WORDS
+from skvt.models.lda._kernels import DOCUMENTS_PER_CLAIM, WORDS_PER_CLAIM
 from skvt.typing import Array, IndexArray
 
 # A count is large if it exceeds this number and the number of topics. It must exceed the number of
@@ -67,7 +67,7 @@ class Documents(NamedTuple):
     indptr: IndexArray
     words: IndexArray
     counts: Array
-    # (nnz + 1,): number of the first token of each entry, see :func:`number_tokens`.
+    # (nnz + 1,): number of the first token of each entry, see :func:`make_token_indptr`.
     token_indptr: IndexArray
     # (n,): seeds of the random numbers.
     seeds: NDArray[np.uint64]
@@ -87,8 +87,8 @@ class Conditional(NamedTuple):
     # must not have.
     alpha_powers: Array
     # float32 (A, B): sums of the second part up to the end of each of B blocks of topics, for each
-    # word, see :func:`prior_table`. If documents differ in alpha, it is scratch (E, B) for each
-    # entry of a document, where E is the largest number of entries of a document.
+    # word, see :func:`write_prior_sums`. If documents differ in alpha, it is scratch (E, B) for
+    # each entry of a document, where E is the largest number of entries of a document.
     cumulative: Array
     # (1, K) or (n, K): alpha of all documents or of each.
     alpha: Array
@@ -150,9 +150,9 @@ class _Tokens(NamedTuple):
 
 
 # -------------------------------------------------------------------------------- random numbers
-def row_seeds(seed: Any, numbers: IndexArray) -> NDArray[np.uint64]:
+def seed_rows(seed: Any, numbers: IndexArray) -> NDArray[np.uint64]:
     """Return a seed for each row, (n,) uint64, from one seed and the numbers of the rows."""
-    return np.asarray(mixed(seed + GOLDEN * (numbers + 1).astype(np.uint64)))
+    return np.asarray(mix_states(seed + GOLDEN * (numbers + 1).astype(np.uint64)))
 
 
 def draw_log_gammas(array: Array, *arguments: Any) -> None:
@@ -224,7 +224,7 @@ def _draw_log_gammas(
                 shape_sums[block, k] += shape
                 a = np.float32(shape)
                 # The first uniform number is u, and the second is for the test of the proposal.
-                u, test = unit_pair(mix(state - GOLDEN * np.uint64(k + 1)))
+                u, test = uniform_pair(mix(state - GOLDEN * np.uint64(k + 1)))
                 out[i, k], is_doubtful[k] = propose_gamma(a, normals[i_block, k], test)
                 log_boosts[i_block, k] = log(u) / a
             for k in range(n_topics):
@@ -258,7 +258,7 @@ def _draw_log_gammas(
 
 
 # ------------------------------------------------------------------------------------- tokens
-def number_tokens(counts: Array) -> IndexArray:
+def make_token_indptr(counts: Array) -> IndexArray:
     """Return the number of the first token of each entry, and the number of all tokens, (nnz + 1,).
 
     An entry has ceil(count) tokens.
@@ -268,7 +268,7 @@ def number_tokens(counts: Array) -> IndexArray:
     return out
 
 
-@part
+@jit_inlined
 def token_weight(count: Any, position: int, n_tokens: int) -> Any:
     """Return the weight of the token at a position of an entry with ``n_tokens`` tokens.
 
@@ -278,7 +278,7 @@ def token_weight(count: Any, position: int, n_tokens: int) -> Any:
 
 
 # -------------------------------------------------------------------------------------- Gibbs
-@part
+@jit_inlined
 def _write_block_sums(alpha_powers: Array, row: Array, out: Array) -> None:
     """Write to ``out`` the sums of ``alpha_k^b row_k`` up to the end of each block of topics."""
     total = lit(alpha_powers[0], 0.0)
@@ -291,28 +291,30 @@ def _write_block_sums(alpha_powers: Array, row: Array, out: Array) -> None:
 
 
 @jit
-def prior_table(table: Array, alpha_powers: Array, cumulative: Array, counter: IndexArray) -> None:
+def write_prior_sums(
+    table: Array, alpha_powers: Array, cumulative: Array, counter: IndexArray
+) -> None:
     """Write to ``cumulative`` the sums of ``alpha_k^b beta_ka^b`` for each word a.
 
     The arrays are those of :class:`Conditional`, and all documents have the same alpha.
     """
-    for a in claim_items(counter, WORDS, table.shape[0]):
+    for a in claim_items(counter, WORDS_PER_CLAIM, table.shape[0]):
         _write_block_sums(alpha_powers[0], table[a], cumulative[a])
 
 
-@part
+@jit_inlined
 def _power(x: Any, b: Any) -> Any:
     """Return x^b of a positive x."""
     return x if b == lit(b, 1.0) else exp(b * log(x))
 
 
-@part
+@jit_inlined
 def _gain(alpha: Any, size: Any, inv_temp: Any) -> Any:
     """Return the gain (alpha + b n)^b - alpha^b of a topic with n = ``size`` tokens."""
     return _power(alpha + inv_temp * size, inv_temp) - _power(alpha, inv_temp)
 
 
-@part
+@jit_inlined
 def _gain_by_table(gain_table: Array, k: int, alpha: Any, size: Any, inv_temp: Any) -> Any:
     """Return the gain of topic k, from ``gain_table`` (K, M) if its size is 0, 1, ... or M - 1."""
     whole_size = np.int64(size) if size < gain_table.shape[1] else 0
@@ -320,7 +322,7 @@ def _gain_by_table(gain_table: Array, k: int, alpha: Any, size: Any, inv_temp: A
     return gain_table[k, whole_size] if is_tabulated else _gain(alpha, size, inv_temp)
 
 
-@part
+@jit_inlined
 def _draw_proportions(
     alpha: Array, inv_temp: Any, sizes: Array, is_drawn: bool, theta: Array, state: np.uint64
 ) -> np.uint64:
@@ -334,9 +336,9 @@ def _draw_proportions(
     for k in range(theta.size):
         shape = np.float64(alpha[k]) + np.float64(inv_temp) * sizes[k]
         if is_drawn and shape > 0.0:
-            # ``gamma_variate(a, state)`` draws a variate of shape a + 1. The uniform number turns
+            # ``draw_gamma(a, state)`` draws a variate of shape a + 1. The uniform number turns
             # it into a variate of shape a, see :func:`_draw_log_gammas`.
-            variate, state = gamma_variate(shape, state)
+            variate, state = draw_gamma(shape, state)
             state += GOLDEN
             theta[k] = np.log(variate) + np.log(1.0 - uniform(mix(state))) / shape
         elif shape > 0.0:
@@ -349,7 +351,7 @@ def _draw_proportions(
     return state
 
 
-@part
+@jit_inlined
 def _draw_assignments(
     count: float, theta: Array, row: Array, later_sums: Array, out: Array, state: np.uint64
 ) -> np.uint64:
@@ -375,7 +377,7 @@ def _draw_assignments(
         weight = theta[k] * np.float64(row[k])
         out[k] = n_remaining
         if later_sums[k] > 0.0:
-            out[k], state = binomial(n_remaining, weight / (weight + later_sums[k]), state)
+            out[k], state = draw_binomial(n_remaining, weight / (weight + later_sums[k]), state)
         n_remaining -= out[k]
         # The fractional token goes to the first topic with ``later_sums[k] <= draw``. The draw is
         # uniform below the sum of all weights, so that topic k has the probability weight / total.
@@ -385,7 +387,7 @@ def _draw_assignments(
     return state
 
 
-@part
+@jit_inlined
 def _draw_large_entries(
     large_entries: LargeEntries, d: int, sweep: int, sweep_weight: float, words: IndexArray,
     counts: Array, table: Array, alpha: Array, inv_temp: Any, token_topics: IndexArray,
@@ -396,7 +398,7 @@ def _draw_large_entries(
     The members of the document are computed again from the tokens of all entries. Row 0 of
     ``large_entries.scratch`` has the tokens of all large entries in each topic, as the previous
     sweep has drawn them, and is overwritten by the new draw. Arguments that are not described below
-    are variables of :func:`_gibbs_steps`.
+    are variables of :func:`_sweep_gibbs`.
 
     Parameters
     ----------
@@ -473,7 +475,7 @@ def _draw_large_entries(
     return n_members, state
 
 
-@part
+@jit_inlined
 def _find_topic_at(
     draw: Any, cumulative: Array, row_of_sums: int, alpha_powers: Array, alpha_row: int,
     table: Array, word: int,
@@ -482,7 +484,7 @@ def _find_topic_at(
 
     The block of the topic is found first, by the sums in one row of ``cumulative``, and then the
     topic in the block. ``alpha_row`` is the row of the document's prior in
-    ``alpha_powers``. Arrays are as in :func:`_gibbs_steps`.
+    ``alpha_powers``. Arrays are as in :func:`_sweep_gibbs`.
     """
     zero = lit(draw, 0.0)
     last_block = cumulative.shape[1] - 1
@@ -503,11 +505,11 @@ def _find_topic_at(
     return k
 
 
-def gibbs_steps(
+def sweep_gibbs(
     documents: Documents, conditional: Conditional, n_burn_in: int, samples: IndexArray,
     proportions: Array, large_entries: Any, counter: IndexArray,
 ) -> None:  # fmt: skip
-    """Allocate the scratch of a thread and call :func:`_gibbs_steps`.
+    """Allocate the scratch of a thread and call :func:`_sweep_gibbs`.
 
     ``large_entries`` has the first three fields of :class:`LargeEntries`, or is None.
     """
@@ -528,14 +530,14 @@ def gibbs_steps(
     )  # fmt: skip
     numbers = np.empty((3, longest), np.int32)
     tokens = _Tokens(numbers[0], numbers[1], numbers[2], np.empty(longest, alpha.dtype))
-    _gibbs_steps(
+    _sweep_gibbs(
         documents, conditional, n_burn_in, samples, proportions, large_entries, members, tokens,
         np.empty(n_topics + 1, table.dtype), counter,
     )  # fmt: skip
 
 
 @jit
-def _gibbs_steps(
+def _sweep_gibbs(
     documents: Documents, conditional: Conditional, n_burn_in: int, samples: IndexArray,
     proportions: Array, large_entries: LargeEntries | None, members: Members, tokens: _Tokens,
     partial_sums: Array, counter: IndexArray,
@@ -575,7 +577,7 @@ def _gibbs_steps(
     topic_of[n_topics], gains[n_topics] = 0, zero
     # The conditions ``is not None`` below take no time, because numba decides them when it compiles
     # the function.
-    for d in claim_items(counter, DOCUMENTS, indptr.size - 1):
+    for d in claim_items(counter, DOCUMENTS_PER_CLAIM, indptr.size - 1):
         first_token = token_indptr[indptr[d]]
         n_doc_tokens = token_indptr[indptr[d + 1]] - first_token
         alpha_row = min(d, last_alpha_row)
@@ -626,7 +628,7 @@ def _gibbs_steps(
                     partial_sums[m], partial_sums[half + m] = first_sum, second_sum
                 total = first_sum + second_sum
                 state += GOLDEN
-                draw = unit(mix(state)) * (total + cumulative[row_of_sums, last_block])
+                draw = uniform_float32(mix(state)) * (total + cumulative[row_of_sums, last_block])
                 if draw < total:
                     # The draw lies in the first part. Its member is the number of partial sums that
                     # are at most the draw. The partial sums of the second half begin again at 0, so
@@ -695,7 +697,7 @@ def _gibbs_steps(
 
 
 @jit
-def sampled_statistics(
+def write_sampled_statistics(
     word_indptr: IndexArray, documents: IndexArray, entries: IndexArray, counts: Array,
     row_weights: Array, token_indptr: IndexArray, samples: IndexArray, out: Array,
     counter: IndexArray,
@@ -708,7 +710,7 @@ def sampled_statistics(
     """
     n_samples = samples.shape[1]
     sweep_weight = lit(row_weights[0], 1.0) / lit(row_weights[0], 1.0 * n_samples)
-    for a in claim_items(counter, WORDS, word_indptr.size - 1):
+    for a in claim_items(counter, WORDS_PER_CLAIM, word_indptr.size - 1):
         out[a, :] = lit(sweep_weight, 0.0)
         for e in range(word_indptr[a], word_indptr[a + 1]):
             j = entries[e]
@@ -721,7 +723,7 @@ def sampled_statistics(
 
 
 # --------------------------------------------------------------------------------------- CVB0
-@part
+@jit_inlined
 def _alpha_power(alpha: Any, inv_temp: Any) -> Any:
     """Return alpha^b, which is 0 for alpha = 0 at all temperatures."""
     zero = lit(alpha, 0.0)
@@ -729,7 +731,7 @@ def _alpha_power(alpha: Any, inv_temp: Any) -> Any:
 
 
 @jit_allocating
-def cvb0_steps(
+def run_cvb0(
     indptr: IndexArray, words: IndexArray, counts: Array, table: Array, priors: Array,
     inv_temp: Any, max_iter: int, tol: Any, shares: Array, proportions: Array, counter: IndexArray,
 ) -> None:  # fmt: skip
@@ -764,7 +766,7 @@ def cvb0_steps(
     alpha_powers = np.empty(n_topics, priors.dtype)
     for k in range(n_topics):
         alpha_powers[k] = _alpha_power(priors[0, k], inv_temp)
-    for d in claim_items(counter, DOCUMENTS, indptr.size - 1):
+    for d in claim_items(counter, DOCUMENTS_PER_CLAIM, indptr.size - 1):
         alpha = priors[min(d, last_alpha_row)]
         if last_alpha_row > 0:
             for k in range(n_topics):
@@ -819,7 +821,7 @@ def cvb0_steps(
 
 
 @jit
-def shared_statistics(
+def write_cvb0_statistics(
     word_indptr: IndexArray, documents: IndexArray, entries: IndexArray, counts: Array,
     row_weights: Array, shares: Array, out: Array, counter: IndexArray,
 ) -> None:  # fmt: skip
@@ -828,7 +830,7 @@ def shared_statistics(
     w are ``row_weights`` (n,) of the documents, n are ``counts`` (nnz,) and q are ``shares``
     (nnz, K) of the entries.
     """
-    for a in claim_items(counter, WORDS, word_indptr.size - 1):
+    for a in claim_items(counter, WORDS_PER_CLAIM, word_indptr.size - 1):
         target = out[a]
         target[:] = lit(target[0], 0.0)
         for e in range(word_indptr[a], word_indptr[a + 1]):

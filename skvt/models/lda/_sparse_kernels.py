@@ -24,17 +24,17 @@ from numpy.typing import NDArray
 from skvt._compiled import (
     GOLDEN,
     LANES,
-    aligned,
+    allocate_aligned,
     claim_items,
-    draw_of_members,
-    draw_of_product,
+    draw_from_members,
+    draw_from_products,
     fetch,
     jit,
+    jit_inlined,
     lit,
     log,
     mix,
-    part,
-    unit_pair,
+    uniform_pair,
 )
 from skvt.models.lda._collapsed_kernels import LEAST_TOTAL, capped_token_weight
 from skvt.typing import Array, IndexArray
@@ -74,7 +74,7 @@ def allocate_document_counts(n_tokens: IndexArray, n_topics: int) -> DocumentCou
     """Return :class:`DocumentCounts` without topics for documents of ``n_tokens`` (n,) tokens."""
     first = np.zeros(n_tokens.size + 1, np.int64)
     np.cumsum(-(-np.minimum(n_tokens, n_topics) // LANES) * LANES, out=first[1:])
-    lines = aligned(3, first[-1])
+    lines = allocate_aligned(3, first[-1])
     lines[:] = 0.0
     topics, n_tokens_of_slots = lines[:2].view(np.int32)
     topics[:] = n_topics
@@ -169,23 +169,23 @@ def _list_slots(
         indptr[d + 1] = n
 
 
-def sparse_steps(alpha: Array, *arguments: Any) -> None:
-    """Allocate the scratch of a thread and call :func:`_sparse_steps`.
+def sweep_sparse(alpha: Array, *arguments: Any) -> None:
+    """Allocate the scratch of a thread and call :func:`_sweep_sparse`.
 
     ``arguments`` are its other arguments in order, without the scratch.
     """
     *other_arguments, counter = arguments
     # Add at least one topic beyond K, since K is the topic of slots that pad.
-    lines = aligned(len(_Scratch._fields) - 2, (alpha.size // LANES + 1) * LANES)
+    lines = allocate_aligned(len(_Scratch._fields) - 2, (alpha.size // LANES + 1) * LANES)
     lines[:] = 0.0
     range_sums = np.empty(-(-lines.shape[1] // TOPICS_PER_RANGE))
     scratch = _Scratch._make([*lines, range_sums, np.zeros(alpha.size, np.int64)])
     scratch.alpha[: alpha.size] = alpha
     scratch.ones[:] = 1.0
-    _sparse_steps(alpha, *other_arguments, scratch, counter)
+    _sweep_sparse(alpha, *other_arguments, scratch, counter)
 
 
-@part
+@jit_inlined
 def _count_topics(
     d: Any, indptr: IndexArray, counts: Array, token_indptr: IndexArray, topics: IndexArray,
     slot_of: IndexArray, document_counts: Any,
@@ -211,7 +211,7 @@ def _count_topics(
     document_counts.n_slots[d], document_counts.totals[d] = n_slots, total
 
 
-@part
+@jit_inlined
 def _set_topic_count(k: Any, word_count: Any, total: Any, totals: Array, scratch: Any) -> Any:
     """Set ``eta_w + n_wk`` and n_k of topic k; return the change of the sum of the second part."""
     old_phi = np.float64(scratch.phi[k])
@@ -223,7 +223,7 @@ def _set_topic_count(k: Any, word_count: Any, total: Any, totals: Array, scratch
     return change
 
 
-@part
+@jit_inlined
 def _draw_from_second_part(number: Any, second_sum: Any, scratch: Any) -> Any:
     """Draw a topic with probability proportional to ``alpha_k phi_k``.
 
@@ -237,14 +237,14 @@ def _draw_from_second_part(number: Any, second_sum: Any, scratch: Any) -> Any:
         r += 1
     start, stop = r * TOPICS_PER_RANGE, min((r + 1) * TOPICS_PER_RANGE, scratch.phi.size)
     number = np.float32(max(min(remainder / scratch.range_sums[r], 1.0), 0.0))
-    k, _ = draw_of_product(
+    k, _ = draw_from_products(
         scratch.alpha[start:stop], scratch.phi[start:stop], scratch.ones, scratch.ones,
         scratch.sums, number,
     )  # fmt: skip
     return start + k
 
 
-@part
+@jit_inlined
 def _move_token(d: Any, old_topic: Any, new_topic: Any, weight: Any, document_counts: Any) -> None:
     """Move a token of document d to another topic, which may be new to the document."""
     none = np.int32(-1)
@@ -276,7 +276,7 @@ def _move_token(d: Any, old_topic: Any, new_topic: Any, weight: Any, document_co
     document_counts.weights[position] += weight
 
 
-@part
+@jit_inlined
 def _find_first_token(document: int, start: int, stop: int, token_documents: IndexArray) -> int:
     """Return the first position from ``start`` to ``stop`` whose document is at least ``document``.
 
@@ -291,7 +291,7 @@ def _find_first_token(document: int, start: int, stop: int, token_documents: Ind
     return start
 
 
-@part
+@jit_inlined
 def _fetch_document(d: Any, document_counts: Any) -> None:
     """Fetch the counts of document d, which a later token needs, into the caches."""
     first = document_counts.first[d]
@@ -301,7 +301,7 @@ def _fetch_document(d: Any, document_counts: Any) -> None:
         fetch(document_counts.weights, slot)
 
 
-@part
+@jit_inlined
 def _record_change(g: Any, word: Any, topic: Any, weight: Any, changes: Any) -> None:
     """Add a change of n_wk to the changes by group g."""
     i = np.uint64(changes.first[g] + changes.n_changes[g])
@@ -310,9 +310,10 @@ def _record_change(g: Any, word: Any, topic: Any, weight: Any, changes: Any) -> 
 
 
 @jit
-def _sparse_steps(
+def _sweep_sparse(
     alpha: Array, indptr: IndexArray, counts: Array, token_indptr: IndexArray, row_weights: Array,
-    words: IndexArray, word_tokens: IndexArray, tokens: IndexArray, token_weights: Array | None,
+    words: IndexArray, word_token_indptr: IndexArray, tokens: IndexArray,
+    token_weights: Array | None,
     token_documents: IndexArray, states: NDArray[np.uint64], eta: Array, groups: IndexArray,
     count_indptr: IndexArray, count_topics: IndexArray, count_values: Array, has_topics: bool,
     topics: IndexArray, document_counts: Any, products: Array, log_probability: Array,
@@ -331,7 +332,7 @@ def _sparse_steps(
     token_indptr : (nnz + 1,) the number of the first token of each entry
     row_weights : (n,) weights of the documents
     words : (A,) numbers of the words in the vocabulary
-    word_tokens, tokens, token_weights, token_documents : see
+    word_token_indptr, tokens, token_weights, token_documents : see
         :class:`~skvt.models.lda._collapsed.TokenBatch`
     states : (n,) uint64 state of each document's random numbers, changed
     eta : float32 (A,) prior of the words
@@ -358,11 +359,11 @@ def _sparse_steps(
                 _count_topics(
                     d, indptr, counts, token_indptr, topics, scratch.slot_of, document_counts
                 )
-        for a in range(word_tokens.size - 1):
+        for a in range(word_token_indptr.size - 1):
             # The tokens of a word are in the order of their documents. Skip the word if this group
             # has no token of it.
-            stop = word_tokens[a + 1]
-            start = _find_first_token(groups[g], word_tokens[a], stop, token_documents)
+            stop = word_token_indptr[a + 1]
+            start = _find_first_token(groups[g], word_token_indptr[a], stop, token_documents)
             if start == stop or token_documents[start] >= groups[g + 1]:
                 continue
             # Compute phi and the sums of the second part for this word.
@@ -398,7 +399,7 @@ def _sparse_steps(
                 weighted = np.float32(change)
                 weight = weighted / np.float32(row_weights[d])
                 states[d] += GOLDEN
-                number, second_number = unit_pair(mix(states[d]))
+                number, second_number = uniform_pair(mix(states[d]))
                 # Draw a slot of the document, or the second part. ``others_sum`` is the sum of the
                 # second part without this token, ``norm`` the sum of both parts, ``others_total``
                 # the sum of alpha + n_dk without this token, and ``width`` the padded number of
@@ -417,7 +418,7 @@ def _sparse_steps(
                     others_sum -= np.float64(scratch.alpha[old_topic]) * (
                         np.float64(scratch.phi[old_topic]) - np.float64(phi)
                     )
-                    slot, norm = draw_of_members(
+                    slot, norm = draw_from_members(
                         document_counts.weights, document_counts.topics, scratch.phi, scratch.sums,
                         (first, width, old_topic, weight, phi, np.float32(others_sum), number),
                     )  # fmt: skip

@@ -28,8 +28,8 @@ from skvt.contracts import (
 from skvt.expfam import Dirichlet, RunningStats, kl_divergence
 from skvt.models.lda import _kernels as kernels
 from skvt.models.lda._model import LDA, DocumentBatch
-from skvt.moves import Ledger, Outcome, judged
-from skvt.progress import Continued
+from skvt.moves import Decision, Ledger, decide
+from skvt.progress import ResumableMixin
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
@@ -62,7 +62,7 @@ FIRST_STEPS = 3
 LAST_PAUSE = 3
 
 
-class SplitMerge(Continued):
+class SplitMerge(ResumableMixin):
     """Split topics that combine two topics, and merge pairs of topics that are one topic."""
 
     requires: tuple[Requirement, ...] = (
@@ -70,7 +70,7 @@ class SplitMerge(Continued):
     )
 
     # Attributes that files keep, with their types.
-    kept: ClassVar[dict[str, Any]] = {"exhausted": bool, "_ledger": Ledger}
+    kept_attributes: ClassVar[dict[str, Any]] = {"exhausted": bool, "_ledger": Ledger}
 
     def __init__(self) -> None:
         # Whether the last search made no change, or was not possible.
@@ -78,7 +78,7 @@ class SplitMerge(Continued):
         # Counts searches without a change, and says when to search again.
         self._ledger = Ledger()
 
-    def between(
+    def change_between_passes(
         self, model: LDA, data: RowSource, state: SampledState, tools: MoveTools
     ) -> list[MoveRecord]:
         """Try proposals after a pass at T = 1, and accept each that raises the bound.
@@ -86,14 +86,14 @@ class SplitMerge(Continued):
         Return the records of the tried proposals. Passes without a search return no records.
         """
         records: list[MoveRecord] = []
-        self._ledger = self._ledger.next_pass()
+        self._ledger = self._ledger.record_pass()
         if self._ledger.waiting < 0 and self._ledger.pause < LAST_PAUSE:
             sample = _Sample(model.mean_field(), data, tools)
             max_topics = sample.rows.size / DOCUMENTS_PER_TOPIC
             if 2 < model.n_components <= max_topics and sample.batch.counts.size > 0:
                 records = self._search(sample, state, tools)
             self.exhausted = not any(record.accepted for record in records)
-            self._ledger = self._ledger.searched(not self.exhausted)
+            self._ledger = self._ledger.record_search(not self.exhausted)
         return records
 
     def _search(self, sample: "_Sample", state: SampledState, tools: MoveTools) -> list[MoveRecord]:
@@ -103,7 +103,7 @@ class SplitMerge(Continued):
         combined with the best remaining split. A topic is in one proposal at most.
         """
         # Clip the statistics, which the correction of structured inference may make negative.
-        counts = np.maximum(state.stats.value().arrays[0], 0.0)
+        counts = np.maximum(state.stats.as_stats().arrays[0], 0.0)
         stats = RunningStats([np.ascontiguousarray(counts, sample.model.dtype)])
         counts = counts.astype(np.float64)
         # Compute the expected tokens (n, K) of topics in the sampled documents. The parameters of
@@ -142,9 +142,9 @@ class SplitMerge(Continued):
             # topics, at least half of the tokens that a split requires.
             documents = np.flatnonzero(tokens[:, topics].max(axis=1) > 0.5 * FEWEST_TOKENS)
             n_tokens_left -= sample.batch.lengths[documents].sum(dtype=np.float64)
-            outcome = _try_proposal(sample, stats, documents, topics, split.shares)
+            decision = _try_proposal(sample, stats, documents, topics, split.shares)
             change = "one topic for the first two, two for the third"
-            records.append(outcome.record(tools.n_iter, "split-merge", topics, change))
+            records.append(decision.record(tools.n_iter, "split-merge", topics, change))
         if any(record.accepted for record in records):
             state.stats = RunningStats(stats.arrays)
         return records
@@ -221,10 +221,10 @@ class _Sample:
         # entries of each topic to ``list_sizes``. The second call writes the lists. It takes the
         # positions at which they begin.
         entries, values = np.empty(0, np.int64), row[:0]
-        kernels.list_shares(*inputs, list_sizes, entries, values)
+        kernels.list_expected_counts(*inputs, list_sizes, entries, values)
         ends = np.cumsum(list_sizes)
         entries, values = np.empty(ends[-1], np.int64), np.empty(ends[-1], table.dtype)
-        kernels.list_shares(*inputs, ends - list_sizes, entries, values)
+        kernels.list_expected_counts(*inputs, ends - list_sizes, entries, values)
         return zip(np.split(entries, ends[:-1]), np.split(values, ends[:-1]), strict=True)
 
 
@@ -380,8 +380,8 @@ def _find_leading_coordinates(counts: Any, weights: Array, rng: np.random.Genera
 
 def _try_proposal(
     sample: "_Sample", stats: RunningStats, documents: IndexArray, topics: list[int], shares: Array
-) -> Outcome:
-    """Merge topics a and b, and split topic c, if this raises the bound; return the outcome.
+) -> Decision:
+    """Merge topics a and b, and split topic c, if this raises the bound; return the decision.
 
     ``topics`` are a, b and c, and ``shares`` (A,) are the shares of a :class:`_Split` of c. If the
     proposal is accepted, column a of the statistics belongs to the merged topic, and columns b and
@@ -399,15 +399,15 @@ def _try_proposal(
     changed_bound, updated = _bound_after_updates(sample, stats, batch, topics, changed)
     size = max(abs(changed_bound), abs(current_bound))
     dtype = sample.model.dtype
-    outcome = judged(changed_bound - current_bound, size, rows="the sample", dtype=dtype)
-    if not outcome.is_accepted:
+    decision = decide(changed_bound - current_bound, size, rows="the sample", dtype=dtype)
+    if not decision.is_accepted:
         stats.replace_columns(topics, current)
-        return outcome
+        return decision
     # Keep the updates only if the sample has all documents, because otherwise they have the noise
     # of the sample.
     is_complete = sample.rows.size == sample.data.n_rows
     stats.replace_columns(topics, updated if is_complete else changed)
-    return outcome
+    return decision
 
 
 def _bound_after_updates(

@@ -9,7 +9,7 @@ from skvt.models.mixture._gaussian_prior import (
     ROWS_PER_COLUMN,
     ROWS_PER_COLUMN_OF_SCALE,
     GaussianPrior,
-    gaussian_component,
+    make_gaussian_component,
     weighted_moments,
 )
 from skvt.models.mixture._given_columns import Conditioned, GivenColumns, separate_by_cell
@@ -21,10 +21,15 @@ from skvt.models.mixture._indicated import (
     columns_missing_together,
     without_point_masses,
 )
-from skvt.models.mixture._joined_bounds import bounds_of_joins, joined_statistics
+from skvt.models.mixture._joined_bounds import compute_join_bounds, sum_joined_stats
 from skvt.models.mixture._joins import SIGNIFICANT, Joins, cluster_indicators
-from skvt.models.mixture._labels import with_classes, with_column, with_labels, without_labels
-from skvt.models.mixture._latent import LATENT_GAUSSIANS, latent_gaussian_component
+from skvt.models.mixture._labels import (
+    append_class_column,
+    append_class_counts,
+    with_labels,
+    without_labels,
+)
+from skvt.models.mixture._latent import LATENT_GAUSSIANS, make_latent_gaussian_component
 from skvt.models.mixture._learned_priors import DirichletLearner, GammaLearner, PriorLearner
 from skvt.models.mixture._logs import Logged, model_logarithms, take_logarithms
 from skvt.models.mixture._marginals import Marginals, have_many_rows, relevance
@@ -38,14 +43,14 @@ from skvt.models.mixture._product import (
     ProductLearner,
     ValuesLearner,
     as_slice,
-    naming_block,
+    name_block_in_errors,
 )
 from skvt.models.mixture._refits import make_refits
 from skvt.models.mixture._regression import (
     IndependentRegressions,
     Regression,
     RegressionLearner,
-    regression_component,
+    make_regression_component,
 )
 from skvt.models.mixture._sizes import SIZES, exposure_points
 from skvt.models.mixture._sparse_differences import (
@@ -55,13 +60,13 @@ from skvt.models.mixture._sparse_differences import (
 )
 from skvt.models.mixture._splits import number_distinct_rows, split_clusters
 from skvt.models.mixture._starts import (
-    labelled_statistics,
-    statistics_near_means,
-    statistics_of_labels,
+    initialise_from_labels,
+    initialise_from_means,
+    sum_by_label,
 )
-from skvt.models.mixture._student import StudentT, student_t_component
+from skvt.models.mixture._student import StudentT, make_student_t_component
 from skvt.models.mixture._suggestions import choose_by_elbow, choose_clusters
-from skvt.models.mixture._valleys import valley_test, valleys_between
+from skvt.models.mixture._valleys import find_valleys, measure_valley
 from skvt.models.mixture._weights import (
     KnownWeights,
     SeparateSticks,

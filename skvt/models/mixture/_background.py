@@ -84,7 +84,7 @@ class BackgroundMixture(Mixture):
     # ------------------------------------------------------------------------------- globals
     def expectation(self, stats: RunningStats, batch: Any, run: Run) -> Any:
         log_weights, table = super().expectation(stats, batch, run)
-        is_background = _is_background(stats.value())
+        is_background = _is_background(stats.as_stats())
         # The product of the features of a row and ``base`` is -D log(2 pi) / 2.
         scale = self.log_density / (-0.5 * self.n_features * LOG_2PI)
         table = np.where(is_background[:, None], scale * self.component.base, table)
@@ -96,7 +96,7 @@ class BackgroundMixture(Mixture):
 
     def statistics_energy(self, stats: RunningStats, global_params: Any) -> float:
         *others, is_background = global_params
-        n_rows = float(stats.value().arrays[0] @ is_background)
+        n_rows = float(stats.as_stats().arrays[0] @ is_background)
         return super().statistics_energy(stats, tuple(others)) + n_rows * self.log_density
 
     def collapsed_energy(self, stats: Stats) -> float:
@@ -107,9 +107,9 @@ class BackgroundMixture(Mixture):
         """Learn priors of parameters from all components but the background, which has none."""
         if stats is None:
             return self
-        value = stats.value()
-        kept = ~_is_background(value)
-        others = RunningStats([array[kept] for array in value.arrays])
+        value = stats.as_stats()
+        is_foreground = ~_is_background(value)
+        others = RunningStats([array[is_foreground] for array in value.arrays])
         model = super().with_learned_priors(prior_stats, others)
         if not self.learns_concentration or (value.arrays[0] > 0.5).sum() < 2:
             return model
@@ -130,8 +130,8 @@ class BackgroundMixture(Mixture):
 
         If there is no other component, the result has one without rows.
         """
-        counts, sums = stats.value().arrays
-        is_background = _is_background(stats.value())
+        counts, sums = stats.as_stats().arrays
+        is_background = _is_background(stats.as_stats())
         n_rows = float(counts @ is_background)
         fields = {name: vars(self)[name] for name in Mixture.__dataclass_fields__}
         if n_rows == 0.0:
@@ -193,9 +193,9 @@ class BackgroundMixture(Mixture):
         return replace(self, is_target=bool(_is_background(stats).all()))
 
     def resized(
-        self, n_components: int, *, learns: bool = False, init_params: str = "k-means++"
+        self, n_components: int, *, learns_priors: bool = False, init_params: str = "k-means++"
     ) -> Self:
-        model = super().resized(n_components, learns=learns, init_params=init_params)
+        model = super().resized(n_components, learns_priors=learns_priors, init_params=init_params)
         return replace(model, begins=self.is_target)
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
@@ -203,13 +203,13 @@ class BackgroundMixture(Mixture):
         stats = super().initial(data, rng)
         if not self.begins:
             return stats
-        counts, sums = ((1.0 - _FIRST_SHARE) * array for array in stats.value().arrays)
+        counts, sums = ((1.0 - _FIRST_SHARE) * array for array in stats.as_stats().arrays)
         counts = np.append(counts, _FIRST_SHARE * data.total)
         return RunningStats([counts, np.vstack([sums, np.zeros_like(sums[:1])])])
 
     def symmetry_breaking_stats(self, stats: RunningStats, *args: Any) -> Stats:
         counts, sums = super().symmetry_breaking_stats(stats, *args).arrays
-        sums[_is_background(stats.value())] = 0.0
+        sums[_is_background(stats.as_stats())] = 0.0
         return Stats((counts, sums))
 
     # --------------------------------------------------------------------------- predictions

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from skvt.contracts import Component
 from skvt.models.mixture._joins import MAYBE_ONE, SIGNIFICANT, with_unions
-from skvt.models.mixture._pairs import Assignments, Pairs
+from skvt.models.mixture._pairs import Assignments, JoinCriterion
 from skvt.ties import stable_order
 from skvt.typing import Array, IndexArray
 
@@ -25,7 +25,7 @@ _NEIGHBOURS = 24
 _PENALTY_ACROSS = 1e9
 
 
-class Evidence(Pairs):
+class Evidence(JoinCriterion):
     """Clusters whose losses are losses of evidence; a joined cluster has the summed statistics.
 
     ``sums`` (K, P) are the components' sums of features, and ``counts`` (K,) their expected numbers
@@ -40,19 +40,19 @@ class Evidence(Pairs):
     sign = -1.0
 
     def __init__(
-        self, component: Component, sums: Array, counts: Array, vacant: NDArray[np.bool_]
+        self, component: Component, sums: Array, counts: Array, is_vacant: NDArray[np.bool_]
     ) -> None:
         self.component = component.without_shared_globals
         self.sums = sums
         self.n_rows = float(counts.sum())
         # There are no rows if all rows are background.
-        self.mass, self.vacant = counts / (self.n_rows or 1.0), vacant
+        self.proportions, self.is_vacant = counts / (self.n_rows or 1.0), is_vacant
         self.dtype = component.dtype
         # (K, K): whether two clusters are neighbours, and the costs of other pairs.
         self.is_near = np.full((counts.size, counts.size), counts.size <= _ALL_COMPARED)
         self.cost = np.zeros(self.is_near.shape)
         if counts.size > _ALL_COMPARED:
-            tables = self.component.table(self.component.natural_parameters(sums))
+            tables = self.component.expected_table(self.component.natural_parameters(sums))
             cost = (sums * tables).sum(axis=1)[:, None] - sums @ tables.T
             self.cost = np.minimum(cost, cost.T) / self.n_rows
             # The first component in the order is the component itself, whose cost is 0.
@@ -67,7 +67,7 @@ class Evidence(Pairs):
         out[is_near] = -self.component.merge_gains(self.sums, *near) / self.n_rows
         return out
 
-    def losses_of(self, pairs: Array) -> Array:
+    def join_losses(self, pairs: Array) -> Array:
         sums, joined = with_unions(self.sums, pairs), pairs[:, :2].astype(int)
         return -self.component.merge_gains(sums, *joined.T) / self.n_rows
 
@@ -80,7 +80,7 @@ class Evidence(Pairs):
         self.cost[:, a] = self.cost[a]
 
 
-class Distinctness(Pairs):
+class Distinctness(JoinCriterion):
     """Clusters of which the two least distinct ones are joined first.
 
     Two clusters are distinct if joining them loses much evidence, if their rows are assigned with
@@ -101,16 +101,16 @@ class Distinctness(Pairs):
     sign = -1.0
 
     def __init__(
-        self, assignments: Assignments, evidence: Evidence, valleys: Pairs | None,
+        self, assignments: Assignments, evidence: Evidence, valleys: JoinCriterion | None,
         clusters: IndexArray,
     ) -> None:  # fmt: skip
         self.assignments, self.evidence, self.valleys = assignments, evidence, valleys
-        self.mass, self.vacant = assignments.mass, assignments.vacant
+        self.proportions, self.is_vacant = assignments.proportions, assignments.is_vacant
         self.dtype = evidence.dtype
         self.clusters = clusters
 
     @property
-    def overlap(self) -> Assignments:
+    def entropy_assignments(self) -> Assignments:
         return self.assignments
 
     def copy(self) -> Self:
@@ -130,11 +130,11 @@ class Distinctness(Pairs):
         # below MAYBE_ONE.
         return np.where(self.assignments.bounds[a, b] / largest >= MAYBE_ONE, largest, np.inf)
 
-    def losses_of(self, pairs: Array) -> Array:
+    def join_losses(self, pairs: Array) -> Array:
         """Return the losses of evidence of joins, without the other two factors."""
-        return self.evidence.losses_of(pairs)
+        return self.evidence.join_losses(pairs)
 
     def join(self, a: int, b: int) -> None:
-        for pairs in (self.assignments, self.evidence, self.valleys):
-            if pairs is not None:
-                pairs.join(a, b)
+        for criterion in (self.assignments, self.evidence, self.valleys):
+            if criterion is not None:
+                criterion.join(a, b)

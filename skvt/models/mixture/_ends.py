@@ -46,12 +46,12 @@ def find_clusters_at_ends(
     sample_weights = weights[sample]
     resp = _find_end_rows(features, sample_weights, rng)
     sums_of_all = (sample_weights @ features)[None]
-    table_of_all = component.table(component.natural_parameters(sums_of_all))
+    table_of_all = component.expected_table(component.natural_parameters(sums_of_all))
     # Fit each cluster by EM. The log odds compare its component with the component of all rows.
     for step in range(_EM_STEPS):
         sums = (resp * sample_weights[:, None]).T @ features
         mass = sample_weights @ resp
-        table = component.table(component.natural_parameters(sums))
+        table = component.expected_table(component.natural_parameters(sums))
         min_share = _FIRST_SHARE if step < _STEPS_OF_FIRST_SHARE else _TINY
         share = np.clip(mass / sample_weights.sum(), min_share, 0.5)
         log_odds = features @ (table - table_of_all).T + np.log(share) - np.log1p(-share)

@@ -69,7 +69,7 @@ class GaussianLearner(Ascent):
     most_steps: int = MOST_STEPS
 
     @classmethod
-    def of(cls, component: Any, names: frozenset[str]) -> Any:
+    def from_component(cls, component: Any, names: frozenset[str]) -> Any:
         """Return the learner of the parameters ``names`` that the component can learn.
 
         The result is None if the component can learn none of them.
@@ -98,8 +98,8 @@ class GaussianLearner(Ascent):
 
     def count_rows(self, component: Any, sums: Array) -> Array:
         """Return the number of rows of each component, (K,)."""
-        before = component.family.standard(component.prior)["mean_precision"]
-        after = component.family.standard(component.natural_parameters(sums))["mean_precision"]
+        before = component.family.to_standard(component.prior)["mean_precision"]
+        after = component.family.to_standard(component.natural_parameters(sums))["mean_precision"]
         return (after - before).reshape(len(sums), -1).max(axis=1)
 
     def count_columns(self, component: Any) -> int:
@@ -121,13 +121,13 @@ class GaussianLearner(Ascent):
             return sums
         return sums[n_rows > ONE_ROW]
 
-    def learned(self, component: Any, sums: Array) -> Any:
+    def learn_prior(self, component: Any, sums: Array) -> Any:
         if component.covariance_type != "low_rank":
-            return super().learned(component, sums)
-        prior = super().learned(component.trial(sums), sums).prior
+            return super().learn_prior(component, sums)
+        prior = super().learn_prior(component.trial(sums), sums).prior
         return component if prior is component.prior else replace(component, prior=prior)
 
-    def values(self, component: Any) -> dict[str, Any]:
+    def learned_values(self, component: Any) -> dict[str, Any]:
         """Return the learned parameters by name; the mean is in the coordinates of the data."""
         prior = gaussian_prior_of(component)
         values = prior._replace(mean=component.center + prior.mean).by_name()
@@ -181,7 +181,7 @@ class GaussianLearner(Ascent):
             kappa = component.n_features / squared_distance
         # Learn the degrees of freedom, and then the scale. In factor analysers, both belong to the
         # noise, whose covariance is diagonal.
-        if "loadings" in component.family.standard(component.prior):
+        if "loadings" in component.family.to_standard(component.prior):
             log_det, precision = component.noise(component.natural_parameters(sums))
         prior = GaussianPrior(m, kappa, nu, scale)
         return self.finish_step(component, prior, log_det, precision, sums)
@@ -238,7 +238,7 @@ def gaussian_prior_of(component: Any) -> GaussianPrior:
 
     The mean and kappa are empty arrays if the mean of the component is known to be 0.
     """
-    q = component.family.standard(component.prior)
+    q = component.family.to_standard(component.prior)
     mean: Any = np.empty(0)
     kappa: Any = np.empty(0)
     if "mean" in q:
@@ -257,7 +257,7 @@ def _averages(component: Any, sums: Array) -> tuple[Any, Array, Any, Any]:
     """
     t = component.family.expectation(component.natural_parameters(sums)).mean(axis=0)
     D = component.n_features
-    q = component.family.standard(component.prior)
+    q = component.family.to_standard(component.prior)
     # In priors of matrices, statistics of means precede the upper triangle of -Lambda / 2.
     if "degrees_of_freedom" in q or "loadings" in q:
         start = 2 + D if "mean" in q else 1

@@ -1,8 +1,8 @@
 """The prior of Gaussian components, from parameters or derived from the data.
 
-The function :func:`gaussian_component` makes a component with a prior. The other functions compute
-the moments of the rows from which a default prior is derived, the variance of rounding, and the
-small variances that are added so that constant, dependent or rounded columns do not make
+The function :func:`make_gaussian_component` makes a component with a prior. The other functions
+compute the moments of the rows from which a default prior is derived, the variance of rounding, and
+the small variances that are added so that constant, dependent or rounded columns do not make
 covariances singular.
 """
 
@@ -18,7 +18,7 @@ from skvt.models.mixture import components
 from skvt.models.mixture._low_rank import LowRankGaussian
 from skvt.models.mixture._missing import GaussianCompletion
 from skvt.models.mixture._tied import TiedGaussian
-from skvt.rows import dense, pieces, some_rows, sums_of_rows
+from skvt.rows import dense, pieces, sums_of_rows, take_rows
 from skvt.typing import Array
 
 # Number of rows whose moments are summed at a time, so that memory-mapped data are never loaded as
@@ -54,14 +54,14 @@ ROWS_PER_COLUMN = 2.0
 # determine the other entries.
 ROWS_PER_COLUMN_OF_SCALE = 10.0
 
-COMPONENTS: dict[str, Any] = {
+GAUSSIANS_BY_TYPE: dict[str, Any] = {
     "full": components.FullGaussian,
     "tied": TiedGaussian,
     "low_rank": LowRankGaussian,
     "diag": components.DiagonalGaussian,
     "spherical": components.SphericalGaussian,
 }
-GAUSSIANS = *COMPONENTS.values(), components.ZeroMeanFullGaussian
+GAUSSIANS = *GAUSSIANS_BY_TYPE.values(), components.ZeroMeanFullGaussian
 # Covariance types whose covariances are matrices.
 MATRICES = ("full", "tied", "low_rank")
 
@@ -82,21 +82,22 @@ class GaussianPrior(NamedTuple):
 DEFAULTS = GaussianPrior()
 
 
-def gaussian_component(
+def make_gaussian_component(
     X: Array, weights: Array, covariance_type: str, zero_mean: bool,
-    prior: GaussianPrior = DEFAULTS, error: float | None = 0.0, max_rank: int | None = None,
+    prior: GaussianPrior = DEFAULTS, error_variance: float | None = 0.0,
+    max_rank: int | None = None,
 ) -> tuple[_Gaussian, dict[str, Any]]:  # fmt: skip
     """Return the component with the prior that ``prior`` describes, and its parameters by name.
 
     The prior has a mean that counts as kappa rows, nu degrees of freedom and an inverse scale.
     Parameters that are None in ``prior`` are derived from the rows X (n, D) with weights (n,).
 
-    If ``error`` is a number, values count as measured with errors of this variance plus the
-    variance of rounding, see :func:`rounding_variance`. If ``error`` is None, values count as
-    exact. The variance of errors is added to the squares of values and to the covariance from which
-    the default prior is derived. ``max_rank`` is the maximum number of factors of "low_rank"; None
-    is half the number of columns. Raises ValueError if a parameter in ``prior`` has the wrong shape
-    or is out of range.
+    If ``error_variance`` is a number, values count as measured with errors of this variance plus
+    the variance of rounding, see :func:`rounding_variance`. If ``error_variance`` is None, values
+    count as exact. The variance of errors is added to the squares of values and to the covariance
+    from which the default prior is derived. ``max_rank`` is the maximum number of factors of
+    "low_rank"; None is half the number of columns. Raises ValueError if a parameter in ``prior``
+    has the wrong shape or is out of range.
     """
     if zero_mean and covariance_type != "full":
         raise ValueError(
@@ -117,7 +118,9 @@ def gaussian_component(
             f"covariance_type={covariance_type!r}; None is n_features.)"
         )
     # Bring the variances of errors into the shape of the covariance.
-    errors = np.zeros(D) if error is None else error + rounding_variance(X, weights)
+    errors = (
+        np.zeros(D) if error_variance is None else error_variance + rounding_variance(X, weights)
+    )
     error_scale: Any = errors.mean() if covariance_type == "spherical" else errors
     error_scale = np.diag(error_scale) if covariance_type in MATRICES else error_scale
     # The covariance under the prior is the scale over nu. Add nu times the errors' variance to the
@@ -132,7 +135,7 @@ def gaussian_component(
         component = components.ZeroMeanFullGaussian(eta, D, X.dtype)
     else:
         eta = natural_prior(covariance_type, prior._replace(mean=mean - center))
-        component = COMPONENTS[covariance_type](eta, center, X.dtype)
+        component = GAUSSIANS_BY_TYPE[covariance_type](eta, center, X.dtype)
     if is_low_rank:
         component = replace(component, max_rank=max_rank or max(1, D // 2))
     moment = np.full(D, moment) if covariance_type == "spherical" else moment
@@ -173,7 +176,7 @@ def weighted_moments(
     center = np.zeros(X.shape[1])
     if not zero_mean:
         # Subtract the first row, so that the sums keep all digits even if means are far from 0.
-        first, _ = some_rows(X, weights, np.zeros(1, np.intp))
+        first, _ = take_rows(X, weights, np.zeros(1, np.intp))
         origin = np.nan_to_num(np.asarray(dense(first)[0], dtype=np.float64))
         total, weight = sums_of_rows(X, weights, partial(_sum_powers, origin, 1))
         center = origin + total / np.maximum(weight, 1e-300)
@@ -225,7 +228,7 @@ def _estimate_by_em(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Arr
     # Standardise the columns of a sample of rows.
     n_rows = X.shape[0]
     rows = np.linspace(0, n_rows - 1, min(n_rows, _MAX_EM_ROWS)).astype(np.intp)
-    X, weights = some_rows(X, weights, rows)
+    X, weights = take_rows(X, weights, rows)
     X = np.subtract(dense(X), center, order="C") / unit
     has_values = ~np.isnan(X).all(axis=1)
     X, weights = X[has_values], weights[has_values]
@@ -271,7 +274,7 @@ def rounding_variance(X: Any, weights: Array) -> Array:
     """
     # Take a sample of evenly spaced rows.
     step = -(-X.shape[0] // max(_MIN_ROWS_OF_ROUNDING, _VALUES_OF_ROUNDING // X.shape[1]))
-    X, weights = some_rows(X, weights, np.arange(0, X.shape[0], step))
+    X, weights = take_rows(X, weights, np.arange(0, X.shape[0], step))
     variances = np.zeros(X.shape[1])
     for j, column in enumerate(np.asarray(dense(X), np.float64).T):
         # Count the rows that have each value.

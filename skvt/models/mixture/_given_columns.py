@@ -27,7 +27,7 @@ from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._product import Block, Product
 from skvt.models.mixture._wrap import WrapperMixin
 from skvt.models.mixture.components import ConjugateComponent, dense_rows
-from skvt.rows import mapped, of_each_row
+from skvt.rows import evaluate_rows, map_rows
 from skvt.typing import Array, IndexArray
 
 # Maximum number of cells. It limits the number of parameters and of columns of converted rows.
@@ -76,7 +76,7 @@ class GivenColumns:
         )
 
     @classmethod
-    def of(
+    def from_rows(
         cls, X: Any, weights: Any, sizes: tuple[int, ...], labels: tuple[str, ...]
     ) -> "GivenColumns":
         """Derive the conversion from the given columns X (n, G) of the rows of a fit.
@@ -93,13 +93,13 @@ class GivenColumns:
         empty = np.zeros(0)
         unscaled = cls(sizes, labels, empty, empty, empty, np.zeros(0, np.intp), empty)
         # Standardise the regressors.
-        center, moment = weighted_moments(mapped(X, unscaled.raw_regressors), weights, "full")
+        center, moment = weighted_moments(map_rows(X, unscaled.raw_regressors), weights, "full")
         deviation = np.sqrt(np.diagonal(moment))
         scale = np.where(deviation > 0.0, deviation, 1.0)
         moment = moment / scale / scale[:, None] + _RIDGE * np.eye(scale.size)
         # Find the combinations that occur, and the share of the rows in each cell. If further
         # combinations are possible, append their common cell.
-        numbers = of_each_row(X, weights, unscaled.combination).astype(np.intp)
+        numbers = evaluate_rows(X, weights, unscaled.combination).astype(np.intp)
         combinations, cells = np.unique(numbers, return_inverse=True)
         shares = np.bincount(cells, np.asarray(weights)) / weights.sum()
         if np.prod(np.maximum(sizes, 1), dtype=np.float64) > combinations.size:
@@ -167,8 +167,8 @@ class Conditioned(WrapperMixin, Product):
         return (
             block.name == "values"
             and F > 0
-            and self.values.n_features == self._n_cells * F + self.exposed
-            and np.array_equal(block.columns, np.arange(self.values.n_features))
+            and self.value_component.n_features == self._n_cells * F + self.exposed
+            and np.array_equal(block.columns, np.arange(self.value_component.n_features))
         )
 
     @property
@@ -200,7 +200,7 @@ class Conditioned(WrapperMixin, Product):
         values[self._index_cells(X)] = X[:, :F]
         return np.concatenate([values.reshape(len(X), -1), X[:, F:D]], axis=1)
 
-    def _in_units_of_data(self, X: Array, values: Array, *others: Array) -> Array:
+    def _convert_to_data_units(self, X: Array, values: Array, *others: Array) -> Array:
         """Return rows X (..., n, D + G) with the values of the columns of each row's cell.
 
         ``values`` are converted rows (..., n, C F), or (..., n, C F + 1) with an exposure.
@@ -214,14 +214,14 @@ class Conditioned(WrapperMixin, Product):
 
     @property
     def with_unknown_levels(self) -> "Conditioned":
-        return self.with_components([self.values.with_unknown_levels])
+        return self.with_components([self.value_component.with_unknown_levels])
 
     # `parts` does not return the block, because its columns are not the columns of the data.
     parts = ConjugateComponent.parts
 
     def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
         """Return the family and ``lam`` of the columns of all cells, in units of the data."""
-        return self.values.in_data_coordinates(self.family.split(lam)[0])
+        return self.value_component.in_data_coordinates(self.family.split(lam)[0])
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Raise NotImplementedError, because given columns have no distribution.
@@ -235,7 +235,9 @@ class Conditioned(WrapperMixin, Product):
         values_lam = self.family.split(lam)[0]
         # The column occurs in each cell, F columns after its occurrence in the preceding cell.
         positions = range(column, self._n_cells * self._n_in_cell, self._n_in_cell)
-        by_cell = [self.values.column_probabilities(values_lam, d, None) for d in positions]
+        by_cell = [
+            self.value_component.column_probabilities(values_lam, d, None) for d in positions
+        ]
         _, cells = self._index_cells(X)
         return np.stack(by_cell)[cells]
 
@@ -244,7 +246,7 @@ class Conditioned(WrapperMixin, Product):
 
         The evidence of an exposure is 0.
         """
-        evidence = self.values.column_evidence(self.split_by_block(sums)[0])
+        evidence = self.value_component.column_evidence(self.split_by_block(sums)[0])
         F, n_values = self._n_in_cell, self._n_cells * self._n_in_cell
         by_cell = evidence[:, :n_values].reshape(len(sums), -1, F)
         return np.concatenate([by_cell.sum(axis=1), evidence[:, n_values:]], axis=1)
@@ -257,7 +259,9 @@ class Conditioned(WrapperMixin, Product):
         the cell's share. The distance of the average's quantile from the average is the root of the
         sum of squares of these products.
         """
-        return tuple(map(self._average_cells, self.values.marginals(self.family.split(lam)[0])))
+        return tuple(
+            map(self._average_cells, self.value_component.marginals(self.family.split(lam)[0]))
+        )
 
     def _average_cells(self, cells: Marginals) -> Marginals:
         """Return the marginals of averages, given the marginals of the parameters of all cells.
@@ -286,8 +290,8 @@ class Conditioned(WrapperMixin, Product):
 def separate_by_cell(component: Any, given: GivenColumns, exposed: bool = False) -> Conditioned:
     """Return the component whose columns have separate parameters in each cell.
 
-    ``component`` describes the columns of one cell. Its method ``repeated(C)`` makes C copies of
-    all columns except an exposure, which is the last column if ``exposed``. Raises ValueError if
+    ``component`` describes the columns of one cell. Its method ``repeat_columns(C)`` makes C copies
+    of all columns except an exposure, which is the last column if ``exposed``. Raises ValueError if
     there are more than `MOST_CELLS` cells.
     """
     C = given.shares.size
@@ -297,6 +301,6 @@ def separate_by_cell(component: Any, given: GivenColumns, exposed: bool = False)
             f"categories and counts take at most {MOST_CELLS}. Join rare levels, or give fewer "
             "columns of categories."
         )
-    values, n_features = component.repeated(C), component.n_features + given.n_columns
+    values, n_features = component.repeat_columns(C), component.n_features + given.n_columns
     block = Block("values", values, np.arange(values.n_features))
     return Conditioned((block,), n_features, component.dtype, given=given, exposed=exposed)

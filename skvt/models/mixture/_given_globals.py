@@ -17,7 +17,7 @@ from scipy.special import logsumexp
 from skvt.contracts import Capability, DrawnWeights, LocalResult, RowBatch, RowSource
 from skvt.expfam import RunningStats, Stats, log_standard_gamma
 from skvt.files import in_files
-from skvt.models import Gammas, corrected_statistics
+from skvt.models import Gammas, correct_statistics
 from skvt.models.mixture._gaussian_learner import learner_matches
 from skvt.models.mixture._model import Mixture
 from skvt.typing import Array, Run
@@ -86,7 +86,7 @@ class MixtureGivenGlobals(Mixture):
         ``logs`` are logarithms of the vectors of weights and of components before normalisation.
         """
         weights, components = (log - logsumexp(log, axis=-1, keepdims=True) for log in logs)
-        return self.weights.log_weights(weights), self.component.table_of(components)
+        return self.weights.log_weights(weights), self.component.table_at(components)
 
     def corrected(
         self, stats: RunningStats, global_params: Any, result_stats: Stats, run: Run
@@ -105,7 +105,7 @@ class MixtureGivenGlobals(Mixture):
             # Make each Dirichlet a column.
             arrays = lam, log_gammas, eta_hat
             shapes, logs, hats = (array.reshape(-1, array.shape[-1]).T for array in arrays)
-            columns = corrected_statistics(shapes, Gammas.of_all(logs), hats, run)
+            columns = correct_statistics(shapes, Gammas.from_logs(logs), hats, run)
             corrected.append(columns.T.reshape(eta_hat.shape))
         component: Any = self.component
         return Stats((corrected[0], component.feature_sums(corrected[1])))
@@ -116,7 +116,7 @@ class MixtureGivenGlobals(Mixture):
         The evidence of stick-breaking weights depends on the order of the components.
         """
         stats.clip()
-        counts = self.component_masses(stats.value())
+        counts = self.component_masses(stats.as_stats())
         order = self.weights.order(counts)
         gain = self.weights.log_evidence(counts[order]) - self.weights.log_evidence(counts)
         if gain > SMALLEST_GAIN:

@@ -1,8 +1,8 @@
 """Joins of pairs of clusters until one cluster is left: the hierarchy of a mixture's components.
 
-:func:`join_components` makes every hierarchy. The subclasses of :class:`Pairs` say which pair is
-joined next: by tests of valleys, by the entropy of assignments, by the evidence, or by a product of
-these. A hierarchy can begin with the joins of another hierarchy.
+:func:`join_components` makes every hierarchy. The subclasses of :class:`JoinCriterion` say which
+pair is joined next: by tests of valleys, by the entropy of assignments, by the evidence, or by a
+product of these. A hierarchy can begin with the joins of another hierarchy.
 """
 
 from typing import Any
@@ -18,19 +18,20 @@ from skvt.models.mixture._kernels import (
     set_exact_loss,
     set_priorities,
 )
-from skvt.models.mixture._pairs import Pairs, largest_loss
+from skvt.models.mixture._pairs import JoinCriterion, largest_loss
 from skvt.ties import RTOL
 from skvt.typing import Array
 
 
 def join_components(
-    pairs: Pairs, *, relative: bool = True, first_joins: Array | None = None
+    criterion: JoinCriterion, *, relative: bool = True, first_joins: Array | None = None
 ) -> Joins:
     """Join pairs of clusters until one cluster is left; return the hierarchy.
 
     The pair with the largest loss of entropy is joined next, or the pair with the smallest loss if
-    ``pairs.sign`` is -1. A cluster is vacant if it is the most probable cluster of no row. Vacant
-    clusters are joined first: as long as there are any, one of the two clusters must be vacant.
+    ``criterion.sign`` is -1. A cluster is vacant if it is the most probable cluster of no row.
+    Vacant clusters are joined first: as long as there are any, one of the two clusters must be
+    vacant.
 
     If ``relative`` is true, a loss of entropy is divided by the largest possible loss of the pair.
     [Baudry10 sec. 3] does not divide. The undivided loss favours pairs with many rows even if they
@@ -39,9 +40,9 @@ def join_components(
     The clusters in the first two columns of ``first_joins`` (n, ...), rows of the linkage matrix of
     another hierarchy, are joined before all others.
     """
-    components = pairs
-    pairs = pairs.copy()
-    K = pairs.mass.size
+    components = criterion
+    criterion = criterion.copy()
+    K = criterion.proportions.size
     first_joins = np.empty((0, 2)) if first_joins is None else first_joins
     # A union has the index of its first cluster, and a new number in the linkage matrix.
     cluster_numbers = np.arange(K)
@@ -54,9 +55,9 @@ def join_components(
         if step < len(first_joins):
             numbers = first_joins[step, :2]
             a, b = sorted(int(np.flatnonzero(cluster_numbers == c)[0]) for c in numbers)
-            pairs.join(a, b)
+            criterion.join(a, b)
         else:
-            table = _Losses(pairs, relative, remaining) if table is None else table
+            table = _Losses(criterion, relative, remaining) if table is None else table
             a, b = table.best_pair()
             table.join(a, b)
         joined[step] = sorted((cluster_numbers[a], cluster_numbers[b]))
@@ -65,19 +66,19 @@ def join_components(
     return make_hierarchy(components, joined)
 
 
-def make_hierarchy(pairs: Pairs, joined: Array) -> Joins:
-    """Return the hierarchy that makes the joins ``joined``, with the losses of ``pairs``.
+def make_hierarchy(criterion: JoinCriterion, joined: Array) -> Joins:
+    """Return the hierarchy that makes the joins ``joined``, with the losses of ``criterion``.
 
     ``joined`` (K - 1, ...) begins with the first two columns of a linkage matrix, see `Joins`.
     """
     joined = joined[:, :2].astype(int)
-    K = pairs.mass.size
-    masses, sizes = with_unions(pairs.mass, joined), with_unions(np.ones(K), joined)
-    losses = pairs.losses_of(joined)
+    K = criterion.proportions.size
+    masses, sizes = with_unions(criterion.proportions, joined), with_unions(np.ones(K), joined)
+    losses = criterion.join_losses(joined)
     shares = losses / largest_loss(*masses[joined.T])
     heights = np.maximum(losses, 0.0).cumsum()
     linkage = np.column_stack([joined, heights, sizes[K:]])
-    return Joins(linkage, shares, masses[K:], int(pairs.vacant.sum()))
+    return Joins(linkage, shares, masses[K:], int(criterion.is_vacant.sum()))
 
 
 class _Losses:
@@ -91,39 +92,41 @@ class _Losses:
     homogeneous in its responsibilities, so that a sum of losses is at most the loss of the sums.
     """
 
-    def __init__(self, pairs: Pairs, relative: bool, remaining: NDArray[np.bool_]) -> None:
-        self.pairs = pairs
+    def __init__(
+        self, criterion: JoinCriterion, relative: bool, remaining: NDArray[np.bool_]
+    ) -> None:
+        self.criterion = criterion
         # (K,): whether a cluster has not been joined into another one.
         self.remaining = remaining.copy()
         # Whether the entropy alone counts, and is not divided by the largest possible loss.
-        self.is_absolute = pairs is pairs.overlap and not relative
+        self.is_absolute = criterion is criterion.entropy_assignments and not relative
         K = remaining.size
         entropy_bounds, largest_losses, losses, priorities = np.zeros((4, K, K))
         group_sums: Array = np.zeros((K, 0))
         group_terms: Array = np.zeros((K, 0))
-        if pairs.overlap is not None:
-            entropy_bounds[:] = pairs.overlap.bounds
-            group_sums, group_terms = pairs.overlap.groups
+        if criterion.entropy_assignments is not None:
+            entropy_bounds[:] = criterion.entropy_assignments.bounds
+            group_sums, group_terms = criterion.entropy_assignments.groups
         a, b = np.nonzero(np.triu(remaining & remaining[:, None], 1))
-        if pairs is not pairs.overlap:
-            losses[a, b] = losses[b, a] = pairs.losses(a, b)
+        if criterion is not criterion.entropy_assignments:
+            losses[a, b] = losses[b, a] = criterion.losses(a, b)
         largest_losses[a, b] = largest_losses[b, a] = self._largest_losses(a, b)
         # A bound of 0 is exact, because no loss is negative.
         self.tables = PairTables(
             entropy_bounds, entropy_bounds == 0.0, largest_losses, losses, priorities,
             np.empty(K), group_sums, group_terms,
         )  # fmt: skip
-        self.rtol = RTOL[np.dtype(pairs.dtype)]
+        self.rtol = RTOL[np.dtype(criterion.dtype)]
         self._set_all_priorities()
 
     def _largest_losses(self, a: Any, b: Any) -> Any:
         """Return the numbers by which losses of entropy are divided."""
-        return np.ones(b.size) if self.is_absolute else self.pairs.largest_losses(a, b)
+        return np.ones(b.size) if self.is_absolute else self.criterion.largest_losses(a, b)
 
     def _set_all_priorities(self) -> None:
         """Compute the priorities of all pairs of remaining clusters."""
         # While there are vacant clusters, one of the two clusters of a join must be vacant.
-        self.needs_vacant = bool(self.pairs.vacant.any())
+        self.needs_vacant = bool(self.criterion.is_vacant.any())
         self.tables.priorities[:] = -np.inf
         self.tables.row_maxima[:] = -np.inf
         for a in np.flatnonzero(self.remaining).tolist():
@@ -131,11 +134,11 @@ class _Losses:
 
     def _set_priorities_of(self, a: int) -> None:
         """Compute the priorities of cluster a and all clusters that can be joined with it."""
-        vacant = self.pairs.vacant
+        is_vacant = self.criterion.is_vacant
         partners = self.remaining.copy()
         partners[a] = False
-        partners = partners & (vacant | vacant[a]) if self.needs_vacant else partners
-        set_priorities(a, partners, self.pairs.sign, self.tables)
+        partners = partners & (is_vacant | is_vacant[a]) if self.needs_vacant else partners
+        set_priorities(a, partners, self.criterion.sign, self.tables)
 
     def best_pair(self) -> tuple[int, int]:
         """Return the next pair a < b to join.
@@ -146,24 +149,24 @@ class _Losses:
             a, b, is_exact = next_pair(self.rtol, self.tables)
             if is_exact:
                 return a, b
-            assert self.pairs.overlap is not None
-            loss = self.pairs.overlap.loss_of_pair(a, b)
-            set_exact_loss(a, b, loss, self.pairs.sign, self.tables)
+            assert self.criterion.entropy_assignments is not None
+            loss = self.criterion.entropy_assignments.loss_of_pair(a, b)
+            set_exact_loss(a, b, loss, self.criterion.sign, self.tables)
 
     def join(self, a: int, b: int) -> None:
         """Join b into a, and update the losses and priorities of all pairs with a."""
-        pairs, tables = self.pairs, self.tables
+        criterion, tables = self.criterion, self.tables
         self.remaining[b] = False
-        pairs.join(a, b)
+        criterion.join(a, b)
         join_bounds(a, b, tables)
         others = np.flatnonzero(self.remaining)
         others = others[others != a]
         largest = self._largest_losses(a, others)
         tables.largest_losses[a, others] = tables.largest_losses[others, a] = largest
-        if pairs is not pairs.overlap:
-            tables.losses[a, others] = tables.losses[others, a] = pairs.losses(a, others)
+        if criterion is not criterion.entropy_assignments:
+            tables.losses[a, others] = tables.losses[others, a] = criterion.losses(a, others)
         # Pairs of two clusters with rows can be joined as soon as no cluster is vacant.
-        if self.needs_vacant and not pairs.vacant.any():
+        if self.needs_vacant and not criterion.is_vacant.any():
             self._set_all_priorities()
         else:
             self._set_priorities_of(a)

@@ -61,8 +61,8 @@ class Indicated(WrapperMixin, Product):
         n_exposures = d - self.blocks[0].n_given - self._n_indicated
         return (
             [block.name for block in self.blocks] == ["values", "indicators"]
-            # Components that differ in few columns contain their likelihood as ``differing``.
-            and type(getattr(self._indicators, "differing", self._indicators))
+            # Components that differ in few columns contain their likelihood as ``inner_component``.
+            and type(getattr(self._indicators, "inner_component", self._indicators))
             in (Bernoulli, Conditioned)
             and n_exposures in (0, 1)
             and self._are_disjoint(d + self._n_indicators)
@@ -116,7 +116,7 @@ class Indicated(WrapperMixin, Product):
             return super().imputed(X, lam, memberships)
         return ConjugateComponent.imputed(self, X, lam, memberships)
 
-    def _in_units_of_data(self, X: Array, values: Array, *others: Array) -> Array:
+    def _convert_to_data_units(self, X: Array, values: Array, *others: Array) -> Array:
         """Return the means of values; with a point mass, means over both values of indicators."""
         if self._models_missing:
             return values
@@ -132,10 +132,10 @@ class Indicated(WrapperMixin, Product):
         # Draw an informative missing value as if it were missing at random.
         if self._models_missing:
             values_lam = self.family.split(lam)[0]
-            return self.values.conditional_sample(X, values_lam, rng)
+            return self.value_component.conditional_sample(X, values_lam, rng)
         return super().conditional_sample(X, lam, rng)
 
-    def _draws_of_data(
+    def _convert_draws(
         self, X: Array, draws: Array, rng: np.random.Generator, *others: Array
     ) -> Array:
         """Return the draws of values, with the point mass or NaN where a drawn indicator is 0."""

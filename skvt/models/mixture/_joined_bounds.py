@@ -21,7 +21,7 @@ from skvt.models.mixture._pairs import Assignments
 from skvt.typing import Array, IndexArray
 
 
-def joined_statistics(model: Mixture, stats: Stats, clusters: IndexArray) -> Stats:
+def sum_joined_stats(model: Mixture, stats: Stats, clusters: IndexArray) -> Stats:
     """Return the statistics summed over the components of each cluster.
 
     ``clusters`` (K,) has the number of the cluster of each component. The result has the clusters
@@ -33,7 +33,7 @@ def joined_statistics(model: Mixture, stats: Stats, clusters: IndexArray) -> Sta
     return Stats((counts[order], sums[order]))
 
 
-def bounds_of_joins(
+def compute_join_bounds(
     model: Mixture, stats: Stats, assignments: Assignments, joins: Joins
 ) -> Array | None:
     """Return the bound at 1, ..., K clusters minus the bound of the components, (K,) in nats.
@@ -43,8 +43,8 @@ def bounds_of_joins(
     if Capability.MERGEABLE not in model.capabilities:
         return None
     # Compute the entropy in nats per row that is lost by the first join, the first two joins, etc.
-    lost = assignments.losses_of(joins.linkage).cumsum()
-    clusters_by_number = joins.all_clusters()
+    lost = assignments.join_losses(joins.linkage).cumsum()
+    clusters_by_number = joins.all_component_clusters()
     counts, sums = stats.arrays
     rows = (np.bincount(c, counts).astype(np.float64) for c in clusters_by_number)
     weights_evidence = np.array([model.weights_log_evidence(of_number) for of_number in rows])
@@ -57,7 +57,7 @@ def bounds_of_joins(
     ):
         evidence = _evidence_from_joins(component, sums, joins)
     else:
-        joined = (joined_statistics(model, stats, c).arrays for c in clusters_by_number)
+        joined = (sum_joined_stats(model, stats, c).arrays for c in clusters_by_number)
         evidence = np.array(
             [component.log_evidence(joined_sums).sum() for _, joined_sums in joined]
         )

@@ -56,7 +56,7 @@ class Joins:
     # Number of clusters suggested; None is the number by the rule for the entropy.
     n_suggested: int | None = None
     reason: str = ""
-    # (K - 1,): depth of the valley between the two clusters, see `Assignments.valleys`.
+    # (K - 1,): depth of the valley between the two clusters, see `Assignments.valley_depths`.
     valleys: Annotated[Array | None, "k-1"] = None
     # Number of joins at the beginning that are chosen by tests of valleys.
     n_by_valley: int = 0
@@ -99,20 +99,20 @@ class Joins:
         """Number of clusters suggested, by the rule for the entropy unless another rule set it."""
         if self.n_suggested is not None:
             return self.n_suggested
-        return self.n_before_elbow(self.n_before_share(SURELY_ONE))
+        return self.n_clusters_at_elbow(self.n_clusters_at_share(SURELY_ONE))
 
-    def n_before_elbow(self, n_without_elbow: int) -> int:
+    def n_clusters_at_elbow(self, n_without_elbow: int) -> int:
         """Return the number of clusters at the elbow of the losses, at most ``n_without_elbow``.
 
         Return ``n_without_elbow`` if there is no elbow or if it comes after too few joins.
         """
         n_with_rows = self.n_components - self.n_vacant
         n_at_elbow = n_with_rows - self.elbow(_JOINS_OF_LINE, _STEEPER)
-        n_at_elbow = max(self.n_before_share(MAYBE_ONE), n_at_elbow)
+        n_at_elbow = max(self.n_clusters_at_share(MAYBE_ONE), n_at_elbow)
         has_enough_joins = n_with_rows - n_at_elbow >= _JOINS_BEFORE
         return min(n_without_elbow, n_at_elbow) if has_enough_joins else n_without_elbow
 
-    def n_before_share(self, share: float) -> int:
+    def n_clusters_at_share(self, share: float) -> int:
         """Return the number of clusters before the first join that loses less than ``share``.
 
         Joins of components without rows, which come first, are not examined.
@@ -149,7 +149,7 @@ class Joins:
         is_elbow = slope_before >= limit if ratio > 1.0 else slope_before <= limit
         return elbow if is_elbow else 0
 
-    def clusters(self, n_clusters: int) -> IndexArray:
+    def component_clusters(self, n_clusters: int) -> IndexArray:
         """Return the cluster of each component, (K,), if there are ``n_clusters``.
 
         Clusters are numbered from 0 in the order of their first components.
@@ -157,8 +157,8 @@ class Joins:
         n_joins = self.n_components - n_clusters
         return _number_clusters(next(islice(self._first_components(), n_joins, None)))
 
-    def all_clusters(self) -> list[IndexArray]:
-        """Return :meth:`clusters` for 1, ..., K clusters."""
+    def all_component_clusters(self) -> list[IndexArray]:
+        """Return :meth:`component_clusters` for 1, ..., K clusters."""
         return [_number_clusters(first) for first in self._first_components()][::-1]
 
     def _first_components(self) -> Iterator[IndexArray]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvt._compiled import exp, jit, jit_allocating, lit, log, part
+from skvt._compiled import exp, jit, jit_allocating, jit_inlined, lit, log
 from skvt.typing import Array, IndexArray
 
 # Responsibilities below exp(-60) times the largest responsibility of the row are set to zero. This
@@ -276,7 +276,7 @@ def assignment_entropy(
                     merge_entropy_loss[min(a, b), max(a, b)] += w * loss
 
 
-@part
+@jit_inlined
 def _loss(a: float, term_a: float, b: float, term_b: float) -> float:
     """Return the entropy of a row that a join of responsibilities a and b loses, in nats.
 
@@ -448,7 +448,7 @@ class PairTables(NamedTuple):
     group_terms: Array
 
 
-@part
+@jit_inlined
 def _loss_of_groups(a: int, b: int, tables: PairTables) -> float:
     """Return an upper bound of the loss of joining clusters a and b, in nats, from group sums."""
     sums, terms = tables.group_sums, tables.group_terms
@@ -458,7 +458,7 @@ def _loss_of_groups(a: int, b: int, tables: PairTables) -> float:
     return total * ROUNDED_UP
 
 
-@part
+@jit_inlined
 def _priority(sign: float, entropy_bound: float, largest_loss: float, loss: float) -> float:
     """Return the priority of a pair of clusters; the pair of the highest priority is joined first.
 
@@ -474,7 +474,7 @@ def _priority(sign: float, entropy_bound: float, largest_loss: float, loss: floa
     return -loss * (factor * factor) * (factor * factor)
 
 
-@part
+@jit_inlined
 def _largest(row: Array) -> float:
     """Return the maximum of a row; four maxima side by side are faster than one."""
     first = second = third = fourth = row[0]

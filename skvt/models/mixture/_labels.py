@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from skvt.expfam import RunningStats, Stats
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._product import Block, Product, ValuesLearner
-from skvt.models.mixture._starts import labelled_statistics
+from skvt.models.mixture._starts import initialise_from_labels
 from skvt.models.mixture.components import ConjugateComponent, RowFits
 from skvt.rows import dense
 from skvt.typing import Array, IndexArray
@@ -43,7 +43,7 @@ def classes_of(counts: Array) -> IndexArray:
     return np.where(known.max(axis=-1) > 0.0, known.argmax(axis=-1) + 1, 0)
 
 
-def with_classes(stats: Stats, classes: IndexArray, n_classes: int) -> Stats:
+def append_class_counts(stats: Stats, classes: IndexArray, n_classes: int) -> Stats:
     """Return statistics with the numbers of rows of each class, for components of these classes.
 
     All rows of a component count as rows of its class, 0 if it has none.
@@ -58,7 +58,7 @@ class _OneClass:
     """A point mass at the class of each component; natural parameters are counts of classes."""
 
     # Share of all rows that have a label, for births, see `_LEAST_SHARE`; None otherwise.
-    share: float | None = None
+    labelled_share: float | None = None
 
     def log_normalizer(self, eta: Array) -> Array:
         """Return 0 if all rows are of one class; each other row adds the log density -inf."""
@@ -71,9 +71,9 @@ class _OneClass:
         It is 0 for rows without a label and of the component's class, and -inf for others.
         """
         classes = classes_of(eta)
-        if self.share is not None and eta.ndim == 2:
+        if self.labelled_share is not None and eta.ndim == 2:
             n_class_rows = eta[:, 1:].max(axis=1)
-            min_rows = np.maximum(_LEAST_ROWS, _LEAST_SHARE * self.share * eta.sum(axis=1))
+            min_rows = np.maximum(_LEAST_ROWS, _LEAST_SHARE * self.labelled_share * eta.sum(axis=1))
             # The component with most rows of a class keeps the class.
             has_most = np.isin(np.arange(len(eta)), eta[:, 1:].argmax(axis=0))
             classes = np.where(has_most | (n_class_rows >= min_rows), classes, 0)
@@ -107,7 +107,7 @@ class _Labelled(Product):
     def _convert_rows(self, X: Any) -> Any:
         if X.shape[1] > self.n_features:
             return X
-        return with_column(X, np.zeros(X.shape[0], np.intp))
+        return append_class_column(X, np.zeros(X.shape[0], np.intp))
 
 
 @dataclass(frozen=True)
@@ -118,17 +118,19 @@ class LabelledMixture(Mixture):
     """
 
     # Share of the rows that have a label.
-    share: float = 1.0
+    labelled_share: float = 1.0
 
     def resized(
-        self, n_components: int, *, learns: bool = False, init_params: str = "k-means++"
+        self, n_components: int, *, learns_priors: bool = False, init_params: str = "k-means++"
     ) -> "LabelledMixture":
         """Return the model of births, whose components have no class if few of their rows do."""
         component: Any = self.component
         values, classes = (block.component for block in component.blocks)
-        classes = replace(classes, family=_OneClass(self.share))
+        classes = replace(classes, family=_OneClass(self.labelled_share))
         model = replace(self, component=component.with_components([values, classes]))
-        return Mixture.resized(model, n_components, learns=learns, init_params=init_params)
+        return Mixture.resized(
+            model, n_components, learns_priors=learns_priors, init_params=init_params
+        )
 
     def merge_gains(self, stats: Stats, a: IndexArray, b: IndexArray) -> Array:
         """Return the gains of merges, -inf for components of different classes."""
@@ -144,7 +146,7 @@ class LabelledMixture(Mixture):
         return Stats((counts, sums))
 
 
-def with_column(X: Any, classes: IndexArray) -> Any:
+def append_class_column(X: Any, classes: IndexArray) -> Any:
     """Return the rows with their classes (n,) as the last column."""
     if sp.issparse(X):
         return sp.csr_array(sp.hstack([X, sp.csr_array(classes[:, None], dtype=X.dtype)]))
@@ -152,13 +154,13 @@ def with_column(X: Any, classes: IndexArray) -> Any:
 
 
 def with_labels(
-    model: Mixture, X: Any, weights: Array, classes: IndexArray, n_classes: int, *, begins: bool
+    model: Mixture, X: Any, weights: Array, classes: IndexArray, n_classes: int, *, begins_fit: bool
 ) -> LabelledMixture:
-    """Return the model of rows whose last column is their class, see :func:`with_column`.
+    """Return the model of rows whose last column is their class, see :func:`append_class_column`.
 
-    ``classes`` (n,) are 1, ..., C, and 0 where unknown. If ``begins`` says that the fit begins with
-    these rows, and some classes are known, the model starts with one component for each class; each
-    class must then have a row.
+    ``classes`` (n,) are 1, ..., C, and 0 where unknown. If ``begins_fit`` says that the fit begins
+    with these rows, and some classes are known, the model starts with one component for each class;
+    each class must then have a row.
     """
     width = X.shape[1] - 1
     dtype = model.dtype
@@ -169,11 +171,11 @@ def with_labels(
     learner = None if model.learner is None else ValuesLearner(model.learner)
     labelled = LabelledMixture(**vars(model) | {
         "component": _Labelled(blocks, width, dtype), "learner": learner,
-        "share": float(weights[classes > 0].sum() / weights.sum()),
+        "labelled_share": float(weights[classes > 0].sum() / weights.sum()),
     })  # fmt: skip
-    if not (begins and classes.any()):
+    if not (begins_fit and classes.any()):
         return labelled
-    return replace(labelled, start=labelled_statistics(labelled, X, weights, classes - 1))
+    return replace(labelled, start=initialise_from_labels(labelled, X, weights, classes - 1))
 
 
 def without_labels(
@@ -185,7 +187,7 @@ def without_labels(
     the components, (K,).
     """
     values, _ = model.component.blocks
-    fields = {name: value for name, value in vars(model).items() if name != "share"}
+    fields = {name: value for name, value in vars(model).items() if name != "labelled_share"}
     plain = Mixture(**fields | {
         "component": values.component, "learner": model.learner and model.learner.learner,
         "start": None,
@@ -196,5 +198,5 @@ def without_labels(
         sums_of_values, _ = model.component.split_by_block(sums)
         return Stats((counts, sums_of_values.copy()))
 
-    _, class_counts = model.component.split_by_block(stats.value().arrays[1])
+    _, class_counts = model.component.split_by_block(stats.as_stats().arrays[1])
     return plain, remove_classes, classes_of(class_counts)

@@ -28,7 +28,7 @@ from skvt.models.mixture._gaussian_prior import (
     addition_to_squares,
     default_scale,
     diagonal_if_few_rows,
-    gaussian_component,
+    make_gaussian_component,
     natural_prior,
     rounding_variance,
     weighted_moments,
@@ -45,7 +45,7 @@ from skvt.models.mixture.components import (
     squared_distances,
     student_t_log_density,
 )
-from skvt.rows import mapped, sums_of_rows
+from skvt.rows import map_rows, sums_of_rows
 from skvt.ties import stable_argmax
 from skvt.typing import Array
 
@@ -207,19 +207,19 @@ class TiedLatentGaussian(LatentGaussian, TiedGaussian):
 LATENT_GAUSSIANS = LatentGaussian, TiedLatentGaussian
 
 
-def latent_gaussian_component(
+def make_latent_gaussian_component(
     X: Any, weights: Any, covariance_type: str, cells: Cells,
     prior: GaussianPrior = DEFAULTS,
 ) -> tuple[LatentGaussian | TiedLatentGaussian, dict[str, Any]]:  # fmt: skip
     """Return the component with the prior that ``prior`` describes, and its parameters by name.
 
     Parameters that are None in ``prior`` are derived from the data as in
-    :func:`~skvt.models.mixture.gaussian_component`. For the derivation, each ordinal value is
+    :func:`~skvt.models.mixture.make_gaussian_component`. For the derivation, each ordinal value is
     replaced by its score, and the mean variance of a standard normal within the intervals is added
     to the variance of the scores.
     """
     ordinal = cells.columns
-    rows = mapped(X, cells.with_scores)
+    rows = map_rows(X, cells.with_scores)
     center, moment = weighted_moments(rows, weights, "full")
     center[ordinal] = 0.0
     variance_sums, weight_sums = sums_of_rows(X, weights, cells.variances_within)
@@ -233,7 +233,9 @@ def latent_gaussian_component(
         prior = prior._replace(covariance=scale)
     # The component of this function is not used, because its center in ordinal columns is the mean
     # of the scores, but ``center`` is 0. Natural parameters are relative to the center.
-    _, priors = gaussian_component(rows, weights, covariance_type, zero_mean=False, prior=prior)
+    _, priors = make_gaussian_component(
+        rows, weights, covariance_type, zero_mean=False, prior=prior
+    )
     mean, *others = priors.values()
     eta = natural_prior(covariance_type, GaussianPrior(mean - center, *others))
     errors = rounding_variance(X, weights)

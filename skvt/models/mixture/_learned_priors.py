@@ -49,13 +49,13 @@ _MAX_LENGTH = 16.0
 class PriorLearner(Protocol):
     """Learns the prior of a component by steps towards the maximum of the bound; immutable."""
 
-    def learned(self, component: Any, sums: Array) -> Any:
+    def learn_prior(self, component: Any, sums: Array) -> Any:
         """Return the component with a prior of higher evidence, given sums of features (K, P)."""
 
-    def values(self, component: Any) -> dict[str, Any]:
+    def learned_values(self, component: Any) -> dict[str, Any]:
         """Return the learned parameters of the component's prior by name."""
 
-    def made_symmetric(self, component: Any) -> Any:
+    def make_symmetric(self, component: Any) -> Any:
         """Return the component with the mean concentration in each learned Dirichlet prior."""
 
 
@@ -85,11 +85,11 @@ class Ascent:
         """Return the log density of the prior's parameters, up to a constant, in nats."""
         return 0.0
 
-    def made_symmetric(self, component: Any) -> Any:
+    def make_symmetric(self, component: Any) -> Any:
         """Return the component as it is; see :class:`PriorLearner`."""
         return component
 
-    def learned(self, component: Any, sums: Array) -> Any:
+    def learn_prior(self, component: Any, sums: Array) -> Any:
         """Return the component with a prior of higher evidence; see :class:`PriorLearner`.
 
         The prior stays as it is if fewer than two of several components are informative.
@@ -174,7 +174,7 @@ class DirichletLearner(Ascent):
     # Maximum number of steps in one call.
     most_steps: int = MOST_STEPS
 
-    def values(self, component: Any) -> dict[str, Any]:
+    def learned_values(self, component: Any) -> dict[str, Any]:
         """Return the concentrations in the shape of the prior, or a number if symmetric."""
         prior = component.prior.copy()
         return {self.name: float(prior.flat[0]) if self.symmetric else prior}
@@ -187,14 +187,14 @@ class DirichletLearner(Ascent):
         prior = np.exp(np.clip(x, *np.log(CONCENTRATION)))
         return replace(component, prior=prior.reshape(component.prior.shape))
 
-    def made_symmetric(self, component: Any) -> Any:
+    def make_symmetric(self, component: Any) -> Any:
         sizes = np.array(self.sizes, np.intp)
         totals = np.add.reduceat(component.prior.ravel(), np.cumsum(sizes) - sizes)
         return self.with_parameters(component, np.repeat(np.log(totals / sizes), sizes))
 
-    def learned(self, component: Any, sums: Array) -> Any:
+    def learn_prior(self, component: Any, sums: Array) -> Any:
         # The steps raise F plus the log density. Undo them if they lower F itself.
-        after = super().learned(component, sums)
+        after = super().learn_prior(component, sums)
         return after if _log_evidence(after, sums) > _log_evidence(component, sums) else component
 
     def log_density(self, component: Any) -> float:
@@ -216,7 +216,7 @@ class DirichletLearner(Ascent):
         alpha = component.prior.reshape(-1)
         counts = component.natural_sums(sums).reshape(len(sums), -1)
         dirichlets = DirichletColumns(self.sizes)
-        counts_sum, alpha_sum = dirichlets.totals(counts), dirichlets.totals(alpha)
+        counts_sum, alpha_sum = dirichlets.sum_categories(counts), dirichlets.sum_categories(alpha)
         numerator = (digamma(counts + alpha) - digamma(alpha)).sum(axis=0)
         denominator = (digamma(counts_sum + alpha_sum) - digamma(alpha_sum)).sum(axis=0)
         denominator = np.repeat(denominator, self.sizes)
@@ -244,7 +244,7 @@ class GammaLearner(Ascent):
     # A subset of "shape_prior" and "rate_prior".
     names: frozenset[str]
 
-    def values(self, component: Any) -> dict[str, Any]:
+    def learned_values(self, component: Any) -> dict[str, Any]:
         """Return the learned parameters: the shape is a number, and the rates are (D,)."""
         shape, rate = component.prior.T
         values = {"shape_prior": float(shape[0]), "rate_prior": rate.copy()}

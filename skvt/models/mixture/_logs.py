@@ -83,7 +83,7 @@ class Logged(WrapperMixin, Product):
         """Positions of the columns in logarithms."""
         return self.blocks[1].columns
 
-    def _in_units_of_data(self, X: Array, values: Array, *others: Array) -> Array:
+    def _convert_to_data_units(self, X: Array, values: Array, *others: Array) -> Array:
         """Take exponentials in columns in logarithms, which turns means into medians."""
         out = np.array(values)
         out[..., self.logs] = np.exp(out[..., self.logs])
@@ -91,14 +91,14 @@ class Logged(WrapperMixin, Product):
 
     def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
         """Return the family and natural parameters of the values."""
-        return self.values.in_data_coordinates(self.family.split(lam)[0])
+        return self.value_component.in_data_coordinates(self.family.split(lam)[0])
 
     def parts(self, lam: Array) -> dict[str, tuple[Any, Array]]:
         """Return the parts of the block "values", since the block "volume" has no parameters."""
-        return self.values.parts(self.family.split(lam)[0])
+        return self.value_component.parts(self.family.split(lam)[0])
 
     def column_evidence(self, sums: Array) -> Array:
-        return self.values.column_evidence(self.split_by_block(sums)[0])
+        return self.value_component.column_evidence(self.split_by_block(sums)[0])
 
     def marginals(self, lam: Array) -> Any:
         """Return the marginals of all columns.

@@ -60,11 +60,11 @@ class LowRankGaussian(FullGaussian):
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple[FullGaussian, Array]:
         """Draw means and covariances; return a full Gaussian that has them."""
         full = FullGaussian(self.prior, self.center, self.dtype, self.added)
-        return full, NormalWishart.certain(self.family.sample(lam, rng))
+        return full, NormalWishart.concentrate_at(self.family.sample(lam, rng))
 
     def row_fits(self, X: Any) -> RowFits:
         """Return fits with independent columns, because one row determines no factors."""
-        q, D = NormalWishart.standard(self.prior), self.n_features
+        q, D = NormalWishart.to_standard(self.prior), self.n_features
         kappa = np.full((D, 1), q["mean_precision"])
         shape = np.full(D, 0.5 * q["degrees_of_freedom"])
         rate = 0.5 * np.diagonal(q["scale_inverse"])
@@ -103,7 +103,7 @@ class LowRankGaussian(FullGaussian):
 
     def noise(self, lam: Array) -> tuple[float, Array]:
         """Return averages over components of ``sum_d E[log psi_d]`` and of E[psi], (D,)."""
-        q = self.family.standard(lam)
+        q = self.family.to_standard(lam)
         log_psi = digamma_array(q["shape"])[:, None] - np.log(q["rate"])
         return float(log_psi.sum(axis=1).mean()), (q["shape"][:, None] / q["rate"]).mean(axis=0)
 
@@ -120,7 +120,7 @@ class LowRankGaussian(FullGaussian):
         distance from the mean has the same variance as under one multivariate t with
         ``2 a + (D - 1) (2 a - 4) / 3`` degrees of freedom.
         """
-        q = self.family.standard(lam)
+        q = self.family.to_standard(lam)
         D, shape, variance = self.n_features, q["shape"], q["loadings_variance"]
         rank = (np.abs(q["loadings"]).sum(axis=1) > 0.0).sum(axis=1)
         freedom = 2.0 * shape + (D - 1.0) * np.maximum(2.0 * shape - 4.0, 0.0) / 3.0
@@ -144,7 +144,7 @@ class LowRankGaussian(FullGaussian):
 
         The ratio of each column's variance from factors to its noise is taken as known.
         """
-        q = self.family.standard(lam)
+        q = self.family.to_standard(lam)
         signal = (q["loadings"] ** 2).sum(axis=2) * (q["shape"][:, None] / q["rate"])
         rate = q["rate"] * (1.0 + signal)
         return q["mean"] + self.center, q["mean_precision"][:, None], q["shape"][:, None], rate
@@ -160,6 +160,8 @@ class LowRankGaussian(FullGaussian):
                 0.5 * q["degrees_of_freedom"][:, None],
                 0.5 * np.diagonal(q["scale_inverse"], axis1=1, axis2=2),
             )
-            for q in map(NormalWishart.standard, (self.natural_parameters(sums), self.prior[None]))
+            for q in map(
+                NormalWishart.to_standard, (self.natural_parameters(sums), self.prior[None])
+            )
         )
         return after - before

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skvt._compiled import jit_allocating, log, part
+from skvt._compiled import jit_allocating, jit_inlined, log
 from skvt.expfam import triangle
 from skvt.typing import Array, IndexArray
 
@@ -29,7 +29,7 @@ _LOG_2PI = np.log(2.0 * np.pi)
 _Mask: TypeAlias = NDArray[np.bool_]
 
 
-def has_holes(X: Any) -> bool:
+def has_missing(X: Any) -> bool:
     """Return whether any value is NaN."""
     return bool(np.isnan(X).any())
 
@@ -128,7 +128,7 @@ class GaussianCompletion:
 class GaussianHoles:
     """Missing values of a chunk of n rows.
 
-    It implements :class:`skvt.contracts.Holes`, the contract of hidden values of rows.
+    It implements :class:`skvt.contracts.HiddenValues`, the contract of hidden values of rows.
     """
 
     completion: GaussianCompletion
@@ -154,7 +154,7 @@ class GaussianHoles:
     def add_to(self, logits: Array, entropy: Array) -> None:
         """Add what q of the missing values contributes to ``logits`` and ``entropy``, (n, K) each.
 
-        See :meth:`skvt.contracts.Holes.add_to`.
+        See :meth:`skvt.contracts.HiddenValues.add_to`.
         """
         completion = self.completion
         _correct_logits(
@@ -192,7 +192,7 @@ class GaussianHoles:
         return out
 
 
-@part
+@jit_inlined
 def factorize(precision: Array, columns: Array, lower: Array) -> float:
     """Write the Cholesky factor L of A_mm to ``lower``; return ``log|A_mm| / 2``.
 
@@ -215,7 +215,7 @@ def factorize(precision: Array, columns: Array, lower: Array) -> float:
     return half_log_det
 
 
-@part
+@jit_inlined
 def whiten(
     x: Array, linear: Array, precision: Array, columns: Array, lower: Array, u: Array
 ) -> float:
@@ -239,7 +239,7 @@ def whiten(
     return square
 
 
-@part
+@jit_inlined
 def solve_transposed(lower: Array, u: Array, size: int) -> None:
     """Replace the first ``size`` entries of ``u`` by ``L^-T u``; L is the factor ``lower``."""
     for a in range(size - 1, -1, -1):
@@ -249,7 +249,7 @@ def solve_transposed(lower: Array, u: Array, size: int) -> None:
         u[a] = total * lower[a, a]
 
 
-@part
+@jit_inlined
 def _add_inverse(lower: Array, columns: Array, factor: float, u: Array, out: Array) -> None:
     """Add ``factor * A_mm^-1`` to the block ``out[m, m]``.
 
@@ -272,7 +272,7 @@ def _correct_logits(
     X: Array, rows: Array, starts: Array, columns: Array, offsets: Array, linear: Array,
     precision: Array, inv_temps: Array, logits: Array, entropy: Array,
 ) -> None:  # fmt: skip
-    """Correct ``logits`` (n, K) and add to ``entropy`` (n, K), see `skvt.contracts.Holes.add_to`.
+    """Correct ``logits`` (n, K) and add to ``entropy`` (n, K), see :class:`HiddenValues`.
 
     ``rows``, ``starts``, ``columns`` and ``offsets`` are the fields of :class:`Patterns`.
     """
@@ -294,7 +294,7 @@ def _correct_logits(
                 entropy[n, k] += gain + half_n_missing
 
 
-@part
+@jit_inlined
 def marginal_precision(
     precision: Array, missing: Array, ordinal_columns: Array, lower: Array, u: Array,
     W: Array, S: Array,
@@ -322,7 +322,7 @@ def marginal_precision(
             S[i, j] = total
 
 
-@part
+@jit_inlined
 def list_hidden_columns(columns: Array, missing: Array, positions: Array, hidden: Array) -> int:
     """Find the ordinal columns that are not missing; return their number.
 
@@ -352,7 +352,7 @@ def add_expected_features(
     linear: Array, precision: Array, inv_temps: Array, weighted: Array, ordinal: Any,
     with_linear: bool, sums: Array,
 ) -> None:  # fmt: skip
-    """Add expected features of hidden values, see :meth:`skvt.contracts.Holes.add_statistics`.
+    """Add expected features of hidden values, see `skvt.contracts.HiddenValues.add_statistics`.
 
     A value is hidden if it is missing or if its column is ordinal. Only those entries of the
     features are added that contain hidden values.

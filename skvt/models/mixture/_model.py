@@ -36,10 +36,10 @@ from skvt.models.mixture._candidates import has_candidates, run_candidate_step
 from skvt.models.mixture._gaussian_learner import learner_matches
 from skvt.models.mixture._kernels import assignment_entropy, responsibilities
 from skvt.models.mixture._learned_priors import PriorLearner, with_learned_concentration
-from skvt.models.mixture._seeds import distinct_rows, propose_responsibilities
+from skvt.models.mixture._seeds import merge_equal_rows, propose_responsibilities
 from skvt.models.mixture._weights import SeparateSticks
 from skvt.models.mixture.components import draw_positions
-from skvt.rows import of_each_row, pieces, some_rows
+from skvt.rows import evaluate_rows, pieces, take_rows
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray, Run
 
@@ -133,7 +133,7 @@ class Mixture(ConjugateModel):
         return Stats((self.weights.prior(), self.component.prior[None]))
 
     def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
-        counts, sums = stats.value().arrays
+        counts, sums = stats.as_stats().arrays
         return self.weights.natural_parameters(counts), self.component.natural_parameters(sums)
 
     def expectation(self, stats: RunningStats, batch: RowBatch, run: Run) -> _Params:
@@ -158,7 +158,7 @@ class Mixture(ConjugateModel):
         return log_weights, table
 
     def statistics_energy(self, stats: RunningStats, global_params: _Params) -> float:
-        counts, sums = stats.value().arrays
+        counts, sums = stats.as_stats().arrays
         log_weights, table = global_params
         return float(counts @ log_weights + np.einsum("kp,kp->", sums, table))
 
@@ -182,7 +182,7 @@ class Mixture(ConjugateModel):
         return self.component.log_hyperprior
 
     def best_order(self, stats: RunningStats) -> IndexArray | None:
-        counts = stats.value().arrays[0]
+        counts = stats.as_stats().arrays[0]
         order = self.weights.order(counts)
         return None if np.array_equal(order, np.arange(order.size)) else order
 
@@ -304,7 +304,7 @@ class Mixture(ConjugateModel):
             if bound - previous_bound < smallest_gain:
                 break
             previous_bound = bound
-            table = component.table(component.natural_parameters(stats.arrays[1]))
+            table = component.expected_table(component.natural_parameters(stats.arrays[1]))
         return stats, hidden_entropy
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
@@ -314,7 +314,7 @@ class Mixture(ConjugateModel):
         """
         if stats is None or not (self.learner or self.learns_concentration):
             return self
-        value = stats.value()
+        value = stats.as_stats()
         counts = self.component_masses(value)
         _, sums = value.arrays
         # Compare with half a row, because rounding may change the count of one row.
@@ -322,7 +322,7 @@ class Mixture(ConjugateModel):
             return self
         component, weights = self.component, self.weights
         if self.learner is not None:
-            component = self.learner.learned(component, sums[counts > 0.0])
+            component = self.learner.learn_prior(component, sums[counts > 0.0])
         if self.learns_concentration:
             weights = with_learned_concentration(weights, counts)
         return replace(self, weights=weights, component=component)
@@ -344,17 +344,17 @@ class Mixture(ConjugateModel):
 
     # ------------------------------------------------------------------------- initial values
     def resized(
-        self, n_components: int, *, learns: bool = False, init_params: str = "k-means++"
+        self, n_components: int, *, learns_priors: bool = False, init_params: str = "k-means++"
     ) -> Self:
         """Return the model with ``n_components`` initial components found by ``init_params``.
 
-        If ``learns`` is False, the priors stay as they are, because moves compare components under
-        the priors that have been learned so far.
+        If ``learns_priors`` is False, the priors stay as they are, because moves compare components
+        under the priors that have been learned so far.
         """
         return replace(
             self, n_initial=n_components, init_params=init_params, start=None,
-            learner=self.learner if learns else None,
-            learns_concentration=self.learns_concentration and learns,
+            learner=self.learner if learns_priors else None,
+            learns_concentration=self.learns_concentration and learns_priors,
         )  # fmt: skip
 
     def with_priors_of(self, other: "Mixture") -> Self:
@@ -380,7 +380,7 @@ class Mixture(ConjugateModel):
         Seeds are rows, or clusters of rows. Some methods ``init_params`` propose several sets of
         components. The set with the highest bound is returned.
         """
-        X, weights = distinct_rows(self.component, batch.X, batch.weights)
+        X, weights = merge_equal_rows(self.component, batch.X, batch.weights)
         distinct_batch = self.batch(X, np.arange(weights.size), weights)
         proposals = [
             self._complete_statistics(distinct_batch, resp, _MAX_COMPLETIONS_OF_SEEDS)[0]
@@ -411,7 +411,7 @@ class Mixture(ConjugateModel):
         independent noise could yield sums that no rows have, such as squares that are too small for
         their means.
         """
-        counts = share * stats.value().arrays[0]
+        counts = share * stats.as_stats().arrays[0]
         rows = self._draw_rows(data, counts.size, rng)
         features = self.component.filled_features(data.batch(self, rows).X)
         features = features.toarray() if sp.issparse(features) else features
@@ -425,10 +425,10 @@ class Mixture(ConjugateModel):
         whether a row occurs twice or has weight 2.
         """
         component = self.component
-        first, _ = some_rows(data.X, data.weights, np.zeros(1, np.intp))
+        first, _ = take_rows(data.X, data.weights, np.zeros(1, np.intp))
         direction = rng.standard_normal(component.features(first).shape[1])
         project = partial(_project_features, component, direction)
-        positions = of_each_row(data.X, data.weights, project)
+        positions = evaluate_rows(data.X, data.weights, project)
         order = np.argsort(positions, kind="stable")
         cumulative_weights = np.cumsum(np.asarray(data.weights)[order])
         quantiles = (rng.permutation(n_draws) + rng.random(n_draws)) / n_draws
@@ -477,19 +477,19 @@ class Mixture(ConjugateModel):
 
         return _map_rows(X, of_mixture, shape=of_components(X[:1]).shape[-1:], run=run)
 
-    def completed(
-        self, X: Array, stats: RunningStats, rng: np.random.Generator, *, of_fit: bool = False
+    def draw_missing(
+        self, X: Array, stats: RunningStats, rng: np.random.Generator, *, are_fit_rows: bool = False
     ) -> Array:
         """Draw the missing values of rows X (n, D), given one draw of the globals from q.
 
         Under full covariances, q of the globals counts missing values as observed, so that its
-        variance is too small. If ``of_fit`` says that X are the rows of the fit, data augmentation
-        [TannerWong87] adds the lacking variance: globals given the completed rows, and missing
-        values given the globals, are drawn in turn.
+        variance is too small. If ``are_fit_rows`` says that X are the rows of the fit, data
+        augmentation [TannerWong87] adds the lacking variance: globals given the completed rows, and
+        missing values given the globals, are drawn in turn.
         """
         rows, resp = self._draw_predictive(stats, rng).draw_missing(X, rng)
         # Complete only those missing values for which the fit has a factor of q.
-        completed = self.component.with_completed(X, rows) if of_fit else X
+        completed = self.component.with_completed(X, rows) if are_fit_rows else X
         share = float((np.isnan(X) & ~np.isnan(completed)).mean(axis=0).max())
         for _ in range(_count_sweeps(share)):
             batch = self.batch(completed, np.arange(len(X)), np.ones(len(X)))
@@ -516,7 +516,9 @@ def _compute_expectation(stats: Stats, weights: Weights, component: Component) -
     """Return E[log w_k] (K,) and the table of E[log p(x | phi_k)] (K, P)."""
     counts, sums = stats.arrays
     t = weights.family.expectation(weights.natural_parameters(counts))
-    return weights.log_weights(t)[: len(sums)], component.table(component.natural_parameters(sums))
+    return weights.log_weights(t)[: len(sums)], component.expected_table(
+        component.natural_parameters(sums)
+    )
 
 
 def _split_into_tasks(n_rows: int) -> list[slice]:

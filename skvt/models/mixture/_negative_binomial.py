@@ -75,26 +75,28 @@ class NegativeBinomial(ExposureColumns):
         width = SIZES.size + 2 * self.points.size
         return super().validate(d, k) and is_ascending and self.prior.shape[1] == width
 
-    def with_prior(self, shape: Array, rate: Array, share: Array) -> "NegativeBinomial":
+    def with_prior(self, shape: Array, rate: Array, probabilities: Array) -> "NegativeBinomial":
         """Return the component whose prior counts as ``shape`` counts in exposures ``rate``.
 
         ``shape`` and ``rate`` are (D,); in the limit of large sizes they are the parameters of a
-        gamma prior. Sizes have the prior probabilities ``share`` (G,).
+        gamma prior. ``probabilities`` (G,) are the prior probabilities of sizes.
         """
         pseudo_counts = shape[:, None] * self.family.typical
         pseudo_rows = (rate / self.typical)[:, None] * self.family.typical
         log_shares = np.zeros((len(shape), SIZES.size))
         prior = np.concatenate([log_shares, pseudo_counts, pseudo_rows], axis=1)
-        return replace(self, prior=prior).with_shares(share)
+        return replace(self, prior=prior).with_size_probabilities(probabilities)
 
-    def with_shares(self, share: Array) -> "NegativeBinomial":
-        """Return the component in which sizes have the prior probabilities ``share`` (G,)."""
+    def with_size_probabilities(self, probabilities: Array) -> "NegativeBinomial":
+        """Return the component with these prior probabilities of sizes, (G,)."""
         # Replace the present log probabilities by the new ones. The constant makes the
         # log-normalizer of the prior 0.
-        present = self.family.condition_on_sizes(self.prior).share
+        present = self.family.condition_on_sizes(self.prior).probability
         log_integral = self.family.log_normalizer(self.prior)[:, None]
         prior = self.prior.copy()
-        prior[:, : SIZES.size] += np.log(share / share.sum()) - np.log(present) - log_integral
+        prior[:, : SIZES.size] += (
+            np.log(probabilities / probabilities.sum()) - np.log(present) - log_integral
+        )
         return replace(self, prior=prior)
 
     @cached_property
@@ -133,14 +135,14 @@ class NegativeBinomial(ExposureColumns):
         out[is_large] = _log_h(counts[is_large])
         return out
 
-    def split(self, X: Any) -> tuple[Any, Array]:
+    def split_exposure(self, X: Any) -> tuple[Any, Array]:
         """Return counts, and exposures clipped to the range of the points."""
-        counts, exposures = super().split(X)
+        counts, exposures = super().split_exposure(X)
         return counts, np.clip(exposures, self.points[0], self.points[-1])
 
     def features(self, X: Any) -> Any:
         """Return the features that the class describes, as CSR if rows are sparse."""
-        counts, exposures = self.split(X)
+        counts, exposures = self.split_exposure(X)
         L = self._evaluate_polynomials(exposures)
         G, J, D = SIZES.size, self.points.size, len(self.prior)
         if not sp.issparse(counts):
@@ -181,7 +183,7 @@ class NegativeBinomial(ExposureColumns):
         a table of all counts up to the largest is costly, for many components with few columns, and
         for few columns without exposures.
         """
-        counts, exposures = self.split(X)
+        counts, exposures = self.split_exposure(X)
         if sp.issparse(counts):
             return None
         is_missing = np.isnan(counts)
@@ -226,11 +228,11 @@ class NegativeBinomial(ExposureColumns):
         sums[..., -self.points.size - 1 :] = 0.0
         return sums
 
-    def self_fits(self, features: Any) -> tuple[Array, Array]:
-        """Return the fit of each row under a component fitted to this row alone, and its size.
+    def fits_to_self(self, features: Any) -> tuple[Array, Array]:
+        """Return the fit of each row under a component fitted to this row alone, and its magnitude.
 
-        The fit is an expected log density, and its size is the sum of the absolute values of its
-        terms, the scale of rounding errors. Neither is a size r.
+        The fit is an expected log density, and its magnitude is the sum of the absolute values
+        of its terms, the scale of rounding errors.
 
         The sum over columns in which a row is zero is interpolated between the exposures e_j, and
         so are the fits of other counts that occur often.
@@ -238,7 +240,7 @@ class NegativeBinomial(ExposureColumns):
         G, J, D = SIZES.size, self.points.size, len(self.prior)
         L = dense(features[:, -J - 1 : -1])
         constants = dense(features[:, [-1]]).ravel()
-        zero_fits, zero_sizes = self._self_fits_at_points(np.arange(D), np.zeros(D))
+        zero_fits, zero_magnitudes = self._self_fits_at_points(np.arange(D), np.zeros(D))
         # Sum the features x_d L_j and -missing_d L_j over j. Since polynomials add up to 1, the
         # entries are the counts, and -1 where they are missing.
         x_and_missing = features[:, D * G : D * (G + 2 * J)]
@@ -256,32 +258,32 @@ class NegativeBinomial(ExposureColumns):
         keys, key_of_entry = np.unique(keys, return_inverse=True)
         if J * keys.size < counts.size:
             at_points = self._self_fits_at_points(keys // values.size, values[keys % values.size])
-            fits, sizes = (
+            fits, magnitudes = (
                 np.einsum("mj,mj->m", weights[rows], part[key_of_entry])
                 for weights, part in zip((L, np.abs(L)), at_points, strict=True)
             )
         else:
-            fits, sizes = self._fit_to_self(columns, counts, L[rows])
+            fits, magnitudes = self._fit_to_self(columns, counts, L[rows])
         # Sum over all columns as if the row had only zeros, and correct the other entries.
         fits -= (L[rows] * zero_fits[columns]).sum(axis=1)
         row_fits = L @ zero_fits.sum(axis=0) + constants + np.bincount(rows, fits, len(L))
-        row_sizes = np.abs(L) @ zero_sizes.sum(axis=0) + np.abs(constants)
-        return row_fits, row_sizes + np.bincount(rows, sizes, len(L))
+        row_magnitudes = np.abs(L) @ zero_magnitudes.sum(axis=0) + np.abs(constants)
+        return row_fits, row_magnitudes + np.bincount(rows, magnitudes, len(L))
 
     def _self_fits_at_points(self, columns: IndexArray, counts: Array) -> tuple[Array, Array]:
-        """Return fits of counts (m,) to themselves at each exposure e_j, and sizes, (m, J) each."""
+        """Return fits of counts (m,) to themselves at each e_j, and magnitudes, (m, J) each."""
         J, m = self.points.size, counts.size
         at_points = np.repeat(columns, J), np.repeat(counts, J), np.tile(np.eye(J), (m, 1))
-        fits, sizes = self._fit_to_self(*at_points)
-        return fits.reshape(m, J), sizes.reshape(m, J)
+        fits, magnitudes = self._fit_to_self(*at_points)
+        return fits.reshape(m, J), magnitudes.reshape(m, J)
 
     def _fit_to_self(self, columns: IndexArray, counts: Array, L: Array) -> tuple[Array, Array]:
-        """Return fits of single counts to themselves, and sizes of their terms, (m,) each.
+        """Return fits of single counts to themselves, and magnitudes of their terms, (m,) each.
 
         ``columns`` and ``counts`` are (m,), and L (m, J) are the polynomials. Counts below 0 are
         missing.
         """
-        fits, sizes = np.empty((2, counts.size))
+        fits, magnitudes = np.empty((2, counts.size))
         for part in pieces(counts.size, _ENTRIES_AT_ONCE):
             is_observed = (counts[part] >= 0.0)[:, None]
             x = np.maximum(counts[part], 0.0)
@@ -289,8 +291,8 @@ class NegativeBinomial(ExposureColumns):
                 [self._log_h(x), x[:, None] * L[part], is_observed * L[part]], axis=1
             )
             terms = statistics * self.family.expectation(self.prior[columns[part]] + statistics)
-            fits[part], sizes[part] = terms.sum(axis=1), np.abs(terms).sum(axis=1)
-        return fits, sizes
+            fits[part], magnitudes[part] = terms.sum(axis=1), np.abs(terms).sum(axis=1)
+        return fits, magnitudes
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return log densities of mixtures of beta negative binomials over sizes, (n, K) in nats.
@@ -303,23 +305,27 @@ class NegativeBinomial(ExposureColumns):
         """
         return self._log_predictive_of(X, self.family.condition_on_sizes(lam))
 
-    def log_predictive_mixed(self, X: Any, lam: Array, common: Array, shares: Array) -> Array:
+    def log_predictive_mixed(
+        self, X: Any, lam: Array, common: Array, probabilities: Array
+    ) -> Array:
         # Concatenate the sizes of both distributions, each with its share of the probability.
         separate_q, common_q = (self.family.condition_on_sizes(eta) for eta in (lam, common))
         fields = zip(separate_q, common_q, strict=True)
         q = QGivenSizes(*(np.concatenate(np.broadcast_arrays(*pair), axis=-1) for pair in fields))
-        shares = np.repeat(np.stack([shares, 1.0 - shares], axis=-1), SIZES.size, axis=-1)
-        return self._log_predictive_of(X, q._replace(share=q.share * shares))
+        probabilities = np.repeat(
+            np.stack([probabilities, 1.0 - probabilities], axis=-1), SIZES.size, axis=-1
+        )
+        return self._log_predictive_of(X, q._replace(probability=q.probability * probabilities))
 
     def _log_predictive_of(self, X: Any, q: QGivenSizes) -> Array:
         """Return log densities (n, K) under q (K, D, G'), whose G' sizes are SIZES, repeated."""
-        counts, exposures = self.split(X)
+        counts, exposures = self.split_exposure(X)
         counts = sp.csr_array(counts)
         counts.eliminate_zeros()
         rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
         missing = np.isnan(counts.data)
         L = self._evaluate_polynomials(exposures)
-        K, D = q.share.shape[:2]
+        K, D = q.probability.shape[:2]
         log_densities = np.empty((counts.shape[0], K))
         for k in range(K):
             q_k = QGivenSizes(*(array[k] for array in q))
@@ -335,7 +341,7 @@ class NegativeBinomial(ExposureColumns):
             log_densities[:, k] = L @ zero_terms.sum(axis=0) + sum_of_corrections
         return log_densities
 
-    def means(self, lam: Array) -> Array:
+    def expected_rates(self, lam: Array) -> Array:
         return self.family.mean(lam).rate
 
     def _draw_rows(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array:
@@ -355,26 +361,26 @@ class NegativeBinomial(ExposureColumns):
             # The quantile lies between the quantiles given each of the likely sizes.
             given_sizes = betaincinv(q.b, q.a, p)
             logs = np.log(given_sizes) - np.log1p(-given_sizes) + np.log(SIZES / q.scale)
-            is_likely = q.share > _NEGLIGIBLE_SHARE
+            is_likely = q.probability > _NEGLIGIBLE_SHARE
             low = np.where(is_likely, logs, np.inf).min(axis=-1)
             high = np.where(is_likely, logs, -np.inf).max(axis=-1)
             # Find it by bisection.
             for _ in range(_N_HALVINGS):
                 middle = 0.5 * (low + high)
                 odds = np.exp(middle)[..., None] * q.scale / SIZES
-                probability = (q.share * betainc(q.b, q.a, odds / (1.0 + odds))).sum(axis=-1)
+                probability = (q.probability * betainc(q.b, q.a, odds / (1.0 + odds))).sum(axis=-1)
                 is_above = probability >= p
                 low, high = np.where(is_above, low, middle), np.where(is_above, middle, high)
             return np.exp(0.5 * (low + high))
 
         def dispersion_quantiles(p: float) -> Array:
             # Dispersions ascend as sizes descend.
-            index = (q.share[..., ::-1].cumsum(axis=-1) < p).sum(axis=-1)
+            index = (q.probability[..., ::-1].cumsum(axis=-1) < p).sum(axis=-1)
             return (1.0 / SIZES[::-1])[np.minimum(index, SIZES.size - 1)]
 
         return (
-            Marginals("rate", columns, self.means(lam), rate_quantiles),
-            Marginals("dispersion", columns, q.share @ (1.0 / SIZES), dispersion_quantiles),
+            Marginals("rate", columns, self.expected_rates(lam), rate_quantiles),
+            Marginals("dispersion", columns, q.probability @ (1.0 / SIZES), dispersion_quantiles),
         )
 
 
@@ -492,8 +498,8 @@ def _log_densities(q: QGivenSizes, columns: IndexArray, counts: Any, exposures: 
     """
     counts = np.broadcast_to(np.asarray(counts, np.float64), columns.shape)
     densities = np.zeros(columns.size)
-    for g, size in enumerate(np.resize(SIZES, q.share.shape[1])):
-        entries = np.flatnonzero((q.share[:, g] > _NEGLIGIBLE_SHARE)[columns])
+    for g, size in enumerate(np.resize(SIZES, q.probability.shape[1])):
+        entries = np.flatnonzero((q.probability[:, g] > _NEGLIGIBLE_SHARE)[columns])
         d, x = columns[entries], counts[entries]
         a, b = q.a[d, g], q.b[d, g]
         # Compute the mean of Beta(A', B') and the total A' + B' from A and B, then A' and B'.
@@ -502,7 +508,7 @@ def _log_densities(q: QGivenSizes, columns: IndexArray, counts: Any, exposures: 
         a, b = total * mean, total * (1.0 - mean)
         logs = betaln(a + size, b + x) - betaln(a, b)
         logs += gammaln(x + size) - gammaln(size) - gammaln(x + 1.0)
-        densities[entries] += q.share[d, g] * np.exp(logs)
+        densities[entries] += q.probability[d, g] * np.exp(logs)
     return np.log(densities)
 
 
@@ -511,22 +517,24 @@ def _log_densities(q: QGivenSizes, columns: IndexArray, counts: Any, exposures: 
 class SizesLearner(Ascent):
     """Learns the prior probabilities of sizes, which are the same for all columns."""
 
-    def values(self, component: Any) -> dict[str, Any]:
+    def learned_values(self, component: Any) -> dict[str, Any]:
         """Return the probabilities (G,) of the dispersions in ascending order."""
         return {"dispersion_prior": np.exp(self.parameters(component))[::-1].copy()}
 
     def parameters(self, component: Any) -> Array:
-        return np.log(component.family.condition_on_sizes(component.prior[0]).share)
+        return np.log(component.family.condition_on_sizes(component.prior[0]).probability)
 
     def with_parameters(self, component: Any, x: Array) -> Any:
         """Return the component whose sizes have the log probabilities x, up to a constant.
 
         No probability is below the lower limit.
         """
-        return component.with_shares(np.maximum(np.exp(x - x.max()), _MIN_LEARNED_SHARE))
+        return component.with_size_probabilities(
+            np.maximum(np.exp(x - x.max()), _MIN_LEARNED_SHARE)
+        )
 
     def step(self, component: Any, sums: Array) -> Array:
         """Return logarithms of posterior probabilities, averaged over components and columns."""
-        share = component.family.condition_on_sizes(component.natural_parameters(sums)).share
+        share = component.family.condition_on_sizes(component.natural_parameters(sums)).probability
         share = share.reshape(-1, share.shape[-1]).mean(axis=0)
         return np.log(np.maximum(share, _MIN_LEARNED_SHARE))

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
-from skvt._compiled import exp, jit, jit_allocating, log, part
+from skvt._compiled import exp, jit, jit_allocating, jit_inlined, log
 from skvt.files import in_files, is_within
 from skvt.models.mixture._missing import (
     GaussianCompletion,
@@ -44,7 +44,7 @@ from skvt.models.mixture._missing import (
     solve_transposed,
     whiten,
 )
-from skvt.rows import dense, of_each_row
+from skvt.rows import dense, evaluate_rows
 from skvt.typing import Array, IndexArray
 
 _LOG_2PI = np.log(2.0 * np.pi)
@@ -91,12 +91,12 @@ class Cells:
         )
 
     @classmethod
-    def of_shares(cls, X: Any, weights: Any, columns: IndexArray) -> "Cells":
+    def from_frequencies(cls, X: Any, weights: Any, columns: IndexArray) -> "Cells":
         """Put thresholds at normal quantiles of the cumulative frequencies of the levels in X."""
         weights = np.asarray(weights)
         levels, edges = [], []
         for j in columns.tolist():
-            x = of_each_row(X, weights, partial(_column, j))
+            x = evaluate_rows(X, weights, partial(_column, j))
             is_present = ~np.isnan(x) & (weights > 0.0)
             values, codes = np.unique(x[is_present], return_inverse=True)
             # A column without values has the level 0.
@@ -225,7 +225,7 @@ class OrdinalCompletion:
 class OrdinalHoles:
     """Missing and latent values of a chunk of n rows.
 
-    It implements :class:`skvt.contracts.Holes`, the contract of hidden values of rows.
+    It implements :class:`skvt.contracts.HiddenValues`, the contract of hidden values of rows.
     """
 
     gaussian: GaussianCompletion
@@ -272,7 +272,7 @@ class OrdinalHoles:
         )  # fmt: skip
 
 
-@part
+@jit_inlined
 def _truncated(lower: float, upper: float, mean: float, scale: float) -> tuple[float, float, float]:
     """Return log int exp(-z^2 / 2) dz over the standardised interval, and two truncated moments.
 
@@ -321,7 +321,7 @@ def _map_truncated(edges: Array, means: Array, variances: Array) -> None:
         _, means[i], variances[i] = _truncated(edges[i], edges[i + 1], 0.0, 1.0)
 
 
-@part
+@jit_inlined
 def _ascend_for_row(
     S: Array, d: Array, lower: Array, upper: Array, temp: float, e: Array, v: Array,
     log_z: Array, g: Array,
@@ -378,7 +378,7 @@ def _ascend(
     inv_temps : (n,) or (1,) inverse temperatures
     means, variances : (n, K, J) written: moments of the latent values
     additions : (2, n, K) written: additions to logits and entropies, see
-        :meth:`skvt.contracts.Holes.add_to`
+        :meth:`skvt.contracts.HiddenValues.add_to`
     """
     D, J = X.shape[1], columns.size
     lower, u, W, S = np.empty((D, D)), np.empty(D), np.empty((D, J)), np.empty((J, J))

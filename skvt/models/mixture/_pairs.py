@@ -54,7 +54,7 @@ def largest_loss(x: Any, y: Any) -> Any:
     return np.maximum(x * np.log1p(y / x) + y * np.log1p(x / y), _SMALLEST_DIVISOR)
 
 
-class Pairs:
+class JoinCriterion:
     """Clusters that can be joined, and the losses by which the next pair is chosen.
 
     Subclasses define the losses. The arguments a and b are indices of clusters, which begin as the
@@ -62,9 +62,9 @@ class Pairs:
     """
 
     # (K,): fraction of the rows in each cluster.
-    mass: Array
+    proportions: Array
     # (K,): whether the cluster is the most probable one for no row.
-    vacant: NDArray[np.bool_]
+    is_vacant: NDArray[np.bool_]
     # Precision of the numbers from which losses are computed.
     dtype: np.dtype[Any]
     # 1 if pairs with the largest loss are joined first, -1 if pairs with the smallest loss are.
@@ -73,7 +73,7 @@ class Pairs:
     clusters: IndexArray
 
     @property
-    def overlap(self) -> "Assignments | None":
+    def entropy_assignments(self) -> "Assignments | None":
         """Assignments whose losses of entropy affect the order of joins; None without them.
 
         The losses of entropy are computed only for pairs that may be joined next.
@@ -92,7 +92,7 @@ class Pairs:
         """Return the largest possible losses of entropy; infinite if the entropy is ignored."""
         return np.full(np.broadcast(a, b).shape, np.inf)
 
-    def losses_of(self, pairs: Array) -> Array:
+    def join_losses(self, pairs: Array) -> Array:
         """Return the exact losses of joins, (K - 1,) in nats per row.
 
         The first two columns of ``pairs`` (K - 1, ...) are those of a linkage matrix, see `Joins`.
@@ -101,10 +101,10 @@ class Pairs:
 
     def join(self, a: int, b: int) -> None:
         """Join b into a: a has the rows of both, and b has none."""
-        self.mass[a] += self.mass[b]
-        self.mass[b] = 0.0
-        self.vacant[a] &= self.vacant[b]
-        self.vacant[b] = False
+        self.proportions[a] += self.proportions[b]
+        self.proportions[b] = 0.0
+        self.is_vacant[a] &= self.is_vacant[b]
+        self.is_vacant[b] = False
 
 
 class _Rows(NamedTuple):
@@ -121,7 +121,7 @@ class _Rows(NamedTuple):
     second_components: IndexArray
 
 
-class Assignments(Pairs):
+class Assignments(JoinCriterion):
     """Clusters whose losses are losses of the entropy of assignments [Baudry10 sec. 3].
 
     Each of the batches has responsibilities (n, K), weights (n,) and log densities (n,) of rows.
@@ -162,8 +162,8 @@ class Assignments(Pairs):
             ))  # fmt: skip
         self.rows = _Rows(*(np.concatenate(part) for part in zip(*row_parts, strict=True)))
         self.labels = self.rows.labels
-        self.mass = mass / total_weight
-        self.vacant: NDArray[np.bool_] = np.bincount(self.labels, minlength=mass.size) == 0
+        self.proportions = mass / total_weight
+        self.is_vacant: NDArray[np.bool_] = np.bincount(self.labels, minlength=mass.size) == 0
         # (n_unsure,): fractions of the weight of all rows.
         self.weights = self.rows.unsure_weights / total_weight
         # (K, K): upper bounds of the losses of pairs, since (x + y) log(x + y) - x log x - y log y
@@ -175,7 +175,7 @@ class Assignments(Pairs):
         # K lists. The responsibilities of cluster k are the sum of the columns in list k, which is
         # computed when it is first used.
         self.columns = [
-            [_Column.of(by_column.indices[i:j].astype(np.intp), by_column.data[i:j])]
+            [_Column.from_resp(by_column.indices[i:j].astype(np.intp), by_column.data[i:j])]
             for i, j in itertools.pairwise(by_column.indptr)
         ]
         # Sums x of weighted responsibilities over groups of rows, and x log x, (K, n_groups) each.
@@ -195,18 +195,18 @@ class Assignments(Pairs):
         return np.array((grouping @ self.resp).toarray().T, order="C")
 
     @property
-    def overlap(self) -> Self:
+    def entropy_assignments(self) -> Self:
         return self
 
     def copy(self) -> Self:
         # Do not copy the responsibilities, which joins do not change.
         out = copy(self)
-        for name in ("mass", "vacant", "bounds", "groups"):
+        for name in ("proportions", "is_vacant", "bounds", "groups"):
             setattr(out, name, deepcopy(getattr(self, name)))
         out.columns = list(self.columns)
         return out
 
-    def losses_of(self, pairs: Array) -> Array:
+    def join_losses(self, pairs: Array) -> Array:
         losses, _ = self._losses_and_between(pairs)
         return losses
 
@@ -221,8 +221,8 @@ class Assignments(Pairs):
         # Order the components so that the components of each cluster follow each other.
         # ``next_join`` (K,) is the join in which the clusters of a component and of its successor
         # in this order meet.
-        members = [[k] for k in range(self.mass.size)]
-        next_join = np.empty(self.mass.size, int)
+        members = [[k] for k in range(self.proportions.size)]
+        next_join = np.empty(self.proportions.size, int)
         for step, (a, b) in enumerate(pairs):
             next_join[members[a][-1]] = step
             members.append(members[a] + members[b])
@@ -237,7 +237,7 @@ class Assignments(Pairs):
         )  # fmt: skip
         return losses, between
 
-    def valleys(self, joins: Joins) -> Array:
+    def valley_depths(self, joins: Joins) -> Array:
         """Return the depth of the valley between the two clusters of each join, (K - 1,).
 
         The depth is the number of nats by which the log density is lower between the two clusters
@@ -285,9 +285,9 @@ class Assignments(Pairs):
         return self.columns[k][0]
 
     def largest_losses(self, a: Any, b: Any) -> Any:
-        return largest_loss(self.mass[a], self.mass[b])
+        return largest_loss(self.proportions[a], self.proportions[b])
 
-    def shares(self, a: int, others: IndexArray) -> Array:
+    def relative_losses(self, a: int, others: IndexArray) -> Array:
         """Return the losses of joining a with each of the others, relative to their maxima."""
         return np.asarray(self.losses(a, others) / self.largest_losses(a, others))
 
@@ -324,7 +324,7 @@ class _Column(NamedTuple):
     terms: Array
 
     @classmethod
-    def of(cls, rows: IndexArray, resp: Array) -> Self:
+    def from_resp(cls, rows: IndexArray, resp: Array) -> Self:
         """Return the column for ``resp``, the positive responsibilities of ``rows``."""
         return cls(rows, resp, resp * np.log(resp))
 
@@ -334,7 +334,7 @@ class _Column(NamedTuple):
         for column in (self, other):
             resp[column.rows] += column.resp
         rows = np.flatnonzero(resp)
-        return self.of(rows, resp[rows])
+        return self.from_resp(rows, resp[rows])
 
     def loss_with(self, other: Self, weights: Array) -> float:
         """Return the loss of joining this cluster with another."""

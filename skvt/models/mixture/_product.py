@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import scipy.sparse as sp
 
-from skvt.contracts import Capability, Completion, Component, Holes
+from skvt.contracts import Capability, Completion, Component, HiddenValues
 from skvt.expfam import Family
 from skvt.files import in_files, is_within
 from skvt.models.mixture._learned_priors import PriorLearner
@@ -49,7 +49,7 @@ class Block(NamedTuple):
 
 
 @contextmanager
-def naming_block(name: str) -> Iterator[None]:
+def name_block_in_errors(name: str) -> Iterator[None]:
     """Add the name of a block to ValueErrors and LinAlgErrors raised in a ``with`` statement."""
     try:
         yield
@@ -96,7 +96,7 @@ class FamilyOfBlocks:
         """Return the sum of the log normalizers of all blocks, (...)."""
         total = np.zeros(np.shape(eta)[:-1])
         for name, family, part in zip(self.names, self.families, self.split(eta), strict=True):
-            with naming_block(name):
+            with name_block_in_errors(name):
                 log_normalizers = family.log_normalizer(part)
             # A block of several columns may have one log normalizer for each column.
             total += log_normalizers.reshape(*total.shape, -1).sum(axis=-1)
@@ -106,7 +106,7 @@ class FamilyOfBlocks:
         """Return the expected statistics of all blocks, concatenated, (..., E)."""
         expectations = []
         for name, family, part in zip(self.names, self.families, self.split(eta), strict=True):
-            with naming_block(name):
+            with name_block_in_errors(name):
                 expectations.append(family.expectation(part))
         return self.join(expectations)
 
@@ -125,11 +125,14 @@ class FitsOfBlocks(NamedTuple):
         return [block.prepare(rows) for block in self.blocks]
 
     def fits_to_seeds(
-        self, prepared: list[Any], seeds: Any, *, with_sizes: bool = True
+        self, prepared: list[Any], seeds: Any, *, with_magnitudes: bool = True
     ) -> tuple[Array, Array]:
         pairs = zip(self.blocks, prepared, strict=True)
         return _add_fits(
-            [block.fits_to_seeds(part, seeds, with_sizes=with_sizes) for block, part in pairs]
+            [
+                block.fits_to_seeds(part, seeds, with_magnitudes=with_magnitudes)
+                for block, part in pairs
+            ]
         )
 
     def fits_to_self(self, prepared: list[Any]) -> tuple[Array, Array]:
@@ -137,10 +140,10 @@ class FitsOfBlocks(NamedTuple):
         return _add_fits([block.fits_to_self(part) for block, part in pairs])
 
 
-def _add_fits(fits_and_sizes: list[tuple[Array, Array]]) -> tuple[Array, Array]:
-    """Return the sum of the fits of blocks, and the sum of the sizes of their terms."""
-    fits, sizes = zip(*fits_and_sizes, strict=True)
-    return sum(fits), sum(sizes)
+def _add_fits(fits_and_magnitudes: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Return the sum of the fits of blocks, and the sum of the magnitudes of their terms."""
+    fits, magnitudes = zip(*fits_and_magnitudes, strict=True)
+    return sum(fits), sum(magnitudes)
 
 
 @in_files("models.Product")
@@ -344,7 +347,7 @@ class Product(ConjugateComponent):
 
         def complete(X: Any, inv_temps: Array) -> HolesOfBlocks | None:
             X = dense(self._convert_rows(X))
-            holes_of_blocks: list[tuple[slice, Holes]] = []
+            holes_of_blocks: list[tuple[slice, HiddenValues]] = []
             for columns, entries, completion in completions:
                 holes = completion(X[:, columns], inv_temps)
                 if holes is not None:
@@ -407,7 +410,7 @@ class Product(ConjugateComponent):
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
         gain = np.zeros(a.size)
         for block, part in self._with_sums(sums):
-            with naming_block(block.name):
+            with name_block_in_errors(block.name):
                 gain += block.component.merge_gains(part, a, b)
         return gain
 
@@ -489,7 +492,7 @@ class Product(ConjugateComponent):
         """Return log marginal likelihoods of blocks, (K, number of blocks) in nats."""
         evidence = np.empty((sums.shape[0], len(self.blocks)))
         for b, (block, part) in enumerate(self._with_sums(sums)):
-            with naming_block(block.name):
+            with name_block_in_errors(block.name):
                 evidence[:, b] = block.component.log_evidence(part)
         return evidence
 
@@ -514,11 +517,11 @@ class Product(ConjugateComponent):
 class HolesOfBlocks:
     """Hidden values of rows in independent blocks, such as missing values.
 
-    It implements :class:`skvt.contracts.Holes`, the contract of hidden values of rows.
+    It implements :class:`skvt.contracts.HiddenValues`, the contract of hidden values of rows.
     """
 
     # For each block with hidden values, its entries in sums of features, and its hidden values.
-    parts: list[tuple[slice, Holes]]
+    parts: list[tuple[slice, HiddenValues]]
 
     def add_to(self, logits: Array, entropy: Array) -> None:
         for _, holes in self.parts:
@@ -557,32 +560,32 @@ class ProductLearner:
     # The learner of each block. A block whose learner is None keeps its prior.
     learners: tuple[PriorLearner | None, ...]
 
-    def learned(self, component: Any, sums: Array) -> Any:
+    def learn_prior(self, component: Any, sums: Array) -> Any:
         """Return the product with priors of higher evidence, given ``sums`` of features (K, P)."""
         parts = zip(component.blocks, self.learners, component.split_by_block(sums), strict=True)
         components = []
         for block, learner, block_sums in parts:
             new_component = block.component
             if learner is not None:
-                with naming_block(block.name):
-                    new_component = learner.learned(new_component, block_sums)
+                with name_block_in_errors(block.name):
+                    new_component = learner.learn_prior(new_component, block_sums)
             components.append(new_component)
         return component.with_components(components)
 
-    def made_symmetric(self, component: Any) -> Any:
+    def make_symmetric(self, component: Any) -> Any:
         """Return the product with symmetric priors, see :class:`PriorLearner`."""
         parts = zip(component.blocks, self.learners, strict=True)
         return component.with_components(
             [
-                block.component if learner is None else learner.made_symmetric(block.component)
+                block.component if learner is None else learner.make_symmetric(block.component)
                 for block, learner in parts
             ]
         )
 
-    def values(self, component: Any) -> dict[str, Any]:
+    def learned_values(self, component: Any) -> dict[str, Any]:
         """Return the learned values of each block by its name."""
         return {
-            block.name: learner.values(block.component)
+            block.name: learner.learned_values(block.component)
             for block, learner in zip(component.blocks, self.learners, strict=True)
             if learner is not None
         }
@@ -604,14 +607,18 @@ class ValuesLearner:
         fixed = (None,) * n_blocks
         return ProductLearner((self.learner, self.second, *fixed)[:n_blocks])
 
-    def learned(self, component: Any, sums: Array) -> Any:
+    def learn_prior(self, component: Any, sums: Array) -> Any:
         """Return the product with priors of higher evidence in its first blocks."""
-        return self.for_blocks(component).learned(component, sums)
+        return self.for_blocks(component).learn_prior(component, sums)
 
-    def made_symmetric(self, component: Any) -> Any:
+    def make_symmetric(self, component: Any) -> Any:
         """Return the product with symmetric priors, see :class:`PriorLearner`."""
-        return self.for_blocks(component).made_symmetric(component)
+        return self.for_blocks(component).make_symmetric(component)
 
-    def values(self, component: Any) -> dict[str, Any]:
+    def learned_values(self, component: Any) -> dict[str, Any]:
         """Return the learned values of the first block by name."""
-        return {} if self.learner is None else self.learner.values(component.blocks[0].component)
+        return (
+            {}
+            if self.learner is None
+            else self.learner.learned_values(component.blocks[0].component)
+        )

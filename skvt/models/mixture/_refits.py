@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import softmax
 
 from skvt.models.mixture._model import ROWS_PER_CHUNK, Mixture
-from skvt.models.mixture._seeds import ROWS_TO_SEED, distinct_rows
+from skvt.models.mixture._seeds import ROWS_TO_SEED, merge_equal_rows
 from skvt.rows import pieces
 from skvt.typing import Array
 
@@ -87,7 +87,7 @@ def make_refits(model: Mixture, X: Any, weights: Array, resp: Array) -> Refits:
     is drawn with a fixed seed.
     """
     if model.learner is not None:
-        model = replace(model, component=model.learner.made_symmetric(model.component))
+        model = replace(model, component=model.learner.make_symmetric(model.component))
     counts, sums = _statistics(model, X, weights, resp)
     # Draw a sample if the rows are many.
     n = X.shape[0]
@@ -97,8 +97,8 @@ def make_refits(model: Mixture, X: Any, weights: Array, resp: Array) -> Refits:
         rows = np.sort(np.random.default_rng(0).choice(n, max_rows, replace=False))
     scale = n / rows.size
     # Collect equal rows, with the sums of their weights and of the squares of their weights.
-    sample, total = distinct_rows(model.component, X[rows], weights[rows])
-    _, squares = distinct_rows(model.component, X[rows], weights[rows] ** 2)
+    sample, total = merge_equal_rows(model.component, X[rows], weights[rows])
+    _, squares = merge_equal_rows(model.component, X[rows], weights[rows] ** 2)
     effective_numbers = scale * total**2 / np.where(squares > 0.0, squares, 1.0)
     start_resp = _responsibilities(model, sample, counts, sums)
     return Refits(

@@ -34,7 +34,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from skvt.contracts import Completion, Holes
+from skvt.contracts import Completion, HiddenValues
 from skvt.expfam import MatrixNormalWishart, triangle
 from skvt.files import in_files
 from skvt.models.mixture._gaussian_learner import TINY, GaussianLearner
@@ -51,7 +51,7 @@ from skvt.models.mixture._gaussian_prior import (
 )
 from skvt.models.mixture._given_columns import GivenColumns
 from skvt.models.mixture._marginals import Marginals, deviation_marginals, mean_marginals
-from skvt.models.mixture._missing import GaussianCompletion, has_holes
+from skvt.models.mixture._missing import GaussianCompletion, has_missing
 from skvt.models.mixture._product import Block, Product, ProductLearner
 from skvt.models.mixture.components import (
     LOG_2PI,
@@ -63,7 +63,7 @@ from skvt.models.mixture.components import (
     dense_rows,
     full_features,
 )
-from skvt.rows import mapped
+from skvt.rows import map_rows
 from skvt.typing import Array
 
 
@@ -143,7 +143,7 @@ class Regression(ConjugateComponent):
         A row without any value of y is NaN in all columns, so that its features are 0.
         """
         y, u = self._split_columns(X)
-        if has_holes(y):
+        if has_missing(y):
             u[np.isnan(y).all(axis=1)] = np.nan
         return np.concatenate([u, y], axis=1)
 
@@ -162,8 +162,8 @@ class Regression(ConjugateComponent):
         width = self.given.center.size + self.n_explained
         convert_table = cache(partial(GaussianCompletion.from_table, 0.0, table, width))
 
-        def complete(X: Any, inv_temps: Array) -> Holes | None:
-            if not has_holes(X[:, : self.n_explained]):
+        def complete(X: Any, inv_temps: Array) -> HiddenValues | None:
+            if not has_missing(X[:, : self.n_explained]):
                 return None
             return convert_table().holes(self._joint_rows(X), inv_temps)
 
@@ -171,7 +171,7 @@ class Regression(ConjugateComponent):
 
     def filled(self, X: Any) -> Any:
         """Return rows whose missing values are conditional means under the prior."""
-        return self.conditional_mean(X, self.prior[None])[0] if has_holes(X) else X
+        return self.conditional_mean(X, self.prior[None])[0] if has_missing(X) else X
 
     def with_completed(self, X: Any, completed: Array) -> Any:
         """Return the completed rows; return X if there is a single explained column.
@@ -256,7 +256,7 @@ class Regression(ConjugateComponent):
 
     def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
         """Return the family and ``lam`` for explained columns that are not centred."""
-        q = self.family.standard(lam)
+        q = self.family.to_standard(lam)
         M = q["coefficients"].copy()
         M[..., 0] += self.center
         return self.family, self.family.from_standard(**(q | {"coefficients": M}))
@@ -266,7 +266,7 @@ class Regression(ConjugateComponent):
 
         Each mean is the mean of a column for rows in which all regressors are at their mean.
         """
-        q = self.family.standard(lam)
+        q = self.family.to_standard(lam)
         M, inverse = q["coefficients"], np.linalg.inv(q["coefficients_precision"])
         shape, rate = column_gammas(q)
         precision = 1.0 / np.diagonal(inverse, axis1=1, axis2=2)
@@ -288,7 +288,7 @@ class Regression(ConjugateComponent):
         The parameters of a column's regression are its coefficients and its residual precision,
         with their marginal distribution under ``lam``.
         """
-        q = self.family.standard(lam)
+        q = self.family.to_standard(lam)
         # A gamma distribution is a Wishart distribution of one column with nu = 2 shape and
         # W^-1 = 2 rate.
         shape, rate = column_gammas(q)
@@ -350,7 +350,7 @@ class IndependentRegressions(Product):
         )
 
 
-def regression_component(
+def make_regression_component(
     X: Any, weights: Any, covariance_type: str, given: GivenColumns,
     prior: GaussianPrior = DEFAULTS,
 ) -> tuple[Regression | IndependentRegressions, dict[str, Any]]:  # fmt: skip
@@ -358,7 +358,7 @@ def regression_component(
 
     The given columns are the last columns of X. The ``covariance_type`` of residuals is "full" or
     "diag". The parameters in ``prior`` mean the same as for
-    :func:`~skvt.models.mixture.gaussian_component`; they apply to intercepts and residuals.
+    :func:`~skvt.models.mixture.make_gaussian_component`; they apply to intercepts and residuals.
     Parameters that are None are derived from the data.
     """
     E = X.shape[1] - given.n_columns
@@ -411,7 +411,7 @@ def _full_regression(
     E, R = X.shape[1] - given.n_columns, given.center.size
     # Fit one regression to all rows, from which the default prior is derived. The blocks of the
     # covariance ``moment`` belong to regressors (:R) and to explained columns (R:).
-    joint = mapped(X, partial(_uncentred_joint_rows, given, E))
+    joint = map_rows(X, partial(_uncentred_joint_rows, given, E))
     center, moment = weighted_moments(joint, weights, "full")
     center = center[R:]
     slopes = np.linalg.solve(given.moment, moment[:R, R:]).T
@@ -466,7 +466,7 @@ def prior_values(component: Regression) -> dict[str, Any]:
 
 def _prior_of(component: Regression) -> GaussianPrior:
     """Return M, kappa, nu and W^-1 of a regression's prior, as in `Regression.with_prior`."""
-    q = component.family.standard(component.prior)
+    q = component.family.to_standard(component.prior)
     V = q["coefficients_precision"]
     kappa = np.array([V[0, 0], V[1, 1] / component.given.moment[0, 0]])
     nu = float(q["degrees_of_freedom"])
@@ -494,7 +494,7 @@ class RegressionLearner(GaussianLearner):
     n_columns: int = 1
 
     @classmethod
-    def of(cls, component: Any, names: frozenset[str]) -> Any:
+    def from_component(cls, component: Any, names: frozenset[str]) -> Any:
         """Return the learner for a :class:`Regression` or for :class:`IndependentRegressions`.
 
         The result is None if ``names`` is empty.
@@ -503,10 +503,10 @@ class RegressionLearner(GaussianLearner):
             return None
         if component.covariance_type == "diag":
             n_columns = len(component.blocks)
-            learners = [cls.of(block.component, names) for block in component.blocks]
+            learners = [cls.from_component(block.component, names) for block in component.blocks]
             learners = [replace(learner, n_columns=n_columns) for learner in learners]
             return IndependentLearner(tuple(learners))
-        scale = component.family.standard(component.prior)["scale_inverse"]
+        scale = component.family.to_standard(component.prior)["scale_inverse"]
         return cls(names, np.sqrt(np.diagonal(scale)), n_columns=component.n_explained)
 
     def prior_of(self, component: Any) -> GaussianPrior:
@@ -521,7 +521,7 @@ class RegressionLearner(GaussianLearner):
     def count_columns(self, component: Any) -> int:
         return self.n_columns
 
-    def values(self, component: Any) -> dict[str, Any]:
+    def learned_values(self, component: Any) -> dict[str, Any]:
         """Return the learned parameters, and the same parameters of slopes, by name."""
         values = prior_values(component)
         slope_names = {name.replace("mean", "slope") for name in self.names if "mean" in name}
@@ -556,7 +556,7 @@ class RegressionLearner(GaussianLearner):
 class IndependentLearner(ProductLearner):
     """Learns the priors of independent regressions."""
 
-    def values(self, component: Any) -> dict[str, Any]:
+    def learned_values(self, component: Any) -> dict[str, Any]:
         """Return the learned values by name, with the explained column as the first axis."""
-        values = super().values(component)
+        values = super().learned_values(component)
         return _stack_columns([values[block.name] for block in component.blocks])

@@ -11,9 +11,9 @@ from skvt.contracts import Component
 from skvt.models.mixture._ends import find_clusters_at_ends
 from skvt.models.mixture.components import (
     RowFits,
-    clusters_in_line,
-    least_normal_components,
-    principal_components,
+    cluster_along_line,
+    project_to_least_normal,
+    project_to_principal,
 )
 from skvt.rows import pieces
 from skvt.ties import exceeds, stable_argmax
@@ -22,7 +22,7 @@ from skvt.typing import Array, IndexArray
 # Maximum number of rows among which seeds are drawn.
 ROWS_TO_SEED = 2_000
 # Subspaces in which seeds are also drawn, by ``init_params``.
-_SUBSPACES = {"k-means++": principal_components, "least normal": least_normal_components}
+_SUBSPACES = {"k-means++": project_to_principal, "least normal": project_to_least_normal}
 # Number of clusters in a line up to which "k-means++" finds all of them.
 FEW_IN_LINE = 10
 # Smallest numbers of clusters in a line by ``init_params``.
@@ -94,7 +94,7 @@ def _find_clusters_in_line(
     labelings = [one_cluster]
 
     def find_clusters(rows: Array, weights: Array) -> Array:
-        labelings.append(clusters_in_line(rows, weights))
+        labelings.append(cluster_along_line(rows, weights))
         return rows
 
     # The method `projected` hands the rows of each Gaussian block to ``find_clusters``. Its result
@@ -106,7 +106,7 @@ def _find_clusters_in_line(
     return (labels[:, None] == np.arange(labels.max() + 1)).astype(np.float64)
 
 
-def distinct_rows(component: Component, X: Any, weights: Array) -> tuple[Any, Any]:
+def merge_equal_rows(component: Component, X: Any, weights: Array) -> tuple[Any, Any]:
     """Return the distinct rows in order and their total weights.
 
     Draws from these rows depend neither on the order of rows, nor on whether a row occurs twice or
@@ -149,8 +149,10 @@ def _assign_to_seeds(
     candidates = rng.permutation(weights.size)[:ROWS_TO_SEED]
     prepared, candidate_weights = fits.prepare(candidates), weights[candidates]
     # How well each candidate is explained by a separate component, and by the best seed so far.
-    # Ties are judged relative to ``sizes``.
-    best_fit, sizes = fits.fits_to_self(prepared) if init_params in _SUBSPACES else (None, None)
+    # Ties are judged relative to ``magnitudes``.
+    best_fit, magnitudes = (
+        fits.fits_to_self(prepared) if init_params in _SUBSPACES else (None, None)
+    )
     fit_so_far: Array = np.full(candidates.size, -np.inf)
     seeds: list[int] = []
     is_seed = np.zeros(candidates.size, dtype=bool)
@@ -161,18 +163,18 @@ def _assign_to_seeds(
         seeds.append(candidates[seed])
         is_seed[seed] = True
         draw_weights = candidate_weights * ~is_seed
-        if best_fit is not None and sizes is not None:
-            seed_fit = fits.fits_to_seeds(prepared, seeds[-1:], with_sizes=False)[0]
+        if best_fit is not None and magnitudes is not None:
+            seed_fit = fits.fits_to_seeds(prepared, seeds[-1:], with_magnitudes=False)[0]
             fit_so_far = np.maximum(fit_so_far, seed_fit[:, 0])
             # A row that equals a seed is fully explained, up to rounding.
-            is_explained = ~exceeds(best_fit, fit_so_far, scale=sizes)
+            is_explained = ~exceeds(best_fit, fit_so_far, scale=magnitudes)
             unexplained = draw_weights * np.where(is_explained, 0.0, best_fit - fit_so_far)
             draw_weights = unexplained if unexplained.sum() > 0.0 else draw_weights
     resp = np.zeros((weights.size, len(seeds)))
     for rows in pieces(weights.size, _ROWS_AT_ONCE):
-        fit, size = fits.fits_to_seeds(fits.prepare(rows), seeds)
-        size = np.take_along_axis(size, fit.argmax(axis=1)[:, None], axis=1)
+        fit, magnitude = fits.fits_to_seeds(fits.prepare(rows), seeds)
+        magnitude = np.take_along_axis(magnitude, fit.argmax(axis=1)[:, None], axis=1)
         # Ties go to the seed that was drawn first.
-        nearest = stable_argmax(fit, scale=size)
+        nearest = stable_argmax(fit, scale=magnitude)
         resp[rows][np.arange(nearest.size), nearest] = 1.0
     return resp

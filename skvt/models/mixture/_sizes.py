@@ -42,12 +42,12 @@ from scipy.special import entr, logsumexp
 from skvt._compiled import (
     digamma,
     digamma_array,
+    ensure_writeable,
     exp,
     gammaln,
     gammaln_array,
     jit_allocating,
     log,
-    writeable,
 )
 from skvt.models.mixture.components import draw_positions
 from skvt.typing import Array
@@ -97,7 +97,7 @@ class QGivenSizes(NamedTuple):
     """The posterior of columns given each size, (..., G) each."""
 
     # Probability of the size.
-    share: Array
+    probability: Array
     # A and B of q(b / (b + t)) = Beta(A, B), and t.
     a: Array
     b: Array
@@ -126,7 +126,7 @@ class SizesAndRates:
         """
         eta = np.asarray(eta, np.float64)
         lead = eta.shape[:-1]
-        flat = writeable(np.ascontiguousarray(eta.reshape(-1, eta.shape[-1])))
+        flat = ensure_writeable(np.ascontiguousarray(eta.reshape(-1, eta.shape[-1])))
         q = QGivenSizes(*np.empty((4, len(flat), SIZES.size)))
         log_integral = np.empty(len(flat))
         gradient = np.empty((len(flat) if slopes else 0, 2 * self.points.size))
@@ -145,21 +145,21 @@ class SizesAndRates:
     def expectation(self, eta: Any) -> Array:
         """Return the slopes of :meth:`log_normalizer`: probabilities and expected logarithms."""
         q, _, slopes = self._integrate_eta(eta, slopes=True)
-        return np.concatenate([q.share, slopes], axis=-1)
+        return np.concatenate([q.probability, slopes], axis=-1)
 
-    def standard(self, eta: Any) -> dict[str, Array]:
+    def to_standard(self, eta: Any) -> dict[str, Array]:
         """Return probabilities of sizes (..., G), and A, B and t given each size."""
         return self.condition_on_sizes(eta)._asdict()
 
     def sample(self, eta: Any, rng: np.random.Generator) -> SizeAndRate:
         """Draw the size, and then the rate given the size."""
         q = self.condition_on_sizes(eta)
-        g = draw_positions(q.share, rng)
+        g = draw_positions(q.probability, rng)
         _, a, b, scale = (np.take_along_axis(x, g[..., None], -1)[..., 0] for x in q)
         odds = rng.standard_gamma(b) / rng.standard_gamma(a)
         return SizeAndRate(SIZES[g], SIZES[g] / scale * odds)
 
-    def certain(self, x: SizeAndRate) -> Array:
+    def concentrate_at(self, x: SizeAndRate) -> Array:
         """Return natural parameters (..., G + 2 J) of distributions concentrated at x.
 
         They correspond to many rows at the typical exposure. The number of rows is limited because
@@ -182,7 +182,7 @@ class SizesAndRates:
     def _mean_and_variance(self, eta: Any) -> tuple[SizeAndRate, SizeAndRate]:
         q = self.condition_on_sizes(eta)
         # Moments of the rate given each size.
-        share, rate = q.share, SIZES / q.scale
+        share, rate = q.probability, SIZES / q.scale
         first = rate * q.b / (q.a - 1.0)
         has_second = q.a > 2.0
         second = first * rate * (q.b + 1.0) / np.where(has_second, q.a - 2.0, 1.0)
@@ -198,7 +198,7 @@ class SizesAndRates:
         odds = np.asarray(rate)[..., None] * q.scale / SIZES
         logs = (q.b - 1.0) * np.log(odds) - (q.a + q.b) * np.log1p(odds) + np.log(q.scale / SIZES)
         log_densities = np.where(is_size, logs - betaln(q.a, q.b), -np.inf)
-        return np.asarray(logsumexp(log_densities, b=q.share, axis=-1))
+        return np.asarray(logsumexp(log_densities, b=q.probability, axis=-1))
 
     def entropy(self, eta: Any) -> Array:
         """Return the entropy of the size plus the expected entropy of the rate, in nats."""
@@ -207,7 +207,7 @@ class SizesAndRates:
         logs = (q.b - 1.0) * (digamma_array(q.b) - digamma_of_sum)
         logs += (q.a + 1.0) * (digamma_array(q.a) - digamma_of_sum)
         rate_entropy = betaln(q.a, q.b) - logs - np.log(q.scale / SIZES)
-        return np.asarray((q.share * rate_entropy + entr(q.share)).sum(axis=-1))
+        return np.asarray((q.probability * rate_entropy + entr(q.probability)).sum(axis=-1))
 
 
 def betaln(a: Array, b: Array) -> Array:
@@ -287,7 +287,7 @@ def _integrate(
             norm += share[g]
         log_integral[m] = max_value + log(norm)
         for g in range(G):
-            q.share[m, g], q.a[m, g], q.b[m, g] = share[g] / norm, a[g], b
+            q.probability[m, g], q.a[m, g], q.b[m, g] = share[g] / norm, a[g], b
             q.scale[m, g] = best[g] * b / a[g]
         if slopes.shape[0] == 0:
             continue

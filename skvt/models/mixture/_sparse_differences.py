@@ -94,12 +94,14 @@ class SpikeAndSlab(FamilyOfBlocks):
     # (*shape): E[t] of the common parameters psi.
     common: Array
     # (D,): numbers of natural parameters of the columns.
-    sizes: tuple[int, ...]
+    parameter_counts: tuple[int, ...]
 
     @cached_property
     def _starts(self) -> IndexArray:
         """Positions of the first natural parameter of each column, (D,)."""
-        return np.cumsum(self.sizes, dtype=np.intp) - np.array(self.sizes, np.intp)
+        return np.cumsum(self.parameter_counts, dtype=np.intp) - np.array(
+            self.parameter_counts, np.intp
+        )
 
     def _sum_entries(self, values: Array) -> Array:
         """Sum ``values`` (..., *shape) over the entries of each column; return (..., D)."""
@@ -108,7 +110,7 @@ class SpikeAndSlab(FamilyOfBlocks):
 
     def repeat_for_entries(self, columns: Array) -> Array:
         """Repeat values of columns (..., D) for each entry of the natural parameters."""
-        return np.repeat(columns, self.sizes, axis=-1)
+        return np.repeat(columns, self.parameter_counts, axis=-1)
 
     def _log_normalizers(self, eta: Array) -> Array:
         """Return the log normalizer of each column, (..., D)."""
@@ -123,7 +125,7 @@ class SpikeAndSlab(FamilyOfBlocks):
     @cached_property
     def _odds(self) -> Array:
         """The odds o_g of pi_1, ..., pi_G, (G,). They reach from 1 / (D + 1) to D + 1."""
-        return np.exp(np.linspace(-1.0, 1.0, _N_SHARES) * np.log1p(len(self.sizes)))
+        return np.exp(np.linspace(-1.0, 1.0, _N_SHARES) * np.log1p(len(self.parameter_counts)))
 
     def _sum_over_shares(self, eta: Array) -> tuple[Array, Array, Array, Array]:
         """Return the terms of the bound in the module.
@@ -138,7 +140,7 @@ class SpikeAndSlab(FamilyOfBlocks):
         exponent = np.minimum(gain, _CERTAIN)
         log_ratios = np.log1p(np.exp(exponent)[..., None] * self._odds)
         log_ratios += (gain - exponent)[..., None]
-        log_terms = log_ratios.sum(axis=-2) - len(self.sizes) * np.log1p(self._odds)
+        log_terms = log_ratios.sum(axis=-2) - len(self.parameter_counts) * np.log1p(self._odds)
         log_sum = np.logaddexp.reduce(log_terms, axis=-1)
         share_probabilities = np.exp(log_terms - log_sum[..., None])
         return log_common, log_ratios, log_sum - np.log(_N_SHARES), share_probabilities
@@ -181,7 +183,7 @@ class SparseDifferences(Product):
     common: Array = field(kw_only=True)
 
     @classmethod
-    def of(cls, component: Any, sums: Array) -> "SparseDifferences":
+    def from_component(cls, component: Any, sums: Array) -> "SparseDifferences":
         """Return the component before any column differs.
 
         The common distribution is that of all rows, whose sums of features are ``sums`` (P,).
@@ -194,24 +196,24 @@ class SparseDifferences(Product):
     def validate(self, d: int, k: int) -> bool:
         return (
             len(self.blocks) == 1
-            and type(self.differing) in _INDEPENDENT_LIKELIHOODS
+            and type(self.inner_component) in _INDEPENDENT_LIKELIHOODS
             and np.array_equal(self.blocks[0].columns, np.arange(d))
-            and self.common.shape == self.differing.prior.shape
+            and self.common.shape == self.inner_component.prior.shape
             and bool(np.isfinite(self.log_hyperprior))
         )
 
     @property
-    def differing(self) -> Any:
+    def inner_component(self) -> Any:
         """The component whose columns may differ."""
         return self.blocks[0].component
 
     @cached_property
     def family(self) -> SpikeAndSlab:
-        component = self.differing
+        component = self.inner_component
         return SpikeAndSlab(
             ("values",), (component.family,), (component.prior.shape,),
             component.prior, component.family.expectation(self.common),
-            component.sizes_of_columns,
+            component.parameter_counts,
         )  # fmt: skip
 
     @cached_property
@@ -219,8 +221,8 @@ class SparseDifferences(Product):
         """``-KL(q(psi) || H)`` in nats."""
         family = self.family
         divergence = ((self.common - family.prior) * family.common).sum()
-        divergence -= np.sum(self.differing.family.log_normalizer(self.common))
-        divergence += np.sum(self.differing.family.log_normalizer(family.prior))
+        divergence -= np.sum(self.inner_component.family.log_normalizer(self.common))
+        divergence += np.sum(self.inner_component.family.log_normalizer(family.prior))
         return -float(divergence)
 
     @property
@@ -245,36 +247,36 @@ class SparseDifferences(Product):
     # --------------------------------------------------------------------------- predictions
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return log densities that average over the indicators, see the module; (n, K) in nats."""
-        return np.asarray(self.differing.log_predictive_mixed(X, *self._both_parameters(lam)))
+        return np.asarray(self.inner_component.log_predictive_mixed(X, *self._both_parameters(lam)))
 
     def _both_parameters(self, lam: Array) -> tuple[Array, Array, Array]:
         """Return separate (K, *shape) and common (*shape) parameters, and q(s_kd = 1) (K, D)."""
         return self.family.split(lam)[0], self.common, self.family.indicators(lam)
 
     def column_probabilities(self, lam: Array, column: int, X: Any) -> Array:
-        mixed = self.differing.mix_parameters(*self._both_parameters(lam))
-        return np.asarray(self.differing.column_probabilities(mixed, column, X))
+        mixed = self.inner_component.mix_parameters(*self._both_parameters(lam))
+        return np.asarray(self.inner_component.column_probabilities(mixed, column, X))
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        mixed = self.differing.mix_parameters(*self._both_parameters(lam))
+        mixed = self.inner_component.mix_parameters(*self._both_parameters(lam))
         if mixed is None:
             return ConjugateComponent.imputed(self, X, lam, memberships)
-        return np.asarray(self.differing.imputed(X, mixed, memberships))
+        return np.asarray(self.inner_component.imputed(X, mixed, memberships))
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
-        separate = self.differing.conditional_mean(X, self.family.split(lam)[0])
-        common = self.differing.conditional_mean(X, self.common[None])
+        separate = self.inner_component.conditional_mean(X, self.family.split(lam)[0])
+        common = self.inner_component.conditional_mean(X, self.common[None])
         probabilities = self._append_exposure_column(self.family.indicators(lam))[:, None]
         return np.asarray(common + probabilities * (separate - common))
 
     def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
         return self._draw_values(
-            lam, len(X), lambda values: self.differing.conditional_sample(X, values, rng), rng
+            lam, len(X), lambda values: self.inner_component.conditional_sample(X, values, rng), rng
         )
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         return self._draw_values(
-            lam, n_rows, lambda values: self.differing.sample(values, n_rows, rng), rng
+            lam, n_rows, lambda values: self.inner_component.sample(values, n_rows, rng), rng
         )
 
     def _draw_values(
@@ -299,19 +301,19 @@ class SparseDifferences(Product):
         return component, np.where(differs, separate, common)
 
     # -------------------------------------------------------------------------- descriptions
-    def separate(self, lam: Array) -> NDArray[np.bool_]:
+    def differs(self, lam: Array) -> NDArray[np.bool_]:
         """Return for each entry of ``lam`` whether its column differs with probability > 1 / 2."""
         return np.asarray(self.family.repeat_for_entries(self.family.indicators(lam)) > 0.5)
 
     def _more_probable_parameters(self, lam: Array) -> Array:
         """Return natural parameters (K, *shape) for the more probable value of each indicator."""
-        return self.family.split(np.where(self.separate(lam), lam, self.common.reshape(-1)))[0]
+        return self.family.split(np.where(self.differs(lam), lam, self.common.reshape(-1)))[0]
 
     def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
-        return self.differing.in_data_coordinates(self._more_probable_parameters(lam))
+        return self.inner_component.in_data_coordinates(self._more_probable_parameters(lam))
 
     def marginals(self, lam: Array) -> Any:
-        return self.differing.marginals(self._more_probable_parameters(lam))
+        return self.inner_component.marginals(self._more_probable_parameters(lam))
 
     def parts(self, lam: Array) -> dict[str, tuple[Any, Array]]:
         """Return no parts, because the component is described as a whole."""
@@ -326,7 +328,7 @@ class SparseDifferencesLearner:
     # Learner of the block's prior; None if the prior is fixed.
     learner: PriorLearner | None
 
-    def learned(self, component: SparseDifferences, sums: Array) -> SparseDifferences:
+    def learn_prior(self, component: SparseDifferences, sums: Array) -> SparseDifferences:
         """Return the component with a higher bound."""
         best, bound = _improve_common(component, sums)
         if self.learner is None:
@@ -336,13 +338,15 @@ class SparseDifferencesLearner:
         evidence = float(trial.log_evidence(sums).sum()) - base_measure
         return trial if evidence + trial.log_hyperprior > bound else best
 
-    def made_symmetric(self, component: SparseDifferences) -> SparseDifferences:
+    def make_symmetric(self, component: SparseDifferences) -> SparseDifferences:
         """Return the component as it is; see :class:`PriorLearner`."""
         return component
 
-    def values(self, component: SparseDifferences) -> dict[str, Any]:
+    def learned_values(self, component: SparseDifferences) -> dict[str, Any]:
         """Return the learned values of the prior."""
-        return {} if self.learner is None else self.learner.values(component.differing)
+        return (
+            {} if self.learner is None else self.learner.learned_values(component.inner_component)
+        )
 
 
 def _improve_common(component: SparseDifferences, sums: Array) -> tuple[SparseDifferences, float]:
@@ -366,7 +370,7 @@ def _improve_common(component: SparseDifferences, sums: Array) -> tuple[SparseDi
         # Update q(psi) by the equation for R in the module.
         common_probabilities = current.family.repeat_for_entries(1.0 - probabilities)
         R = (common_probabilities * (lam - component.prior)).sum(axis=0)
-        common = component.differing.prior + R.reshape(component.common.shape)
+        common = component.inner_component.prior + R.reshape(component.common.shape)
         current = replace(current, common=common)
     return best, best_bound
 
@@ -380,12 +384,12 @@ def _improve_prior(
     columns in which a component does not differ count as columns without rows, which do not change
     the evidence of the prior.
     """
-    inner, family = component.differing, component.family
+    inner, family = component.inner_component, component.family
     lam = component.natural_parameters(sums)
-    separate = np.where(component.separate(lam), lam - component.prior, 0.0)
+    separate = np.where(component.differs(lam), lam - component.prior, 0.0)
     R = component.common - inner.prior
     statistics = np.concatenate([R[None], family.split(separate)[0]])
-    inner = learner.learned(inner, inner.feature_sums(statistics))
+    inner = learner.learn_prior(inner, inner.feature_sums(statistics))
     return replace(component.with_components([inner]), common=inner.prior + R)
 
 
@@ -399,7 +403,7 @@ def with_sparse_differences(
     unchanged.
     """
     if type(component) in _INDEPENDENT_LIKELIHOODS:
-        return SparseDifferences.of(component, sums), SparseDifferencesLearner(learner)
+        return SparseDifferences.from_component(component, sums), SparseDifferencesLearner(learner)
     if type(component) not in (Indicated, Logged):
         return component, learner
     # The second block, of indicators or volumes, has no learner before it is changed here.
@@ -414,7 +418,7 @@ def with_sparse_differences(
 def without_sparse_differences(component: Any) -> Any:
     """Return the component from which :func:`with_sparse_differences` made ``component``."""
     if type(component) is SparseDifferences:
-        return component.differing
+        return component.inner_component
     if type(component) not in (Indicated, Logged):
         return component
     return component.with_components(

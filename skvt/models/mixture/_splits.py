@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from skvt._compiled import serial_map
+from skvt._compiled import run_serially
 from skvt.contracts import RowBatch
 from skvt.expfam import RunningStats, Stats
 from skvt.models.mixture._model import Mixture
@@ -156,6 +156,6 @@ def _statistics(model: Mixture, batch: RowBatch, labels: IndexArray, n_clusters:
 
 def _assign_rows(model: Mixture, batch: RowBatch, stats: Stats) -> tuple[IndexArray, Array]:
     """Return each row's most probable cluster, and its log density under the mixture, (n,)."""
-    params = model.row_globals(RunningStats(stats.arrays), batch, serial_map)
-    result = model.local_step(batch, params, 1.0, serial_map, with_stats=False)
+    params = model.row_globals(RunningStats(stats.arrays), batch, run_serially)
+    result = model.local_step(batch, params, 1.0, run_serially, with_stats=False)
     return stable_argmax(result.q), result.bound

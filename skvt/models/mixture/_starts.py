@@ -17,18 +17,18 @@ from skvt.typing import Array, IndexArray
 _ROWS_AT_ONCE = 4096
 
 
-def labelled_statistics(model: Mixture, X: Any, weights: Array, labels: IndexArray) -> Stats:
+def initialise_from_labels(model: Mixture, X: Any, weights: Array, labels: IndexArray) -> Stats:
     """Return the statistics of K components whose rows X have the given labels.
 
     Labels (n,) are 0, ..., K - 1, each at least once, or -1 if unknown. A row without label is
     assigned to the component that explains it best after a fit to the labelled rows.
     """
     n_components = int(labels.max()) + 1
-    stats = statistics_of_labels(model, X, weights, labels, n_components)
+    stats = sum_by_label(model, X, weights, labels, n_components)
     unknown = np.flatnonzero(labels < 0)
     if unknown.size:
         component = model.component
-        tables = component.table(component.natural_parameters(stats.arrays[1]))
+        tables = component.expected_table(component.natural_parameters(stats.arrays[1]))
         labels = labels.copy()
         for part in pieces(unknown.size, _ROWS_AT_ONCE):
             rows = unknown[part]
@@ -36,11 +36,11 @@ def labelled_statistics(model: Mixture, X: Any, weights: Array, labels: IndexArr
             # Ties are judged relative to the sizes of the terms of each sum.
             sizes = (abs(features) @ np.abs(tables).T).max(axis=1, keepdims=True)
             labels[rows] = stable_argmax(features @ tables.T, scale=sizes)
-        stats = statistics_of_labels(model, X, weights, labels, n_components)
+        stats = sum_by_label(model, X, weights, labels, n_components)
     return stats
 
 
-def statistics_near_means(model: Mixture, X: Array, weights: Array, means: Array) -> Stats:
+def initialise_from_means(model: Mixture, X: Array, weights: Array, means: Array) -> Stats:
     """Return the statistics of Gaussian components, each with the rows nearest to its mean.
 
     ``means`` are (K, D). Distances are measured in the metric of the prior's covariance, over the
@@ -64,10 +64,10 @@ def _assign_to_means(
         # Squared distances (rows, K), summed in double precision.
         distances = np.array([np.einsum("nd,nd->n", z, z, dtype=np.float64) for z in whitened]).T
         labels[rows] = stable_argmax(-distances, scale=distances.max(axis=1, keepdims=True))
-    return statistics_of_labels(model, X, weights, labels, len(means)).arrays
+    return sum_by_label(model, X, weights, labels, len(means)).arrays
 
 
-def statistics_of_labels(
+def sum_by_label(
     model: Mixture, X: Any, weights: Array, labels: IndexArray, n_components: int
 ) -> Stats:
     """Return counts (K,) and sums of features (K, P), without the rows that are labelled -1."""

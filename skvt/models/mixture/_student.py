@@ -38,7 +38,7 @@ from numpy.typing import ArrayLike
 from scipy.special import polygamma
 
 from skvt._compiled import digamma_array as digamma
-from skvt._compiled import exp, jit, log, writeable
+from skvt._compiled import ensure_writeable, exp, jit, log
 from skvt._compiled import gammaln_array as gammaln
 from skvt.contracts import Completion
 from skvt.expfam import NormalGamma
@@ -121,7 +121,7 @@ class DegreesOfFreedom:
         half = 0.5 * self.mean(eta)
         return np.stack([half * np.log(half) - gammaln(half), half], axis=-1)
 
-    def standard(self, eta: ArrayLike) -> dict[str, Array]:
+    def to_standard(self, eta: ArrayLike) -> dict[str, Array]:
         return {"degrees_of_freedom": self.mean(eta)}
 
     def variance(self, eta: ArrayLike) -> Array:
@@ -262,7 +262,7 @@ class StudentT(WrapperMixin, Product):
     def validate(self, d: int, k: int) -> bool:
         return (
             [block.name for block in self.blocks] == ["gaussian", "freedom"]
-            and type(self.values) in (WeightedFullGaussian, WeightedDiagonalGaussian)
+            and type(self.value_component) in (WeightedFullGaussian, WeightedDiagonalGaussian)
             and type(self._freedom) is Freedom
             and all(np.array_equal(block.columns, np.arange(d)) for block in self.blocks)
             and len(self._freedom.prior) == (1 if self._is_full else d)
@@ -272,7 +272,7 @@ class StudentT(WrapperMixin, Product):
     @property
     def _is_full(self) -> bool:
         """Whether each row has one scale u; otherwise each value has a scale."""
-        return bool(self.values.covariance_type == "full")
+        return bool(self.value_component.covariance_type == "full")
 
     @property
     def _freedom(self) -> Any:
@@ -290,7 +290,7 @@ class StudentT(WrapperMixin, Product):
 
     def filled(self, X: Any) -> Any:
         """Return rows completed by the Gaussian, if its features need complete rows."""
-        return self.values.filled(X)
+        return self.value_component.filled(X)
 
     def row_fits(self, X: Any) -> FitsOfBlocks:
         """Return fits of rows whose outliers are clipped; the search for seeds uses the fits."""
@@ -307,7 +307,7 @@ class StudentT(WrapperMixin, Product):
         column in which both quartiles are equal has no fences.
         """
         # Append the row of the column means, so that quantiles exist in columns without values.
-        rows = np.concatenate([np.asarray(X, np.float64), self.values.center[None]])
+        rows = np.concatenate([np.asarray(X, np.float64), self.value_component.center[None]])
         lower_quartile, upper_quartile = np.nanquantile(rows, [0.25, 0.75], axis=0)
         quartile_range = upper_quartile - lower_quartile
         distance = np.where(quartile_range > 0.0, _FENCE * quartile_range, np.inf)
@@ -315,7 +315,7 @@ class StudentT(WrapperMixin, Product):
 
     def completion(self, table: Array) -> Completion:
         scales = _ScalesOfRows if self._is_full else _ScalesOfValues
-        return partial(scales, self.values, table)
+        return partial(scales, self.value_component, table)
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return log posterior predictive densities (n, K) in nats, by quadrature over log u."""
@@ -325,9 +325,9 @@ class StudentT(WrapperMixin, Product):
             mixture, half_log_dets, _ = self._scale_mixtures(X, gaussian_lam, nu[:, 0])
             return np.asarray(mixture.log_density() - half_log_dets * (mixture.n_observed > 0.0))
         # With one scale for each value, the columns are independent given the component.
-        q = NormalGamma.standard(gaussian_lam)
+        q = NormalGamma.to_standard(gaussian_lam)
         log_densities = np.zeros((X.shape[0], len(lam)))
-        rows, is_observed = self.values._observed(X)
+        rows, is_observed = self.value_component._observed(X)
         for k in range(len(lam)):
             distance = (rows - q["mean"][k, :, 0]) ** 2 / (2.0 * q["rate"][k])
             mixture = _ScaleMixture(
@@ -345,11 +345,11 @@ class StudentT(WrapperMixin, Product):
         Returns the distributions (n, K), half the log-determinants of the shape matrices of
         observed columns, (n, K) or (K,), and the missing values or None.
         """
-        mean, scale, freedom_given_u = self.values._student(lam)
-        kappa = self.values.family.standard(lam)["mean_precision"]
+        mean, scale, freedom_given_u = self.value_component._student(lam)
+        kappa = self.value_component.family.to_standard(lam)["mean_precision"]
         # The predictive of a Gaussian has the scale (1 + 1 / kappa) times W^-1. Keep only W^-1.
         scale = scale * (kappa / (1.0 + kappa))[:, None, None]
-        rows = self.values._centred(X)
+        rows = self.value_component._centred(X)
         distances, half_log_dets, n_observed, holes = distances_of_observed(rows, mean, scale)
         n_observed = np.broadcast_to(n_observed, (X.shape[0], 1))
         mixture = _ScaleMixture(distances, n_observed, freedom_given_u, kappa, nu)
@@ -359,14 +359,14 @@ class StudentT(WrapperMixin, Product):
         """Draw rows from the posterior predictive of one component: first u, then a Student t."""
         gaussian_lam, freedom_lam = self.family.split(lam)
         u = self._freedom.sample(freedom_lam, n_rows, rng)
-        q = self.values.family.standard(gaussian_lam)
+        q = self.value_component.family.to_standard(gaussian_lam)
         # With one scale for each value, means and kappa are (D, 1).
         kappa = q["mean_precision"] if self._is_full else q["mean_precision"][:, 0]
-        location = self.values.center + (q["mean"] if self._is_full else q["mean"][:, 0])
+        location = self.value_component.center + (q["mean"] if self._is_full else q["mean"][:, 0])
         # The Gaussian block draws with the factor 1 + 1 / kappa of the scale. Convert the draws to
         # the factor 1 / u + 1 / kappa.
         ratio = np.sqrt((1.0 / u + 1.0 / kappa) / (1.0 + 1.0 / kappa))
-        draws = self.values.sample(gaussian_lam, n_rows, rng)
+        draws = self.value_component.sample(gaussian_lam, n_rows, rng)
         return np.asarray(location + ratio * (draws - location), self.dtype)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
@@ -386,7 +386,7 @@ class StudentT(WrapperMixin, Product):
         chi_square = rng.chisquare(mixture.freedom_given_u + mixture.n_observed[:, 0])
         noise_factor = np.sqrt((scale_factor + mixture.distance[:, 0]) / chi_square)
         noise = rng.standard_normal(holes.X.shape) * noise_factor[:, None]
-        return np.where(holes.missing, holes.filled(0, noise) + self.values.center, X)
+        return np.where(holes.missing, holes.filled(0, noise) + self.value_component.center, X)
 
     def column_evidence(self, sums: Array) -> Array:
         """Return the sum of the evidence of both blocks for each column, (K, D) in nats.
@@ -403,7 +403,7 @@ class StudentT(WrapperMixin, Product):
         return means, deviations._replace(quantity="scale"), *freedom
 
 
-def student_t_component(
+def make_student_t_component(
     gaussian: FullGaussian | DiagonalGaussian, freedom: float | None = None
 ) -> StudentT:
     """Return the Student t component with the prior of ``gaussian``.
@@ -483,8 +483,8 @@ class _Scales:
 class _ScalesOfRows:
     """The hidden variables of a chunk of rows with one u for each row: u and the missing values.
 
-    It implements :class:`~skvt.contracts.Holes`, the contract of variables such as missing values,
-    whose q the local step integrates out.
+    It implements :class:`~skvt.contracts.HiddenValues`, the contract of variables such as missing
+    values, whose q the local step integrates out.
     """
 
     gaussian: WeightedFullGaussian
@@ -570,7 +570,7 @@ class _ScalesOfRows:
 class _ScalesOfValues:
     """The hidden variables of a chunk of rows with one u for each value.
 
-    It implements :class:`~skvt.contracts.Holes`, as :class:`_ScalesOfRows` does.
+    It implements :class:`~skvt.contracts.HiddenValues`, as :class:`_ScalesOfRows` does.
     """
 
     gaussian: WeightedDiagonalGaussian
@@ -674,7 +674,7 @@ class _ScaleMixture(NamedTuple):
         The draws are functions of the numbers ``uniform`` in [0, 1).
         """
         arrays = np.broadcast_arrays(*self, uniform)
-        flat = [writeable(np.array(array, np.float64).ravel()) for array in arrays]
+        flat = [ensure_writeable(np.array(array, np.float64).ravel()) for array in arrays]
         log_integral, drawn_u = np.empty((2, flat[0].size))
         _integrate(*flat, log_integral, drawn_u)
         return log_integral.reshape(arrays[0].shape), drawn_u.reshape(arrays[0].shape)

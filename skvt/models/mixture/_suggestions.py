@@ -11,26 +11,28 @@ import numpy as np
 from skvt.models.mixture._distinctness import Distinctness, Evidence
 from skvt.models.mixture._hierarchy import join_components, make_hierarchy
 from skvt.models.mixture._joins import ONE_MODE, SIGNIFICANT, SURELY_ONE, Joins
-from skvt.models.mixture._pairs import Assignments, Pairs
+from skvt.models.mixture._pairs import Assignments, JoinCriterion
 from skvt.typing import IndexArray
 
 # Minimum factor by which the evidence falls faster after an elbow than before it.
 _STEEPER_EVIDENCE = 1.8
 # There is a valley between two clusters if the log density of the rows between them is more than
-# this number of nats below that of the rows of each, see `Assignments.valleys`.
+# this number of nats below that of the rows of each, see `Assignments.valley_depths`.
 _VALLEY = 0.1
 
 
-def separate_by_valleys(valleys: Pairs) -> IndexArray:
+def separate_by_valleys(valleys: JoinCriterion) -> IndexArray:
     """Join components until valleys separate all clusters; return the cluster of each, (K,)."""
     joins = join_components(valleys, relative=False)
     # Stop before the first join across a significant valley, but join all components without rows.
     is_joined = (joins.losses < SIGNIFICANT) | (np.arange(len(joins.losses)) < joins.n_vacant)
-    return joins.clusters(joins.n_components - int(np.argmin(np.append(is_joined, False))))
+    return joins.component_clusters(
+        joins.n_components - int(np.argmin(np.append(is_joined, False)))
+    )
 
 
 def choose_clusters(
-    assignments: Assignments, evidence: Evidence, n_blocks: int, valleys: Pairs | None
+    assignments: Assignments, evidence: Evidence, n_blocks: int, valleys: JoinCriterion | None
 ) -> Joins:
     """Choose the rule for these components; return the hierarchy with the suggested number.
 
@@ -45,7 +47,7 @@ def choose_clusters(
 
     Below the suggested number, the least distinct clusters are joined first.
     """
-    n_with_rows = int(np.count_nonzero(~assignments.vacant))
+    n_with_rows = int(np.count_nonzero(~assignments.is_vacant))
     n_by_valley = 0
     if n_with_rows == 1:
         return replace(join_components(assignments), reason="no other component has rows")
@@ -58,7 +60,7 @@ def choose_clusters(
             return joins
     if valleys is not None:
         number = int(valleys.clusters.max()) + 1
-        n_by_valley = valleys.mass.size - number
+        n_by_valley = valleys.proportions.size - number
         order = Distinctness(assignments, evidence, None, valleys.clusters)
         by_distinctness = join_components(order, relative=False)
         # Make the same joins again, with losses of entropy as heights.
@@ -70,10 +72,10 @@ def choose_clusters(
         )
     else:
         entropy = join_components(assignments)
-        number = entropy.n_before_share(ONE_MODE)
+        number = entropy.n_clusters_at_share(ONE_MODE)
         if n_blocks < 2:
             number = _n_until_valley(entropy, assignments, number)
-        number = entropy.n_before_elbow(number)
+        number = entropy.n_clusters_at_elbow(number)
         reasons = (
             "all components overlap, and no valley of the density separates them",
             "components that overlap are joined",
@@ -101,7 +103,7 @@ def _n_until_valley(joins: Joins, assignments: Assignments, number: int) -> int:
     They stop before the first join across a valley of the density, or with a share of the entropy
     below SURELY_ONE.
     """
-    are_apart = (joins.shares < SURELY_ONE) | (assignments.valleys(joins) > _VALLEY)
+    are_apart = (joins.shares < SURELY_ONE) | (assignments.valley_depths(joins) > _VALLEY)
     return number - int(np.argmax(np.append(are_apart[joins.n_components - number :], True)))
 
 

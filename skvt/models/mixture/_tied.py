@@ -43,7 +43,7 @@ class TiedGaussian(FullGaussian):
 
     def in_data_coordinates(self, lam: Array) -> tuple[TiedNormalWishart, Array]:
         family = TiedNormalWishart(self.add_center(NormalWishart, self.prior))
-        q = self.family.standard(lam)
+        q = self.family.to_standard(lam)
         return family, family.from_standard(**(q | {"mean": q["mean"] + self.center}))
 
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
@@ -52,15 +52,15 @@ class TiedGaussian(FullGaussian):
         A gain includes the change of the evidence of the shared covariance.
         """
         lam = self.natural_parameters(sums)
-        shared = Wishart.standard(self.family.shared(lam))
-        single, prior = NormalWishart.standard(lam), NormalWishart.standard(self.prior)
+        shared = Wishart.to_standard(self.family.precision_marginal(lam))
+        single, prior = NormalWishart.to_standard(lam), NormalWishart.to_standard(self.prior)
         nu, scale = shared["degrees_of_freedom"], shared["scale_inverse"]
         kappa, kappa_prior = single["mean_precision"], prior["mean_precision"]
         gain = 0.5 * self.n_features * np.log(kappa[a] * kappa[b] / kappa_prior)
         before = np.linalg.slogdet(scale)[1]
         for pairs in pieces(a.size, max(1, _ENTRIES_AT_ONCE // scale.size)):
             first, second = a[pairs], b[pairs]
-            both = NormalWishart.standard(self.natural_parameters(sums[first] + sums[second]))
+            both = NormalWishart.to_standard(self.natural_parameters(sums[first] + sums[second]))
             # Compute the matrix that the merge adds to the inverse scale of the shared covariance.
             scatter = both["scale_inverse"] + prior["scale_inverse"]
             scatter -= single["scale_inverse"][first] + single["scale_inverse"][second]

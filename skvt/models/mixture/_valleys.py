@@ -17,7 +17,7 @@ from scipy.special import logsumexp
 
 from skvt.contracts import Component
 from skvt.models.mixture._joins import SIGNIFICANT, Joins
-from skvt.models.mixture._pairs import Assignments, Pairs
+from skvt.models.mixture._pairs import Assignments, JoinCriterion
 from skvt.models.mixture._suggestions import separate_by_valleys
 from skvt.typing import Array, IndexArray
 
@@ -64,44 +64,53 @@ _EXPECTED = 0.8
 _POSITIONS = np.linspace(_CENTRES[0] - _WIDTH, _CENTRES[-1] + _WIDTH, 600)
 
 
-class Valleys(Pairs):
+class Valleys(JoinCriterion):
     """Tests of the valleys between clusters.
 
     The test of two clusters is a weighted mean over the pairs of their components that touch.
-    ``weights`` (K, K) are densities at the saddles, 0 where components do not touch, and ``sums``
-    (K, K) are weights times tests. The two clusters with the smallest test are joined first.
+    ``saddle_densities`` (K, K) are densities at the saddles, 0 where components do not touch, and
+    ``weighted_tests`` (K, K) are weights times tests. The two clusters with the smallest test are
+    joined first.
 
     No valley separates a broad component of noise from the clusters that it surrounds. When the
     noise has been joined with one of these clusters, it must not connect this cluster with the
     others. Two clusters are therefore also compared at their peaks. ``peaks`` (K,) is the log
-    density of a cluster's densest component at its mean, and ``rows`` (K,) is the number of this
-    component's rows. ``levels`` (K, K) is the log density of the connection of two clusters. For
-    two components without a valley between them, it is the lower of their peaks. For clusters, it
-    is the maximum over such pairs of components, or -inf if there are none. The test compares the
-    number of rows of the cluster with the lower peak with the number at this level.
+    density of a cluster's densest component at its mean, and ``peak_counts`` (K,) is the number of
+    this component's rows. ``levels`` (K, K) is the log density of the connection of two clusters.
+    For two components without a valley between them, it is the lower of their peaks. For clusters,
+    it is the maximum over such pairs of components, or -inf if there are none. The test compares
+    the number of rows of the cluster with the lower peak with the number at this level.
     """
 
     sign = -1.0
 
     def __init__(
-        self, assignments: Assignments, weights: Array, tests: Array, peaks: Array, rows: Array
+        self,
+        assignments: Assignments,
+        saddle_densities: Array,
+        tests: Array,
+        peaks: Array,
+        peak_counts: Array,
     ) -> None:
-        self.mass, self.vacant = assignments.mass.copy(), assignments.vacant.copy()
+        self.proportions, self.is_vacant = (
+            assignments.proportions.copy(),
+            assignments.is_vacant.copy(),
+        )
         self.dtype = assignments.dtype
-        self.weights, self.sums = weights, weights * tests
-        self.peaks, self.rows = peaks.copy(), rows.copy()
-        are_connected = (weights > 0.0) & (tests < SIGNIFICANT)
+        self.saddle_densities, self.weighted_tests = saddle_densities, saddle_densities * tests
+        self.peaks, self.peak_counts = peaks.copy(), peak_counts.copy()
+        are_connected = (saddle_densities > 0.0) & (tests < SIGNIFICANT)
         self.levels = np.where(are_connected, np.minimum(peaks, peaks[:, None]), -np.inf)
 
-    def tests_of(self, joins: Joins) -> Array:
+    def join_tests(self, joins: Joins) -> Array:
         """Return the tests of the clusters in each join, (K - 1,), inf if they do not touch."""
-        tests = self.losses_of(joins.linkage)
+        tests = self.join_losses(joins.linkage)
         return np.where(tests > 0.5 * (_APART + _NOT_TOUCHING), np.inf, tests)
 
-    def losses_of(self, pairs: Array) -> Array:
+    def join_losses(self, pairs: Array) -> Array:
         # Make the joins on a copy, in which the cluster with number i has the index ``indices[i]``.
         clusters = self.copy()
-        indices = list(range(self.mass.size))
+        indices = list(range(self.proportions.size))
         losses = np.empty(len(pairs))
         for step, pair in enumerate(pairs[:, :2].astype(int)):
             a, b = sorted(indices[number] for number in pair)
@@ -113,29 +122,31 @@ class Valleys(Pairs):
     def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
         """Return the tests of the valleys between a and each of b, or pair by pair."""
         tests = np.full(b.size, _NOT_TOUCHING)
-        weights, levels = self.weights[a, b], self.levels[a, b]
-        np.divide(self.sums[a, b], weights, out=tests, where=weights > 0.0)
+        saddle_densities, levels = self.saddle_densities[a, b], self.levels[a, b]
+        np.divide(
+            self.weighted_tests[a, b], saddle_densities, out=tests, where=saddle_densities > 0.0
+        )
         # Compare the clusters at their peaks.
         lower = np.where(self.peaks[a] < self.peaks[b], a, b)
         depths = np.where(levels > -np.inf, self.peaks[lower] - levels, 0.0)
-        # This is 2 (sqrt(n) - sqrt(n exp(-depth))) / sqrt(2) of n rows, as in `valley_test`.
-        peak_tests = np.sqrt(2.0 * self.rows[lower]) * -np.expm1(-0.5 * depths)
+        # This is 2 (sqrt(n) - sqrt(n exp(-depth))) / sqrt(2) of n rows, as in `measure_valley`.
+        peak_tests = np.sqrt(2.0 * self.peak_counts[lower]) * -np.expm1(-0.5 * depths)
         peak_tests = np.minimum(peak_tests, _APART)
         return np.where(depths > _CLIFF, np.maximum(tests, peak_tests), tests)
 
     def join(self, a: int, b: int) -> None:
         super().join(a, b)
-        for values in (self.weights, self.sums):
+        for values in (self.saddle_densities, self.weighted_tests):
             values[a] += values[b]
             values[:, a] = values[a]
         if self.peaks[b] > self.peaks[a]:
             self.peaks[a] = self.peaks[b]
-            self.rows[a] = self.rows[b]
+            self.peak_counts[a] = self.peak_counts[b]
         self.levels[a] = np.maximum(self.levels[a], self.levels[b])
         self.levels[:, a] = self.levels[a]
 
 
-def valleys_between(
+def find_valleys(
     assignments: Assignments, component: Component, lam: Array, X: Array, weights: Array
 ) -> Valleys | None:
     """Test the valleys between Gaussian components by weighted rows X (n, D).
@@ -149,7 +160,7 @@ def valleys_between(
         return None
     means, covariances = gaussians
     K = len(means)
-    mass = np.maximum(assignments.mass, np.finfo(float).tiny)
+    mass = np.maximum(assignments.proportions, np.finfo(float).tiny)
 
     def joint(points: Array) -> Array:
         """Return log mass plus log density of points (n, D) under each component, (n, K)."""
@@ -162,7 +173,7 @@ def valleys_between(
     rows_of = [np.flatnonzero(assignments.labels == k) for k in range(K)]
     for a in range(K):
         others = a + 1 + np.flatnonzero(saddles[a, a + 1 :] > -np.inf)
-        for b, share in zip(others, assignments.shares(a, others), strict=True):
+        for b, share in zip(others, assignments.relative_losses(a, others), strict=True):
             step = means[b] - means[a]
             direction = np.linalg.solve(covariances[a] + covariances[b], step)
             # Half the squared distance of the means in standard deviations.
@@ -171,7 +182,7 @@ def valleys_between(
             if share >= _OVERLAP or not (is_crossing or abs(peaks[a] - peaks[b]) > _CLIFF):
                 rows = np.concatenate([rows_of[a], rows_of[b]])
                 positions = (X[rows] - means[a]) @ direction / max(squared, np.finfo(float).tiny)
-                tests[a, b] = tests[b, a] = min(valley_test(positions, weights[rows]), _APART)
+                tests[a, b] = tests[b, a] = min(measure_valley(positions, weights[rows]), _APART)
     # Weight the tests by the densities at the saddles. The exponents are limited, so that weights
     # of components that touch stay positive.
     highest = max(float(saddles.max()), np.finfo(float).min)
@@ -250,7 +261,7 @@ def _test_expected_rows(means: Array, covariances: Array, counts: Array) -> floa
     deviations = np.sqrt(np.einsum("i,kij,j->k", direction, covariances, direction)) / squared
     standardised = (_POSITIONS[:, None] - np.arange(2.0)) / deviations
     density = np.exp(-0.5 * standardised**2) / (deviations * np.sqrt(2.0 * np.pi))
-    return valley_test(_POSITIONS, density @ counts * (_POSITIONS[1] - _POSITIONS[0]))
+    return measure_valley(_POSITIONS, density @ counts * (_POSITIONS[1] - _POSITIONS[0]))
 
 
 def _find_saddles(
@@ -291,7 +302,7 @@ def _find_saddles(
     return np.maximum(saddles, saddles.T), peaks
 
 
-def valley_test(positions: Array, weights: Array) -> float:
+def measure_valley(positions: Array, weights: Array) -> float:
     """Return the depth of the deepest valley between positions 0 and 1, in standard errors.
 
     The positions (n,) have weights (n,), which are added up in windows. If there is no valley, a

@@ -30,55 +30,55 @@ class WrapperMixin:
     _convert_rows: Any
 
     @property
-    def values(self) -> Any:
+    def value_component(self) -> Any:
         """The component of the first block, which models the values."""
         return self.blocks[0].component
 
     def _values_of(self, X: Any) -> Any:
         """Return the values of rows X, the columns of the first block."""
-        return self._convert_rows(X)[:, : self.values.n_features]
+        return self._convert_rows(X)[:, : self.value_component.n_features]
 
-    def _in_units_of_data(self, X: Array, values: Array, *others: Array) -> Array:
+    def _convert_to_data_units(self, X: Array, values: Array, *others: Array) -> Array:
         """Convert values, or their means, of rows X, (..., n, D), to the units of the data.
 
         ``others`` has the natural parameters ``lam`` of each block except the first.
         """
         return values
 
-    def _draws_of_data(
+    def _convert_draws(
         self, X: Array, draws: Array, rng: np.random.Generator, *others: Array
     ) -> Array:
         """Convert draws of the values of rows X, (n, D), to the units of the data."""
-        return self._in_units_of_data(X, draws, *others)
+        return self._convert_to_data_units(X, draws, *others)
 
     # Rows stay unchanged, because the method `filled_features` fills in the values.
     filled = ConjugateComponent.filled
 
     def with_completed(self, X: Any, completed: Array) -> Any:
-        return self.values.with_completed(X, completed)
+        return self.value_component.with_completed(X, completed)
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         values_lam, *others = self.family.split(lam)
-        completed = self.values.imputed(self._values_of(X), values_lam, memberships)
-        return np.where(np.isnan(X), self._in_units_of_data(X, completed, *others), X)
+        completed = self.value_component.imputed(self._values_of(X), values_lam, memberships)
+        return np.where(np.isnan(X), self._convert_to_data_units(X, completed, *others), X)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """Return rows whose missing values are means in units of the data, (K, n, D)."""
         values_lam, *others = self.family.split(lam)
-        means = self.values.conditional_mean(self._values_of(X), values_lam)
-        return np.where(np.isnan(X), self._in_units_of_data(X, means, *others), X)
+        means = self.value_component.conditional_mean(self._values_of(X), values_lam)
+        return np.where(np.isnan(X), self._convert_to_data_units(X, means, *others), X)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         values_lam, *others = self.family.split(lam)
-        draws = self.values.conditional_sample(self._values_of(X), values_lam, rng)
-        return np.where(np.isnan(X), self._draws_of_data(X, draws, rng, *others), X)
+        draws = self.value_component.conditional_sample(self._values_of(X), values_lam, rng)
+        return np.where(np.isnan(X), self._convert_draws(X, draws, rng, *others), X)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         values_lam, *others = self.family.split(lam)
-        draws = self.values.sample(values_lam, n_rows, rng)
+        draws = self.value_component.sample(values_lam, n_rows, rng)
         # All values of the rows are unknown, so that all of them are drawn.
         unknown = np.full((n_rows, self.n_features), np.nan)
-        return self._draws_of_data(unknown, draws, rng, *others).astype(self.dtype)
+        return self._convert_draws(unknown, draws, rng, *others).astype(self.dtype)
 
     def column_probabilities(self, lam: Array, column: int, X: Any) -> Array:
-        return self.values.column_probabilities(self.family.split(lam)[0], column, X)
+        return self.value_component.column_probabilities(self.family.split(lam)[0], column, X)

@@ -11,9 +11,9 @@ from skvt.models.mixture.components._base import (
     multiply_features,
 )
 from skvt.models.mixture.components._directions import (
-    clusters_in_line,
-    least_normal_components,
-    principal_components,
+    cluster_along_line,
+    project_to_least_normal,
+    project_to_principal,
 )
 from skvt.models.mixture.components._discrete import (
     Bernoulli,

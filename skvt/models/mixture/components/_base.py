@@ -49,23 +49,23 @@ class RowFits:
         return self._features(rows)
 
     def fits_to_seeds(
-        self, prepared: Any, seeds: Any, *, with_sizes: bool = True
+        self, prepared: Any, seeds: Any, *, with_magnitudes: bool = True
     ) -> tuple[Array, Array]:
-        """Return fits of prepared rows to seeds, and the sizes of their terms, (n, K) each.
+        """Return fits of prepared rows to seeds, and the magnitudes of their terms, (n, K) each.
 
-        ``seeds`` are indices of K rows. Rounding errors of the fits are relative to the sizes. If
-        ``with_sizes`` is false, the sizes may be left out, and are then 0.
+        ``seeds`` are indices of K rows. Rounding errors of the fits are relative to the magnitudes.
+        If ``with_magnitudes`` is false, the magnitudes may be left out, and are then 0.
         """
         sums = dense(self._features(seeds))
         lam = self._component.natural_parameters(sums)
-        tables = self._component.table(lam).T
+        tables = self._component.expected_table(lam).T
         fits = prepared @ tables
-        sizes = abs(prepared) @ np.abs(tables) if with_sizes else np.zeros_like(fits)
-        return fits, sizes
+        magnitudes = abs(prepared) @ np.abs(tables) if with_magnitudes else np.zeros_like(fits)
+        return fits, magnitudes
 
     def fits_to_self(self, prepared: Any) -> tuple[Array, Array]:
-        """Return the fit of each prepared row to itself as the seed, and its size, (n,) each."""
-        return self._component.self_fits(prepared)
+        """Return fits of prepared rows to themselves as seeds, and their magnitudes, (n,) each."""
+        return self._component.fits_to_self(prepared)
 
 
 class ConjugateComponent:
@@ -118,7 +118,7 @@ class ConjugateComponent:
         return False
 
     @property
-    def sizes_of_columns(self) -> tuple[int, ...]:
+    def parameter_counts(self) -> tuple[int, ...]:
         """Numbers of natural parameters of columns that are independent given the component."""
         return (self.prior[0].size,) * len(self.prior)
 
@@ -139,15 +139,15 @@ class ConjugateComponent:
         """Return ``lam = eta + M S``."""
         return self.prior + self.natural_sums(np.asarray(sums, dtype=np.float64))
 
-    def table(self, lam: Array) -> Array:
+    def expected_table(self, lam: Array) -> Array:
         """Return ``T = M' E[t] + base``, shape (K, P), for ``lam`` (K, ...)."""
-        return self.table_of(self.family.expectation(lam))
+        return self.table_at(self.family.expectation(lam))
 
     @cached_property
     def prior_table(self) -> Array:
-        return self.table(self.prior[None])
+        return self.expected_table(self.prior[None])
 
-    def table_of(self, t: Array) -> Array:
+    def table_at(self, t: Array) -> Array:
         """Return ``T`` for sufficient statistics ``t`` (K, ..., E) in place of E[t]."""
         return self.feature_coefficients(t) + self.base
 
@@ -163,19 +163,19 @@ class ConjugateComponent:
         """
         return multiply_features(self.features(X), table)
 
-    def self_fits(self, features: Any) -> tuple[Array, Array]:
-        """Return the fit of each row under a component fitted to this row alone, and its size.
+    def fits_to_self(self, features: Any) -> tuple[Array, Array]:
+        """Return the fit of each row under a component fitted to this row alone, and its magnitude.
 
         Both are (n,), see `RowFits.fits_to_self`. ``features`` (n, P) are those of the rows.
         """
-        fits, sizes = np.empty((2, features.shape[0]))
+        fits, magnitudes = np.empty((2, features.shape[0]))
         n_at_once = max(1, min(_TABLES_AT_ONCE, _TABLE_ENTRIES_AT_ONCE // features.shape[1]))
         for rows in pieces(features.shape[0], n_at_once):
             row_features = dense(features[rows])
-            terms = row_features * self.table(self.natural_parameters(row_features))
+            terms = row_features * self.expected_table(self.natural_parameters(row_features))
             fits[rows] = terms.sum(axis=1)
-            sizes[rows] = np.abs(terms).sum(axis=1)
-        return fits, sizes
+            magnitudes[rows] = np.abs(terms).sum(axis=1)
+        return fits, magnitudes
 
     def completion(self, table: Array) -> Completion | None:
         return None
@@ -220,16 +220,18 @@ class ConjugateComponent:
             log_densities[rows] = after - before + base[:, None]
         return log_densities
 
-    def log_predictive_mixed(self, X: Any, lam: Array, common: Array, shares: Array) -> Array:
+    def log_predictive_mixed(
+        self, X: Any, lam: Array, common: Array, probabilities: Array
+    ) -> Array:
         """Return log densities, (n, K) in nats, if each column has one of two distributions.
 
-        A column has the predictive of ``lam`` (K, *shape) with the probability ``shares`` (K, D),
+        A column has the predictive of ``lam`` (K, *shape) with the ``probabilities`` (K, D),
         and otherwise the predictive of ``common`` (*shape), which all components share. Columns
         must be independent given the component.
         """
         with np.errstate(divide="ignore"):
-            log_share = np.log(shares)
-            log_common_share = np.log1p(-shares)
+            log_share = np.log(probabilities)
+            log_common_share = np.log1p(-probabilities)
         before = self.family.log_normalizer(lam)
         before_common = self.family.log_normalizer(common)
         log_densities = np.empty((X.shape[0], len(lam)))
@@ -241,7 +243,7 @@ class ConjugateComponent:
             log_densities[rows] = columns.sum(axis=2) + base[:, None]
         return log_densities
 
-    def mix_parameters(self, lam: Array, common: Array, shares: Array) -> Array | None:
+    def mix_parameters(self, lam: Array, common: Array, probabilities: Array) -> Array | None:
         """Return natural parameters with the densities of :meth:`log_predictive_mixed`.
 
         The result is None if the family has no such natural parameters.
@@ -321,7 +323,7 @@ class ConjugateComponent:
         return {}
 
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple[Any, Array]:
-        return self, self.family.certain(self.family.sample(lam, rng))
+        return self, self.family.concentrate_at(self.family.sample(lam, rng))
 
     def with_completed(self, X: Any, completed: Array) -> Any:
         return X

@@ -13,7 +13,7 @@ from skvt.typing import Array, IndexArray
 
 # Rows count as constant along a direction if its eigenvalue over the largest one is below this.
 _LEAST_EIGENVALUE = 1e-9
-# :func:`clusters_in_line` tries this number of columns, and this number of other directions.
+# :func:`cluster_along_line` tries this number of columns, and this number of other directions.
 _N_LINES = 3
 # The density at a row is the inverse distance along the line to the row that is this number of rows
 # further.
@@ -52,7 +52,7 @@ def _standardise(X: Array, weights: Array) -> tuple[Array, Array, Array]:
     return X, *np.linalg.eigh((X * share[:, None]).T @ X)
 
 
-def principal_components(X: Array, weights: Array, number: int) -> Array:
+def project_to_principal(X: Array, weights: Array, number: int) -> Array:
     """Project rows onto the first principal components of standardised columns.
 
     Returns an array (n, ``number``). It has more columns if further eigenvalues are tied with the
@@ -65,7 +65,7 @@ def principal_components(X: Array, weights: Array, number: int) -> Array:
     return np.asarray(X @ directions[:, is_kept])
 
 
-def least_normal_components(X: Array, weights: Array, number: int) -> Array:
+def project_to_least_normal(X: Array, weights: Array, number: int) -> Array:
     """Project rows onto orthogonal directions of extreme kurtosis.
 
     Returns an array of shape (n, ``number``), with fewer columns if the rows have fewer columns.
@@ -90,7 +90,7 @@ def least_normal_components(X: Array, weights: Array, number: int) -> Array:
     return np.asarray(Z @ W)
 
 
-def clusters_in_line(X: Array, weights: Array) -> IndexArray:
+def cluster_along_line(X: Array, weights: Array) -> IndexArray:
     """Cluster rows by the valleys of their density along one direction; return labels (n,).
 
     The columns of smallest kurtosis and the directions of most extreme kurtosis are tried, and the
@@ -101,7 +101,7 @@ def clusters_in_line(X: Array, weights: Array) -> IndexArray:
     kurtosis = weights @ standardised**4 / weights.sum()
     # Constant columns have the kurtosis 0. Order them last.
     flattest = stable_order(np.where(kurtosis > 0.0, kurtosis, np.inf), scale=1.0)[:_N_LINES]
-    lines = [*X[:, flattest].T, *least_normal_components(X, weights, _N_LINES).T]
+    lines = [*X[:, flattest].T, *project_to_least_normal(X, weights, _N_LINES).T]
     return max([_label_between_valleys(line) for line in lines], key=np.max)
 
 

@@ -39,13 +39,15 @@ class LevelColumns(ConjugateComponent):
     of the mixture exist.
     """
 
-    def mix_parameters(self, lam: Array, common: Array, shares: Array) -> Array:
-        shares = np.repeat(shares, self.sizes_of_columns, axis=-1).reshape(lam.shape)
+    def mix_parameters(self, lam: Array, common: Array, probabilities: Array) -> Array:
+        probabilities = np.repeat(probabilities, self.parameter_counts, axis=-1).reshape(lam.shape)
         mean = self.family.mean
-        return np.asarray(shares * mean(lam) + (1.0 - shares) * mean(common))
+        return np.asarray(probabilities * mean(lam) + (1.0 - probabilities) * mean(common))
 
-    def log_predictive_mixed(self, X: Any, lam: Array, common: Array, shares: Array) -> Array:
-        return self.log_predictive(X, self.mix_parameters(lam, common, shares))
+    def log_predictive_mixed(
+        self, X: Any, lam: Array, common: Array, probabilities: Array
+    ) -> Array:
+        return self.log_predictive(X, self.mix_parameters(lam, common, probabilities))
 
 
 @in_files("models.Bernoulli")
@@ -86,7 +88,7 @@ class Bernoulli(LevelColumns, PairOfEachColumn):
         """Return log densities, which are linear in the features since columns are independent."""
         return self.features(X) @ self.feature_coefficients(np.log(Dirichlet.mean(lam))).T
 
-    def repeated(self, number: int) -> "Bernoulli":
+    def repeat_columns(self, number: int) -> "Bernoulli":
         """Return the component of dense rows in which all columns occur ``number`` times."""
         return replace(self, prior=np.tile(self.prior, (number, 1)), sparse=False)
 
@@ -183,7 +185,7 @@ class Categorical(LevelColumns):
         return DirichletColumns(self.sizes)
 
     @property
-    def sizes_of_columns(self) -> tuple[int, ...]:
+    def parameter_counts(self) -> tuple[int, ...]:
         return self.sizes
 
     @property
@@ -207,9 +209,9 @@ class Categorical(LevelColumns):
         indptr = np.append(0, is_known.sum(axis=1).cumsum()).astype(np.int32)
         return sp.csr_array((np.ones(indices.size), indices, indptr), (X.shape[0], ends[-1]))
 
-    def self_fits(self, features: Any) -> tuple[Array, Array]:
+    def fits_to_self(self, features: Any) -> tuple[Array, Array]:
         # After one row, each of its categories has one more count.
-        totals = np.repeat(self.family.totals(self.prior), self.sizes)
+        totals = np.repeat(self.family.sum_categories(self.prior), self.sizes)
         table = digamma_array(self.prior + 1.0) - digamma_array(totals + 1.0)
         return features @ table, features @ np.abs(table)
 
@@ -231,9 +233,9 @@ class Categorical(LevelColumns):
         if not self.open_levels:
             return log_densities
         X = dense_rows(X)
-        A = self.family.totals(self.prior)
+        A = self.family.sum_categories(self.prior)
         if n_values is None:
-            n_values = (self.family.totals(lam) - A).sum(axis=0)
+            n_values = (self.family.sum_categories(lam) - A).sum(axis=0)
         starts = np.cumsum(self.sizes, dtype=np.intp) - np.array(self.sizes, np.intp)
         smallest = np.minimum.reduceat(self.prior, starts)
         # These are log(1 - u) and log u.
@@ -242,11 +244,13 @@ class Categorical(LevelColumns):
         log_shares = np.where(self.sizes > X, log_known, log_unseen)
         return log_densities + np.where(np.isnan(X), 0.0, log_shares).sum(axis=1, keepdims=True)
 
-    def log_predictive_mixed(self, X: Any, lam: Array, common: Array, shares: Array) -> Array:
-        n_values = self.family.totals((lam - self.prior).sum(axis=0))
-        return self.log_predictive(X, self.mix_parameters(lam, common, shares), n_values)
+    def log_predictive_mixed(
+        self, X: Any, lam: Array, common: Array, probabilities: Array
+    ) -> Array:
+        n_values = self.family.sum_categories((lam - self.prior).sum(axis=0))
+        return self.log_predictive(X, self.mix_parameters(lam, common, probabilities), n_values)
 
-    def repeated(self, number: int) -> "Categorical":
+    def repeat_columns(self, number: int) -> "Categorical":
         """Return the component of rows in which all columns occur ``number`` times."""
         return replace(self, prior=np.tile(self.prior, number), sizes=self.sizes * number)
 
@@ -272,7 +276,7 @@ class Categorical(LevelColumns):
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
         columns = np.repeat(np.arange(self.n_features), self.sizes)
         codes = np.concatenate([np.arange(size) for size in self.sizes])
-        others = self.family.totals(lam)[:, columns] - lam
+        others = self.family.sum_categories(lam)[:, columns] - lam
         return (probability_marginals(lam, others, columns, codes),)
 
     def column_evidence(self, sums: Array) -> Array:
@@ -335,14 +339,14 @@ class ExposureColumns(ConjugateComponent):
     if TYPE_CHECKING:
         # Subclasses return the expected counts for an exposure of 1, (K, D), and draw rows of the
         # posterior predictive of one component with ``exposures`` (n,).
-        def means(self, lam: Array) -> Array: ...
+        def expected_rates(self, lam: Array) -> Array: ...
         def _draw_rows(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array: ...
 
     @property
     def n_features(self) -> int:
         return len(self.prior) + (self.exposure == "column")
 
-    def repeated(self, number: int) -> Any:
+    def repeat_columns(self, number: int) -> Any:
         """Return the component of dense rows in which all columns of counts occur ``number`` times.
 
         A column of exposures occurs once.
@@ -350,7 +354,7 @@ class ExposureColumns(ConjugateComponent):
         prior = np.tile(self.prior, (number, 1))
         return replace(self, prior=prior)  # type: ignore[type-var]
 
-    def split(self, X: Any) -> tuple[Any, Array]:
+    def split_exposure(self, X: Any) -> tuple[Any, Array]:
         """Return counts and exposures, see :func:`split_exposure`."""
         return split_exposure(X, self.exposure, self.typical, self.shares)
 
@@ -363,12 +367,12 @@ class ExposureColumns(ConjugateComponent):
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """Return rows whose missing values are expected rates times the exposure, (K, n, D)."""
-        _, exposures = self.split(X)
-        means = exposures[:, None] * self.means(lam)[:, None]
+        _, exposures = self.split_exposure(X)
+        means = exposures[:, None] * self.expected_rates(lam)[:, None]
         return fill_missing(X, self.append_exposure(means, exposures))
 
     def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
-        _, exposures = self.split(X)
+        _, exposures = self.split_exposure(X)
         return fill_missing(X, self._draw_rows(lam, exposures, rng))
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
@@ -405,7 +409,7 @@ class Poisson(ExposureColumns, PairOfEachColumn):
 
     def features(self, X: Any) -> Any:
         """Return the features that the class describes."""
-        counts, exposures = self.split(X)
+        counts, exposures = self.split_exposure(X)
         if sp.issparse(counts) and self.sparse:
             counts, is_missing = separate_missing(counts)
             rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
@@ -426,10 +430,10 @@ class Poisson(ExposureColumns, PairOfEachColumn):
             return np.concatenate([X, minus_missing_exposures, constants, exposures], axis=1)
         return np.concatenate([X, is_observed * exposures, constants], axis=1)
 
-    def repeated(self, number: int) -> "Poisson":
-        return replace(super().repeated(number), sparse=False)
+    def repeat_columns(self, number: int) -> "Poisson":
+        return replace(super().repeat_columns(number), sparse=False)
 
-    def means(self, lam: Array) -> Array:
+    def expected_rates(self, lam: Array) -> Array:
         return Gamma.mean(lam)
 
     def _draw_rows(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array:

@@ -19,7 +19,7 @@ from skvt.expfam import Gamma, NormalGamma, NormalWishart, Wishart, triangle
 from skvt.files import in_files
 from skvt.models.mixture._kernels import outer_features
 from skvt.models.mixture._marginals import Marginals, deviation_marginals, mean_marginals
-from skvt.models.mixture._missing import GaussianCompletion, has_holes
+from skvt.models.mixture._missing import GaussianCompletion, has_missing
 from skvt.models.mixture.components._base import LOG_2PI, ConjugateComponent
 from skvt.models.mixture.components._independent import CentredMixin
 from skvt.typing import Array
@@ -54,11 +54,11 @@ class _FullMixin(ConjugateComponent):
         # Convert the table only once, for the first chunk of rows that has missing values.
         from_table = GaussianCompletion.from_table
         convert_table = cache(partial(from_table, self.center, table, self.n_features))
-        return lambda X, inv_temps: convert_table().holes(X, inv_temps) if has_holes(X) else None
+        return lambda X, inv_temps: convert_table().holes(X, inv_temps) if has_missing(X) else None
 
     def filled(self, X: Any) -> Any:
         """Return rows whose missing values are conditional means under the prior."""
-        return self.conditional_mean(X, self.prior[None])[0] if has_holes(X) else X
+        return self.conditional_mean(X, self.prior[None])[0] if has_missing(X) else X
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return log densities of the Student t [Bishop06 eq. 10.81], (n, K) in nats."""
@@ -198,14 +198,14 @@ class FullGaussian(CentredMixin, _FullMixin):
 
     def _student(self, lam: Array) -> tuple[Array, Array, Array]:
         """Return the predictive's mean, ``scale`` and degrees of freedom [Bishop06 eq. 10.81]."""
-        q = NormalWishart.standard(lam)
+        q = NormalWishart.to_standard(lam)
         kappa = q["mean_precision"]
         scale = q["scale_inverse"] * ((1.0 + kappa) / kappa)[:, None, None]
         return q["mean"], scale, q["degrees_of_freedom"] - self.n_features + 1.0
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
         """Return the mean (K, D) and the inverse of the expected precision (K, D, D)."""
-        q = NormalWishart.standard(lam)
+        q = NormalWishart.to_standard(lam)
         covariances = q["scale_inverse"] / q["degrees_of_freedom"][:, None, None]
         return q["mean"] + self.center, covariances
 
@@ -223,7 +223,7 @@ class FullGaussian(CentredMixin, _FullMixin):
 
     def _normal_gammas_of_columns(self, lam: Array) -> tuple[Array, Array, Array, Array]:
         """Return m, kappa, shape and rate of each column's normal-gamma, broadcast to (K, D)."""
-        q = NormalWishart.standard(lam)
+        q = NormalWishart.to_standard(lam)
         shape, rate = column_gammas(q)
         return q["mean"] + self.center, q["mean_precision"][:, None], shape, rate
 
@@ -247,7 +247,7 @@ class GaussianRowFits:
     """
 
     def __init__(self, component: FullGaussian, X: Array) -> None:
-        q = NormalWishart.standard(component.prior)
+        q = NormalWishart.to_standard(component.prior)
         self._kappa = q["mean_precision"] + 1.0
         self._nu = q["degrees_of_freedom"] + 1.0
         added: Any = 0.0 if component.added is None else triangle.unpack(component.added)
@@ -266,7 +266,7 @@ class GaussianRowFits:
         return self._z[rows], self._square[rows], self._added[rows]
 
     def fits_to_seeds(
-        self, prepared: tuple[Array, ...], seeds: Any, *, with_sizes: bool = True
+        self, prepared: tuple[Array, ...], seeds: Any, *, with_magnitudes: bool = True
     ) -> tuple[Array, Array]:
         z, square, _ = prepared
         seed_z, seed_square, seed_added = self.prepare(seeds)
@@ -279,7 +279,7 @@ class GaussianRowFits:
     def _fits(
         self, inner: Array, square: Array, seed_square: Array, seed_added: Array
     ) -> tuple[Array, Array]:
-        """Return fits of rows to seeds, and sizes of their terms, see :class:`RowFits`.
+        """Return fits of rows to seeds, and magnitudes of their terms, see :class:`RowFits`.
 
         ``inner`` is z' z_s, ``square`` is |z|^2, ``seed_square`` is |z_s|^2, and ``seed_added`` is
         z_s' A z_s. The results have the shape to which the arguments broadcast.
@@ -313,22 +313,22 @@ class ZeroMeanFullGaussian(_FullMixin):
         return full_features(self._centred(X), False, self.added)
 
     def _student(self, lam: Array) -> tuple[Array, Array, Array]:
-        q = Wishart.standard(lam)
+        q = Wishart.to_standard(lam)
         freedom = q["degrees_of_freedom"] - self.n_features + 1.0
         return np.zeros((lam.shape[0], self.n_features)), q["scale_inverse"], freedom
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
-        q = Wishart.standard(lam)
+        q = Wishart.to_standard(lam)
         covariances = q["scale_inverse"] / q["degrees_of_freedom"][:, None, None]
         return np.zeros((lam.shape[0], self.n_features)), covariances
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
         """Return the standard deviations of the columns."""
-        return (deviation_marginals(*column_gammas(Wishart.standard(lam))),)
+        return (deviation_marginals(*column_gammas(Wishart.to_standard(lam))),)
 
     def column_evidence(self, sums: Array) -> Array:
         after, before = (
-            Gamma.log_normalizer(Gamma.from_standard(*column_gammas(Wishart.standard(lam))))
+            Gamma.log_normalizer(Gamma.from_standard(*column_gammas(Wishart.to_standard(lam))))
             for lam in (self.natural_parameters(sums), self.prior[None])
         )
         return after - before
@@ -391,7 +391,7 @@ def distances_of_observed(X: Array, mean: Array, scale: Array) -> tuple[Array, A
     cholesky = np.linalg.cholesky(scale)
     half_log_dets = np.log(np.diagonal(cholesky, axis1=1, axis2=2)).sum(axis=1)
     holes: Any = None
-    if has_holes(X):
+    if has_missing(X):
         holes = GaussianCompletion.from_scale(0.0, mean, scale).holes(X, np.ones(1))
         # With the inverse A of the scale S, the determinant of the marginal is |S| |A_mm|.
         half_log_dets = half_log_dets + holes.half_log_det()

@@ -51,7 +51,7 @@ class CentredMixin(ConjugateComponent):
 
     def add_center(self, family: Any, lam: Array) -> Array:
         """Return ``lam`` of a ``family`` whose means are in the coordinates of the data."""
-        q = family.standard(lam)
+        q = family.to_standard(lam)
         # Means are (K, D, 1) if each column has a separate distribution, and otherwise (K, D).
         center = self.center[:, None] if q["mean"].shape[-1] == 1 < self.n_features else self.center
         return family.from_standard(**(q | {"mean": q["mean"] + center}))
@@ -124,7 +124,7 @@ class DiagonalGaussian(IndependentMixin):
         return np.concatenate([statistics[..., 0], statistics[..., 2], statistics[..., 1]], axis=-1)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        q = NormalGamma.standard(lam)
+        q = NormalGamma.to_standard(lam)
         mean, kappa = q["mean"][:, 0], q["mean_precision"][:, 0]
         scale = q["rate"] * (1.0 + kappa) / (kappa * q["shape"])
         t = rng.standard_t(2.0 * q["shape"], size=(n_rows, self.n_features))
@@ -132,11 +132,11 @@ class DiagonalGaussian(IndependentMixin):
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
         """Return the mean (K, D) and the inverse of the expected precision (K, D)."""
-        q = NormalGamma.standard(lam)
+        q = NormalGamma.to_standard(lam)
         return q["mean"][..., 0] + self.center, q["rate"] / q["shape"]
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
-        q = NormalGamma.standard(lam)
+        q = NormalGamma.to_standard(lam)
         mean, kappa = q["mean"][..., 0] + self.center, q["mean_precision"][..., 0]
         shape, rate = q["shape"], q["rate"]
         return mean_marginals(mean, kappa, shape, rate), deviation_marginals(shape, rate)
@@ -176,7 +176,7 @@ class SphericalGaussian(IndependentMixin):
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Draw the precision of each row, which its columns share, and then the row."""
-        q = NormalGamma.standard(lam)
+        q = NormalGamma.to_standard(lam)
         tau = rng.gamma(q["shape"], 1.0 / q["rate"], size=(n_rows, 1))
         variance = (1.0 + 1.0 / q["mean_precision"]) / tau
         noise = rng.standard_normal((n_rows, self.n_features))
@@ -185,7 +185,7 @@ class SphericalGaussian(IndependentMixin):
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         """Draw the precision of each row given its observed values, and then its missing values."""
         rows, is_observed = self._observed(X)
-        q = NormalGamma.standard(lam)
+        q = NormalGamma.to_standard(lam)
         factor = 1.0 + 1.0 / q["mean_precision"]
         squares = (is_observed * (rows - q["mean"]) ** 2 / factor).sum(axis=1)
         rate = q["rate"] + 0.5 * squares
@@ -195,12 +195,12 @@ class SphericalGaussian(IndependentMixin):
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
         """Return the mean (K, D) and the inverse of the expected precision (K,)."""
-        q = NormalGamma.standard(lam)
+        q = NormalGamma.to_standard(lam)
         return q["mean"] + self.center, q["rate"] / q["shape"]
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
         """Return the means of the columns, and the standard deviation that they share."""
-        q = NormalGamma.standard(lam)
+        q = NormalGamma.to_standard(lam)
         mean, kappa = q["mean"] + self.center, q["mean_precision"]
         shape, rate = (np.broadcast_to(q[name][:, None], mean.shape) for name in ("shape", "rate"))
         return mean_marginals(mean, kappa, shape, rate), deviation_marginals(shape, rate)
@@ -239,7 +239,7 @@ class KnownVarianceGaussian(IndependentMixin, PairOfEachColumn):
         constant = -0.5 * ((X * X).sum(axis=1) / s + n_observed * np.log(2.0 * np.pi * s))
         return np.concatenate([X / s, is_observed / s, constant[:, None]], axis=1)
 
-    def sums_at(self, means: Array, counts: Array) -> Array:
+    def sums_from_means(self, means: Array, counts: Array) -> Array:
         """Return sums of features under which q has the ``means`` (K, D).
 
         ``counts`` (K,) are the numbers of rows of the components.
