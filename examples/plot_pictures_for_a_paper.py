@@ -34,7 +34,7 @@ from skvt.plotting import (
 COLUMN, PAGE = 3.4, 7.0  # inches
 plt.rcParams.update(
     {
-        "font.size": 7,
+        "font.size": 8,
         "axes.titlesize": 7,
         "axes.labelsize": 7,
         "legend.fontsize": 6,

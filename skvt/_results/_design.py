@@ -39,7 +39,10 @@ class Design:
 
     def describe(self, rows):
         """Return a name for each row of covariates, such as "year=2001, party=green"."""
-        columns = _columns_by_name(_as_table(rows))
+        table = _as_table(rows)
+        if not self.covariates:
+            return ["Intercept"] * num_samples(table)
+        columns = _columns_by_name(table)
         values = {name: columns[name].objects() for name in self.covariates if name in columns}
         return [
             ", ".join(f"{name}={value}" for name, value in zip(values, row, strict=True))
@@ -73,7 +76,11 @@ def _as_table(covariates, name="covariates"):
         return series.alias(str(series.name or "x0")).to_frame().to_native()
     table = covariates
     if not is_frame(covariates):
-        table = np.asarray(covariates).astype(object)
+        table = np.asarray(covariates)
+        if table.dtype.kind in "US" and not isinstance(covariates, np.ndarray):
+            # NumPy has converted missing values in lists of text to text.
+            table = np.array(covariates, dtype=object)
+        table = table.astype(object)
         table = table[:, None] if table.ndim == 1 else table
     if len(table.shape) != 2 or table.shape[1] == 0:
         got = f"the shape {table.shape}" if table.shape else reprlib.repr(covariates)

@@ -127,7 +127,8 @@ def pool(results, shares, degrees):
         return Pooled(
             estimate=estimate,
             standard_error=np.sqrt(variance),
-            degrees=variance**2 / inverse_degrees,
+            # An estimate without variance has an interval of width 0.
+            degrees=np.where(variance == 0.0, np.inf, variance**2 / inverse_degrees),
             between_fits=np.where(n_fits > 1.0, between_fits / variance, np.nan),
             same_sign=same_sign.sum(axis=0).astype(int),
             n_fits=n_fits.astype(int),

@@ -3,6 +3,7 @@
 A regression uses least squares, or the fractional likelihood with a logit link.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,6 +126,8 @@ def _indicators(cluster, used, n_rows):
             f"cluster is missing in {len(missing)} rows, the first is row {missing[0]}; give such "
             "rows groups of their own."
         )
+    if not all(isinstance(value, Hashable) for value in cluster):
+        raise ValueError("cluster must have one axis, with a number or a category for each row.")
     group_numbers = {}
     group_of_row = [group_numbers.setdefault(cluster[row], len(group_numbers)) for row in used]
     if len(group_numbers) < 2:

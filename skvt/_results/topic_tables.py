@@ -4,6 +4,7 @@ Tables are made for models of any library. The package pandas is imported only b
 return its data frames.
 """
 
+import reprlib
 import warnings
 from dataclasses import dataclass
 from numbers import Integral
@@ -475,8 +476,8 @@ def require_value_per_row(name, values, n_rows):
     """Raise ValueError unless there is a value for each of ``n_rows`` rows; text is no value."""
     if isinstance(values, str):
         raise ValueError(
-            f"{name} must have a value for each of the {n_rows} rows of X. Got {values!r}; if this "
-            "is the name of a column, pass the column."
+            f"{name} must have a value for each of the {n_rows} rows of X. Got "
+            f"{reprlib.repr(values)}; if this is the name of a column, pass the column."
         )
     if len(values) != n_rows:
         raise ValueError(f"{name} has {len(values)} values and X {n_rows} rows; give one for each.")

@@ -100,10 +100,6 @@ class Likelihood(Protocol):
     def expected_table(self, lam: Array) -> Array:
         """Return the table ``E_q[T(phi_k)]``, (K, P), for the parameters ``lam`` of q."""
 
-    @property
-    def prior_table(self) -> Array:
-        """The table (1, P) of a component without rows, which must not be written to."""
-
     def table_at(self, t: Array) -> Array:
         """Return the table ``T(phi_k)``, (K, P), for values ``t`` of ``t(phi_k)``."""
 

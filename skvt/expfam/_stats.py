@@ -435,6 +435,7 @@ class RunningStats:
         arguments are the same objects.
         """
         source = function, *arguments
+        _ = self.arrays  # raises RuntimeError if this is a view whose statistics have changed
         known = self._derived
         if known is not None and len(known[0]) == len(source) and all(map(is_, known[0], source)):
             return known[1]

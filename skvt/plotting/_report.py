@@ -15,8 +15,8 @@ from skvt.rows import dense
 
 # Maximum number of columns in the table of profiles; the most relevant are shown.
 MAX_COLUMNS = 30
-# Maximum number of clusters side by side in a table; more are in further tables, as wide as a page.
-MAX_CLUSTERS = 10
+# Maximum number of clusters side by side in a table; more are in further tables.
+MAX_CLUSTERS = 8
 # A row whose largest probability is below this has no clear cluster.
 MIN_CLEAR_PROBABILITY = 0.8
 

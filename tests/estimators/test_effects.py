@@ -307,6 +307,8 @@ def test_splines_keep_their_knots_for_new_rows(corpus, rng):
         (np.arange(40), {"cluster": [1] * 39}, "one value for each of the 40 rows .* Got 39"),
         (np.arange(40), {"cluster": [None, *range(39)]}, "cluster is missing in 1 rows"),
         (np.arange(40), {"cluster": [pd.NA, *range(39)]}, "cluster is missing in 1 rows"),
+        (np.arange(40), {"cluster": [np.nan, *"ab" * 19, "a"]}, "cluster is missing in 1 rows"),
+        ({"a": ["x", np.nan, *"xy" * 19]}, {}, "'a' has 1 missing values"),
         (np.arange(40), {"cluster": np.eye(40)}, "cluster must have one value .* 40 columns"),
         (np.arange(40), {"cluster": "author"}, r"cluster must be .* Got 'author'"),
         ({"a": range(40)}, {"cluster": pd.DataFrame(np.eye(40))}, "cluster .* 40 columns"),
@@ -328,9 +330,9 @@ def test_illegal_arguments_are_named_with_the_remedy(corpus, covariates, options
         covariate_effects(Topics(topics), X, covariates, **options)
 
 
-def test_matrix_libraries_use_one_thread(corpus, monkeypatch):
+def test_matrix_libraries_use_one_thread(monkeypatch):
     # On a busy machine, small products on several threads wait for each other for minutes.
-    n_threads, draw = set(), Classes._refits
+    n_threads, draw = set(), Classes._make_refits
 
     def counted(self, X, weights):
         pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
@@ -514,7 +516,8 @@ def test_shares_of_categories_are_means_of_indicators():
 def test_constant_outcomes_have_their_value_in_each_cluster(outcome):
     table = outcome_by_cluster(Classes(np.eye(2)[[0, 0, 1, 1]]), np.zeros((4, 1)), outcome)
     expected = 1.0 if outcome[0] == "yes" else 3.0
-    np.testing.assert_allclose(table["mean"], [expected] * 2, atol=1e-12)
+    for column in "mean", "low", "high":
+        np.testing.assert_allclose(table[column], [expected] * 2, atol=1e-12)
 
 
 def test_illegal_outcomes_are_named():
@@ -526,6 +529,8 @@ def test_illegal_outcomes_are_named():
         outcome_by_cluster(mixture, X, [1, 2, 3])
     with pytest.raises(ValueError, match="'outcome' has 1 missing values, the first in row 2"):
         outcome_by_cluster(mixture, X, [1, 2, None, 3])
+    with pytest.raises(ValueError, match="'outcome' has 1 missing values, the first in row 1"):
+        outcome_by_cluster(mixture, X, ["a", np.nan, "b", "b"])
 
 
 def test_weighted_outcomes_have_sandwich_errors(rng):

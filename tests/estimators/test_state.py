@@ -26,7 +26,7 @@ ESTIMATORS = [
 
 
 def held(value, seen):
-    """All objects in the state of ``value``, itself included."""
+    """All objects that are sent with ``value``, itself included."""
     if id(value) in seen:
         return
     seen[id(value)] = value
@@ -38,7 +38,8 @@ def held(value, seen):
     elif isinstance(value, type | types.ModuleType | np.ndarray):
         parts = ()
     else:
-        parts = vars(value).values() if hasattr(value, "__dict__") else ()
+        state = value.__getstate__() if hasattr(value, "__dict__") else None
+        parts = state.values() if isinstance(state, dict) else ()
     for part in parts:
         yield from held(part, seen)
 

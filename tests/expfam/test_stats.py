@@ -338,6 +338,15 @@ def test_what_is_derived_is_computed_once_for_one_value_and_one_source():
     assert made == [source, other, other, other]
 
 
+def test_nothing_is_derived_from_a_view_whose_statistics_have_changed():
+    stats = RunningStats([np.ones((V, K))])
+    stats.derived(first_block)
+    view = stats.scaled_view(1.0)
+    stats.add(Stats((np.ones((V, K)),)))
+    with pytest.raises(RuntimeError):
+        view.derived(first_block)
+
+
 def test_what_is_derived_is_not_sent():
     stats = RunningStats([np.random.default_rng(0).random((V, K))])
     sent = len(pickle.dumps(stats))

@@ -37,6 +37,18 @@ def component_for(X, *, D=2, exposure="column"):
     return component.with_prior(shape, rate, np.ones(16))
 
 
+@pytest.mark.parametrize("n_points", [1, 9])
+@pytest.mark.parametrize("mean", [0.01, 4.0, 1000.0])
+def test_priors_with_large_shapes_have_the_given_probabilities_of_sizes(n_points, mean):
+    points = exposure_points(1.0, 1.0) if n_points == 1 else exposure_points(0.5, 2.0)
+    component = NegativeBinomial(np.empty((3, 0)), F8, points)
+    shape, expected = np.array([1.0, 50.0, 1000.0]), np.linspace(1.0, 2.0, 16) / 24.0
+    component = component.with_prior(shape, shape / mean, expected)
+    probabilities = component.family.condition_on_sizes(component.prior).probability
+    np.testing.assert_allclose(probabilities, np.tile(expected, (3, 1)), rtol=1e-5)
+    np.testing.assert_allclose(component.family.log_normalizer(component.prior), 0.0, atol=1e-6)
+
+
 def log_marginal_of_sizes(x, e, shape, rate, typical):
     """Log of p(x | r_g) for each size, by the trapezoidal rule over log b."""
     grid, step = np.linspace(-25.0, 25.0, 5_001, retstep=True)

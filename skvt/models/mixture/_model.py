@@ -283,7 +283,7 @@ class Mixture(ConjugateModel):
         weighted = resp * batch.weights[:, None]
         observed_sums = component.weighted_sums(batch.X, weighted)
         stats, hidden_entropy = Stats((weighted.sum(axis=0), observed_sums)), None
-        table = np.repeat(component.prior_table, resp.shape[1], axis=0)
+        table = np.repeat(component.expected_table(component.prior[None]), resp.shape[1], axis=0)
         smallest_gain = _COMPLETION_TOL * batch.weights.sum()
         previous_bound = -np.inf
         for step in range(max_steps):

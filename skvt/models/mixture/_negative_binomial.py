@@ -82,9 +82,12 @@ class NegativeBinomial(ExposureColumns):
         gamma prior. ``probabilities`` (G,) are the prior probabilities of sizes.
         """
         pseudo_counts = shape[:, None] * self.family.typical
-        pseudo_rows = (rate / self.typical)[:, None] * self.family.typical
-        log_shares = np.zeros((len(shape), SIZES.size))
-        prior = np.concatenate([log_shares, pseudo_counts, pseudo_rows], axis=1)
+        rows = (rate / self.typical)[:, None]
+        pseudo_rows = rows * self.family.typical
+        # If each size had the log probability 0, the integrals of large shapes would differ by
+        # thousands of nats, so that the probabilities of some sizes would round to 0.
+        log_probabilities = -betaln(1.0 + SIZES * rows, shape[:, None])
+        prior = np.concatenate([log_probabilities, pseudo_counts, pseudo_rows], axis=1)
         return replace(self, prior=prior).with_size_probabilities(probabilities)
 
     def with_size_probabilities(self, probabilities: Array) -> "NegativeBinomial":

@@ -143,10 +143,6 @@ class ConjugateComponent:
         """Return ``T = M' E[t] + base``, shape (K, P), for ``lam`` (K, ...)."""
         return self.table_at(self.family.expectation(lam))
 
-    @cached_property
-    def prior_table(self) -> Array:
-        return self.expected_table(self.prior[None])
-
     def table_at(self, t: Array) -> Array:
         """Return ``T`` for sufficient statistics ``t`` (K, ..., E) in place of E[t]."""
         return self.feature_coefficients(t) + self.base
