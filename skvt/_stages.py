@@ -50,6 +50,7 @@ class _Stages:
             now = time.monotonic()
             if now - self.last_line_time >= SILENCE and self.start_time != reported_start:
                 reported_start = self.start_time
+                # `report` cannot do this here, because _STAGES is not set in the thread of `watch`.
                 self.last_line_time = now
                 report(f"{self.stage}, for {now - self.start_time:.0f} s", printed=self.printed)
 
@@ -87,7 +88,7 @@ def begin_stage(stage: str, *, line: str | None = None) -> None:
 
 
 def add_note(text: str) -> None:
-    """Keep a text about an event in a pass, which the next line about a pass or call includes."""
+    """Keep a text about an event, for the next line about a pass or a call of partial_fit."""
     stages = _STAGES.get()
     if stages is not None:
         stages.notes.append(text)

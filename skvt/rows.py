@@ -1,8 +1,10 @@
 """Functions of all rows of a data set, in memory or in chunks.
 
-Rows are an array or a CSR matrix in memory, or chunks in other processes. The functions with the
-decorator ``singledispatch`` are for rows in memory; :mod:`skvt.inference` registers their versions
-for :class:`~skvt.inference.Chunks`. The number of rows is n, and the number of columns is D.
+Rows are an array or a CSR matrix in memory, or chunks that are loaded where they are used. The
+functions with the decorator ``singledispatch`` are for rows in memory; :mod:`skvt.inference`
+registers their versions for :class:`~skvt.inference.Chunks`. Only :func:`design_and_allowed` has no
+such version, because chunks have no covariates. The number of rows is n, and the number of columns
+is D.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,8 +16,8 @@ import scipy.sparse as sp
 
 from skvt.typing import Array, IndexArray
 
-#: A function ``part(X, weights)`` that returns arrays which add up over rows. It can be pickled, so
-#: that other processes can call it.
+#: A function of X and weights that returns sums over rows, as arrays or numbers. It can be pickled,
+#: so that other processes can call it.
 Sums: TypeAlias = Callable[[Any, Array], tuple[Any, ...]]
 
 
@@ -49,7 +51,7 @@ class Documents(sp.csr_array):
 
     ``design`` (n, P) has the covariates as regressors, and ``allowed`` (n, K) tells which topics
     each document may have; either may be None. ``n_documents`` is the number of documents that the
-    rows represent; None for further rows of a stream.
+    rows of a fit, or of the first call of a stream, represent. It is None for all other rows.
     """
 
     design: Array | None
@@ -87,13 +89,13 @@ def _design_and_allowed_of_documents(X: Documents) -> tuple[Array | None, Array 
 
 
 def named_details(covariates: Any, allowed_topics: Any) -> dict[str, Any]:
-    """Return the arguments that are not None by name, which are called details of documents."""
+    """Return the details of documents by name: the arguments that are not None."""
     details = {"covariates": covariates, "allowed_topics": allowed_topics}
     return {name: value for name, value in details.items() if value is not None}
 
 
 def pieces(stop: int, step: int, start: int = 0) -> list[slice]:
-    """Return slices of ``step`` rows each, from ``start`` on; the last may be shorter."""
+    """Return slices of ``step`` from ``start`` to ``stop``; the last may be shorter."""
     return [slice(i, min(i + step, stop)) for i in range(start, stop, step)]
 
 

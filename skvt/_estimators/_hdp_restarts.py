@@ -1,7 +1,7 @@
 """The starts of a fit of :class:`~skvt.MemoizedHDP`, and the sampling of topics at its end.
 
-A fit consists of one or several starts; the start with the highest bound is kept. A start has a
-launch: the plan, and the model, the state, the policy and the random numbers before the first pass.
+A fit consists of one or several starts; the start with the highest bound is kept. A start
+begins from its launch: a plan, a model, a state, a temperature policy and random numbers.
 """
 
 import warnings
@@ -21,9 +21,9 @@ from skvt.rows import sums_of_rows
 from skvt.temperature import LinearAnnealing
 
 # Initial numbers of topics of the annealed starts that follow a fit which ends with one topic. Such
-# a fit may have missed topics, because it judges births by concentrations and a prior that were
-# learned for one topic. Documents that mix many topics need other values, which are learned in a
-# fit that starts from several topics.
+# a fit may have missed topics: it judges births by concentrations and a prior that were learned for
+# one topic. If documents mix many topics, only a fit that starts from several topics learns
+# suitable values.
 ANNEALED_TOPICS = 20, 50
 # Minimum number of documents for each initial topic of an annealed start.
 MIN_DOCUMENTS_PER_TOPIC = 10
@@ -32,15 +32,16 @@ NO_MORE_TOPICS = (
     "the documents have no topics, or each mixes many of them: there the bound is too loose to "
     "count topics. If you expect several, give their number to StructuredLDA(n_components=...)."
 )
-# If there are at most FEW_DOCUMENTS documents, a fit that started from one topic is followed by a
-# start from its topics after SWEEPS_OF_START sweeps of collapsed sampling. In few documents, two
+# If there are at most FEW_DOCUMENTS documents, a fit that started from one topic and found several
+# is followed by another start. SWEEPS_OF_START sweeps of collapsed sampling, which begin with the
+# topics of the fit, yield the topics of this start. In few documents, two
 # themes of a topic have too few tokens for a birth to separate them, but sampling separates them.
 FEW_DOCUMENTS = 1_000
 SWEEPS_OF_START = 200
 # Name of a start from sampled topics in ``Outcomes.kinds``.
 SAMPLED = "from sampled topics"
-# If a word that occurs in a document has more than MAX_TOKENS_PER_ENTRY tokens in the document on
-# average, there are fewer sweeps, but at least MIN_SWEEPS.
+# An entry is a word that occurs in a document. If entries have more than MAX_TOKENS_PER_ENTRY
+# tokens on average, there are fewer sweeps, but at least MIN_SWEEPS unless fewer are requested.
 MAX_TOKENS_PER_ENTRY = 10.0
 MIN_SWEEPS = 20
 
@@ -53,14 +54,18 @@ class TopicRestarts:
     seeds: tuple[int, ...]
     # The `skvt.fitting._fit.Fit`, whose method `launch` makes the launch of a start.
     fit: Any
-    # Initial numbers of topics of the annealed starts, which follow if the best fit has one topic.
+    # Initial numbers of topics of the annealed starts, which follow if the best fit has converged
+    # with one topic.
     annealed_numbers: tuple[int, ...]
     # Whether a start from sampled topics follows if the best fit has several topics.
     may_sample: bool
 
     @classmethod
     def of(cls, seeds, fit, *, may_sample):
-        """Return the starts of a fit with births; small corpora have fewer annealed starts."""
+        """Return the rule for a fit with births.
+
+        Annealed starts with too many topics for the number of documents are left out.
+        """
         n_documents, max_topics = fit.plan.data.n_rows, fit.plan.stopping.max_components
         supported = [n for n in ANNEALED_TOPICS if n * MIN_DOCUMENTS_PER_TOPIC <= n_documents]
         numbers = sorted({min(n, max_topics) for n in supported} - {1})
@@ -69,7 +74,7 @@ class TopicRestarts:
     def next(self, outcomes):
         """Return the launch of the next start, or None if no start follows.
 
-        Warn if annealed starts were made and the best fit still has one topic.
+        Warn if annealed starts were made and the best fit has converged, still with one topic.
         """
         n_init = len(self.seeds)
         n_further = len(outcomes.kinds) - n_init

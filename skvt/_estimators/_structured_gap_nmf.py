@@ -54,7 +54,8 @@ from skvt.schedules import RobbinsMonro
 
 # Number of rounds of a fit to all rows at once; a fit to minibatches has one round.
 N_ROUNDS = 5
-# Minimum number of structured passes in a round. With fewer passes in all, there is a single round.
+# Minimum number of structured passes in a round. If N_ROUNDS rounds would be shorter, there is a
+# single round.
 MIN_PASSES_OF_ROUND = 20
 # Share of the passes of coordinate ascent that are between rounds; the others are at the end.
 SHARE_BETWEEN = 1 / 3
@@ -90,23 +91,24 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     data_mean_prior : float or None, default=None
         Prior mean of an entry of X, 1 / c in the papers. None is the mean of the data.
     local_step : {"gibbs", "mean_field"}, default="gibbs"
-        Local step of a row given the globals. "gibbs" draws the row's activations given the
-        expected allocation of its counts to components, and the allocation given the activations,
-        in turn.
+        Local step of a row given the globals. "gibbs" alternates
+        between the expected allocation of the row's counts to components given its activations,
+        and a draw of the activations given this allocation.
     global_step : {"ssvi-a", "mean_field"}, default="ssvi-a"
         Globals on which local steps are conditioned. "ssvi-a" draws the components from q, and
         "mean_field" takes expectations. If both steps are "mean_field", inference is plain mean
         field.
     .. shared: n_burn_in, n_samples
     n_local_iter : int, default=1
-        Number of mean-field updates of a row in a pass of ``fit``. They start from the row's
-        activations after the last pass.
+        Number of mean-field updates of a row in a mean-field pass of ``fit``, such as a pass of
+        coordinate ascent. They start from the row's activations after the previous pass.
     polish : float, default=0.25
         Share of the passes that are coordinate ascent of the mean-field bound. These passes remove
         unneeded components that the noise of draws keeps alive. With ``learning_method="batch"``
-        and at least 100 structured passes, a third of them come between the structured passes,
-        after each fifth but the last, so that sampling goes on with fewer components. All others
-        come at the end. The parameter has no effect on mean-field inference or ``partial_fit``.
+        and at least 100 structured passes, structured passes are divided into five rounds. A third
+        of the passes of coordinate ascent come between rounds, so that sampling goes on with fewer
+        components. All others come at the end. The parameter has no effect on mean-field
+        inference or ``partial_fit``.
     temperature : None, str or policy, default=None
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name. The
         temperature applies to the likelihood. Policies that learn the temperature are refused.
@@ -139,8 +141,8 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     weights_ : ndarray of shape (n_components,)
         Expected weights theta.
     n_active_components_ : int
-        Number of components to which at least a thousandth of the data is expected to belong. The
-        data are counts.
+        Number of components to which at least a thousandth of all counts, the sum of X, is expected
+        to belong.
     n_components_ : int
         Number of components K. It is the truncation ``n_components``.
     data_mean_prior_ : float
@@ -170,7 +172,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     between fits to the same data, but are not log probabilities. NaN are missing values and are
     integrated out.
 
-    ``fit`` keeps the activations of all rows from pass to pass, ``n_samples * n_components``
+    ``fit`` keeps the activations of all rows from pass to pass, ``X.shape[0] * n_components``
     numbers. CSR matrices are processed in dense blocks of rows, so that memory stays small, but
     zeros cost time.
 
@@ -265,9 +267,9 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
             later_phases = make_ascent_phases(engine, first_passes, turns)
         row_starts = None
         if not stream:
-            # A new fit starts from equal activations, because rows that are solved to the end under
-            # random components would choose a few of the components. In a fit that continues, NaN
-            # says that rows are solved from scratch.
+            # A new fit starts from equal activations. If rows were solved from scratch under the
+            # random initial components, each would keep only a few of them. In a fit that
+            # continues, NaN means that rows are solved from scratch.
             activation = np.nan if self._is_warm_start() else 1.0
             row_starts = np.full((X.shape[0], self.n_components), activation, X.dtype)
         return Plan(
@@ -365,13 +367,14 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         float
             Nats per entry.
         """
+        # Sum the results of `_completion_sums` over all chunks of X.
         total, n_entries = sum_over_rows(self, X)
         if n_entries == 0:
             raise ValueError("No entry of X to predict: all are missing.")
         return total / n_entries
 
     def _completion_sums(self, X):
-        """Return the log probability of all entries of X in nats, and the number of entries.
+        """Return the log probability of the observed entries of X in nats, and their number.
 
         Even columns are predicted from the odd columns of the row, and odd columns from even.
         """

@@ -10,8 +10,8 @@ from sklearn.utils import check_array, check_scalar
 
 from skvt.readers.validation import split_pipeline
 
-# Parameters of the passes after averaging: each pass visits all documents at T = 1, and no move
-# exchanges topics.
+# Parameters of the passes after averaging: each pass visits all documents at T = 1, and there are
+# no moves, which split, merge, add or remove topics.
 _POLISH = {"learning_method": "batch", "temperature": None, "moves": (), "n_init": 1}
 
 
@@ -22,8 +22,9 @@ def consensus(fits, X, *, n_passes=1, sample_weight=None):
     the topics of the reference, so that matched topics share as much probability of words as
     possible, see :func:`skvt.metrics.topic_stability`. Each topic of the reference is averaged with
     the topics that are matched with it. The mean is over ``components_``, the pseudo-counts of
-    words. Then ``n_passes`` passes over the documents at T = 1 follow, in which each topic keeps
-    its index.
+    words. Then ``n_passes`` passes over the documents at T = 1 follow. In these passes, each topic
+    keeps its index, except that ``MemoizedHDP`` sorts topics. It also makes its ``n_polish`` sweeps
+    of collapsed sampling after the passes.
 
     Parameters
     ----------
@@ -52,7 +53,7 @@ def consensus(fits, X, *, n_passes=1, sample_weight=None):
     ValueError
         If there are fewer than two fits, if they are of several classes or of a class that does not
         take ``components_init``, or if they have vocabularies of different sizes. Also if a topic
-        has a negative entry or no positive entry.
+        has a negative entry or no positive entry, or if ``n_passes`` is less than 1.
     TypeError
         If ``n_passes`` is not an integer.
 
@@ -135,7 +136,7 @@ def _topics_of_fit(fit, number):
     """
     _, model = split_pipeline(fit)
     name = f"fits[{number}]"
-    # An array is its own model, and has no method "fit".
+    # ``model`` may also be an array of topics, which has no method ``fit``.
     weights = model.components_ if hasattr(model, "fit") else model
     weights = check_array(weights, dtype=np.float64, input_name=name)
     totals = weights.sum(axis=1, keepdims=True)

@@ -1,9 +1,9 @@
 """The contract of the weights w of a mixture, the probabilities of its K components.
 
 The weights are a function of variables with a conjugate prior and a variational posterior q: the
-weights themselves, or the sticks of a Dirichlet process. The statistics of these variables are the
-expected numbers of rows of the components, the ``counts`` (K,). In structured inference, which
-draws the variables from q, they are the result of :meth:`DrawnWeights.statistics` instead.
+weights themselves, or the sticks of a Dirichlet process. Inference keeps statistics of these
+variables. They are the expected numbers of rows of the components, the ``counts`` (K,). Structured
+inference, which draws the variables from q, keeps :meth:`DrawnWeights.statistics` instead.
 """
 
 from typing import Protocol
@@ -19,9 +19,9 @@ class Weights(Protocol):
     # Family of the variables that determine the weights, such as the sticks of a Dirichlet process.
     @property
     def family(self) -> Family: ...
-    # The weights declare MERGEABLE if any number of components is possible, and TEMPERABLE if the
-    # weights are fixed and known. In the second case, they have a method ``log_partition(b)``,
-    # which returns ``log sum_k w_k^b`` and its derivative by b.
+    # MERGEABLE if any number of components is possible; TEMPERABLE if the weights are fixed and
+    # known. TEMPERABLE weights have a method ``log_partition(b)``, which returns
+    # ``log sum_k w_k^b`` and its derivative by b.
     @property
     def capabilities(self) -> frozenset[Capability]: ...
 
@@ -29,16 +29,20 @@ class Weights(Protocol):
         """Return the natural parameters of the prior, broadcastable to the shape of ``lam``."""
 
     def natural_parameters(self, counts: Array) -> Array:
-        """Return the natural parameters ``lam`` of q, given the counts (K,)."""
+        """Return the natural parameters ``lam`` of q, given the counts (K,).
+
+        Weights for structured inference take :meth:`DrawnWeights.statistics` in place of counts.
+        """
 
     def log_weights(self, t: Array) -> Array:
-        """Return ``log w_k`` of at least K components from the sufficient statistics ``t``.
+        """Return ``log w_k`` from the sufficient statistics ``t``.
 
-        ``log w_k`` is linear in t, so that the result for ``E[t]`` is ``E[log w_k]``.
+        The result has an entry for each of the K components. More entries, of components without
+        rows, may follow. ``log w_k`` is linear in t: the result for ``E[t]`` is ``E[log w_k]``.
         """
 
     def mean(self, lam: Array) -> Array:
-        """Return ``E[w_k]`` of at least K components under the q with the parameters ``lam``.
+        """Return ``E[w_k]`` under the q with the parameters ``lam``, as :meth:`log_weights` does.
 
         If the result sums to less than 1, the remainder is the weight of new components.
         """

@@ -27,14 +27,15 @@ class MatrixNormalWishart:
     """Matrix normal-Wishart distribution of coefficients B (E, Q) and a precision Lambda (E, E).
 
     ``Lambda ~ Wishart(nu, W)`` and, given Lambda, B is normal with the mean M and the covariance
-    ``(V kron Lambda)^-1``: the columns of B have covariances proportional to ``V^-1``, its rows to
-    ``Lambda^-1``. With ``G = (B, -I)``, where I is the identity matrix,
+    ``(V kron Lambda)^-1``: the covariance matrix of a row of B is proportional to ``V^-1``, that
+    of a column to ``Lambda^-1``. With ``G = (B, -I)``, where I is the identity matrix,
 
         t(B, Lambda) = (log|Lambda| / 2, upper triangle of -G' Lambda G, halved on its diagonal),
         eta = (nu - E - 1 + Q, upper triangle of the matrix (V, V M'; M V, W^-1 + M V M')),
 
     with base measure 1; V is positive definite and nu > E - 1. A row y with the regressors w adds
-    ``(1, upper triangle of z z')`` with z = (w, y), and ``-E / 2 log(2 pi)`` to the log density.
+    ``(1, upper triangle of z z')`` with z = (w, y) to eta. Its log density also has the constant
+    ``-E / 2 log(2 pi)``.
     With the single regressor w = 1, the family is the :class:`~skvt.expfam.NormalWishart`, where
     m = M and kappa = V. Values are :class:`~skvt.expfam.Coefficients`.
     """
@@ -42,6 +43,7 @@ class MatrixNormalWishart:
     # Q, at least 1.
     n_regressors: int
 
+    # The name in texts, where other families are classes and have a ``__name__``.
     __name__ = "MatrixNormalWishart"
 
     def split(self, eta: ArrayLike) -> tuple[Array, Array, Array]:
@@ -83,10 +85,10 @@ class MatrixNormalWishart:
 
     def concentrate_at(self, x: Coefficients) -> Array:
         """Return natural parameters of distributions that are concentrated at x."""
-        n_rows = np.full(x.precision.shape[:-2], CERTAIN_COUNT)
+        nu = np.full(x.precision.shape[:-2], CERTAIN_COUNT)
         V = CERTAIN_COUNT * np.eye(self.n_regressors)
         scale_inverse = CERTAIN_COUNT * np.linalg.inv(x.precision)
-        return self.from_standard(x.coefficients, V, n_rows, scale_inverse)
+        return self.from_standard(x.coefficients, V, nu, scale_inverse)
 
     def to_standard(self, eta: ArrayLike) -> dict[str, Array]:
         """Return M (..., E, Q), V (..., Q, Q), nu (...) and W^-1 (..., E, E)."""
@@ -101,27 +103,27 @@ class MatrixNormalWishart:
         """Return the natural parameters of M, V, nu and W^-1; leading axes broadcast."""
         M = np.asarray(coefficients, np.float64)
         V = np.asarray(coefficients_precision, np.float64)
-        scale = np.asarray(scale_inverse, np.float64)
+        W_inverse = np.asarray(scale_inverse, np.float64)
         MV = M @ V
-        leading = np.broadcast_shapes(MV.shape[:-2], scale.shape[:-2])
+        leading = np.broadcast_shapes(MV.shape[:-2], W_inverse.shape[:-2])
         E, Q = M.shape[-2:]
         blocks = np.empty((*leading, Q + E, Q + E))
         blocks[..., :Q, :Q], blocks[..., Q:, :Q] = V, MV
         blocks[..., :Q, Q:] = np.swapaxes(MV, -1, -2)
-        blocks[..., Q:, Q:] = scale + MV @ np.swapaxes(M, -1, -2)
+        blocks[..., Q:, Q:] = W_inverse + MV @ np.swapaxes(M, -1, -2)
         nu = np.asarray(degrees_of_freedom, np.float64)[..., None]
         return join(nu - E - 1.0 + Q, pack(blocks))
 
     def mean(self, eta: ArrayLike) -> Coefficients:
-        """Return M, which is E[B] if nu > E, and else the centre, and ``E[Lambda] = nu W``."""
+        """Return the centre M of B, which is its mean if nu > E, and ``E[Lambda] = nu W``."""
         M, _, marginal = self.split(eta)
         return Coefficients(np.swapaxes(M, -1, -2), Wishart.mean(marginal))
 
     def variance(self, eta: ArrayLike) -> Coefficients:
-        """Return the variance of each entry of B, inf unless nu > E + 1, and of Lambda."""
+        """Return the variances of entries of B, inf if nu <= E + 1, and of entries of Lambda."""
         _, V, marginal = self.split(eta)
-        # B has a matrix t distribution with nu - E + 1 degrees of freedom. The first entry of
-        # ``marginal`` is nu - E - 1.
+        # B has a matrix t distribution with nu - E + 1 degrees of freedom, so that the variance of
+        # B_eq is (W^-1)_ee (V^-1)_qq / (nu - E - 1). The first entry of ``marginal`` is nu - E - 1.
         excess = marginal[..., :1, None]
         scale = np.diagonal(unpack(marginal[..., 1:]), axis1=-2, axis2=-1)[..., :, None]
         inverse = np.diagonal(np.linalg.inv(V), axis1=-2, axis2=-1)[..., None, :]

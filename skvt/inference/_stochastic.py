@@ -28,11 +28,12 @@ STEPS_PER_PRIOR_UPDATE = 16
 
 @dataclass(eq=False)
 class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
-    """SVI on shuffled minibatches [VT16 alg. 1]."""
+    """SVI on minibatches, which are shuffled except in a stream [VT16 alg. 1]."""
 
     # ``rate(number)`` returns the size rho of the step with this number, from 0.
     rate: Callable[[int], float]
 
+    # Types of the attributes that an interrupted fit keeps, see `ResumableMixin`.
     kept_attributes: ClassVar[dict[str, Any]] = {"rate": Annotated[RobbinsMonro, "rate"]}
     bound_kind = "estimate"
 
@@ -52,14 +53,12 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         state.stats.resum()
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
-        divergence, rate = (
-            compute_global_divergence(model, state.stats),
-            self.rate(state.n_steps - 1),
-        )
+        divergence = compute_global_divergence(model, state.stats)
+        rate = self.rate(state.n_steps - 1)
         return PassResult(totals, divergence, model, self.bound_kind, rate)
 
     def update(self, model: M, state: State, stream: Stream, inputs: PassInputs) -> tuple[M, float]:
-        """Make a step for each minibatch in order; return the model and the last step size."""
+        """Make a step for each group of minibatches; return the model and the last step size."""
         data, policy, workers, _ = inputs
         for batches in data.group_batches(model, workers, data.list_batches()):
             n_before = state.n_steps
@@ -85,9 +84,9 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         return model.expectation(stats, batch, workers.run)
 
     def _make_rate(self, stream: Stream, weight: float) -> Callable[[int], float]:
-        """Return the function from the number of a step to its size.
+        """Return a function of the number of a step of a stream, which returns its size.
 
-        The step is on rows of this weight of a stream.
+        ``weight`` is the weight of the rows of the step.
         """
         return self.rate
 
@@ -105,8 +104,9 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         """Make one step on minibatches that are visited at once; return the model.
 
         The minibatches represent rows of weight ``total``. With R minibatches, the step equals R
-        steps, each towards the statistics of all minibatches. ``state`` changes in place, and the
-        returned model has learned the priors of local variables. The local parts of the bound are
+        steps, each towards the statistics of all minibatches. ``state`` changes in place. Once
+        the temperature has reached its final value, the returned model has learned the priors of
+        local variables. The local parts of the bound are
         added to ``totals``, if they are needed. ``rate(number)`` returns the size of the step with
         this number; None stands for the rate of the engine.
         """
@@ -118,7 +118,7 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         visit_numbers = count()
         step_options = policy.step_options
         if totals is None:
-            # Without totals, the untempered bound is not computed, which alone needs the energy.
+            # Only the untempered bound needs the energy, and it is not computed without totals.
             step_options["with_energy"] = False
 
         def make_request(batch: Any) -> VisitRequest:
@@ -144,7 +144,8 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
             state.store_row_starts(result.rows, result.row_starts)
             if totals is not None:
                 totals.extend(result.totals)
-            # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8], with S replicated
+            # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8], with S replicated. The
+            # state has lam - eta, so that eta drops out.
             factor = (total / weight) * result.mean_inv_temp * state.replication
             if i == 0:
                 state.stats.blend(rho, result.stats, factor, workers.run)
@@ -152,6 +153,7 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
             else:
                 state.stats.add(result.stats, rho * factor, workers.run)
                 state.prior_stats.add(result.prior_term, prior_rho)
+            # The result has the energies as well as the rows and weights of the batch.
             policy.observe(result, result)
         state.n_steps += n_steps
         state.rows_seen += weight

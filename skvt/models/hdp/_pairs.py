@@ -1,9 +1,10 @@
-"""Changes of memos if pairs of topics merge, for the moves that merge topics.
+"""Changes of memos if pairs of topics merge, for merges and for births, which also merge.
 
 A memo is what memoized inference keeps of a batch: statistics, entropy and weight. If topics a and
-b merge, their responsibilities r_a and r_b of each token add up, and the tangents of a document
-touch at theta_a + theta_b. The statistics of words add up, too. The changes of usage and entropy
-are sums over documents, which are computed from a local step.
+b merge, their responsibilities r_a and r_b of each token add up. The bound has a tangent of log
+Gamma for each document and topic, see :mod:`skvt.models.hdp._model`; the tangents of the merged
+topic touch at theta_a + theta_b. The statistics of words add up, too. The changes of usage and
+entropy are sums over documents, which are computed from a local step.
 """
 
 from dataclasses import dataclass, replace
@@ -21,7 +22,8 @@ from skvt.models.hdp._usage import DOCUMENTS, IN_USE, N_COLUMNS, SLOPE, TRACES
 from skvt.rows import pieces
 from skvt.typing import Array, IndexArray, Run
 
-# Fewer tokens of a topic in a document than this count as none. The error is below rounding.
+# A topic with fewer tokens than this in a document counts as absent from the document. The error is
+# below rounding. The same number is the limit for the tokens of a topic in all other batches.
 NEGLIGIBLE_TOKENS = 1e-9
 # Number of documents of a task.
 _ROWS_PER_TASK = 256
@@ -33,7 +35,8 @@ class PairChanges:
 
     # (P, 2): the topic that stays, then the topic that is removed.
     pairs: IndexArray
-    # (P, 5): usage of the merged topic; DOCUMENTS and LENGTH_SLOPE are 0.
+    # (P, 5): the usage of the merged topic itself, not its change; DOCUMENTS and LENGTH_SLOPE are
+    # 0.
     usage: Array
     # (P,): change of the memo's entropy in nats.
     entropy: Array
@@ -46,6 +49,7 @@ class PairChanges:
             words[kept] += words[removed]
             words[removed] = 0.0
             usage[kept] = self.merged_usage(p, usage[[kept, removed]])
+            # The columns before DOCUMENTS are SLOPE, TRACES and IN_USE.
             usage[removed, :DOCUMENTS] = 0.0
         entropy = memo.entropy + self.entropy[chosen].sum()
         return replace(memo, stats=Stats((words, usage)), entropy=entropy)
@@ -53,16 +57,17 @@ class PairChanges:
     def merged_usage(self, p: int, pair_usage: Array) -> Array:
         """Return the usage (5,) of pair p after its merge, given the usage of both topics (2, 5).
 
-        DOCUMENTS and LENGTH_SLOPE of a topic leave out documents that were seen before its birth,
-        so that the larger values are taken.
+        DOCUMENTS and LENGTH_SLOPE of a topic leave out documents whose last local step preceded its
+        birth. The merged topic takes the larger value of each.
         """
         return np.append(self.usage[p, :DOCUMENTS], pair_usage[:, DOCUMENTS:].max(axis=0))
 
     @classmethod
     def without_common_documents(cls, pairs: IndexArray, usage: Array) -> "PairChanges":
-        """Return the changes in documents of which none has both topics of a pair.
+        """Return the changes in documents that have at most one topic of each pair.
 
-        ``usage`` (K, 5) is the usage of topics in these documents.
+        ``usage`` (K, 5) is the usage of topics in these documents. Tangents do not move, so that
+        the entropy does not change.
         """
         pair_usage = usage[pairs].sum(axis=1)
         pair_usage[:, DOCUMENTS:] = 0.0
@@ -81,10 +86,12 @@ def compute_pair_changes(
     pseudo_counts = pseudo_counts.astype(model.dtype).astype(np.float64)
     theta, tokens = result.q, result.counts
     weights = batch.weights.astype(np.float64)
-    # The tangent of a topic touches at its pseudo-count if, and only if, the topic is not in use.
+    # ``theta`` has the points at which tangents touch: the pseudo-count of a topic that is not in
+    # use, and a larger number for a topic in use.
     in_use = theta != pseudo_counts
-    # The constant of the tangent of log Gamma at theta is
-    # log Gamma(theta) + (tokens - theta) psi(theta). Sum it over documents for each topic alone.
+    # The tangent of log Gamma at theta, evaluated at pseudo-count + tokens, is psi(theta) times the
+    # pseudo-count plus the constant log Gamma(theta) + (tokens - theta) psi(theta). Sum the
+    # constants of each topic over documents.
     document, topic = np.nonzero(in_use)
     topic_theta, topic_tokens = theta[document, topic], tokens[document, topic]
     constants = gammaln(topic_theta) + (topic_tokens - topic_theta) * psi(topic_theta)
@@ -127,5 +134,6 @@ def _compute_entropy_losses(
         (*shared_arguments, rows.start, rows.stop, np.zeros(len(pairs)))
         for rows in pieces(batch.n_rows, _ROWS_PER_TASK)
     ]
+    # Each task adds to its last argument.
     run(add_pair_losses, tasks)
     return np.sum([loss for *_, loss in tasks], axis=0)

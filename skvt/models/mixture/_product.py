@@ -112,7 +112,7 @@ class FamilyOfBlocks:
 
 
 class FitsOfBlocks(NamedTuple):
-    """Fits of rows to seed rows, summed over blocks.
+    """Fits of rows to components that are fitted to one seed row each, summed over blocks.
 
     The methods are those of :class:`~skvt.models.mixture.components.RowFits`.
     """
@@ -159,7 +159,7 @@ class Product(ConjugateComponent):
     blocks: tuple[Block, ...]
     n_features: int
     dtype: np.dtype[Any]
-
+    # Always empty: a product has no capabilities, even if its blocks have some.
     capabilities: frozenset[Capability] = frozenset()
 
     def validate(self, d: int, k: int) -> bool:
@@ -244,9 +244,9 @@ class Product(ConjugateComponent):
         return slices_of(self._widths)
 
     def _convert_rows(self, X: Any) -> Any:
-        """Return the rows whose columns the blocks describe.
+        """Return rows X in the form that the blocks describe; here X itself.
 
-        The blocks describe the rows X of the data, unless a subclass overrides this method.
+        A subclass that overrides this method must also override the methods that return rows.
         """
         return X
 
@@ -270,7 +270,8 @@ class Product(ConjugateComponent):
     ) -> tuple[Array, Callable[[Array], Array]]:
         """Return the sum over blocks of log densities (n, K), and a function that sums features.
 
-        ``table`` is (P, K). The function takes weighted responsibilities (n, K) and returns (K, P).
+        ``table`` is (P, K), although tables are (K, P) in other methods. The function takes
+        weighted responsibilities (n, K) and returns (K, P).
         """
         tables = [table[entries] for entries in self._slices]
         pairs = list(self._with_columns(X))
@@ -357,9 +358,9 @@ class Product(ConjugateComponent):
         return complete if completions else None
 
     def filled(self, X: Any) -> Any:
-        """Return rows with missing values at prior means in blocks that need complete rows.
+        """Return rows with prior means in place of the missing values of blocks that need them.
 
-        If no block changes, the result is X itself.
+        Other missing values stay NaN. If no block changes, the result is X itself.
         """
         # Blocks of sparse rows do not need complete rows.
         if sp.issparse(X):
@@ -458,14 +459,17 @@ class Product(ConjugateComponent):
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple["Product", Array]:
         """Draw the parameters phi of all blocks from q.
 
-        Returns a product, and natural parameters under which phi is certainly the draw.
+        Return the product with the drawn components, and natural parameters concentrated at phi.
         """
         drawn = [block.component.drawn(block_lam, rng) for block, block_lam in self._with_lam(lam)]
         components, drawn_lam = zip(*drawn, strict=True)
         return self.with_components(components), self.family.join(list(drawn_lam))
 
     def with_completed(self, X: Any, completed: Array) -> Array:
-        """Return rows in which missing values for which q has a factor are ``completed`` (n, D)."""
+        """Return rows X with missing values taken from ``completed`` (n, D).
+
+        Missing values that a block integrates out, and does not complete, stay NaN.
+        """
         rows = np.array(X, np.float64)
         for block in self.blocks:
             part, completed_part = rows[:, block.columns], completed[:, block.columns]
@@ -473,9 +477,9 @@ class Product(ConjugateComponent):
         return rows
 
     def without_indicator(self, column: int) -> "Product":
-        """Return the product without the information whether ``column`` is observed.
+        """Return the product that does not model whether ``column`` is observed.
 
-        Only blocks with informative missing values use this information, as an indicator.
+        Only blocks with informative missing values have an indicator that models it.
         """
         blocks = []
         for block in self.blocks:
@@ -497,7 +501,10 @@ class Product(ConjugateComponent):
         return evidence
 
     def column_evidence(self, sums: Array) -> Array:
-        """Return the log evidence of each column, block after block, (K, D) in nats."""
+        """Return the log evidence of columns, (K, number of columns of the blocks) in nats.
+
+        Columns are in the order of the blocks, not in the order of the data.
+        """
         parts = [block.component.column_evidence(part) for block, part in self._with_sums(sums)]
         return np.concatenate(parts, axis=1)
 
