@@ -41,8 +41,9 @@ class CAVIGaussianMixture(MixtureEstimator):
         x_n | z_n = k ~ N(mu_k, noise_variance I).
 
     Coordinate ascent finds the posterior q(mu) q(z). Each pass updates all assignments, and then
-    all means. The evidence lower bound is known exactly, and never falls. For mixtures that learn
-    variances, weights and the number of components, see :class:`~skvt.MemoizedDPGMM`.
+    all means. The evidence lower bound is known exactly. Without a ``temperature``, it never falls.
+    For mixtures that learn variances, weights and the number of components, see
+    :class:`~skvt.MemoizedDPGMM`.
 
     Parameters
     ----------

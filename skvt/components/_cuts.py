@@ -1,8 +1,8 @@
-"""Cuts of ordinal columns, fitted to rows that are in classes far apart from each other.
+"""Cuts of ordinal columns, fitted to the levels of rows in several classes.
 
-The cuts are the ends of the intervals of latent values that belong to the levels of a column. By
-default they divide a standard normal, but latent values of classes that are far apart are not
-normal. The classes are the components of a short fit of a categorical mixture. In class k a
+Each level of a column stands for an interval of latent values, and the cuts separate the intervals.
+By default the cuts divide a standard normal, but latent values of classes that are far apart are
+not normal. The classes are the components of a short fit of a categorical mixture. In class k a
 column's latent value is N(m_k, s_k^2), so that a level between cuts a and b has the probability
 ``Phi((b - m_k) / s_k) - Phi((a - m_k) / s_k)``. Cuts, m and s maximise the likelihood of the
 levels times weak priors of m and log s. The origin and the unit of the latent values are such that
@@ -31,9 +31,10 @@ _N_FREE_CUTS = 2
 
 
 def cut_by_classes(cells, X, weights):
-    """Return cells in which columns have cuts by classes if these cuts are better by BIC.
+    """Return cells with the cuts fitted by classes in each column where BIC prefers them.
 
-    ``cells`` is the :class:`~skvt.models.mixture.Cells` of the ordinal columns with default cuts.
+    ``cells`` is the :class:`~skvt.models.mixture.Cells` of the ordinal columns with default cuts. X
+    has all columns.
     """
     sizes = tuple(levels.size for levels in cells.levels)
     if max(sizes) <= 1 + _N_FREE_CUTS:
@@ -91,7 +92,8 @@ def _maximise_likelihood(counts, edges, moves_cuts):
 def _unpack(parameters, n_cuts):
     """Return cuts (C - 1,), m (K,) and s (K,).
 
-    ``parameters`` are the first cut, the logarithms of the steps from cut to cut, m and log s.
+    ``parameters`` (C - 1 + 2 K,) are the first cut, the logarithms of the steps from cut to cut, m
+    and log s.
     """
     first_cut, log_steps = parameters[:1], parameters[1:n_cuts]
     m, log_s = np.split(parameters[n_cuts:], 2)
@@ -109,15 +111,15 @@ def _likelihood(parameters, counts):
     z = (cuts - m[:, None]) / s[:, None]
     low = np.pad(z, [(0, 0), (1, 0)], constant_values=-np.inf)
     high = np.pad(z, [(0, 0), (0, 1)], constant_values=np.inf)
-    # Subtract probabilities of the lower tail, because in the upper tail digits would cancel.
+    # Reflect intervals above 0, because 1 - 1 would cancel digits in the upper tail.
     sign = np.where(low > 0.0, -1.0, 1.0)
     probabilities = np.maximum(sign * (ndtr(sign * high) - ndtr(sign * low)), 1e-300)
     ratio = counts / probabilities
-    # Compute the derivatives with respect to z, the cuts and the steps. The first step is the first
-    # cut, and every other step is the difference of two neighbouring cuts.
+    # Compute the derivatives with respect to z and to the cuts, then to the first cut and to the
+    # steps from cut to cut.
     by_z = (ratio[:, :-1] - ratio[:, 1:]) * np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
     by_cuts = (by_z / s[:, None]).sum(axis=0)
-    # A step moves the cut at its upper end and all later cuts.
+    # The first cut moves all cuts. A step moves the cut at its upper end and all later cuts.
     by_steps = np.cumsum(by_cuts[::-1])[::-1]
     scaled_log_s = np.log(s) / _LOG_S_SPREAD
     log_priors = -0.5 * (m @ m + scaled_log_s @ scaled_log_s)

@@ -12,7 +12,7 @@ from skvt.contracts import TemperaturePolicy
 from skvt.fitting._texts import with_shared_texts
 from skvt.temperature import POLICIES
 
-# Legal values of parameters; estimators also use AUTO and POSITIVE.
+# Legal values of parameters. Estimators also take AUTO and POSITIVE from this module.
 NATURAL = Interval(Integral, 0, None, closed="left")
 AT_LEAST_ONE = Interval(Integral, 1, None, closed="left")
 NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
@@ -78,7 +78,7 @@ def estimator(cls):
     An annotation may be ``Annotated`` with legal values as scikit-learn describes them, and with
     the marks ``FIXED`` and ``FIXED_IN_STREAMS``. If it has no legal values, those of the name in
     ``CONSTRAINTS`` are used. Shared texts are added to the docstring, see `skvt.fitting._texts`.
-    Base classes may have further parameters.
+    Parameters of base classes are also parameters of the class.
     """
     cls = dataclass(eq=False, repr=False)(cls)
     # Types of parameters are removed, so that help() and the API reference show names and defaults
@@ -96,7 +96,8 @@ def estimator(cls):
     cls._fixed_parameters = [name for name in rules if FIXED in rules[name]]
     cls._fixed_in_streams = [name for name in rules if _MARKS & set(rules[name])]
     cls = with_shared_texts(cls)
-    # Parameters of base classes come first in the signature. Give it the order of the docstring.
+    # Parameters of base classes come first in the signature. Sort them as in the docstring, whose
+    # entries begin with the names of parameters. ``self`` is not among them and stays first.
     labels = re.findall(r"^(\w[\w, ]*) : ", cls.__doc__ or "", re.MULTILINE)
     order = {name: i for i, name in enumerate(", ".join(labels).split(", "))}
     signature = inspect.signature(cls.__init__)

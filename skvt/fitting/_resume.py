@@ -1,7 +1,8 @@
-"""An interrupted fit: the data that ``resume`` needs besides the model and the state.
+"""The progress of an interrupted fit, and checksums that identify the rows of a fit.
 
-:class:`RowsIdentity` identifies the rows of the fit by a checksum of a sample, and
-:func:`hash_all_rows` identifies rows by all of their numbers.
+:class:`Progress` is what ``resume`` needs besides the :class:`Fitted`. :class:`RowsIdentity` is a
+checksum of a sample, for ``resume``. :func:`hash_all_rows` is a checksum of all numbers, by which
+warm starts and ``impute`` recognise the rows of the last fit.
 """
 
 import hashlib
@@ -28,7 +29,7 @@ _BYTES_HASHED = 2**22
 class RowsIdentity:
     """The shape and type of the rows of a fit and a checksum of a sample, which identify them."""
 
-    # Number of rows of positive weight and of columns, (N, D).
+    # (N, D): the number of rows of positive weight, and the number of columns.
     shape: tuple[int, int]
     # Name of the type of the numbers.
     dtype: str
@@ -77,7 +78,10 @@ def _details_of(X):
 
 
 def hash_all_rows(X, weights):
-    """Return a text that identifies all rows, with their weights, covariates and allowed topics."""
+    """Return a checksum of all rows with their weights, covariates and allowed topics, as text.
+
+    The order of chunks of equal size does not count, because the hashes of chunks are added.
+    """
     (digest,) = sums_of_rows(X, weights, _digest)
     return (
         f"{X.shape} {np.dtype(X.dtype).name} {get_chunk_sizes(X).tolist()} {digest.tobytes().hex()}"
@@ -105,14 +109,14 @@ class Progress:
 
     # The identity of the rows.
     rows: RowsIdentity
-    # Seeds of the starts of the model that the estimator builds.
+    # Seeds of the first starts, in order. All further starts have the first seed.
     seeds: tuple[int, ...]
     # Outcomes of the starts that have ended.
     outcomes: Outcomes
     # The start that was interrupted.
     start: Start
-    # The data that the engines and the steps after passes keep between passes, by name: see
-    # :class:`~skvt.progress.ResumableMixin`.
+    # What the engines and the steps after passes keep from pass to pass: the result of
+    # :meth:`skvt.inference.Plan.get_progress`.
     engine: dict[str, Any]
     # (N, K): initial value for the next local step of each row; None for default values.
     row_starts: Array | None = None
@@ -121,8 +125,8 @@ class Progress:
 def progress_of(estimator):
     """Return the :class:`Progress` of an estimator's interrupted fit.
 
-    Raise ValueError if no fit was interrupted, or if a parameter has changed on which the passes
-    depend.
+    Raise ValueError if no fit was interrupted, if a parameter is illegal, or if a parameter has
+    changed that the passes so far depend on.
     """
     progress = vars(estimator).get("_progress")
     if progress is None:

@@ -23,9 +23,9 @@ from skvt.io._archive import FileError
 _FOLDERS = (
     "components", "estimators", "expfam", "inference", "models", "moves", "schedules", "temperature"
 )  # fmt: skip
-# Types of attributes of estimators other than parameters. A string stands for all classes whose
-# names in files begin with it. Other attributes may have any type, but their names must end with
-# "_".
+# Types of attributes of estimators that are not parameters. A string stands for all classes whose
+# names in files begin with it. An attribute that is neither a parameter nor listed here may have
+# any type if its name ends with "_".
 ATTRIBUTE_TYPES = {
     "_fitted": "estimators.Fitted",
     "_progress": "estimators.Progress",
@@ -49,7 +49,8 @@ def register(prefix, *classes):
 
     Classes must be registered both when a file is written and when it is read. Models and
     components must be dataclasses, because the types of their fields are checked. Estimators must
-    be estimators of scikit-learn without fields other than parameters.
+    be estimators of scikit-learn, and attributes that are not parameters must end with "_". Only
+    estimators of this package and their subclasses can be saved by themselves.
 
     Parameters
     ----------
@@ -115,8 +116,8 @@ def get_fields(obj):
 def _declared_fields(cls):
     """Return the names of the fields of a named tuple or a dataclass that files hold.
 
-    Fields of a running process are not in files. Return None for other classes, and for estimators,
-    which are dataclasses, but have attributes besides their fields, the parameters.
+    Fields marked "process_only" are left out. Return None for other classes. Return None for
+    estimators, too: they are dataclasses, but files also hold attributes that are not fields.
     """
     if issubclass(cls, tuple):
         return cls._fields
@@ -140,11 +141,11 @@ def get_field_types(class_name):
 
 
 def get_field_defaults(class_name):
-    """Return the default values of fields by name, which files of earlier releases may lack."""
+    """Return default values by field, for the fields that files of earlier releases may lack."""
     cls = get_class(class_name)
     names = _declared_fields(cls)
     if names is None or issubclass(cls, tuple):
-        # The fields of an estimator are its parameters.
+        # Named tuples and estimators declare their defaults in the signature of the class.
         parameters = inspect.signature(cls).parameters.values()
         return {p.name: p.default for p in parameters if p.default is not p.empty}
     fields = [field for field in dataclasses.fields(cls) if field.name in names]
@@ -174,7 +175,8 @@ def conforms(value, hint):
     origin = get_origin(hint)
     alias = getattr(hint if origin is None else origin, "__value__", None)
     if alias is not None:
-        # The hint is an alias that a `type` statement has made, such as NDArray in Python 3.12.
+        # The hint is an alias made by a `type` statement, such as NDArray in Python 3.12. Replace
+        # it by the type that it stands for, with its arguments, if any.
         return conforms(value, alias if origin is None else alias[get_args(hint)])
     if origin in (typing.Union, types.UnionType):
         return any(conforms(value, option) for option in get_args(hint))

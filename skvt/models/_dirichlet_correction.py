@@ -1,9 +1,9 @@
 """The correction V(beta, lam) of structured inference for Dirichlet globals [HB15 sec. 2.4].
 
-Topic models and mixtures multiply the statistics of a batch by V in their global step "ssvi". A
-draw beta from Dirichlet(lam) consists of normalised gamma variates, ``beta_v = b_v / sum b``, and
-each b_v is a function of its shape lam_v at a fixed quantile. Let ``hat`` be the expected counts of
-a batch under beta. Their log probability ``sum_v hat_v log beta_v`` has the gradient
+With ``global_step="ssvi"``, topic models and mixtures multiply the statistics of a batch by V. A
+draw beta from Dirichlet(lam) consists of normalised gamma variates, ``beta_v = b_v / sum b``. If
+the quantile of b_v is held fixed, b_v is a function of its shape lam_v. Let ``hat`` be the expected
+counts of a batch under beta. Their log probability ``sum_v hat_v log beta_v`` has the gradient
 
     grad_u = (d log b_u / d lam_u) (hat_u - beta_u sum_v hat_v)
 
@@ -31,7 +31,7 @@ from skvt.typing import Array, IndexArray, Run
 
 # Gauss-Legendre nodes and weights, moved from [-1, 1] to [0, 1].
 _NODES, _WEIGHTS = 0.5 * np.array(np.polynomial.legendre.leggauss(16)) + [[0.5], [0.0]]
-# Quadrature stops where the integrand has fallen below exp(-_TAIL) of its value at the start.
+# Quadrature stops where the density has fallen below exp(-_TAIL) of its value at the start.
 _TAIL = 20.0
 # Number of terms of the power series after the first term, which is 1. The next term would be at
 # most e^18 / 18!.
@@ -55,8 +55,8 @@ class Gammas(NamedTuple):
     logs: Array
     # (K,), float64: logarithms of the sums of the variates over all words.
     log_totals: Array
-    # (K,), float64: shape and logarithm of the sum of the variates of all other words. The sum is a
-    # gamma variate, too. Both are None if all words are listed.
+    # (K,), float64: the variates of all other words add up to a gamma variate. These are the shape
+    # of this variate, and its logarithm. Both are None if all words are listed.
     shapes_of_others: Array | None = None
     logs_of_others: Array | None = None
     # (A,): numbers of the listed words in the vocabulary; None if all words are listed.
@@ -76,7 +76,7 @@ def trigamma(x: float) -> float:
     asymptotic series.
     """
     numerator, denominator = 0.0, 1.0
-    # Limit x in the fraction, whose denominator would overflow. The sum of larger x is negligible.
+    # Limit x, so that the denominator does not overflow. For larger x the fraction is negligible.
     limited_x = min(x, 1e17)
     for step in range(8):
         square = (limited_x + step) * (limited_x + step)
@@ -109,7 +109,7 @@ def log_gamma_slopes(a: Array, log_x: Array, out: Array) -> None:
             q *= factor
             dp = dq + x * dp
             p = q + x * p
-        # The factor x^a exp(-x) cancels. ``slope`` is a times the derivative of S / a.
+        # The factor x^a exp(-x) cancels. ``slope`` is ``a d(S / a) / da``.
         inverse_q, inverse_a = 1.0 / q, 1.0 / a[i]
         series = p * inverse_q
         slope = (dp - series * dq) * inverse_q - series * inverse_a
@@ -136,8 +136,9 @@ def _slopes_of_large(a: Array, log_x: Array, out: Array) -> None:
     for i in range(a.size):
         entries[n] = i
         n += 1 if log_x[i] > 1.0 else 0
-    # ``distances`` are log(x) - psi(a), and ``lengths`` the ends of the intervals of s, which begin
-    # at 0. The sign of ``distances`` is reversed in the lower tail, where lengths are negative.
+    # The intervals of s begin at 0 and end at ``lengths``, which are negative in the lower tail.
+    # ``distances`` first hold log(x), and then log(x) - psi(a), with the sign reversed in the lower
+    # tail.
     x, shapes, distances, lengths = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     integrals = np.zeros(n)
     for j in range(n):
@@ -145,7 +146,9 @@ def _slopes_of_large(a: Array, log_x: Array, out: Array) -> None:
     for j in range(n):
         x_j, shape = exp(distances[j]), shapes[j]
         sign = -1.0 if x_j <= shape else 1.0
-        # Bound the length beyond which the integrand is below exp(-_TAIL) of its value at s = 0.
+        # Bound the length beyond which the density is below exp(-_TAIL) of its value at s = 0. Its
+        # logarithm falls by at least x s^2 / 2 in the upper tail, x s^2 / (2 + |s|) in the lower
+        # tail, and |s (a - x)| in both.
         c = _TAIL / x_j
         lower, upper = 0.5 * (c + np.sqrt(c * c + 8.0 * c)), np.sqrt(2.0 * c)
         # The quotient is infinite if x = a.
@@ -211,7 +214,8 @@ def _gradients(
     Parameters
     ----------
     array, scale, prior : (V, K), number and (V,); lam = prior[:, None] + scale * array
-    log_gammas, hat : (A, K) logarithms of the variates, and statistics, of the listed words
+    log_gammas : (A, K) logarithms of the variates of the listed words
+    hat : (A, K) statistics of the listed words
     log_totals, hat_totals : (K,) logarithms of the sums of the variates, and sums of the
         statistics, over all words
     row_of_word : (V,) row of each word in ``log_gammas`` and ``hat``; -1 for words without a row
@@ -233,9 +237,9 @@ def _gradients(
         block_sums = sums[block]
         block_sums[:] = 0.0
         gradient_sums, inverse_sums, lam_sums = block_sums[0], block_sums[1], block_sums[2]
-        # Compute all entries of the block as if lam were the prior, whose functions are computed
-        # once, and variates were at most e. This holds for most words of a topic. List the entries
-        # for which it does not hold.
+        # First treat each entry as if its lam were the prior, as it is for most words of a topic,
+        # and its variate at most e. The functions of the prior are then computed only once. List
+        # the other entries, which are computed again.
         n = 0
         for v in range(start, stop):
             eta, row = np.float64(prior[v]), row_of_word[v]
@@ -260,7 +264,7 @@ def _gradients(
                 # Always write the entry, but count it only if it is needed: there is no branch.
                 entries[n], shapes[n], log_x[n] = first_entry + k, lam[k], logs[k]
                 n += 1 if (lam[k] != last_eta) | (logs[k] > 1.0) else 0
-        # Compute the listed entries. The inverses 1 / psi'(lam) overwrite ``shapes``.
+        # Compute the listed entries. After the slopes, ``shapes`` is reused for 1 / psi'(lam).
         log_gamma_slopes(shapes[:n], log_x[:n], entry_slopes[:n])
         for j in range(n):
             shapes[j] = 1.0 / trigamma(shapes[j])
@@ -299,8 +303,9 @@ def correct_statistics(
     """Return ``V(beta, lam) hat`` of each topic [HB15 eq. 7], (V, K), float64.
 
     V is the identity on average only. If the statistics of a word exceed its lam by orders of
-    magnitude, the result can be much larger than the statistics. The excess is in the part common
-    to all words of a topic, a multiple of ``1 / psi'(lam)``, which ``max_common`` therefore limits.
+    magnitude, the result can be much larger than the statistics. The reason is one of the two terms
+    of the result, a multiple of ``1 / psi'(lam)`` with one factor for all words of a topic.
+    ``max_common`` limits this common part.
 
     Parameters
     ----------
@@ -308,9 +313,9 @@ def correct_statistics(
         The parameters of q(beta_k) are ``lam = prior + scale * array``, (V, K), a column for each
         topic.
     gammas : Gammas
-        The variates of which the topics were made. All words without listed variates have the same
-        gradient, because their statistics are 0 and only the sum of their variates matters, which
-        is a gamma variate whose shape is the sum of their shapes.
+        The variates of which the topics were made. The words that are not listed have statistics of
+        0, so that only the sum of their variates matters. It is a gamma variate, whose shape is the
+        sum of their shapes. All these words therefore have the same gradient.
     hat : Array
         Statistics (A, K) of the words with listed variates.
     run : Run

@@ -1,8 +1,9 @@
-"""Fresh mixtures: fits of mixtures to a few rows alone, from which births take components.
+"""Fresh mixtures: mixtures that are fitted to some rows, apart from the model.
 
-A birth replaces a target, a component or several, by the components of a fresh mixture of its rows.
-:func:`fit_fresh_mixture` fits one mixture. :class:`FreshMixtures` fits several to the rows of a
-target, from different starts, and compares the best with the components of the target.
+A birth replaces its target, one or several components, by the components of a fresh mixture of the
+target's rows. :class:`FreshMixtures` fits several mixtures to these rows, from different starts,
+and compares the best with the target. :func:`fit_fresh_mixture` fits one mixture, also for the
+short fits that choose a likelihood.
 """
 
 from dataclasses import dataclass
@@ -33,7 +34,8 @@ ROWS_FOR_EACH = 200
 # components of the model and learn their priors.
 _MAX_COLUMNS_FOR_FEWER = 3
 _MAX_ROWS_FOR_FEWER = 100
-# A mixture under newly learned priors needs more rows for each of N_FRESH components than this.
+# A mixture under newly learned priors needs more rows for each of _N_FRESH components than this, or
+# more than _MAX_ROWS_FOR_FEWER rows if few starts are enough.
 _MIN_ROWS_FOR_EACH = 5
 # Largest number of components with which a mixture under newly learned priors starts, as a multiple
 # of N_FRESH.
@@ -44,8 +46,8 @@ SMALLEST_GAIN_PER_ROW = 1e-3
 # for the rows that were not collected, but a mixture in which each row counts five times or more
 # would fit components to noise.
 MOST_COUNTED = 2.0
-# Initial components are chosen among a sample of the rows. It has _ROWS_PER_COLUMN rows per
-# component and column, but per component at least _MIN_ROWS_PER_SEED and at most
+# Initial components begin with seeds, which are chosen among a sample of the rows. For each seed,
+# the sample has _ROWS_PER_COLUMN rows per column, but at least _MIN_ROWS_PER_SEED rows and at most
 # _MAX_ROWS_PER_SEED.
 _ROWS_PER_COLUMN = 4
 _MIN_ROWS_PER_SEED = 50
@@ -103,14 +105,15 @@ def fit_fresh_mixture(
         seeds = tools.rng.permutation(batch.n_rows)[:n_seed_rows]
     moves: list[Merge] = []
     policy = RunningPolicy()
-    # Passes do not learn priors while the policy is not done. Until merges begin, the priors
-    # therefore stay as they were learned from the initial components.
+    # Passes learn no priors while the policy is not done. Until merges begin, the priors are
+    # therefore those learned before the first pass.
     policy.done = False
     state, sweep = tools.separate_fit(model, batch.X, batch.weights, policy, seeds=seeds)
     previous_bound = float("-inf")
     has_others = other_stats is not None and other_stats.arrays[0].size > 0
     if other_stats is not None and has_others:
-        # Learn the priors from all components, and raise the goal by what the others lose.
+        # Learn the priors from all components, and raise the goal by what the others lose. Then
+        # ``resized`` removes the learner, so that the priors stay fixed from here on.
         goal += model.collapsed_energy(other_stats)
         all_components = concatenate_components([other_stats, state.plain_stats.as_stats()])
         model = model.with_learned_priors(None, RunningStats(all_components.arrays))
@@ -137,7 +140,8 @@ def fit_fresh_mixture(
         bound = compute_bound(model, state.memos.total())
         gain, previous_bound = bound - previous_bound, bound
         if has_merges and may_stop:
-            # The goal is out of reach if each remaining pass gains no more than this one.
+            # The goal is out of reach if it is not met even by as many passes as remain, and one
+            # more, each of which gains as much as this one.
             is_hopeless = bound + (max_passes - n_passes) * gain < goal
             if is_hopeless or gain < _TOL * total:
                 break
@@ -151,7 +155,8 @@ class FreshResult(NamedTuple):
     """The best fresh mixture for the rows of a target, and whether it is better than the target."""
 
     decision: Decision
-    # Description of the mixtures that were fitted, for records.
+    # Description of the starts of the mixtures, for records. If priors were learned together with
+    # other components, only the last start is described.
     tried: str
     # Statistics of the fresh components; None if no mixture was fitted.
     stats: Stats | None = None
@@ -175,8 +180,8 @@ class FreshMixtures:
         Statistics of all components outside the target, with which priors are learned; None if no
         priors are learned.
     in_stream : bool
-        Whether the rows are those of a call of a stream. No later call can find clusters that this
-        call misses, so that the rows are also searched for a few clusters in a line.
+        Whether the rows are those of a call of a stream. Such rows may not come again, so that they
+        are also searched for a few clusters in a line.
     """
 
     model: Mergeable
@@ -204,8 +209,8 @@ class FreshMixtures:
         # Number of rows of the target that each collected row represents.
         factor = np.clip(target.total / weights.sum(), 1.0, MOST_COUNTED)
         X = stack_rows(target.rows)
-        # If the target is a single component with enough rows, first try a mixture of the rows that
-        # mostly belong to the target, under new priors.
+        # First try a mixture under new priors, of the rows that mostly belong to the target. This
+        # requires a single component with enough rows, and components outside the target.
         is_member = resp_of_target > 0.5
         is_single = len(target.ids) == 1
         min_rows = _MAX_ROWS_FOR_FEWER if self._is_narrow(X) else _MIN_ROWS_FOR_EACH * N_FRESH
@@ -247,7 +252,7 @@ class FreshMixtures:
         return fit_fresh_mixture(model, batch, self.tools, goal, other_stats)
 
     def _is_narrow(self, X: Any) -> bool:
-        """Return whether few starts are enough, because rows have few columns and are no stream."""
+        """Return whether few starts are enough: for rows of few columns, except in a stream."""
         return not self.in_stream and bool(X.shape[1] <= _MAX_COLUMNS_FOR_FEWER)
 
     def _fit_under_learned_priors(self, batch: Any, other_stats: Stats) -> FreshResult:
@@ -277,6 +282,7 @@ class FreshMixtures:
             decision = decide(gain, find_scale(goal, memo), min_gain, f"{total:.0f} rows")
             if decision.is_accepted:
                 break
+        # Only the last mixture is described.
         return FreshResult(decision, _describe([proposal]), memo.stats, learns_priors=True)
 
     def _fit_best(
@@ -304,10 +310,10 @@ class FreshMixtures:
         If a mixture ends with as many components as the target and is no better, starts with fewer
         components than the target are left out.
 
-        If there are no components outside the target, the mixtures learn their priors. A mixture
-        that replaces a single component then first starts from clusters in a line: with many
-        clusters in a line, each of a few components would have several clusters, and be no better
-        than one component.
+        If there are no components outside the target, the mixtures learn their priors. If the
+        target is then a single component, the first start is from clusters in a line. If there are
+        many such clusters, a mixture of few components would put several of them into each
+        component, and would be no better than one component.
         """
         target_bound, n_target = compute_bound(self.model, target_memo), target_memo.entropy.size
         total = batch.weights.sum()

@@ -1,7 +1,7 @@
 """Display of the profiles of components or clusters, as a table coloured by relevance.
 
-A profile has the parameters of a component in each column, which may be of any kind. The relevance
-says in which columns the component differs from all other rows.
+The profile of a component has its parameters in each column; columns may be of any kind. The
+relevance says in which columns the component differs from all other rows.
 """
 
 from functools import cache
@@ -25,8 +25,9 @@ MAX_FILL = 0.94
 MAX_LINE_LENGTH = 20
 # Width of a cell in inches above which the column name may have two lines.
 MIN_TWO_LINE_WIDTH = 0.3
-# The scale of colours ends at this quantile of the relevance of the cells, but not below
-# MIN_SCALE_END nats per row.
+# The scale of colours ends at this quantile of the relevance of the cells. If the quantile is below
+# MIN_SCALE_END nats per row, the scale ends at MIN_SCALE_END or the largest relevance, whichever is
+# less.
 SCALE_QUANTILE = 0.95
 MIN_SCALE_END = 0.1
 
@@ -34,15 +35,15 @@ MIN_SCALE_END = 0.1
 class ProfilesDisplay:
     """Profiles of components or clusters: their parameters, and which columns distinguish them.
 
-    The table has a row for all rows of the data and a row for each component or cluster. It has a
-    column for each column of the data; the most relevant columns come first, and columns of a block
+    The first row of the table is for the data as a whole, and each other row for one component or
+    cluster. The columns are those of the data; the most relevant come first, and those of a block
     stand together. The darker a colour, the larger ``column_relevance_``, the evidence in nats per
     row that a column distinguishes a component from all other rows. A cell is red if its value is
     higher than in all rows, or its category more frequent, and blue if it is lower. Cells show
     parameters: the mean of numbers, rounded to a third of a standard deviation or finer; the most
     probable category and its probability; the probability of a one; the rate of counts. The first
-    row shows the parameters of the mixture as a whole, the means over its components. Text that
-    does not fit is shortened or left out.
+    row shows the parameters of the mixture as a whole, averaged over its components (medians as
+    logarithms). Text that does not fit is shortened or left out.
 
     Use :meth:`from_estimator` to make a display.
 
@@ -102,9 +103,9 @@ class ProfilesDisplay:
         max_columns : int or None, default=50
             Maximum number of columns to show; the axis says how many are left out. None shows all.
         image_kw : dict or None, default=None
-            Parameters of ``Axes.imshow``. By default, colours are red and blue, the darker the
-            larger the square root of the relevance. A relevance below 0 is white, and colours are
-            no darker above the 95 % quantile of the components' cells.
+            Parameters of ``Axes.imshow``. By default, red and blue darken with the square root of
+            the relevance, from white at 0 and below to the darkest colour at the end of the scale,
+            which is usually the 95 % quantile of the components' cells.
         text_kw : dict or None, default=None
             Parameters of ``Axes.text``.
 
@@ -227,7 +228,7 @@ class ProfilesDisplay:
 
         def fits(text):
             """Return whether a text fits into a cell."""
-            # Lines are measured one by one, because the cache has most of them.
+            # Lines are measured one by one, because most of them are in the cache.
             lines = text.split("\n")
             width = max(measure(line)[0] for line in lines)
             _, height = measure("\n".join("0" * len(lines)))
@@ -281,10 +282,10 @@ class ProfilesDisplay:
 
 
 def _list_forms(parts):
-    """Yield the forms of a cell's text, the longest first.
+    """Yield the forms of a cell's text, the best first.
 
-    ``parts`` are a number, or a category and its probability. Shorter forms cut the category, and
-    then leave it out.
+    ``parts`` are a number, or a category and its probability. A category is written above its
+    probability or else beside it, then cut, and at last left out.
     """
     if len(parts) == 2:
         category, probability = parts
@@ -320,8 +321,8 @@ def _select_columns(all_columns, columns, max_columns, relevance):
 def _resize(figure, n_rows, n_columns, *, has_two_lines, name_length):
     """Give a new figure the size that the table and the names of its columns need.
 
-    ``has_two_lines`` says that cells have two lines; ``name_length`` is the number of letters of
-    the longest line of a column name.
+    ``has_two_lines`` says whether any cell has two lines. ``name_length`` is the number of letters
+    in the longest line of a column name.
     """
     cell_width = float(np.clip(TABLE_WIDTH / n_columns, *CELL_WIDTHS))
     height = max(1.6, (0.36 if has_two_lines else 0.26) * n_rows)

@@ -50,8 +50,8 @@ def content(value):
         if isinstance(member, cached_property)
     }
     own = {name: member for name, member in vars(value).items() if name not in cached}
-    # (what statistics know of their zeros can be found again)
-    return type(value), content(own | dict.fromkeys(("_spare", "_marks", "_csr")))
+    # What statistics know of their zeros, and what was derived from them, can be computed again.
+    return type(value), content(own | dict.fromkeys(("_spare", "_marks", "_csr", "_derived")))
 
 
 def helpers():

@@ -1,6 +1,7 @@
 """Distributions of the weights of a mixture, see :class:`skvt.contracts.Weights`.
 
-Weights are sticks of a Dirichlet process, a symmetric Dirichlet, or known.
+Weights are formed from the sticks of a Dirichlet process, have a symmetric Dirichlet prior, or are
+known.
 """
 
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from skvt.typing import Array, IndexArray
 class StickBreaking:
     """Weights of a Dirichlet process, made of sticks v_k; the statistics are counts (K,)."""
 
-    # alpha.
+    # The concentration alpha of the Dirichlet process.
     concentration: Annotated[float, PRIOR]
 
     family = Beta
@@ -53,11 +54,11 @@ class StickBreaking:
         return sticks * np.concatenate([ones, remainders[..., :-1]], axis=-1)
 
     def mean(self, lam: Array) -> Array:
-        """Return ``E[w_k]``, shape (K,); 1 less their sum is the weight of all new components."""
+        """Return ``E[w_k]``, shape (K,). The rest of the weight belongs to new components."""
         return self.weights_of(Beta.mean(lam))
 
     def log_evidence(self, counts: Array) -> float:
-        # A subclass has pairs instead of counts as statistics, but the evidence is of counts.
+        # Call the method of this class, since that of `SeparateSticks` takes pairs, not counts.
         lam = StickBreaking.natural_parameters(self, counts)
         return _log_evidence(Beta, lam, self.prior())
 
@@ -71,7 +72,8 @@ class StickBreaking:
 class SeparateSticks(StickBreaking):
     """Sticks whose statistics are the pairs ``(N_k, sum_{l>k} N_l)``, shape (K, 2).
 
-    The steps of structured inference may yield pairs that do not follow from any counts (K,).
+    Structured inference changes both numbers of a pair separately, so that there may be no counts
+    (K,) from which the pairs follow.
     """
 
     def statistics(self, counts: Array) -> Array:
@@ -91,7 +93,7 @@ class SymmetricDirichlet:
     There may be fewer counts than components. Components without a count have no rows.
     """
 
-    # alpha.
+    # The sum alpha of the parameters of the Dirichlet.
     concentration: Annotated[float, PRIOR]
     n_components: Annotated[int, COMPONENTS]
 
@@ -99,6 +101,7 @@ class SymmetricDirichlet:
     capabilities: frozenset[Capability] = frozenset({Capability.MERGEABLE})
 
     def validate(self, d: int, k: int) -> bool:
+        # See `skvt.files`: k is the number of components that have statistics in a file.
         return k <= self.n_components
 
     def prior(self) -> Array:
@@ -188,9 +191,11 @@ class KnownWeights:
         Entry k is the component whose count gets weight k.
         """
         by_weight = np.argsort(-self.weights, kind="stable")
+        # Components by descending count; of components with tied counts, the one that has the
+        # larger weight now is first.
         by_count = by_weight[_largest_first(counts[by_weight])]
-        # The positions with one weight are a group, and the groups are in descending order of the
-        # weight. Within a group, components keep their order.
+        # Give the largest weight to the first component, and so on. Components that get equal
+        # weights form a group, in which they are sorted by number.
         group = np.unique(-self.weights, return_inverse=True)[1]
         order = np.empty_like(by_count)
         order[np.argsort(group, kind="stable")] = by_count[np.lexsort((by_count, np.sort(group)))]
