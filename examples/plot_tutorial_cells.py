@@ -2,7 +2,7 @@
 Tutorial: cells and genes
 =========================
 
-.. index:: ! anndata, ! scanpy, ! single cells, ! genes
+.. index:: ! scanpy, ! single cells, ! genes
 
 From the counts of a single-cell experiment, cells x genes, to clusters of cells, the genes that
 mark them, and programs of genes that are active together. The counts are made up: six kinds of
