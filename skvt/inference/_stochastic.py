@@ -104,11 +104,11 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         """Make one step on minibatches that are visited at once; return the model.
 
         The minibatches represent rows of weight ``total``. With R minibatches, the step equals R
-        steps, each towards the statistics of all minibatches. ``state`` changes in place. Once
-        the temperature has reached its final value, the returned model has learned the priors of
-        local variables. The local parts of the bound are
-        added to ``totals``, if they are needed. ``rate(number)`` returns the size of the step with
-        this number; None stands for the rate of the engine.
+        steps, each towards the statistics of all minibatches. ``state`` changes in place. Once the
+        temperature has reached its final value, the returned model has learned the priors of local
+        variables. The local parts of the bound are added to ``totals``, if they are needed.
+        ``rate(number)`` returns the size of the step with this number; None stands for the rate of
+        the engine.
         """
         data, policy, workers, _ = inputs
         n_before = state.n_steps

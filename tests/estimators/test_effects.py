@@ -273,6 +273,17 @@ def test_splines_keep_their_knots_for_new_rows(corpus, rng):
     assert np.ptp(two["effect"][:2]) > 0.0
 
 
+def test_without_covariates_in_the_formula_predictions_are_the_intercept(corpus):
+    pytest.importorskip("formulaic")
+    topics, _, X = corpus
+    frame = pd.DataFrame({"year": np.arange(40.0)})
+    model, options = Topics(CERTAIN * topics), {"formula": "1", "random_state": 0}
+    intercepts = covariate_effects(model, X, frame, **options)
+    predictions = covariate_effects(model, X, frame, at=frame[:2], **options)
+    for row in range(2):
+        np.testing.assert_allclose(predictions["effect"][row::2], intercepts["effect"])
+
+
 @pytest.mark.parametrize(
     ("covariates", "options", "message"),
     [
@@ -311,6 +322,7 @@ def test_splines_keep_their_knots_for_new_rows(corpus, rng):
         ({"a": ["x", np.nan, *"xy" * 19]}, {}, "'a' has 1 missing values"),
         (np.arange(40), {"cluster": np.eye(40)}, "cluster must have one value .* 40 columns"),
         (np.arange(40), {"cluster": "author"}, r"cluster must be .* Got 'author'"),
+        (np.arange(40), {"cluster": pd.Series([[1], [2]] * 20)}, "cluster must have one axis"),
         ({"a": range(40)}, {"cluster": pd.DataFrame(np.eye(40))}, "cluster .* 40 columns"),
         (np.arange(40), {"cluster": [1] * 40}, "Errors need 2 or more groups; cluster has 1"),
         (np.arange(40), {"level": 95}, r"'level' parameter .* in the range \(0, 1\)\. Got 95"),
