@@ -308,11 +308,11 @@ def _compute_signature(values):
         return is_observed.tobytes(), first_rows[codes].tobytes()
     # Very large values overflow here; the check of magnitudes refuses them.
     with np.errstate(over="ignore", invalid="ignore"):
-        centred = values - values.mean()
-        # The sign of the first value gives two columns the same signature if one falls as the other
-        # rises.
-        standardized = centred / (values.std() * np.sign(centred[0]) or 1.0)
-    return is_observed.tobytes(), np.round(standardized, 6).tobytes()
+        standardized = np.round((values - values.mean()) / values.std(), 6)
+    # The sign of the first value that is not the mean gives two columns the same signature if one
+    # falls as the other rises. The sum with 0 turns -0.0 into 0.0.
+    sign = np.sign(standardized[np.argmax(standardized != 0.0)])
+    return is_observed.tobytes(), (sign * standardized + 0.0).tobytes()
 
 
 def warn_of_columns(findings):
