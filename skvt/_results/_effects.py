@@ -26,7 +26,7 @@ from skvt._results.topic_tables import import_pandas
 from skvt._results.topic_words import make_topic_labels
 from skvt._sklearn_private import num_samples
 from skvt.inference import one_blas_thread
-from skvt.readers.validation import check_choice, find_stack_level
+from skvt.readers.validation import check_choice, find_stack_level, split_pipeline
 
 
 def covariate_effects(
@@ -100,8 +100,8 @@ def covariate_effects(
     ------
     ValueError
         If inputs differ in the number of rows, covariates have missing values or are constant or
-        collinear, fits have other words than X or the words in another order, or fits are of
-        different kinds.
+        collinear, fits have other words than X or the words in another order, fits are of different
+        kinds, or the same fit is passed twice.
 
     Warns
     -----
@@ -204,6 +204,11 @@ def _are_mixtures(fits):
         raise ValueError(
             "estimators must be fits of one kind, topic models or mixtures. Got "
             f"{', '.join(type(fit).__name__ for fit in fits) or 'an empty list'}."
+        )
+    if len({id(split_pipeline(fit)[1]) for fit in fits}) < len(fits):
+        raise ValueError(
+            "estimators has the same fit twice, which says nothing about the optimum. Pass each "
+            "fit once, and independent fits with different random_state."
         )
     (are_mixtures,) = kinds
     if not are_mixtures:

@@ -409,6 +409,9 @@ def test_fits_that_do_not_compare_are_refused(corpus):
         covariate_effects([fit, Classes(np.eye(40))], X, z)
     with pytest.raises(ValueError, match="an empty list"):
         covariate_effects([], X, z)
+    # A second copy would count as an independent fit, and make intervals too small.
+    with pytest.raises(ValueError, match="the same fit twice"):
+        covariate_effects([fit, Topics(topics), fit], X, z)
     factorial = AnnealedFactorialMixture(2, max_iter=2, random_state=0).fit(X)
     with pytest.raises(
         ValueError, match="AnnealedFactorialMixture has neither clusters nor topics"
