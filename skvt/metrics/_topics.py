@@ -53,7 +53,7 @@ def document_completion_split(X):
     >>> (observed + held_out).toarray().tolist() == X
     True
     """
-    return split_tokens(_check_counts(X))
+    return split_tokens(_check_counts(X, "document completion"))
 
 
 def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
@@ -95,7 +95,7 @@ def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
     >>> lda = LatentDirichletAllocation(3, random_state=0).fit(X[:150])  # or of any library
     >>> score = document_completion_score(lda.components_, X[150:], doc_topic_prior=1 / 3)
     """
-    X = _check_counts(X)
+    X = _check_counts(X, "document completion")
     topic_word = _check_topic_weights(topic_word, X)
     alpha = prior_vector("doc_topic_prior", doc_topic_prior, len(topic_word), "n_components")
     # LDA needs a prior of topics, although topics are given: any prior below the smallest weight.
@@ -161,7 +161,7 @@ def held_out_log_likelihood(
     >>> np.round(np.exp(nats), 6).tolist()
     [0.0625]
     """
-    X = _check_counts(X)
+    X = _check_counts(X, "held_out_log_likelihood")
     if not np.array_equal(X.data, np.floor(X.data)):
         raise ValueError(
             "Counts must be whole numbers: the likelihood is that of a sequence of words. Use "
@@ -235,11 +235,11 @@ def perplexity(log_predictive):
     return float(np.exp(-check_scalar(log_predictive, "log_predictive", Real)))
 
 
-def _check_counts(X):
+def _check_counts(X, caller):
     """Return counts of words as a canonical CSR matrix; raise ValueError if they are illegal."""
-    X = replace_masked_values(X, takes_missing=False, caller="document completion")
+    X = replace_masked_values(X, takes_missing=False, caller=caller)
     X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
-    return require_word_counts(X, "document completion")
+    return require_word_counts(X, caller)
 
 
 # ------------------------------------------------------------------------ topic coherence
