@@ -48,4 +48,5 @@ from skvt._compiled._special import (
     log,
     lowest_bit,
     polynomial,
+    trigamma,
 )

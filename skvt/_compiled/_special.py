@@ -385,6 +385,22 @@ def digamma(x: Real) -> Real:
 
 
 @jit_inlined
+def trigamma(x: float) -> float:
+    """Compute the derivative of digamma at x > 0.
+
+    The asymptotic series is evaluated at x + 8, and trigamma(x) = trigamma(x + 8) +
+    sum_{i<8} 1 / (x + i)^2.
+    """
+    recurrence = 0.0
+    for i in range(8):
+        recurrence += 1.0 / ((x + i) * (x + i))
+    z = 1.0 / ((x + 8.0) * (x + 8.0))
+    p = polynomial(z, (7 / 6, -691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6))
+    y = 1.0 / (x + 8.0)
+    return recurrence + y + 0.5 * z + p * z * y
+
+
+@jit_inlined
 def gammaln(x: Real) -> Real:
     """Compute log Gamma at x > 0 by Stirling's series, at x + 6 if x < 6.
 

@@ -15,6 +15,7 @@ average over the draw of beta.
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from scipy.special import polygamma
 
 from skvt._compiled import (
     SharedLoop,
@@ -26,6 +27,7 @@ from skvt._compiled import (
     jit_inlined,
     jit_inlined_allocating,
     run_serially,
+    trigamma,
 )
 from skvt.typing import Array, IndexArray, Run
 
@@ -66,26 +68,6 @@ class Gammas(NamedTuple):
     def from_logs(cls, logs: Array) -> Self:
         """Return the variates of all words, given their logarithms (V, K)."""
         return cls(logs, np.logaddexp.reduce(logs, dtype=np.float64))
-
-
-@jit
-def trigamma(x: float) -> float:
-    """Return psi'(x) for x > 0 as ``sum_i 1 / (x + i)^2`` for i < 8, plus psi'(x + 8).
-
-    The sum is computed as a single fraction, because divisions are slow. psi'(x + 8) is an
-    asymptotic series.
-    """
-    numerator, denominator = 0.0, 1.0
-    # Limit x, so that the denominator does not overflow. For larger x the fraction is negligible.
-    limited_x = min(x, 1e17)
-    for step in range(8):
-        square = (limited_x + step) * (limited_x + step)
-        numerator = numerator * square + denominator
-        denominator *= square
-    inverse = 1.0 / (x + 8.0)
-    square = inverse * inverse
-    series = 1.0 / 6.0 + square * (-1.0 / 30.0 + square * (1.0 / 42.0 - square / 30.0))
-    return numerator / denominator + inverse * (1.0 + inverse * (0.5 + inverse * series))
 
 
 @jit
@@ -355,7 +337,7 @@ def correct_statistics(
     gradient_sums, inverse_sums, lam_sums = sums.sum(axis=0)
     # Solve with F by the formula of Sherman and Morrison: add a multiple of 1 / psi'(lam) to
     # grad / psi'(lam).
-    trigamma_sums = np.array([trigamma(lam_sum) for lam_sum in lam_sums])
+    trigamma_sums = polygamma(1, lam_sums)
     denominators = 1.0 - trigamma_sums * inverse_sums
     is_large = lam_sums > _LARGE_TOTAL
     if is_large.any():

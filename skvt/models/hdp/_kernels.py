@@ -13,7 +13,17 @@ the number of documents, and ``alpha`` is the concentration of document proporti
 
 import numpy as np
 
-from skvt._compiled import digamma, exp, gammaln, jit, jit_allocating, jit_inlined, log, polynomial
+from skvt._compiled import (
+    digamma,
+    exp,
+    gammaln,
+    jit,
+    jit_allocating,
+    jit_inlined,
+    log,
+    polynomial,
+    trigamma,
+)
 from skvt.models.hdp._usage import IN_USE, SLOPE, TRACES
 from skvt.typing import Array, IndexArray
 
@@ -36,22 +46,6 @@ DIFFERENCE = 1e-4
 # Arguments above this value use asymptotic series, which are exact to rounding there.
 _LARGE = 8.0
 _HALF_LOG_TWO_PI = 0.5 * np.log(2.0 * np.pi)
-
-
-@jit_inlined
-def trigamma(x: float) -> float:
-    """Compute the derivative of digamma at x > 0.
-
-    The asymptotic series is evaluated at x + 8, and trigamma(x) = trigamma(x + 8) +
-    sum_{i<8} 1 / (x + i)^2.
-    """
-    recurrence = 0.0
-    for i in range(8):
-        recurrence += 1.0 / ((x + i) * (x + i))
-    z = 1.0 / ((x + 8.0) * (x + 8.0))
-    p = polynomial(z, (7 / 6, -691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6))
-    y = 1.0 / (x + 8.0)
-    return recurrence + y + 0.5 * z + p * z * y
 
 
 @jit_inlined
