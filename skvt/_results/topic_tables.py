@@ -24,6 +24,7 @@ from skvt._results.topic_words import (
     topic_probabilities,
     word_probabilities,
 )
+from skvt.inference import one_blas_thread
 from skvt.readers import find_declared_order, is_missing
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.readers.validation import (
@@ -398,7 +399,9 @@ def shares_by_group(corpus, groups, confidence):
             share, low, high = np.full((3, len(corpus.topics)), np.nan)
             yield Group(values, rows.size, share, low, high)
             continue
-        share, error = _estimate_shares(corpus, rows)
+        # The products are small: threads of the matrix library would wait longer than compute.
+        with one_blas_thread():
+            share, error = _estimate_shares(corpus, rows)
         # The interval of a group of one row is NaN, because one row has no variance.
         n_degrees = rows.size - 1.0
         quantile = student_t.ppf(0.5 + 0.5 * confidence, n_degrees) if n_degrees > 0 else np.nan
