@@ -55,6 +55,8 @@ _SINGLE = np.finfo(np.float32)
 _MAX_GENERATORS = 100
 # Maximum length of the seed of a generator of random numbers.
 _MAX_SEED_LENGTH = 100
+# Fields of files of release 0.1.0 that are now constants of their classes.
+_FORMER_FIELDS = {"capabilities"}
 # Maximum number of keys of a set or dict with the same hash, because Python compares them pair by
 # pair.
 _MAX_KEYS_PER_HASH = 20
@@ -360,6 +362,7 @@ class Decoder:
             fields = {
                 field: self.decode(part, allows_nan=any_may_be_nan or field in nan_fields)
                 for field, part in nodes.items()
+                if field not in _FORMER_FIELDS
             }
             _check_fields(name, fields)
             value = _make_object(cls, get_field_defaults(name) | fields)

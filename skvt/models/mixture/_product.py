@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import scipy.sparse as sp
 
-from skvt.contracts import Capability, Completion, Component, HiddenValues
+from skvt.contracts import Completion, Component, HiddenValues
 from skvt.expfam import Family
 from skvt.files import in_files, is_within
 from skvt.models.mixture._learned_priors import PriorLearner
@@ -159,8 +159,6 @@ class Product(ConjugateComponent):
     blocks: tuple[Block, ...]
     n_features: int
     dtype: np.dtype[Any]
-    # Always empty: a product has no capabilities, even if its blocks have some.
-    capabilities: frozenset[Capability] = frozenset()
 
     def validate(self, d: int, k: int) -> bool:
         return self._are_disjoint(d)

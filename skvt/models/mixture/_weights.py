@@ -26,7 +26,7 @@ class StickBreaking:
     concentration: Annotated[float, PRIOR]
 
     family = Beta
-    capabilities: frozenset[Capability] = frozenset({Capability.MERGEABLE})
+    capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.MERGEABLE})
 
     def prior(self) -> Array:
         """Return Beta(1, alpha) of each stick, shape (1, 2)."""
@@ -98,7 +98,7 @@ class SymmetricDirichlet:
     n_components: Annotated[int, COMPONENTS]
 
     family = Dirichlet
-    capabilities: frozenset[Capability] = frozenset({Capability.MERGEABLE})
+    capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.MERGEABLE})
 
     def validate(self, d: int, k: int) -> bool:
         # See `skvt.files`: k is the number of components that have statistics in a file.
@@ -140,7 +140,8 @@ def _largest_first(counts: Array) -> IndexArray:
 
 def _log_evidence(family: Family, lam: Array, prior: Array) -> float:
     """Return ``A(lam) - A(prior)`` in nats, summed over the distributions in ``lam``."""
-    prior = np.broadcast_to(prior, lam.shape)
+    # All distributions have the same prior, whose log normalizer is computed once.
+    prior = np.broadcast_to(prior, (1, lam.shape[1]))
     return float(np.sum(family.log_normalizer(lam) - family.log_normalizer(prior)))
 
 
@@ -165,7 +166,7 @@ class KnownWeights:
     weights: Annotated[Array, "k"]
 
     family: ClassVar[Any] = _Known
-    capabilities: frozenset[Capability] = frozenset({Capability.TEMPERABLE})
+    capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.TEMPERABLE})
 
     def prior(self) -> Array:
         return np.empty((1, 0))
