@@ -184,7 +184,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             return sum_by_cluster(compute_assignments(fitted, X, workers), clusters)
 
     def _make_refits(self, X, weights):
-        """Return the :class:`skvt.models.mixture.Refits` to rows of positive weight."""
+        """Return the :class:`~skvt.models.mixture._refits.Refits` to rows of positive weight."""
         fitted = self._require_fitted()
         if fitted is not self._fitted:
             raise ValueError(

@@ -44,8 +44,8 @@ class RowLabels:
     def from_rows(cls, estimator, X, y, sample_weight, previous_fit=None, *, in_stream=False):
         """Return the :class:`RowLabels` of y; None if the estimator does not use labels.
 
-        ``previous_fit`` is the :class:`~skvt.fitting.Fitted` that the call continues, or None.
-        Raise ValueError for illegal y. All classes may be unknown in a stream only.
+        ``previous_fit`` is the :class:`~skvt.fitting._fitted.Fitted` that the call continues, or
+        None. Raise ValueError for illegal y. All classes may be unknown in a stream only.
         """
         if not estimator.use_labels:
             return None
