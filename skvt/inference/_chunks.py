@@ -114,22 +114,20 @@ class Chunks:
     """A matrix whose rows are stored in chunks, which replaces an array.
 
     ``site`` runs functions where the chunks are stored, and ``handles`` identify the chunks.
-    ``columns`` selects columns; None selects all. ``row_function`` is applied to the rows of each
-    chunk after the selection: see :func:`~skvt.rows.map_rows`. The function must keep the number of
-    rows. ``shape`` and ``dtype`` are those of the rows before the function.
+    ``row_function`` is applied to the rows of each chunk: see :func:`~skvt.rows.map_rows`. The
+    function must keep the number of rows. ``shape`` and ``dtype`` are those of the rows before the
+    function, except that a selection of columns changes ``shape``.
     """
 
     ndim = 2
 
     def __init__(
         self, site: Any, handles: list[ChunkHandle], summaries: list[ChunkSummary],
-        columns: Any = None,
         row_function: Callable[[Any], Any] | None = None,
     ) -> None:  # fmt: skip
         self.site = site
         self.handles = handles
         self.summaries = summaries
-        self.columns = columns
         self._row_function = row_function
         # Number of rows of each chunk.
         self.chunk_sizes = np.array([summary.n_rows for summary in summaries], np.int64)
@@ -138,10 +136,7 @@ class Chunks:
         self.total_weight = float(sum(summary.total_weight for summary in summaries))
         self.is_weighted = any(summary.is_weighted for summary in summaries)
         self.dtype = summaries[0].dtype
-        n_columns = summaries[0].n_columns
-        if columns is not None:
-            n_columns = np.arange(n_columns)[columns].size
-        self.shape = int(self.offsets[-1]), n_columns
+        self.shape = int(self.offsets[-1]), summaries[0].n_columns
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -151,21 +146,16 @@ class Chunks:
         rows, columns = key
         if rows != slice(None):
             raise TypeError("Select whole columns: chunked data cannot be indexed by row.")
-        # ``columns`` are selected before the row function is applied. If there already is a
-        # selection or a row function, make the new selection the last step of the row function.
-        if self.columns is None and self._row_function is None:
-            return Chunks(self.site, self.handles, self.summaries, columns)
         selected = map_rows(self, partial(_select_columns, columns))
         selected.shape = self.shape[0], np.arange(self.shape[1])[columns].size
         return selected
 
-    def bind_selection(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def bind_row_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function of a stored chunk, which calls ``function`` with its part of X.
 
-        ``function`` gets a `Chunk` in which the columns are selected and the row function is
-        applied.
+        ``function`` gets a `Chunk` to whose rows the row function is applied.
         """
-        return partial(_apply_to_selection, function, self.columns, self._row_function)
+        return partial(_apply_to_rows, function, self._row_function)
 
     def each(
         self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]] | None = None
@@ -174,7 +164,7 @@ class Chunks:
         if arguments is None:
             arguments = [()] * len(self.handles)
         tasks = zip(self.handles, arguments, strict=True)
-        return iter(self.site.run_each(self.bind_selection(function), tasks))
+        return iter(self.site.run_each(self.bind_row_function(function), tasks))
 
     def take(self, rows: IndexArray) -> tuple[Any, Array]:
         """Return the rows with these indices, and their weights, in memory."""
@@ -184,7 +174,7 @@ class Chunks:
             (self.handles[c], (rows[chunk_of_row == c] - self.offsets[c],))
             for c in np.unique(chunk_of_row).tolist()
         ]
-        parts = list(self.site.run_each(self.bind_selection(_take_rows), tasks))
+        parts = list(self.site.run_each(self.bind_row_function(_take_rows), tasks))
         X = stack_rows([part for part, _ in parts])
         weights = np.concatenate([part for _, part in parts])
         # The parts have the order of the chunks. Restore the order of ``rows`` by the inverse of
@@ -198,12 +188,10 @@ class Chunks:
 # that they can be pickled.
 
 
-def _apply_to_selection(
-    function: Callable[..., Any], columns: Any, row_function: Any, chunk: Chunk, *arguments: Any
+def _apply_to_rows(
+    function: Callable[..., Any], row_function: Any, chunk: Chunk, *arguments: Any
 ) -> Any:
-    """Call ``function`` with the selected columns of a chunk, on one thread of the BLAS."""
-    if columns is not None:
-        chunk = Chunk(chunk.X[:, columns], chunk.weights)
+    """Call ``function`` with a chunk of the mapped rows, on one thread of the BLAS."""
     if row_function is not None:
         chunk = Chunk(row_function(chunk.X), chunk.weights)
     with one_blas_thread():
@@ -240,7 +228,7 @@ def _evaluate_rows(chunk: Chunk, function: Callable[[Any], Array]) -> Array:
 @sums_of_rows.register
 def _sum_over_chunks(X: Chunks, weights: Any, part: Sums) -> tuple[Any, ...]:
     tasks = ((handle, (part,)) for handle in X.handles)
-    return tuple(X.site.run_and_combine(X.bind_selection(_compute_sums), _add_sums, tasks))
+    return tuple(X.site.run_and_combine(X.bind_row_function(_compute_sums), _add_sums, tasks))
 
 
 @evaluate_rows.register
@@ -257,7 +245,7 @@ def _take_from_chunks(X: Chunks, weights: Any, rows: IndexArray) -> tuple[Any, A
 def _map_chunks(X: Chunks, function: Callable[[Any], Any]) -> Chunks:
     if X._row_function is not None:
         function = partial(_apply_both, X._row_function, function)
-    mapped_chunks = Chunks(X.site, X.handles, X.summaries, X.columns, function)
+    mapped_chunks = Chunks(X.site, X.handles, X.summaries, function)
     mapped_chunks.shape = X.shape
     return mapped_chunks
 
