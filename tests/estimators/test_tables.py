@@ -97,22 +97,23 @@ def test_what_holds_a_table_makes_no_difference():
     def components(columns):
         return [(*spec, own) for spec, own in zip(specs, columns, strict=True)]
 
-    expected = mixture(components=components(by_name), max_iter=5).fit(frame)
+    still = {"n_components": 3, "moves": (), "max_iter": 5}
+    expected = mixture(components=components(by_name), **still).fit(frame)
     assert list(expected.categories_["names"][1]) == list(frame["grade"].cat.categories)
     for held, columns in (
         (pl.from_pandas(frame), by_name),
         (pl.from_pandas(frame).to_arrow(), by_name),
         (frame.astype(object).to_numpy(), by_position),
     ):
-        components_ = components(columns)
-        found = mixture(components=components_, max_iter=5).fit(held)
+        found = mixture(components=components(columns), **still).fit(held)
         assert found.elbo_ == expected.elbo_
         np.testing.assert_array_equal(found.predict(held), expected.predict(frame))
 
 
 def test_auto_takes_columns_by_their_types():
     frame, _ = table()
-    fitted = MemoizedDPMixture(max_iter=2).fit(frame.drop(columns="when"))
+    still = MemoizedDPMixture(max_iter=2, moves=())
+    fitted = still.fit(frame.drop(columns="when"))
     assert [(name, type(spec), columns) for name, spec, columns in fitted.blocks_] == [
         ("numbers", Gaussian, ["count", "size"]),
         ("categories", Categorical, ["colour", "grade"]),
@@ -120,9 +121,9 @@ def test_auto_takes_columns_by_their_types():
     ]
     assert list(fitted.categories_["categories"][1]) == list("cbad")
     words = sp.csr_array(np.random.default_rng(0).poisson(1.0, (30, 4)))
-    assert type(MemoizedDPMixture(max_iter=2).fit(words).blocks_[0][1]) is Multinomial
+    assert type(still.fit(words).blocks_[0][1]) is Multinomial
     bits = np.random.default_rng(0).random((30, 2)) < 0.5
-    assert type(MemoizedDPMixture(max_iter=2).fit(bits).blocks_[0][1]) is Bernoulli
+    assert type(still.fit(bits).blocks_[0][1]) is Bernoulli
 
 
 def test_many_categories_are_entries_and_change_nothing(monkeypatch):
@@ -137,7 +138,7 @@ def test_many_categories_are_entries_and_change_nothing(monkeypatch):
     fits = []
     for least in (60, 64):  # (123 categories in two columns)
         monkeypatch.setattr("skvt.models.mixture.components._discrete._LEVELS_OF_SPARSE", least)
-        fits.append(mixture(components=blocks).fit(frame))
+        fits.append(mixture(components=blocks, n_components=6, max_components=6).fit(frame))
     sparse, dense = fits
     assert sparse.n_components_ == 3
     assert sparse.elbo_ == pytest.approx(dense.elbo_, rel=1e-12)
@@ -152,15 +153,17 @@ def test_numbers_of_one_kind_are_the_older_mixtures():
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(m, 1.0, size=(30, 3)) for m in (-5.0, 0.0, 5.0)])
     for shape in ("full", "diag", "spherical"):
-        room = {"max_components": 3, "random_state": 0}
+        # (births are made of the same parts, whatever the covariances)
+        own = {"max_components": 3} if shape == "full" else {"n_components": 3, "moves": ()}
+        room = own | {"random_state": 0}
         known = MemoizedDPGMM(covariance_type=shape, **room).fit(X)
         found = mixture(components=[("all", Gaussian(shape), slice(None))], **room).fit(X)
         assert found.elbo_ == pytest.approx(known.elbo_, rel=1e-12)
         np.testing.assert_array_equal(found.predict(X), known.predict(X))
-    bits = (rng.random((4, 20)) < 0.5)[rng.integers(4, size=200)] ^ (rng.random((200, 20)) < 0.1)
-    known = StructuredBernoulliMixture(20, learning_method="memoized", init_params="k-means++",
+    bits = (rng.random((4, 10)) < 0.5)[rng.integers(4, size=80)] ^ (rng.random((80, 10)) < 0.1)
+    known = StructuredBernoulliMixture(8, learning_method="memoized", init_params="k-means++",
                                        max_iter=100, random_state=0).fit(bits)  # fmt: skip
-    found = mixture(components="auto", n_components=20, max_components=20).fit(bits)
+    found = mixture(components="auto", n_components=8, max_components=8).fit(bits)
     assert found.elbo_ == pytest.approx(known.elbo_, rel=1e-12)
 
 
@@ -199,15 +202,13 @@ def test_levels_keep_their_types(levels):
 def test_streams_take_categories_from_the_first_batch():
     frame, _ = table()
     parts = [frame.iloc[:120], frame.iloc[120:]]
-    stream = mixture(n_components=3, handle_unknown="error")
-    for _ in range(2):
-        for number, part in enumerate(parts):
-            stream.partial_fit(part, batch_id=number)
-    assert stream.n_components_ == 3
+    stream = mixture(n_components=3, moves=(), handle_unknown="error")
+    for part in parts:
+        stream.partial_fit(part)
     other = frame.iloc[:1].assign(colour="mauve")
     with pytest.raises(ValueError, match=r"Unknown category 'mauve' in column 'colour'.*'prior'"):
         stream.partial_fit(other)
-    tolerant = mixture(handle_unknown="missing", max_iter=5).fit(frame)
+    tolerant = mixture(n_components=3, moves=(), handle_unknown="missing", max_iter=5).fit(frame)
     hidden = frame.iloc[:1].assign(colour=None)
     np.testing.assert_array_equal(tolerant.predict_proba(other), tolerant.predict_proba(hidden))
     assert tolerant.score_samples(other) < tolerant.score_samples(frame.iloc[:1])
@@ -269,7 +270,7 @@ def test_other_things_than_components_and_hashable_values_are_refused():
 # ---------------------------------------------------------------------------------- parameters
 def test_parameters_of_components_are_set_by_path():
     frame, _ = table()
-    before = mixture()
+    before = mixture(n_components=3, moves=())
     twin = clone(before).set_params(
         components__names__concentration_prior=0.5, components__events=Poisson(2.0)
     )
@@ -361,7 +362,7 @@ def test_a_selector_of_columns_is_the_same_in_a_warm_start():
 
 def test_warm_starts_refuse_other_components():
     frame, _ = table()
-    fitted = mixture(max_iter=2, warm_start=True).fit(frame)
+    fitted = mixture(max_iter=2, moves=(), warm_start=True).fit(frame)
     fitted.set_params(components=[*BLOCKS[:3], ("real", Gaussian("diag"), ["size"])])
     with pytest.raises(ValueError, match="components"):
         fitted.fit(frame)
@@ -411,13 +412,15 @@ def test_imputed_columns_keep_their_types(own, of_fractions):
         frame = pd.DataFrame({"a": pd.Series(values).astype(own)})
     else:
         frame = pl.DataFrame({"a": pl.Series(values).cast(own)})
-    real = mixture(components=[("own", "gaussian", ["a"])]).fit(frame)
+    real, whole, counts = (
+        mixture(components=[("own", spec, ["a"])], max_iter=2, moves=())
+        for spec in ("gaussian", Categorical(), "poisson")
+    )
+    real.fit(frame)
     assert str(real.impute(frame)["a"].dtype) == str(of_fractions)  # the mean
-    whole = mixture(components=[("own", Categorical(), ["a"])]).fit(frame)
-    assert str(whole.impute(frame)["a"].dtype) == str(own)
+    assert str(whole.fit(frame).impute(frame)["a"].dtype) == str(own)
     if "int" in str(own).lower():
-        counts = mixture(components=[("own", "poisson", ["a"])]).fit(frame)
-        drawn = counts.impute(frame, n_draws=1, random_state=0)[0]
+        drawn = counts.fit(frame).impute(frame, n_draws=1, random_state=0)[0]
         assert str(drawn["a"].dtype) == str(own)
 
 
@@ -426,7 +429,7 @@ def test_mixtures_of_one_kind_of_column_impute_too():
     X = rng.multivariate_normal([0.0, 3.0], [[1.0, 0.9], [0.9, 1.0]], size=300)
     held = X.copy()
     held[::3, 1] = np.nan
-    fitted = MemoizedDPGMM(random_state=0).fit(held)
+    fitted = MemoizedDPGMM(moves=(), random_state=0).fit(held)
     for container in (np.array, pd.DataFrame, lambda X: X.tolist()):
         filled = np.asarray(fitted.impute(container(held)))
         np.testing.assert_array_equal(filled[~np.isnan(held)], held[~np.isnan(held)])
@@ -472,7 +475,7 @@ def test_draws_of_missing_values_know_the_rows_of_later_calls():
 
 def test_columns_given_the_others_chain_to_the_density_of_the_row():
     frame, _ = table()
-    fitted = mixture(handle_unknown="error").fit(frame)
+    fitted = mixture(n_components=3, moves=(), handle_unknown="error").fit(frame)
     rest, total = frame.iloc[:20].copy(), 0.0
     for name in ("count", "colour", "striped", "size", "grade"):
         total = total + fitted.score_column(rest, name)
@@ -498,10 +501,11 @@ def test_draws_of_rows_look_like_the_table():
     assert list(drawn.columns) == ["count", "colour", "striped", "size", "grade"]
     assert set(drawn["colour"]) <= {"red", "blue"} and drawn["striped"].dtype == bool
     np.testing.assert_array_equal(np.sort(labels), labels)
-    auto = MemoizedDPMixture(max_iter=2).fit(pl.from_pandas(frame.drop(columns="when")))
+    auto = MemoizedDPMixture(max_iter=2, moves=())
+    auto.fit(pl.from_pandas(frame.drop(columns="when")))
     assert isinstance(auto.sample(5, random_state=0)[0], pl.DataFrame)
     text = np.array([["a", 1.0], ["b", 2.0], ["a", 3.0]] * 5, dtype=object)
-    assert set(MemoizedDPMixture().fit(text).sample(9)[0][:, 0]) <= {"a", "b"}
+    assert set(auto.fit(text).sample(9)[0][:, 0]) <= {"a", "b"}
 
 
 # Components, rows of three clusters about `away` (n, 12) that suit them, and parameters of each.
@@ -619,13 +623,14 @@ def test_a_value_of_a_rounded_column_is_no_point_mass():
     rounded = np.round(np.repeat([0.0, 9.0], 200)[:, None] + 1.4 * rng.normal(size=(400, 2)))
     assert (rounded == 0.0).mean(axis=0).min() > 0.1
     rounded[:, 1] = np.where(rng.random(400) < 0.4, 0.0, rounded[:, 1] + 20.0)
-    ((_, _, plain), (_, hurdle, columns)) = MemoizedDPMixture(max_iter=1).fit(rounded).blocks_
+    still = MemoizedDPMixture(max_iter=1, moves=())
+    ((_, _, plain), (_, hurdle, columns)) = still.fit(rounded).blocks_
     assert (plain, hurdle.at, columns) == ([0], [0.0], [1])
     hours = np.where(rng.random(400) < 0.4, 40.0, np.round(rng.normal(38.0, 12.0, 400)))
     rounded[:, 0] = np.where(rng.random(400) < 0.2, 9.0, rounded[:, 0])  # too few
     dask_array = pytest.importorskip("dask.array")
     for rows in (X := np.column_stack([rounded, hours]), dask_array.from_array(X, chunks=(90, 3))):
-        ((_, _, plain), (_, hurdle, columns)) = MemoizedDPMixture(max_iter=1).fit(rows).blocks_
+        ((_, _, plain), (_, hurdle, columns)) = still.fit(rows).blocks_
         assert (plain, hurdle.at, columns) == ([0], [0.0, 40.0], [1, 2])
 
 

@@ -63,7 +63,7 @@ def test_missing_values_do_not_make_a_row_usual_or_unusual(mixture, table):
             ("sex", Categorical(), ["sex"]),
             ("games", Poisson(missing=missing), ["games"]),
         ]
-        fit = skvt.MemoizedDPMixture(components=columns, max_components=4, random_state=0).fit(rows)
+        fit = skvt.MemoizedDPMixture(2, components=columns, moves=(), random_state=0).fit(rows)
         worst = skvt.unusual_rows(fit, rows, n=150)["row"]
         assert 0.35 < np.mean(worst % 2 == 0) < 0.65
 
@@ -72,7 +72,7 @@ def test_rows_of_a_small_component_are_unusual():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 3)) + 10 * rng.integers(2, size=400)[:, None]
     X[:8, 1] += 40.0
-    fit = skvt.MemoizedDPGMM(random_state=0).fit(X)
+    fit = skvt.MemoizedDPGMM(max_components=4, random_state=0).fit(X)
     assert max(fit.score_samples(X[:8])) > -10.0  # the slips have a component
     worst = skvt.unusual_rows(fit, X, n=8)
     assert set(worst["row"]) == set(range(8)) and set(worst["column"]) == {1}
