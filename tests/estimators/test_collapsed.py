@@ -105,7 +105,7 @@ def test_the_learned_prior_of_topics_has_no_part_in_sampling():
 
 
 def test_auto_sums_topics_out_given_passes_enough():
-    X = counts(n_rows=50)
+    X = counts(n_rows=15)
     for n_passes, params in ((200, {}), (100, {"max_iter": 100, "temperature": None})):
         assert_same_fit(auto(**params).fit(X), collapsed(max_iter=n_passes).fit(X))
     for params in ({"max_iter": 99}, {"local_step": "cvb0"}, {"temperature": LinearAnnealing()}):
@@ -115,7 +115,7 @@ def test_auto_sums_topics_out_given_passes_enough():
 
 
 def test_a_fit_that_is_continued_keeps_the_choice_of_auto(tmp_path):
-    X, path = counts(n_rows=50), tmp_path / "fit.skvt"
+    X, path = counts(n_rows=15), tmp_path / "fit.skvt"
     lda = auto(max_iter=4, warm_start=True).fit(X)
     lda.set_params(max_iter=100).fit(X)
     # (a prior that sampling would have learned)

@@ -19,7 +19,7 @@ def arrays(value):
 
 @every_class
 def test_draws_have_the_moments_and_the_entropy_of_the_posterior(entry):
-    posterior = entry.make(**entry.still).fit(entry.data(n_rows=200)).posterior_
+    posterior = entry.make(**entry.still).fit(entry.data(n_rows=60)).posterior_
     draws = posterior.sample(N_DRAWS, random_state=0)
     drawn, means, variances = arrays(draws), arrays(posterior.mean()), arrays(posterior.var())
     assert len(drawn) == len(means) == len(variances)
@@ -59,7 +59,7 @@ def test_what_a_posterior_says_is_readable():
 @pytest.mark.quick_cases("MemoizedDPGMM")
 @every_growing_mixture
 def test_mixtures_drawn_have_the_expected_weights_and_the_components_of_the_posterior(entry):
-    mixture = entry.make(**entry.still).fit(entry.data(n_rows=200))
+    mixture = entry.make(**entry.still).fit(entry.data(n_rows=60))
     draws = mixture.sample_mixtures(N_DRAWS, random_state=3)
     assert set(draws) == {"weights", "components"}
     for drawn, same in zip(

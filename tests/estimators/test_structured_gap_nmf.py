@@ -90,7 +90,7 @@ def test_passes_of_coordinate_ascent_have_a_bound_that_rises():
 
 
 def test_a_third_of_coordinate_ascent_comes_between_five_rounds_of_sampling():
-    X = counts(n_rows=60)
+    X = counts(n_rows=12)
     sampled = np.isnan(quick(max_iter=125, polish=0.2).fit(X).history_["elbo"])
     assert np.flatnonzero(np.diff(sampled)).tolist() == [19, 21, 41, 43, 63, 65, 85, 87, 107]
     online = quick(max_iter=125, polish=0.2, learning_method="online").fit(X)

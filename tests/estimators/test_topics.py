@@ -150,6 +150,7 @@ def test_parameters_of_documents_hold_their_words_and_the_prior(entry, corpus):
 
 
 def test_the_perplexity_by_the_bound_is_the_neighbours(corpus, capsys):
+    corpus = corpus[:60]
     same = {
         "n_components": 4, "doc_topic_prior": 0.5, "topic_word_prior": 0.3, "mean_change_tol": 1e-7,
         "max_doc_update_iter": 2_000, "learning_method": "batch", "random_state": 0, "max_iter": 6,
@@ -166,7 +167,7 @@ def test_the_perplexity_by_the_bound_is_the_neighbours(corpus, capsys):
     theirs.components_ = lda.components_
     theirs.exp_dirichlet_component_ = lda.exp_dirichlet_component_
     assert lda.bound_ == pytest.approx(theirs.perplexity(corpus), rel=1e-5)
-    weighted = lda.set_params(verbose=0).fit(corpus, sample_weight=np.full(300, 2.0))
+    weighted = lda.set_params(verbose=0).fit(corpus, sample_weight=np.full(60, 2.0))
     assert weighted.bound_ == pytest.approx(np.exp(-weighted.elbo_ / 2.0 / corpus.sum()))
     with pytest.raises(AttributeError, match="partial_fit"):
         lda.partial_fit(corpus).bound_  # noqa: B018

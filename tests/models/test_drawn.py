@@ -117,7 +117,8 @@ def test_every_component_completes_rows_given_its_drawn_parameters(spec):
     frame = frame.mask(hole)
     frame["years"] = 1.0
     blocks = [("counts", spec, ["a", "b"])]
-    mixture = MemoizedDPMixture(2, components=blocks, random_state=0, moves=()).fit(frame)
+    still = {"moves": (), "max_iter": 15, "random_state": 0}
+    mixture = MemoizedDPMixture(2, components=blocks, **still).fit(frame)
     first, second = mixture.impute(frame, n_draws=2, random_state=0)
     assert first.notna().all(axis=None) and not first.equals(second)
     pd.testing.assert_frame_equal(first.where(frame.notna()), frame)

@@ -199,7 +199,7 @@ def test_batch_inference_equals_dense_coordinate_ascent(
     start_at, monkeypatch, n_topics, temperature
 ):
     monkeypatch.setattr(_lda, "PRUNE", 0.0)
-    X = corpus(0, n=25)
+    X = corpus(0, n=12)
     X[3] = 0.0  # an empty document
     rng = np.random.default_rng(1)
     shape = (5, X.shape[1]) if n_topics == 5 else X.shape[1]
@@ -228,7 +228,7 @@ def test_batch_inference_equals_dense_coordinate_ascent(
 
 
 def test_proportions_are_a_fixed_point_of_cvb0_at_the_mean_topics():
-    X = corpus(0, n=25)
+    X = corpus(0, n=12)
     X[3] = 0.0  # an empty document
     X[4] *= 1.5  # a token of weight 1/2 next to whole ones
     alpha = np.random.default_rng(1).uniform(0.2, 0.9, 5)
@@ -253,7 +253,7 @@ def test_annealed_batch_inference_equals_dense_coordinate_ascent(
 ):
     monkeypatch.setattr(_lda, "PRUNE", 0.0)
     monkeypatch.setattr(RunningStats, "jitter", lambda self, relative, rng: None)
-    X = corpus(0, n=25)
+    X = corpus(0, n=12)
     alpha, eta = np.full(4, 0.4), np.full(X.shape[1], 0.2)
     lam = random_topics(2, 4, X.shape[1]) + eta
     start_at(lam)
