@@ -120,19 +120,6 @@ def _wide_indices(X):
     return X
 
 
-def _read_only(X):
-    X = X.copy()
-    X.setflags(write=False)
-    return X
-
-
-def _read_only_sparse(X):
-    X = sp.csr_array(X)
-    for part in (X.data, X.indices, X.indptr):
-        part.setflags(write=False)
-    return X
-
-
 def _stored_zeros(X):
     n_rows, n_features = X.shape
     indices = np.tile(np.arange(n_features), n_rows)
@@ -142,7 +129,6 @@ def _stored_zeros(X):
 HOLDERS = {
     "Fortran order": np.asfortranarray,
     "a view of every other row": lambda X: np.repeat(X, 2, axis=0)[::2],
-    "read-only": _read_only,
     "nested lists": lambda X: X.tolist(),
     "objects": lambda X: X.astype(object),
     "int64": lambda X: X.astype(np.int64),
@@ -151,19 +137,18 @@ HOLDERS = {
     "pandas": lambda X: pd.DataFrame(X),  # columns numbered, not named
 }
 # These reach an engine as they are; what the others hold is copied into a plain table before.
-HOLDERS_THAT_ENGINES_SEE = ("Fortran order", "a view of every other row", "read-only")
+HOLDERS_THAT_ENGINES_SEE = ("Fortran order", "a view of every other row")
 SPARSE_HOLDERS = {
     "csr_matrix": sp.csr_matrix, "csr_array": sp.csr_array,
     "csr of int64": lambda X: sp.csr_array(X.astype(np.int64)), "csc_array": sp.csc_array,
     "csc_matrix": sp.csc_matrix, "coo_array": sp.coo_array, "coo_matrix": sp.coo_matrix,
     "lil_array": sp.lil_array, "dok_matrix": sp.dok_matrix, "bsr_array": sp.bsr_array,
     "sparse pandas": lambda X: pd.DataFrame.sparse.from_spmatrix(sp.csr_matrix(X)),
-    "indices of 64 bits": _wide_indices, "read-only csr": _read_only_sparse,
-    "indices out of order": _unsorted, "duplicate entries": _twice,
+    "indices of 64 bits": _wide_indices, "indices out of order": _unsorted,
+    "duplicate entries": _twice,
 }  # fmt: skip
 SPARSE_HOLDERS_THAT_ENGINES_SEE = (
-    "csr_array", "csc_array", "indices of 64 bits", "read-only csr", "indices out of order",
-    "duplicate entries",
+    "csr_array", "csc_array", "indices of 64 bits", "indices out of order", "duplicate entries",
 )  # fmt: skip
 
 

@@ -141,11 +141,6 @@ def test_the_bound_is_the_enumerated_one_and_below_the_evidence(D, max_iter, wei
             assert expected > exact_evidence(X, w, 0.7, 3.0) - 3.0
 
 
-def test_with_one_component_the_bound_is_the_evidence():
-    X = few(n=5, D=2)
-    assert fitted(X, 1).elbo_ == pytest.approx(exact_evidence(X, np.ones(1), 0.7, 3.0), rel=1e-12)
-
-
 @pytest.mark.quick_cases("1.0-random", "2.0-k")
 @pytest.mark.parametrize("init_params", ["k-means++", "random", "random_from_data"])
 @pytest.mark.parametrize("temperature", [1.0, 2.0])

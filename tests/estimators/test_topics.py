@@ -108,20 +108,6 @@ def test_the_score_is_what_its_definition_says(entry, corpus):
 
 
 @every_class_of_topic_models
-def test_the_score_of_a_whole_is_the_mean_of_its_parts(entry, corpus):
-    estimator = entry.make().fit(corpus)
-    weights = [document_completion_split(part)[1].sum() for part in (corpus[:70], corpus[70:])]
-    scores = [estimator.score(part) for part in (corpus[:70], corpus[70:])]
-    assert estimator.score(corpus) == pytest.approx(np.average(scores, weights=weights), rel=1e-12)
-    # row by row: the number of rows has no say
-    held_out = np.asarray(document_completion_split(corpus)[1].sum(axis=1))
-    rows = [
-        estimator.score(row[None]) if n else 0.0 for row, n in zip(corpus, held_out, strict=True)
-    ]
-    assert estimator.score(corpus) == pytest.approx(np.average(rows, weights=held_out), rel=1e-12)
-
-
-@every_class_of_topic_models
 @pytest.mark.parametrize("factor", [0.0, 1.0])
 def test_without_a_token_to_hold_out_there_is_no_score(entry, factor):
     estimator = entry.make().fit(counts())

@@ -16,7 +16,6 @@ from skvt.inference import (
     State,
     StochasticInference,
     Workers,
-    compute_global_divergence,
     evaluate_bound,
     iterate_local_results,
 )
@@ -206,16 +205,6 @@ def test_weights_of_learned_priors_are_repetitions_too():
     by_row = estimator(**settings).fit(X[np.repeat(np.arange(60), weights)])
     np.testing.assert_allclose(by_weight.doc_topic_prior_, by_row.doc_topic_prior_, rtol=1e-6)
     assert by_weight.topic_word_prior_ == pytest.approx(by_row.topic_word_prior_, rel=1e-6)
-
-
-def test_bound_of_two_halves_adds_up_to_the_whole_with_the_divergence_counted_once():
-    X = corpus(16)
-    fitted = estimator().fit(X)
-    inner = fitted._fitted
-    divergence = compute_global_divergence(inner.model, inner.state.stats)
-    halves = fitted.elbo(X[:25]) + fitted.elbo(X[25:])
-    assert fitted.elbo(X) == pytest.approx(halves + divergence, rel=1e-12)
-    assert divergence > 0.0
 
 
 # -------------------------------------------------------------------- workers and containers

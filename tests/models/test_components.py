@@ -9,7 +9,6 @@ import scipy.sparse as sp
 from models._textbook import (
     KINDS,
     NB_SIZES,
-    binary_rows,
     center_of,
     log_marginal,
     posterior,
@@ -216,19 +215,6 @@ def test_how_rows_are_held_changes_no_bit(name):
         np.testing.assert_array_equal(
             component.log_predictive(held, lam), component.log_predictive(X, lam)
         )
-
-
-def test_sparse_counts_have_the_features_of_dense_ones():
-    _, component, X, _, lam = setup("multinomial")
-    for held in (sp.csr_array(X), sp.csr_matrix(X), sp.csc_array(X)):
-        assert component.features(held).format == "csr"
-        np.testing.assert_array_equal(component.features(held).toarray(), X)
-        np.testing.assert_array_equal(
-            component.log_predictive(held, lam), component.log_predictive(X, lam)
-        )
-    bernoulli = KINDS["Bernoulli"].make(3, np.float64)
-    X = binary_rows(10, 3, np.random.default_rng(0))
-    np.testing.assert_array_equal(bernoulli.features(sp.csr_array(X)), bernoulli.features(X))
 
 
 # --------------------------------------------------------------------------------- predictive
