@@ -8,6 +8,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 import skvt
@@ -38,10 +39,9 @@ def with_noise(table):
 
 def test_columns_that_say_nothing_change_no_cluster():
     table = clusters()
-    room = {"max_components": 4, "random_state": 0}
-    alone = skvt.MemoizedDPMixture(**room).fit(table)
+    alone = skvt.MemoizedDPMixture(3, moves=(), random_state=0).fit(table)
     with pytest.warns(skvt.ColumnWarning, match=r"'line' \(column 0, left out\)") as caught:
-        beside = skvt.MemoizedDPMixture(**room).fit(with_noise(table))
+        beside = clone(alone).fit(with_noise(table))
     assert len(caught) == 1 and caught[0].filename == __file__
     groups = alone.predict(table), beside.predict(with_noise(table))
     assert adjusted_rand_score(*groups) > 0.95
@@ -96,7 +96,7 @@ def test_a_line_is_a_copy_even_if_it_begins_at_the_mean(slope):
 def test_constant_numbers_of_an_array_change_nothing():
     X = clusters()[["a", "b"]].to_numpy()
     beside = np.column_stack([np.full(300, 2.0), X])
-    settings = {"max_components": 3, "max_iter": 3, "random_state": 0}
+    settings = {"n_components": 3, "moves": (), "max_iter": 3, "random_state": 0}
     alone = skvt.MemoizedDPMixture(**settings).fit(X)
     with pytest.warns(skvt.ColumnWarning, match=r"'0' \(2, left out\)"):
         fitted = skvt.MemoizedDPMixture(**settings).fit(beside)
@@ -131,7 +131,7 @@ def test_few_whole_numbers_are_levels_and_prices_are_no_identifiers():
     rng = np.random.default_rng(1)
     price = rng.choice(np.arange(1_000, 90_000), 400, replace=False)
     table = pd.DataFrame({"grade": rng.integers(1, 6, size=400), "price": price})
-    model = skvt.MemoizedDPMixture(max_iter=2, random_state=0).fit(table)
+    model = skvt.MemoizedDPMixture(max_iter=2, moves=()).fit(table)
     blocks = {block.name: list(table.columns[block.columns]) for block in model._table.blocks}
     assert blocks == {"numbers": ["price"], "categories": ["grade"]}
     assert model.table_report_["why"].tolist() == ["2 to 6 distinct whole numbers", "numbers"]
@@ -150,7 +150,7 @@ def test_what_is_likely_read_wrongly_is_named(values, component, why):
     X = np.c_[np.random.default_rng(0).normal(size=100), values]
     blocks = [("a", Gaussian(), [0]), ("b", component, [1])]
     with pytest.warns(skvt.ColumnWarning, match="'1'"):
-        model = skvt.MemoizedDPMixture(components=blocks, max_iter=1, random_state=0).fit(X)
+        model = skvt.MemoizedDPMixture(components=blocks, max_iter=1, moves=()).fit(X)
     assert model.table_report_["why"][1] == why
 
 
@@ -168,8 +168,7 @@ def test_measurements_and_few_rows_are_not_warned_of():
     X = np.random.default_rng(0).normal(size=(200, 3)).round(1)
     with warnings.catch_warnings():
         warnings.simplefilter("error", skvt.ColumnWarning)
-        skvt.MemoizedDPMixture(max_iter=1, random_state=0).fit(X)
-        skvt.MemoizedDPMixture(max_iter=1, random_state=0).fit(np.ones((5, 2)))
+        skvt.MemoizedDPMixture(max_iter=1, moves=()).fit(X).fit(np.ones((5, 2)))
 
 
 def streamed(table, size, **params):

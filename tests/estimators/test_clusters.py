@@ -322,7 +322,7 @@ def test_classes_that_overlap_are_not_one_cluster():
 
 def test_one_cluster_of_several_components_is_never_suggested_in_silence():
     X = np.random.default_rng(0).standard_t(3, size=(600, 2))
-    mixture = MemoizedDPGMM(random_state=0, **AUTO).fit(X)
+    mixture = MemoizedDPGMM(max_components=6, random_state=0, **AUTO).fit(X)
     K = mixture.n_components_
     assert K > 1 and mixture.n_clusters_ == 1
     reason = f"1 cluster of {K} components: no valley separates the components"
@@ -339,7 +339,7 @@ def test_a_few_pairs_of_near_clusters_are_no_parts_of_others():
     """Pairs five deviations apart, all others far."""
     centers = np.array([0.0, 5.0, 100.0, 105.0, 200.0, 205.0])
     X = (np.repeat(centers, 150) + np.random.default_rng(0).normal(size=900))[:, None]
-    assert MemoizedDPGMM(random_state=0).fit(X).n_clusters_ == 6
+    assert MemoizedDPGMM(max_components=8, random_state=0).fit(X).n_clusters_ == 6
 
 
 def test_classes_of_several_kinds_of_columns_may_overlap():
@@ -348,7 +348,7 @@ def test_classes_of_several_kinds_of_columns_may_overlap():
     ones = rng.random((3, 8))[y]
     X = np.column_stack([rng.normal(1.5 * y), rng.random((600, 8)) < ones])
     blocks = [("real", Gaussian("diag"), [0]), ("flags", Bernoulli(), slice(1, 9))]
-    mixture = MemoizedDPMixture(components=blocks, random_state=0).fit(X)
+    mixture = MemoizedDPMixture(components=blocks, max_components=4, random_state=0).fit(X)
     assert mixture.n_components_ == mixture.n_clusters_ == 3
 
 
@@ -585,7 +585,8 @@ def test_components_are_joined_where_rows_show_no_valley(shape):
 
 
 def test_a_flat_cloud_of_several_components_is_one_cluster():
-    mixture = MemoizedDPGMM(random_state=0).fit(np.random.default_rng(0).uniform(size=(300, 2)))
+    X = np.random.default_rng(0).uniform(size=(300, 2))
+    mixture = MemoizedDPGMM(max_components=6, random_state=0).fit(X)
     assert mixture.n_components_ > 1 and mixture.n_clusters_ == 1
 
 
@@ -687,8 +688,8 @@ def mixed_rows(rng):
 @pytest.mark.parametrize(
     ("mixture", "rows"),
     [
-        (MemoizedDPGMM(2, max_iter=2), lambda rng: rng.normal(size=(25, 3))),
-        (MemoizedDPMixture(components=MIXED, max_iter=2), mixed_rows),
+        (MemoizedDPGMM(2, moves=(), max_iter=2), lambda rng: rng.normal(size=(25, 3))),
+        (MemoizedDPMixture(components=MIXED, moves=(), max_iter=2), mixed_rows),
         (StructuredBernoulliMixture(2, max_iter=2), lambda rng: rng.random((40, 6)) < 0.4),
         (CAVIGaussianMixture(2), lambda rng: rng.normal(size=(20, 2))),
     ],

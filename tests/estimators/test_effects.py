@@ -464,8 +464,9 @@ def test_pipelines_take_texts():
 @pytest.mark.parametrize(
     "mixture",
     [
-        MemoizedDPGMM(random_state=0), StructuredBernoulliMixture(2, max_iter=100, random_state=0),
-        CAVIGaussianMixture(2, random_state=0), MemoizedDPMixture(random_state=0),
+        MemoizedDPGMM(max_components=3, random_state=0),
+        StructuredBernoulliMixture(2, max_iter=100, random_state=0),
+        CAVIGaussianMixture(2, random_state=0), MemoizedDPMixture(max_components=3, random_state=0),
     ],
     ids=lambda mixture: type(mixture).__name__,
 )  # fmt: skip
@@ -623,7 +624,7 @@ def test_overlapping_classes_have_honest_intervals():
 def test_a_cluster_of_one_row_has_no_interval():
     rng = np.random.default_rng(0)
     X = np.vstack([rng.normal(size=(60, 2)), [[90.0, 90.0]]])
-    mixture = MemoizedDPGMM(random_state=0).fit(X)
+    mixture = MemoizedDPGMM(max_components=3, random_state=0).fit(X)
     table = outcome_by_cluster(mixture, X, rng.normal(size=61), random_state=0)
     alone = table["cluster"] == mixture.predict(X[-1:])[0]
     assert mixture.n_components_ == 2 and alone.sum() == 1

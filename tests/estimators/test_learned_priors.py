@@ -78,7 +78,7 @@ def test_blocks_learn_what_is_to_be_learned_and_publish_it():
         ("c", Categorical("auto"), [2]), ("n", Poisson(2.0, rate_prior="auto"), [3]),
         ("t", Multinomial("auto"), [4, 5]),
     ]  # fmt: skip
-    mixture = MemoizedDPMixture(components=blocks, random_state=0).fit(X)
+    mixture = MemoizedDPMixture(components=blocks, max_components=5, random_state=0).fit(X)
     priors = mixture.priors_
     assert priors["x"]["covariance_prior"] < 0.1 * X[:, 0].var()
     assert priors["x"]["mean_precision_prior"] == 1.0

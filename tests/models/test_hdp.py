@@ -1,5 +1,6 @@
 """The hierarchical Dirichlet process: its bound against brute force, its steps, its moves."""
 
+import functools
 import itertools
 from dataclasses import replace
 
@@ -52,9 +53,12 @@ def fitted(X, model, moves=(), *, n_batches=3, n_passes=30, seed=0):
     return state, np.array([*map(bound, done)]), done[-1].model if done else model
 
 
+legendre = functools.cache(roots_legendre)
+
+
 def quadrature(a, b, n=400):
     """Nodes and weights of an expectation under Beta(a, b), both parameters above 1."""
-    x, w = roots_legendre(n)
+    x, w = legendre(n)
     u = 0.5 * (x + 1.0)
     w = 0.5 * w * np.exp((a - 1.0) * np.log(u) + (b - 1.0) * np.log1p(-u) - betaln(a, b))
     return u, w
