@@ -15,6 +15,8 @@ from threading import Event, Thread
 
 # Seconds without a line after which the stage is reported.
 SILENCE = 10.0
+# Time between two looks at the clock: this share of SILENCE, and at least so many seconds.
+_SHARE_OF_SILENCE, _SHORTEST_WAIT = 0.05, 0.001
 LOGGER = logging.getLogger("skvt")
 
 
@@ -23,8 +25,8 @@ def is_reported(verbose: int) -> bool:
     return verbose > 0 or LOGGER.isEnabledFor(logging.INFO)
 
 
-class _Stages:
-    """The current stage of one fit, and the time of the last line about it.
+class _Progress:
+    """The progress of one fit: its current stage, and the time of the last line about it.
 
     Lines are logged and, if ``printed``, printed.
     """
@@ -46,17 +48,17 @@ class _Stages:
         """
         # Start time of the stage that this method has reported last. It identifies the stage.
         reported_start = None
-        while not self.has_ended.wait(max(0.05 * SILENCE, 0.001)):
+        while not self.has_ended.wait(max(_SHARE_OF_SILENCE * SILENCE, _SHORTEST_WAIT)):
             now = time.monotonic()
             if now - self.last_line_time >= SILENCE and self.start_time != reported_start:
                 reported_start = self.start_time
-                # `report` cannot do this here, because _STAGES is not set in the thread of `watch`.
+                # `report` sets this time only in the thread of the fit, in which _PROGRESS is set.
                 self.last_line_time = now
                 report(f"{self.stage}, for {now - self.start_time:.0f} s", printed=self.printed)
 
 
-# The stages of the fit of this thread; None unless the fit reports its progress.
-_STAGES: ContextVar[_Stages | None] = ContextVar("stages", default=None)
+# The progress of the fit of this thread; None unless the fit reports its progress.
+_PROGRESS: ContextVar[_Progress | None] = ContextVar("progress", default=None)
 
 
 def report(line: str, *, printed: bool) -> None:
@@ -64,9 +66,9 @@ def report(line: str, *, printed: bool) -> None:
     if printed:
         print(line, flush=True)
     LOGGER.info(line)
-    stages = _STAGES.get()
-    if stages is not None:
-        stages.last_line_time = time.monotonic()
+    progress = _PROGRESS.get()
+    if progress is not None:
+        progress.last_line_time = time.monotonic()
 
 
 def begin_stage(stage: str, *, line: str | None = None) -> None:
@@ -79,27 +81,27 @@ def begin_stage(stage: str, *, line: str | None = None) -> None:
     line : str, optional
         Line that is reported at once, such as the result of the stage before.
     """
-    stages = _STAGES.get()
-    if stages is not None:
-        stages.stage = stage
-        stages.start_time = time.monotonic()
+    progress = _PROGRESS.get()
+    if progress is not None:
+        progress.stage = stage
+        progress.start_time = time.monotonic()
         if line is not None:
-            report(line, printed=stages.printed)
+            report(line, printed=progress.printed)
 
 
 def add_note(text: str) -> None:
     """Keep a text about an event, for the next line about a pass or a call of partial_fit."""
-    stages = _STAGES.get()
-    if stages is not None:
-        stages.notes.append(text)
+    progress = _PROGRESS.get()
+    if progress is not None:
+        progress.notes.append(text)
 
 
 def take_notes() -> list[str]:
     """Return the texts of :func:`add_note` that no line has included yet, and remove them."""
-    stages = _STAGES.get()
-    if stages is None:
+    progress = _PROGRESS.get()
+    if progress is None:
         return []
-    notes, stages.notes = stages.notes, []
+    notes, progress.notes = progress.notes, []
     return notes
 
 
@@ -109,12 +111,12 @@ def reporting_stages(verbose: int) -> Iterator[None]:
     if not is_reported(verbose):
         yield
         return
-    stages = _Stages(verbose > 0)
-    token = _STAGES.set(stages)
-    watcher = Thread(target=stages.watch, daemon=True)
+    progress = _Progress(verbose > 0)
+    token = _PROGRESS.set(progress)
+    watcher = Thread(target=progress.watch, daemon=True)
     watcher.start()
     try:
         yield
     finally:
-        stages.has_ended.set()
-        _STAGES.reset(token)
+        progress.has_ended.set()
+        _PROGRESS.reset(token)

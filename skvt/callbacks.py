@@ -13,9 +13,9 @@ from skvt.io import save
 class Checkpoint:
     """Write the fit to a file every few passes, so that the fit can be resumed.
 
-    A file is written completely or not at all, and the previous file is kept with ``.previous``
-    appended to its name. After an interruption, ``skvt.load(path).resume(X)`` gives the result of
-    the uninterrupted fit.
+    A file is written completely or not at all, and the file that it replaces is kept with
+    ``.previous`` appended to its name. After an interruption, ``skvt.load(path).resume(X)`` gives
+    the result of the uninterrupted fit.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class Checkpoint:
         remove_partials(self.path)
 
     def on_fit_task_begin(self, estimator, context):
-        """Do nothing before a pass, and at the teardown after the fit.
+        """Do nothing before a pass. :meth:`teardown` is the same method.
 
         Parameters
         ----------
@@ -83,7 +83,7 @@ class Checkpoint:
             The task of the fit or of the pass.
         fitted_estimator : estimator, default=None
             The estimator as if the fit had ended with this pass. It lacks attributes whose
-            computation needs one more pass: ``elbo_`` (``lower_bound_``, ``bound_``),
+            computation needs one more pass: ``elbo_``, ``lower_bound_``, ``bound_``,
             ``restart_elbos_``, ``hierarchy_``, ``n_clusters_``, and the assignments in
             ``posterior_`` of :class:`~skvt.CAVIGaussianMixture`.
 
@@ -96,19 +96,22 @@ class Checkpoint:
             return False
         self._n_passes += 1
         if self._n_passes % self.every == 0:
-            # There is no previous file if this is the first, or if another process removes it.
+            # Before the first write there is no file at the path. Another process may also remove
+            # it.
             with suppress(FileNotFoundError):
                 self._keep_previous()
             save(fitted_estimator, self.path)
         return False
 
     def _keep_previous(self):
-        """Give the last file a second name, which ends in ``.previous``.
+        """Make ``.previous`` a link to the file at the path, or a copy of it.
 
-        The file has its first name at all times.
+        The file at the path exists throughout.
         """
         path = Path(os.path.realpath(self.path))
         previous = path.with_name(f"{path.name}.previous")
+        # Link to a temporary name first, and then rename the link, so that an old ``.previous`` is
+        # replaced in a single operation.
         temporary = partial_name(path)
         try:
             os.link(path, temporary)
@@ -118,6 +121,6 @@ class Checkpoint:
             # The file system has no links.
             shutil.copy2(path, temporary)
         os.replace(temporary, previous)
-        # os.replace keeps both names if both are links to the same file, which happens if a process
-        # was killed between os.replace and `save`.
+        # os.replace does nothing if both names are links to the same file, which they are if a
+        # process was killed between os.replace and `save`. The temporary name then remains.
         temporary.unlink(missing_ok=True)

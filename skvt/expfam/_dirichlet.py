@@ -1,5 +1,7 @@
 """The Dirichlet family."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
@@ -11,8 +13,8 @@ from skvt.expfam._gamma import CERTAIN_COUNT, SMALLEST_DRAW, log_standard_gamma
 from skvt.typing import Array
 
 # Range of learned concentrations. Outside it the bound is flat, and float32 is inaccurate.
-_SMALLEST = 1e-4
-_LARGEST = 1e4
+_SMALLEST_CONCENTRATION = 1e-4
+_LARGEST_CONCENTRATION = 1e4
 # Maximum number of steps of Newton's method.
 _MAX_STEPS = 50
 
@@ -20,7 +22,10 @@ _MAX_STEPS = 50
 class Dirichlet:
     """Dirichlet distribution of probabilities x (D,) of D events.
 
-    The natural parameter ``eta`` is the concentration, and ``t(x) = log x``.
+    The natural parameter ``eta`` is the concentration, and ``t(x) = log x``. A member of the family
+    is one vector eta (D,), and an array (..., D) holds several members. Methods up to
+    :meth:`entropy` are those of every :class:`~skvt.expfam.Family`; the others give moments of
+    powers, and fit concentrations.
     """
 
     @staticmethod
@@ -52,6 +57,7 @@ class Dirichlet:
     @staticmethod
     def concentrate_at(x: Array) -> Array:
         """Return natural parameters of members that are nearly certain of x, in the shape of x."""
+        # With this total concentration, draws hardly vary around their mean x.
         return CERTAIN_COUNT * x
 
     @staticmethod
@@ -88,15 +94,16 @@ class Dirichlet:
         """Return ``log E[sum_d x_d^b]`` and its derivative in b, (M,) each, for the M powers b.
 
         ``powers`` are in (0, 1], and eta is one member (D,).
-        ``E[x_d^b] = Gamma(eta_d + b) / Gamma(eta_d) Gamma(sum eta) / Gamma(sum eta + b)``.
+        ``E[x_d^b] = [Gamma(eta_d + b) / Gamma(eta_d)] [Gamma(sum eta) / Gamma(sum eta + b)]``.
         """
         # Only distinct concentrations are evaluated, so that a symmetric prior is cheap.
         values, counts = np.unique(np.asarray(eta, dtype=np.float64), return_counts=True)
         total = float(values @ counts)
         value, slope = np.empty((2, len(powers)))
         for m, b in enumerate(powers):
-            # Gamma(a + b) / Gamma(a) = Gamma(b) / B(a, b), and Gamma(b) cancels. Differences of
-            # gammaln would lose the digits of a large concentration.
+            # Gamma(a + b) / Gamma(a) = Gamma(b) / B(a, b). The factors Gamma(b) of the entries and
+            # of the total cancel. Differences of gammaln would lose the digits of a large
+            # concentration.
             logs = np.log(counts) - betaln(values, b)
             value[m] = logsumexp(logs + betaln(total, b))
             weights = np.exp(logs - logsumexp(logs))
@@ -129,37 +136,41 @@ class Dirichlet:
             return eta
         for _ in range(max_iter):
             gradient = mean_log - Dirichlet.expectation(eta)
-            is_held = (eta <= _SMALLEST) & (gradient < 0.0) | (eta >= _LARGEST) & (gradient > 0.0)
-            q = np.where(is_held, -np.inf, -polygamma(1, eta))
+            is_held_below = (eta <= _SMALLEST_CONCENTRATION) & (gradient < 0.0)
+            is_held_above = (eta >= _LARGEST_CONCENTRATION) & (gradient > 0.0)
+            # The Hessian is diag(q) plus z in all entries. An infinite entry of q makes the step of
+            # a held entry 0.
+            q = np.where(is_held_below | is_held_above, -np.inf, -polygamma(1, eta))
             z = polygamma(1, eta.sum())
             b = (gradient / q).sum() / (1.0 / z + (1.0 / q).sum())  # [Minka00 eq. 18]
             step = -(gradient - b) / q
-            # Shorten the step so that no entry falls below 1 / e of its present value.
+            # Shorten the step so that each entry changes by at most 1 - 1 / e of its present value.
             length = 1.0 / max(1.0, np.max(np.abs(step) / (eta * (1.0 - 1.0 / np.e))))
             updated = eta + length * step
             converged = np.max(np.abs(updated - eta) / eta) < 1e-6
-            eta = np.clip(updated, _SMALLEST, _LARGEST)
+            eta = _clip(updated)
             if converged:
                 break
         return eta
 
     @staticmethod
-    def step_to_counts(eta: Array, mean_log: Array, normaliser: float) -> Array:
-        """Return the concentrations (D,) after a step that makes counts of draws more probable.
+    def step_towards_counts(eta: Array, mean_log: Array, mean_digamma_total: float) -> Array:
+        """Return the concentrations (D,) after a fixed-point step towards more probable counts.
 
-        ``mean_log`` (D,) is the mean of ``digamma(eta + n) - digamma(sum(eta + n))`` over sequences
-        of draws with counts n (D,). ``normaliser`` is the mean of ``digamma(sum(eta + n))``. The
-        step is a fixed-point iteration. Expectation-maximisation, with :meth:`fit` in each step,
-        would take very long to lower the entry of an event that is never drawn, because 1 / eta
-        grows by the same amount in each step.
+        The counts n (D,) of events in sequences of draws have a Polya distribution. ``mean_log``
+        (D,) is the mean of ``digamma(eta + n) - digamma(sum(eta + n))`` over the sequences, and
+        ``mean_digamma_total`` is the mean of ``digamma(sum(eta + n))``. Expectation-maximisation,
+        with :meth:`fit` in each step, would take very long to lower the entry of an event that is
+        never drawn, because the inverse of the entry would grow only linearly with the number of
+        steps.
         """
-        numerator = mean_log + normaliser - digamma(eta)
-        denominator = normaliser - float(digamma(eta.sum()))
+        numerator = mean_log + mean_digamma_total - digamma(eta)
+        denominator = mean_digamma_total - float(digamma(eta.sum()))
         # Return eta if there are no draws: the denominator is then 0, up to rounding.
-        if denominator < 1e-12 * abs(normaliser):
+        if denominator < 1e-12 * abs(mean_digamma_total):
             return eta
         # [Minka00 eq. 55]
-        return np.clip(eta * numerator / denominator, _SMALLEST, _LARGEST)
+        return _clip(eta * numerator / denominator)
 
     @staticmethod
     def fit_symmetric(eta: float, mean_log: float, n_events: int) -> float:
@@ -172,9 +183,11 @@ class Dirichlet:
         for _ in range(_MAX_STEPS):
             slope = mean_log - float(digamma(eta)) + float(digamma(n_events * eta))
             second_derivative = float(n_events * polygamma(1, n_events * eta) - polygamma(1, eta))
+            # First and second derivatives in log eta are eta * slope and curvature. Where the
+            # objective is not concave in log eta, go uphill by a factor e.
             curvature = eta * slope + eta * eta * second_derivative
             step = -eta * slope / curvature if curvature < 0.0 else np.sign(slope)
-            updated = np.clip(eta * np.exp(np.clip(step, -1.0, 1.0)), _SMALLEST, _LARGEST)
+            updated = _clip(eta * np.exp(np.clip(step, -1.0, 1.0)))
             converged = abs(updated / eta - 1.0) < 1e-8
             eta = updated
             if converged:
@@ -182,30 +195,36 @@ class Dirichlet:
         return eta
 
     @staticmethod
-    def fit_symmetric_to_counts(eta: float, counts: Array, totals: Array, n_events: int) -> float:
+    def fit_symmetric_to_counts(eta: float, counts: Array, n_draws: Array, n_events: int) -> float:
         """Return the concentration of a symmetric Dirichlet that makes counts most probable.
 
-        ``counts`` are the positive counts of all events in K sequences of draws, ``totals`` (K,)
-        the numbers of draws. With the probabilities of events integrated out, counts have a Polya
-        distribution, whose likelihood is maximised by a search for the root of its gradient,
-        because expectation-maximisation, with :meth:`fit_symmetric` in each step, is slow. ``eta``
-        is returned if it makes no difference: for a single event, or without counts.
+        ``counts`` are all positive counts of events in K sequences of draws, in any order, and
+        ``n_draws`` (K,) are the numbers of draws. With the probabilities of events integrated out,
+        counts have a Polya distribution, whose likelihood is maximised by a search for the root of
+        its gradient, because expectation-maximisation, with :meth:`fit_symmetric` in each step, is
+        slow. ``eta`` is returned if it makes no difference: for a single event, or without counts.
         """
         if n_events == 1 or not counts.size:
             return float(eta)
         values, multiplicities = np.unique(counts, return_counts=True)
-        values, totals = values.astype(np.float64), np.asarray(totals, np.float64)
+        values, n_draws = values.astype(np.float64), np.asarray(n_draws, np.float64)
 
         def gradient(log_eta: float) -> float:
             """Return the gradient in eta; it is 0 at the fixed point of [Minka00 eq. 55]."""
             eta = float(np.exp(log_eta))
             event_term = multiplicities @ (digamma(values + eta) - digamma(eta))
-            total = n_events * eta
-            return float(event_term - n_events * (digamma(totals + total) - digamma(total)).sum())
+            total_eta = n_events * eta
+            total_term = (digamma(n_draws + total_eta) - digamma(total_eta)).sum()
+            return float(event_term - n_events * total_term)
 
-        low, high = np.log([_SMALLEST, _LARGEST])
+        low, high = np.log([_SMALLEST_CONCENTRATION, _LARGEST_CONCENTRATION])
         if gradient(low) <= 0.0:
-            return _SMALLEST
+            return _SMALLEST_CONCENTRATION
         if gradient(high) >= 0.0:
-            return _LARGEST
+            return _LARGEST_CONCENTRATION
         return float(np.exp(brentq(gradient, low, high, xtol=1e-8)))
+
+
+def _clip(eta: Any) -> Any:
+    """Return concentrations in the range of learned concentrations that are nearest to ``eta``."""
+    return np.clip(eta, _SMALLEST_CONCENTRATION, _LARGEST_CONCENTRATION)

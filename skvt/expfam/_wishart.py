@@ -1,4 +1,9 @@
-"""The Wishart family: precision matrices of Gaussians."""
+"""The Wishart family: precision matrices of Gaussians.
+
+A member has nu degrees of freedom, nu > D - 1, and the scale matrix W (D, D). Arrays hold a member
+in their last axis: ``eta = (nu - D - 1, upper triangle of W^-1, row by row)``, and ``t(Lambda) =
+(log|Lambda| / 2, upper triangle of -Lambda with its diagonal halved)``.
+"""
 
 from functools import lru_cache
 
@@ -14,9 +19,11 @@ from skvt.typing import Array
 
 # From this number of columns on, triangular matrices are inverted by halves.
 _MANY_COLUMNS = 24
+# Largest difference of opposite entries in a symmetric matrix with a unit diagonal.
+_SYMMETRY_TOLERANCE = 1e-8
 
 
-def parameters(eta: ArrayLike) -> tuple[Array, Array]:
+def freedom_and_factor(eta: ArrayLike) -> tuple[Array, Array]:
     """Return degrees of freedom nu (...) and the lower Cholesky factor of W^-1 (..., D, D).
 
     Raises ValueError if W^-1 is not positive definite.
@@ -32,8 +39,8 @@ def parameters(eta: ArrayLike) -> tuple[Array, Array]:
     if not is_positive:
         raise ValueError(
             "The inverse scale matrix W^-1 of a Wishart is not positive definite. Give the prior a "
-            "positive definite scale_inverse, rather than learn it; if the data lie far from 0 "
-            "compared with their spread, centre them; scale columns and weights of rows to the "
+            "positive definite scale_inverse, rather than learn it. If the data lie far from 0 "
+            "compared with their spread, centre them. Scale columns and weights of rows to the "
             "order of 1."
         )
     return eta[..., 0] + scale_inverse.shape[-1] + 1.0, factor
@@ -55,11 +62,14 @@ def _invert_triangular(factor: Array) -> Array:
     """
     D = factor.shape[-1]
     if D < _MANY_COLUMNS:
+        # LAPACK, which pivots, leaves rounding errors above the diagonal.
         return np.where(_is_lower(D), np.linalg.inv(factor), 0.0)
     half = D // 2
+    top = _invert_triangular(factor[..., :half, :half])
+    bottom = _invert_triangular(factor[..., half:, half:])
     inverse = np.zeros(factor.shape)
-    inverse[..., :half, :half] = top = _invert_triangular(factor[..., :half, :half])
-    inverse[..., half:, half:] = bottom = _invert_triangular(factor[..., half:, half:])
+    inverse[..., :half, :half] = top
+    inverse[..., half:, half:] = bottom
     inverse[..., half:, :half] = -bottom @ (factor[..., half:, :half] @ top)
     return inverse
 
@@ -77,7 +87,7 @@ def _log_det_scale_inverse(factor: Array) -> Array:
 
 def compute_moments(eta: ArrayLike) -> tuple[Array, Array]:
     """Return ``E[log|Lambda|]`` (...) and ``E[Lambda] = nu W`` (..., D, D)."""
-    nu, factor = parameters(eta)
+    nu, factor = freedom_and_factor(eta)
     D = factor.shape[-1]
     log_det = digamma(_gamma_arguments(nu, D)).sum(axis=-1) + D * np.log(2.0)
     inverse = _invert_triangular(factor)
@@ -98,17 +108,20 @@ def compute_statistic(precision: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
     with np.errstate(invalid="ignore"):
         # Scale to a unit diagonal, so that different units of the features cost no digits.
         scaled = precision / (scales[..., :, None] * scales[..., None, :])
-        is_legal &= np.all(np.abs(scaled - np.swapaxes(scaled, -1, -2)) < 1e-8, axis=(-2, -1))
+        asymmetry = np.abs(scaled - np.swapaxes(scaled, -1, -2))
+        is_legal &= np.all(asymmetry < _SYMMETRY_TOLERANCE, axis=(-2, -1))
     scaled = np.where(is_legal[..., None, None], scaled, np.eye(precision.shape[-1]))
     eigenvalues = np.linalg.eigvalsh(scaled)
     is_legal &= eigenvalues[..., 0] > 0.0
-    half_log_dets = np.log(scales) + 0.5 * np.log(np.where(is_legal[..., None], eigenvalues, 1.0))
-    return join(half_log_dets.sum(axis=-1)[..., None], pack_statistic(precision)), is_legal
+    # The sum of these terms is log|Lambda| / 2. A single term has no meaning, because eigenvalues
+    # do not belong to columns.
+    terms = np.log(scales) + 0.5 * np.log(np.where(is_legal[..., None], eigenvalues, 1.0))
+    return join(terms.sum(axis=-1)[..., None], pack_statistic(precision)), is_legal
 
 
 def draw_root(eta: ArrayLike, rng: np.random.Generator) -> Array:
     """Draw a root (..., D, D) of each member by Bartlett's theorem: Lambda = root root'."""
-    nu, factor = parameters(eta)
+    nu, factor = freedom_and_factor(eta)
     D = factor.shape[-1]
     lower = np.tril(rng.standard_normal((*nu.shape, D, D)), -1)
     i = np.arange(D)
@@ -120,16 +133,15 @@ def draw_root(eta: ArrayLike, rng: np.random.Generator) -> Array:
 class Wishart:
     """Wishart distribution of a precision matrix Lambda (D, D), ``E[Lambda] = nu W``.
 
-    ``t(Lambda) = (log|Lambda| / 2, upper triangle, row by row, of -Lambda, halved on its
-    diagonal)``, natural parameter ``eta = (nu - D - 1, upper triangle of W^-1)``, base measure 1 on
-    the entries of the upper triangle; nu > D - 1. The rows x of a Gaussian of known mean 0 add
-    ``(1, upper triangle of x x')`` each, and ``-D / 2 log(2 pi)`` to the log density.
+    The layouts of eta and t are in the module docstring. The base measure is 1 on the entries of
+    the upper triangle. Each row x of a Gaussian of known mean 0 adds ``(1, upper triangle of x
+    x')`` to eta, and ``-D / 2 log(2 pi)`` to the log density of the rows.
     """
 
     @staticmethod
     def log_normalizer(eta: ArrayLike) -> Array:
         """Return ``log Gamma_D(nu / 2) + nu D / 2 log 2 + nu / 2 log|W|`` in nats, (...)."""
-        nu, factor = parameters(eta)
+        nu, factor = freedom_and_factor(eta)
         D = factor.shape[-1]
         log_gamma = 0.25 * D * (D - 1) * np.log(np.pi)
         log_gamma = log_gamma + gammaln(_gamma_arguments(nu, D)).sum(axis=-1)
@@ -150,8 +162,8 @@ class Wishart:
     @staticmethod
     def concentrate_at(x: Array) -> Array:
         """Return natural parameters of members that are nearly certain of x."""
-        n_rows = np.full(x.shape[:-2], CERTAIN_COUNT)
-        return Wishart.from_standard(n_rows, CERTAIN_COUNT * np.linalg.inv(x))
+        nu = np.full(x.shape[:-2], CERTAIN_COUNT)
+        return Wishart.from_standard(nu, CERTAIN_COUNT * np.linalg.inv(x))
 
     @staticmethod
     def to_standard(eta: ArrayLike) -> dict[str, Array]:
@@ -192,6 +204,7 @@ class Wishart:
 
     @staticmethod
     def entropy(eta: ArrayLike) -> Array:
+        """Return the entropy in nats, shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
         D = dimension(eta.shape[-1] - 1)
         # This is -<eta, E[t]>, since E[tr(W^-1 Lambda)] = nu D.

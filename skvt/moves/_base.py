@@ -64,7 +64,7 @@ def make_requirements(subject: str) -> tuple[Requirement, ...]:
     return (Requirement(subject, Capability.MERGEABLE, "Leave it out of moves."),)
 
 
-def is_accepted(
+def exceeds_rounding(
     gain: float, scale: float, min_gain: float = 0.0, dtype: DTypeLike | None = None
 ) -> bool:
     """Return whether a gain of the bound exceeds ``min_gain`` by more than rounding errors.

@@ -1,8 +1,8 @@
 """Births within one batch of a stream: fresh components compete for the rows of the batch.
 
-Fresh components are those that a birth has learned from some rows of the batch. The memos of all
-other batches, that is, their statistics and entropies, stay as they are, so that the exact bound of
-all rows is known.
+Fresh components are those that a birth has learned from some rows of the batch. The memo of a batch
+has its statistics and entropies. The memos of all other batches stay as they are, so that the exact
+bound of all rows is known.
 """
 
 from collections.abc import Hashable
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skvt.contracts import Mergeable, MovableState, MoveTools
+from skvt.contracts import Memo, Mergeable, MovableState, MoveTools
 from skvt.expfam import RunningStats, Stats
 from skvt.moves._base import compute_bound, concatenate_components, find_scale
 from skvt.moves._merge import MIN_ROWS_OF_COMPONENT, SMALLEST_GAIN
@@ -26,8 +26,8 @@ _N_UPDATES = 3
 
 
 @dataclass
-class BatchOfStream(Trial):
-    """Trials of births on one batch, whose memo has the key ``key`` in ``state.memos``."""
+class BatchBirths:
+    """Births on one batch of a stream, whose memo has the key ``key`` in ``state.memos``."""
 
     model: Mergeable
     batch: Any
@@ -36,12 +36,13 @@ class BatchOfStream(Trial):
     tools: MoveTools
 
     def find_kept_components(self, target: Target) -> IndexArray:
-        """Return the numbers of the components that stay if fresh components replace the target.
+        """Return the indices of the components that stay if fresh components replace the target.
 
         A component of the target stays only if it has rows in other batches.
         """
-        total, masses = self.state.memos.total(), self.model.component_masses
-        masses_elsewhere = masses(total.stats) - masses(self.state.memos[self.key].stats)
+        total, memo = self.state.memos.total(), self.state.memos[self.key]
+        masses_elsewhere = self.model.component_masses(total.stats)
+        masses_elsewhere = masses_elsewhere - self.model.component_masses(memo.stats)
         is_other = ~np.isin(self.state.component_ids, target.ids)
         return np.flatnonzero(is_other | exceeds(masses_elsewhere, 0.0, scale=total.weight))
 
@@ -62,48 +63,68 @@ class BatchOfStream(Trial):
     ) -> Decision:
         """Replace the components by ``kept`` and fresh ones if the bound of all memos rises.
 
-        ``fresh_model`` is the model with the priors of the fresh components. Return the decision.
+        ``fresh_model`` is the model with the priors of the fresh components. The bound before the
+        birth is that of ``model``. Return the decision.
         """
         memos, before = self.state.memos, self.state.memos.total()
         kept_stats = Stats(tuple(array[kept] for array in before.stats.arrays))
-        # The following methods also read these two attributes.
-        self._fresh_model = fresh_model
-        self._n_kept = kept.size
 
-        def begin(fresh_stats: Stats) -> tuple[Trial, RunningStats]:
+        def begin(candidates: Stats) -> tuple[Trial, RunningStats]:
             # The index -1 makes an empty component.
-            self._index = np.concatenate([kept, np.full(len(fresh_stats.arrays[0]), -1)])
-            self._other_batches = before.plus(memos[self.key], sign=-1.0).rearranged(self._index)
-            return self, RunningStats(concatenate_components([kept_stats, fresh_stats]).arrays)
+            index = np.concatenate([kept, np.full(len(candidates.arrays[0]), -1)])
+            other_batches = before.plus(memos[self.key], sign=-1.0).rearranged(index)
+            trial = _BatchTrial(self, fresh_model, index, kept.size, other_batches)
+            # The rows of the candidates count twice here, since they are also in the kept
+            # statistics. The first update corrects this.
+            return trial, RunningStats(concatenate_components([kept_stats, candidates]).arrays)
 
         bound = compute_bound(self.model, before)
-        scale = find_scale(bound, before)
-        _, decision = compete(begin, fresh_stats, bound, _N_UPDATES, scale, SMALLEST_GAIN)
+        trial, decision = compete(
+            begin, fresh_stats, bound,
+            max_updates=_N_UPDATES, scale=find_scale(bound, before), min_gain=SMALLEST_GAIN,
+        )  # fmt: skip
         if decision.is_accepted:
-            self.state.rearrange(self._index)
-            memos[self.key] = self._memo
+            self.state.rearrange(trial.index)
+            memos[self.key] = trial.memo
             self.state.resum()
         return decision
 
+
+@dataclass
+class _BatchTrial(Trial):
+    """A trial in which kept and fresh components compete for the rows of the batch."""
+
+    births: BatchBirths
+    fresh_model: Mergeable
+    # (K',): the indices of the kept components, then -1 for each fresh component.
+    index: IndexArray
+    n_kept: int
+    # The sum of the memos of all other batches for these K' components.
+    other_batches: Memo
+    # The memo of the batch after the last update.
+    memo: Memo | None = None
+
     def update(self, stats: RunningStats) -> float:
         """Make a local step with these statistics; return the bound of all memos in nats."""
-        model, batch, tools = self._fresh_model, self.batch, self.tools
+        model, batch, tools = self.fresh_model, self.births.batch, self.births.tools
         global_params = model.expectation(stats, batch, tools.run)
+        # Moves are made at T = 1.
         result = model.local_step(batch, global_params, 1.0, tools.run)
-        self._memo = tools.make_memo(model, result, batch)
-        self.total_memo = self._other_batches.plus(self._memo)
+        self.memo = tools.make_memo(model, result, batch)
+        self.total_memo = self.other_batches.plus(self.memo)
         return compute_bound(model, self.total_memo)
 
     def find_survivors(self, fresh_stats: Stats) -> tuple[NDArray[np.bool_], Stats]:
         """Return which fresh components have enough rows, and their statistics after the update."""
-        updated = Stats(tuple(array[self._n_kept :] for array in self.total_memo.stats.arrays))
-        survives = ~exceeds(MIN_ROWS_OF_COMPONENT, self._fresh_model.component_masses(updated))
+        updated = Stats(tuple(array[self.n_kept :] for array in self.total_memo.stats.arrays))
+        survives = ~exceeds(MIN_ROWS_OF_COMPONENT, self.fresh_model.component_masses(updated))
         return survives, Stats(tuple(array[survives] for array in updated.arrays))
 
 
 def smallest_components(model: Mergeable, fresh_stats: Stats, number: int) -> Stats:
     """Return the statistics of the ``number`` components with the smallest counts."""
     counts = model.component_masses(fresh_stats)
+    # The counts descend in this order, so that the later ones of tied components are returned.
     order = stable_order(-counts, scale=float(counts.sum()))
-    kept = np.sort(order[max(0, counts.size - number) :])
-    return Stats(tuple(array[kept] for array in fresh_stats.arrays))
+    smallest = np.sort(order[max(0, counts.size - number) :])
+    return Stats(tuple(array[smallest] for array in fresh_stats.arrays))

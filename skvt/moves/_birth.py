@@ -56,7 +56,7 @@ from skvt.contracts import (
 )
 from skvt.expfam import Stats
 from skvt.moves._base import compute_bound, concatenate_components, learn_priors, make_requirements
-from skvt.moves._batch import BatchOfStream, smallest_components
+from skvt.moves._batch import BatchBirths, smallest_components
 from skvt.moves._fresh import FreshMixtures, FreshResult
 from skvt.moves._ledger import Ledger
 from skvt.moves._merge import SMALLEST_GAIN, dissolve
@@ -294,8 +294,8 @@ class Birth(Move):
         for target in self._targets:
             if model.size(state.stats) >= self._max_components:
                 break
-            trial = BatchOfStream(model, batch, key, state, tools)
-            decision, tried, n_fresh, fresh_model = self._birth_within(trial, target)
+            births = BatchBirths(model, batch, key, state, tools)
+            decision, tried, n_fresh, fresh_model = self._birth_within(births, target)
             if decision.is_accepted:
                 model = self._relearned = fresh_model
             else:
@@ -305,17 +305,17 @@ class Birth(Move):
         return records
 
     def _birth_within(
-        self, trial: BatchOfStream, target: Target
+        self, births: BatchBirths, target: Target
     ) -> tuple[Decision, str, int, Mergeable]:
         """Try births from a target within a batch, and keep the first that is accepted.
 
         Return the decision, a description of what was tried, the number of fresh components (0 if
         no birth was accepted), and the model with the priors of the fresh components.
         """
-        model, state = trial.model, trial.state
+        model, state = births.model, births.state
         n_before = model.size(state.stats)
-        kept = trial.find_kept_components(target)
-        other_stats = trial.sum_kept_statistics(kept, target)
+        kept = births.find_kept_components(target)
+        other_stats = births.sum_kept_statistics(kept, target)
         max_fresh = self._max_components - n_before + 1
         # First fit components under priors that are learned from them and all other components. If
         # they raise the bound of the collected rows, but not the bound of all rows, fit components
@@ -323,7 +323,7 @@ class Birth(Move):
         # The model is not :meth:`~skvt.contracts.Mergeable.for_target`, because the target stays: a
         # background has rows in other batches, and fresh components beside it need no second one.
         for prior_sources in (other_stats, None):
-            mixtures = FreshMixtures(model, trial.tools, max_fresh, prior_sources, in_stream=True)
+            mixtures = FreshMixtures(model, births.tools, max_fresh, prior_sources, in_stream=True)
             fresh = self._create(mixtures, target)
             fresh_model, decision = model, fresh.decision
             if fresh.decision.is_accepted and fresh.stats is not None:
@@ -331,7 +331,7 @@ class Birth(Move):
                     fresh_model = learn_priors(model, [other_stats, fresh.stats])
                 max_added = self._max_components - kept.size
                 added = smallest_components(model, fresh.stats, max_added)
-                decision = trial.try_components(fresh_model, added, kept)
+                decision = births.try_components(fresh_model, added, kept)
             only_raises_bound_of_its_rows = fresh.decision.is_accepted and not decision.is_accepted
             needs_other_priors = fresh.learns_priors and only_raises_bound_of_its_rows
             if not needs_other_priors or not other_stats.arrays[0].size:
@@ -340,7 +340,7 @@ class Birth(Move):
             # Keep the target, and try to add one component for all collected rows, because these
             # may differ from the rows of the target in other batches.
             all_components = np.arange(n_before)
-            decision_on_one = trial.try_components(model, fresh.one_component, all_components)
+            decision_on_one = births.try_components(model, fresh.one_component, all_components)
             if decision_on_one.is_accepted:
                 return decision_on_one, "one component for the rows of this call", 1, model
         n_fresh = model.size(state.stats) - kept.size if decision.is_accepted else 0

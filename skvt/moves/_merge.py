@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from skvt.contracts import Memo, Mergeable, MovableState, Move, MoveRecord, MoveTools
 from skvt.expfam import RunningStats, Stats
-from skvt.moves._base import compute_bound, find_scale, is_accepted, make_requirements
+from skvt.moves._base import compute_bound, exceeds_rounding, find_scale, make_requirements
 from skvt.moves._trial import MERGE_DESCRIPTION, Decision, decide, record_rejected_merges
 from skvt.ties import exceeds, stable_argmax, stable_order
 from skvt.typing import Array, IndexArray
@@ -151,7 +151,7 @@ class Merge(Move):
             kept = np.delete(np.arange(n_components), [*removed, b[i]])
             weights_after = model.weights_log_evidence(merged_counts[kept])
             rise = gains[i] + weights_after - weights_before
-            if removed and is_accepted(rise, scale):
+            if removed and exceeds_rounding(rise, scale):
                 # Replace the gain by the gain with the present statistics, because earlier merges
                 # may have changed parameters that components share.
                 rise += _gain_of_merge(model, memo, Stats(arrays), *pair) - gains[i]

@@ -3,7 +3,8 @@
 :func:`decide` decides on a change of components by the change of the bound, and returns a
 :class:`Decision`, from which the record of the proposal is made. A :class:`Trial` makes a change of
 components for a few rows, while all other rows stay as they are, so that the bound of all rows is
-known. :func:`compete` decides by a trial which of several fresh components are useful.
+known. The memo of rows has their statistics and the terms of the bound that depend on their local
+step. :func:`compete` decides by a trial which of several fresh components are useful.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from skvt.contracts import MoveRecord
 from skvt.expfam import RunningStats, Stats
-from skvt.moves._base import is_accepted
+from skvt.moves._base import exceeds_rounding
 
 # Description of a merge in records.
 MERGE_DESCRIPTION = "one component for both"
@@ -30,8 +31,9 @@ class Decision(NamedTuple):
     reason: str
 
     def record(
-        self, n_iter: int, move: str, target: Any, tried: str, number: int = 1, proposed: int = 1
-    ) -> MoveRecord:
+        self, n_iter: int, move: str, target: Any, tried: str, n_changed: int = 1,
+        n_proposals: int = 1,
+    ) -> MoveRecord:  # fmt: skip
         """Return the record of one or more proposals.
 
         Parameters
@@ -41,17 +43,19 @@ class Decision(NamedTuple):
         move : str
             The name of the move, such as "birth".
         target : sequence of int
-            The numbers of the components that the proposals concern.
+            The indices of the components that the proposals concern.
         tried : str
             A description of the proposed change.
-        number : int
+        n_changed : int
             The number of components that are added, merged or deleted if the change is accepted.
-        proposed : int
+        n_proposals : int
             The number of proposals.
         """
-        names = ", ".join(map(str, target))
-        accepted = number if self.is_accepted else 0
-        return MoveRecord(n_iter, move, names, tried, proposed, accepted, self.gain, self.reason)
+        indices = ", ".join(map(str, target))
+        n_accepted = n_changed if self.is_accepted else 0
+        return MoveRecord(
+            n_iter, move, indices, tried, n_proposals, n_accepted, self.gain, self.reason
+        )
 
 
 def decide(
@@ -64,16 +68,17 @@ def decide(
     are relative to ``scale`` nats and to the precision ``dtype``. ``rows`` names the rows of the
     bound in the reason.
     """
-    accepted, gain = is_accepted(gain, scale, min_gain, dtype), float(gain)
-    if accepted:
+    gain = float(gain)
+    is_accepted = exceeds_rounding(gain, scale, min_gain, dtype)
+    if is_accepted:
         reason = f"The bound of {rows} rises by {gain:.4g} nats."
-    elif is_accepted(-gain, scale, 0.0, dtype):
+    elif exceeds_rounding(-gain, scale, 0.0, dtype):
         reason = f"The bound of {rows} would fall by {-gain:.4g} nats."
-    elif is_accepted(gain, scale, 0.0, dtype):
+    elif exceeds_rounding(gain, scale, 0.0, dtype):
         reason = f"The bound of {rows} would rise by {gain:.4g} nats, too little."
     else:
         reason = f"The bound of {rows} would not change."
-    return Decision(accepted, gain, reason)
+    return Decision(is_accepted, gain, reason)
 
 
 def record_rejected_merges(
@@ -87,8 +92,13 @@ def record_rejected_merges(
     if not pairs:
         return []
     gain, pair = max(pairs, key=itemgetter(0))
-    decision = decide(gain, scale)._replace(is_accepted=False)
-    return [decision.record(n_iter, move, pair, MERGE_DESCRIPTION, proposed=len(pairs))]
+    decision = decide(gain, scale)
+    if decision.is_accepted:
+        # The caller has merged one of these components with another, or has rejected all merges
+        # together.
+        reason = f"The bound of all rows would rise by {gain:.4g} nats, but not with other merges."
+        decision = Decision(False, decision.gain, reason)
+    return [decision.record(n_iter, move, pair, MERGE_DESCRIPTION, n_proposals=len(pairs))]
 
 
 class Trial:
@@ -97,11 +107,11 @@ class Trial:
     A subclass defines the methods :meth:`update` and :meth:`find_survivors`.
     """
 
-    # The memo of all rows after the last update.
+    # The sum of the memos of all rows after the last update.
     total_memo: Any
 
     def update(self, stats: RunningStats) -> float:
-        """Make a local step of the few rows, with the globals that these statistics determine.
+        """Make a local step of the few rows, with the global parameters under these statistics.
 
         Set ``total_memo``, and return the bound of all rows in nats.
         """
@@ -126,12 +136,14 @@ class Trial:
         accepted.
         """
         gain = self.update(stats) - before
-        for n_left in range(max_updates - 1, 0, -1):
-            if scale is not None and is_accepted(gain, scale):
+        # n_left is the number of updates that remain after the next one.
+        for n_left in reversed(range(max_updates - 1)):
+            if scale is not None and exceeds_rounding(gain, scale):
                 break
+            # Continue from the statistics of all rows.
             stats = RunningStats(self.total_memo.stats.arrays)
             previous_gain, gain = gain, self.update(stats) - before
-            if gain + (n_left - 1) * (gain - previous_gain) < 0.0:
+            if gain + n_left * (gain - previous_gain) < 0.0:
                 break
         return gain
 
@@ -160,6 +172,8 @@ def compete(
     """
     while len(fresh_stats.arrays[0]):
         trial, stats = begin(fresh_stats)
+        # Without ``scale``, updates go on after the first rise of the bound, so that the counts of
+        # rows are those after more updates.
         gain = trial.compute_gain(stats, before, max_updates)
         survives, fresh_stats = trial.find_survivors(fresh_stats)
         if survives.all():

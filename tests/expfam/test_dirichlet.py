@@ -190,7 +190,7 @@ def test_steps_to_counts_raise_their_probability_up_to_its_mode():
     for _ in range(500):
         normaliser = digamma(totals + eta.sum()).mean()
         mean_log = digamma(counts + eta).mean(axis=0) - normaliser
-        eta = Dirichlet.step_to_counts(eta, mean_log, normaliser)
+        eta = Dirichlet.step_towards_counts(eta, mean_log, normaliser)
         assert eta[3] < 1e-3  # from the first step on
         assert log_polya(counts, eta) > before - 1e-9
         before = log_polya(counts, eta)
@@ -199,5 +199,5 @@ def test_steps_to_counts_raise_their_probability_up_to_its_mode():
     )
     np.testing.assert_allclose(eta[:3], np.exp(found.x), rtol=1e-3)
     of_none = digamma(eta.sum())
-    unchanged = Dirichlet.step_to_counts(eta, digamma(eta) - of_none, of_none)
+    unchanged = Dirichlet.step_towards_counts(eta, digamma(eta) - of_none, of_none)
     np.testing.assert_array_equal(unchanged, eta)

@@ -30,6 +30,7 @@ from skvt.moves._base import compute_bound
 from skvt.moves._batch import smallest_components
 from skvt.moves._fresh import FreshMixtures, FreshResult
 from skvt.moves._merge import compute_pair_gains, dissolve
+from skvt.moves._trial import record_rejected_merges
 
 each_kind = pytest.mark.parametrize("name", KINDS)
 
@@ -952,3 +953,11 @@ def test_several_births_within_a_batch_add_up_in_their_record():
     after = compute_bound(birth.update_priors(model), state.memos.total())
     gain = sum(record.gain for record in records if record.accepted)
     assert gain == pytest.approx(after - before)
+
+
+def test_rejected_merges_never_say_that_the_bound_rises():
+    pairs = [(-2.0, (0, 1)), (3.0, (1, 2))]
+    (record,) = record_rejected_merges(4, "merge", pairs, scale=10.0)
+    assert (record.target, record.gain, record.proposed, record.accepted) == ("1, 2", 3.0, 2, 0)
+    # (Was "rises by 3 nats" of a merge that was not made.)
+    assert "would rise by 3 nats, but" in record.reason

@@ -225,7 +225,8 @@ class BirthOfTopics(Move):
             deleted = Decision(is_accepted=True, gain=0.0, reason=reason)
             n_deleted = replaced.size
             records.append(deleted.record(
-                tools.n_iter, "delete", replaced, "the same", number=n_deleted, proposed=n_deleted
+                tools.n_iter, "delete", replaced, "the same",
+                n_changed=n_deleted, n_proposals=n_deleted,
             ))  # fmt: skip
         return records
 

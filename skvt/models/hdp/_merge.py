@@ -32,8 +32,8 @@ from skvt.moves import (
     Ledger,
     compute_bound,
     decide,
+    exceeds_rounding,
     find_scale,
-    is_accepted,
     record_rejected_merges,
 )
 from skvt.ties import exceeds, stable_order
@@ -90,7 +90,7 @@ def choose_merges(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int
         merged_usage, kept_topics = _merge_usage(usage, changes, p, topics)
         merged_stick_bound = sticks.best_bound(merged_usage)
         gains[p] = word_gains[p] + changes.entropy[p] + merged_stick_bound - stick_bound
-        if is_accepted(gains[p], scale):
+        if exceeds_rounding(gains[p], scale):
             usage, topics, stick_bound = merged_usage, kept_topics, merged_stick_bound
             chosen.append(int(p))
             merged_topics |= {a, b}
@@ -211,7 +211,7 @@ class MergeTopics(Move):
         chosen, gains = choose_merges(model, new_total, all_changes)
         gains += (compute_bound(model, new_total) - bound_before) / max(1, len(chosen))
         scale = find_scale(bound_before, total)
-        if not chosen or not is_accepted(gains[chosen].sum(), scale):
+        if not chosen or not exceeds_rounding(gains[chosen].sum(), scale):
             return _records(tools, pairs, [], gains, scale)
         batch_changes = {
             other: PairChanges.without_common_documents(pairs, state.memos[other].stats.arrays[1])

@@ -387,7 +387,7 @@ class CollapsedLDA(LDAGivenTopics):
         elif not slowly and prior_stats.mean is not None:
             mean_log, normaliser = prior_stats.mean[:-1], float(prior_stats.mean[-1])
             alpha: Array = self.doc_topic_prior.astype(np.float64)
-            alpha = Dirichlet.step_to_counts(alpha, mean_log, normaliser)
+            alpha = Dirichlet.step_towards_counts(alpha, mean_log, normaliser)
             model = replace(self, doc_topic_prior=alpha.astype(self.dtype))
         else:
             model = self.with_learned_priors(prior_stats.without_last())
