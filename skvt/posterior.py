@@ -11,8 +11,9 @@ from skvt.typing import Array
 
 
 class Posterior:
-    """Represent a block of q(beta): independent distributions of one family, its members.
+    """Represent a block of q(beta): independent distributions of one family.
 
+    Each of the distributions is called a member, and a draw from one member is called an event.
     Methods take and return values of beta. A value has the leading axes of ``eta``, an entry for
     each member, and then the axes of one event. It is an array, or a NamedTuple of arrays if an
     event has fields, such as mean and precision.
@@ -58,10 +59,12 @@ class Posterior:
         ValueError
             If ``n_samples`` is less than 1.
         """
+        if n_samples < 1:
+            raise ValueError(f"n_samples must be at least 1. Got {n_samples!r}.")
         seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
         rng = np.random.default_rng(seed)
         draws = [self.family.sample(self.eta, rng) for _ in range(n_samples)]
-        if draws and isinstance(draws[0], tuple):
+        if isinstance(draws[0], tuple):
             return type(draws[0])(*(np.stack(field) for field in zip(*draws, strict=True)))
         return np.stack(draws)
 
@@ -80,8 +83,11 @@ class Posterior:
             The log density of the value, or of each of the n values, in nats.
         """
         density = np.asarray(self.family.log_density(self.eta, value))
-        members = np.ndim(self.eta) - 1
-        return density.sum(axis=tuple(range(density.ndim - members, density.ndim)))[()]
+        # Sum over the axes of members, which are the last ones of the density.
+        n_member_axes = np.ndim(self.eta) - 1
+        total = density.sum(axis=tuple(range(density.ndim - n_member_axes, density.ndim)))
+        # The index () makes a number of an array without axes.
+        return total[()]
 
     def mean(self) -> Any:
         """Return the mean of q.
@@ -115,15 +121,15 @@ class Posterior:
         return float(np.sum(self.family.entropy(self.eta)))
 
     def __repr__(self) -> str:
-        members = np.shape(self.eta)[:-1]
+        member_shape = np.shape(self.eta)[:-1]
         mean = self.mean()
         has_fields = isinstance(mean, tuple)
         fields: dict[str, Any] = mean._asdict() if has_fields else {"value": mean}
-        shapes = {name: np.shape(field)[len(members) :] for name, field in fields.items()}
+        shapes = {name: np.shape(field)[len(member_shape) :] for name, field in fields.items()}
         event_shapes = ", ".join(f"{name}={shape}" for name, shape in shapes.items())
         # The protocol Family does not declare __name__, which all families have.
         family: Any = self.family
-        return f"Posterior({family.__name__}, members={members}, {event_shapes})"
+        return f"Posterior({family.__name__}, members={member_shape}, {event_shapes})"
 
 
 class JointPosterior:

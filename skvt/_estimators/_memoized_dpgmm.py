@@ -30,7 +30,7 @@ from skvt.fitting import (
     check_memoized,
     estimator,
     fitted_property,
-    make_memoized_plan,
+    make_plan_with_moves,
     model_property,
 )
 from skvt.models.mixture import (
@@ -370,7 +370,7 @@ default="dirichlet_process"
         """Return the plan of memoized inference with moves, or of stochastic inference."""
         # Without moves, the number of components stays the same. None stands for all moves.
         moves = {} if self._is_finite else None
-        return make_memoized_plan(self, X, weights, moves, stream=stream)
+        return make_plan_with_moves(self, X, weights, moves, stream=stream)
 
     def _published(self, model):
         """Return the learned parameters of priors under the names of their attributes."""

@@ -31,7 +31,7 @@ from skvt.fitting import (
     choose_max_components,
     estimator,
     fitted_property,
-    make_memoized_plan,
+    make_plan_with_moves,
     model_property,
 )
 from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks
@@ -40,7 +40,7 @@ from skvt.readers.validation import find_stack_level
 from skvt.rows import dense, take_rows
 
 # Minimum and maximum number of documents of a batch if the user passes no batch size.
-ROWS_OF_BATCH = 250, 5_000
+BATCH_SIZE_LIMITS = 250, 5_000
 # `fit` warns if the noise ratio is larger, see `_noise_ratio`. The ratio was at most 1.5 in five
 # corpora of texts, and at most 1.9 if ten or thirty texts were joined to one document. It is 2.4
 # for simulated counts of genes, which are drawn from negative binomials of mean 2 and size 2.
@@ -274,7 +274,9 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
             "delete": DeleteTopic,
             "birth": partial(BirthOfTopics, choose_max_components(self)),
         }
-        plan = make_memoized_plan(self, X, weights, moves, stream=stream, limits=ROWS_OF_BATCH)
+        plan = make_plan_with_moves(
+            self, X, weights, moves, stream=stream, limits=BATCH_SIZE_LIMITS
+        )
         last_step = partial(polish_topics, self.n_polish) if self.n_polish and not stream else None
         stopping = replace(plan.stopping, in_words=True)
         return replace(plan, stopping=stopping, last_step=last_step)

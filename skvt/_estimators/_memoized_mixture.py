@@ -28,7 +28,7 @@ from skvt.fitting import (
     check_memoized,
     estimator,
     fitted_property,
-    make_memoized_plan,
+    make_plan_with_moves,
 )
 from skvt.inference import Workers
 from skvt.models.mixture import (
@@ -388,7 +388,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
 
     def _plan(self, model, X, weights, *, stream=False):
         """Return the plan of memoized inference with moves, or of stochastic inference."""
-        return make_memoized_plan(self, X, weights, stream=stream)
+        return make_plan_with_moves(self, X, weights, stream=stream)
 
     def _published(self, model):
         """Return ``priors_`` with the learned parameters."""

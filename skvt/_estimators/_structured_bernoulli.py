@@ -24,7 +24,7 @@ from skvt.fitting import (
     choose_batch_size,
     estimator,
     fitted_property,
-    make_memoized_plan,
+    make_plan_with_moves,
     make_policy,
     make_rate,
 )
@@ -279,7 +279,7 @@ default="dirichlet_process"
         scale = self.learning_scale
         if not self._is_structured:
             scale = 1.0 if scale is None else scale
-            plan = make_memoized_plan(self, X, weights, stream=stream, scale=scale)
+            plan = make_plan_with_moves(self, X, weights, stream=stream, scale=scale)
             if stream and self._gathers():
                 # Start with one component, which is made from one row. Unneeded initial components
                 # would remain, because a stream deletes none.

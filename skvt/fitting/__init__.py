@@ -21,7 +21,7 @@ from skvt.fitting._plans import (
     check_moves,
     choose_batch_size,
     choose_max_components,
-    make_memoized_plan,
+    make_plan_with_moves,
     make_policy,
     make_rate,
 )

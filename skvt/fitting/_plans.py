@@ -21,7 +21,7 @@ from skvt.schedules import RobbinsMonro
 from skvt.temperature import POLICIES, ConstantTemperature
 
 # Smallest and largest default number of rows per batch. Between them, it is a tenth of all rows.
-ROWS_OF_BATCH = 1_000, 50_000
+BATCH_SIZE_LIMITS = 1_000, 50_000
 
 
 def make_policy(temperature):
@@ -46,7 +46,11 @@ def check_moves(moves, known):
 
 
 def check_memoized(estimator):
-    """Raise ValueError for contradictory sizes of batches or of models, and unknown moves."""
+    """Raise ValueError for illegal parameters of memoized inference.
+
+    They are both ``n_batches`` and ``batch_size``, unknown moves, and a ``max_components`` below
+    ``n_components``.
+    """
     n_batches, batch_size = estimator.n_batches, estimator.batch_size
     if n_batches is not None and batch_size is not None:
         raise ValueError(
@@ -64,9 +68,9 @@ def check_memoized(estimator):
 def choose_max_components(estimator):
     """Return the maximum number of components, the parameter ``max_components``.
 
-    If the parameter is None, the maximum is the usual maximum of the estimator, or twice the
-    initial number of components if that is more. Estimators without the parameter keep the initial
-    number.
+    If the parameter is None, the maximum is ``_default_max_components`` of the estimator, or twice
+    the initial number of components if that is more. Estimators without the parameter keep the
+    initial number.
     """
     n_initial = estimator.n_components
     max_components = getattr(estimator, "max_components", n_initial)
@@ -85,7 +89,7 @@ def make_rate(estimator, scale):
     return RobbinsMonro(estimator.learning_offset, estimator.learning_decay, scale)
 
 
-def choose_batch_size(estimator, n_rows, limits=ROWS_OF_BATCH, *, stream):
+def choose_batch_size(estimator, n_rows, limits=BATCH_SIZE_LIMITS, *, stream):
     """Return the number of rows per batch; raise ValueError if a fit has more batches than rows.
 
     ``n_rows`` is the number of rows of the fit or, in a ``stream``, of the call. ``limits`` are the
@@ -104,8 +108,8 @@ def choose_batch_size(estimator, n_rows, limits=ROWS_OF_BATCH, *, stream):
     return min(n_rows, largest, max(smallest, -(-n_rows // 10)))
 
 
-def make_memoized_plan(
-    estimator, X, weights, moves=None, *, stream, scale=1.0, limits=ROWS_OF_BATCH
+def make_plan_with_moves(
+    estimator, X, weights, moves=None, *, stream, scale=1.0, limits=BATCH_SIZE_LIMITS
 ):
     """Return the plan of memoized inference with moves, or of stochastic inference.
 
@@ -114,25 +118,23 @@ def make_memoized_plan(
     ``limits`` are the smallest and largest default number of rows per batch.
     """
     if moves is None:
-        # Deletes come before merges, so that rows of a deleted component go to the best component
-        # that remains.
+        # Deletes come before merges, because a delete gives each row of a component to the best of
+        # the others, and a merge gives all rows to the same one.
         birth = partial(Birth, choose_max_components(estimator))
         moves = {"delete": Delete, "merge": Merge, "birth": birth}
     n_rows, n_parallel = X.shape[0], estimator.n_parallel_batches
     rate = make_rate(estimator, scale)
     batch_size = choose_batch_size(estimator, n_rows, limits, stream=stream)
-    data = make_rows(X, weights, batch_size, n_parallel)
-    # Keep the minibatches for the pilot of a learned temperature. In a stream, ``data`` may become
-    # a single batch below.
-    minibatches = data
-    move_names = [name for name in moves if name in estimator.moves]
+    # A learned temperature takes the minibatches for its pilot, whatever the batches of the fit.
+    minibatches = make_rows(X, weights, batch_size, n_parallel)
     if estimator.learning_method == "online":
+        data, move_names = minibatches, []
         engine = StochasticInference(rate)
-        move_names = []
     else:
-        engine = MemoizedInference([moves[name]() for name in move_names])
         # In a stream, the rows of a call are one batch with one memo.
-        data = make_rows(X, weights, n_rows, n_parallel) if stream else data
+        data = make_rows(X, weights, n_rows, n_parallel) if stream else minibatches
+        move_names = [name for name in moves if name in estimator.moves]
+        engine = MemoizedInference([moves[name]() for name in move_names])
     stopping = Stopping(
         estimator.max_iter, estimator.evaluate_every, estimator.tol,
         max_components=choose_max_components(estimator) if "birth" in move_names else None,

@@ -26,10 +26,10 @@ def check_estimator(estimator, memory):
     ``memory`` is the number of bytes that loading may take.
     """
     values = vars(estimator)
-    entry = IN_FILES[get_class_name(type(estimator))]
-    required = {*type(estimator)._get_param_names(), "_fitted", "n_features_in_", *entry.attributes}
+    rules = IN_FILES[get_class_name(type(estimator))]
+    required = {*type(estimator)._get_param_names(), "_fitted", "n_features_in_", *rules.attributes}
     missing = sorted(required - set(values))
-    _require(not missing, f"The estimator has no {missing[:1]}.")
+    _require(not missing, f"The estimator has no attribute {', '.join(missing)}.")
     estimator._validate_params()
     fitted = values["_fitted"]
     _check_fitted(fitted, estimator, memory)
@@ -40,18 +40,21 @@ def check_estimator(estimator, memory):
     model = fitted.model
     regression = getattr(model, "regression", None)
     if covariates is None:
-        # Without covariates, a regression is legal only in a model with allowed topics, and must
-        # have the intercept as its only column.
-        legal = regression is None or (
+        # Without covariates, only a model with allowed topics has a regression, whose only column
+        # is the intercept.
+        are_those_of_covariates = regression is None or (
             model.topic_groups is not None and np.array_equal(regression.groups, [0])
         )
     else:
-        legal = covariates.describes(regression, model.topic_groups is not None)
-    _require(legal, "Coefficients of the document prior are those of other covariates.")
+        are_those_of_covariates = covariates.describes(regression, model.topic_groups is not None)
+    _require(
+        are_those_of_covariates,
+        "The coefficients of the document prior do not have the columns of the covariates.",
+    )
     if "_table" in values:
         priors = values.get("priors_") or ()
-        legal = estimator._table.describes(model.component, priors)
-        _require(legal, "The table is not that of the model.")
+        is_described = estimator._table.describes(model.component, priors)
+        _require(is_described, "The table does not have the columns of the model.")
 
 
 def _require(condition, message):
@@ -63,66 +66,102 @@ def _require(condition, message):
 def _check_names(names, n_features):
     """Raise FileError unless ``names`` is None or has a text for each of the columns."""
     if names is not None:
-        legal = names.shape == (n_features,) and {*map(type, names.tolist())} == {str}
-        _require(legal, "Names of features are not one for each.")
+        are_texts = names.shape == (n_features,) and {*map(type, names.tolist())} == {str}
+        _require(are_texts, f"Names of columns must be one text for each of {n_features} columns.")
 
 
 # ------------------------------------------------------------------------- the outcome of a fit
 def _check_fitted(fitted, estimator, memory):
     """Raise FileError unless the parts of the outcome of a fit are legal and fit together."""
     model, state, n_features = fitted.model, fitted.state, estimator.n_features_in_
-    entry = IN_FILES[get_class_name(type(estimator))]
-    # Check the classes of parts, the numbers of columns, and the rules of fields.
-    for path, classes in entry.fitted.items():
-        part = operator.attrgetter(path)(fitted)
-        legal = type(part) in classes
-        _require(legal, f"{entry.cls.__name__} has no {path} of {type(part).__name__}.")
-    legal = model.n_features == n_features >= 1
-    _require(legal, f"The model has {model.n_features} columns, not {n_features}.")
-    _check_names(fitted.words, n_features)
-    legal = set(fitted.parameters) <= set(estimator._get_param_names())
-    _require(legal, f"Parameters of the fit are {sorted(map(str, fitted.parameters))}.")
+    _check_parts_of_fit(fitted, estimator)
     k = _number_of_components(model, state.stats)
     for part in (model, fitted.policy):
         check_fields(part, n_features, k)
-    # Check the rows that a stream has gathered, the statistics, and the results of rows.
     shapes = _shapes_of_statistics(model, k, state.stats)
-    if fitted.gathered is not None:
-        legal = fitted.gathered.are_legal(type(estimator)._reader_class, n_features)
-        _require(legal, "The rows of small calls of the stream are not legible.")
-    legal = state.stats.are_legal(shapes)
-    _require(legal, f"Statistics do not have the shapes {shapes}, or not their sums.")
-    # The start is None, an array of topics, or statistics, which may have another K.
-    start = getattr(model, "start", None)
-    initial = getattr(state, "initial", None)
-    legal = not hasattr(start, "arrays") or are_like(start.arrays, shapes)
-    legal = legal and (initial is None or are_float_arrays(initial.arrays, shapes))
-    _require(legal, "Initial statistics of other shapes.")
-    legal = fitted.assignments is None or fitted.assignments.shape[1:] == (k,)
-    _require(legal, "Assignments to other components.")
-    # Check the state: its position in the fit, the statistics of priors, and memos.
-    positive_numbers = state.stats.scale, state.replication, state.inv_temp, fitted.n_rows
-    legal = is_positive(positive_numbers) and min(state.n_steps, state.seed) >= 0
-    _require(legal, "The position in the fit is not legible.")
-    regression = getattr(model, "regression", None)
-    prior_shape = (k,) if regression is None else regression.statistics_shape
-    legal = np.shape(state.prior_stats.total) in ((), prior_shape)
-    _require(legal, "Priors are learned from statistics of other components.")
-    memos = getattr(state, "memos", None)
-    if memos is not None:
-        legal = memos.are_legal(shapes, len(state.stats.arrays[0]), memory)
-        legal = legal and (not memos or state.component_ids.shape == (k,))
-        _require(legal, "Memos are not those of the statistics.")
+    _check_statistics(fitted, estimator, k, shapes)
+    _check_state(fitted, k, shapes, memory)
     # All shapes are legal now, so that the posterior can be computed.
-    legal = all(_posterior_checks(model, state.plain_stats))
-    _require(legal, "The posterior is no distribution.")
+    is_proper = all(_posterior_checks(model, state.plain_stats))
+    _require(is_proper, "The posterior is no distribution.")
     # Check results of the components that are shown. The label of the background is -1.
     shown = estimator._get_shown_fit(fitted)
     n_shown = _number_of_components(shown.model, shown.stats)
     check_fields(fitted.joins, n_features, n_shown)
-    least = 0 if shown is fitted else -1
-    legal = fitted.labels is None or is_within(fitted.labels - least, n_shown - least)
-    _require(legal, "Labels of components that are not there.")
+    smallest_label = 0 if shown is fitted else -1
+    n_labels = n_shown - smallest_label
+    # Subtract the smallest label, because `is_within` expects numbers from 0.
+    _require(
+        fitted.labels is None or is_within(fitted.labels - smallest_label, n_labels),
+        "There are labels of components that do not exist.",
+    )
+
+
+def _check_parts_of_fit(fitted, estimator):
+    """Raise FileError unless the parts of a fit have legal classes, columns, and parameters."""
+    model, n_features = fitted.model, estimator.n_features_in_
+    rules = IN_FILES[get_class_name(type(estimator))]
+    for path, classes in rules.fitted.items():
+        part_class = type(operator.attrgetter(path)(fitted))
+        _require(
+            part_class in classes,
+            f"The {path} of a {rules.cls.__name__} must not be a {part_class.__name__}.",
+        )
+    has_columns = model.n_features == n_features and n_features >= 1
+    _require(has_columns, f"The model has {model.n_features} columns, not {n_features}.")
+    _check_names(fitted.words, n_features)
+    unknown = set(fitted.parameters) - set(estimator._get_param_names())
+    _require(not unknown, f"The fit has unknown parameters: {sorted(map(str, unknown))}.")
+
+
+def _check_statistics(fitted, estimator, k, shapes):
+    """Raise FileError unless statistics have these ``shapes``, and results have K components."""
+    model, state, gathered = fitted.model, fitted.state, fitted.gathered
+    _require(
+        gathered is None
+        or gathered.are_legal(type(estimator)._reader_class, estimator.n_features_in_),
+        "The rows that small calls of the stream have gathered are not legal.",
+    )
+    _require(
+        state.stats.are_legal(shapes),
+        f"Statistics do not have the shapes {shapes}, or their sums do not agree with them.",
+    )
+    # The start of the model is None, an array of topics, or statistics with any number of
+    # components. The initial statistics of the state have K components.
+    start = getattr(model, "start", None)
+    initial = getattr(state, "initial", None)
+    _require(
+        (not hasattr(start, "arrays") or are_like(start.arrays, shapes))
+        and (initial is None or are_float_arrays(initial.arrays, shapes)),
+        "Initial statistics have other shapes than statistics.",
+    )
+    _require(
+        fitted.assignments is None or fitted.assignments.shape[1:] == (k,),
+        "There are assignments to other components.",
+    )
+
+
+def _check_state(fitted, k, shapes, memory):
+    """Raise FileError unless the position in the fit, statistics of priors, and memos are legal."""
+    model, state = fitted.model, fitted.state
+    positive_numbers = state.stats.scale, state.replication, state.inv_temp, fitted.n_rows
+    _require(
+        is_positive(positive_numbers) and min(state.n_steps, state.seed) >= 0,
+        "The position in the fit is not legal.",
+    )
+    regression = getattr(model, "regression", None)
+    prior_shape = (k,) if regression is None else regression.statistics_shape
+    _require(
+        np.shape(state.prior_stats.total) in ((), prior_shape),
+        "Priors are learned from statistics of other components.",
+    )
+    memos = getattr(state, "memos", None)
+    if memos is not None:
+        _require(
+            memos.are_legal(shapes, len(state.stats.arrays[0]), memory)
+            and (not memos or state.component_ids.shape == (k,)),
+            "Memos are not those of the statistics.",
+        )
 
 
 def _number_of_components(model, stats):
@@ -151,14 +190,17 @@ def _posterior_checks(model, stats):
         # otherwise (n_features, K).
         counts = arrays[0]
         eta = model.topic_word_prior
-        if len(arrays) > 1:
+        has_sticks = len(arrays) > 1
+        if has_sticks:
             counts = counts.T
+            # `find_best` returns the parameters of the posterior of the sticks.
             yield is_positive(model.sticks.find_best(stats.scale * arrays[1]))
         n_words = max(1, PART_SIZE // counts.shape[1])
-        for start in range(0, len(counts), n_words):
-            prior = eta[start : start + n_words]
+        for first_word in range(0, len(counts), n_words):
+            words = slice(first_word, first_word + n_words)
+            prior = eta[words]
             prior = prior if prior.ndim == 2 else prior[:, None]
-            lam = stats.scale * counts[start : start + n_words] + prior
+            lam = stats.scale * counts[words] + prior
             yield is_positive(lam) and lam.max() <= _LARGEST_TOPIC_PARAMETER
     elif hasattr(model, "component"):
         # The model is a mixture.
@@ -182,51 +224,66 @@ def _check_progress(progress, estimator, memory):
     fitted = estimator._fitted
     state, model = fitted.state, fitted.model
     n_rows, n_features = progress.rows.shape
-    # ``outcomes`` are of the starts that have ended, and ``start`` was interrupted.
-    outcomes, start = progress.outcomes, progress.start
+    # ``outcomes`` are of the starts that have ended, and ``interrupted`` is the last start.
+    outcomes, interrupted = progress.outcomes, progress.start
     best = outcomes.best
-    legal = n_rows >= 1 and n_features == estimator.n_features_in_
-    _require(legal, f"An interrupted fit to rows of shape {progress.rows.shape}.")
-    legal = min(progress.seeds, default=-1) >= 0 and start.n_starts > len(outcomes.elbos)
-    _require(legal, "The interrupted fit has no start left to resume.")
-    legal = (best is None) == (not outcomes.elbos) and len(outcomes.kinds) == len(outcomes.elbos)
-    legal = legal and min(start.position.n_passes, start.n_moves) >= 0
-    _require(legal, "The starts of the fit are not legible.")
+    _require(
+        n_rows >= 1 and n_features == estimator.n_features_in_,
+        f"An interrupted fit has rows of shape {progress.rows.shape}.",
+    )
+    _require(
+        min(progress.seeds, default=-1) >= 0 and interrupted.n_starts > len(outcomes.elbos),
+        "The interrupted fit has no start left to resume.",
+    )
+    _require(
+        (best is None) == (not outcomes.elbos)
+        and len(outcomes.kinds) == len(outcomes.elbos)
+        and min(interrupted.position.n_passes, interrupted.n_moves) >= 0,
+        "The starts of the fit are not legal.",
+    )
     if best is not None:
-        legal = get_class_name(type(best)) == "estimators.Fitted" and best.elbo is not None
-        _require(legal, "The best start is not legible.")
+        is_outcome = get_class_name(type(best)) == "estimators.Fitted" and best.elbo is not None
+        _require(is_outcome, "The best start is not legal.")
         _check_fitted(best, estimator, memory)
     k = _number_of_components(model, state.stats)
-    legal = progress.row_starts is None or progress.row_starts.shape == (n_rows, k)
     # A temperature policy may keep an energy of each row.
-    legal = legal and len(getattr(fitted.policy, "_energies", range(n_rows))) == n_rows
-    _require(legal, "Starts or temperatures of other rows.")
-    sizes = _shapes_of_statistics(model, k, state.stats), k, state.n_steps
+    energies = getattr(fitted.policy, "_energies", None)
+    _require(
+        (progress.row_starts is None or progress.row_starts.shape == (n_rows, k))
+        and (energies is None or len(energies) == n_rows),
+        "There are starts or temperatures of other rows.",
+    )
+    rule_arguments = _shapes_of_statistics(model, k, state.stats), k, state.n_steps
     for name in ("engines", "after_pass"):
-        _check_parts(name, progress.engine[name], sizes)
+        _check_parts(name, progress.engine[name], rule_arguments)
 
 
-def _check_parts(name, parts, sizes):
+def _check_parts(name, parts, rule_arguments):
     """Raise FileError unless ``parts`` is a list of legal data of engines, steps or moves.
 
-    The error calls the parts ``name``. ``sizes`` are the arguments that `RULES` take after the
-    value: the shapes of the statistics, K, and the number of steps.
+    The error calls the parts ``name``. ``rule_arguments`` are the arguments that `RULES` take after
+    the value: the shapes of the statistics, K, and the number of steps.
     """
-    _require(conforms(parts, list[dict]), f"{name!r} is not what parts of an engine remember.")
+    _require(conforms(parts, list[dict]), f"{name!r} must be a list of dicts.")
     for data in parts:
-        _check_data(data, sizes)
+        _check_data(data, rule_arguments)
 
 
-def _check_data(data, sizes):
-    """Raise FileError unless a `ResumableMixin` keeps attributes of these names and types."""
-    matching = (cls for cls in _every_subclass(ResumableMixin) if _may_keep(cls, data, sizes))
+def _check_data(data, rule_arguments):
+    """Raise FileError unless a `ResumableMixin` keeps attributes of these names and types.
+
+    Any class that keeps them will do, because a file does not name the class.
+    """
+    matching = (
+        cls for cls in _every_subclass(ResumableMixin) if _may_keep(cls, data, rule_arguments)
+    )
     cls = next(matching, None)
     _require(cls is not None, f"No engine remembers {sorted(map(str, data))} of such shapes.")
     for name in set(data) & cls.kept_parts:
-        _check_parts(name, data[name], sizes)
+        _check_parts(name, data[name], rule_arguments)
 
 
-def _may_keep(cls, data, sizes):
+def _may_keep(cls, data, rule_arguments):
     """Return whether objects of a class keep attributes of these names and types.
 
     Attributes for which the class has a default may be missing.
@@ -234,15 +291,15 @@ def _may_keep(cls, data, sizes):
     names = {*cls.kept_attributes, *cls.kept_parts}
     has_legal_names = set(data) <= names and all(hasattr(cls, name) for name in names - set(data))
     return has_legal_names and all(
-        _follows_hint(data[name], cls.kept_attributes[name], sizes)
+        _follows_hint(data[name], cls.kept_attributes[name], rule_arguments)
         for name in set(data) & set(cls.kept_attributes)
     )
 
 
-def _follows_hint(value, hint, sizes):
+def _follows_hint(value, hint, rule_arguments):
     """Return whether a value is of the type ``hint`` and follows the rules in its metadata."""
     rules = getattr(hint, "__metadata__", ())
-    return conforms(value, hint) and all(RULES[rule](value, *sizes) for rule in rules)
+    return conforms(value, hint) and all(RULES[rule](value, *rule_arguments) for rule in rules)
 
 
 def _every_subclass(cls):

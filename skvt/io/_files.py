@@ -37,8 +37,8 @@ def save(estimator, path, *, dtype=None):
         The file, replaced if it exists.
     dtype : {None, "float32"}, default=None
         "float32" halves the file: arrays of double precision are rounded, and are converted back
-        when they are loaded. Results then agree to about 1e-6 of the size of statistics. Keep None
-        if means are large relative to standard deviations, and for checkpoints.
+        when they are loaded. The relative error of statistics is then about 1e-6. Keep None if
+        means are large relative to standard deviations, and for checkpoints.
 
     Raises
     ------
@@ -71,8 +71,8 @@ def save(estimator, path, *, dtype=None):
         estimators = [public for public in skvt.__all__ if is_estimator(getattr(skvt, public))]
         raise TypeError(
             f"save takes an estimator of skvt, one of {', '.join(estimators)}. Got a "
-            f"{type(estimator).__qualname__}; of a pipeline, save the last step, or save all of "
-            "it by skops.io.dump; for an estimator of your own, skvt.io.register."
+            f"{type(estimator).__qualname__}. Save the last step of a pipeline, or all of it by "
+            "skops.io.dump. Register an estimator of your own by skvt.io.register."
         )
     if dtype not in (None, "float32"):
         raise ValueError(f"dtype must be None or 'float32'. Got {dtype!r}.")
@@ -89,19 +89,20 @@ def save(estimator, path, *, dtype=None):
         "skvt": skvt.__version__,
         "estimator": {"object": name, "fields": fields},
     }
-    # Check the file as `load` does before it is written.
+    # Before the file is written, check it as `load` would.
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)
     size = len(text) + encoder.n_bytes
     try:
         with _file_errors(path):
             check_document(text, size)
+            # The encoder takes the place of the archive, since it has the arrays.
             _decode_estimator(document["estimator"], encoder, size)
     except FileError as error:
         raise FileError(
             f"Nothing was written: load would refuse the file of this {name}. {error} Use pickle "
             "or joblib, and report it."
         ) from error
-    write(path, text, encoder.written())
+    write(path, text, encoder.arrays_to_write())
 
 
 def load(path):
@@ -184,6 +185,7 @@ def _decode_estimator(node, archive, size):
     # Files of earlier releases may lack parameters, which get their defaults.
     for parameter, default in get_field_defaults(name).items():
         fitted.parameters.setdefault(parameter, default)
+    # Files have no reader. It is made again from the parameters and attributes of the estimator.
     reader = estimator._reader_class.from_estimator(estimator).restore(
         vars(estimator), fitted.model.dtype
     )

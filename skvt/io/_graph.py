@@ -230,7 +230,7 @@ class Encoder:
             part[:] = part.astype(np.float32)
         return array
 
-    def written(self):
+    def arrays_to_write(self):
         """Yield the arrays in the precision in which they are written."""
         for number, array in enumerate(self._arrays):
             yield array.astype(np.float32) if number in self._rounded else array

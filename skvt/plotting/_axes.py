@@ -1,4 +1,4 @@
-"""Functions that displays share: axes and panels, and checks of what is to be shown."""
+"""Functions shared by the classes of displays: axes and panels, and checks of what to show."""
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -23,8 +23,8 @@ def make_panels(ax, n_panels, n_columns, panel_size):
     Parameters
     ----------
     ax : matplotlib Axes, sequence of Axes, or None
-        Single axes are divided into panels and hidden. Of a sequence, the first ``n_panels`` axes
-        are used. None makes a new figure.
+        A single Axes is hidden, and its area is divided into panels. Of a sequence, the first
+        ``n_panels`` axes are used. None makes a new figure.
     n_panels : int
         Number of panels.
     n_columns : int
@@ -82,13 +82,13 @@ def get_fitted_attribute(estimator, name, remedy):
         ) from None
 
 
-def check_numbers(requested, n_all, name):
-    """Return the numbers of the topics or components to show as an array.
+def check_indices(requested, n_all, name):
+    """Return the indices of the topics or components to show as an array.
 
     Parameters
     ----------
     requested : int, array-like of int, or None
-        Requested numbers. None stands for all numbers.
+        Requested indices. None stands for all of them.
     n_all : int
         Number of all topics or components.
     name : str
@@ -101,8 +101,9 @@ def check_numbers(requested, n_all, name):
     """
     if requested is None:
         return np.arange(n_all)
-    numbers = np.atleast_1d(np.asarray(requested))
-    are_integers = numbers.size > 0 and np.issubdtype(numbers.dtype, np.integer)
-    if not (are_integers and np.all((numbers >= 0) & (numbers < n_all))):
+    indices = np.atleast_1d(np.asarray(requested))
+    are_integers = np.issubdtype(indices.dtype, np.integer)
+    are_legal = are_integers and np.all((indices >= 0) & (indices < n_all))
+    if not (indices.size and are_legal):
         raise illegal_value_error(name, f"numbers in the range [0, {n_all})", repr(requested))
-    return numbers
+    return indices

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skvt.plotting._axes import check_numbers, ensure_axes, get_fitted_attribute, make_panels
+from skvt.plotting._axes import check_indices, ensure_axes, get_fitted_attribute, make_panels
 from skvt.readers.validation import check_choice, require_column_names
 
 
@@ -103,7 +103,7 @@ class ComponentsDisplay:
             self._plot_images(ax, components, titles, n_columns, image_kw or {})
         elif np.ndim(self.means) == 2 and np.ndim(self.covariances) == 3:
             n_features = np.shape(self.means)[1]
-            features = check_numbers(features, n_features, "features")
+            features = check_indices(features, n_features, "features")
             names = require_column_names(None, self.feature_names, n_features)[features].astype(str)
             ax = ensure_axes(ax)
             self.axes_ = np.array([ax], dtype=object)
@@ -127,7 +127,7 @@ class ComponentsDisplay:
     def _plot_images(self, ax, components, titles, n_columns, image_kw):
         """Draw a panel for each image."""
         images = np.asarray(self.images)
-        numbers = check_numbers(components, len(images), "components")
+        numbers = check_indices(components, len(images), "components")
         if titles is None and self.weights is not None:
             titles = [f"{weight:.3f}" for weight in np.asarray(self.weights)[numbers]]
         self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, (1.1, 1.35))
@@ -143,7 +143,7 @@ class ComponentsDisplay:
 
         means = np.asarray(self.means)[:, features]
         covariances = np.asarray(self.covariances)[:, features[:, None], features]
-        for k in check_numbers(components, len(means), "components"):
+        for k in check_indices(components, len(means), "components"):
             # The eigenvectors of the covariance are the axes of the ellipse.
             values, vectors = np.linalg.eigh(covariances[k])
             width, height = 2.0 * n_std * np.sqrt(values)
@@ -161,7 +161,7 @@ class ComponentsDisplay:
         """Draw a table of standardised means, with a row for each component."""
         means = np.asarray(self.means)
         component_variances = np.diagonal(np.asarray(self.covariances), axis1=1, axis2=2)
-        numbers = check_numbers(components, len(means), "components")
+        numbers = check_indices(components, len(means), "components")
         weights = np.ones(len(means)) if self.weights is None else np.asarray(self.weights)
         weights = weights / weights.sum()
         # Standardise by the mean and the variance of the whole mixture, including components that

@@ -5,7 +5,7 @@ import textwrap
 import numpy as np
 
 from skvt._results import covariate_effects, topic_shares
-from skvt.plotting._axes import check_numbers, make_panels
+from skvt.plotting._axes import check_indices, make_panels
 
 # Colours of points whose interval excludes 0, and of points whose interval includes 0. The colours
 # differ for all kinds of colour vision [Okabe and Ito]. Markers are hollow if the interval includes
@@ -91,7 +91,7 @@ class EffectsDisplay:
         """
         table = self.effects
         kind = "topic" if "topic" in table else "cluster"
-        numbers = check_numbers(topics, int(table[kind].max()) + 1, "topics")
+        numbers = check_indices(topics, int(table[kind].max()) + 1, "topics")
         titles = _make_titles(table, kind)
         self.points_, self.lines_, self.bands_ = [], [], []
         if self.x is None:
@@ -243,7 +243,7 @@ class TopicSharesDisplay:
         table = self.shares
         # The columns before "topic" have the values of the groups.
         groups = table[list(table.columns[: table.columns.get_loc("topic")])]
-        numbers = check_numbers(topics, int(table["topic"].max()) + 1, "topics")
+        numbers = check_indices(topics, int(table["topic"].max()) + 1, "topics")
         numbers = numbers if topics is not None else numbers[:_MAX_PANELS]
         # All topics have the same groups.
         is_first_topic = table["topic"] == numbers[0]

@@ -5,7 +5,8 @@ import numpy as np
 from skvt.plotting._axes import ensure_axes, get_fitted_attribute
 from skvt.readers.validation import check_choice
 
-# Entries of ``history_`` that are drawn for each value of the parameter ``bounds``.
+# Entries of ``history_`` that are drawn for each value of the parameter ``bounds``. A value of the
+# history decides for which other value "auto" stands.
 BOUNDS_OF_CHOICE = {
     "auto": (), "elbo": ("elbo",), "objective": ("objective",), "both": ("elbo", "objective"),
 }  # fmt: skip
@@ -18,13 +19,13 @@ X_LABELS = {"n_iter": "pass", "seconds": "seconds"}
 class HistoryDisplay:
     """Base of the displays of ``history_``.
 
-    ``name`` is the name of the fit in the legend. Subclasses draw in ``_draw(positions, line_kw)``,
-    where ``positions`` are the x positions of passes.
+    ``name`` is the name of the fit in the legend. Subclasses define :meth:`_draw`, or override
+    :meth:`plot`.
     """
 
-    # Attributes of estimators that are arguments of the constructor, in order, and what the message
-    # advises if an attribute is missing.
-    _shown = {"history_": "Pass an estimator of skvt."}
+    # The fitted attributes that :meth:`from_estimator` passes to the constructor, in this order,
+    # and the remedy that the error names if an attribute is missing.
+    _remedies = {"history_": "Pass an estimator of skvt."}
     _legend_title = None
 
     def __init__(self, history, *, name=None):
@@ -48,16 +49,24 @@ class HistoryDisplay:
         display
             The display itself.
         """
-        self._draw(self._prepare_axes(ax, x), line_kw or {})
+        self._prepare_axes(ax, x)
+        self._draw(self._positions(x), line_kw or {})
         self._draw_legend()
         return self
 
+    def _draw(self, positions, line_kw):
+        """Draw the history, given the x positions of passes and parameters of ``Axes.plot``."""
+        raise NotImplementedError(f"{type(self).__name__} has no _draw(positions, line_kw).")
+
     def _prepare_axes(self, ax, x):
-        """Set the axes to draw on, label the x axis, and return the x position of each pass."""
+        """Set the axes to draw on, and label the x axis."""
         check_choice("x", x, X_LABELS)
         self.ax_ = ensure_axes(ax)
         self.figure_ = self.ax_.figure
         self.ax_.set_xlabel(X_LABELS[x])
+
+    def _positions(self, x):
+        """Return the x position of each pass."""
         return np.asarray(self.history[x], dtype=np.float64)
 
     def _draw_legend(self):
@@ -83,8 +92,10 @@ class HistoryDisplay:
         display
             The display, drawn.
         """
-        shown = cls._shown.items()
-        values = [get_fitted_attribute(estimator, attribute, text) for attribute, text in shown]
+        values = [
+            get_fitted_attribute(estimator, attribute, remedy)
+            for attribute, remedy in cls._remedies.items()
+        ]
         name = type(estimator).__name__ if name is None else name
         return cls(*values, name=name).plot(ax, **options)
 
@@ -93,8 +104,8 @@ class ELBODisplay(HistoryDisplay):
     """The evidence lower bound over the course of a fit.
 
     Use :meth:`from_estimator` to make a display. Pass ``ax`` to draw several fits on the same axes.
-    If there are six or more passes, the y limits do not depend on the first pass, because its bound
-    is often far lower than the others.
+    If each line has at least five passes after its first one, the y limits do not depend on first
+    passes, because their bounds are often far lower than the others.
 
     Parameters
     ----------
@@ -138,12 +149,13 @@ class ELBODisplay(HistoryDisplay):
             Axes to draw on; None makes a new figure.
         bounds : {"auto", "elbo", "objective", "both"}, default="auto"
             "elbo" draws the ELBO, "objective" the objective that the fit maximises (dashed). The
-            two are equal at T = 1 unless inference is structured. "auto" draws the ELBO if a pass
-            has it, else the objective. Passes whose bound was not evaluated are left out.
+            two are equal at T = 1, except in structured inference, whose objective is no bound.
+            "auto" draws the ELBO if a pass has it, else the objective. Passes whose bound was not
+            evaluated are left out.
         x : {"n_iter", "seconds"}, default="n_iter"
             Passes, or seconds since the fit began.
         n_samples : float or None, default=None
-            Number by which the bound is divided, for nats per row or per token.
+            Divisor of the bound, such as the number of rows or of tokens.
         line_kw : dict or None, default=None
             Parameters of ``Axes.plot``.
 
@@ -160,36 +172,48 @@ class ELBODisplay(HistoryDisplay):
         check_choice("bounds", bounds, BOUNDS_OF_CHOICE)
         if bounds == "auto":
             bounds = "elbo" if np.isfinite(np.asarray(self.history["elbo"])).any() else "objective"
-        curves = []
-        for bound in BOUNDS_OF_CHOICE[bounds]:
-            values = np.asarray(self.history[bound], dtype=np.float64)
-            is_known = np.isfinite(values)
-            if not is_known.any():
-                raise ValueError(
-                    f"No pass has a value of {bound!r}: partial_fit knows no bound of all rows, "
-                    "and structured inference evaluates it on request. Call fit with "
-                    "evaluate_every=1."
-                )
-            curves.append((bound, is_known, values / (1.0 if n_samples is None else n_samples)))
-        positions = self._prepare_axes(ax, x)
+        # Select the curves first, so that an error is raised before a figure is made.
+        curves = [
+            (bound, *self._select_passes(bound, 1.0 if n_samples is None else n_samples))
+            for bound in BOUNDS_OF_CHOICE[bounds]
+        ]
+        self._prepare_axes(ax, x)
+        positions = self._positions(x)
         self.lines_ = []
         for bound, is_known, values in curves:
             style = {"marker": ".", "linestyle": "--" if bound == "objective" else "-"}
             if self.lines_:
                 style["color"] = self.lines_[0].get_color()
-            label = self.name if bounds != "both" else " ".join(filter(None, [self.name, bound]))
+            label = self.name
+            if bounds == "both":
+                label = f"{self.name} {bound}" if self.name else bound
             style |= {"label": label} | (line_kw or {})
-            self.lines_ += self.ax_.plot(positions[is_known], values[is_known], **style)
+            self.lines_ += self.ax_.plot(positions[is_known], values, **style)
         unit = "nats" if n_samples is None else "nats per sample"
         self.ax_.set_ylabel(f"{'objective' if bounds == 'objective' else 'ELBO'} ({unit})")
-        # The y limits fit all lines of the axes, also of other fits, except for the first points.
+        self._limit_y_axis()
+        self._draw_legend()
+        return self
+
+    def _select_passes(self, bound, divisor):
+        """Return which passes have a value of the bound, and these values over ``divisor``."""
+        values = np.asarray(self.history[bound], dtype=np.float64)
+        is_known = np.isfinite(values)
+        if not is_known.any():
+            raise ValueError(
+                f"No pass has a value of {bound!r}: partial_fit knows no bound of all rows, "
+                "and structured inference evaluates it on request. Call fit with "
+                "evaluate_every=1."
+            )
+        return is_known, values[is_known] / divisor
+
+    def _limit_y_axis(self):
+        """Fit the y limits to all lines of the axes, also of other fits, without first points."""
         later_values = [line.get_ydata()[1:] for line in self.ax_.lines]
         if all(values.size >= MIN_LATER_PASSES for values in later_values):
             low, high = min(map(np.min, later_values)), max(map(np.max, later_values))
             margin = 0.05 * (high - low or 1.0)
             self.ax_.set_ylim(low - margin, high + margin)
-        self._draw_legend()
-        return self
 
 
 class TemperatureDisplay(HistoryDisplay):

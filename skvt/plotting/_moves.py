@@ -59,7 +59,7 @@ class MovesDisplay(HistoryDisplay):
     ['birth']
     """
 
-    _shown = HistoryDisplay._shown | {"move_log_": "Only estimators that make moves have it."}
+    _remedies = HistoryDisplay._remedies | {"move_log_": "Only estimators that make moves have it."}
 
     def __init__(self, history, move_log, *, name=None):
         super().__init__(history, name=name)

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from skvt._results.profiles import find_directions, make_profiles
-from skvt.plotting._axes import check_numbers, ensure_axes, get_fitted_attribute
+from skvt.plotting._axes import check_indices, ensure_axes, get_fitted_attribute
 
 # Smallest and largest width of a cell in inches.
 CELL_WIDTHS = 0.42, 1.0
@@ -121,7 +121,7 @@ class ProfilesDisplay:
         self.components_ = (
             np.argsort(-weights[:all_rows], kind="stable")
             if components is None
-            else check_numbers(components, all_rows, "components")
+            else check_indices(components, all_rows, "components")
         )
         shown_columns = _select_columns(profiles.columns, columns, max_columns, relevance[all_rows])
         self.columns_ = [profiles.columns[j] for j in shown_columns]

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils import check_scalar
 
 from skvt._results.topic_words import relevance, topic_probabilities, word_probabilities
-from skvt.plotting._axes import check_numbers, make_panels
+from skvt.plotting._axes import check_indices, make_panels
 from skvt.readers.validation import check_choice, require_column_names, split_pipeline
 
 # Maximum number of panels if the user does not select topics.
@@ -93,7 +93,7 @@ class TopicsDisplay:
         check_scalar(n_words, "n_words", Integral, min_val=1)
         weights, names = np.asarray(self.topics), np.asarray(self.feature_names)
         scores = weights if self.scores is None else np.asarray(self.scores)
-        numbers = check_numbers(topics, weights.shape[0], "topics")
+        numbers = check_indices(topics, weights.shape[0], "topics")
         if topics is None and self.shares is not None:
             numbers = np.argsort(-np.asarray(self.shares), kind="stable")
         n_not_shown = max(numbers.size - MAX_TOPICS, 0) if topics is None else 0

@@ -255,7 +255,7 @@ def test_an_interrupted_fit_that_is_resumed_keeps_words_and_labels(tmp_path):
 def test_no_file_has_other_words_than_columns(words, tmp_path):
     model = TemperedLDA(2, max_iter=1, random_state=0).fit(np.eye(3))
     model._fitted = replace(model._fitted, words=np.array(words, dtype=object))
-    with pytest.raises(FileError, match="Names of features"):
+    with pytest.raises(FileError, match="Names of columns"):
         save(model, tmp_path / "model.skvt")
 
 
