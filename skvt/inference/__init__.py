@@ -1,6 +1,7 @@
 """Engines, which turn statistics of rows into a posterior over the globals of any model."""
 
 from skvt.inference._after_pass import Averaging, MovesBetweenPasses
+from skvt.inference._blas import one_blas_thread
 from skvt.inference._bound import compute_global_divergence, evaluate_bound, iterate_local_results
 from skvt.inference._chunks import Chunk, Chunks, ChunkWeights, summarize_chunk
 from skvt.inference._cluster import ChunkHandle, SealedValue, active_site, name_chunk_in_errors
@@ -9,7 +10,7 @@ from skvt.inference._coordinate import CoordinateAscent
 from skvt.inference._loop import History, HistoryEntry, Position, fit_loop
 from skvt.inference._memoized import EngineTools, MemoizedInference
 from skvt.inference._memos import find_unused_key
-from skvt.inference._parallel import Workers, one_blas_thread
+from skvt.inference._parallel import Workers
 from skvt.inference._phases import Phase, make_ascent_phases, make_polish_phase
 from skvt.inference._pilot import Pilot
 from skvt.inference._plan import Plan, Stopping, StreamPlan, perplexity, perplexity_fall

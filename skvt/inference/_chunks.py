@@ -20,8 +20,9 @@ import scipy.sparse as sp
 
 from skvt._compiled import run_serially
 from skvt.contracts import BatchScope, Model
+from skvt.inference._blas import one_blas_thread
 from skvt.inference._cluster import ChunkHandle
-from skvt.inference._parallel import Workers, one_blas_thread
+from skvt.inference._parallel import Workers
 from skvt.inference._state import BatchedRows, Rows, make_rows
 from skvt.inference._visit import VisitRequest, VisitResult, visit_batch
 from skvt.rows import (

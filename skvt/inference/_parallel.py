@@ -1,109 +1,36 @@
-"""Threads for compiled loops, and one thread for the matrix library (BLAS).
+"""Threads for compiled loops.
 
 :class:`Workers` runs tasks on threads. Threads work at the same time, because the compiled loops of
 tasks release the interpreter lock. The loops write into separate slices of shared arrays.
 
-Tasks are passed to threads by a plain queue, which takes 0.03 ms. A minibatch of a hundred
-documents takes 1 to 3 ms; ``joblib.Parallel`` would cost more than the work, because joblib polls
-for results every 10 ms. A loop of 10 microseconds that two threads share takes 11 microseconds with
-a queue, and 19 to 31 with a ``ThreadPoolExecutor``.
+Ctrl-C can arrive between any two bytecodes of the calling thread. The threads must be told to end
+all the same. This is tried a second time if the first attempt was interrupted, and again when the
+:class:`Workers` are freed.
 
-Ctrl-C can arrive between any two bytecodes of the calling thread. Two clean-ups must happen all the
-same: telling the threads to end, and restoring the number of threads of the matrix library. Each is
-tried a second time if the first attempt was interrupted, and a last time when its owner is freed.
+Tasks are passed to threads by a plain queue, through which a thread gets a task after 0.03 ms. A
+minibatch of a hundred documents takes 1 to 3 ms; ``joblib.Parallel`` would cost more than the work,
+because joblib polls for results every 10 ms. A loop of 10 microseconds that two threads share takes
+11 microseconds with a queue, since the caller does not wait for a thread that gets its task too
+late, and 19 to 31 with a ``ThreadPoolExecutor``.
 """
 
-import os
 import weakref
 from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable, Iterable
-from functools import cache
 from queue import SimpleQueue
-from threading import RLock
 from typing import Any, Self, TypeAlias
 
 import joblib
-from threadpoolctl import ThreadpoolController
 
 from skvt._compiled import SharedLoop, run_serially
+from skvt.inference._blas import one_blas_thread
 from skvt.typing import T
 
 # Tasks that no thread has taken yet, as (index, arguments).
 _Waiting: TypeAlias = deque[tuple[int, tuple[Any, ...]]]
 # Tasks that have ended, as (index, result, error); the error is None after a success.
 _Done: TypeAlias = SimpleQueue[tuple[int, Any, BaseException | None]]
-
-
-@cache
-def _find_matrix_libraries() -> list[Any]:
-    """Return the matrix libraries of this process.
-
-    The result is cached, because a search for libraries takes milliseconds.
-    """
-    return ThreadpoolController().select(user_api="blas").lib_controllers
-
-
-class _Limit:
-    """The limit of the matrix libraries to one thread each, which holds for the whole process.
-
-    The limit holds as long as any object, an owner, has a claim. When the last claim ends, the
-    numbers of threads are restored. threadpoolctl alone is not enough: each of its limits restores
-    the number that it replaced, so that two limits that overlap can leave the process at one
-    thread.
-    """
-
-    def __init__(self) -> None:
-        # The lock is reentrant, because an owner that is freed while this thread holds the lock
-        # gives back its claim immediately.
-        self._lock = RLock()
-        # Weak references to the owners of claims.
-        self._claims: set[weakref.ref[object]] = set()
-        # Each library with its number of threads before the limit; None without a limit.
-        self._threads_before: list[tuple[Any, int]] | None = None
-
-    def renew_lock(self) -> None:
-        """Replace the lock after a fork, because the thread that holds it may be missing."""
-        self._lock = RLock()
-
-    def claim(self, owner: object) -> None:
-        """Hold the libraries at one thread until ``owner`` gives back its claim or is freed."""
-        with self._lock:
-            self._claims.add(weakref.ref(owner, self.give_back))
-            if self._threads_before is None:
-                libraries = _find_matrix_libraries()
-                self._threads_before = [(lib, lib.get_num_threads()) for lib in libraries]
-            for library, _ in self._threads_before:
-                library.set_num_threads(1)
-
-    def give_back(self, claim: "weakref.ref[object]") -> None:
-        """End a claim, which is the weak reference to its owner, unless it has ended already."""
-        with self._lock:
-            self._claims.discard(claim)
-            if not self._claims and self._threads_before is not None:
-                for library, n_threads in self._threads_before:
-                    library.set_num_threads(n_threads)
-                self._threads_before = None
-
-
-_limit = _Limit()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_limit.renew_lock)
-
-
-class one_blas_thread:
-    """A ``with`` block in which matrix products run on one thread, so that last digits agree."""
-
-    def __enter__(self) -> Self:
-        _limit.claim(self)
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        try:
-            _limit.give_back(weakref.ref(self))
-        finally:
-            # An interrupt may have cut the first call short.
-            _limit.give_back(weakref.ref(self))
 
 
 def _do_tasks(function: Callable[..., Any], waiting: _Waiting, done: _Done) -> None:
@@ -122,13 +49,14 @@ def _do_tasks(function: Callable[..., Any], waiting: _Waiting, done: _Done) -> N
 
 
 def _run_helper(
-    jobs: "SimpleQueue[Any]", ended: deque[None], bell: "SimpleQueue[None]", watch: object
+    jobs: "SimpleQueue[Any]", exits: deque[None], exit_signal: "SimpleQueue[None]", owner: object
 ) -> None:
-    """Run the loop of a helper thread: take jobs and do their tasks, until None comes.
+    """Run the loop of a helper thread: take jobs and do their tasks, until no job comes.
 
-    A job is the tuple of arguments of `_do_tasks`. On exit, append to ``ended`` and put None into
-    ``bell``, which wakes the thread that waits for the end of helpers. ``watch`` is not used: the
-    thread holds this weak reference so that it stays alive.
+    A job is the tuple of arguments of `_do_tasks`. Anything else ends the loop: None, or the weak
+    reference ``owner`` to Workers that were freed. On exit, append to ``exits`` and put None into
+    ``exit_signal``, which wakes the thread that waits for the end of helpers. ``owner`` is not
+    used: the thread holds it so that the weak reference, and thus its callback, stays alive.
     """
     try:
         while isinstance(job := jobs.get(), tuple):
@@ -138,8 +66,8 @@ def _run_helper(
     finally:
         # A single None ends all threads: each thread passes it on.
         jobs.put(None)
-        ended.append(None)
-        bell.put(None)
+        exits.append(None)
+        exit_signal.put(None)
 
 
 class Workers:
@@ -159,21 +87,22 @@ class Workers:
     def __enter__(self) -> Self:
         # The jobs of the helpers.
         self._jobs: SimpleQueue[Any] = SimpleQueue()
-        # An entry for each helper that has ended.
-        self._ended: deque[None] = deque()
-        # The queue in which each helper announces its end.
-        self._bell: SimpleQueue[None] = SimpleQueue()
+        # An entry for each helper that has ended, which no interrupt can remove.
+        self._exits: deque[None] = deque()
+        # The queue by which each helper wakes the thread that waits for its end. An interrupt of
+        # this thread may lose an entry.
+        self._exit_signal: SimpleQueue[None] = SimpleQueue()
         try:
             self._one_blas_thread.__enter__()
             # If this object is freed without __exit__, the callback of the weak reference ends the
             # helpers, because the callback puts the reference, which is no job, into the queue. The
             # callback is `put` itself, which is written in C: Ctrl-C cannot interrupt it.
-            watch = weakref.ref(self, self._jobs.put)
+            owner = weakref.ref(self, self._jobs.put)
             # Threads are started by the function of the interpreter, because the method
             # threading.Thread.start waits until the thread runs. If the wait is interrupted, the
             # thread stays in the lists of the threading module for good.
             for _ in range(1, self.n_jobs):
-                start_new_thread(_run_helper, (self._jobs, self._ended, self._bell, watch))
+                start_new_thread(_run_helper, (self._jobs, self._exits, self._exit_signal, owner))
                 self._n_helpers += 1
         except BaseException:
             self.__exit__()
@@ -191,18 +120,19 @@ class Workers:
         """End the helper threads and wait for them; a second call does nothing."""
         self._jobs.put(None)
         # Wait even after an interrupt, so that no thread works after the ``with`` block.
-        while len(self._ended) < self._n_helpers:
-            self._bell.get()
+        while len(self._exits) < self._n_helpers:
+            self._exit_signal.get()
         self._n_helpers = 0
         self._one_blas_thread.__exit__()
 
     def run(self, function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> list[T]:
         """Return ``[function(*task) for task in tasks]``, computed on all threads.
 
-        Whichever thread is free takes the next task, so that tasks may take unequal time. If
-        ``tasks`` is a :class:`~skvt._compiled._shared_loop.SharedLoop`, the function is also called
-        on every helper thread. The caller does not wait for threads that wake up after the loop has
-        finished.
+        Whichever thread is free takes the next task, so that tasks may take unequal time. A
+        :class:`~skvt._compiled._shared_loop.SharedLoop` lists the calls of the calling thread. One
+        call with the arguments ``helpers_call`` is added for each helper thread. The caller does
+        not wait for threads that wake up after the loop has finished. The results of such calls are
+        None, because functions of shared loops write into arrays.
         """
         loop = tasks if isinstance(tasks, SharedLoop) else None
         tasks = list(tasks)

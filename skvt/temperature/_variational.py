@@ -2,10 +2,10 @@
 
 The latent variable y chooses a temperature of a *ladder* 1 = T_1 < ... < T_M. Its distribution is
 q(y) = Mult(r), and all other updates use the expectation E_q[1 / T_y]. C(T) is the normalising
-constant of the tempered model. For W units of data, such as tokens, with energy e per unit and
-c = log C per unit,
+constant of the tempered model. For W units of data, such as tokens, with energy e per unit, which
+is a log probability in nats, and c = log C per unit, r_m is proportional to
 
-    r_m ~ exp(W (e / T_m - c(T_m))).                                          [VT16 eq. 9]
+    exp(W (e / T_m - c(T_m))).                                                [VT16 eq. 9]
 
 Four things differ from the paper. The reason for the first three is that the update of the paper
 stays at the highest temperature or falls to 1 at once.
@@ -14,7 +14,8 @@ stays at the highest temperature or falls to 1 at once.
   Under E[log p(w, z | .)] the temperature never falls.
 - The zero of the energy is calibrated. log C(T) under the priors is not comparable with an energy
   under a posterior, so that a pilot run of plain inference, at most one pass, determines which
-  energy e_ref corresponds to T = 1. The exponent is ``(e - e_ref + c'(1)) / T - c(T)``.
+  energy e_ref corresponds to T = 1. The exponent is ``(e - e_ref + c'(1)) / T - c(T)``. Its
+  derivative by 1 / T at T = 1 is e - e_ref.
 - y changes slowly, by a step for each global update: e is a running mean over a share of the fit's
   passes, which begins with the energy at the random start.
 - A fit ends at T = 1 and gets there without a jump: the ladder's temperatures are
@@ -47,8 +48,11 @@ from skvt.typing import Array
 
 # Number of minibatches over which the energies of a stream are averaged.
 STREAM_STEPS = 32
-# E[1 / T] counts as 1 if it is nearer to 1, since the softmax over the ladder never reaches 1.
-LARGEST_DISTANCE = 1e-3
+# Default of ``memory`` as a share of the fit's passes.
+DEFAULT_MEMORY = 0.25
+# T becomes 1 once E[1 / T] differs from 1 by less than this, since the softmax over the ladder
+# never reaches 1.
+TOLERANCE_AT_ONE = 1e-3
 
 
 @in_files("temperature.Ladder")
@@ -67,11 +71,12 @@ class _Ladder:
 
     def validate(self, d: int, k: int) -> bool:
         """Return whether a ladder that was read from a file has legal shapes and values."""
-        inv_temps, log_partition = self._full
+        full_inv_temps, full_log_partition = self._full
         return (
-            inv_temps.shape == log_partition.shape == self.inv_temps.shape
-            and inv_temps[-1] == 1.0 >= self.inv_temps.max()
-            and bool(np.all(np.diff(inv_temps) > 0.0) and inv_temps[0] > 0.0)
+            full_inv_temps.shape == full_log_partition.shape == self.inv_temps.shape
+            and full_inv_temps[-1] == 1.0
+            and self.inv_temps.max() <= 1.0
+            and bool(np.all(np.diff(full_inv_temps) > 0.0) and full_inv_temps[0] > 0.0)
         )
 
     def __post_init__(self) -> None:
@@ -79,10 +84,10 @@ class _Ladder:
 
     def lower(self, share: float) -> None:
         """Set the ceiling of the temperatures to ``1 + share * (T_max - 1)``."""
-        inv_temps, log_partition = self._full
-        ceiling = 1.0 + share * (1.0 / inv_temps[0] - 1.0)
-        self.inv_temps = np.maximum(inv_temps[::-1], 1.0 / ceiling)
-        self.log_partition = np.interp(self.inv_temps, inv_temps, log_partition)
+        full_inv_temps, full_log_partition = self._full
+        ceiling = 1.0 + share * (1.0 / full_inv_temps[0] - 1.0)
+        self.inv_temps = np.maximum(full_inv_temps[::-1], 1.0 / ceiling)
+        self.log_partition = np.interp(self.inv_temps, full_inv_temps, full_log_partition)
 
     def weights(self, gain: ArrayLike, units: ArrayLike) -> Array:
         """Return r, the probabilities (..., M) of the temperatures [VT16 eq. 9].
@@ -98,8 +103,9 @@ class _Ladder:
 
         r is (..., M), and ``units`` and the result are (...).
         """
-        entropy = entr(r).sum(axis=-1) - np.log(self.inv_temps.size)
-        return entropy - np.asarray(units) * (r @ self.log_partition)
+        # p(y) is uniform over the ladder.
+        negative_divergence = entr(r).sum(axis=-1) - np.log(self.inv_temps.size)
+        return negative_divergence - np.asarray(units) * (r @ self.log_partition)
 
 
 @in_files("temperature.Learned")
@@ -141,9 +147,14 @@ class Learned(RunningPolicy):
         self.mean_inv_temp = self._ladder.inv_temps[-1]
 
     def advance(self, passes: float, step: float, n_steps: int) -> None:
-        """Lower the ceiling and update q(y) by the energies that the last step observed."""
+        """Lower the ceiling and update q(y) by the energies that the last step observed.
+
+        ``passes`` is the number of passes so far, and ``step`` is the share of a pass that the next
+        step makes. ``n_steps`` is not used.
+        """
         # Take the middle of the step, as in annealing.
         progress = (passes + 0.5 * step) / self._hot_passes
+        # The hot passes are over if ``progress`` is 1, up to rounding.
         if self.done or not exceeds(1.0, progress):
             self._finish()
             return
@@ -153,12 +164,13 @@ class Learned(RunningPolicy):
             energy = self._seen_energy / self._seen_units
             last_mean = energy if self._energy is None else self._energy
             self._energy = last_mean + self._rate(self._seen_share) * (energy - last_mean)
+        # The energies observed from here on belong to the next step.
         self._seen_energy = self._seen_units = 0.0
         self._seen_share = step
         if self._energy is not None:
             self._r = self._ladder.weights(self._energy - self._reference, self._units)
         self.mean_inv_temp = float(self._r @ self._ladder.inv_temps)
-        if self.mean_inv_temp > 1.0 - LARGEST_DISTANCE:
+        if self.mean_inv_temp > 1.0 - TOLERANCE_AT_ONE:
             self._finish()
 
     def _rate(self, passes: float) -> float:
@@ -208,7 +220,8 @@ class VariationalTempering(TemperaturePolicy):
         which determines how fast y changes. None is a quarter of the fit's passes; in
         ``partial_fit``, it is 32 minibatches.
     replication : float, default=10.0
-        As in :class:`LinearAnnealing`, while T > 1.
+        Number of times that the global update counts each row while T > 1, as in
+        :class:`LinearAnnealing`.
 
     Examples
     --------
@@ -232,9 +245,6 @@ class VariationalTempering(TemperaturePolicy):
         """Requirements of the policy on a model."""
         remedy = "Use LinearAnnealing() instead."
         return (Requirement(type(self).__name__, Capability.TEMPERABLE, remedy),)
-
-    # Default of ``memory`` as a share of the fit's passes.
-    _default_memory = 0.25
 
     def check(self, plan: FitPlan) -> None:
         """Raise ValueError for illegal parameters and for models without log C(T)."""
@@ -267,5 +277,5 @@ class VariationalTempering(TemperaturePolicy):
         In a stream the default is None, because the running mean counts steps instead of passes.
         """
         if self.memory is None and np.isfinite(plan.n_passes):
-            return plan.passes(self._default_memory)
+            return plan.passes(DEFAULT_MEMORY)
         return self.memory

@@ -19,12 +19,17 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import skvt
 from skvt import MemoizedDPGMM, StructuredLDA, TemperedLDA
-from skvt.inference import _parallel
+from skvt.inference import _blas, _parallel
 from skvt.inference._memos import Memos
 
 FOLDER = skvt.__path__[0]
 # Where what is undone, ended and published is decided.
-MACHINERY = ("estimators/_base.py", "inference/_parallel.py", "expfam/_stats.py")
+MACHINERY = (
+    "estimators/_base.py",
+    "inference/_parallel.py",
+    "inference/_blas.py",
+    "expfam/_stats.py",
+)
 
 
 def content(value):
@@ -89,7 +94,7 @@ def assert_as_if_nothing_had_been(estimator, before):
     while_there(helpers)
     assert helpers() == 0
     assert set(blas_threads()) == {2}
-    assert _parallel._limit._claims == set()
+    assert _blas._limit._claims == set()
 
 
 class Interruption:
@@ -122,7 +127,7 @@ class Interruption:
         except KeyboardInterrupt:
             # Tracing also raises on the way out of `with lock`, before it is released, where the
             # interpreter looks for no signal. Threads of later tests would wait for it for ever.
-            _parallel._limit.renew_lock()
+            _blas._limit.renew_lock()
             return True
         return False
 
@@ -304,7 +309,7 @@ def test_who_reads_while_a_stream_goes_on_sees_one_state():
 
 def test_limits_of_the_matrix_library_that_overlap_end_with_the_last():
     # as those of fits in several threads do
-    first, second = _parallel.one_blas_thread(), _parallel.one_blas_thread()
+    first, second = _blas.one_blas_thread(), _blas.one_blas_thread()
     with ExitStack() as stack:
         first.__enter__()
         stack.enter_context(second)
@@ -315,7 +320,7 @@ def test_limits_of_the_matrix_library_that_overlap_end_with_the_last():
 
 
 def test_a_limit_that_is_never_left_ends_when_it_is_freed():
-    limit = _parallel.one_blas_thread().__enter__()
+    limit = _blas.one_blas_thread().__enter__()
     assert set(blas_threads()) == {1}
     del limit
     assert set(blas_threads()) == {2}

@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from skvt import StructuredLDA, TemperedLDA
 from skvt._compiled._shared_loop import SharedLoop, run_serially
-from skvt.inference import Workers, _parallel
+from skvt.inference import Workers, _blas, _parallel
 
 N_JOBS = [1, 2, 3]
 
@@ -175,7 +175,7 @@ def test_matrix_products_run_on_one_thread_in_the_block_and_on_as_many_as_before
 
 
 def test_an_interrupt_while_threads_are_given_back_does_not_keep_them(monkeypatch):
-    give_back, calls = _parallel._limit.give_back, []
+    give_back, calls = _blas._limit.give_back, []
 
     def interrupted(claim):
         calls.append(claim)
@@ -184,9 +184,9 @@ def test_an_interrupt_while_threads_are_given_back_does_not_keep_them(monkeypatc
         give_back(claim)
 
     with threadpool_limits(2, user_api="blas"):
-        limit = _parallel.one_blas_thread()
+        limit = _blas.one_blas_thread()
         limit.__enter__()
-        monkeypatch.setattr(_parallel._limit, "give_back", interrupted)
+        monkeypatch.setattr(_blas._limit, "give_back", interrupted)
         with pytest.raises(KeyboardInterrupt):
             limit.__exit__()
         pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]

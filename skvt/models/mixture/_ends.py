@@ -1,9 +1,10 @@
 """Initial components: small clusters that differ from all other rows in few of many columns.
 
-:func:`find_clusters_at_ends` serves components that may have a common distribution in some columns.
+:func:`find_clusters_at_ends` is used for components that may share their distribution in some
+columns.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit
@@ -38,42 +39,83 @@ def find_clusters_at_ends(
     A small cluster that differs from the other rows in a few columns lies at an end of a principal
     component of the features. For each end, EM begins with the rows at this end and fits a mixture
     of two components: one for the cluster, and a fixed one for all rows. The clusters with the
-    highest bounds are returned, except clusters that share half of their rows or more with a better
-    one.
+    highest bounds are returned, except clusters that share at least half of the rows of the smaller
+    of the two with a better one. Columns without rows are left out, also the first one.
     """
     sample = np.sort(rng.permutation(weights.size)[:_MOST_ROWS])
     features = np.asarray(dense(component.filled_features(X[sample])), np.float64)
     sample_weights = weights[sample]
-    resp = _find_end_rows(features, sample_weights, rng)
     sums_of_all = (sample_weights @ features)[None]
     table_of_all = component.expected_table(component.natural_parameters(sums_of_all))
-    # Fit each cluster by EM. The log odds compare its component with the component of all rows.
+    end_rows = _find_end_rows(features, sample_weights, rng)
+    fits = _fit_clusters(component, features, sample_weights, table_of_all, end_rows)
+    chosen = _choose_clusters(fits, sample_weights, n_clusters)
+    gain_table = (fits.table[chosen] - table_of_all).T
+    return _assign_rows(component, X, weights.size, gain_table, np.log(fits.share[chosen]))
+
+
+class _Fits(NamedTuple):
+    """Mixtures of one cluster and all other rows, for M clusters and n sampled rows."""
+
+    # (n, M): responsibilities of the clusters.
+    resp: Array
+    # (M,): weights of the rows of the clusters, and their share of the weight of all rows.
+    mass: Array
+    share: Array
+    # (M, P): ``features @ table.T`` is the expected log density of rows under the clusters' q, up
+    # to the base measure.
+    table: Array
+    # (M,): the bound of the mixture less the bound of one component for all rows, up to a constant.
+    bound: Array
+
+
+def _fit_clusters(
+    component: Component, features: Array, weights: Array, table_of_all: Array, resp: Array
+) -> _Fits:
+    """Fit each cluster by EM from responsibilities (n, M); other rows have a fixed component."""
     for step in range(_EM_STEPS):
-        sums = (resp * sample_weights[:, None]).T @ features
-        mass = sample_weights @ resp
+        sums = (resp * weights[:, None]).T @ features
+        mass = weights @ resp
         table = component.expected_table(component.natural_parameters(sums))
         min_share = _FIRST_SHARE if step < _STEPS_OF_FIRST_SHARE else _TINY
-        share = np.clip(mass / sample_weights.sum(), min_share, 0.5)
+        share = np.clip(mass / weights.sum(), min_share, 0.5)
+        # The log odds compare the cluster's component with the component of all rows.
         log_odds = features @ (table - table_of_all).T + np.log(share) - np.log1p(-share)
         resp = expit(log_odds)
-    # Compute the bound of the two components less the bound of one component, up to a constant.
-    bound = sample_weights @ (np.logaddexp(0.0, log_odds) + np.log1p(-share))
+    # The log density of the rows under the mixture less that under the component of all rows.
+    bound = weights @ (np.logaddexp(0.0, log_odds) + np.log1p(-share))
+    # Subtract the divergence of the posterior of the cluster's parameters from their prior.
     bound += component.log_evidence(sums) - (sums * table).sum(axis=1)
-    # Choose clusters in descending order of the bound, unless they share rows with chosen ones.
+    return _Fits(resp, mass, share, table, bound)
+
+
+def _choose_clusters(fits: _Fits, weights: Array, n_clusters: int) -> list[int]:
+    """Return the indices of clusters in descending order of their bounds.
+
+    Clusters that share rows with better ones are left out.
+    """
     chosen: list[int] = []
-    for j in stable_order(-bound, scale=float(sample_weights.sum())).tolist():
-        shared_mass = sample_weights @ np.minimum(resp[:, [j]], resp[:, chosen])
-        differs = np.all(2.0 * shared_mass < np.minimum(mass[j], mass[chosen]))
-        if differs and mass[j] > _LARGEST_DROPPED and len(chosen) < n_clusters:
+    for j in stable_order(-fits.bound, scale=float(weights.sum())).tolist():
+        shared_mass = weights @ np.minimum(fits.resp[:, [j]], fits.resp[:, chosen])
+        differs = np.all(2.0 * shared_mass < np.minimum(fits.mass[j], fits.mass[chosen]))
+        if differs and fits.mass[j] > _LARGEST_DROPPED and len(chosen) < n_clusters:
             chosen.append(j)
-    # Assign each row to the best of the chosen clusters, or to column 0 if none is better than the
-    # component of all rows.
-    table_difference = (table[chosen] - table_of_all).T
-    log_share = np.log(share[chosen])
-    out = np.zeros((weights.size, 1 + len(chosen)))
-    for rows in pieces(weights.size, _ROWS_AT_ONCE):
-        gains = component.filled_features(X[rows]) @ table_difference + log_share
+    return chosen
+
+
+def _assign_rows(
+    component: Component, X: Any, n_rows: int, gain_table: Array, log_share: Array
+) -> Array:
+    """Assign each row to the best cluster, or to column 0 if the component of all rows is better.
+
+    ``gain_table`` (P, K) is the difference of the tables, and ``log_share`` (K,) is the logarithm
+    of the clusters' shares. The share of all other rows counts as 1.
+    """
+    out = np.zeros((n_rows, 1 + log_share.size))
+    for rows in pieces(n_rows, _ROWS_AT_ONCE):
+        gains = component.filled_features(X[rows]) @ gain_table + log_share
         labels = np.argmax(np.pad(np.asarray(gains), [(0, 0), (1, 0)]), axis=1)
+        # ``out[rows]`` is a view, because ``rows`` is a slice.
         out[rows][np.arange(labels.size), labels] = 1.0
     return out[:, out.any(axis=0)]
 
@@ -83,6 +125,7 @@ def _find_end_rows(features: Array, weights: Array, rng: np.random.Generator) ->
     share = weights / weights.sum()
     standardised = features - share @ features
     deviation = np.sqrt(share @ standardised**2)
+    # Division by infinity makes constant columns 0.
     standardised /= np.where(deviation > 0.0, deviation, np.inf)
     # Find the principal components by the power method.
     basis = rng.standard_normal((features.shape[1], min(_DIRECTIONS, *features.shape)))

@@ -1,7 +1,10 @@
 """The sequence of joins that makes a hierarchy of clusters, and the rules that cut it.
 
-A sequence joins the K components of a mixture, two clusters at a time, until one is left. A number
-of clusters is suggested where a join first loses much, or at the elbow of the losses.
+A sequence joins the K components of a mixture, two clusters at a time, until one is left. A join
+loses entropy of the assignments of rows, or evidence. Clusters that overlap lose much entropy when
+they are joined, since rows are then assigned to both. Joins by the entropy therefore stop before
+the first join that loses too little, or at the elbow of the losses. Joins by the evidence stop at
+the elbow only.
 """
 
 from collections.abc import Iterator
@@ -16,26 +19,27 @@ from skvt.files import in_files
 from skvt.ties import stable_argmax
 from skvt.typing import Array, IndexArray
 
-# Two clusters are joined if the join loses at least this share of the largest possible loss of
-# entropy: ONE_MODE in any case, SURELY_ONE if no valley lies between the clusters, and MAYBE_ONE if
-# the join comes before the elbow. For two normal clusters with equal weights and equal spherical
-# covariances, these shares correspond to means that are 2, 3.9 and 5.6 standard deviations apart.
-# Two such clusters have one mode up to a distance of 2.
+# Two clusters overlap, and are joined, if the join loses at least this share of the largest
+# possible loss of entropy: ONE_MODE in any case, SURELY_ONE if no valley lies between the clusters,
+# and MAYBE_ONE if the join comes before the elbow. For two normal clusters with equal weights and
+# equal spherical covariances, these shares correspond to means that are 2, 3.9 and 5.6 standard
+# deviations apart. Two such clusters have one mode up to a distance of 2.
 ONE_MODE = 0.5
 SURELY_ONE = 0.1
 MAYBE_ONE = 0.01
 # Minimum factor by which the entropy falls faster before an elbow than after it.
 _STEEPER = 4.0
-# Minimum number of joins before an elbow and, for losses of entropy, after the elbow, since a line
-# through two points fits without error.
+# Minimum number of joins on the line before an elbow and, for losses of entropy, on the line after
+# it, since a line through two points fits without error.
 _JOINS_OF_LINE = 2
-# Minimum number of joins before an elbow of the entropy, since a few pairs of close clusters do not
-# make an elbow.
+# An elbow of the entropy after fewer joins than this is ignored, since a few pairs of close
+# clusters do not make an elbow.
 _JOINS_BEFORE = 5
 # Clusters are joined if the valley between them is less than this many standard errors deep.
 SIGNIFICANT = 3.5
 
 
+# The fields in ``nan`` may have NaN in files.
 @in_files("models.Joins", nan=("valleys", "tests", "refits", "agreement"))
 @dataclass(frozen=True)
 class Joins:
@@ -51,7 +55,8 @@ class Joins:
     masses: Annotated[Array, "k-1"]
     # Number of joins at the beginning that join components without rows to others.
     n_vacant: int
-    # Number of joins at the beginning that are chosen by the entropy; None for all.
+    # Number of the first join that is chosen by the evidence. The joins from ``n_by_valley`` to
+    # there are chosen by the entropy. None means that no join is chosen by the evidence.
     n_by_entropy: int | None = None
     # Number of clusters suggested; None is the number by the rule for the entropy.
     n_suggested: int | None = None
@@ -73,6 +78,7 @@ class Joins:
     suggested_by: Annotated[Array | None, "k"] = None
 
     def validate(self, d: int, k: int) -> bool:
+        """Return whether joins read from a file refer to earlier clusters; ``d`` is not used."""
         pairs = self.linkage[:, :2]
         within = (pairs >= 0) & (pairs < k + np.arange(k - 1)[:, None])
         return 0 <= self.n_vacant < k and bool(within.all())
@@ -107,28 +113,32 @@ class Joins:
         Return ``n_without_elbow`` if there is no elbow or if it comes after too few joins.
         """
         n_with_rows = self.n_components - self.n_vacant
-        n_at_elbow = n_with_rows - self.elbow(_JOINS_OF_LINE, _STEEPER)
+        n_at_elbow = n_with_rows - self.elbow(_JOINS_OF_LINE, min_ratio=_STEEPER)
         n_at_elbow = max(self.n_clusters_at_share(MAYBE_ONE), n_at_elbow)
-        has_enough_joins = n_with_rows - n_at_elbow >= _JOINS_BEFORE
-        return min(n_without_elbow, n_at_elbow) if has_enough_joins else n_without_elbow
+        # Without an elbow, no joins come before it.
+        if n_with_rows - n_at_elbow < _JOINS_BEFORE:
+            return n_without_elbow
+        return min(n_without_elbow, n_at_elbow)
 
     def n_clusters_at_share(self, share: float) -> int:
         """Return the number of clusters before the first join that loses less than ``share``.
 
         Joins of components without rows, which come first, are not examined.
         """
+        # argmin finds the first False. The appended one is the first if all joins lose enough.
         loses_enough = np.append(self.shares[self.n_vacant :] >= share, False)
         return self.n_components - self.n_vacant - int(np.argmin(loses_enough))
 
-    def elbow(self, n_after: int, ratio: float) -> int:
+    def elbow(
+        self, n_after: int, *, min_ratio: float | None = None, max_ratio: float | None = None
+    ) -> int:
         """Return the number of joins before the elbow of the losses, 0 if there is no elbow.
 
         Cumulative losses as a function of cumulative masses are fitted by two straight lines that
-        share a point, by least squares [Baudry10 sec. 4]. If ``ratio`` > 1, the shared point is an
-        elbow if the losses rise at least ``ratio`` times as fast before the point as after it. If
-        ``ratio`` <= 1, it is an elbow if they rise at most ``ratio`` times as fast before it. At
-        least ``n_after`` joins must follow the elbow. Joins of components without rows are not
-        examined and not counted.
+        share a point, by least squares [Baudry10 sec. 4]. The ratio is that of the mean slopes
+        before and after this point. The point is an elbow if the ratio is at least ``min_ratio``
+        and at most ``max_ratio``, where None is no limit, and at least ``n_after`` joins follow.
+        Joins of components without rows are not examined and not counted.
         """
         losses = np.append(0.0, self.linkage[:, 2])[self.n_vacant :]
         masses = np.append(0.0, self.masses.cumsum())[self.n_vacant :]
@@ -145,8 +155,9 @@ class Joins:
         # Compare the mean slopes before and after this point.
         slope_before = (losses[elbow] - losses[0]) / (masses[elbow] - masses[0])
         slope_after = (losses[-1] - losses[elbow]) / (masses[-1] - masses[elbow])
-        limit = ratio * slope_after
-        is_elbow = slope_before >= limit if ratio > 1.0 else slope_before <= limit
+        is_elbow = (min_ratio is None or slope_before >= min_ratio * slope_after) and (
+            max_ratio is None or slope_before <= max_ratio * slope_after
+        )
         return elbow if is_elbow else 0
 
     def component_clusters(self, n_clusters: int) -> IndexArray:
@@ -155,7 +166,9 @@ class Joins:
         Clusters are numbered from 0 in the order of their first components.
         """
         n_joins = self.n_components - n_clusters
-        return _number_clusters(next(islice(self._first_components(), n_joins, None)))
+        # Take the first components after this number of joins, and make no further joins.
+        first = next(islice(self._first_components(), n_joins, None))
+        return _number_clusters(first)
 
     def all_component_clusters(self) -> list[IndexArray]:
         """Return :meth:`component_clusters` for 1, ..., K clusters."""
@@ -186,17 +199,17 @@ def with_unions(values: Array, pairs: Array) -> Array:
     return np.array(out)
 
 
-def _number_clusters(first: IndexArray) -> IndexArray:
-    """Return numbers of clusters (K,), in the order of their first components ``first`` (K,)."""
-    return np.unique(first, return_inverse=True)[1]
-
-
 def cluster_indicators(clusters: IndexArray, dtype: DTypeLike = np.float64) -> Array:
     """Return 1 where a component belongs to a cluster, else 0, (n_clusters, K).
 
     ``clusters`` (K,) has the cluster of each component.
     """
     return (clusters == np.arange(clusters.max() + 1)[:, None]).astype(dtype)
+
+
+def _number_clusters(first: IndexArray) -> IndexArray:
+    """Return numbers of clusters (K,), in the order of their first components ``first`` (K,)."""
+    return np.unique(first, return_inverse=True)[1]
 
 
 def _line_error(x: Array, y: Array) -> float:

@@ -114,7 +114,7 @@ def choose_by_elbow(evidence: Evidence, reason: str) -> Joins:
     the number of components with rows.
     """
     joins = join_components(evidence, relative=False)
-    n_joins = joins.elbow(1, 1.0 / _STEEPER_EVIDENCE)
+    n_joins = joins.elbow(1, max_ratio=1.0 / _STEEPER_EVIDENCE)
     number = joins.n_components - joins.n_vacant - n_joins
     reason += "; by the elbow of the evidence" if n_joins else "; the evidence has no elbow"
     return replace(joins, n_by_entropy=0, n_suggested=number, reason=reason)

@@ -1,0 +1,90 @@
+"""One thread for the matrix library (BLAS).
+
+Ctrl-C can arrive between any two bytecodes of the calling thread. The number of threads of the
+matrix library must be restored all the same. This is tried a second time if the first attempt was
+interrupted, and again when the :class:`one_blas_thread` is freed.
+"""
+
+import os
+import weakref
+from functools import cache
+from threading import RLock
+from typing import Any, Self
+
+from threadpoolctl import ThreadpoolController
+
+
+@cache
+def _find_matrix_libraries() -> list[Any]:
+    """Return the matrix libraries of this process.
+
+    The result is cached, because a search for libraries takes milliseconds.
+    """
+    return ThreadpoolController().select(user_api="blas").lib_controllers
+
+
+class _Limit:
+    """The limit of the matrix libraries to one thread each, which holds for the whole process.
+
+    The limit holds as long as any object, an owner, has a claim. When the last claim ends, the
+    numbers of threads are restored. threadpoolctl alone is not enough: each of its limits restores
+    the number that it replaced, so that two limits that overlap can leave the process at one
+    thread.
+    """
+
+    def __init__(self) -> None:
+        # The lock is reentrant, because this thread may free another owner while it holds the lock.
+        # The weak reference of this owner then calls `give_back` immediately.
+        self._lock = RLock()
+        # Weak references to the owners of claims.
+        self._claims: set[weakref.ref[object]] = set()
+        # Each library with its number of threads before the limit; None without a limit.
+        self._threads_before: list[tuple[Any, int]] | None = None
+
+    def renew_lock(self) -> None:
+        """Replace the lock after a fork, because the thread that holds it may be missing."""
+        self._lock = RLock()
+
+    def claim(self, owner: object) -> None:
+        """Hold the libraries at one thread until ``owner`` gives back its claim or is freed."""
+        with self._lock:
+            self._claims.add(weakref.ref(owner, self.give_back))
+            if self._threads_before is None:
+                libraries = _find_matrix_libraries()
+                self._threads_before = [(lib, lib.get_num_threads()) for lib in libraries]
+            for library, _ in self._threads_before:
+                library.set_num_threads(1)
+
+    def give_back(self, claim: "weakref.ref[object]") -> None:
+        """End a claim, which is the weak reference to its owner, unless it has ended already."""
+        with self._lock:
+            self._claims.discard(claim)
+            if not self._claims and self._threads_before is not None:
+                for library, n_threads in self._threads_before:
+                    library.set_num_threads(n_threads)
+                self._threads_before = None
+
+
+_limit = _Limit()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_limit.renew_lock)
+
+
+class one_blas_thread:
+    """A ``with`` block in which matrix products run on one thread.
+
+    The last digits of results then do not depend on the number of threads.
+    """
+
+    def __enter__(self) -> Self:
+        _limit.claim(self)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        # A new weak reference equals the one that `claim` has stored, since both refer to this
+        # object.
+        try:
+            _limit.give_back(weakref.ref(self))
+        finally:
+            # An interrupt may have cut the first call short.
+            _limit.give_back(weakref.ref(self))
