@@ -5,11 +5,11 @@ numbers into scalar instructions, since it unrolls these loops before it vectori
 of this module therefore emit instructions of LLVM for vectors of :data:`LANES` numbers, which the
 compiler splits into vectors of the size that a processor has.
 
-In this module, a *line* is LANES consecutive numbers of an array, and a *lane* is a position within
-lines: index k belongs to lane k modulo LANES. Functions that emit instructions get the ``builder``
-of llvmlite, and their other arguments are values of LLVM, which stand for the numbers that the
-instructions will compute. Each function that draws or fetches has a twin in Python, which is used
-if numba does not compile.
+In this module, a *vector* is LANES consecutive numbers of an array, and a *lane* is a position
+within vectors: index k belongs to lane k modulo LANES. Functions that emit instructions get the
+``builder`` of llvmlite, and their other arguments are values of LLVM, which stand for the numbers
+that the instructions will compute. Each function that draws or fetches has a twin in Python, which
+is used if numba does not compile.
 """
 
 from typing import Any
@@ -35,7 +35,7 @@ _byte_pointer = ir.IntType(8).as_pointer()
 _zero, _lanes_constant, _last_lane = (ir.Constant(_int64, value) for value in (0, LANES, LANES - 1))
 _zero_vector = ir.Constant(_float32_vector, [0.0] * LANES)
 _undefined_vector = ir.Constant(_float32_vector, ir.Undefined)
-_first_lane = ir.Constant(_int32, 0)
+_first_position = ir.Constant(_int32, 0)
 # The type Any is for mypy, which knows only some names of the module ``types``.
 _numba_types: Any = types
 _draw_result = _numba_types.Tuple((_numba_types.int64, _numba_types.float32))
@@ -44,10 +44,11 @@ _draw_result = _numba_types.Tuple((_numba_types.int64, _numba_types.float32))
 def allocate_aligned(n_rows: int, n_columns: int, dtype: DTypeLike = np.float32) -> Array:
     """Return an empty array (n_rows, n_columns) that begins at a cache line.
 
-    Each line of LANES numbers in float32 thus lies in one cache line. Vectors that cross cache
-    lines load at half speed.
+    If the numbers are float32 and ``n_columns`` is a multiple of LANES, each vector thus lies in
+    one cache line of 64 bytes. Vectors that cross cache lines load at half speed.
     """
     memory = np.empty(n_rows * n_columns + LANES, dtype)
+    # The number of items up to the next address that is a multiple of LANES items.
     begin = -(memory.ctypes.data // memory.itemsize) % LANES
     return memory[begin : begin + n_rows * n_columns].reshape(n_rows, n_columns)
 
@@ -55,15 +56,15 @@ def allocate_aligned(n_rows: int, n_columns: int, dtype: DTypeLike = np.float32)
 def _draw_from_products_in_python(
     first: Array, second: Array, third: Array, following: Array, sums: Array, number: Any
 ) -> tuple[int, np.float32]:
-    """Do the same as :func:`draw_from_products` in Python."""
+    """Do the same as :func:`draw_from_products` in Python, up to rounding."""
     products = (first * second * third).reshape(-1, LANES)
     partial_sums = np.cumsum(products, axis=0, dtype=np.float32)
     cumulative = np.cumsum(partial_sums[-1], dtype=np.float32)
     remainder = number * cumulative[-1]
     lane = min(int((remainder >= cumulative).sum()), LANES - 1)
     remainder -= cumulative[lane - 1] if lane else np.float32(0.0)
-    line = int((remainder >= partial_sums[:-1, lane]).sum())
-    return line * LANES + lane, cumulative[-1]
+    vector = int((remainder >= partial_sums[:-1, lane]).sum())
+    return vector * LANES + lane, cumulative[-1]
 
 
 @instruction(_draw_from_products_in_python)
@@ -74,23 +75,25 @@ def draw_from_products(
 
     Return k and the sum of the products. The arrays are float32 and have the same length, a
     multiple of LANES. The random ``number`` in [0, 1) determines first the lane of k, by the sums
-    of the lanes, and then the line of k, by the partial sums of this lane. ``sums`` is scratch for
-    the partial sums. The array ``following``, which the next draw needs, is meanwhile fetched into
-    the caches. The order of summation is the same on all processors.
+    of the lanes, and then the vector of k, by the partial sums of this lane. ``sums`` is scratch
+    for the partial sums. The array ``following``, which the next draw needs, is meanwhile to_fetch
+    into the caches. The order of summation is the same on all processors.
     """
 
+    # The parameters of this function are types. The function that numba calls to emit instructions
+    # gets the values.
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         arrays = _unpack_arrays(context, builder, signature, arguments[:-1])
         width = builder.extract_value(arrays[0].shape, 0)
         *factors, following, sums = (array.data for array in arrays)
 
         def product(k: Any) -> Any:
-            a, b, c = (_load_line(builder, factor, k) for factor in factors)
+            a, b, c = (_load_vector(builder, factor, k) for factor in factors)
             return builder.fmul(builder.fmul(a, b), c)
 
         lane_sums = _emit_partial_sums(builder, product, [following], sums, width)
         lane, remainder, total, _ = _emit_lane_draw(builder, lane_sums, arguments[-1])
-        k = _emit_line_draw(builder, sums, lane, remainder, width)
+        k = _emit_vector_draw(builder, sums, lane, remainder, width)
         return context.make_tuple(builder, signature.return_type, [k, total])
 
     return _draw_result(first, second, third, following, sums, _numba_types.float32), codegen
@@ -99,12 +102,12 @@ def draw_from_products(
 def _draw_from_members_in_python(
     weights: Array, members: Array, values: Array, sums: Array, numbers: Any
 ) -> tuple[int, np.float32]:
-    """Do the same as :func:`draw_from_members` in Python."""
+    """Do the same as :func:`draw_from_members` in Python, up to rounding."""
     begin, width, special, special_weight, special_value, others, number = numbers
-    lines = slice(begin, begin + width)
-    is_special = members[lines] == special
-    products = (weights[lines] - special_weight * is_special) * np.where(
-        is_special, special_value, values[members[lines]]
+    used = slice(begin, begin + width)
+    is_special = members[used] == special
+    products = (weights[used] - special_weight * is_special) * np.where(
+        is_special, special_value, values[members[used]]
     )
     partial_sums = np.cumsum(products.reshape(-1, LANES), axis=0, dtype=np.float32)
     sum_of_products = np.cumsum(partial_sums[-1], dtype=np.float32)[-1]
@@ -122,8 +125,9 @@ def draw_from_members(
 ) -> Any:
     """Draw m with probability proportional to ``weights[begin + m] * values[members[begin + m]]``.
 
-    Return m and the sum of all products and ``others``. m is less than ``width``, a multiple of
-    LANES; or m is ``width``, with probability proportional to ``others``.
+    Return m in 0, ..., ``width``, and the sum of ``others`` and all products. ``width`` is a
+    multiple of LANES. The result m = ``width`` stands for ``others``, and has a probability
+    proportional to it.
 
     For example, ``weights`` and the int32 array ``members`` have an entry for each topic of a
     document, and ``values`` has an entry for each topic. ``numbers`` is the tuple (begin, width,
@@ -144,25 +148,25 @@ def draw_from_members(
         specials = _broadcast(builder, _int32_vector, builder.trunc(special, _int32))
 
         def product(k: Any) -> Any:
-            member_line = _load_line(builder, members, k, _int32_vector)
-            value_line = _undefined_vector
+            member_vector = _load_vector(builder, members, k, _int32_vector)
+            value_vector = _undefined_vector
             for lane in range(LANES):
                 position = ir.Constant(_int32, lane)
-                member = builder.extract_element(member_line, position)
+                member = builder.extract_element(member_vector, position)
                 value = builder.load(builder.gep(values, [member]))
-                value_line = builder.insert_element(value_line, value, position)
+                value_vector = builder.insert_element(value_vector, value, position)
             # Replace the value of the special member in the vector, so that the array of values
             # need not be changed before the draw.
-            is_special = builder.icmp_signed("==", member_line, specials)
-            weight_line = _load_line(builder, weights, k)
+            is_special = builder.icmp_signed("==", member_vector, specials)
+            weight_vector = _load_vector(builder, weights, k)
             reduction = builder.select(is_special, special_weights, _zero_vector)
-            weight_line = builder.fsub(weight_line, reduction)
-            value_line = builder.select(is_special, special_values, value_line)
-            return builder.fmul(weight_line, value_line)
+            weight_vector = builder.fsub(weight_vector, reduction)
+            value_vector = builder.select(is_special, special_values, value_vector)
+            return builder.fmul(weight_vector, value_vector)
 
         lane_sums = _emit_partial_sums(builder, product, [], sums, width)
         lane, remainder, total, is_other = _emit_lane_draw(builder, lane_sums, number, others)
-        k = _emit_line_draw(builder, sums, lane, remainder, width)
+        k = _emit_vector_draw(builder, sums, lane, remainder, width)
         m = builder.select(is_other, width, k)
         return context.make_tuple(builder, signature.return_type, [m, total])
 
@@ -207,35 +211,39 @@ def _unpack_arrays(context: Any, builder: Any, signature: Any, arguments: Any) -
     ]
 
 
-def _load_line(builder: Any, pointer: Any, k: Any, kind: Any = _float32_vector) -> Any:
-    """Load the line of LANES numbers that begins at index k."""
+def _load_vector(builder: Any, pointer: Any, k: Any, kind: Any = _float32_vector) -> Any:
+    """Load the LANES numbers that begin at index k.
+
+    The alignment is that of one number, because arrays and vectors may begin anywhere.
+    """
     return builder.load(builder.bitcast(builder.gep(pointer, [k]), kind.as_pointer()), align=4)
 
 
 def _broadcast(builder: Any, kind: Any, number: Any) -> Any:
     """Return the vector that has ``number`` in all lanes."""
-    first = builder.insert_element(ir.Constant(kind, ir.Undefined), number, _first_lane)
+    first = builder.insert_element(ir.Constant(kind, ir.Undefined), number, _first_position)
     return builder.shuffle_vector(first, first, ir.Constant(_int32_vector, [0] * LANES))
 
 
 def _emit_partial_sums(
-    builder: Any, product: Any, fetched: list[Any], sums: Any, width: Any
+    builder: Any, product: Any, to_fetch: list[Any], sums: Any, width: Any
 ) -> Any:
     """Write the partial sums of each lane to ``sums``; return the vector of the sums of the lanes.
 
-    ``product(k)`` returns the vector of products of the line that begins at k, below ``width``. The
-    arrays at the pointers ``fetched`` are meanwhile fetched into the caches, line by line.
+    ``product(k)`` returns the products of the vector that begins at k, below ``width``. The arrays
+    at the pointers ``to_fetch`` are meanwhile fetched into the caches.
     """
     before, loop = builder.block, builder.append_basic_block("sums")
-    after = builder.append_basic_block("lane")
+    after = builder.append_basic_block("after_sums")
     builder.branch(loop)
     builder.position_at_end(loop)
-    # In each round of the loop, k is the beginning of a line, and last_sums are the sums before it.
+    # In each round of the loop, k is the beginning of a vector, and last_sums are the sums before
+    # it.
     k, last_sums = builder.phi(_int64), builder.phi(_float32_vector)
     new_sums = builder.fadd(last_sums, product(k))
     target = builder.bitcast(builder.gep(sums, [k]), _float32_vector.as_pointer())
     builder.store(new_sums, target, align=4)
-    for pointer in fetched:
+    for pointer in to_fetch:
         _emit_fetch(builder, builder.gep(pointer, [k]))
     next_k = builder.add(k, _lanes_constant)
     for phi, start, value in (k, _zero, next_k), (last_sums, _zero_vector, new_sums):
@@ -258,6 +266,7 @@ def _emit_lane_draw(
 
     def shift(x: Any, by: int) -> Any:
         """Return x moved ``by`` lanes up, with 0 in the lowest lanes."""
+        # Sources from LANES on are lanes of x. Source 0 is a lane of the vector of zeros.
         sources = [LANES + lane - by if lane >= by else 0 for lane in range(LANES)]
         return builder.shuffle_vector(_zero_vector, x, ir.Constant(_int32_vector, sources))
 
@@ -282,19 +291,19 @@ def _emit_lane_draw(
     return lane, remainder, total, is_other
 
 
-def _emit_line_draw(builder: Any, sums: Any, lane: Any, remainder: Any, width: Any) -> Any:
-    """Draw a line, given its lane and the ``remainder`` of the target; return the drawn index.
+def _emit_vector_draw(builder: Any, sums: Any, lane: Any, remainder: Any, width: Any) -> Any:
+    """Draw a vector, given its lane and the ``remainder`` of the target; return the drawn index.
 
-    The number of partial sums of the lane that do not exceed the remainder is the drawn line. The
-    last partial sum is not compared, so that rounding cannot lead beyond the last line.
+    The number of partial sums of the lane that do not exceed the remainder is the drawn vector. The
+    last partial sum is not compared, so that rounding cannot lead beyond the last vector.
     """
     sums = builder.gep(sums, [lane])
     before, test = builder.block, builder.append_basic_block("test")
-    loop, after = builder.append_basic_block("place"), builder.append_basic_block("drawn")
+    loop, after = builder.append_basic_block("count"), builder.append_basic_block("after_count")
     stop = builder.sub(width, _lanes_constant)
     builder.branch(test)
     builder.position_at_end(test)
-    # In each round of the loop, k is the beginning of a line, and n_passed counts the sums before
+    # In each round of the loop, k is the beginning of a vector, and n_passed counts the sums before
     # it that do not exceed the remainder.
     k, n_passed = builder.phi(_int64), builder.phi(_int64)
     builder.cbranch(builder.icmp_signed("<", k, stop), loop, after)

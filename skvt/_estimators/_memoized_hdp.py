@@ -61,6 +61,7 @@ TOPIC_CONCENTRATION = 1.0
 INITIAL_STICKS = Sticks(concentration=TOPIC_CONCENTRATION, doc_concentration=0.5)
 
 
+# The decorator `estimator` replaces the lines ".. shared:" by texts of `skvt.fitting._texts`.
 @in_files("estimators.MemoizedHDP", fitted={"model": (HDP,)})
 @estimator
 class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimator):
@@ -120,8 +121,8 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         field. The number, weights and ids of topics, the concentrations and ``topic_word_prior_``
         stay as they are after the passes. There are no sweeps if the fit ends with one topic, or
         with T > 1. The cost of a sweep grows with the tokens, and the cost of a pass with the
-        distinct words of each document. If a word that occurs in a document has more than 10 tokens
-        in it on average, the number of sweeps is reduced in proportion, but not below 20.
+        distinct words of each document. If the counts that are not 0 exceed 10 on average, the
+        number of sweeps is reduced in proportion, but not below 20.
     .. shared: mean_change_tol, max_doc_update_iter, n_init, warm_start, n_jobs, verbose
     .. shared: verbose_interval, random_state
 
@@ -130,8 +131,9 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     n_components_ : int
         Number of components K. The components are the topics at the end of the fit.
     topic_weights_ : ndarray of shape (K,)
-        Expected weights of the topics in the corpus, in descending order except for ties of the
-        bound. The difference between their sum and 1 is the weight of topics not yet seen.
+        Expected weights of the topics in the corpus, usually in descending order: topics are only
+        sorted if that raises the bound. The difference between their sum and 1 is the weight of
+        topics not yet seen.
     topic_ids_ : ndarray of int of shape (K,)
         Id of each topic, by which it is recognised from pass to pass and from call to call. A topic
         keeps its id as long as it exists, whatever its position. A merged topic has the id of the
@@ -144,7 +146,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     .. shared: posterior_
     elbo_ : float
         Evidence lower bound of the training data in nats, every constant included. After
-        ``n_polish`` sweeps it is the bound of the published topics, ``elbo(X)``. The sweeps do not
+        ``n_polish`` sweeps it is ``elbo(X)`` of the topics after the sweeps. The sweeps do not
         maximise it: ``history_`` and ``restart_elbos_`` have the bounds before the sweeps, which
         are higher at convergence. Not available after ``partial_fit``, ``merge_topics`` and
         ``drop_topics``, see ``elbo``.
@@ -162,12 +164,12 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
 
     Notes
     -----
-    Memory: the memo of a batch holds K numbers of 8 bytes for each word that occurs in the batch,
-    or for each word of the vocabulary if half of the words occur, and 5 K more. The sum of all
-    memos and the statistics hold K numbers each for each word of the vocabulary. During the visit
-    of a batch there are about 10 K numbers for each of its documents. Only the number of batches
-    grows with the number of documents: it is 10 for 50,000 documents, and 1 more for each further
-    5,000. Choose larger batches to have fewer.
+    Memory: the memo of a batch holds K numbers of 8 bytes for each word that occurs in the batch.
+    If half of the words of the vocabulary occur, it holds K numbers for each of them. In both cases
+    it holds 5 K more. The sum of all memos and the statistics hold K numbers each for each word of
+    the vocabulary. During the visit of a batch there are about 10 K numbers for each of its
+    documents. Only the number of batches grows with the number of documents: it is 10 for 50,000
+    documents, and 1 more for each further 5,000. Choose larger batches to have fewer.
 
     If a fit ends with one topic and births are among the moves, annealed starts follow: one from 20
     topics if there are at least 200 documents, and one from 50 topics if there are at least 500. If
@@ -175,8 +177,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     another fit starts from these topics after 200 sweeps of collapsed sampling. The fit with the
     highest bound is kept, and ``restart_elbos_`` includes the bounds of these starts.
 
-    The derivation of the bound is in ``skvt.models.hdp``. It holds for every
-    ``doc_topic_concentration``.
+    The user guide derives the bound, which holds for every ``doc_topic_concentration``.
 
     References
     ----------
@@ -242,25 +243,27 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
             self, "topic_word_prior", X.shape[1], "n_features", TOPIC_WORD_PRIOR,
             remedy=ONE_PRIOR_ADVICE,
         )  # fmt: skip
-        documents = LDA(
+        learns_eta = is_auto(self.topic_word_prior)
+        eta = eta.astype(X.dtype)
+        if old is not None and learns_eta:
+            eta = old.topics.topic_word_prior
+        # The sticks determine the prior of documents, so that doc_topic_prior has no effect.
+        lda = LDA(
             doc_topic_prior=np.ones(1, X.dtype),
-            topic_word_prior=eta.astype(X.dtype),
+            topic_word_prior=eta,
             max_doc_update_iter=self.max_doc_update_iter,
             mean_change_tol=self.mean_change_tol,
         )
         gamma, alpha = self.topic_concentration, self.doc_topic_concentration
         learns_gamma, learns_alpha = is_auto(gamma), is_auto(alpha)
-        learns_eta = is_auto(self.topic_word_prior)
         # The values from which learned concentrations start.
         initial = INITIAL_STICKS if old is None else old.sticks
         sticks = Sticks(
             concentration=initial.concentration if learns_gamma else float(gamma),
             doc_concentration=initial.doc_concentration if learns_alpha else float(alpha),
         )
-        if old is not None and learns_eta:
-            documents = replace(documents, topic_word_prior=old.topics.topic_word_prior)
         return HDP(
-            documents, sticks, n_initial=self.n_components, start=topics_from_parameter(self, X),
+            lda, sticks, n_initial=self.n_components, start=topics_from_parameter(self, X),
             learn_topic_concentration=learns_gamma, learn_doc_topic_concentration=learns_alpha,
             learn_topic_word_prior=learns_eta,
         )  # fmt: skip
@@ -312,6 +315,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     @fitted_property
     def topic_weights_(self, fitted):
         """Expected weights of the topics, shape (K,)."""
+        # The last weight is that of topics not yet seen.
         return fitted.model.weights(fitted.stats)[:-1].astype(fitted.model.dtype)
 
     @fitted_property

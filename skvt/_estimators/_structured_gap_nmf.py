@@ -81,11 +81,11 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     n_components : int, default=100
         Truncation K: an upper bound on the number of components.
     component_shape : float, default=0.25
-        Shape and rate a of the gamma prior of an entry of a component. Small values make sparse
-        components.
+        Shape a of the gamma prior of an entry of a component. The rate is also a, so that the mean
+        is 1. Small values make sparse components.
     activation_shape : float, default=0.2
-        Shape and rate b of the gamma prior of an activation. Small values are for rows in which few
-        components are active.
+        Shape b of the gamma prior of an activation. The rate is also b, so that the mean is 1.
+        Small values are for rows in which few components are active.
     weight_concentration_prior : float, default=1.0
         Concentration alpha of the gamma process; larger values favour more components.
     data_mean_prior : float or None, default=None
@@ -103,12 +103,13 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         Number of mean-field updates of a row in a mean-field pass of ``fit``, such as a pass of
         coordinate ascent. They start from the row's activations after the previous pass.
     polish : float, default=0.25
-        Share of the passes that are coordinate ascent of the mean-field bound. These passes remove
-        unneeded components that the noise of draws keeps alive. With ``learning_method="batch"``
-        and at least 100 structured passes, structured passes are divided into five rounds. A third
-        of the passes of coordinate ascent come between rounds, so that sampling goes on with fewer
-        components. All others come at the end. The parameter has no effect on mean-field
-        inference or ``partial_fit``.
+        Share of the passes that are coordinate ascent of the mean-field bound. These ascent passes
+        remove unneeded components that the noise of draws keeps alive. The other passes are
+        structured, and draw components. With ``learning_method="batch"`` and at least 100
+        structured passes, structured passes are divided into five rounds. A third of the ascent
+        passes come between rounds, so that later rounds have fewer components. All other ascent
+        passes come at the end. The parameter has no effect on mean-field inference or
+        ``partial_fit``.
     temperature : None, str or policy, default=None
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name. The
         temperature applies to the likelihood. Policies that learn the temperature are refused.
@@ -141,8 +142,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     weights_ : ndarray of shape (n_components,)
         Expected weights theta.
     n_active_components_ : int
-        Number of components to which at least a thousandth of the data is expected to belong. The
-        data are counts.
+        Number of components to which at least a thousandth of the sum of X is expected to belong.
     n_components_ : int
         Number of components K. It is the truncation ``n_components``.
     data_mean_prior_ : float
@@ -248,23 +248,12 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
 
     def _plan(self, model, X, weights, *, stream=False):
         """Return the plan of a fit: batches, phases with engines, and first activations of rows."""
-        is_online = self.learning_method == "online"
-        uses_minibatches = is_online or stream
+        uses_minibatches = stream or self.learning_method == "online"
         minibatches = make_rows(X, weights, self.batch_size, self.n_parallel_batches)
         data = minibatches
         if not uses_minibatches:
             data = make_rows(X, weights, X.shape[0], self.n_parallel_batches)
-        rate = RobbinsMonro(self.learning_offset, self.learning_decay)
-        later_phases = ()
-        if self.local_step == self.global_step == "mean_field":
-            engine = StochasticInference(rate) if uses_minibatches else CoordinateAscent()
-        elif stream:
-            engine = StructuredInference(rate, self.global_step)
-        else:
-            steps = rate if is_online else RobbinsMonro(1.0, 0.0)
-            first_passes, turns = self._divide_into_rounds(1 if is_online else N_ROUNDS)
-            engine = StructuredInference(steps, self.global_step)
-            later_phases = make_ascent_phases(engine, first_passes, turns)
+        decaying_steps = RobbinsMonro(self.learning_offset, self.learning_decay)
         row_starts = None
         if not stream:
             # A new fit starts from equal activations. If rows were solved from scratch under the
@@ -274,13 +263,31 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
             row_starts = np.full((X.shape[0], self.n_components), activation, X.dtype)
         return Plan(
             data=data,
-            phases=(Phase(engine), *later_phases),
+            phases=self._make_phases(decaying_steps, uses_minibatches, stream=stream),
             policy=make_policy(self.temperature),
             stopping=Stopping(self.max_iter, self.evaluate_every, self.tol),
-            pilot=Pilot(rate, minibatches),
+            pilot=Pilot(decaying_steps, minibatches),
             row_starts=row_starts,
             stream=StreamPlan(self.total_samples),
         )
+
+    def _make_phases(self, decaying_steps, uses_minibatches, *, stream):
+        """Return the phases of a fit or of a call of ``partial_fit``.
+
+        ``decaying_steps`` is the schedule of step sizes for minibatches.
+        """
+        if self.local_step == self.global_step == "mean_field":
+            if uses_minibatches:
+                return (Phase(StochasticInference(decaying_steps)),)
+            return (Phase(CoordinateAscent()),)
+        # On all rows at once, steps have size 1.
+        steps = decaying_steps if uses_minibatches else RobbinsMonro(1.0, 0.0)
+        engine = StructuredInference(steps, self.global_step)
+        if stream:
+            return (Phase(engine),)
+        first_passes, turns = self._divide_into_rounds(1 if uses_minibatches else N_ROUNDS)
+        # The first phase lasts until the first of the later phases begins.
+        return Phase(engine), *make_ascent_phases(engine, first_passes, turns)
 
     def _divide_into_rounds(self, n_rounds):
         """Return the structured passes of the first round, and a turn for each later round.
@@ -305,8 +312,8 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     @fitted_property
     def components_(self, fitted):
         """``E[weight] E[W]`` of each component, shape (n_components, n_features)."""
-        weights, spectra = map(Gamma.mean, fitted.lam())
-        return (weights[:, None] * spectra).astype(fitted.model.dtype)
+        weights, components = map(Gamma.mean, fitted.lam())
+        return (weights[:, None] * components).astype(fitted.model.dtype)
 
     @fitted_property
     def weights_(self, fitted):
@@ -321,12 +328,13 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     @fitted_property
     def posterior_(self, fitted):
         """The posterior q of the weights and of W, a :class:`~skvt.posterior.JointPosterior`."""
-        weights, spectra = fitted.lam()
+        weights, components = fitted.lam()
         return JointPosterior(
-            weights=Posterior(Gamma, weights), components=Posterior(Gamma, spectra)
+            weights=Posterior(Gamma, weights), components=Posterior(Gamma, components)
         )
 
     # --------------------------------------------------------------------------- inference
+    # For rows of Dask, the lambda returns the width and the dtype of the result.
     @apply_by_chunk(lambda self: (self._fitted.model.n_components, self._fitted.model.dtype))
     def transform(self, X):
         """Return the expected activations of each row, by mean field at T = 1.
@@ -376,7 +384,8 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     def _completion_sums(self, X):
         """Return the log probability of the observed entries of X in nats, and their number.
 
-        Even columns are predicted from the odd columns of the row, and odd columns from even.
+        Even columns are predicted from the odd columns of the row, and odd columns from even
+        columns.
         """
         total, n_entries = 0.0, 0
         components = self.components_

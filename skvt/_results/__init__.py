@@ -12,8 +12,9 @@ from skvt._results._mixtures import (
     learned_values,
 )
 from skvt._results._outcomes import outcome_by_cluster
+from skvt._results._priors import prior_vector, simplify_prior
 from skvt._results._topic_edits import TopicEditsMixin
-from skvt._results._topics import TopicsMixin, prior_vector, simplify_prior
+from skvt._results._topics import TopicsMixin
 from skvt._results.topic_tables import topic_shares, topic_table
 from skvt._results.topic_words import top_words
 from skvt._results.unusual import unusual_rows

@@ -37,7 +37,8 @@ def covariate_effects(
     """Estimate how shares of topics, or of clusters, change with covariates.
 
     The shares of each row, corrected for uncertain assignments, are regressed on the covariates.
-    With several independent fits, intervals include the uncertainty about the optimum.
+    With several independent fits, intervals include the variation between the local optima that the
+    fits have reached.
 
     Parameters
     ----------
@@ -90,8 +91,8 @@ def covariate_effects(
         - "between_fits": share of the variance that is between fits; NaN for one fit.
         - "same_sign": number of fits in which the effect has the sign of the pooled effect.
         - "n_fits": number of fits that have a matched topic or cluster.
-        - "agreement": mean mass that the topic or cluster shares with the matched topics or
-          clusters of the other fits; NaN for one fit.
+        - "agreement": mean overlap of the topic or cluster with the matched ones of the other fits,
+          which is the probability mass that they have in common; NaN for one fit.
 
         For topics, ``attrs["rows_without_words"]`` has the indices of the rows that are left out
         because they have no words.
@@ -118,11 +119,12 @@ def covariate_effects(
     A posterior under a prior without covariates pulls the shares of a row towards the mean of all
     rows, which makes effects too small, above all for short documents. The shares of topics used
     here are linear in the words of a document. Given the topics, they are unbiased for any prior of
-    the document [1]_, so that they need neither the covariates nor the allowed topics of the fits.
-    The shares of clusters are the corrected assignments of [1]_, which assume that covariates are
-    related to the columns of X only through the clusters. To correct them, the mixture is refitted
-    to X by expectation-maximisation, and again for each draw of random weights of the rows. A refit
-    overstates the separation of the clusters; the assignments before and after it show how much.
+    the document [1]_. Shares of topics are therefore computed without the covariates and allowed
+    topics of the fits. The shares of clusters are the corrected assignments of [1]_, which assume
+    that covariates are related to the columns of X only through the clusters. To correct them, the
+    mixture is refitted to X by expectation-maximisation, and again for each draw of random weights
+    of the rows. A refit overstates the separation of the clusters; the assignments before and after
+    it show how much.
 
     The variance of an effect is the mean of the squared standard errors of the regressions, robust
     to unequal variances and to dependence within groups of ``cluster``, plus (1 + 1/M) times the
@@ -156,15 +158,18 @@ def covariate_effects(
     fits = list(estimators) if isinstance(estimators, list | tuple) else [estimators]
     are_mixtures = _are_mixtures(fits)
     design = make_design(covariates, formula, num_samples(X))
-    reported = _Reported.of(design, at, contrasts)
-    # Rows without words are left out. For mixtures, ``counts`` is empty and ``has_words`` is True.
+    reported = _Combinations.of(design, at, contrasts)
+    # Rows of topic models without words are left out.
     counts = [] if are_mixtures else [count_words(fit, X) for fit in fits]
-    has_words = np.all([fit_counts.sum(axis=1) > 0.0 for fit_counts in counts], axis=0)
+    has_words = np.ones(weights.size, dtype=bool)
+    for fit_counts in counts:
+        has_words &= fit_counts.sum(axis=1) > 0.0
     used = np.flatnonzero((weights > 0.0) & has_words)
     regression = Regression.for_rows(design, used, weights, cluster, link)
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
     with one_blas_thread():
-        # Shares have a row for each used row. The used rows of mixtures have positive weight.
+        # Shares have a row for each used row. `estimate_cluster_shares` gets all rows and keeps
+        # those of positive weight, which are the used rows of mixtures.
         if are_mixtures:
             shares = [estimate_cluster_shares(fit, X, weights, n_clusters) for fit in fits]
         else:
@@ -230,8 +235,8 @@ def _without_words(has_words):
     return empty
 
 
-class _Reported(NamedTuple):
-    """Linear combinations of the P coefficients, whose values the table reports."""
+class _Combinations(NamedTuple):
+    """The linear combinations of the P coefficients that the table reports."""
 
     # Names of the Q combinations.
     names: list
@@ -275,6 +280,7 @@ def _are_finite_weights(weights):
 
 def _effects_of_draws(shares, regression, reported, n_draws, rng):
     """Return effects and squared standard errors of one fit, in an array (2, M, Q, K)."""
+    # (M, K, K): matrices by which the estimated shares (n, K) are multiplied, one for each draw.
     draws = shares.draws(n_draws, rng)
     combinations = reported.combinations
     n_components = draws.shape[1]

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from skvt._results._topics import simplify_prior
+from skvt._results._priors import simplify_prior
 from skvt.contracts import Capability
 from skvt.expfam import RunningStats
 from skvt.inference import History

@@ -21,15 +21,16 @@ from skvt.inference import Workers
 from skvt.posterior import Posterior
 from skvt.readers import DocumentReader
 from skvt.readers.chunks import apply_by_chunk, sum_over_rows
-from skvt.readers.validation import LARGEST, LEGAL_RANGE, illegal_value_error, require_prior
 from skvt.rows import named_details
 
 
-class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
-    """Transformer of counts of words to topic proportions of documents.
+def _topic_parameters(fitted):
+    """Return the parameters lam of q(beta), (K, V), the first array of the global parameters."""
+    return fitted.lam()[0]
 
-    The topics are the first array of the global parameters of the model.
-    """
+
+class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
+    """Transformer of counts of words to topic proportions of documents."""
 
     _reader_class = DocumentReader
 
@@ -37,17 +38,18 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     @fitted_property
     def components_(self, fitted):
         """Parameters lam of the posterior q(beta) of the topics, (n_components, n_features)."""
-        return fitted.lam()[0].astype(fitted.model.dtype, copy=False)
+        return _topic_parameters(fitted).astype(fitted.model.dtype, copy=False)
 
     @fitted_property
     def exp_dirichlet_component_(self, fitted):
         """``exp(E[log beta])`` under q(beta), shape (n_components, n_features)."""
-        return np.exp(Dirichlet.expectation(fitted.lam()[0])).astype(fitted.model.dtype)
+        expectation = Dirichlet.expectation(_topic_parameters(fitted))
+        return np.exp(expectation).astype(fitted.model.dtype)
 
     @fitted_property
     def posterior_(self, fitted):
         """The posterior q(beta) of the topics."""
-        return Posterior(Dirichlet, fitted.lam()[0])
+        return Posterior(Dirichlet, _topic_parameters(fitted))
 
     @fitted_property
     def topic_labels_(self, fitted):
@@ -67,15 +69,19 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def topic_labels_(self, labels):
         fitted = self._require_fitted()
         n_topics = self._n_features_out
-        by_topic = {} if labels is None else labels
-        is_mapping = isinstance(by_topic, Mapping)
-        if not is_mapping:
-            by_topic = dict(enumerate(by_topic if np.iterable(by_topic) else [by_topic]))
-        is_complete = is_mapping or len(by_topic) == n_topics
-        is_legal = is_complete and not isinstance(labels, str) and all(
+        by_topic = {}
+        has_legal_type = True
+        if isinstance(labels, Mapping):
+            by_topic = labels
+        elif labels is not None:
+            has_legal_type = np.iterable(labels) and not isinstance(labels, str)
+            if has_legal_type:
+                by_topic = dict(enumerate(labels))
+                has_legal_type = len(by_topic) == n_topics
+        is_legal = has_legal_type and all(
             isinstance(k, Integral) and 0 <= k < n_topics and isinstance(label, str)
             for k, label in by_topic.items()
-        )  # fmt: skip
+        )
         if not is_legal:
             raise ValueError(
                 f"topic_labels_ must be {n_topics} strings, one for each topic, or a dict of "
@@ -89,6 +95,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def topic_labels_(self):
         self.topic_labels_ = None
 
+    # Displays of the estimator in notebooks call this method.
     _result_for_display = topics_for_display
 
     @property
@@ -100,7 +107,9 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     @fitted_property
     def words_(self, fitted):
         """The words, (n_features,): the names of ``set_words``, else the column names of X."""
-        words = getattr(self, "feature_names_in_", None) if fitted.words is None else fitted.words
+        words = fitted.words
+        if words is None:
+            words = getattr(self, "feature_names_in_", None)
         if words is None:
             raise AttributeError(
                 f"This {type(self).__name__} does not know the words: X had no column names. Call "
@@ -163,7 +172,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
         They are the ids of the components, or the indices of the topics if there are no ids.
         """
-        ids = vars(self._fitted.state).get("component_ids", np.empty(0))
+        # Only the states of fits with moves have ids.
+        ids = getattr(self._fitted.state, "component_ids", np.empty(0))
         return ids.tolist() if ids.size else list(range(self._n_features_out))
 
     def get_feature_names_out(self, input_features=None):
@@ -185,7 +195,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         if not labels:
             return names
         names = [labels.get(k, name) for k, name in enumerate(names.tolist())]
-        # This is repeated, because a label with a number may be the label of another topic.
+        # Add numbers while two names are equal. This is repeated, because a label with a number may
+        # be the label of another topic.
         while len(counts := Counter(names)) < len(names):
             names = [f"{name} {k}" if counts[name] > 1 else name for k, name in enumerate(names)]
         return np.array(names, dtype=object)
@@ -244,7 +255,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def _details(self, X, covariates, allowed_topics):
         """Return the details of the documents X.
 
-        In this class the dict is empty, because details raise ValueError. Estimators that take
+        This class takes no details, and raises ValueError if there are some. Estimators that take
         details override the method.
         """
         details = named_details(covariates, allowed_topics)
@@ -281,8 +292,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             The result of ``transform``.
         """
         details = named_details(covariates, allowed_topics)
-        fitted = self.fit(X, y, sample_weight=sample_weight, **details)
-        return fitted.transform(X, normalize=normalize, **details)
+        self.fit(X, y, sample_weight=sample_weight, **details)
+        return self.transform(X, normalize=normalize, **details)
 
     def score(self, X, y=None, covariates=None, allowed_topics=None):
         """Return the log predictive probability of document completion, nats per held-out word.
@@ -311,6 +322,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """
         self._require_fitted()
         details = self._details(X, covariates, allowed_topics)
+        # `sum_over_rows` calls `_completion_sums`, for all rows or for each chunk.
         return mean_of_held_out(*sum_over_rows(self, X, details))
 
     def _completion_sums(self, X):
@@ -334,7 +346,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Counts; at least one document must have two or more tokens.
         sub_sampling : bool, default=False
-            Whether X is a sample of a larger corpus, as in scikit-learn. The result is the same.
+            Not used. The parameter exists for compatibility with scikit-learn.
         covariates : data frame or array-like, optional
             Covariates of the documents, needed if the fit had covariates.
         allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
@@ -365,53 +377,3 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             ``n_components`` lists of ``n_words`` words.
         """
         return top_words(self, n_words, feature_names, by=by)
-
-
-def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
-    """Return a Dirichlet prior as an array of floats; raise ValueError for illegal values.
-
-    A positive number or a vector of length ``size`` becomes a vector. With ``n_topics``, an array
-    (n_topics, size) is also legal; without, the error for an array ends in the ``remedy``. The
-    errors name the parameter by ``name``, and the size by ``size_name``.
-    """
-    try:
-        prior = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise illegal_value_error(name, "positive numbers", repr(value)) from error
-    shapes = [(), (size,)]
-    legal = f"a number or a vector of {size_name} = {size} numbers"
-    if n_topics is not None:
-        shapes.append((n_topics, size))
-        legal += f", or an array of shape (n_components, {size_name}) = {shapes[-1]}"
-    if prior.shape not in shapes:
-        raise ValueError(
-            f"The {name!r} parameter must be {legal}. Got an array of shape {prior.shape} "
-            f"instead.{remedy if prior.ndim == 2 and n_topics is None else ''}"
-        )
-    if prior.ndim < 2:
-        if not (np.all(np.isfinite(prior)) and np.all(prior > 0.0)):
-            raise ValueError(
-                f"The {name!r} parameter must be in the range (0, inf), each entry. Got {prior} "
-                "instead; drop words or topics that shall have no mass."
-            )
-        require_prior(name, value)
-        return np.broadcast_to(prior, (size,)).copy()
-    is_illegal = ~((prior >= 1.0 / LARGEST) & (prior <= LARGEST))
-    if is_illegal.any():
-        topic, word = np.argwhere(is_illegal)[0].tolist()
-        raise ValueError(
-            f"The {name!r} parameter must be in {LEGAL_RANGE}, each entry. Got "
-            f"{prior[topic, word]:g} for word {word} of topic {topic} instead; give a small number "
-            "to a word that the topic shall not have."
-        )
-    return prior
-
-
-def simplify_prior(parameter, used):
-    """Return the prior ``used`` as a float if one number stands for it, otherwise as a copy.
-
-    One number stands for the prior if the user's ``parameter`` was not an array and all entries are
-    equal.
-    """
-    is_number = used.ndim == 1 and np.ndim(parameter) == 0 and np.all(used == used[0])
-    return float(used[0]) if is_number else used.copy()

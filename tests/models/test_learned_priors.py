@@ -21,6 +21,7 @@ from skvt.models.mixture import (
 )
 from skvt.models.mixture import _gaussian_learner as gaussians
 from skvt.models.mixture import _learned_priors as learning
+from skvt.models.mixture._freedom import LEAST_FREEDOM
 from skvt.models.mixture._gaussian_prior import DEFAULTS
 from skvt.moves import Birth, Delete, Merge
 from skvt.moves._base import compute_bound
@@ -155,7 +156,7 @@ def test_what_is_learned_has_its_range():
     x = learner.parameters(component)
     x[D + 1] = -50.0  # after the mean and log kappa
     (least,) = learner.learned_values(learner.with_parameters(component, x)).values()
-    assert least == pytest.approx(D - 1.0 + gaussians.LEAST_FREEDOM, rel=1e-9)
+    assert least == pytest.approx(D - 1.0 + LEAST_FREEDOM, rel=1e-9)
     component, learner, X, _ = case("full", ("covariance_prior",))
     sums = 50.0 * component.features(X[:2])
     for _ in range(60):

@@ -1,9 +1,9 @@
 """Latent Dirichlet allocation with topics and proportions integrated out.
 
 Collapsed Gibbs sampling draws the topic z of each token given the topics of all other tokens
-[GriffithsSteyvers04 eq. 5]. The globals of a local step are the counts n_wk of tokens of each word
-in each topic over all documents. A local step draws the topics of the tokens of a batch; its
-statistics are the resulting changes of the counts. The sampler is in
+[GriffithsSteyvers04 eq. 5]. A local step is one sweep over the tokens of a batch, in which it draws
+their topics. It takes the counts n_wk of tokens of each word in each topic over all documents as
+its global parameters. Its statistics are the resulting changes of the counts. The sampler is in
 :mod:`skvt.models.lda._collapsed_kernels`. If there are many topics, the sparse sampler in
 :mod:`skvt.models.lda._sparse_kernels` may replace it.
 """
@@ -31,13 +31,14 @@ from skvt.typing import Array, IndexArray, Run
 # not see how the sweeps over other groups change the counts.
 MOST_GROUPS = 8
 # Each group has a copy of the counts. If there are more than two groups, all copies together have
-# at most this number of entries for each token.
+# at most this number of entries per token of the batch.
 COUNTS_PER_TOKEN = 3
 # Maximum number of documents of a group whose draws are interleaved.
 STREAMS = 4
-# Minimum number of documents of a group for each document whose draws are interleaved. Few
-# documents are interleaved in a small group, because tokens that are drawn at the same time do not
-# see the changes that they make to the counts.
+# If groups have d documents on average, the draws of d // DOCUMENTS_PER_STREAM documents are
+# interleaved, at least 1 and at most STREAMS. Few documents are interleaved in a small group,
+# because tokens that are drawn at the same time do not see the changes that they make to the
+# counts.
 DOCUMENTS_PER_STREAM = 16
 # The sampler with sums over all topics is used up to this number of topics. For more topics, sums
 # over the topics that have counts are faster.
@@ -45,10 +46,10 @@ MOST_DENSE = 700
 
 
 class TopicCounts(NamedTuple):
-    """The globals of a local step: counts n of the A words of the batch, and their prior eta."""
+    """The global parameters of a local step: counts n of the A words of the batch, with eta."""
 
-    # ``eta + n``, (A, W), float32, padded with zeros from K to W topics. If the sparse sampler is
-    # used, n without eta as a CSR matrix (A, K).
+    # With the dense sampler ``eta + n``, (A, W), float32, padded with zeros from K to W topics.
+    # With the sparse sampler n without eta, a CSR matrix (A, K).
     lam: Array
     # (K,): sums of ``eta + n`` over all words of the vocabulary.
     totals: Array
@@ -63,7 +64,9 @@ class TopicCounts(NamedTuple):
 class _Draws(NamedTuple):
     """Input and output arrays of a sweep over G groups of documents."""
 
-    # (G + 1,): the number of the first document of each group, and n.
+    # (n + 1,): the number of the first token of each document, and the number of all tokens.
+    token_bounds: IndexArray
+    # (G + 1,): the number of the first document of each group, and the number of all documents.
     groups: IndexArray
     # (G, K): the totals of topics in each group's copy of the counts. The sweep changes them.
     totals: Array
@@ -101,15 +104,16 @@ class TokenBatch(DocumentBatch):
 class CollapsedLDA(LDAGivenTopics):
     """LDA whose local step draws the topic of each token given the topics of all other tokens.
 
-    This local step takes :class:`TopicCounts` as globals. In a stream, and for the bound, the
-    globals are topics, and the local step of :class:`LDAGivenTopics` is used.
+    Given :class:`TopicCounts` as global parameters, the local step draws the topics of tokens.
+    Given topics, which are the global parameters in a stream and for the bound, it is the local
+    step of :class:`LDAGivenTopics`.
 
-    Both a batch and a local result have the topics of the tokens, (tokens,), as ``row_starts``. If
-    a batch has no ``row_starts``, its tokens are drawn given the counts in the globals alone, with
-    uniform proportions. ``q`` of the result is n_dk (n, K), the weight of the tokens of each
-    document in each topic; it is a CSR matrix if the sparse sampler was used. ``bound`` of the
-    result is not a bound, but the sum of ``log p(w_i | z_-i, w_-i)`` over the tokens of each
-    document.
+    Both a batch and a local result have the topics of the tokens, (tokens,), as ``row_starts``: a
+    sweep starts from these topics, and ends with those. If a batch has no ``row_starts``, its
+    tokens are drawn given the counts in the globals alone, with uniform proportions. ``q`` of the
+    result is n_dk (n, K), the weight of the tokens of each document in each topic; it is a CSR
+    matrix if the sparse sampler was used. ``bound`` of the result is not a bound, but the sum of
+    ``log p(w_i | z_-i, w_-i)`` over the tokens of each document.
     """
 
     # The eta with which the topics of tokens are drawn; None stands for ``topic_word_prior``. A
@@ -123,17 +127,24 @@ class CollapsedLDA(LDAGivenTopics):
         return super().capabilities | {Capability.COLLAPSIBLE}
 
     @property
-    def _is_sparse(self) -> bool:
+    def _may_use_sparse_sampler(self) -> bool:
         """Whether there are many topics, and all documents have the same alpha.
 
         The sparse sampler is used if topics also have the same eta.
         """
         return self.n_components > MOST_DENSE and not self.has_document_priors
 
+    @property
+    def _sampling_eta(self) -> Array:
+        """Eta with which the topics of tokens are drawn, (V,) or (V, K)."""
+        if self.sampling_prior is None:
+            return self.topic_word_prior
+        return np.full_like(self.topic_word_prior, self.sampling_prior)
+
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> TokenBatch:
         """Return the documents of :meth:`LDA.batch` with their tokens, sorted by word."""
         batch = super().batch(X, rows, weights)
-        # A larger count is divided into MOST_TOKENS tokens.
+        # A count above MOST_TOKENS is represented by MOST_TOKENS tokens.
         token_indptr = make_token_indptr(np.minimum(batch.counts, kernels.MOST_TOKENS))
         word_token_indptr = np.empty(batch.active.size + 1, np.int64)
         tokens = np.empty(token_indptr[-1], np.int32 if token_indptr[-1] < 2**31 else np.int64)
@@ -143,8 +154,9 @@ class CollapsedLDA(LDAGivenTopics):
             batch.weights, word_token_indptr, tokens, token_weights,
         )  # fmt: skip
         token_documents = None
-        if self._is_sparse:
-            token_documents = batch.documents.repeat(np.diff(token_indptr)[batch.entries])
+        if self._may_use_sparse_sampler:
+            tokens_per_entry = np.diff(token_indptr)[batch.entries]
+            token_documents = batch.documents.repeat(tokens_per_entry)
         return TokenBatch(
             **vars(batch), token_indptr=token_indptr, word_token_indptr=word_token_indptr,
             tokens=tokens,
@@ -172,7 +184,7 @@ class CollapsedLDA(LDAGivenTopics):
         prior_totals = self._sampling_eta.sum(axis=0, dtype=np.float64)
         totals = np.maximum(stats.sums[0] + prior_totals, COUNT_RANGE[0])
         eta = self._sampling_eta[words]
-        if self._is_sparse and eta.ndim == 1:
+        if self._may_use_sparse_sampler and eta.ndim == 1:
             return TopicCounts(self._sparse_counts(stats, words), totals, seed)
         # Pad the topics to a multiple of LANES.
         lam = np.empty((words.size, -(-self.n_components // LANES) * LANES), np.float32)
@@ -204,14 +216,15 @@ class CollapsedLDA(LDAGivenTopics):
                 with_marginal=with_marginal, with_stats=with_stats,
             )  # fmt: skip
         batch = cast("TokenBatch", batch)
-        token_indptr = batch.token_indptr
-        groups = self._group_bounds(token_indptr[batch.indptr], batch.active.size)
+        token_bounds = batch.token_indptr[batch.indptr]
+        groups = self._group_bounds(token_bounds, batch.active.size)
         draws = _Draws(
+            token_bounds=token_bounds,
             groups=groups,
             totals=np.tile(np.asarray(global_params.totals, np.float64), (groups.size - 1, 1)),
             # Make a seed from the number of the row, so that it does not depend on the batches.
             seeds=seed_rows(np.uint64(global_params.seed), batch.rows),
-            topics=self._initial_topics(batch, int(token_indptr[-1])),
+            topics=self._initial_topics(batch, int(token_bounds[-1])),
             log_probability=np.zeros(batch.n_rows),
         )
         if sp.issparse(global_params.lam):
@@ -233,12 +246,13 @@ class CollapsedLDA(LDAGivenTopics):
     def _sweep(self, batch: TokenBatch, lam: Array, draws: _Draws, run: Run) -> Array:
         """Draw the topics of all tokens by sums over all topics; return n_dk (n, K)."""
         n_groups, n_topics = draws.groups.size - 1, self.n_components
+        has_start = batch.row_starts is not None
         priors = self.document_priors(batch)
         # Without ``row_starts``, alpha is 1 for all topics that a document may have, so that
-        # proportions are uniform.
+        # proportions are uniform. The prior of the other topics is 0.
+        positive_alpha = np.clip(priors, *COUNT_RANGE) if has_start else np.float32(1.0)
         alpha = np.zeros((len(priors), lam.shape[1]), np.float32)
-        clipped = np.clip(priors, *COUNT_RANGE) if batch.row_starts is not None else np.float32(1.0)
-        alpha[:, :n_topics] = np.where(priors > 0.0, clipped, np.float32(0.0))
+        alpha[:, :n_topics] = np.where(priors > 0.0, positive_alpha, np.float32(0.0))
         eta = np.clip(self._sampling_eta[batch.active], *COUNT_RANGE).astype(np.float32)
         eta = eta if eta.ndim == 2 else eta[:, None]
         doc_counts = np.zeros((batch.n_rows, n_topics), np.float32)
@@ -246,7 +260,7 @@ class CollapsedLDA(LDAGivenTopics):
         run(kernels.sweep_collapsed, SharedLoop(
             n_groups, 1, n_streams, batch.indptr, batch.token_indptr, lam, batch.words,
             batch.counts, batch.weights, draws.seeds, alpha, eta, draws.groups, draws.totals,
-            batch.row_starts is not None, draws.topics, doc_counts, draws.log_probability,
+            has_start, draws.topics, doc_counts, draws.log_probability,
         ))  # fmt: skip
         return doc_counts
 
@@ -269,28 +283,22 @@ class CollapsedLDA(LDAGivenTopics):
         has_start = batch.row_starts is not None
         alpha = np.clip(self.doc_topic_prior, *COUNT_RANGE).astype(np.float32)
         eta = np.clip(self._sampling_eta[batch.active], *COUNT_RANGE)
-        token_bounds = batch.token_indptr[batch.indptr]
-        document_counts = sparse.allocate_document_counts(np.diff(token_bounds), alpha.size)
-        first_tokens = token_bounds[draws.groups[:-1]]
+        document_counts = sparse.allocate_document_counts(np.diff(draws.token_bounds), alpha.size)
+        first_tokens = draws.token_bounds[draws.groups[:-1]]
         changes = sparse.allocate_changes(first_tokens, draws.topics, self.dtype)
+        # Scratch of the sampler, which expects ones.
+        products = np.ones(batch.n_rows)
         run(sparse.sweep_sparse, SharedLoop(
             draws.groups.size - 1, 1, alpha if has_start else np.ones_like(alpha), batch.indptr,
             batch.counts, batch.token_indptr, batch.weights, batch.active, batch.word_token_indptr,
             batch.tokens, batch.token_weights, batch.token_documents, draws.seeds,
             eta.astype(np.float32), draws.groups, counts.indptr, counts.indices, counts.data,
-            has_start, draws.topics, document_counts, np.ones(batch.n_rows), draws.log_probability,
+            has_start, draws.topics, document_counts, products, draws.log_probability,
             draws.totals, changes,
         ))  # fmt: skip
         words, topics, weights = changes.concatenate()
         stats = Stats((weights,), rows=words, columns=topics)
         return sparse.to_csr(document_counts, alpha.size), stats
-
-    @property
-    def _sampling_eta(self) -> Array:
-        """Eta with which the topics of tokens are drawn, (V,) or (V, K)."""
-        if self.sampling_prior is None:
-            return self.topic_word_prior
-        return np.full_like(self.topic_word_prior, self.sampling_prior)
 
     def _initial_topics(self, batch: DocumentBatch, n_tokens: int) -> IndexArray:
         """Return the topics of the tokens before the sweep, which overwrites the array.
@@ -313,8 +321,9 @@ class CollapsedLDA(LDAGivenTopics):
     def _group_bounds(self, token_bounds: IndexArray, n_words: int) -> IndexArray:
         """Divide the documents into groups with similar numbers of tokens.
 
-        Return the number of the first document of each group, and n. ``token_bounds`` (n + 1,) are
-        the numbers of the first token of each document, and of all tokens.
+        Return the number of the first document of each group, and the number of all documents.
+        ``token_bounds`` (n + 1,) are the numbers of the first token of each document, and the
+        number of all tokens.
         """
         n_tokens = int(token_bounds[-1])
         n_groups = COUNTS_PER_TOKEN * n_tokens // max(1, n_words * self.n_components)
@@ -341,22 +350,24 @@ class CollapsedLDA(LDAGivenTopics):
         if self.regression is not None:
             # ``batch`` sets the design if there is a regression.
             assert batch.design is not None
-            parabolas = self.regression.statistics_of_counts(
+            regression_stats = self.regression.statistics_of_counts(
                 batch.design, weights, result.counts, batch.allowed
             )
-            return np.append(parabolas, np.zeros_like(parabolas[:1]), axis=0), weights.sum()
+            last_row = np.zeros_like(regression_stats[:1])
+            return np.append(regression_stats, last_row, axis=0), weights.sum()
         digamma_alpha = digamma_array(alpha)
+        # Begin as if no document had tokens. Tokens add digamma(alpha_k + n_dk) - digamma(alpha_k).
         sums = weights.sum() * digamma_alpha
         if sp.issparse(result.counts):
             counts = result.counts.astype(np.float64)
             topics, sizes = counts.indices, counts @ np.ones(alpha.size)
-            counts.data = digamma_array(alpha[topics] + counts.data) - digamma_alpha[topics]
-            sums += weights @ counts
+            differences = digamma_array(alpha[topics] + counts.data) - digamma_alpha[topics]
+            sums += weights @ sp.csr_array((differences, topics, counts.indptr), shape=counts.shape)
         else:
             kernels.add_log_proportions(result.counts, weights, alpha, digamma_alpha, sums)
             sizes = result.counts.sum(axis=1, dtype=np.float64)
-        normaliser = weights @ digamma_array(sizes + alpha.sum())
-        return np.append(sums - normaliser, normaliser), weights.sum()
+        digamma_total = weights @ digamma_array(sizes + alpha.sum())
+        return np.append(sums - digamma_total, digamma_total), weights.sum()
 
     def with_most_probable_priors(
         self, prior_stats: Any, stats: RunningStats | None, *, slowly: bool
@@ -381,19 +392,20 @@ class CollapsedLDA(LDAGivenTopics):
             The model with the new alpha, and the most probable eta. Priors that are not learned do
             not change.
         """
-        if self.regression is not None and prior_stats.mean is not None:
-            regression = self.regression.take_step(prior_stats.mean[:-1], slowly=slowly)
-            model = self._with_regression(regression)
-        elif not slowly and prior_stats.mean is not None:
-            mean_log, normaliser = prior_stats.mean[:-1], float(prior_stats.mean[-1])
-            alpha: Array = self.doc_topic_prior.astype(np.float64)
-            alpha = Dirichlet.step_towards_counts(alpha, mean_log, normaliser)
-            model = replace(self, doc_topic_prior=alpha.astype(self.dtype))
-        else:
-            model = self.with_learned_priors(prior_stats.without_last())
+        model = self
+        if prior_stats.mean is not None:
+            mean, last = prior_stats.mean[:-1], prior_stats.mean[-1]
+            if self.regression is not None:
+                model = self._with_regression(self.regression.take_step(mean, slowly=slowly))
+            elif slowly:
+                model = self.with_learned_priors(prior_stats.without_last())
+            else:
+                alpha: Array = self.doc_topic_prior.astype(np.float64)
+                alpha = Dirichlet.step_towards_counts(alpha, mean, float(last))
+                model = replace(self, doc_topic_prior=alpha.astype(self.dtype))
         if not self.learn_topic_word_prior or stats is None:
             return model
-        counts = stats.as_csr().data if self._is_sparse else stats.arrays[0]
+        counts = stats.as_csr().data if self._may_use_sparse_sampler else stats.arrays[0]
         positive_counts = counts.dtype.type(stats.scale) * counts[counts > 0.0]
         topic_totals = np.maximum(stats.sums[0], 0.0)
         eta = Dirichlet.fit_symmetric_to_counts(

@@ -115,16 +115,16 @@ def _log_evidence(component: Any, sums: Array) -> float:
 def _ascend(
     current: Any, step: Callable[[Any], tuple[Array, Array]],
     with_parameters: Callable[[Any, Array], Any], objective: Callable[[Any], float],
-    max_steps: int = MOST_STEPS,
+    most_steps: int = MOST_STEPS,
 ) -> Any:  # fmt: skip
-    """Return the object ``current`` after at most ``max_steps`` steps, which raise F.
+    """Return the object ``current`` after at most ``most_steps`` steps, which raise F.
 
     ``step(current)`` returns the present parameters x and the target of a step. After each step
     that has raised F, the next step is made twice as long. ``with_parameters(current, x)`` returns
     the object with parameters x, and ``objective(current)`` returns F in nats.
     """
     value, length = objective(current), 1.0
-    for _ in range(max_steps):
+    for _ in range(most_steps):
         x, target = step(current)
         trial = with_parameters(current, x + length * (target - x))
         trial_value = objective(trial)

@@ -1,0 +1,57 @@
+"""Checks and simpler forms of Dirichlet priors of topic models."""
+
+import numpy as np
+
+from skvt.readers.validation import LARGEST, LEGAL_RANGE, illegal_value_error, require_prior
+
+
+def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
+    """Return a Dirichlet prior as an array of floats; raise ValueError for illegal values.
+
+    A positive number or a vector of length ``size`` becomes a vector. With ``n_topics``, an array
+    (n_topics, size) is also legal. Without it, the error for an array ends in ``remedy``. The
+    errors name the parameter by ``name``, and the size by ``size_name``.
+    """
+    try:
+        prior = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise illegal_value_error(name, "positive numbers", repr(value)) from error
+    shapes = [(), (size,)]
+    legal = f"a number or a vector of {size_name} = {size} numbers"
+    if n_topics is not None:
+        shapes.append((n_topics, size))
+        legal += f", or an array of shape (n_components, {size_name}) = {shapes[-1]}"
+    if prior.shape not in shapes:
+        raise ValueError(
+            f"The {name!r} parameter must be {legal}. Got an array of shape {prior.shape} "
+            f"instead.{remedy if prior.ndim == 2 and n_topics is None else ''}"
+        )
+    if prior.ndim < 2:
+        # `require_prior` checks the range that is legal for computations. The error for zeros and
+        # infinite numbers has a remedy, and comes first.
+        if not (np.all(np.isfinite(prior)) and np.all(prior > 0.0)):
+            raise ValueError(
+                f"The {name!r} parameter must be in the range (0, inf), each entry. Got {prior} "
+                "instead; drop words or topics that shall have no mass."
+            )
+        require_prior(name, value)
+        return np.broadcast_to(prior, (size,)).copy()
+    is_illegal = ~((prior >= 1.0 / LARGEST) & (prior <= LARGEST))
+    if is_illegal.any():
+        topic, word = np.argwhere(is_illegal)[0].tolist()
+        raise ValueError(
+            f"The {name!r} parameter must be in {LEGAL_RANGE}, each entry. Got "
+            f"{prior[topic, word]:g} for word {word} of topic {topic} instead; give a small number "
+            "to a word that the topic shall not have."
+        )
+    return prior
+
+
+def simplify_prior(parameter, used):
+    """Return the prior ``used`` as a float if one number stands for it, otherwise as a copy.
+
+    One number stands for the prior if the user's ``parameter`` was not an array and all entries are
+    equal.
+    """
+    is_number = used.ndim == 1 and np.ndim(parameter) == 0 and np.all(used == used[0])
+    return float(used[0]) if is_number else used.copy()
