@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.metadata_routing import UNUSED
 
 from skvt._estimators._hdp_restarts import TopicRestarts, polish_topics
+from skvt._estimators._noise import noise_ratio
 from skvt._estimators._topics import prior_from_parameter, topics_from_parameter
 from skvt._results import TopicEditsMixin, TopicsMixin, simplify_prior
 from skvt.components.specs import is_auto
@@ -37,19 +38,13 @@ from skvt.fitting import (
 from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks
 from skvt.models.lda import LDA
 from skvt.readers.validation import find_stack_level
-from skvt.rows import dense, take_rows
 
 # Minimum and maximum number of documents of a batch if the user passes no batch size.
 BATCH_SIZE_LIMITS = 250, 5_000
-# `fit` warns if the noise ratio is larger, see `_noise_ratio`. The ratio was at most 1.5 in five
+# `fit` warns if the noise ratio is larger, see `noise_ratio`. The ratio was at most 1.5 in five
 # corpora of texts, and at most 1.9 if ten or thirty texts were joined to one document. It is 2.4
 # for simulated counts of genes, which are drawn from negative binomials of mean 2 and size 2.
 MAX_NOISE_RATIO = 2.0
-# Maximum numbers of documents and of the most frequent words for the estimate of the noise ratio.
-MAX_NOISE_ROWS, MAX_NOISE_WORDS = 1_000, 300
-# Minimum number of words for the estimate of the noise ratio. With fewer words, topics may explain
-# most directions of the residuals.
-MIN_NOISE_WORDS = 100
 # Advice in the error if a prior for each topic is passed.
 ONE_PRIOR_ADVICE = (
     " Topics whose number is learned share one prior, because births, merges and deletes exchange "
@@ -230,7 +225,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     def _build_model(self, X, weights, old=None):
         """Build the model; learned parameters continue from their values in the ``old`` model."""
         check_memoized(self)
-        if old is None and _noise_ratio(X, weights) > MAX_NOISE_RATIO:
+        if old is None and noise_ratio(X, weights) > MAX_NOISE_RATIO:
             warnings.warn(
                 "These counts vary more than counts of words do, even in single columns. Topics "
                 "cannot describe this, so the fit may find many topics that mean nothing. For "
@@ -322,34 +317,3 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     def topic_ids_(self, fitted):
         """Id of each topic, shape (K,)."""
         return np.array(self._topic_keys, np.int64)
-
-
-def _noise_ratio(X, weights):
-    """Return how much counts vary beyond topics, relative to Poisson counts.
-
-    A residual is a count minus its expectation, divided by the square root of the expectation,
-    where the expectation assumes that words do not depend on documents. Topics raise the variance
-    of the residuals in few principal directions only. The lower quartile of the variances over all
-    directions therefore shows the noise. The result is this quartile divided by the quartile for
-    standard normal residuals, or 0 if there are too few words for an estimate.
-    """
-    n_rows = X.shape[0]
-    rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, MAX_NOISE_ROWS)).astype(np.int64))
-    counts, _ = take_rows(X, weights, rows)
-    lengths = np.asarray(counts.sum(axis=1, dtype=np.float64)).ravel()
-    totals = np.asarray(counts.sum(axis=0, dtype=np.float64)).ravel()
-    used_documents = np.flatnonzero(lengths)
-    # Take at most half as many words as documents, so that all variances can be positive.
-    n_words = min(MAX_NOISE_WORDS, used_documents.size // 2)
-    words = np.argsort(-totals, kind="stable")[:n_words]
-    words = words[totals[words] > 0.0]
-    if words.size < MIN_NOISE_WORDS:
-        return 0.0
-    expected = np.outer(lengths[used_documents], totals[words] / totals.sum())
-    residuals = (dense(counts[used_documents][:, words]) - expected) / np.sqrt(expected)
-    noise = np.random.default_rng(0).standard_normal(residuals.shape)
-    # The eigenvalues are the variances in the principal directions, times the number of documents.
-    residual_quartile, noise_quartile = (
-        np.quantile(np.linalg.eigvalsh(matrix.T @ matrix), 0.25) for matrix in (residuals, noise)
-    )
-    return residual_quartile / noise_quartile

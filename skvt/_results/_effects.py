@@ -122,9 +122,9 @@ def covariate_effects(
     the document [1]_. Shares of topics are therefore computed without the covariates and allowed
     topics of the fits. The shares of clusters are the corrected assignments of [1]_, which assume
     that covariates are related to the columns of X only through the clusters. To correct them, the
-    mixture is refitted to X by expectation-maximisation, and again for each draw of random weights
-    of the rows. A refit overstates the separation of the clusters; the assignments before and after
-    it show how much.
+    mixture is refitted to X by expectation-maximisation. A refit overstates the separation of the
+    clusters, and the assignments before and after it show how much. The refit is repeated for each
+    draw of random weights of the rows.
 
     The variance of an effect is the mean of the squared standard errors of the regressions, robust
     to unequal variances and to dependence within groups of ``cluster``, plus (1 + 1/M) times the

@@ -1,0 +1,42 @@
+"""How much counts vary beyond what topics explain."""
+
+import numpy as np
+
+from skvt.rows import dense, take_rows
+
+# Maximum numbers of documents and of the most frequent words for the estimate of the noise ratio.
+MAX_NOISE_ROWS, MAX_NOISE_WORDS = 1_000, 300
+# Minimum number of words for the estimate of the noise ratio. With fewer words, topics may explain
+# most directions of the residuals.
+MIN_NOISE_WORDS = 100
+
+
+def noise_ratio(X, weights):
+    """Return how much counts vary beyond topics, relative to Poisson counts.
+
+    A residual is a count minus its expectation, divided by the square root of the expectation,
+    where the expectation assumes that words do not depend on documents. Topics raise the variance
+    of the residuals in few principal directions only. The lower quartile of the variances over all
+    directions therefore shows the noise. The result is this quartile divided by the quartile for
+    standard normal residuals, or 0 if there are too few words for an estimate.
+    """
+    n_rows = X.shape[0]
+    rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, MAX_NOISE_ROWS)).astype(np.int64))
+    counts, _ = take_rows(X, weights, rows)
+    lengths = np.asarray(counts.sum(axis=1, dtype=np.float64)).ravel()
+    totals = np.asarray(counts.sum(axis=0, dtype=np.float64)).ravel()
+    used_documents = np.flatnonzero(lengths)
+    # Take at most half as many words as documents, so that all variances can be positive.
+    n_words = min(MAX_NOISE_WORDS, used_documents.size // 2)
+    words = np.argsort(-totals, kind="stable")[:n_words]
+    words = words[totals[words] > 0.0]
+    if words.size < MIN_NOISE_WORDS:
+        return 0.0
+    expected = np.outer(lengths[used_documents], totals[words] / totals.sum())
+    residuals = (dense(counts[used_documents][:, words]) - expected) / np.sqrt(expected)
+    noise = np.random.default_rng(0).standard_normal(residuals.shape)
+    # The eigenvalues are the variances in the principal directions, times the number of documents.
+    residual_quartile, noise_quartile = (
+        np.quantile(np.linalg.eigvalsh(matrix.T @ matrix), 0.25) for matrix in (residuals, noise)
+    )
+    return residual_quartile / noise_quartile
