@@ -85,7 +85,11 @@ class MemoizedDPGMM(GrowingMixin, MixtureEstimator):
         Only "spherical" and "diag" are compared on data of more than 64 columns with missing
         values. With at most ten rows for each column, bounds may differ too little to decide. A
         type whose bound is within 0.05 nats per row and column of the highest bound is then left
-        out if it gives held-out rows a clearly lower density than another such type.
+        out if it gives held-out rows a clearly lower density than another such type. The fit then
+        starts from the short fit if all rows and columns were compared, ``n_components`` is 1, and
+        the moves include births. If all components of the short fit were merged, held-out rows
+        decide whether the fit starts from it. Fits with ``background``, ``use_labels``,
+        ``means_init``, ``labels_init`` or a Dirichlet distribution of the weights start as usual.
 
         NaN in the data are missing values. They are integrated out with "diag" and "spherical".
         With other types they are local variables of their rows, see Notes.
@@ -311,7 +315,9 @@ default="dirichlet_process"
         if self.reg_covar > 0.0:
             check_variance("reg_covar", self.reg_covar, X.dtype)
         max_components = K if self._is_finite else self.max_components
-        covariance_type = find_covariance_type(self, X, weights, self.reg_covar, max_components)
+        covariance_type, short_fit = find_covariance_type(
+            self, X, weights, self.reg_covar, max_components
+        )
         component, priors = build_gaussian_component(
             self, covariance_type, X, weights, self.reg_covar
         )
@@ -329,7 +335,10 @@ default="dirichlet_process"
         if self.background:
             model = BackgroundMixture(**vars(model), **self._box(X))
         if self.means_init is None and self.labels_init is None:
-            return model
+            if short_fit is None or not self._may_start_from_short_fit:
+                return model
+            component = short_fit.model.component
+            return replace(model, component=component, start=short_fit.memo.stats)
         if self.means_init is None:
             return start_from_labels(model, self.labels_init, X, weights, max_components)
         if self.labels_init is not None or self.mean_type == "zero":
@@ -341,6 +350,13 @@ default="dirichlet_process"
         return replace(
             model, start=initialise_from_means(model, X, weights, means_from_parameter(self, X))
         )
+
+    @property
+    def _may_start_from_short_fit(self):
+        """Whether births find all components, and any component may have any row."""
+        finds_components = self.learning_method == "memoized" and "birth" in self.moves
+        is_restricted = self._is_finite or self.background or self.use_labels
+        return self.n_components == 1 and finds_components and not is_restricted
 
     def _check_background(self, X):
         """Raise ValueError if the fit cannot have a background."""

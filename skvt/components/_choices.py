@@ -83,29 +83,50 @@ class ShortFit(NamedTuple):
 def choose_covariance_type(
     X, weights, build, learned_names, max_components=None, candidates=CANDIDATES
 ):
-    """Return the best type of covariance; arguments are those of :func:`fit_each_type`.
+    """Return the best type of covariance, and the short fit from which the fit can start, or None.
+
+    The fit can start from the short fit of the best type if there are few rows per column, and the
+    short fit has all rows and columns. Arguments are those of :func:`fit_each_type`.
 
     The best type is the type with the highest bound. If there are few rows per column, the best
     type is the first of the types with close bounds, highest bound first, under which the density
     of held-out rows is not clearly lower than under the type with the highest density.
     """
+    is_complete = X.shape[0] <= MOST_ROWS and X.shape[1] <= MOST_COLUMNS
     X, weights = select_evenly_spaced(X, weights, MOST_ROWS)
     fits = fit_each_type(X, weights, build, learned_names, max_components, candidates)
     best, *_ = fits
     X = _sample_columns(X)
+    if not _has_few_rows(X, weights) or len(X) < _MIN_ROWS:
+        return best, None
+    models = {
+        kind: partial(_mixture, build=partial(build, covariance_type=kind), names=learned_names)
+        for kind in fits
+    }
     lowest_bound = fits[best].bound - _CLOSE * X.shape[1]
     close = [kind for kind in fits if fits[kind].bound > lowest_bound]
-    if not _has_few_rows(X, weights) or len(X) < _MIN_ROWS or len(close) == 1:
-        return best
-    densities = [
-        _held_out_densities(
-            X, weights, partial(build, covariance_type=kind), learned_names, fits[kind]
-        )
-        for kind in close
-    ]
-    highest = densities[stable_argmax(np.sum(densities, axis=1))]
-    is_lower = [_is_clearly_negative(of_kind - highest) for of_kind in densities]
-    return close[is_lower.index(False)]
+    if len(close) > 1:
+        densities = [_held_out_densities(X, weights, models[kind], fits[kind]) for kind in close]
+        highest = densities[stable_argmax(np.sum(densities, axis=1))]
+        is_lower = [_is_clearly_negative(of_kind - highest) for of_kind in densities]
+        best = close[is_lower.index(False)]
+    is_start = is_complete and _is_better_than_default(X, weights, models[best], fits[best])
+    return best, fits[best] if is_start else None
+
+
+def _is_better_than_default(X, weights, make_model, fit):
+    """Return whether the fit should start from the short fit, rather than from one component.
+
+    A short fit of several components should be the start. A short fit that has merged all of its
+    components into one should be the start only if held-out rows have a clearly higher density
+    under its prior than under the default prior, because one component does not determine a prior.
+    """
+    if fit.memo.entropy.size > 1:
+        return True
+    default, learned = (
+        _held_out_densities(X, weights, make, fit) for make in (make_model, lambda *_: fit.model)
+    )
+    return _is_clearly_negative(default - learned)
 
 
 def _is_clearly_negative(differences):
@@ -161,11 +182,12 @@ def _has_few_rows(X, weights):
     return weights.sum() <= ROWS_PER_COLUMN_OF_SCALE * X.shape[1]
 
 
-def _held_out_densities(X, weights, build, learned_names, fit):
+def _held_out_densities(X, weights, make_model, fit):
     """Return the weighted log density (n,) in nats of each row under a fit to the other folds.
 
-    Each of these fits starts from the clusters of ``fit`` to all rows, and differs from it only by
-    the rows of a fold, so that densities depend little on how rows are divided into folds.
+    ``make_model`` returns the model of rows and weights. Each of these fits starts from the
+    clusters of ``fit`` to all rows, and differs from it only by the rows of a fold, so that
+    densities depend little on how rows are divided into folds.
     """
     responsibilities = _responsibilities(fit, X, weights)
     n_folds = min(len(X), _FOLDS)
@@ -174,7 +196,7 @@ def _held_out_densities(X, weights, build, learned_names, fit):
     for fold in range(n_folds):
         is_used = folds != fold
         rows = X[is_used], weights[is_used]
-        start = _start_from(_mixture(*rows, build, learned_names), *rows, responsibilities[is_used])
+        start = _start_from(make_model(*rows), *rows, responsibilities[is_used])
         with Workers(1) as workers:
             memo, model = run_passes(start, *rows, workers, _PASSES_OF_FOLD)
         stats = RunningStats(memo.stats.arrays)
@@ -182,13 +204,13 @@ def _held_out_densities(X, weights, build, learned_names, fit):
     return weights * densities
 
 
-def _mixture(X, weights, build, learned_names):
-    """Return the model of a short fit to the rows X."""
+def _mixture(X, weights, build, names):
+    """Return the model of a short fit to the rows X, with the ``names`` of learned parameters."""
     component, _ = build(X, weights)
     return Mixture(
         StickBreaking(1.0),
         component,
-        learner=GaussianLearner.from_component(component, learned_names),
+        learner=GaussianLearner.from_component(component, names),
     )
 
 

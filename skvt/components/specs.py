@@ -76,13 +76,15 @@ def find_covariance_type(
 ):
     """Return the covariance type of an estimator or description; choose a type if it is "auto".
 
-    The chosen type is the candidate with the best short fits to rows X. ``max_components`` is the
-    maximum number of components of the mixture. ``error_variance`` is the variance of the errors of
-    values, see :func:`build_gaussian_component`. Raise ValueError if the type is to be chosen but
-    the user has set ``covariance_prior``, whose shape depends on the type.
+    The second result is the short fit from which a fit can start, or None, see
+    :func:`choose_covariance_type`. The chosen type is the candidate with the best short fits to
+    rows X. ``max_components`` is the maximum number of components of the mixture.
+    ``error_variance`` is the variance of the errors of values, see
+    :func:`build_gaussian_component`. Raise ValueError if the type is to be chosen but the user has
+    set ``covariance_prior``, whose shape depends on the type.
     """
     if spec.covariance_type != "auto" or spec.mean_type == "zero":
-        return spec.covariance_type
+        return spec.covariance_type, None
     if not (spec.covariance_prior is None or is_auto(spec.covariance_prior)):
         raise ValueError(
             "The 'covariance_prior' parameter has another shape for each covariance type: with "
@@ -91,14 +93,16 @@ def find_covariance_type(
     n_columns = X.shape[1]
     if n_columns == 1:
         # For one column, all types are equivalent.
-        return "diag"
+        return "diag", None
     begin_stage(f"choosing the covariance type of {n_columns} columns")
     learned_names = select_learned_names(spec, GAUSSIAN_PRIORS)
     build = _gaussian_builder(spec, error_variance)
-    kind = choose_covariance_type(X, weights, build, learned_names, max_components, candidates)
+    kind, start = choose_covariance_type(
+        X, weights, build, learned_names, max_components, candidates
+    )
     line = f"chosen covariance type of {n_columns} columns: {kind!r}"
     begin_stage("preparing the first pass", line=line)
-    return kind
+    return kind, start
 
 
 def build_gaussian_component(spec, covariance_type, X, weights, error_variance=0.0):
@@ -449,14 +453,14 @@ class Gaussian(_GaussianSpec):
         X has logarithms in the columns whose logarithms are modelled.
         """
         if given is None or self.covariance_type != "auto":
-            return find_covariance_type(self, X, weights)
+            return find_covariance_type(self, X, weights)[0]
         # Short fits describe the residuals of a single regression for all rows, since the given
         # columns explain the rest.
         X, weights = select_evenly_spaced(X, weights, MOST_ROWS)
         component, _ = models.make_regression_component(X, weights, "diag", given)
         spec = Gaussian("auto", mean_precision_prior=self.mean_precision_prior)
         residuals = component.residuals(X)
-        return find_covariance_type(spec, residuals, weights, candidates=("diag", "full"))
+        return find_covariance_type(spec, residuals, weights, candidates=("diag", "full"))[0]
 
     def build(self, X, weights, sizes=None):
         """Return a Gaussian component, see :class:`ComponentSpec`."""

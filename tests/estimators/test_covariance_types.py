@@ -1,10 +1,11 @@
 """Types of covariances chosen by the bounds of short fits."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits, load_wine
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.metrics import adjusted_rand_score
 
 from skvt import MemoizedDPGMM, MemoizedDPMixture
@@ -140,6 +141,35 @@ def test_clusters_far_apart_are_found_in_few_rows(covariance_type, monkeypatch):
     assert adjusted_rand_score(y, fit.labels_) == 1.0
 
 
+def test_a_fit_of_few_rows_starts_from_the_short_fit_of_its_type():
+    X, y = two_clusters(50, 20, 0)
+    fit, one = (
+        MemoizedDPGMM(covariance_type="auto", max_iter=1, moves=moves, random_state=0).fit(X)
+        for moves in (("birth", "merge", "delete"), ())
+    )
+    assert adjusted_rand_score(y, fit.labels_) == 1.0
+    # Without births, the number of components is the one that the user sets.
+    assert one.n_components_ == 1
+
+
+@pytest.mark.slow
+def test_held_out_rows_decide_on_the_prior_of_one_component():
+    """A short fit that has merged all components keeps its prior if it predicts rows better."""
+    train, test = rows_of(load_breast_cancer, 5)
+    auto, full = (
+        MemoizedDPGMM(covariance_type=kind, random_state=0).fit(train) for kind in ("auto", "full")
+    )
+    assert auto.covariance_type_ == "full" and full.n_components_ == 1
+    assert auto.score(test) > full.score(test) + 2.0
+    # The prior that is learned from parts of one cluster predicts a nat a row worse.
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(75, 30)) @ rng.normal(size=(30, 30))
+    auto, full = (
+        MemoizedDPGMM(covariance_type=kind, random_state=0).fit(X) for kind in ("auto", "full")
+    )
+    assert auto.covariance_type_ == "full" and auto.elbo_ == full.elbo_
+
+
 @pytest.mark.slow
 def test_nine_of_ten_tables_of_few_rows_have_their_two_clusters(monkeypatch):
     monkeypatch.setattr(types, "NUMBERS", (3, 20))
@@ -163,7 +193,7 @@ def held_out_density(kind, train, test):
 def test_few_rows_choose_a_type_whose_held_out_density_is_high():
     train, test = rows_of(load_wine, 9)
     build = partial(make_gaussian_component, zero_mean=False)
-    chosen = types.choose_covariance_type(
+    chosen, _ = types.choose_covariance_type(
         train, np.ones(len(train)), build, frozenset(GAUSSIAN_PRIORS)
     )
     densities = {kind: held_out_density(kind, train, test) for kind in {"diag", "full", chosen}}
@@ -195,7 +225,7 @@ def test_factors_of_few_rows_are_judged_by_held_out_rows(monkeypatch):
     build = partial(make_gaussian_component, zero_mean=False)
     learned = frozenset(GAUSSIAN_PRIORS)
     kinds = ("diag", "low_rank")
-    chosen = types.choose_covariance_type(
+    chosen, _ = types.choose_covariance_type(
         train, np.ones(len(train)), build, learned, candidates=kinds
     )
     assert chosen == "diag"
@@ -228,7 +258,9 @@ def test_close_bounds_decide_unless_held_out_rows_clearly_contradict(
     difference, chosen, monkeypatch
 ):
     bounds = {"diag": -1.0, "spherical": -1.1, "full": -4.1}
-    fits = {kind: types.ShortFit(bound, None, None) for kind, bound in bounds.items()}
+    # Only the number of components of the short fits matters, which is the size of the entropy.
+    memo = SimpleNamespace(entropy=np.zeros(2))
+    fits = {kind: types.ShortFit(bound, memo, None) for kind, bound in bounds.items()}
     monkeypatch.setattr(types, "fit_each_type", lambda *_: fits)
     # The standard error of the mean difference is 2 / sqrt(120) = 0.18 without the one row whose
     # density is far lower.
@@ -237,6 +269,7 @@ def test_close_bounds_decide_unless_held_out_rows_clearly_contradict(
     densities = {"diag": noise, "spherical": np.full(120, difference), "full": np.full(120, 9.0)}
     monkeypatch.setattr(
         types, "_held_out_densities",
-        lambda X, weights, build, *_: densities[build.keywords["covariance_type"]],
+        lambda X, weights, make, *_: densities[make.keywords["build"].keywords["covariance_type"]],
     )  # fmt: skip
-    assert types.choose_covariance_type(np.zeros((120, 60)), np.ones(120), dict, ()) == chosen
+    best, start = types.choose_covariance_type(np.zeros((120, 60)), np.ones(120), dict, ())
+    assert best == chosen and start is fits[chosen]
