@@ -107,6 +107,7 @@ def unusual_rows(mixture, X, n=20):
     encoded = mixture._read(X)
     encoded = encoded.toarray() if sp.issparse(encoded) else np.asarray(encoded)
     table = mixture._columns
+    encoded = table.mark_unseen_as_missing(encoded)
     columns = [int(j) for block in table.blocks for j in _scored_columns(block)]
     model, stats = _without_small_components(fitted, columns)
     with Workers(mixture.n_jobs) as workers:
@@ -148,8 +149,8 @@ def unusual_rows(mixture, X, n=20):
     for i, (row, j) in enumerate(zip(rows.tolist(), at_fault.tolist(), strict=True)):
         description = None, None, None
         if not is_missing[i].all():
-            value, predicted = (table.decode_column(j, x[i, [j]])[0] for x in (worst, expected))
-            description = table.names[j], value, predicted
+            predicted = table.decode_column(j, expected[i, [j]])[0]
+            description = table.names[j], table.find_entry(X, encoded, row, j), predicted
         entries.append((row, *description, score[row]))
     names = "row", "column", "value", "expected", "score"
     frame = pandas.DataFrame(entries, columns=names, dtype=object)

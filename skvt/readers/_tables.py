@@ -350,6 +350,18 @@ class Table:
             return values > 0.5
         return values
 
+    def find_entry(self, X, encoded, row, j):
+        """Return the value of column j in a row of X, of which ``encoded`` are the numbers.
+
+        An unseen level is read from X, because all unseen levels of a column have the same code.
+        """
+        block, i = self.find_block(j)
+        code = encoded[row, j]
+        if block.categories is None or code < len(block.categories[i]):
+            return self.decode_column(j, [code])[0]
+        column = list_columns(X)[j].objects() if is_frame(X) else np.asarray(X, object)[:, j]
+        return to_python(column[row])
+
     def _decode_with_missing(self, j, values):
         """Convert encoded values of column j, NaN where missing, to values of the table."""
         is_observed = ~np.isnan(values)

@@ -53,6 +53,26 @@ def test_a_slip_and_a_wrong_combination_are_named(mixture, table):
     assert tuple(report.loc[9, ["column", "value", "expected"]]) == ("sex", "f", "m")
 
 
+@pytest.mark.filterwarnings("ignore::skvt.ColumnWarning", "ignore:X does not have valid")
+@pytest.mark.parametrize("convert", [lambda rows: rows, pd.DataFrame.to_numpy])
+def test_a_level_that_the_fit_did_not_have_is_shown_as_it_is(mixture, table, convert):
+    rows = table.copy()
+    rows.loc[5, "sex"] = "male"
+    found = skvt.unusual_rows(mixture, convert(rows), n=300).set_index("row").loc[5]
+    assert tuple(found[["column", "value", "expected"]]) == ("sex", "male", table.loc[5, "sex"])
+
+
+def test_levels_that_count_as_missing_are_not_at_fault(mixture, table):
+    rows = table.copy()
+    rows.loc[5, "sex"] = "male"
+    lenient = skvt.MemoizedDPMixture(max_components=4, random_state=0, handle_unknown="missing")
+    lenient.fit(table)
+    report = skvt.unusual_rows(lenient, rows, n=300)
+    rows.loc[5, "sex"] = None
+    as_missing = skvt.unusual_rows(lenient, rows, n=300)
+    pd.testing.assert_frame_equal(report, as_missing)
+
+
 def test_missing_values_do_not_make_a_row_usual_or_unusual(mixture, table):
     """Rows with missing values are as often among the worst half as other rows are."""
     rows = table.copy()
