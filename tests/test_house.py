@@ -50,8 +50,11 @@ HANDED_THROUGH = {
     ),
 }
 
-# (each source once for all rules)
-parsed = functools.cache(ast.parse)
+
+@functools.cache
+def nodes(source):
+    """All nodes of a source, which is read once for all rules."""
+    return list(ast.walk(ast.parse(source)))
 
 
 def is_compiled(node):
@@ -61,7 +64,7 @@ def is_compiled(node):
 def too_long(path, source):
     """(name, number of parameters) of functions with too many, receivers not counted."""
     found = []
-    for node in ast.walk(parsed(source)):
+    for node in nodes(source):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         # (parameters of estimators, and of components, are one by one as in scikit-learn)
@@ -81,7 +84,7 @@ def too_long(path, source):
 
 def questions(source):
     """Calls of hasattr, getattr and isinstance."""
-    for node in ast.walk(parsed(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             if node.func.id in {"hasattr", "getattr", "isinstance"}:
                 yield ast.unparse(node)
@@ -96,7 +99,7 @@ def lines_of_code(node):
 
 def handed_through(source):
     """Functions that hand keywords on which they do not know."""
-    for node in ast.walk(parsed(source)):
+    for node in nodes(source):
         if isinstance(node, ast.FunctionDef) and node.args.kwarg is not None:
             unknown = f"**{node.args.kwarg.arg}"
             calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
@@ -104,20 +107,22 @@ def handed_through(source):
                 yield node.name
 
 
+@functools.cache
 def bases_of_classes():
     """The package's classes with their bases, by name."""
     return {
         node.name: [ast.unparse(base).split("[")[0] for base in node.bases]
         for _, source in sources()
-        for node in ast.walk(parsed(source))
+        for node in nodes(source)
         if isinstance(node, ast.ClassDef)
     }
 
 
+@functools.cache
 def sources():
     """(path within the package, its text) of all modules."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield path.relative_to(PACKAGE).as_posix(), path.read_text(encoding="utf-8")
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return [(path.relative_to(PACKAGE).as_posix(), path.read_text("utf-8")) for path in paths]
 
 
 def test_functions_have_few_parameters():
@@ -131,7 +136,7 @@ def test_nobody_asks_what_something_is():
         (path, call)
         for path, source in sources()
         for call in questions(source)
-        if {part.id for part in ast.walk(parsed(call)) if isinstance(part, ast.Name)} & ours
+        if {part.id for part in nodes(call) if isinstance(part, ast.Name)} & ours
         or (call.startswith("hasattr") and path.startswith(COLLABORATORS))
     }
     assert found == set(ALLOWED), "capabilities are declared, see skvt.contracts.Capability"
@@ -141,7 +146,7 @@ def test_functions_fit_a_screen():
     long = {
         (path, node.name): lines_of_code(node)
         for path, source in sources()
-        for node in ast.walk(parsed(source))
+        for node in nodes(source)
         if isinstance(node, ast.FunctionDef)
         and not is_compiled(node)
         # (scikit-learn's parameters of estimators are one by one)
@@ -184,7 +189,7 @@ def test_methods_that_work_are_extended_and_not_replaced():
         node.name: node
         for path, source in sources()
         if not path.startswith(("models/", "expfam/"))
-        for node in ast.walk(parsed(source))
+        for node in nodes(source)
         if isinstance(node, ast.ClassDef)
     }
     methods = {
