@@ -106,10 +106,10 @@ default="dirichlet_process"
         inference on shuffled minibatches, without moves. "batch": memoized inference with one
         batch, which is coordinate ascent.
     global_step : {"ssvi-a", "ssvi", "mean_field", "map"}, default="ssvi-a"
-        Globals on which local steps are conditioned. This is for "structured". "ssvi-a" and "ssvi"
-        draw weights and components from q. "ssvi" also corrects the statistics for the dependence
-        of the draw on its parameters. "mean_field" takes expected logarithms, and "map" takes
-        means.
+        Global parameters on which local steps are conditioned. This is for "structured". "ssvi-a"
+        and "ssvi" draw weights and components from q. "ssvi" also corrects the statistics for the
+        dependence of the draw on its parameters. "mean_field" takes expected logarithms, and "map"
+        takes means.
     .. shared: init_params, labels
     moves : tuple of {"birth", "merge", "delete"}, default=("birth", "merge", "delete")
         Moves that may be made; ``()`` is none. With "memoized" and "batch", they are made at the
@@ -166,7 +166,8 @@ default="dirichlet_process"
         final q(w) q(phi). Not available after ``partial_fit``, see ``elbo``.
     .. shared: history_
         With "structured", "objective" is the log probability of the rows under the drawn weights
-        and components, minus the divergence of the globals. This difference is not a bound.
+        and components, minus the divergence of the global parameters. This difference is not a
+        bound.
     .. shared: lower_bounds_, move_log_, weight_concentration_prior_
     feature_prior_ : ndarray of shape (n_features, 2)
         Parameters (a, b) of the beta priors as used or learned.

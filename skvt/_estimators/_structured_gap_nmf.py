@@ -91,13 +91,13 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     data_mean_prior : float or None, default=None
         Prior mean of an entry of X, 1 / c in the papers. None is the mean of the data.
     local_step : {"gibbs", "mean_field"}, default="gibbs"
-        Local step of a row given the globals. "gibbs" alternates
+        Local step of a row given the global parameters. "gibbs" alternates
         between the expected allocation of the row's counts to components given its activations,
         and a draw of the activations given this allocation.
     global_step : {"ssvi-a", "mean_field"}, default="ssvi-a"
-        Globals on which local steps are conditioned. "ssvi-a" draws the components from q, and
-        "mean_field" takes expectations. If both steps are "mean_field", inference is plain mean
-        field.
+        Global parameters on which local steps are conditioned. "ssvi-a" draws the components from
+        q, and "mean_field" takes expectations. If both steps are "mean_field", inference is plain
+        mean field.
     .. shared: n_burn_in, n_samples
     n_local_iter : int, default=1
         Number of mean-field updates of a row in a mean-field pass of ``fit``, such as a pass of

@@ -86,11 +86,11 @@ class StructuredLDA(TopicEstimator):
         sampler moves less under smaller values.
     .. shared: components_init
     local_step : {"gibbs", "cvb0", "mean_field"}, default="gibbs"
-        Local step of a row given the globals. It is Gibbs sampling of a document's assignments,
-        with the proportions integrated out [2]_; its deterministic approximation CVB0 [3]_; or mean
-        field.
+        Local step of a row given the global parameters. It is Gibbs sampling of a document's
+        assignments, with the proportions integrated out [2]_; its deterministic approximation CVB0
+        [3]_; or mean field.
     global_step : {"auto", "collapsed", "ssvi-a", "ssvi", "mean_field", "map"}, default="auto"
-        Globals on which local steps are conditioned.
+        Global parameters on which local steps are conditioned.
 
         - "collapsed" sums the topics out, too: each pass of ``fit`` draws the topic of every token
           given the topics of all others [4]_, and priors are learned unless they are given. With a

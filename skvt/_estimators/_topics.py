@@ -177,7 +177,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
     def elbo(self, X, covariates=None, allowed_topics=None):
         """Return the untempered evidence lower bound of X in nats, every constant included.
 
-        X counts as the whole data set: the divergence of the globals is subtracted once.
+        X counts as the whole data set: the divergence of the global parameters is subtracted once.
 
         Parameters
         ----------

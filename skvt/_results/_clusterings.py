@@ -37,7 +37,7 @@ def compute_refitted_bounds(fitted, X, weights, workers, largest_number):
 
 
 def _refitted_bound(model, state, inputs):
-    """Return the bound in nats at the globals with which the last pass begins.
+    """Return the bound in nats at the global parameters with which the last pass begins.
 
     There are at most _MOST_PASSES passes of coordinate ascent.
     """

@@ -63,7 +63,7 @@ Completion: TypeAlias = Callable[[Any, Array], HiddenValues | None]
 class Likelihood(Protocol):
     """Features of rows and posterior of the parameters, for global steps."""
 
-    # Family of the globals of a component.
+    # Family of the global parameters of a component.
     @property
     def family(self) -> Family: ...
     # (..., E): natural parameters eta of one component.
@@ -155,13 +155,13 @@ class Completes(Protocol):
 class SharesGlobals(Protocol):
     """Evidence of components, for moves and initialisation.
 
-    Components may share globals: for instance, all may have the same covariance matrix. ``sums``
-    are the sums of features of each component, (K, P).
+    Components may share global parameters: for instance, all may have the same covariance matrix.
+    ``sums`` are the sums of features of each component, (K, P).
     """
 
     @property
     def without_shared_globals(self) -> "Component":
-        """The likelihood without shared globals, for operations on a single component."""
+        """The likelihood without shared global parameters, for operations on a single component."""
 
     # Log density of parameters of the prior that have a prior themselves, in nats; 0 if none have.
     @property
@@ -172,10 +172,10 @@ class SharesGlobals(Protocol):
         """Whether all components may have the same distribution in some columns."""
 
     def with_shared_globals(self, lam: Array) -> Array:
-        """Return ``lam`` with the posterior that shared globals have given all rows.
+        """Return ``lam`` with the posterior that shared global parameters have given all rows.
 
         Predictions and descriptions need this form. It differs from ``lam`` only if components
-        share globals.
+        share global parameters.
         """
 
     def log_evidence(self, sums: Array) -> Array:

@@ -97,8 +97,8 @@ class PassResult(NamedTuple):
     # The model, with the priors learned so far.
     model: Model
     # How ``totals`` minus ``divergence`` relates to the bound. "exact": it is the bound at the
-    # current globals. "estimate": it is the bound at the globals before the pass, or an estimate
-    # from minibatches. "none": it is no bound.
+    # current global parameters. "estimate": it is the bound at the global parameters before the
+    # pass, or an estimate from minibatches. "none": it is no bound.
     bound_kind: str = "estimate"
     # Size of the last step, from 0 to 1.
     learning_rate: float = 1.0
@@ -169,7 +169,8 @@ class StepAfterPass(Resumable, Protocol):
 class Stream:
     """A call of ``partial_fit``: the weight of the stream so far, and the batch of the call.
 
-    The fields from ``batch_id`` on are for memoized inference, which keeps a memo of each batch.
+    The fields from ``batch_id`` on are for memoized inference, which keeps a memo of each batch,
+    its statistics and entropies.
     """
 
     # If the stream grows, the weight of its rows so far; otherwise the assumed weight of the whole

@@ -22,7 +22,7 @@ class Memo(Protocol):
     @property
     def entropy(self) -> Array: ...
     # (K, K): for a < b, the entropy in nats that is lost if components a and b become one; NaN
-    # where it is not known. None if no entry is known.
+    # where it is not known. It is None if no entry is known.
     @property
     def merge_entropy_loss(self) -> Array | None: ...
     # Sum of the weights of the rows.

@@ -50,7 +50,7 @@ class LocalResult:
     # rows are compared only with their ``candidates``.
     q: Array
     # (n,), float64: untempered energy in nats with z summed out; local variables that the model
-    # cannot sum out are at their expectations. None if not requested.
+    # cannot sum out are at their expectations. It is None if not requested.
     marginal_energy: Array | None = None
     # (n, ...): initial value for the next local step of each row; None if the model always begins
     # local steps anew.

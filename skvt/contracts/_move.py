@@ -92,7 +92,7 @@ class SolvedBatch(NamedTuple):
     batch: Any
     # Key of the batch's memo.
     key: Hashable
-    # The globals as passed to the local step.
+    # The global parameters as passed to the local step.
     global_params: Any
     # The result of the local step.
     result: LocalResult

@@ -178,8 +178,8 @@ class RunningPolicy:
     wants_energy : bool
         Whether local steps must return the energy of each row, in addition to the bound.
     replication : float
-        How many times the update of the globals counts each row. The tempered bound divides
-        ``KL(q(beta) || p(beta))`` by the replication.
+        How many times the update of the global parameters counts each row. The tempered bound
+        divides ``KL(q(beta) || p(beta))`` by the replication.
     jitter : float
         Relative standard deviation of the noise by which full-data inference multiplies the
         statistics after each pass. At high temperatures all components become equal, and without

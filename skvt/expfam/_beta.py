@@ -1,4 +1,7 @@
-"""The beta family: the distribution of the first entry of a Dirichlet with two entries."""
+"""The beta family: the distribution of the first entry of a Dirichlet with two entries.
+
+A member of the family is one distribution, and the leading axes of arrays enumerate members.
+"""
 
 import numpy as np
 from numpy.typing import ArrayLike

@@ -1,4 +1,7 @@
-"""Independent Dirichlets of different sizes, side by side, for tables of categorical columns."""
+"""Independent Dirichlets of different sizes, side by side, for tables of categorical columns.
+
+A member of the family is one distribution, and the leading axes of arrays enumerate members.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,5 +1,7 @@
 """Variational inference of Bayesian factor analysers, for Gaussians of low-rank covariance.
 
+A member of the family is one factor analyser, that is, the distribution of one component.
+
 A covariance is the product W W' of loadings W (D, r) plus the diagonal variances of the noise:
 
     p(r) = 2^-(r + 1)                                           r = 0, 1, ...

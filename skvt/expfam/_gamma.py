@@ -1,4 +1,7 @@
-"""The gamma family."""
+"""The gamma family.
+
+A member of the family is one distribution, and the leading axes of arrays enumerate members.
+"""
 
 import numpy as np
 from numpy.typing import ArrayLike

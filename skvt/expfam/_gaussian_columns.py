@@ -1,4 +1,7 @@
-"""Matrices whose columns are independent Gaussian vectors: components of a factor model."""
+"""Matrices whose columns are independent Gaussian vectors: components of a factor model.
+
+A member of the family is one distribution, and the leading axes of arrays enumerate members.
+"""
 
 from dataclasses import dataclass
 

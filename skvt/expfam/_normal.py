@@ -1,4 +1,7 @@
-"""The normal family: distributions of a single mean, for Gaussian data of known variance."""
+"""The normal family: distributions of a single mean, for Gaussian data of known variance.
+
+A member of the family is one distribution, and the leading axes of arrays enumerate members.
+"""
 
 import numpy as np
 from numpy.typing import ArrayLike

@@ -1,4 +1,7 @@
-"""The normal-gamma family: means of Gaussians that share one precision."""
+"""The normal-gamma family: means of Gaussians that share one precision.
+
+A member of the family is one distribution, and the leading axes of arrays enumerate members.
+"""
 
 import numpy as np
 from numpy.typing import ArrayLike

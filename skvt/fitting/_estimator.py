@@ -270,7 +270,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     def elbo(self, X):
         """Return the untempered evidence lower bound of X in nats, with all constants.
 
-        X counts as the whole data set: the divergence of the globals is subtracted once.
+        X counts as the whole data set: the divergence of the global parameters is subtracted once.
 
         Parameters
         ----------

@@ -41,8 +41,8 @@ class Fitted:
     - ``words`` (n_features,): the names of the columns.
     - ``joins``: the sequence in which components are joined to clusters.
     - ``seen``: the checksum of the rows of ``fit`` and the number of rows of a batch. A warm start
-      compares them with its data: on the same rows, it can use the memo of each batch. None if
-      the state has no memos of these rows.
+      compares them with its data: on the same rows, it can use the memo of each batch, its
+      statistics and entropies. It is None if the state has no memos of these rows.
     - ``gathered``: rows of the last small calls of ``partial_fit``, among which births are tried.
     - ``n_words``: the sum of all counts of words in ``fit``.
     - ``reader``: the reader of further rows; None during a fit.
@@ -74,7 +74,7 @@ class Fitted:
         return self.state.plain_stats
 
     def lam(self):
-        """Return the natural parameters of q(beta), an array for each block of the globals.
+        """Return the natural parameters of q(beta), an array for each block of beta.
 
         The arrays are computed once, and are not writable.
         """

@@ -131,7 +131,8 @@ def make_plan_with_moves(
         data, move_names = minibatches, []
         engine = StochasticInference(rate)
     else:
-        # In a stream, the rows of a call are one batch with one memo.
+        # In a stream, the rows of a call are one batch with one memo, which has its statistics and
+        # entropies.
         data = make_rows(X, weights, n_rows, n_parallel) if stream else minibatches
         move_names = [name for name in moves if name in estimator.moves]
         engine = MemoizedInference([moves[name]() for name in move_names])

@@ -81,15 +81,15 @@ n_init : int
 n_jobs : int or None
     Number of threads. The result does not depend on it, to the last bit.
 n_parallel_batches : int or None
-    Number of batches that are visited at once, with the same globals. Minibatches that are visited
-    at once make one step, on all of their rows. It changes the result; ``n_jobs`` and the number of
-    workers of a cluster do not. None is 1. For rows of Dask, None is the number of chunks, at most
-    8, with a minibatch of each.
+    Number of batches that are visited at once, with the same global parameters. Minibatches that
+    are visited at once make one step, on all of their rows. It changes the result; ``n_jobs`` and
+    the number of workers of a cluster do not. None is 1. For rows of Dask, None is the number of
+    chunks, at most 8, with a minibatch of each.
 n_parallel_batches (memoized) : int or None
-    Number of batches that are visited at once, with the same globals. It changes the result;
-    ``n_jobs`` and the number of workers of a cluster do not. None is 1. For rows of Dask, None is a
-    tenth of the batches and, with "online", the number of chunks, at most 8, with a minibatch of
-    each.
+    Number of batches that are visited at once, with the same global parameters. It changes the
+    result; ``n_jobs`` and the number of workers of a cluster do not. None is 1. For rows of Dask,
+    None is a tenth of the batches and, with "online", the number of chunks, at most 8, with a
+    minibatch of each.
 n_samples : int
     Number of sweeps that are kept.
 random_state : int, RandomState instance or None

@@ -21,7 +21,7 @@ from skvt.inference._visit import VisitRequest
 
 
 def compute_global_divergence(model: Model, stats: RunningStats) -> float:
-    """Return KL(q(beta) || p(beta)) in nats, summed over the blocks of the globals.
+    """Return KL(q(beta) || p(beta)) in nats, summed over the blocks of the global parameters.
 
     If the priors have parameters that have a prior themselves, the log density of these parameters
     is subtracted.
@@ -35,7 +35,7 @@ def compute_global_divergence(model: Model, stats: RunningStats) -> float:
 
 
 def evaluate_bound(model: Model, stats: RunningStats, data: Rows, workers: Workers) -> float:
-    """Return the untempered ELBO at the globals ``prior + stats``, with optimal q(z), in nats."""
+    """Return the untempered ELBO in nats at the parameters ``prior + stats``, with optimal q(z)."""
     totals = LocalTotals()
     model = model.mean_field()
     request = VisitRequest(model, step_options={"with_stats": False})
@@ -48,13 +48,13 @@ def evaluate_bound(model: Model, stats: RunningStats, data: Rows, workers: Worke
 
 
 def compute_bound_parts(model: Memoizable, state: MemoizedState) -> tuple[LocalTotals, float]:
-    """Return the local totals of all memos and the divergence of the globals, in nats.
+    """Return the local totals of all memos and the divergence of the global parameters, in nats.
 
     The statistics of ``state`` must be the sum of the memos.
     """
     memo = state.memos.total()
     entropy, weight = float(memo.entropy.sum()), memo.weight
-    # Free the memory of the sum, which is as large as the globals.
+    # Free the memory of the sum, which is as large as the global parameters.
     del memo
     model, stats = model.compact(state.stats)
     untempered_stats = stats.scaled_view(1.0 / (state.inv_temp * state.replication))

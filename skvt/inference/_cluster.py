@@ -211,8 +211,8 @@ class ClusterSite:
         """Return the future of ``function(*arguments)``."""
         import dask
 
-        # Arguments may be large on purpose, such as the globals of a large chunk, so that a warning
-        # about their size would be wrong.
+        # Arguments may be large on purpose, such as the global parameters of a large chunk, so that
+        # a warning about their size would be wrong.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
             return self._client.submit(function, *arguments, pure=False)
 

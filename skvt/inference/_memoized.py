@@ -42,11 +42,11 @@ _MAX_REVERTED_PASSES = 2
 class MemoizedInference(ResumableMixin):
     """Memoized inference for models with the capability ``MEMOIZABLE``, with moves at T = 1.
 
-    A visit of a batch replaces its memo and immediately updates the globals. After the first pass,
-    the evidence lower bound of all data is therefore known exactly after every visit. The bound
-    never falls, unless a birth adds components for a trial, or a local step ends in a worse optimum
-    than before. With one batch, the algorithm is coordinate ascent. The ``moves`` act after each
-    pass, in their order; births must be last.
+    A visit of a batch replaces its memo and immediately updates the global parameters. After the
+    first pass, the evidence lower bound of all data is therefore known exactly after every visit.
+    The bound never falls, unless a birth adds components for a trial, or a local step ends in a
+    worse optimum than before. With one batch, the algorithm is coordinate ascent. The ``moves`` act
+    after each pass, in their order; births must be last.
     """
 
     kept_attributes: ClassVar[dict[str, Any]] = {
@@ -252,7 +252,7 @@ class MemoizedInference(ResumableMixin):
         self, model: Memoizable, batches: Sequence[Any], total: float, state: MemoizedState,
         inputs: PassInputs, keys: Iterator[Any], moves: Sequence[Move] = (),
     ) -> None:  # fmt: skip
-        """Visit batches with the same globals, and replace their memos.
+        """Visit batches with the same global parameters, and replace their memos.
 
         The visits are a step of coordinate ascent, because the q(z) of the batches are independent.
         ``total`` is the weight of all rows of the fit. ``keys`` yields the keys of the memos of

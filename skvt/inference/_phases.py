@@ -71,7 +71,7 @@ def make_polish_phase(
     view: Callable[[Any], Any],
     restore: Callable[[Any, Any], Any],
 ) -> tuple[Phase, ...]:
-    """Return a phase of structured inference at the mean globals and T = 1, after ``n_passes``.
+    """Return a phase of structured inference at the mean parameters and T = 1, after ``n_passes``.
 
     Mean-field inference makes the topic proportions of documents, and therefore topics, too sparse.
     The phase uses the local steps of ``view(model)`` instead. ``rate`` is the schedule of step

@@ -85,10 +85,10 @@ class StreamPlan:
 
     # Total weight of the rows of the whole stream, if the user gave it.
     total_samples: float | None = None
-    # Rows from which the initial globals are made; None for the rows of the first call.
+    # Rows from which the initial global parameters are made; None for the rows of the first call.
     first_rows: Rows | None = None
-    # Whether the globals represent the rows of all calls so far. Otherwise they represent an
-    # assumed number of rows from the first call on.
+    # Whether the global parameters represent the rows of all calls so far. Otherwise they represent
+    # an assumed number of rows from the first call on.
     counts_rows: bool = False
 
 

@@ -28,12 +28,12 @@ from skvt.typing import Array, IndexArray, Run
 
 
 class Draw(NamedTuple):
-    """How the globals for the local step of one visit are drawn from statistics.
+    """How the global parameters for the local step of one visit are drawn from statistics.
 
     The draw is made in the process that stores the rows of the visit.
     """
 
-    # Kind of the globals, see :meth:`~skvt.contracts.Drawable.drawn_globals`.
+    # Kind of the global parameters, see :meth:`~skvt.contracts.Drawable.drawn_globals`.
     kind: str
     # Seed of the random numbers of the draw.
     seed: list[int]
@@ -42,7 +42,7 @@ class Draw(NamedTuple):
     is_corrected: bool = False
 
     def of(self, model: Drawable, stats: RunningStats, batch: Any, run: Run) -> Any:
-        """Draw the globals for the local step of ``batch`` from the statistics ``stats``."""
+        """Draw global parameters for the local step of ``batch`` from the statistics ``stats``."""
         return model.drawn_globals(stats, batch, self.kind, np.random.default_rng(self.seed), run)
 
     def statistics(
@@ -50,7 +50,7 @@ class Draw(NamedTuple):
     ) -> Stats:
         """Return the statistics ``result_stats`` of the local step, corrected if requested.
 
-        ``global_params`` are the globals that were drawn from ``stats``.
+        ``global_params`` are the global parameters that were drawn from ``stats``.
         """
         if not self.is_corrected:
             return result_stats
@@ -82,10 +82,10 @@ class VisitRequest:
     # (n, J): components with which each row is compared; None, or an array with J = 0, for all
     # components.
     candidates: IndexArray | None = None
-    # How the globals are drawn; None if they are not drawn.
+    # How the global parameters are drawn; None if they are not drawn.
     draw: Draw | None = None
-    # Without ``draw``, the globals for the local step. With ``draw``, the statistics from which the
-    # globals are drawn.
+    # Without ``draw``, the global parameters for the local step. With ``draw``, the statistics from
+    # which the global parameters are drawn.
     global_params: Any = None
 
     @property
@@ -163,7 +163,7 @@ class VisitResult:
 def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
     """Make the local step of a batch as requested, and return the requested results."""
     model, inv_temp, draw = request.model, request.inv_temp, request.draw
-    # Draw the globals, unless the request has them.
+    # Draw the global parameters, unless the request has them.
     global_params = request.global_params
     if draw is not None:
         global_params = draw.of(model, request.global_params, batch, run)

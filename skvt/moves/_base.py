@@ -21,7 +21,7 @@ _N_PRIOR_UPDATES = 3
 
 
 def compute_bound(model: Memoizable, memo: Memo) -> float:
-    """Return the bound of the rows of a memo at the optimal globals, in nats."""
+    """Return the bound of the rows of a memo at the optimal global parameters, in nats."""
     return float(memo.entropy.sum()) + model.collapsed_energy(memo.stats)
 
 

@@ -89,7 +89,7 @@ def fit_fresh_mixture(
     Returns
     -------
     memo : Memo
-        The memo of all rows of the batch.
+        The memo of all rows of the batch: their statistics and entropies.
     model : Mergeable
         The model with the priors that were learned.
     """

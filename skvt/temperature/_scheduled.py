@@ -145,8 +145,8 @@ class LinearAnnealing(_Annealing):
         before the end of the schedule.
     replication : float, default=10.0
         Number of times that the global update counts each row while T > 1. The divergence of the
-        globals from their prior in the bound is divided by this number. 1 is the annealing of the
-        paper. Once T is 1, the statistics are scaled back.
+        global parameters from their prior in the bound is divided by this number. 1 is the
+        annealing of the paper. Once T is 1, the statistics are scaled back.
     share : float, default=0.75
         Share of the fit's passes over which the temperature falls, from 0 to 1; used if
         ``n_passes`` is None. If a fit may stop on convergence, this is a share of at most 20
@@ -156,7 +156,7 @@ class LinearAnnealing(_Annealing):
 
     Notes
     -----
-    A high temperature softens the assignments; replication sharpens the globals. Without
+    A high temperature softens the assignments; replication sharpens the global parameters. Without
     replication, ``E[log beta]`` of uncertain early topics penalises rare words twice in every local
     step, and only few, broad topics survive.
 

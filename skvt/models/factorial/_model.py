@@ -138,7 +138,7 @@ class FactorialMixture(ConjugateModel):
     def families(self) -> tuple[Family, ...]:
         return (self.family,)
 
-    # ------------------------------------------------------------------------------- globals
+    # -------------------------------------------------------------------- global parameters
     def size(self, stats: RunningStats) -> int:
         return self.n_components
 

@@ -62,7 +62,7 @@ def _update_and_merge(model: HDP, batch: Any, stats: Stats, tools: MoveTools) ->
     """Return statistics after updates of all topics and merges that raise the bound."""
 
     def update() -> tuple[Globals, Any]:
-        """Make a local step of all documents; return the globals and the result."""
+        """Make a local step of all documents; return the global parameters and the result."""
         global_params = model.expectation(RunningStats(stats.arrays), batch, tools.run)
         return global_params, model.local_step(batch, global_params, 1.0, tools.run)
 

@@ -66,13 +66,13 @@ _NOISE = 0.1
 
 
 class Globals(NamedTuple):
-    """Globals of a local step: E[log phi] of the A words of a batch (A, K), and sticks (K, 2)."""
+    """Parameters of a local step: E[log phi] of A words of a batch (A, K), and sticks (K, 2)."""
 
     expected_log: Array
     sticks: Array
 
     def select_words(self, positions: IndexArray) -> "Globals":
-        """Return the globals of the words in these rows of ``expected_log``."""
+        """Return the global parameters of the words in these rows of ``expected_log``."""
         return Globals(self.expected_log[positions], self.sticks)
 
 
@@ -138,7 +138,7 @@ class HDP(ConjugateModel):
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(self.topics.dtype)
 
-    # ------------------------------------------------------------------------------- globals
+    # -------------------------------------------------------------------- global parameters
     def prior(self) -> Stats:
         """Return natural parameters of p(phi), (1, V), and of p(u), (1, 2)."""
         eta = self.topic_word_prior.astype(np.float64)
@@ -211,7 +211,7 @@ class HDP(ConjugateModel):
         return word_terms + self.sticks.document_terms(global_params.sticks, usage)
 
     def collapsed_energy(self, stats: Stats) -> float:
-        """Return :meth:`statistics_energy` less the divergence of the globals, at their best."""
+        """Return :meth:`statistics_energy` less the divergence of q(beta) at its best."""
         words, usage = stats.arrays
         return float(self.words_evidence(words).sum()) + self.sticks.best_bound(usage)
 

@@ -57,7 +57,7 @@ class TopicCounts(NamedTuple):
     seed: int
 
     def select_words(self, positions: IndexArray) -> "TopicCounts":
-        """Return the globals of the words at these positions among the batch's words."""
+        """Return the global parameters of the words at these positions among the batch's words."""
         return self._replace(lam=self.lam[positions])
 
 
@@ -92,10 +92,10 @@ class TokenBatch(DocumentBatch):
     # (tokens,): the numbers of the tokens, sorted by word.
     tokens: IndexArray
     # (tokens,): the weight of each token times the weight of its document, in the order of
-    # ``tokens``. None if all are 1.
+    # ``tokens``. It is None if all are 1.
     token_weights: Array | None
-    # (tokens,): the document of each token, in the order of ``tokens``. None unless the sparse
-    # sampler may be used, which needs it.
+    # (tokens,): the document of each token, in the order of ``tokens``. It is None unless the
+    # sparse sampler may be used, which needs it.
     token_documents: IndexArray | None
 
 
@@ -110,10 +110,10 @@ class CollapsedLDA(LDAGivenTopics):
 
     Both a batch and a local result have the topics of the tokens, (tokens,), as ``row_starts``: a
     sweep starts from these topics, and ends with those. If a batch has no ``row_starts``, its
-    tokens are drawn given the counts in the globals alone, with uniform proportions. ``q`` of the
-    result is n_dk (n, K), the weight of the tokens of each document in each topic; it is a CSR
-    matrix if the sparse sampler was used. ``bound`` of the result is not a bound, but the sum of
-    ``log p(w_i | z_-i, w_-i)`` over the tokens of each document.
+    tokens are drawn given the counts in the global parameters alone, with uniform proportions.
+    ``q`` of the result is n_dk (n, K), the weight of the tokens of each document in each topic; it
+    is a CSR matrix if the sparse sampler was used. ``bound`` of the result is not a bound, but the
+    sum of ``log p(w_i | z_-i, w_-i)`` over the tokens of each document.
     """
 
     # The eta with which the topics of tokens are drawn; None stands for ``topic_word_prior``. A
@@ -166,7 +166,7 @@ class CollapsedLDA(LDAGivenTopics):
     def counts_given_others(
         self, stats: RunningStats, batch: DocumentBatch, seed: int
     ) -> TopicCounts:
-        """Return the counts of the words of a batch as globals for its local step.
+        """Return the counts of the words of a batch as global parameters for its local step.
 
         Parameters
         ----------
@@ -207,8 +207,8 @@ class CollapsedLDA(LDAGivenTopics):
     ) -> LocalResult:  # fmt: skip
         """Draw the topic of each token of the batch once, see :class:`CollapsedLDA`.
 
-        With :class:`TopicCounts` as globals, the temperature is 1 and ``inv_temp`` is ignored. The
-        result has statistics, but neither energies nor marginals.
+        With :class:`TopicCounts` as global parameters, the temperature is 1 and ``inv_temp`` is
+        ignored. The result has statistics, but neither energies nor marginals.
         """
         if not isinstance(global_params, TopicCounts):
             return super().local_step(
@@ -340,8 +340,8 @@ class CollapsedLDA(LDAGivenTopics):
 
         With covariates, the first array is the result of
         :meth:`DocumentRegression.statistics_of_counts`, and the additional last row is 0. If the
-        globals of the local step were topics, the result is :meth:`LDA.prior_statistics`, without
-        an additional entry.
+        global parameters of the local step were topics, the result is :meth:`LDA.prior_statistics`,
+        without an additional entry.
         """
         if not self.learn_doc_topic_prior or result.counts is None:
             return super().prior_statistics(batch, result)

@@ -201,7 +201,7 @@ class LDA:
     def dtype(self) -> np.dtype[Any]:
         return self.doc_topic_prior.dtype
 
-    # ------------------------------------------------------------------------------- globals
+    # -------------------------------------------------------------------- global parameters
     def prior(self) -> Stats:
         """Return the natural parameters of p(beta), (1, V), or (K, V) if topics differ in eta."""
         return Stats((np.atleast_2d(self.topic_word_prior.T),))

@@ -81,7 +81,7 @@ class BackgroundMixture(Mixture):
     def validate(self, d: int, k: int) -> bool:
         return super().validate(d, k) and bool(np.all(self.low < self.high))
 
-    # ------------------------------------------------------------------------------- globals
+    # -------------------------------------------------------------------- global parameters
     def expectation(self, stats: RunningStats, batch: Any, run: Run) -> Any:
         log_weights, table = super().expectation(stats, batch, run)
         is_background = _is_background(stats.as_stats())

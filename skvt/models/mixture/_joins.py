@@ -71,8 +71,8 @@ class Joins:
     # known.
     bounds: Annotated[Array | None, "k"] = None
     # (K,) each, for 1, ..., K clusters: the bound of a refit, in nats; the mean adjusted Rand index
-    # with other fits; and the share of the fits that suggest this number of clusters. None unless
-    # clusterings are compared.
+    # with other fits; and the share of the fits that suggest this number of clusters. It is None
+    # unless clusterings are compared.
     refits: Annotated[Array | None, "k"] = None
     agreement: Annotated[Array | None, "k"] = None
     suggested_by: Annotated[Array | None, "k"] = None

@@ -128,7 +128,7 @@ class Mixture(ConjugateModel):
         n_table_columns = self.component.feature_coefficients(self.component.prior).shape[-1]
         return [(n_components,), (n_components, n_table_columns)]
 
-    # ------------------------------------------------------------------------------- globals
+    # -------------------------------------------------------------------- global parameters
     def prior(self) -> Stats:
         return Stats((self.weights.prior(), self.component.prior[None]))
 
@@ -145,7 +145,7 @@ class Mixture(ConjugateModel):
         return self, stats
 
     def row_globals(self, stats: RunningStats, batch: RowBatch, run: Run) -> Any:
-        """Return the globals for rows after the fit, which are the same as during the fit."""
+        """Return global parameters for rows after the fit, which are the same as during the fit."""
         return self.expectation(stats, batch, run)
 
     def component_masses(self, stats: Stats) -> Array:
@@ -231,7 +231,7 @@ class Mixture(ConjugateModel):
         candidate components are evaluated for each row, see
         :mod:`skvt.models.mixture._candidates`.
         """
-        # Globals that engines draw have a third field, which this model does not need.
+        # Global parameters that engines draw have a third field, which this model does not need.
         log_weights, table = global_params[:2]
         completion = self.component.completion(table)
         inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
@@ -480,12 +480,12 @@ class Mixture(ConjugateModel):
     def draw_missing(
         self, X: Array, stats: RunningStats, rng: np.random.Generator, *, are_fit_rows: bool = False
     ) -> Array:
-        """Draw the missing values of rows X (n, D), given one draw of the globals from q.
+        """Draw the missing values of rows X (n, D), given one draw of the global parameters from q.
 
-        Under full covariances, q of the globals counts missing values as observed, so that its
-        variance is too small. If ``are_fit_rows`` says that X are the rows of the fit, data
-        augmentation [TannerWong87] adds the lacking variance: globals given the completed rows, and
-        missing values given the globals, are drawn in turn.
+        Under full covariances, q of the global parameters counts missing values as observed, so
+        that its variance is too small. If ``are_fit_rows`` says that X are the rows of the fit,
+        data augmentation [TannerWong87] adds the lacking variance: global parameters given the
+        completed rows, and missing values given the global parameters, are drawn in turn.
         """
         rows, resp = self._draw_predictive(stats, rng).draw_missing(X, rng)
         # Complete only those missing values for which the fit has a factor of q.
@@ -500,7 +500,7 @@ class Mixture(ConjugateModel):
         return rows
 
     def _draw_predictive(self, stats: RunningStats, rng: np.random.Generator) -> "_Predictive":
-        """Return the predictive mixture of the components given one draw of its globals.
+        """Return the predictive mixture of the components given one draw of its global parameters.
 
         There is no component without rows: the distribution of its values under the prior may have
         no mean.

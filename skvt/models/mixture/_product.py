@@ -396,7 +396,7 @@ class Product(ConjugateComponent):
 
     @cached_property
     def without_shared_globals(self) -> "Product":
-        """The product whose blocks share no globals between components."""
+        """The product whose blocks share no global parameters between components."""
         return self.with_components(block.component.without_shared_globals for block in self.blocks)
 
     def with_shared_globals(self, lam: Array) -> Array:

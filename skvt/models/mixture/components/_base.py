@@ -76,7 +76,7 @@ class ConjugateComponent:
     statistics of the family, it defines ``natural_sums``, which applies the matrix M to sums of
     features, and ``feature_coefficients``, which applies the transpose of M. If some coefficients
     of its features do not depend on phi, it defines these coefficients as ``base`` (P,). By
-    default, components share no globals, have no missing values, and are not projected to
+    default, components share no global parameters, have no missing values, and are not projected to
     subspaces.
     """
 
