@@ -158,8 +158,8 @@ class FactorAnalysis:
         return prior | {"scale_inverse": np.diagonal(prior["scale_inverse"])}
 
     @cached_property
-    def _cache(self) -> dict[bytes, Factors]:
-        """Best q of recent members by the bytes of their parameters.
+    def _cache(self) -> dict[bytes, tuple[Array, Factors]]:
+        """Parameters and best q of recent members, by the bytes of their first parameters.
 
         Evidences and expectations of the same members are asked for one after the other.
         """
@@ -171,23 +171,28 @@ class FactorAnalysis:
     def factors(self, eta: ArrayLike) -> Factors:
         """Return the best q of each member; leading axes are flattened to K."""
         members = np.ascontiguousarray(eta, dtype=np.float64).reshape(-1, self.prior.size)
-        keys = [member.tobytes() for member in members]
-        cache = self._cache
-        new = [k for k, key in enumerate(keys) if key not in cache]
-        factors_by_key: dict[bytes, Factors] = {}
+        # The entries before the triangle are the key, since hashes of all entries take long.
+        D, cache = len(self._standard_prior["scale_inverse"]), self._cache
+        keys = [member[: 2 + D].tobytes() for member in members]
+        known = [cache.get(key) for key in keys]
+        new = [
+            k for k, entry in enumerate(known)
+            if entry is None or not np.array_equal(entry[0], members[k])
+        ]  # fmt: skip
+        found = {k: entry[1] for k, entry in enumerate(known) if entry is not None}
         if new:
             initial = self.initial_factors
             initial = initial and Factors(*(part[new] for part in initial))
-            new_factors = self._best_factors(members[new], initial).split()
-            factors_by_key.update(zip((keys[k] for k in new), new_factors, strict=True))
-        factors = Factors.join([factors_by_key.get(key) or cache[key] for key in keys])
+            found.update(zip(new, self._best_factors(members[new], initial).split(), strict=True))
         # Cache no members of at most one row, because their q is found very fast. The prior, which
         # has no rows, is cached.
         n_rows = members[:, 1] - self.prior[1]
-        cache.update((keys[k], factors_by_key[keys[k]]) for k in new if not 0.0 < n_rows[k] <= 1.0)
+        cache.update(
+            (keys[k], (members[k].copy(), found[k])) for k in new if not 0.0 < n_rows[k] <= 1.0
+        )
         while len(cache) > max(1, _MAX_CACHED_NUMBERS // self.prior.size):
             cache.pop(next(iter(cache)))
-        return factors
+        return Factors.join([found[k] for k in range(len(keys))])
 
     def trial(self, eta: ArrayLike) -> "FactorAnalysis":
         """Return the family with which trials of other priors start from the best q at eta."""

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skvt._compiled import jit
 from skvt.typing import Array, IndexArray
 
 
@@ -20,9 +21,7 @@ def dimension(length: int) -> int:
 class _Indices(NamedTuple):
     """Indices of the P entries of upper triangles of matrices (D, D)."""
 
-    # (P,) each: the row and the column of each entry, and its position in the flat matrix.
-    rows: IndexArray
-    columns: IndexArray
+    # (P,): position of each entry in the flat matrix.
     flat: IndexArray
     # (D, D): position in the triangle of each element of the matrix.
     positions: IndexArray
@@ -37,7 +36,7 @@ def _indices(D: int) -> _Indices:
     positions = np.empty((D, D), dtype=np.intp)
     positions[rows, columns] = positions[columns, rows] = np.arange(rows.size)
     factors = np.where(rows == columns, -0.5, -1.0)
-    indices = _Indices(rows, columns, rows * D + columns, positions, factors)
+    indices = _Indices(rows * D + columns, positions, factors)
     for array in indices:
         # Callers cannot write to the arrays, because the cache returns the same arrays to all.
         array.setflags(write=False)
@@ -57,8 +56,23 @@ def unpack(triangle: Array) -> Array:
 
 def pack_outer(x: Array) -> Array:
     """Return upper triangles (..., D (D + 1) / 2) of ``x x'`` for vectors x (..., D)."""
-    indices = _indices(x.shape[-1])
-    return x.take(indices.rows, axis=-1) * x.take(indices.columns, axis=-1)
+    D = x.shape[-1]
+    vectors = np.ascontiguousarray(x, np.float64).reshape(-1, D)
+    triangles = np.empty((len(vectors), D * (D + 1) // 2))
+    _write_outer(vectors, triangles)
+    return triangles.reshape(*x.shape[:-1], triangles.shape[1])
+
+
+@jit
+def _write_outer(vectors: Array, triangles: Array) -> None:
+    """Write the upper triangle of ``x x'`` of each vector x, without temporary arrays."""
+    n, D = vectors.shape
+    for k in range(n):
+        entry = 0
+        for i in range(D):
+            for j in range(i, D):
+                triangles[k, entry] = vectors[k, i] * vectors[k, j]
+                entry += 1
 
 
 def pack_statistic(precision: Array) -> Array:

@@ -214,6 +214,21 @@ def test_trials_know_the_best_q_under_the_present_prior(monkeypatch):
     np.testing.assert_array_equal(trial.log_evidence(sums), expected)
 
 
+def test_members_that_differ_in_their_scatter_alone_have_their_own_q():
+    component, _, lam = posterior_of(drawn())
+    D = component.n_features
+    wider = NormalWishart.to_standard(lam)
+    wider["scale_inverse"] = wider["scale_inverse"] + 50.0 * np.eye(D)
+    other = NormalWishart.from_standard(**wider)
+    np.testing.assert_array_equal(lam[:, : 2 + D], other[:, : 2 + D])
+    # A copy of the component has not computed any q yet.
+    expected = [replace(component).family.factors(eta).bound[0] for eta in (lam, other)]
+    assert abs(expected[0] - expected[1]) > 1.0
+    for members, of_members in ((lam, [0]), (other, [1]), (np.concatenate([lam, other]), [0, 1])):
+        bound = component.family.factors(members).bound
+        assert bound.tolist() == [expected[k] for k in of_members]
+
+
 def test_no_other_q_has_a_higher_bound(exactly):
     X = drawn(20, 4, 2)
     component, sums, lam = posterior_of(X)

@@ -165,7 +165,9 @@ class FullGaussian(CentredMixin, _FullMixin):
         added = 0.0 if self.added is None else self.added @ table[1 + D :]
         logits: Array = has_values[:, None] * (table[0] + added)
         # Halve the entries outside the diagonal, because each entry is in the matrix twice.
-        matrices = triangle.unpack(table[1 + D :].T) * (0.5 + 0.5 * np.eye(D))
+        matrices = 0.5 * triangle.unpack(table[1 + D :].T)
+        columns = np.arange(D)
+        matrices[:, columns, columns] *= 2.0
         for k, matrix in enumerate(matrices):
             logits[:, k] += np.einsum("nd,nd->n", rows @ matrix + table[1 : 1 + D, k], rows)
         return logits, partial(self._sum_features, rows, has_values)
