@@ -139,7 +139,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             unknown. Otherwise ignored.
         sample_weight : array-like of shape (n_samples,), optional
             A row of weight w counts w times, but a local step that draws random numbers draws them
-            once for each row. Minibatches are drawn regardless of weights.
+            once for each row. Minibatches are drawn regardless of weights. Weights of a survey
+            must have a mean near 1: divide weights that add up to a population by their mean.
 
         Returns
         -------

@@ -33,6 +33,10 @@ from skvt.readers.validation import (
     warn_of_empty_rows,
 )
 
+# Weights that are no whole numbers are suspicious if their mean is above this number, or below its
+# inverse.
+_MAX_MEAN_WEIGHT = 10.0
+
 
 @dataclass(frozen=True)
 class Reader:
@@ -113,7 +117,10 @@ class Reader:
         # Warn once, by the first rows. Readers that scan all rows warn by themselves.
         if self.dtype is None and not self.needs_scan and hasattr(self.owner, "impute"):
             _warn_of_empty_columns(X)
-        return reader, *reader.select_weighted(X, sample_weight)
+        X, weights = reader.select_weighted(X, sample_weight)
+        if self.dtype is None:
+            _warn_of_weights(weights)
+        return reader, X, weights
 
     def read(self, X):
         """Return X as numbers; X must have the columns of the first rows."""
@@ -282,6 +289,24 @@ def _warn_of_empty_columns(X):
             f"{columns.size} of {X.shape[1]} columns have no value: all are NaN (columns "
             f"{show_first(columns.tolist())}). Nothing is known of them but the prior, by which "
             "'impute' would fill them in; leave them out if that is not meant.",
+            UserWarning,
+            stacklevel=find_stack_level(),
+        )
+
+
+def _warn_of_weights(weights):
+    """Warn of weights that hardly count rows, such as those of a survey, which add up to people.
+
+    Whole numbers may be counts of equal rows.
+    """
+    mean = weights.mean()
+    are_counts = np.array_equal(weights, np.floor(weights))
+    if not are_counts and not 1.0 / _MAX_MEAN_WEIGHT <= mean <= _MAX_MEAN_WEIGHT:
+        warnings.warn(
+            f"sample_weight adds up to {weights.sum():.4g} for {weights.size} rows. A row of "
+            "weight w counts as w rows, so that the fit takes the sum for the number of rows: a "
+            "far larger one gives too many components and too narrow intervals, a far smaller one "
+            "too few components. Divide weights of a survey by their mean.",
             UserWarning,
             stacklevel=find_stack_level(),
         )

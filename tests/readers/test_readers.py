@@ -1,6 +1,7 @@
 """Readers: rows as numbers, without a model."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -50,3 +51,17 @@ def test_later_arrays_like_the_first_are_read_without_scikit_learn(estimator, mo
     for other in (ROWS[:, :2], ROWS[0], ROWS[:0], infinite, ROWS.astype(np.float32)):
         with pytest.raises(TypeError, match="not callable"):
             reader.read(other)
+
+
+def test_weights_that_do_not_count_rows_are_warned_of_once():
+    """Weights of a survey add up to people; whole weights are counts of equal rows."""
+    rows, weights = np.arange(40.0).reshape(20, 2), np.linspace(0.5, 1.5, 20)
+    reader = MemoizedDPGMM()._reader_class.from_estimator(MemoizedDPGMM())
+    for scale, total in ((1000.0, r"2e\+04"), (1e-3, "0.02")):
+        with pytest.warns(UserWarning, match=f"adds up to {total} for 20 rows"):
+            later, *_ = reader.fit_and_read_weighted(rows, scale * weights)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        reader.fit_and_read_weighted(rows, weights)
+        reader.fit_and_read_weighted(rows, 100 * np.arange(1, 21))
+        later.fit_and_read_weighted(rows, 1000.0 * weights)
