@@ -5,6 +5,7 @@ value of a constant column. ``find_uninformative_columns`` says which columns co
 leaves out; ``find_suspicious_columns`` judges the columns that are modelled.
 """
 
+import re
 import warnings
 from typing import NamedTuple
 
@@ -40,11 +41,15 @@ _MAX_COMPARED = 500
 _SAMPLE_SIZE = 10_000
 # Maximum number of columns of one kind that a warning names.
 _MAX_NAMED = 5
+# Numbers as spreadsheets write them, with a sign, marks of decimals and thousands, and a unit.
+_NUMBER_AS_TEXT = re.compile(r"\s*[€$£]?\s*[-+−]?\d[\d.,'\s]*(?:[eE][-+]?\d+)?\s*[€$£%]?\s*")
 # Remedy for each kind of finding.
 _REMEDIES = {
     "date": "dates and times are not read: turn them into numbers, such as days",
     "missing": "no value is observed: leave it out, or give its 'categories'",
     "constant": "one value in all rows says nothing: leave it out",
+    "number as text": "numbers written as text: turn them into numbers, for instance by "
+    "pandas.to_numeric, or by decimal=',' and thousands='.' of pandas.read_csv",
     "identifier": "(nearly) every row has its own value: leave it out, or name it in 'components'",
     "one value": "one value fills most rows: skvt.components.Hurdle(component, at=value)",
     "of a total": "counts that rise with the total of their row, such as genes of cells, read as "
@@ -86,6 +91,8 @@ class ColumnSummary(NamedTuple):
     has_few_values: bool = False
     # Whether the column is an identifier whose numbers fill their range, as row numbers do.
     has_row_numbers: bool = False
+    # The first value if all values are numbers written as text, else None.
+    number_as_text: str | None = None
 
     @classmethod
     def from_column(cls, column):
@@ -93,11 +100,15 @@ class ColumnSummary(NamedTuple):
         if isinstance(column, np.ndarray):
             return cls(np.asarray(_sample(column), np.float64))
         if column.kind not in ("real", "binary"):
-            codes, n_distinct = _encode_categories(column.objects())
+            entries = column.objects()
+            codes, n_distinct = _encode_categories(entries)
             n_observed = np.count_nonzero(~np.isnan(codes))
             is_category = column.kind == "category"
             is_identifier = is_category and _are_distinct(n_distinct, n_observed)
-            return cls(codes, is_identifier)
+            # The levels of a declared type are meant.
+            is_read = is_category and column.categories is None
+            number = _find_number_as_text(entries, n_distinct) if is_read else None
+            return cls(codes, is_identifier, number_as_text=number)
         values = column.numbers()
         observed = values[~np.isnan(values)]
         are_whole = np.isfinite(observed).all() and np.array_equal(observed, np.floor(observed))
@@ -117,6 +128,24 @@ class ColumnSummary(NamedTuple):
 def _are_distinct(n_distinct, n_observed):
     """Return whether values are enough to judge a column, and (nearly) all are distinct."""
     return n_observed >= MIN_ROWS and n_distinct >= _MIN_DISTINCT_SHARE * n_observed
+
+
+def _find_number_as_text(entries, n_distinct):
+    """Return the first of entries that are all numbers written as text; None for other entries.
+
+    A few whole numbers may be codes. Whole numbers of one length, such as postal codes, and whole
+    numbers most of which differ may be identifiers.
+    """
+    observed = [entry for entry in entries if entry is not None]
+    if len(observed) < MIN_ROWS or n_distinct <= MAX_LEVELS:
+        return None
+    if not all(isinstance(entry, str) and _NUMBER_AS_TEXT.fullmatch(entry) for entry in observed):
+        return None
+    if all(entry.strip().isdecimal() for entry in observed):
+        has_one_length = len({len(entry) for entry in observed}) == 1
+        if n_distinct <= _MAX_CODES or has_one_length or _are_distinct(n_distinct, len(observed)):
+            return None
+    return observed[0]
 
 
 def _encode_categories(values):
@@ -145,6 +174,8 @@ def find_uninformative_columns(columns, summaries):
         values = summaries[j].values
         if column.kind == "date":
             findings[j] = "date", f"{column.type}, left out"
+        elif summaries[j].is_identifier and summaries[j].number_as_text is not None:
+            findings[j] = "number as text", f"{summaries[j].number_as_text!r}, left out"
         elif summaries[j].is_identifier:
             findings[j] = "identifier", "left out"
         elif column.kind == "category" and column.categories is None and np.isnan(values).all():
@@ -181,7 +212,11 @@ def find_suspicious_columns(summaries, table, n_rows):
             values = summaries[j].values
             finding = _find_problem(values, type(block.spec).__name__)
             kind = finding[0] if finding else None
-            if kind == "identifier":
+            # Components that the user lists are meant.
+            number = summaries[j].number_as_text if table.reasons else None
+            if number is not None:
+                finding = "number as text", repr(number)
+            elif kind == "identifier":
                 # Compare the number of levels with the number of all rows, because a larger share
                 # of values is distinct in a sample.
                 n_levels = len(block.categories[i])

@@ -11,6 +11,7 @@ _CONSTANT = "one value in all rows"
 # Reason by kind of finding, see `skvt.readers._audit`. Braces stand for the detail of the finding.
 _FINDINGS = {
     "date": "dates or times",
+    "number as text": "numbers written as text",
     "missing": "no value is observed",
     "constant": "one value: {}",
     "identifier": "(nearly) all values differ",

@@ -50,7 +50,7 @@ _MASS_INSIDE = 0.3, 10.0
 # ratings, and then has no point mass.
 _MAX_OTHER_LEVELS = 10
 # Kinds of findings that later rows of a stream may refute.
-_REFUTABLE_FINDINGS = "constant", "identifier"
+_REFUTABLE_FINDINGS = "constant", "identifier", "number as text"
 # Minimum share of a chunk's values for which the count of a value is kept.
 _MIN_COUNTED_SHARE = 1.0 / 64.0
 

@@ -303,6 +303,33 @@ def warnings_of(X):
     return fit_and_warnings_of(X)[1]
 
 
+def test_numbers_written_as_text_are_named():
+    """Amounts with decimal commas, and ages; codes, and postal codes of one length, are levels."""
+    rng = np.random.default_rng(0)
+    amounts, ages = rng.lognormal(8.0, size=200), rng.integers(9, 80, size=200)
+    table = pd.DataFrame(
+        {
+            "amount": [f"{amount:,.2f} €".translate({44: ".", 46: ","}) for amount in amounts],
+            "age": [None, *map(str, ages[1:])],
+            "rate": rng.choice(["-1,5", "0,0", "2", "2,5", "3,5", "4,5", "6,0"], 200),
+            "answer": rng.integers(1, 6, size=200).astype(str),
+            "post": rng.integers(10, 40, size=200).astype(str),
+            "weight": rng.normal(size=200),
+        }
+    )
+    mixture, (message,) = fit_and_warnings_of(table)
+    as_text = {"amount", "age", "rate"}
+    report = mixture.table_report_.set_index("column")
+    assert set(report.index[report["why"] == "numbers written as text"]) == as_text
+    assert report.loc["amount", "read_as"] == "left out"
+    assert f"'amount' ('{table['amount'][0]}', left out)" in message
+    assert "decimal=','" in message and "'post'" not in message
+    listed = [("text", Categorical(), ["age", "rate"]), ("number", Gaussian(), ["weight"])]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", skvt.ColumnWarning)
+        skvt.MemoizedDPMixture(2, components=listed, moves=(), max_iter=1).fit(table)
+
+
 @pytest.mark.quick_cases("asarray")
 @pytest.mark.parametrize("make", [np.asarray, lambda X: pd.DataFrame(X).add_prefix("gene ")])
 def test_counts_that_rise_with_their_total_need_an_exposure(make):
