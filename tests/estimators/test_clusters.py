@@ -366,6 +366,24 @@ def test_few_rows_in_many_columns_are_joined_by_the_elbow_of_the_evidence():
     assert adjusted_rand_score(y, mixture.predict(X, "auto")) == 1.0
 
 
+@pytest.mark.parametrize(
+    ("sizes", "distance"), [((250, 170, 160, 10, 10), 2.0), ((300, 250, 8, 7, 6), 3.0)]
+)
+def test_small_clusters_in_many_columns_stay_apart(sizes, distance):
+    """Two clusters differ in twelve columns, by two or three standard deviations in each."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(len(sizes)), sizes)
+    X = rng.standard_normal((y.size, 60))
+    for k in range(len(sizes)):
+        X[y == k, 6 * k : 6 * k + 6] += distance
+    start = {"labels_init": y, "moves": (), "max_iter": 5, "tol": 0.1}
+    mixture = MemoizedDPGMM(len(sizes), covariance_type="diag", random_state=0, **start).fit(X)
+    np.testing.assert_array_equal(mixture.labels_, y)
+    assert mixture.n_clusters_ == len(sizes)
+    assert "evidence" in mixture.join_components(X, criterion="evidence").n_clusters_reason_
+    assert mixture.n_clusters_ == len(sizes)
+
+
 # ----------------------------------------------------------------------------- how many clusters
 def known(means, X):
     return CAVIGaussianMixture(len(means), means_init=means, max_iter=300, random_state=0).fit(X)

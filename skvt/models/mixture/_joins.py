@@ -140,8 +140,8 @@ class Joins:
         and at most ``max_ratio``, where None is no limit, and at least ``n_after`` joins follow.
         Joins of components without rows are not examined and not counted.
         """
-        losses = np.append(0.0, self.linkage[:, 2])[self.n_vacant :]
-        masses = np.append(0.0, self.masses.cumsum())[self.n_vacant :]
+        losses = self._cumulative(self.linkage[:, 2])
+        masses = self._cumulative(self.masses.cumsum())
         inner_points = range(_JOINS_OF_LINE, losses.size - n_after)
         if not inner_points:
             return 0
@@ -153,12 +153,26 @@ class Joins:
         squared_range = (losses[-1] - losses[0]) ** 2
         elbow = inner_points[int(stable_argmax(-np.array(errors), scale=squared_range))]
         # Compare the mean slopes before and after this point.
-        slope_before = (losses[elbow] - losses[0]) / (masses[elbow] - masses[0])
-        slope_after = (losses[-1] - losses[elbow]) / (masses[-1] - masses[elbow])
+        slope_before, slope_after = self.slopes(elbow, self.masses)
         is_elbow = (min_ratio is None or slope_before >= min_ratio * slope_after) and (
             max_ratio is None or slope_before <= max_ratio * slope_after
         )
         return elbow if is_elbow else 0
+
+    def slopes(self, n_joins: int, weights: Array) -> tuple[float, float]:
+        """Return the losses per weight of the first ``n_joins`` joins, and of those after them.
+
+        ``weights`` (K - 1,) are those of the joins. Joins of components without rows are not
+        counted.
+        """
+        losses, totals = self._cumulative(self.linkage[:, 2]), self._cumulative(weights.cumsum())
+        before = (losses[n_joins] - losses[0]) / (totals[n_joins] - totals[0])
+        after = (losses[-1] - losses[n_joins]) / (totals[-1] - totals[n_joins])
+        return float(before), float(after)
+
+    def _cumulative(self, sums: Array) -> Array:
+        """Return sums over the joins so far (K - 1,), beginning where all components have rows."""
+        return np.append(0.0, sums)[self.n_vacant :]
 
     def component_clusters(self, n_clusters: int) -> IndexArray:
         """Return the cluster of each component, (K,), if there are ``n_clusters``.

@@ -10,12 +10,14 @@ import numpy as np
 
 from skvt.models.mixture._distinctness import Distinctness, Evidence
 from skvt.models.mixture._hierarchy import join_components, make_hierarchy
-from skvt.models.mixture._joins import ONE_MODE, SIGNIFICANT, SURELY_ONE, Joins
+from skvt.models.mixture._joins import ONE_MODE, SIGNIFICANT, SURELY_ONE, Joins, with_unions
 from skvt.models.mixture._pairs import Assignments, JoinCriterion
 from skvt.typing import IndexArray
 
 # Minimum factor by which the evidence falls faster after an elbow than before it.
 _STEEPER_EVIDENCE = 1.8
+# The same if each join counts as many rows as its clusters have in balance, see `choose_by_elbow`.
+_STEEPER_IN_BALANCE = 1.5
 # There is a valley between two clusters if the log density of the rows between them is more than
 # this number of nats below that of the rows of each, see `Assignments.valley_depths`.
 _VALLEY = 0.1
@@ -112,9 +114,21 @@ def choose_by_elbow(evidence: Evidence, reason: str) -> Joins:
 
     ``reason`` says why the evidence alone is used. If there is no elbow, the suggested number is
     the number of components with rows.
+
+    A small cluster loses little evidence per row of both clusters if it is joined to a large one,
+    however distinct it is. Normal clusters at a small distance lose evidence in proportion to
+    ``m_a m_b / (m_a + m_b)``, where m are their shares of the rows. An elbow must therefore also be
+    one, at the factor _STEEPER_IN_BALANCE, if these numbers are the weights of joins.
     """
     joins = join_components(evidence, relative=False)
     n_joins = joins.elbow(1, max_ratio=1.0 / _STEEPER_EVIDENCE)
+    if n_joins:
+        pairs = joins.linkage[:, :2].astype(int)
+        first, second = with_unions(evidence.proportions, pairs)[pairs.T]
+        # A union of components without rows may have the mass 0.
+        balanced = first * second / np.maximum(joins.masses, np.finfo(np.float64).tiny)
+        slope_before, slope_after = joins.slopes(n_joins, balanced)
+        n_joins = n_joins if slope_after >= _STEEPER_IN_BALANCE * slope_before else 0
     number = joins.n_components - joins.n_vacant - n_joins
     reason += "; by the elbow of the evidence" if n_joins else "; the evidence has no elbow"
     return replace(joins, n_by_entropy=0, n_suggested=number, reason=reason)
