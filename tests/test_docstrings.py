@@ -183,6 +183,23 @@ def test_estimators_say_the_same_in_the_same_words(section):
             assert len({kind for kind, _ in same.values()}) <= 1, (name, same)
 
 
+def test_help_on_mixtures_explains_each_column_of_their_clusterings():
+    X = [[0.0], [0.1], [9.0], [9.1]] * 5
+    mixture = skvt.CAVIGaussianMixture(2, random_state=0).fit(X)
+    for name in mixture.clusterings_:
+        for estimator in ("CAVIGaussianMixture", "MemoizedDPGMM", "MemoizedDPMixture"):
+            assert f'"{name}"' in inspect.getdoc(getattr(skvt, estimator)), (estimator, name)
+
+
+@pytest.mark.parametrize("name", sorted(ESTIMATORS))
+def test_help_names_each_result_of_a_fit(name):
+    # The attribute is of the base class; this mixture takes no labels of rows.
+    others = {"component_classes_"} if name == "StructuredBernoulliMixture" else set()
+    results = {each for each in dir(getattr(skvt, name)) if re.fullmatch("[a-z].*_", each)}
+    named = {each for each, said in of_estimators("Attributes").items() if name in said}
+    assert results - others <= named
+
+
 def test_what_does_not_depend_on_the_model_has_one_default():
     shared = ("evaluate_every", "n_init", "n_jobs", "random_state", "total_samples", "verbose",
               "warm_start")  # fmt: skip

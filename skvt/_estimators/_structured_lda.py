@@ -162,7 +162,8 @@ class StructuredLDA(TopicEstimator):
         proportions, minus the divergence of q(beta), which is not a bound. For "collapsed" it is
         the sum over tokens of the log probability of each token given all others.
     .. shared: move_log_, restart_elbos_, converged_, n_iter_, n_batch_iter_, temperature_
-    .. shared: doc_topic_prior_ & topic_word_prior_, n_features_in_, feature_names_in_, words_
+    .. shared: doc_topic_prior_ & topic_word_prior_, covariate_coef_, n_features_in_
+    .. shared: feature_names_in_, words_
 
     See Also
     --------

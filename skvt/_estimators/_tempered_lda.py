@@ -112,7 +112,8 @@ class TemperedLDA(TopicEstimator):
         "objective" is the tempered bound. Online, the bounds are estimates from the minibatches of
         the pass, except where ``evaluate_every`` requests exact bounds.
     .. shared: move_log_, restart_elbos_, converged_, n_iter_, n_batch_iter_, temperature_
-    .. shared: doc_topic_prior_ & topic_word_prior_, n_features_in_, feature_names_in_, words_
+    .. shared: doc_topic_prior_ & topic_word_prior_, covariate_coef_, n_features_in_
+    .. shared: feature_names_in_, words_
 
     See Also
     --------

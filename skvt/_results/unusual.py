@@ -43,7 +43,7 @@ def unusual_rows(mixture, X, n=20):
         The ``n`` rows with the largest score, the most unusual first:
 
         - "row": position of the row in X.
-        - "column": name of the column whose value fits worst to the other values of the row, or
+        - "column": name of the column whose value fits the other values of the row worst, or
           position of this column if columns have no names; None for a row without values.
         - "value": the value in this column.
         - "expected": the value that the other values of the row predict: the predictive mean of
@@ -69,7 +69,7 @@ def unusual_rows(mixture, X, n=20):
 
     where all densities are predictive. The first two terms are two thirds of the negative log
     density of the row plus a third of the log ratio of the density of independent columns to the
-    density of the row. A rare category thus counts less if it fits to the other values.
+    density of the row. A rare category thus counts less if it fits the other values.
 
     b_O is the expected score of rows with the same missing values. Its subtraction keeps missing
     values from making a row more or less unusual. b_O is a sum of a number for each missing value;

@@ -18,7 +18,7 @@ def make_bernoulli_mixture(
     n_samples=1000, *, n_features=100, n_components=100, weight_concentration=20.0,
     feature_prior=1.0, random_state=None,
 ):  # fmt: skip
-    """Draw binary rows from a mixture of Bernoullis with many components [HB15 sec. 4.2].
+    """Draw binary rows from a mixture of Bernoullis with many components.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def make_bernoulli_mixture(
     Notes
     -----
     ``pi ~ Dirichlet(alpha / K)``, ``phi_kd ~ Beta(a, b)``, ``z_n ~ Categorical(pi)`` and
-    ``x_nd ~ Bernoulli(phi_{z_n d})``. The defaults are the setting of the paper [1]_, in which
+    ``x_nd ~ Bernoulli(phi_{z_n d})``. The defaults are the setting of section 4.2 of [1]_, in which
     about half of the components have rows.
 
     References

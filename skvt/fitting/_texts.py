@@ -50,8 +50,9 @@ learning_method : {"memoized", "online", "batch"}
 learning_offset : float
     Down-weights early steps; at least 1.
 max_components : int or None
-    Maximum number of components that births may reach. None is the larger of 200, for topic models
-    400, and twice ``n_components``. There is then a ConvergenceWarning if births would go on.
+    Maximum number of components that births may reach. None is 200, or 400 in topic models,
+    or twice ``n_components`` if that is more. With None, a ConvergenceWarning says if births would
+    go on.
 max_doc_update_iter : int
     Maximum number of sweeps in a document's local step.
 max_iter : int
@@ -181,6 +182,10 @@ components_ : ndarray of shape (n_components, n_features)
     Variational parameters lam of the topics: pseudo-counts, prior included.
 converged_ : bool
     Whether the fit stopped on convergence.
+covariate_coef_ : {ndarray, DataFrame} of shape (n_components, n_terms)
+    Effects of covariates on ``log(alpha)``, the intercept first. A data frame has the names of the
+    terms; it is used if the covariates of ``fit`` were a data frame. Fits without covariates do not
+    have the attribute.
 doc_topic_prior_ & topic_word_prior_ : float or ndarray
     The priors as used or learned.
 elbo_ & lower_bound_ : float
@@ -210,8 +215,9 @@ history_ (memoized) : dict of lists
     "learning_rate", "n_components", "seconds". With "online", the bounds are estimates from the
     minibatches of the pass, except where ``evaluate_every`` requests exact ones.
 labels_ : ndarray of int, shape (n_samples,)
-    Most probable component, or cluster with ``labels="clusters"``, of each row of the last call of
-    ``fit`` or ``partial_fit``. It is not available for chunks of Dask; use ``predict``.
+    Most probable component of each row of the last call of ``fit`` or ``partial_fit``. With
+    ``labels="clusters"``, which some mixtures have, it is the most probable cluster. It does not
+    exist after calls with chunks of Dask: use ``predict``.
 lower_bounds_ : list of float
     ``history_["elbo"]``.
 move_log_ : dict of lists
@@ -253,7 +259,7 @@ weight_concentration_ : ndarray of shape (2, K) or (K,)
     Parameters (a, b) of q(v_k) = Beta. With "dirichlet_distribution", the concentration of q(w)
     = Dirichlet, (K,).
 weight_concentration_prior_ : float
-    Concentration of the weights as used.
+    Concentration of the prior of the weights, as given, by default or learned.
 weights_ : ndarray of shape (K,)
     Expected weights, normalised without the mass of components that have no rows yet.
 words_ : ndarray of shape (`n_features_in_`,)
@@ -263,9 +269,10 @@ words_ : ndarray of shape (`n_features_in_`,)
 import inspect
 import re
 
-# An entry of the docstring above: its label, its type, and its indented text.
-_ENTRY = re.compile(r"^(\S.*?) : (.*)\n((?:    .*\n)+)", re.MULTILINE)
-# A line of another docstring that stands for entries by their labels, separated by commas.
+# An entry of the docstring above: its label, its type, and its indented text. The text may have
+# blank lines, which separate paragraphs.
+_ENTRY = re.compile(r"^(\S.*?) : (.*)\n((?:    .*\n|\n(?=    ))+)", re.MULTILINE)
+# A line of another docstring that stands for entries: their labels, separated by commas.
 _LINE = re.compile(r"^ *\.\. shared: (.*)$", re.MULTILINE)
 # The type and the text of each entry by its label, such as "moves (memoized)".
 _ENTRIES = {label: (kind, text) for label, kind, text in _ENTRY.findall(__doc__ or "")}
