@@ -93,9 +93,9 @@ def _refuse_anndata(X, caller):
     if hasattr(X, "var_names") and hasattr(X, "X"):
         raise TypeError(
             f"X is an {type(X).__name__}, and {caller} takes its matrix: pass X.X, or one of "
-            "X.layers. X.var_names are the names of its columns: give them to set_words of a topic "
-            "model, or to feature_names of displays. Results of transform belong into "
-            'X.obsm["topics"], say.'
+            "X.layers; for a mixture, pass X.to_df(), a table with the names of its columns. Give "
+            "X.var_names to set_words of a topic model, or to feature_names of displays. Results "
+            'of transform belong into X.obsm["topics"], say.'
         )
 
 

@@ -473,7 +473,7 @@ class Annotated:
 
 @every_class
 def test_an_anndata_is_refused_with_the_remedy(entry):
-    with pytest.raises(TypeError, match=r"X is an Annotated, .* pass X\.X"):
+    with pytest.raises(TypeError, match=r"X is an Annotated, .* pass X\.X.* pass X\.to_df\(\)"):
         entry.make().fit(Annotated())
 
 
