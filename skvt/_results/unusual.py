@@ -104,9 +104,8 @@ def unusual_rows(mixture, X, n=20):
     fitted = mixture._require_fitted()
     require_rows_in_memory(X, "unusual_rows")
     n = require_positive_int("n", n)
-    encoded = mixture._read(X)
+    table, encoded = mixture._columns, mixture._read(X)
     encoded = encoded.toarray() if sp.issparse(encoded) else np.asarray(encoded)
-    table = mixture._columns
     encoded = table.mark_unseen_as_missing(encoded)
     columns = [int(j) for block in table.blocks for j in _scored_columns(block)]
     model, stats = _without_small_components(fitted, columns)
