@@ -33,7 +33,9 @@ def replacing(path):
     """
     path = Path(os.path.realpath(path))
     if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "No such folder to save in", str(path.parent))
+        raise FileNotFoundError(
+            errno.ENOENT, "The folder to save in does not exist", str(path.parent)
+        )
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
     if mode is not None and not path.is_file():
         raise OSError(errno.EINVAL, "Only a regular file can be replaced", str(path))

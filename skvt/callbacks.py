@@ -41,7 +41,7 @@ class Checkpoint:
 
     def __init__(self, path, every=1):
         if not isinstance(every, Integral) or isinstance(every, bool) or every < 1:
-            raise ValueError(f"every must be an int of at least 1. Got {every!r}.")
+            raise ValueError(f"every must be an int in the range [1, inf). Got {every!r}.")
         self.path = Path(path)
         self.every = every
         self._n_passes = 0

@@ -114,16 +114,20 @@ def check_fields(part: Any, d: int, k: int) -> None:
     lengths = {field: value for field, value in values.items() if type(value) is int}
     lengths |= {"d": d, "k": k, "t": d * (d + 1) // 2}
     if getattr(part, "n_features", d) != d:
-        raise ValueError(f"{name} is not of {d} columns.")
+        raise ValueError(
+            f"An object of class {name} has {part.n_features} columns, but the model has {d}."
+        )
     for field, rules in _rules_of(cls).items():
         value = values.get(field)
         for rule in rules:
             if value is not None and not _follows(value, rule, lengths):
                 requirement = rule if rule in _RULES_OF_NUMBERS else f"of shape {rule!r}"
-                shape = f"of shape {np.shape(value)}"
-                raise ValueError(f"{field!r} of {name}, {shape}, is not {requirement}.")
+                raise ValueError(
+                    f"The field {field!r} of {name}, of shape {np.shape(value)}, is not "
+                    f"{requirement}."
+                )
     if hasattr(part, "validate") and not part.validate(d, k):
-        raise ValueError(f"Parts of {name} do not fit together.")
+        raise ValueError(f"The fields of {name} do not fit together.")
     for value in values.values():
         check_fields(value, d, k)
     # Each block of a component describes some of the columns.

@@ -55,8 +55,9 @@ class ResumableMixin:
         """Set the attributes to the :meth:`get_progress` of an object with the same parameters."""
         if not set(progress) <= {*self.kept_attributes, *self.kept_parts}:
             raise ValueError(
-                f"The interrupted fit was made by other parameters: {type(self).__name__} does not "
-                f"remember {sorted(progress)}."
+                f"The interrupted fit has other parameters: {type(self).__name__} does not "
+                f"remember {sorted(set(progress) - {*self.kept_attributes, *self.kept_parts})}. "
+                "Set the parameters back to those of the fit."
             )
         for name, value in progress.items():
             if name in self.kept_parts:

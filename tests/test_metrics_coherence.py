@@ -72,20 +72,20 @@ def test_a_word_found_nowhere_scores_minus_one_in_npmi_and_is_an_error_in_umass(
     counts = np.array([[1, 0], [1, 0], [0, 0]])
     for eps in (0, 1e-12):
         assert_array_equal(topic_coherence([[2, 1]], counts, n_words=2, eps=eps), [-1])
-    with pytest.raises(ValueError, match=r"Words \[1\] .* no document"):
+    with pytest.raises(ValueError, match=r"words \[1\] .* no document"):
         topic_coherence([[2, 1]], counts, n_words=2, measure="umass")
 
 
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"topic_word": [[1, 2, 3]]}, ValueError, "topic_word has 3 words, X has 4"),
+        ({"topic_word": [[1, 2, 3]]}, ValueError, "topic_word has 3 words, but X has 4"),
         ({"measure": "c_v"}, ValueError, "'npmi', 'umass'. Got 'c_v'"),
         ({"n_words": 1}, ValueError, "n_words == 1, must be >= 2"),
         ({"n_words": 5}, ValueError, "n_words == 5, must be <= 4"),
         ({"n_words": 2.0}, TypeError, "n_words must be an instance of int"),
-        ({"eps": -0.1}, ValueError, "eps=-0.1 must be at least 0"),
-        ({"eps": np.nan}, ValueError, "eps=nan must be at least 0"),
+        ({"eps": -0.1}, ValueError, r"\[0, 1\). Got -0.1"),
+        ({"eps": np.nan}, ValueError, r"\[0, 1\). Got nan"),
         ({"X": -X}, ValueError, "Negative values"),
         ({"topic_word": [[np.nan, 2, 3, 4]]}, ValueError, "NaN"),
     ],
@@ -143,7 +143,7 @@ def test_renaming_clusters_changes_nothing_but_the_names(method):
     ("truth", "clusters", "options", "message"),
     [
         ([0, 1], [0, 1, 1], {}, "inconsistent numbers of samples"),
-        ([], [], {}, "labels_true is empty"),
+        ([], [], {}, "labels_true must have at least one row"),
         ([[0, 1], [1, 0]], [0, 1], {}, "1d array"),
         ([0.0, np.nan], [0, 1], {}, "labels_true has missing values"),
         ([0, 1], np.array([None, "a"], dtype=object), {}, "labels_pred has missing values"),
@@ -199,7 +199,7 @@ def test_constant_components_correlate_zero_and_opposites_minus_one():
 @pytest.mark.parametrize(
     ("A", "B", "message"),
     [
-        (np.ones((2, 3)), np.ones((2, 4)), "A has 3 features and B has 4"),
+        (np.ones((2, 3)), np.ones((2, 4)), "3 features in A and 4 in B"),
         (np.ones((2, 1)), np.ones((2, 1)), "at least 2"),
         (np.ones(3), np.ones((1, 3)), "Expected 2D array"),
         (np.full((1, 2), np.inf), np.ones((1, 2)), "infinity"),

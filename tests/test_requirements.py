@@ -158,12 +158,13 @@ def test_what_a_model_lacks_of_its_contracts_is_named():
     with pytest.raises(ValueError) as caught:
         check_requirements(Partial(), ())
     assert str(caught.value) == (
-        "Partial has no tempered_log_partition, for which "
-        "skvt.contracts.Temperable asks. Define what is missing; skvt.contracts.ConjugateModel has "
-        "what most models answer alike."
+        "Partial lacks tempered_log_partition, which skvt.contracts.Temperable requires. Define "
+        "what is missing; the base class skvt.contracts.ConjugateModel has what most models share."
     )
     del Partial.local_step
-    with pytest.raises(ValueError, match=r"no local_step, for which skvt\.contracts\.Model asks"):
+    with pytest.raises(
+        ValueError, match=r"lacks local_step, which skvt\.contracts\.Model requires"
+    ):
         check_requirements(Partial(), ())
 
 

@@ -28,8 +28,9 @@ def test_stability_is_the_mass_that_partners_share():
 @pytest.mark.parametrize(
     ("fits", "message"),
     [
-        ([A], "1 of them"), ([A, A[:, :2]], "2, 3 words"),
-        ([A, -A], r"fits\[1\] has entries down to -0.8"), ([A, 0.0 * A], r"sums down to 0"),
+        ([A], "at least 2 fits. Got 1"), ([A, A[:, :2]], "2, 3 words"),
+        ([A, -A], r"smallest entry of fits\[1\] is -0.8"),
+        ([A, 0.0 * A], "smallest sum of a topic is 0"),
     ],
 )  # fmt: skip
 def test_stability_refuses_what_cannot_agree(fits, message):
@@ -68,7 +69,7 @@ def test_fits_of_different_size_agree_on_the_topics_of_the_best():
 @pytest.mark.parametrize(
     ("fits", "message"),
     [
-        ([TemperedLDA()], "Got 1, of TemperedLDA"),
+        ([TemperedLDA()], "Got 1 fits of TemperedLDA"),
         ([TemperedLDA(), MemoizedHDP()], "MemoizedHDP and TemperedLDA"),
         ([A, B], "ndarray"),
     ],

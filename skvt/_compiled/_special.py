@@ -126,7 +126,7 @@ def _warn_once_of_no_cache(why: str) -> None:
     """Warn that machine code cannot be stored, once for each reason ``why``."""
     warnings.warn(
         f"Compiled functions of skvt cannot be stored: {why}. Every process will compile them "
-        "anew, which takes several seconds. Make room there, or set the environment variable "
+        "again, which takes several seconds. Free some space, or set the environment variable "
         "NUMBA_CACHE_DIR to a writable folder before Python starts.",
         RuntimeWarning,
         stacklevel=2,

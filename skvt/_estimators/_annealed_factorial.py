@@ -185,14 +185,15 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         prior = np.asarray(self.activation_prior, dtype=np.float64)
         if prior.shape not in ((), (self.n_components,)):
             raise ValueError(
-                "The 'activation_prior' parameter must be a number or of shape (n_components,) = "
-                f"({self.n_components},). Got shape {prior.shape} instead."
+                "The 'activation_prior' parameter must be a number or an array of shape "
+                f"(n_components,) = ({self.n_components},). Got an array of shape {prior.shape} "
+                "instead."
             )
         legal = (prior > 0.0) & (prior < 1.0)
         if not legal.all():
             raise ValueError(
-                "The 'activation_prior' parameter must be in the range (0, 1). Got "
-                f"{prior[~legal].flat[0]:g} in it."
+                "Each entry of the 'activation_prior' parameter must be in the range (0, 1). Got "
+                f"{prior[~legal].flat[0]:g}."
             )
         return np.broadcast_to(prior, (self.n_components,)).copy()
 
@@ -267,10 +268,15 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
 
     # ------------------------------------------------------------------------------- attributes
     activation_prior_ = model_property(
-        "activation_prior", "Probability of each component, shape (K,)."
+        "activation_prior",
+        'Probability that a row has each component, shape (n_components,); learned with "auto".',
     )
-    noise_variance_ = model_property("noise_variance", "Variance of the noise.")
-    prior_variance_ = model_property("prior_variance", "Prior variance of the components' entries.")
+    noise_variance_ = model_property(
+        "noise_variance", "Variance of the noise of an entry, given or learned."
+    )
+    prior_variance_ = model_property(
+        "prior_variance", "Prior variance of an entry of a component, given or learned."
+    )
 
     @fitted_property
     def components_(self, fitted):

@@ -157,7 +157,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         weights = np.array(self.weights, dtype=np.float64)
         legal = weights.shape == (K,) and np.all(weights > 0.0)
         if not legal or abs(weights.sum() - 1.0) > 1e-6:
-            legal_values = f"a vector of n_components = {K} positive numbers with the sum 1"
+            legal_values = f"an array of n_components = {K} positive numbers that sum to 1"
             raise illegal_value_error("weights", legal_values, repr(self.weights))
         return KnownWeights(weights / weights.sum())
 

@@ -28,9 +28,10 @@ ANNEALED_TOPICS = 20, 50
 # Minimum number of documents for each initial topic of an annealed start.
 MIN_DOCUMENTS_PER_TOPIC = 10
 NO_MORE_TOPICS = (
-    "The fit has ended at one topic, and fits begun with {} topics have no higher bound. Either "
-    "the documents have no topics, or each mixes many of them: there the bound is too loose to "
-    "count topics. If you expect several, give their number to StructuredLDA(n_components=...)."
+    "The fit ended with one topic, and fits that began with {} topics have no higher bound. "
+    "Either the documents have no topics, or each of them mixes many topics, for which the bound "
+    "is too loose to find their number. If you expect several topics, set their number in "
+    "StructuredLDA(n_components=...)."
 )
 # If there are at most FEW_DOCUMENTS documents, a fit that started from one topic and found several
 # is followed by another start. SWEEPS_OF_START sweeps of collapsed sampling, which begin with the

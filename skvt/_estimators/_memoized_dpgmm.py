@@ -305,9 +305,9 @@ default="dirichlet_process"
         learns_alpha = isinstance(alpha, str)
         if self._is_finite and learns_alpha:
             raise ValueError(
-                "The 'weight_concentration_prior' parameter of a Dirichlet distribution must be a "
-                "number in the range (0, inf) or None. Got 'auto', which is for "
-                "weight_concentration_prior_type='dirichlet_process'."
+                "With weight_concentration_prior_type='dirichlet_distribution', the "
+                "'weight_concentration_prior' parameter must be a number in the range (0, inf) or "
+                "None. Got 'auto', which is for 'dirichlet_process'."
             )
         if old is not None:
             return old
@@ -342,10 +342,9 @@ default="dirichlet_process"
         if self.means_init is None:
             return start_from_labels(model, self.labels_init, X, weights, max_components)
         if self.labels_init is not None or self.mean_type == "zero":
-            conflict = "mean_type='zero', which has no means"
+            conflict = "mean_type='zero'" if self.labels_init is None else "'labels_init'"
             raise ValueError(
-                "Give either 'means_init' or another starting point, not both. Got "
-                f"{conflict if self.labels_init is None else 'labels'}."
+                f"'means_init' cannot be combined with {conflict}. Set one of them to its default."
             )
         return replace(
             model, start=initialise_from_means(model, X, weights, means_from_parameter(self, X))
@@ -367,7 +366,7 @@ default="dirichlet_process"
         ):
             if conflicts:
                 raise ValueError(
-                    f"background=True and {setting} exclude each other. Set background=False."
+                    f"background=True cannot be combined with {setting}. Set background=False."
                 )
 
     def _box(self, X):
@@ -377,8 +376,9 @@ default="dirichlet_process"
         constant = np.flatnonzero(low == high)
         if constant.size:
             raise ValueError(
-                "With background=True, each column must have two different values. Got one value "
-                f"in column {constant[0]}: leave out such columns, or set background=False."
+                "With background=True, each column must have at least two different values. All "
+                f"values of column {constant[0]} are equal: leave out such columns, or set "
+                "background=False."
             )
         return {"low": low, "high": high}
 
@@ -406,7 +406,8 @@ default="dirichlet_process"
         return vars(fitted.model).get("background_weight", 0.0)
 
     covariance_type_ = model_property(
-        "component.covariance_type", 'Given type of the covariances, or the type chosen by "auto".'
+        "component.covariance_type",
+        'Type of the covariances: the given one, or the one chosen by "auto".',
     )
 
     @fitted_property
@@ -425,7 +426,10 @@ default="dirichlet_process"
     def ranks_(self, fitted):
         """Rank found for each component of "low_rank", shape (K,)."""
         if self.covariance_type_ != "low_rank":
-            raise AttributeError("'ranks_' exist with covariance_type='low_rank' only.")
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute 'ranks_': only a fit with "
+                "covariance_type='low_rank' has ranks."
+            )
         return fitted.model.component.ranks(fitted.lam()[1])
 
     @fitted_property

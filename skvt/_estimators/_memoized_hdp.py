@@ -47,8 +47,8 @@ BATCH_SIZE_LIMITS = 250, 5_000
 MAX_NOISE_RATIO = 2.0
 # Advice in the error if a prior for each topic is passed.
 ONE_PRIOR_ADVICE = (
-    " Topics whose number is learned share one prior, because births, merges and deletes exchange "
-    "them. To begin with topics that you have, pass them as components_init."
+    " Topics whose number is learned share one prior, because births, merges and deletes change "
+    "which topics there are. To begin with given topics, pass them as components_init."
 )
 # Initial values of learned parameters.
 TOPIC_WORD_PRIOR = 0.1
@@ -291,10 +291,12 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
 
     # ---------------------------------------------------------------------------- attributes
     topic_concentration_ = model_property(
-        "sticks.concentration", "Concentration of the prior of the topics' weights."
+        "sticks.concentration",
+        "Concentration gamma of the Dirichlet process of the topics' weights, given or learned.",
     )
     doc_topic_concentration_ = model_property(
-        "sticks.doc_concentration", "Concentration of a document's topic proportions."
+        "sticks.doc_concentration",
+        "Concentration alpha of the topic proportions of a document, given or learned.",
     )
 
     @fitted_property

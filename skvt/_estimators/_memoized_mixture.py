@@ -445,13 +445,17 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         fitted = self._require_fitted()
         if not self._table.given:
             if given is not None:
-                raise ValueError("The fit had no given columns: call sample without 'given'.")
+                raise ValueError(
+                    f"This {type(self).__name__} was fitted without given columns: call sample "
+                    "without 'given'."
+                )
             return super().sample(n_samples, random_state)
         if given is None:
             names = [self._table.names[block.columns[0]] for block in self._table.given]
             raise ValueError(
-                f"The given columns {names} explain the others and have no distribution: pass "
-                "sample(given=rows) the rows for whose values of these columns to draw."
+                f"The given columns {names} explain the others and have no distribution of their "
+                "own. Pass the rows for whose values of these columns to draw: sample(n_samples, "
+                "given=rows)."
             )
         rows = self._table.encode_given_rows(given)
         rows = np.repeat(rows, require_positive_int("n_samples", n_samples), axis=0)
@@ -517,9 +521,10 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         block, _ = self._table.find_block(hidden.position)
         if block.spec.encoding not in ("category", "binary"):
             raise ValueError(
-                f"Column {column!r} holds {block.spec.encoding} values, whose probabilities are "
-                "densities: score_column(X, column) is the log density of given values (of an "
-                "ordinal column the log probability), predict_column(X, column) the prediction."
+                "predict_column_proba takes columns of categories or bits, but the values of "
+                f"column {column!r} are of the kind {block.spec.encoding!r}. Use "
+                "predict_column(X, column) to predict them, or score_column(X, column) for the "
+                "log probability or log density of given values."
             )
         with Workers(self.n_jobs) as workers:
             probabilities = hidden.model.column_probabilities(
@@ -560,8 +565,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         block, _ = self._table.find_block(position)
         if not block.spec.allows_missing or sp.issparse(encoded):
             raise ValueError(
-                f"Column {column!r} belongs to {type(block.spec).__name__}, whose rows must be "
-                "complete: it cannot be predicted from the others."
+                f"Column {column!r} belongs to {type(block.spec).__name__}, which takes complete "
+                "rows only: it cannot be predicted from the other columns."
             )
         rows = np.array(encoded)
         rows[:, position] = np.nan

@@ -40,8 +40,9 @@ def start_from_labels(model, labels, X, weights, max_components):
     # Only rows in chunks have a layout, the numbers of rows of the chunks.
     if get_chunk_sizes(X).size:
         raise ValueError(
-            "The 'labels_init' parameter is for rows in memory. Got labels for rows in chunks; "
-            "leave it None, or fit to some of the rows first and begin there by warm_start=True."
+            "The 'labels_init' parameter takes labels of rows in memory only, but X has its rows "
+            "in chunks. Leave it None, or fit to some of the rows first and continue with "
+            "warm_start=True."
         )
     row_labels = np.asarray(labels)
     is_legal = row_labels.shape == (X.shape[0],) and row_labels.dtype.kind in "iuf"
@@ -53,9 +54,10 @@ def start_from_labels(model, labels, X, weights, max_components):
         row_labels = whole_labels
     if not is_legal or row_labels.min() < -1 or row_labels.max() < 0:
         raise ValueError(
-            f"The 'labels_init' parameter must be an array of whole numbers of shape (n_samples,) "
-            f"= ({X.shape[0]},), one for each row of positive weight: 0, 1, ..., or -1 where the "
-            f"label is not known, but not everywhere. Got {labels!r} instead."
+            "The 'labels_init' parameter must be an array of shape (n_samples,) = "
+            f"({X.shape[0]},) of whole numbers, one for each row of positive weight: 0, 1, 2 and "
+            "so on, or -1 where the label is not known. At least one label must be known. Got "
+            f"{labels!r} instead."
         )
     is_known = row_labels >= 0
     distinct_labels, components = np.unique(row_labels[is_known], return_inverse=True)

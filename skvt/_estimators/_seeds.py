@@ -85,7 +85,7 @@ def seeded_prior(
     names = np.asarray(feature_names)
     if names.ndim != 1:
         raise ValueError(
-            f"feature_names must be a list of names, one for each column of X. Got an array of "
+            "feature_names must be a list of names, one for each column of X. Got an array of "
             f"shape {names.shape} instead."
         )
     base = 1.0 / n_components if base is None else base
@@ -100,8 +100,8 @@ def seeded_prior(
         conflicting = names[is_excluded & (prior[topic] > base)].tolist()
         if conflicting:
             raise ValueError(
-                f"Words of topic {topic} cannot be both seeds and excluded. Got {conflicting!r} in "
-                "seed_words and excluded_words."
+                f"Words of topic {topic} cannot be both in seed_words and in excluded_words. Got "
+                f"{conflicting!r} in both."
             )
         prior[topic, is_excluded] = min(EXCLUDED, base)
     return prior
@@ -115,9 +115,9 @@ def _is_among(names, words, topic):
     unknown = sorted(set(words) - set(names.tolist()), key=str)
     if unknown:
         warnings.warn(
-            f"Words of topic {topic} are not among feature_names and are left out: "
-            f"{show_first(unknown)}. Write words as they are counted: CountVectorizer makes them "
-            "lower case, and min_df and max_df leave words out.",
+            f"Words of topic {topic} are not in feature_names and are ignored: "
+            f"{show_first(unknown)}. Write words as they are counted: CountVectorizer converts "
+            "them to lower case, and its min_df and max_df leave words out.",
             UserWarning,
             stacklevel=find_stack_level(),
         )
@@ -134,9 +134,9 @@ def _words_of_topics(name, words_by_topic, n_components):
     for topic, words in words_by_topic.items() if is_mapping else enumerate(words_by_topic):
         if topic not in range(n_components):
             raise ValueError(
-                f"Topics of {name} must be numbers in the range [0, n_components) = [0, "
-                f"{n_components}). Got {topic!r}; raise n_components, or leave it out. Give topics "
-                "names by topic_labels_, after the fit."
+                f"Topics in {name} must be integers in the range [0, n_components) = [0, "
+                f"{n_components}). Got {topic!r}; raise n_components, or leave this topic out. To "
+                "name topics, set topic_labels_ after the fit."
             )
         if isinstance(words, str):
             raise ValueError(

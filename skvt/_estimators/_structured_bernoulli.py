@@ -239,8 +239,9 @@ default="dirichlet_process"
         model_class = MixtureGivenGlobals if self._is_structured else Mixture
         if old is not None and type(old) is not model_class:
             raise ValueError(
-                f"A warm start cannot change between structured and mean-field inference. Got "
-                f"learning_method={self.learning_method!r}; set warm_start=False to start anew."
+                "A warm start cannot change learning_method between 'structured' and the other "
+                f"methods. Got learning_method={self.learning_method!r}; set it back, or set "
+                "warm_start=False to start anew."
             )
         if old is not None:
             return old

@@ -146,7 +146,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     n_components_ : int
         Number of components K. It is the truncation ``n_components``.
     data_mean_prior_ : float
-        Prior mean of an entry of X as used.
+        Prior mean of an entry of X: the given one, or the mean of the data.
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
         the "weights" and "components" (W).
@@ -306,8 +306,11 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         return lengths[0], [(n_ascent, length) for length in lengths[1:]]
 
     # --------------------------------------------------------------------------- attributes
-    data_mean_prior_ = model_property("data_mean_prior", "Prior mean of an entry as used.")
-    n_components_ = model_property("n_components", "Number of components K.")
+    data_mean_prior_ = model_property(
+        "data_mean_prior",
+        "Prior mean of an entry of X: the given one, or the mean of the rows of the fit.",
+    )
+    n_components_ = model_property("n_components", "Number of components K of the fit.")
 
     @fitted_property
     def components_(self, fitted):
@@ -378,7 +381,10 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         # Sum the results of `_completion_sums` over all chunks of X.
         total, n_entries = sum_over_rows(self, X)
         if n_entries == 0:
-            raise ValueError("No entry of X to predict: all are missing.")
+            raise ValueError(
+                "X has no entry to predict: all entries are missing. Pass at least one observed "
+                "entry."
+            )
         return total / n_entries
 
     def _completion_sums(self, X):

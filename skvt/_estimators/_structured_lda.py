@@ -242,8 +242,8 @@ class StructuredLDA(TopicEstimator):
         lda = self._make_lda(X, weights, old, COLLAPSED_PRIOR, learned_types=str | None)
         if self.local_step != "gibbs":
             raise ValueError(
-                'global_step="collapsed" draws the topic of each token: it needs '
-                f'local_step="gibbs". Got {self.local_step!r}.'
+                'global_step="collapsed" draws the topic of each token, which needs '
+                f'local_step="gibbs". Got local_step={self.local_step!r}.'
             )
         model = CollapsedLDA.from_lda(lda, self.local_step, self.n_burn_in, self.n_samples)
         if model.learn_topic_word_prior:
@@ -285,8 +285,9 @@ class StructuredLDA(TopicEstimator):
         if self._is_collapsed(model):
             if not self._is_unheated:
                 raise ValueError(
-                    'global_step="collapsed" samples at T = 1. Got temperature='
-                    f"{self.temperature!r}; leave it at its default, or use another global_step."
+                    'global_step="collapsed" samples at T = 1 only. Got '
+                    f"temperature={self.temperature!r}; leave it at its default, or use another "
+                    "global_step."
                 )
             return ConstantTemperature()
         if self.temperature != "annealed":

@@ -99,7 +99,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         Raises
         ------
         ValueError
-            If X has values that are no counts or that leave the range of floating point. If
+            If X has values that are not counts or that leave the range of floating point. If
             parameters, or combinations of them, are illegal. If covariates have another number of
             rows or missing values, or are constant or collinear; a single constant covariate is
             allowed and stands for the intercept. If allowed topics have another shape or other
@@ -207,8 +207,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         """
         if self._covariates is None:
             raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute 'covariate_coef_': the fit had "
-                "no covariates. Pass covariates to fit."
+                f"{type(self).__name__!r} object has no attribute 'covariate_coef_' after a fit "
+                "without covariates. Pass covariates to fit."
             )
         model = fitted.model
         coef = np.log(np.float64(model.doc_topic_prior))[None]
@@ -224,7 +224,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         """Return the details of documents; raise TypeError if there are any and X is in chunks."""
         details = named_details(covariates, allowed_topics)
         if details:
-            require_rows_in_memory(X, "A prior that differs between documents")
+            require_rows_in_memory(X, "A topic model with covariates or allowed_topics")
         return details
 
     def _details(self, X, covariates, allowed_topics):
@@ -256,8 +256,9 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             is_never_allowed = ~documents.allowed.any(axis=0)
             if is_never_allowed.any():
                 raise ValueError(
-                    f"allowed_topics allows topic {is_never_allowed.argmax()} to no document of "
-                    "positive weight. Allow it to some, or leave it out and lower n_components."
+                    f"allowed_topics allows topic {is_never_allowed.argmax()} in no document of "
+                    "positive weight. Allow it in some documents, or leave its column out and "
+                    "lower n_components."
                 )
         return documents
 
@@ -292,8 +293,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         """Raise ValueError if covariates are passed but the fit had none, or the reverse."""
         if self._covariates is None and "covariates" in details:
             raise ValueError(
-                f"This {type(self).__name__} was fitted without covariates. Leave them out, or fit "
-                "anew with covariates."
+                f"This {type(self).__name__} was fitted without covariates. Call it without "
+                "covariates, or fit it again with covariates."
             )
         if self._covariates is not None and "covariates" not in details:
             names = list(self._covariates.columns.levels)
@@ -310,9 +311,9 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         if is_restricted != (model.topic_groups is not None):
             earlier = "without" if is_restricted else "with"
             raise ValueError(
-                "Pass allowed_topics in each call or in none; documents that may have all topics "
-                f"have rows of True. The calls so far were {earlier} allowed_topics; to change "
-                "this, fit anew with warm_start=False."
+                "Pass allowed_topics in each call or in none; the calls so far "
+                f"were {earlier} allowed_topics. A document that may have all topics has a row of "
+                "True. To change this, fit a clone to start anew."
             )
 
     def _make_lda(self, X, weights, old, default_eta, learned_types=str):
@@ -474,12 +475,12 @@ def allowed_topics_as_array(allowed, n_rows, n_topics):
     """Return allowed topics as an array (n, K) of booleans; raise ValueError if it is illegal."""
     array = np.asarray(allowed.toarray() if sp.issparse(allowed) else allowed)
     legal = (
-        "allowed_topics must be an array of True and False of shape (n_samples, n_components) = "
+        "allowed_topics must be a Boolean array of shape (n_samples, n_components) = "
         f"{(n_rows, n_topics)}"
     )
     if array.shape != (n_rows, n_topics):
         raise ValueError(
-            f"{legal}, a row for each row of X and a column for each topic. Got the shape "
+            f"{legal}, with a row for each row of X and a column for each topic. Got the shape "
             f"{array.shape}."
         )
     if array.dtype.kind not in "buif":
@@ -492,8 +493,8 @@ def allowed_topics_as_array(allowed, n_rows, n_topics):
     has_topics = array.any(axis=1)
     if not has_topics.all():
         raise ValueError(
-            f"allowed_topics allows no topic to the document in row {has_topics.argmin()}. Allow "
-            "all topics to documents without labels."
+            f"allowed_topics allows no topic in the document in row {has_topics.argmin()}. Allow "
+            "all topics in documents without labels."
         )
     return array
 
@@ -504,8 +505,8 @@ def topics_from_parameter(estimator, X):
         return None
     shape = (estimator.n_components, X.shape[1])
     legal = (
-        f"The 'components_init' parameter must be an array of shape (n_components, n_features) "
-        f"= {shape} of numbers in the range [0, {LARGEST:g}], in each row some above 0."
+        "The 'components_init' parameter must be an array of shape (n_components, n_features) = "
+        f"{shape} of numbers in the range [0, {LARGEST:g}], with a positive number in each row."
     )
     try:
         topics = np.asarray(estimator.components_init, dtype=np.float64)
@@ -513,8 +514,8 @@ def topics_from_parameter(estimator, X):
         raise ValueError(f"{legal} Got {estimator.components_init!r} instead.") from error
     if topics.shape != shape:
         raise ValueError(
-            f"{legal} Got an array of shape {topics.shape} instead; give a row for each topic, "
-            "or set n_components."
+            f"{legal} Got an array of shape {topics.shape} instead; pass a row for each topic, or "
+            "set n_components."
         )
     is_illegal = ~((topics >= 0.0) & (topics <= LARGEST))
     if is_illegal.any():
@@ -526,8 +527,8 @@ def topics_from_parameter(estimator, X):
     if not in_range(totals):
         row = int(((totals < 1.0 / LARGEST) | (totals > LARGEST)).argmax())
         raise ValueError(
-            f"{legal} Got a sum of {totals[row, 0]:g} in row {row}; leave the topic out, or "
-            "begin it with the words of all documents."
+            f"{legal} The sum of row {row} is {totals[row, 0]:g}; leave this topic out, or begin "
+            "it with the words of all documents."
         )
     return topics / totals
 

@@ -114,15 +114,15 @@ def explain_why_not(joins, n_clusters):
     step = next_join if is_larger else next_join - 1
     # The first joins concern components to which no row is assigned.
     if step < joins.n_vacant:
-        return "One of the clusters is the most probable one of no row."
+        return "For one of the clusters, there is no row for which it is the most probable cluster."
     criterion, test = joins.criteria[step], joins.tests[step]
     if criterion == "valley" and test < SIGNIFICANT:
         return (
-            f"No valley separates two of the clusters: there are {test:.1f} standard errors fewer "
-            "rows between them, which chance explains."
+            "No valley separates two of the clusters: the rows between them are fewer by only "
+            f"{test:.1f} standard errors, which chance explains."
         )
     if criterion == "valley":
-        return "Two of the clusters are parts of one that no valley divides."
+        return "Two of the clusters are parts of a cluster that no valley divides."
     share = joins.shares[step]
     loss = f"{joins.losses[step]:.3g} nats of evidence per row"
     if criterion == "entropy":

@@ -75,13 +75,13 @@ def consensus(fits, X, *, n_passes=1, sample_weight=None):
     classes = sorted({type(fit).__name__ for fit in fits})
     if len(fits) < 2 or len(classes) > 1:
         raise ValueError(
-            f"fits must be two or more fits of one class. Got {len(fits)}, of "
+            f"fits must be a list of at least two fits of the same class. Got {len(fits)} fits of "
             f"{' and '.join(classes) or 'no class'}."
         )
     if "components_init" not in getattr(fits[0], "get_params", dict)():
         raise ValueError(
-            f"{classes[0]} does not take components_init, with which a consensus begins; pass fits "
-            "of TemperedLDA, StructuredLDA or MemoizedHDP."
+            f"{classes[0]} has no parameter components_init, with which the consensus begins. "
+            "Pass fits of TemperedLDA, StructuredLDA or MemoizedHDP."
         )
     topics = topic_distributions(fits)
     # A fit after ``partial_fit`` has no bound, and is the reference only if no fit has one.
@@ -122,8 +122,8 @@ def topic_distributions(fits):
     sizes = sorted({array.shape[1] for array in topics})
     if len(sizes) > 1:
         raise ValueError(
-            f"The fits have vocabularies of {', '.join(map(str, sizes))} words; topics can be "
-            "compared over one vocabulary only."
+            f"The fits have vocabularies of {', '.join(map(str, sizes))} words, but topics can be "
+            "compared over the same vocabulary only. Fit all of them to the same columns."
         )
     return topics
 
@@ -142,7 +142,7 @@ def _topics_of_fit(fit, number):
     totals = weights.sum(axis=1, keepdims=True)
     if weights.min() < 0.0 or not totals.min() > 0.0:
         raise ValueError(
-            f"Topics must be non-negative and have mass; {name} has entries down to "
-            f"{weights.min():g} and sums down to {totals.min():g}."
+            "Topics must have entries of 0 or more and a positive sum. The smallest entry of "
+            f"{name} is {weights.min():g}, and the smallest sum of a topic is {totals.min():g}."
         )
     return weights / totals

@@ -85,8 +85,8 @@ def _as_table(covariates, name="covariates"):
     if len(table.shape) != 2 or table.shape[1] == 0:
         got = f"the shape {table.shape}" if table.shape else reprlib.repr(covariates)
         raise ValueError(
-            f"{name} must be a data frame, or an array with one row for each row of X, and have a "
-            f"column. Got {got}."
+            f"{name} must be a data frame, or an array with a row for each row of X and at least "
+            f"one column. Got {got}."
         )
     return table
 
@@ -127,8 +127,7 @@ class Columns:
         absent = [name for name in self.levels if name not in columns]
         if absent:
             raise ValueError(
-                f"Covariates {absent} are absent from these rows, whose columns are "
-                f"{list(columns)}."
+                f"The covariates {absent} are missing: these rows have the columns {list(columns)}."
             )
         blocks = [_encode_column(name, columns[name], self.levels[name]) for name in self.levels]
         return np.hstack([np.ones((len(blocks[0]), 1)), *blocks])
@@ -175,7 +174,7 @@ class Covariates:
         unknown = [name for name in _columns_by_name(table) if name not in self.columns.levels]
         if unknown:
             raise ValueError(
-                f"Covariates {unknown} were not among those of the first rows, "
+                f"The covariates {unknown} were not among those of the fit, "
                 f"{list(self.columns.levels)}. Leave them out, or fit anew."
             )
         return (self.columns.encode(table) - self.mean) / self.scale
@@ -211,8 +210,8 @@ def _require_rows(covariates, n_rows):
     table = _as_table(covariates)
     if num_samples(table) != n_rows:
         raise ValueError(
-            f"covariates has {num_samples(table)} rows and X {n_rows}; pass the same rows, in the "
-            "same order."
+            f"covariates has {num_samples(table)} rows, but X has {n_rows} rows. Pass covariates "
+            "of the same rows, in the same order."
         )
     return table
 
@@ -263,8 +262,8 @@ def _find_levels(name, column):
     """Return the levels of a category that occur in a column, in order; None for numbers."""
     if column.kind in (None, "date"):
         raise ValueError(
-            f"Covariate {name!r} is of type {column.type}, which is neither a number nor a "
-            "category. Convert dates to numbers, such as days since the first."
+            f"The values of covariate {name!r} are of type {column.type}, which is neither a "
+            "number nor a category. Convert dates to numbers, such as days since the first date."
         )
     if column.kind != "category":
         return None
@@ -287,19 +286,22 @@ def _encode_column(name, column, levels):
             numbers = np.asarray(column.numbers(), np.float64)
         except ValueError as error:
             raise ValueError(
-                f"Covariate {name!r} is a number, but has other values here: {error}."
+                f"Covariate {name!r} was a number in the fit, but has other values here: {error}."
             ) from error
         _require_known(name, np.isnan(numbers))
         if np.isinf(numbers).any():
-            raise ValueError(f"Covariate {name!r} has infinite values; replace them.")
+            raise ValueError(
+                f"Covariate {name!r} has infinite values. Replace them, or leave these rows out, "
+                "also out of X."
+            )
         return numbers[:, None]
     values = column.objects()
     _require_known(name, [value is None for value in values])
     unknown = [value for value in values if value not in levels]
     if unknown:
         raise ValueError(
-            f"Covariate {name!r} has the levels {levels}. Got {unknown[0]!r}, whose effect is not "
-            "known."
+            f"The levels of covariate {name!r} are {levels}. Got {unknown[0]!r}, whose effect is "
+            "not known."
         )
     indicators = [[value == level for value in values] for level in levels[1:]]
     return np.array(indicators, np.float64).reshape(len(levels) - 1, len(values)).T
@@ -308,23 +310,24 @@ def _encode_column(name, column, levels):
 def _design_by_formula(table, formula):
     """Return the :class:`Design` that formulaic makes; splines keep their knots for new rows."""
     formulaic = require_package(
-        "formulaic", "A formula needs formulaic: pip install skvt[formulas]"
+        "formulaic", 'A formula needs the package formulaic: pip install "skvt[formulas]"'
     )
     from formulaic.errors import DataMismatchWarning, FormulaicError
 
     if not is_frame(table):
         raise ValueError(
-            "A formula needs covariates in a data frame, whose columns it names. Got an array."
+            "A formula needs covariates in a data frame, because it refers to their columns by "
+            "name. Got an array."
         )
     try:
         rule = formulaic.Formula(formula)
     except FormulaicError as error:
-        raise ValueError(f"{formula!r} is no formula: {error}") from error
+        raise ValueError(f"{formula!r} is not a formula: {error}") from error
     # A formula without a left-hand side has no attribute "lhs".
     if hasattr(rule, "lhs"):
         raise ValueError(
-            f"The formula must have no left-hand side, since the response is the shares of X. Got "
-            f"{formula!r}."
+            "The formula must have no left-hand side, because the shares of X are the response. "
+            f"Got {formula!r}."
         )
 
     def encode(rows, rule=rule):
@@ -349,7 +352,9 @@ def _design_by_formula(table, formula):
     is_finite = np.isfinite(matrix).all(axis=0)
     if not is_finite.all():
         term = names[int(np.argmin(is_finite))]
-        raise ValueError(f"Term {term!r} of the formula is not finite for all rows.")
+        raise ValueError(
+            f"The term {term!r} of the formula must be finite in all rows. Got NaN or infinity."
+        )
     # Encode new rows by the specification, which has the knots of splines and the levels of
     # categories of the first rows.
     specification = model_matrix.model_spec
@@ -386,8 +391,8 @@ def _columns_in_formula(table, formula):
 def _error_of_constant(name, value):
     """Return the error for a covariate that is constant."""
     return ValueError(
-        f"Covariate {name!r} is constant, {value} in all rows that are used, and its effect cannot "
-        "be estimated. Leave it out."
+        f"Covariate {name!r} is {value} in all rows that are used, so that its effect cannot be "
+        "estimated. Leave it out."
     )
 
 
@@ -396,8 +401,9 @@ def _require_known(name, is_missing):
     rows = np.flatnonzero(is_missing)
     if rows.size:
         raise ValueError(
-            f"{name!r} has {rows.size} missing values, the first in row {rows[0]}. Leave such rows "
-            "out, of X too, or fill the values in; for a category, 'missing' may be a level."
+            f"{name!r} has {rows.size} missing values, the first in row {rows[0]}. Leave these "
+            "rows out, also out of X, or fill in the values; for a category, 'missing' may be a "
+            "level."
         )
 
 
@@ -422,6 +428,6 @@ def require_full_rank(matrix, names):
         is_part = contributions > _COLLINEAR * contributions.max()
         parts = [names[i] for i in np.flatnonzero(is_part)]
         raise ValueError(
-            f"Covariate {name!r} is collinear: a combination of {', '.join(parts)}. Leave one of "
-            "them out."
+            f"The term {name!r} is collinear: it is a linear combination of {', '.join(parts)}. "
+            "Leave one of them out."
         )

@@ -184,8 +184,9 @@ def covariate_effects(
     columns = pool(results, shares, regression.degrees).columns(level, reported.names)
     if np.isnan(columns["effect"]).any():
         warnings.warn(
-            "The logit link gives no estimate for some topics, marked NaN: the mean of the "
-            "estimated shares is 0 or less for some rows. Use link='identity' for them.",
+            "The logit link gives no estimates for some topics or clusters, which are NaN in the "
+            "result: the mean of their shares is estimated as 0 or less in some rows. Use "
+            "link='identity' for them.",
             UserWarning,
             stacklevel=2,
         )
@@ -207,7 +208,7 @@ def _are_mixtures(fits):
     kinds = {is_mixture(fit) for fit in fits}
     if len(kinds) != 1:
         raise ValueError(
-            "estimators must be fits of one kind, topic models or mixtures. Got "
+            "estimators must be fits of one kind, either topic models or mixtures. Got "
             f"{', '.join(type(fit).__name__ for fit in fits) or 'an empty list'}."
         )
     if len({id(split_pipeline(fit)[1]) for fit in fits}) < len(fits):
@@ -228,7 +229,7 @@ def _without_words(has_words):
     if empty:
         warnings.warn(
             f"{len(empty)} of {has_words.size} rows have no words that the model knows, the first "
-            f"is row {empty[0]}: they are left out, since nothing is known of their topics.",
+            f"of them row {empty[0]}. They are left out, because nothing is known of their topics.",
             UserWarning,
             stacklevel=find_stack_level(),
         )
@@ -249,7 +250,7 @@ class _Combinations(NamedTuple):
     def of(cls, design, at, contrasts):
         """Return predictions at rows of covariates, contrasts of terms, or all coefficients."""
         if at is not None and contrasts is not None:
-            raise ValueError("Give either at or contrasts, not both.")
+            raise ValueError("Pass either 'at' or 'contrasts', not both.")
         if at is not None:
             return cls(design.describe(at), design.encode(at), predicts=True)
         if contrasts is None:
@@ -257,15 +258,16 @@ class _Combinations(NamedTuple):
         values = list(contrasts.values()) if isinstance(contrasts, dict) else [contrasts]
         if not all(map(_are_finite_weights, values)):
             raise ValueError(
-                "contrasts must be a dict from the name of each contrast to a dict from terms to "
-                f"finite weights. Got {contrasts!r}."
+                "contrasts must be a dict of the form {name: {term: weight}} with finite weights. "
+                f"Got {contrasts!r}."
             )
         combinations = np.zeros((len(contrasts), len(design.names)))
         for row, weights in zip(combinations, values, strict=True):
             for term, weight in weights.items():
                 if term not in design.names:
                     raise ValueError(
-                        f"contrasts has the term {term!r}; the terms are {design.names}."
+                        f"contrasts has the term {term!r}, which is not among the terms of the "
+                        f"design: {design.names}."
                     )
                 row[design.names.index(term)] = weight
         return cls(list(contrasts), combinations)

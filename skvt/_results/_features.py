@@ -24,7 +24,7 @@ class SumsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         X = check_array(X, dtype=fitted.model.dtype)
         if X.shape[1] != self._n_features_out:
             raise ValueError(
-                f"X has {X.shape[1]} columns, but the model has {self._n_features_out} components; "
-                "give what transform returns."
+                f"X has {X.shape[1]} columns, but the model has {self._n_features_out} "
+                "components. Pass an array such as transform returns."
             )
         return X @ self.components_

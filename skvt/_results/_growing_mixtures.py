@@ -64,7 +64,10 @@ class GrowingMixin(MoveLogMixin):
 
     # Maximum number of components by default.
     _default_max_components = 200
-    weight_concentration_prior_ = model_property("weights.concentration", "Concentration as used.")
+    weight_concentration_prior_ = model_property(
+        "weights.concentration",
+        "Concentration of the prior of the weights: the given or default one, or the learned one.",
+    )
 
     # ------------------------------------------------------------------------------- columns
     @property
@@ -370,8 +373,9 @@ class GrowingMixin(MoveLogMixin):
         """Class of each component, shape (K,); -1 of components without rows with a label."""
         if fitted.component_classes is None:
             raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute 'component_classes_' after a fit "
-                "without labels of rows. Mixtures with the parameter use_labels take them."
+                f"{type(self).__name__!r} object has no attribute 'component_classes_' after a "
+                "fit without labels of rows. Mixtures that have the parameter use_labels take "
+                "such labels."
             )
         classes = fitted.component_classes
         are_numbers = all(isinstance(name, int | float) for name in classes)

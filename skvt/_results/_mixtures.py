@@ -70,9 +70,8 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         labels = fitted.labels
         if labels is None:
             raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute 'labels_' during a fit, and "
-                "after calls with chunks of Dask, whose rows are not at hand. predict(X) gives "
-                "the labels of the rows X."
+                f"{type(self).__name__!r} object has no attribute 'labels_' during a fit and "
+                "after calls with rows in chunks. predict(X) gives the labels of the rows X."
             )
         return labels
 
@@ -157,7 +156,8 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         if self._needs_splits(n_clusters):
             raise ValueError(
                 f"n_clusters must be in the range [1, n_components_] = [1, {self.n_components_}] "
-                f"for rows in chunks. Got {n_clusters!r}: components are split by rows in memory."
+                "for rows in chunks, because components are split only by rows in memory. Got "
+                f"{n_clusters!r}."
             )
         return None, np.dtype(np.intp)
 
@@ -188,8 +188,8 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         fitted = self._require_fitted()
         if fitted is not self._fitted:
             raise ValueError(
-                "Effects and outcomes of clusters need a mixture without a background. Got a fit "
-                "with background=True; set background=False and fit again."
+                "Effects and outcomes of clusters need a mixture that was fitted with "
+                "background=False. Got a fit with background=True."
             )
         X, weights = take_rows(self._read(X), weights, np.flatnonzero(weights))
         with Workers(self.n_jobs) as workers:

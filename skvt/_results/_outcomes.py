@@ -91,7 +91,10 @@ def outcome_by_cluster(
     weights = check_settings("outcome_by_cluster", X, n_draws, level, sample_weight)
     fits = list(mixture) if isinstance(mixture, list | tuple) else [mixture]
     if not fits or not all(map(is_mixture, fits)):
-        raise ValueError("outcome_by_cluster takes fitted mixtures, whose rows have clusters.")
+        raise ValueError(
+            "outcome_by_cluster takes a fitted mixture or a list of them. Got "
+            f"{', '.join(type(fit).__name__ for fit in fits) or 'an empty list'}."
+        )
     # ``values`` (n, Q) are one column of numbers, or the indicators of the Q categories.
     categories, values = encode_values("outcome", outcome, num_samples(X))
     used = np.flatnonzero(weights)

@@ -34,8 +34,8 @@ def check_settings(caller, X, n_draws, level, sample_weight):
     weights = check_sample_weight(sample_weight, rows, dtype=np.float64)
     if weights.min() < 0.0 or not weights.any():
         raise ValueError(
-            "sample_weight must be in the range [0, inf), and not 0 for all rows. Got a "
-            f"smallest weight of {weights.min():g}."
+            "sample_weight must be in the range [0, inf), with at least one positive weight. The "
+            f"smallest weight is {weights.min():g}."
         )
     return weights
 

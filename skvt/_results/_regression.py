@@ -51,7 +51,10 @@ class Regression:
         matrix = design.matrix[used]
         n_rows, n_terms = matrix.shape
         if n_rows <= n_terms:
-            raise ValueError(f"{n_terms} terms need more than {n_rows} rows; leave out covariates.")
+            raise ValueError(
+                f"A regression on {n_terms} terms needs more than {n_terms} rows. Got {n_rows} "
+                "rows of positive weight; leave covariates out, or pass more rows."
+            )
         require_full_rank(matrix, design.names)
         groups = None if cluster is None else _indicators(cluster, used, weights.size)
         return cls(matrix, weights[used], groups, link)
@@ -123,13 +126,18 @@ def _indicators(cluster, used, n_rows):
     missing = [row for row, value in enumerate(cluster) if value is None]
     if missing:
         raise ValueError(
-            f"cluster is missing in {len(missing)} rows, the first is row {missing[0]}; give such "
-            "rows groups of their own."
+            f"cluster is missing in {len(missing)} rows, the first of them row {missing[0]}. Give "
+            "each of these rows a group, such as one of its own."
         )
     if not all(isinstance(value, Hashable) for value in cluster):
-        raise ValueError("cluster must have one axis, with a number or a category for each row.")
+        raise ValueError(
+            "cluster must be one-dimensional, with a number or a category for each row."
+        )
     group_numbers = {}
     group_of_row = [group_numbers.setdefault(cluster[row], len(group_numbers)) for row in used]
     if len(group_numbers) < 2:
-        raise ValueError(f"Errors need 2 or more groups; cluster has {len(group_numbers)}.")
+        raise ValueError(
+            "Standard errors for clustered rows need at least 2 groups. cluster has "
+            f"{len(group_numbers)} in the rows of positive weight."
+        )
     return sp.csr_array((np.ones(len(used)), (group_of_row, np.arange(len(used)))))

@@ -61,7 +61,7 @@ def is_mixture(estimator):
         return False
     raise ValueError(
         f"{type(model).__name__} has neither clusters nor topics with a Dirichlet posterior. Pass "
-        "StructuredLDA, TemperedLDA, MemoizedHDP, or a mixture."
+        "a fit of StructuredLDA, TemperedLDA or MemoizedHDP, or a mixture."
     )
 
 
@@ -76,8 +76,9 @@ def count_words(estimator, X):
     X = DocumentReader(type(model)).restore(vars(model), np.float64).read(X)
     if X.shape[1] != model.components_.shape[1]:
         raise ValueError(
-            f"X has {X.shape[1]} words and the fit {model.components_.shape[1]}; count X with the "
-            "vocabulary of the fit."
+            f"X has {X.shape[1]} columns, but the fit has a vocabulary of "
+            f"{model.components_.shape[1]} words. Count the words of X with the vocabulary of the "
+            "fit."
         )
     return X
 

@@ -50,15 +50,15 @@ class TopicEditsMixin:
         """
         n_topics = len(self._require_fitted().lam()[0])
         merged = [
-            _as_indices(group, n_topics, "groups of merge_topics", "[[0, 3], [1, 4]] for example")
+            _as_indices(group, n_topics, "groups of merge_topics", "such as [[0, 3], [1, 4]]")
             for group in groups
         ]
         listed = np.concatenate([*merged, np.empty(0, np.intp)])
         if np.unique(listed).size < listed.size:
             repeated = int(np.flatnonzero(np.bincount(listed) > 1)[0])
             raise ValueError(
-                f"groups of merge_topics must name each topic at most once. Got topic {repeated} "
-                "more often; topics that shall become one make one group."
+                "The groups of merge_topics must name each topic at most once. Got topic "
+                f"{repeated} more than once; topics that are to become one topic form one group."
             )
         unmerged = [np.array([k]) for k in np.setdiff1d(np.arange(n_topics), listed)]
         groups = [np.sort(group) for group in merged if group.size] + unmerged
@@ -89,12 +89,15 @@ class TopicEditsMixin:
         ``elbo_`` is not available afterwards, as after ``merge_topics``.
         """
         n_topics = len(self._require_fitted().lam()[0])
-        dropped = _as_indices(ids, n_topics, "ids of drop_topics", "[1, 4] for example")
+        dropped = _as_indices(ids, n_topics, "ids of drop_topics", "such as [1, 4]")
         if np.unique(dropped).size < dropped.size:
-            raise ValueError(f"ids of drop_topics must name each topic once. Got {ids!r} instead.")
+            raise ValueError(
+                f"The ids of drop_topics must name each topic at most once. Got {ids!r} instead."
+            )
         if dropped.size == n_topics:
             raise ValueError(
-                f"drop_topics must leave a topic. Got all {n_topics} of them; fit anew instead."
+                f"drop_topics must leave at least one topic. Got all {n_topics} topics; fit anew "
+                "instead."
             )
         return self._regroup([np.array([k]) for k in np.setdiff1d(np.arange(n_topics), dropped)])
 
@@ -173,13 +176,13 @@ def _as_indices(topics, n_topics, name, example):
         return np.empty(0, np.intp)
     if indices.ndim != 1 or indices.dtype.kind not in "iu":
         raise ValueError(
-            f"{name} must be lists of integers, {example}. Got {topics!r}; of a mask, take "
+            f"The {name} must be integers, {example}. Got {topics!r}; convert a mask by "
             "np.flatnonzero."
         )
     illegal = indices[(indices < 0) | (indices >= n_topics)]
     if illegal.size:
         raise ValueError(
-            f"{name} must be in the range [0, number of topics) = [0, {n_topics}). Got "
-            f"{illegal[0]}; count from 0, as components_ does."
+            f"The {name} must be in the range [0, number of topics) = [0, {n_topics}). Got "
+            f"{illegal[0]}; topics are counted from 0, as in components_."
         )
     return indices.astype(np.intp)

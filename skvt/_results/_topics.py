@@ -84,8 +84,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         )
         if not is_legal:
             raise ValueError(
-                f"topic_labels_ must be {n_topics} strings, one for each topic, or a dict of "
-                f"strings for some of the topics 0 to {n_topics - 1}. Got {labels!r}."
+                f"topic_labels_ must be {n_topics} strings, one for each topic, or a dict from "
+                f"some of the topics 0 to {n_topics - 1} to strings. Got {labels!r}."
             )
         keys = self._topic_keys
         by_key = {keys[k]: str(label) for k, label in by_topic.items()}
@@ -112,8 +112,9 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             words = getattr(self, "feature_names_in_", None)
         if words is None:
             raise AttributeError(
-                f"This {type(self).__name__} does not know the words: X had no column names. Call "
-                "set_words(names), with CountVectorizer().get_feature_names_out() for example."
+                f"{type(self).__name__!r} object has no attribute 'words_', because X had no "
+                "column names. Call set_words(names), for example with "
+                "CountVectorizer().get_feature_names_out()."
             )
         return words.copy()
 

@@ -117,8 +117,8 @@ def mean_of_held_out(total, n_held_out, n_tokens, n_documents):
     """
     if n_held_out == 0.0:
         raise ValueError(
-            f"No token to hold out: X has {n_tokens:g} tokens in {n_documents} documents; "
-            "document completion needs documents of two or more tokens."
+            f"There is no token to hold out: X has {n_tokens:g} tokens in {n_documents} "
+            "documents, and document completion needs a document of at least two tokens."
         )
     return float(total / n_held_out)
 

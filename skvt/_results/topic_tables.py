@@ -229,8 +229,8 @@ def topic_table(
     if empty.size:
         warnings.warn(
             f"{empty.size} of {corpus.lengths.size} rows have no words that the model knows (rows "
-            f"{corpus.first_empty_rows}): they belong to no topic, and transform gives them the "
-            "prior.",
+            f"{corpus.first_empty_rows}). They belong to no topic, and transform returns the "
+            "prior proportions for them.",
             UserWarning,
             stacklevel=2,
         )
@@ -338,8 +338,8 @@ def topic_shares(
     clashing = sorted({*columns} & {*share_columns})
     if clashing:
         raise ValueError(
-            f"Columns of groups must not be called {', '.join(share_columns)}, as columns of the "
-            f"result are. Got {clashing[0]!r}; rename it."
+            "The columns of groups cannot have the names of columns of the result: "
+            f"{', '.join(share_columns)}. Got {clashing[0]!r}; rename it."
         )
     rows = [
         (*group.values, k, corpus.labels[k], group.share[k], group.low[k], group.high[k],
@@ -479,11 +479,13 @@ def require_value_per_row(name, values, n_rows):
     """Raise ValueError unless there is a value for each of ``n_rows`` rows; text is no value."""
     if isinstance(values, str):
         raise ValueError(
-            f"{name} must have a value for each of the {n_rows} rows of X. Got "
-            f"{reprlib.repr(values)}; if this is the name of a column, pass the column."
+            f"{name} must have a value for each of the {n_rows} rows of X. Got the string "
+            f"{reprlib.repr(values)}; if this is the name of a column, pass the column itself."
         )
     if len(values) != n_rows:
-        raise ValueError(f"{name} has {len(values)} values and X {n_rows} rows; give one for each.")
+        raise ValueError(
+            f"{name} has {len(values)} values, but X has {n_rows} rows. Pass a value for each row."
+        )
 
 
 def import_pandas(caller):
@@ -492,7 +494,9 @@ def import_pandas(caller):
     If pandas is not installed, raise an ImportError that names the function ``caller`` and the
     command that installs pandas.
     """
-    return require_package("pandas", f"skvt.{caller} makes a data frame: pip install pandas")
+    return require_package(
+        "pandas", f"skvt.{caller} returns a pandas data frame: pip install pandas"
+    )
 
 
 def make_frame(columns):

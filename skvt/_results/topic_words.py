@@ -108,8 +108,8 @@ def topic_probabilities(estimator):
     topics = getattr(model, "components_", None)
     if topics is None:
         raise ValueError(
-            f"{type(model).__name__} has no topics (no components_). Pass a topic model such as "
-            "TemperedLDA, or a pipeline that ends in one."
+            f"{type(model).__name__} has no attribute components_ with topics. Pass a fitted "
+            "topic model such as TemperedLDA, or a pipeline that ends in one."
         )
     topics = np.asarray(topics, np.float64)
     totals = topics.sum(axis=1, keepdims=True)

@@ -49,9 +49,9 @@ def find_log_columns(X, weights, named=None):
     lacks_logs = n_without_log > 0.0
     if named is not None and lacks_logs[named].any():
         raise ValueError(
-            "The 'log' parameter must name columns of positive numbers. The column at place "
-            f"{named[lacks_logs[named]][0]} of the component holds others: leave it out, or give "
-            "it to a Hurdle if they are zeros."
+            "The 'log' parameter must name columns of positive numbers. Column "
+            f"{named[lacks_logs[named]][0]} of the component (counted from 0) has values of 0 or "
+            "less: leave it out of 'log', or use a Hurdle if these are zeros."
         )
     X, weights = select_evenly_spaced(X, weights, MOST_ROWS)
     columns = np.flatnonzero(~lacks_logs) if named is None else named

@@ -87,8 +87,9 @@ def find_covariance_type(
         return spec.covariance_type, None
     if not (spec.covariance_prior is None or is_auto(spec.covariance_prior)):
         raise ValueError(
-            "The 'covariance_prior' parameter has another shape for each covariance type: with "
-            "covariance_type='auto' leave it None, or 'auto' to learn it."
+            "With covariance_type='auto', the 'covariance_prior' parameter must be None, or "
+            "'auto' to learn it, because its shape depends on the type. Got "
+            f"{spec.covariance_prior!r}."
         )
     n_columns = X.shape[1]
     if n_columns == 1:
@@ -212,7 +213,7 @@ class ComponentSpec(BaseEstimator):
         priors : dict
             The prior's parameters as used.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no build(X, weights, sizes).")
+        raise NotImplementedError(f"{type(self).__name__} must define build(X, weights, sizes).")
 
     def build_given(self, X, weights, sizes, given):
         """Return the likelihood of these columns given other columns, with its prior.
@@ -241,9 +242,9 @@ class ComponentSpec(BaseEstimator):
             If the component cannot depend on given columns.
         """
         raise ValueError(
-            f"{type(self).__name__} takes no given columns. Leave its columns out of 'components', "
-            "set given=None, or use Gaussian, Categorical, Bernoulli, Poisson, NegativeBinomial or "
-            "Hurdle."
+            f"{type(self).__name__} cannot depend on given columns. Leave its columns out of "
+            "'components', set given=None, or use Gaussian, Categorical, Bernoulli, Poisson, "
+            "NegativeBinomial or Hurdle."
         )
 
     def learner(self, component):
@@ -319,8 +320,8 @@ class _SeparateByCell(ComponentSpec):
         """Return the component with parameters for each cell, see :class:`ComponentSpec`."""
         if self.exposure == "row_total":
             raise ValueError(
-                "exposure='row_total' takes no given columns. Add the total of each row to the "
-                "table as a column, and name that column as the 'exposure'."
+                "exposure='row_total' cannot be combined with given columns. Add the total of "
+                "each row to the table as a column, and name that column as the 'exposure'."
             )
         component, priors = self.build(X[:, : X.shape[1] - given.n_columns], weights, sizes)
         return models.separate_by_cell(component, given, self.reads_exposure), priors
@@ -443,8 +444,8 @@ class Gaussian(_GaussianSpec):
         legal = self.mean_type != "zero" and self.covariance_type in ("diag", "full", "auto")
         if given is not None and not legal:
             raise ValueError(
-                "Gaussian columns with given columns have means, and covariances of the types "
-                f"'diag', 'full' or 'auto'. Got {self!r}."
+                "With given columns, a Gaussian must have means and covariance_type='diag', "
+                f"'full' or 'auto'. Got {self!r}."
             )
 
     def _find_type(self, X, weights, given):
@@ -636,7 +637,7 @@ class Categorical(_SeparateByCell):
         n_categories = sum(sizes)
         value = 1.0 if is_auto(self.concentration_prior) else self.concentration_prior
         shape = f"(n_categories,) = ({n_categories},)"
-        legal = f"a number or an array of shape {shape}, those of all columns"
+        legal = f"a number or an array of shape {shape} for the categories of all columns"
         concentration = positive_numbers("concentration_prior", value, legal, (n_categories,))
         component = models.Categorical(concentration, tuple(sizes), X.dtype)
         published = concentration if np.ndim(value) else float(value)
@@ -1058,9 +1059,9 @@ class Hurdle(ComponentSpec):
         legal = self.encoding in ("real", "count") and inner.allows_missing
         if not legal or inner.missing != "ignore" or inner.exposure is not None:
             raise ValueError(
-                "The 'component' parameter of Hurdle must describe real numbers or counts that may "
-                "be missing, with missing='ignore', and without an exposure. Give 'missing' to the "
-                f"Hurdle. Got {inner!r} instead."
+                "The 'component' parameter of Hurdle must describe real numbers or counts and "
+                "allow missing values, with missing='ignore' and without an exposure. Set "
+                f"'missing' of the Hurdle instead. Got {inner!r}."
             )
 
     def for_columns(self, columns, positions_of):
@@ -1072,8 +1073,8 @@ class Hurdle(ComponentSpec):
         legal = not at.any() if self.encoding == "count" else np.isfinite(at).all()
         if not legal or at.shape not in ((), (len(columns),)):
             raise ValueError(
-                "The 'at' parameter must be a finite number or an array of shape (n_columns,) = "
-                f"({len(columns)},), of counts 0. Got {self.at!r} instead."
+                "The 'at' parameter must be a finite number, or an array of shape (n_columns,) = "
+                f"({len(columns)},) of them; for counts it must be 0. Got {self.at!r} instead."
             )
         inner = self.component.for_columns(columns, positions_of)
         return Hurdle(inner, self.at, missing=self.missing)
@@ -1224,8 +1225,8 @@ def _with_positions(spec, name, columns, positions_of):
     selected = positions_of(selector)
     if not selected or set(selected) - set(columns):
         raise ValueError(
-            f"The {name!r} parameter must name at least one of the component's columns, and no "
-            f"others. Got {selector!r}."
+            f"The {name!r} parameter must select at least one of the component's columns, and no "
+            f"other columns. Got {selector!r}."
         )
     copy = clone(spec)
     positions = [position for position, column in enumerate(columns) if column in selected]
@@ -1290,6 +1291,7 @@ def positive_numbers(name, value, legal, shape, *other_shapes, allows_number=Tru
     legal_shapes = (shape, *other_shapes, ()) if allows_number else (shape, *other_shapes)
     if numbers.shape not in legal_shapes or not np.all((numbers > 0.0) & np.isfinite(numbers)):
         raise ValueError(
-            f"The {name!r} parameter must be {legal}, in the range (0, inf). Got {value!r} instead."
+            f"The {name!r} parameter must be {legal}, with all numbers in the range (0, inf). Got "
+            f"{value!r} instead."
         )
     return np.array(np.broadcast_to(numbers, shape))

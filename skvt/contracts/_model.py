@@ -561,7 +561,7 @@ def check_requirements(model: Model, requirements: Iterable[Requirement]) -> Non
         missing = missing_members(type(model), protocol)
         if missing:
             raise ValueError(
-                f"{type(model).__name__} has no {', '.join(missing)}, for which "
-                f"skvt.contracts.{protocol.__name__} asks. Define what is missing; "
-                "skvt.contracts.ConjugateModel has what most models answer alike."
+                f"{type(model).__name__} lacks {', '.join(missing)}, which "
+                f"skvt.contracts.{protocol.__name__} requires. Define what is missing; the base "
+                "class skvt.contracts.ConjugateModel has what most models share."
             )

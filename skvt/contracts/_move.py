@@ -152,7 +152,7 @@ class Move(ResumableMixin):
         ``model`` has the priors learned so far, and the statistics of ``state`` are the sum of the
         memos.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no finish(model, state, tools).")
+        raise NotImplementedError(f"{type(self).__name__} must define finish(model, state, tools).")
 
     def change_within_batch(
         self, model: Any, batch: Any, key: Hashable, state: MovableState, tools: MoveTools

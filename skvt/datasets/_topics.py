@@ -77,8 +77,8 @@ def make_topic_corpus(
     check_scalar(min_length, "min_length", Integral, min_val=0)
     if not isinstance(mean_length, Real) or not min_length <= mean_length < np.inf:
         raise ValueError(
-            f"mean_length={mean_length!r} must be a finite number of at least "
-            f"min_length={min_length}; raise it or lower min_length."
+            f"mean_length must be a finite number in the range [min_length, inf) = [{min_length}, "
+            f"inf). Got {mean_length!r}; raise it, or lower min_length."
         )
     # The draws are made by a Generator, because RandomState.dirichlet fails for concentrations near
     # zero.

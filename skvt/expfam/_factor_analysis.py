@@ -301,10 +301,10 @@ class FactorAnalysis:
 
     def variance(self, eta: ArrayLike) -> MeanPrecision:
         """Raise NotImplementedError, as all moments without a closed form do."""
-        raise _no_closed_form("variances")
+        raise _no_closed_form("the variance")
 
     def log_density(self, eta: ArrayLike, x: tuple[ArrayLike, ArrayLike]) -> Array:
-        raise _no_closed_form("densities")
+        raise _no_closed_form("the density")
 
     def entropy(self, eta: ArrayLike) -> Array:
         raise _no_closed_form("the entropy")
@@ -313,8 +313,8 @@ class FactorAnalysis:
 def _no_closed_form(quantity: str) -> NotImplementedError:
     """Return the error for a quantity of q that has no closed form."""
     return NotImplementedError(
-        f"For covariance_type='low_rank', the posterior has no closed form of {quantity}. Draw "
-        "from it by 'sample'."
+        f"For covariance_type='low_rank', {quantity} of the posterior has no closed form. "
+        "Estimate it from draws: posterior_.sample(n_samples)."
     )
 
 

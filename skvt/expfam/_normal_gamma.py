@@ -18,16 +18,20 @@ def _split(eta: ArrayLike) -> tuple[Array, Array, Array, Array]:
     eta = np.asarray(eta, dtype=np.float64)
     D, odd = divmod(eta.shape[-1] - 2, 2)
     if D < 1 or odd:
-        raise ValueError(f"A normal-gamma has 2 + 2 D natural parameters, not {eta.shape[-1]}.")
+        raise ValueError(
+            "A normal-gamma distribution has 2 + 2 D natural parameters for D columns. Got "
+            f"{eta.shape[-1]} of them."
+        )
     kappa = eta[..., 2 + D :]
     m = eta[..., 2 : 2 + D] / kappa
     a = 0.5 * (eta[..., 0] - D) + 1.0
     b = 0.5 * (eta[..., 1] - (kappa * m**2).sum(axis=-1))
     if not np.all(b > 0.0):
         raise ValueError(
-            "The rate of a normal-gamma is not positive. Give the prior a positive rate, rather "
-            "than learn it; if the data lie far from 0 compared with their spread, centre them; "
-            "scale columns and weights of rows to the order of 1."
+            "The rate of a normal-gamma distribution is not positive after rounding. Set a "
+            "positive rate of the prior instead of learning it, subtract the mean of each column "
+            "if it is large compared with the spread, and scale columns and weights to the order "
+            "of 1."
         )
     return m, kappa, a, b
 

@@ -14,7 +14,10 @@ def dimension(length: int) -> int:
     """Return D for an upper triangle of ``length = D (D + 1) / 2`` entries."""
     D = (isqrt(8 * length + 1) - 1) // 2 if length > 0 else 0
     if D == 0 or D * (D + 1) // 2 != length:
-        raise ValueError(f"No symmetric matrix has {length} entries in its upper triangle.")
+        raise ValueError(
+            "The upper triangle of a symmetric matrix has D (D + 1) / 2 entries for D rows. Got "
+            f"{length} entries, which is not such a number."
+        )
     return D
 
 

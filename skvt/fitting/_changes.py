@@ -51,7 +51,7 @@ def refuse_changes(estimator, fitted, caller, names, remedy):
         now = getattr(estimator, name)
         if not _is_same(before, now):
             raise ValueError(
-                f"{caller} continues the model fitted before, with {name}={before!r}. Got "
+                f"{caller} continues the earlier fit, which had {name}={before!r}. Got "
                 f"{name}={now!r}; set it back, or {remedy}."
             )
 

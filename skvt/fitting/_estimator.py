@@ -372,7 +372,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         if fitted.elbo is None:
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute 'elbo_' during a fit and after "
-                f"{self._loses_bound}: it is the bound of all rows, which are not available then. "
-                "elbo(X) is the bound of the rows X."
+                f"{self._loses_bound}: it is the bound of all rows of the fit, which are not "
+                "kept. elbo(X) is the bound of the rows X."
             )
         return fitted.elbo

@@ -302,24 +302,23 @@ class Fit:
         estimator = self.estimator
         limit = plan.stopping.max_components
         if not has_ended and plan.stopping.warns and plan.judges_convergence:
-            reasons = (
-                f"max_iter={plan.stopping.max_iter} passes: the bound still rises by "
-                f"tol={estimator.tol:g} or more, or is too rarely evaluated, or moves have more to "
-                "try. Raise max_iter or tol."
+            warning = (
+                f"No convergence within max_iter={plan.stopping.max_iter} passes: in the last "
+                f"passes, the bound still rose by tol={estimator.tol:g} or more, or was evaluated "
+                "too rarely, or there were moves left to try. Raise max_iter or tol."
             )
         elif (
             limit
             and estimator.n_components < limit <= fitted.model.size(fitted.stats)
             and estimator.max_components is None
         ):
-            reasons = (
-                f"max_components={limit} components: births would go on. Raise "
-                "max_components; or let components have another shape or other columns, of which "
-                "fewer may describe the rows."
+            warning = (
+                f"No convergence within the default maximum of {limit} components: births would "
+                "go on. Raise max_components, or use components of another shape or other "
+                "columns, of which fewer may describe the rows."
             )
         else:
             return
-        warning = f"No convergence within {reasons}"
         warnings.warn(warning, ConvergenceWarning, stacklevel=find_stack_level())
 
 

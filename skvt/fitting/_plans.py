@@ -40,7 +40,7 @@ def check_moves(moves, known):
     if unknown:
         names = ", ".join(map(repr, known))
         raise ValueError(
-            f"The 'moves' parameter must be a tuple of {names}, or () for none. Got "
+            f"The 'moves' parameter must be a tuple of some of {names}, or () for no moves. Got "
             f"{unknown[0]!r} in it."
         )
 
@@ -54,7 +54,7 @@ def check_memoized(estimator):
     n_batches, batch_size = estimator.n_batches, estimator.batch_size
     if n_batches is not None and batch_size is not None:
         raise ValueError(
-            f"Give n_batches or batch_size, not both. Got n_batches={n_batches} and "
+            f"Set either n_batches or batch_size, not both. Got n_batches={n_batches} and "
             f"batch_size={batch_size}."
         )
     check_moves(estimator.moves, ("birth", "merge", "delete"))

@@ -60,12 +60,12 @@ class RowsIdentity:
         current = RowsIdentity.of(X, weights)
         if current != self:
             raise ValueError(
-                "resume continues on the rows of the interrupted fit, in their order: "
-                f"{self.shape[0]} rows of positive weight, {self.shape[1]} columns, "
-                f"{self.dtype}, checksum {self.digest}. Got {current.shape[0]} rows, "
-                f"{current.shape[1]} columns, {current.dtype}, checksum {current.digest}. Pass the "
-                "same X and sample_weight, with the same covariates and allowed topics if there "
-                "were any, or call fit to start anew."
+                "resume continues with the rows of the interrupted fit, in the same order: "
+                f"{self.shape[0]} rows of positive weight, {self.shape[1]} columns, {self.dtype}, "
+                f"checksum {self.digest}. Got {current.shape[0]} rows, {current.shape[1]} "
+                f"columns, {current.dtype}, checksum {current.digest}. Pass the same X and "
+                "sample_weight, and the same covariates and allowed topics if there were any, or "
+                "call fit to start anew."
             )
 
 
@@ -131,9 +131,9 @@ def progress_of(estimator):
     progress = vars(estimator).get("_progress")
     if progress is None:
         raise ValueError(
-            f"This {type(estimator).__name__} has no interrupted fit to resume. Load a file "
-            "written during a fit by skvt.callbacks.Checkpoint; to continue a fit that has ended, "
-            "call fit with warm_start=True."
+            f"This {type(estimator).__name__} has no interrupted fit to resume. Load a file that "
+            "skvt.callbacks.Checkpoint wrote during a fit; to continue a fit that has ended, call "
+            "fit with warm_start=True."
         )
     estimator._validate_params()
     fitted = estimator._fitted

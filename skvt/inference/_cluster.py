@@ -86,9 +86,9 @@ def _call(
     n_rows, arguments = sealed.value
     if n_rows is not None and len(block.weights) != n_rows:
         raise ValueError(
-            f"A chunk must have the same rows whenever it is loaded. Got {len(block.weights)} of "
-            f"positive weight, {n_rows} when it was loaded before; seed what draws them, or write "
-            "them to a file first."
+            f"A chunk must have the same rows each time it is loaded. Got {len(block.weights)} "
+            f"rows of positive weight, but {n_rows} when it was loaded before. Seed the code that "
+            "draws the rows, or write them to a file first."
         )
     if shared is not None:
         arguments = (*arguments, shared.value)
@@ -344,13 +344,13 @@ def _errors_of_clusters() -> Iterator[None]:
     except KilledWorker as error:
         raise RuntimeError(
             f"Workers of the Dask cluster died repeatedly at the same task ({error}). Give them "
-            "more memory, or make chunks smaller: X.rechunk, or fewer rows a partition."
+            "more memory, or make chunks smaller by X.rechunk or X.repartition."
         ) from error
     except (CancelledError, CommClosedError, TimeoutError) as error:
         raise RuntimeError(
-            f"The Dask cluster was lost, or its tasks were cancelled ({error!r}). What was fitted "
-            "before is as it was; a fit with skvt.callbacks.Checkpoint can be resumed from its "
-            "last file."
+            f"The Dask cluster was lost, or its tasks were cancelled ({error!r}). Results of "
+            "earlier fits have not changed; a fit with skvt.callbacks.Checkpoint can be resumed "
+            "from its last file."
         ) from error
 
 

@@ -142,11 +142,11 @@ def _has_converged(
     """
     if monotone and (current - previous) / max(abs(previous), 1.0) < -1e-6:
         warnings.warn(
-            f"The evidence lower bound fell from {previous:.6f} to {current:.6f} nats. Coordinate "
-            "ascent at T = 1 does not lower it where local steps converge to the optima of the "
-            "pass before. Documents begin anew in each pass of batch mode and may end in other "
-            "optima, which is no mistake. Where local steps have not converged, and the estimator "
-            "has these parameters, lower mean_change_tol or raise max_doc_update_iter.",
+            f"The evidence lower bound fell from {previous:.6f} to {current:.6f} nats. At T = 1 "
+            "and with local steps that converge to the same optima in each pass, coordinate "
+            "ascent cannot lower it. In batch mode, documents begin anew in each pass and may end "
+            "in other optima, which is not an error. If local steps have not converged, lower "
+            "mean_change_tol or raise max_doc_update_iter if the estimator has these parameters.",
             ConvergenceWarning,
             stacklevel=2,
         )

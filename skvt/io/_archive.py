@@ -36,7 +36,7 @@ _BYTES_PER_DIGIT = 7
 
 
 class FileError(ValueError):
-    """A file is no model file of skvt, or is damaged.
+    """A file is not a model file of skvt, or is damaged.
 
     Examples
     --------
@@ -77,7 +77,9 @@ def check_document(text, size):
     memory += sum(text.count(c) * n_bytes for c, n_bytes in _BYTES_PER_CHARACTER.items())
     memory += min(_BYTES_PER_COMMA * text.count(","), _BYTES_PER_DIGIT * n_digits)
     if memory > memory_for(size):
-        raise FileError(f"{DOCUMENT} takes more memory than a file of {size} bytes may need.")
+        raise FileError(
+            f"{DOCUMENT} would take more memory than any model file of {size} bytes needs."
+        )
 
 
 def write(path, text, arrays):
@@ -111,15 +113,22 @@ class Archive:
         for header in headers:
             is_stored = header.compress_type == zipfile.ZIP_STORED
             if not is_stored or header.compress_size != header.file_size:
-                raise FileError(f"{header.filename!r} is compressed; a model file's parts are not.")
+                raise FileError(
+                    f"{header.filename!r} is compressed, but no part of a model file is."
+                )
             if header.flag_bits & 0x1:
-                raise FileError(f"{header.filename!r} is encrypted.")
+                raise FileError(
+                    f"{header.filename!r} is encrypted, but no part of a model file is."
+                )
         expected = {DOCUMENT, *map(_array_name, range(len(headers) - 1))}
         if {header.filename for header in headers} != expected or len(headers) != len(expected):
-            raise FileError(f"The file must consist of {DOCUMENT} and arrays/0.npy, 1, 2, ...")
+            raise FileError(
+                f"The archive must consist of {DOCUMENT} and the arrays arrays/0.npy, "
+                "arrays/1.npy and so on."
+            )
         # Members that overlap could hold more data than the file.
         if sum(header.file_size for header in headers) > self.size:
-            raise FileError("Parts of the file overlap.")
+            raise FileError("Parts of the archive overlap.")
 
     def document(self):
         """Return the JSON text as Python objects."""
@@ -133,7 +142,7 @@ class Archive:
         The array is read once: later calls return the same object.
         """
         if isinstance(number, bool) or not isinstance(number, int):
-            raise FileError(f"{number!r} is no number of an array.")
+            raise FileError(f"Arrays have whole numbers, but the file refers to array {number!r}.")
         if (number, as_double) not in self._arrays:
             header = self._zip.getinfo(_array_name(number))
             with self._zip.open(header) as member:
@@ -147,26 +156,31 @@ def _read_array(member, size, as_double):
     read_header = npy.read_array_header_1_0 if is_version_1 else npy.read_array_header_2_0
     shape, fortran_order, dtype = read_header(member)
     if not is_storable(dtype):
-        raise FileError(f"An array of {dtype} cannot be part of a model.")
+        raise FileError(f"An array of type {dtype} cannot be part of a model.")
     if as_double and dtype != np.float32:
-        raise FileError(f"An array of {dtype} was not reduced to single precision.")
+        raise FileError(
+            f"An array saved with dtype='float32' must be of that type, but it is of type {dtype}."
+        )
     # The lengths of the shape are integers of Python, whose product cannot overflow.
     n_elements = math.prod(shape)
     if n_elements < 0 or n_elements * dtype.itemsize != size - member.tell():
-        raise FileError(f"An array of shape {shape} does not fit into its {size} bytes.")
+        raise FileError(
+            f"An array of shape {shape} and type {dtype} does not have the length of its entry, "
+            f"{size} bytes."
+        )
     array = np.empty(shape, np.float64 if as_double else dtype, "F" if fortran_order else "C")
     flat = array.reshape(-1, order="A")
     # The array is read in parts, to avoid a second copy.
     for start in range(0, n_elements, PART_SIZE):
         part = np.empty(min(PART_SIZE, n_elements - start), dtype)
         if part.nbytes and member.readinto(memoryview(part.view(np.uint8))) != part.nbytes:
-            raise FileError("An array is cut short.")
+            raise FileError(f"An array of shape {shape} ends before its last value.")
         flat[start : start + PART_SIZE] = part
     if member.read(1):
-        raise FileError("An array is longer than its header says.")
+        raise FileError(f"An array of shape {shape} has further values after its last one.")
     return array
 
 
 def _refuse_constant(name):
     """Raise FileError for NaN, Infinity or -Infinity, which Python's parser would accept."""
-    raise FileError(f"{name} is no JSON.")
+    raise FileError(f"The document has the constant {name}, which JSON does not have.")

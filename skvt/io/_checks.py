@@ -29,7 +29,7 @@ def check_estimator(estimator, memory):
     rules = IN_FILES[get_class_name(type(estimator))]
     required = {*type(estimator)._get_param_names(), "_fitted", "n_features_in_", *rules.attributes}
     missing = sorted(required - set(values))
-    _require(not missing, f"The estimator has no attribute {', '.join(missing)}.")
+    _require(not missing, f"The estimator lacks {', '.join(missing)}.")
     estimator._validate_params()
     fitted = values["_fitted"]
     _check_fitted(fitted, estimator, memory)
@@ -49,12 +49,12 @@ def check_estimator(estimator, memory):
         are_those_of_covariates = covariates.describes(regression, model.topic_groups is not None)
     _require(
         are_those_of_covariates,
-        "The coefficients of the document prior do not have the columns of the covariates.",
+        "The coefficients of the documents' prior do not belong to the covariates of the fit.",
     )
     if "_table" in values:
         priors = values.get("priors_") or ()
         is_described = estimator._table.describes(model.component, priors)
-        _require(is_described, "The table does not have the columns of the model.")
+        _require(is_described, "The description of the table's columns does not match the model.")
 
 
 def _require(condition, message):
@@ -67,7 +67,7 @@ def _check_names(names, n_features):
     """Raise FileError unless ``names`` is None or has a text for each of the columns."""
     if names is not None:
         are_texts = names.shape == (n_features,) and {*map(type, names.tolist())} == {str}
-        _require(are_texts, f"Names of columns must be one text for each of {n_features} columns.")
+        _require(are_texts, f"The names of the {n_features} columns must be as many strings.")
 
 
 # ------------------------------------------------------------------------- the outcome of a fit
@@ -83,7 +83,7 @@ def _check_fitted(fitted, estimator, memory):
     _check_state(fitted, k, shapes, memory)
     # All shapes are legal now, so that the posterior can be computed.
     is_proper = all(_posterior_checks(model, state.plain_stats))
-    _require(is_proper, "The posterior is no distribution.")
+    _require(is_proper, "The parameters of the posterior are not those of a distribution.")
     # Check results of the components that are shown. The label of the background is -1.
     shown = estimator._get_shown_fit(fitted)
     n_shown = _number_of_components(shown.model, shown.stats)
@@ -93,7 +93,7 @@ def _check_fitted(fitted, estimator, memory):
     # Subtract the smallest label, because `is_within` expects numbers from 0.
     _require(
         fitted.labels is None or is_within(fitted.labels - smallest_label, n_labels),
-        "There are labels of components that do not exist.",
+        f"Labels of rows must be in the range [{smallest_label}, {n_shown}).",
     )
 
 
@@ -105,13 +105,21 @@ def _check_parts_of_fit(fitted, estimator):
         part_class = type(operator.attrgetter(path)(fitted))
         _require(
             part_class in classes,
-            f"The {path} of a {rules.cls.__name__} must not be a {part_class.__name__}.",
+            f"The {path} of {rules.cls.__name__} cannot be of class {part_class.__name__}.",
         )
     has_columns = model.n_features == n_features and n_features >= 1
-    _require(has_columns, f"The model has {model.n_features} columns, not {n_features}.")
+    _require(
+        has_columns,
+        f"The model has {model.n_features} columns, but the estimator has "
+        f"n_features_in_={n_features}.",
+    )
     _check_names(fitted.words, n_features)
     unknown = set(fitted.parameters) - set(estimator._get_param_names())
-    _require(not unknown, f"The fit has unknown parameters: {sorted(map(str, unknown))}.")
+    _require(
+        not unknown,
+        f"The fit has parameters that {rules.cls.__name__} does not have: "
+        f"{sorted(map(str, unknown))}.",
+    )
 
 
 def _check_statistics(fitted, estimator, k, shapes):
@@ -120,11 +128,11 @@ def _check_statistics(fitted, estimator, k, shapes):
     _require(
         gathered is None
         or gathered.are_legal(type(estimator)._reader_class, estimator.n_features_in_),
-        "The rows that small calls of the stream have gathered are not legal.",
+        "The rows that a stream has gathered from small calls do not have the form of its rows.",
     )
     _require(
         state.stats.are_legal(shapes),
-        f"Statistics do not have the shapes {shapes}, or their sums do not agree with them.",
+        f"The statistics must have the shapes {shapes} and the sums that are stored with them.",
     )
     # The start of the model is None, an array of topics, or statistics with any number of
     # components. The initial statistics of the state have K components.
@@ -133,11 +141,11 @@ def _check_statistics(fitted, estimator, k, shapes):
     _require(
         (not hasattr(start, "arrays") or are_like(start.arrays, shapes))
         and (initial is None or are_float_arrays(initial.arrays, shapes)),
-        "Initial statistics have other shapes than statistics.",
+        f"The initial statistics do not have the shapes {shapes}.",
     )
     _require(
         fitted.assignments is None or fitted.assignments.shape[1:] == (k,),
-        "There are assignments to other components.",
+        f"The assignments of rows must have a column for each of the {k} components.",
     )
 
 
@@ -147,20 +155,20 @@ def _check_state(fitted, k, shapes, memory):
     positive_numbers = state.stats.scale, state.replication, state.inv_temp, fitted.n_rows
     _require(
         is_positive(positive_numbers) and min(state.n_steps, state.seed) >= 0,
-        "The position in the fit is not legal.",
+        "Numbers of rows and steps, the seed, or the temperature of the fit are out of range.",
     )
     regression = getattr(model, "regression", None)
     prior_shape = (k,) if regression is None else regression.statistics_shape
     _require(
         np.shape(state.prior_stats.total) in ((), prior_shape),
-        "Priors are learned from statistics of other components.",
+        f"The statistics from which priors are learned do not have the shape {prior_shape}.",
     )
     memos = getattr(state, "memos", None)
     if memos is not None:
         _require(
             memos.are_legal(shapes, len(state.stats.arrays[0]), memory)
             and (not memos or state.component_ids.shape == (k,)),
-            "Memos are not those of the statistics.",
+            "The sums and entropies of batches do not fit the statistics.",
         )
 
 
@@ -229,7 +237,8 @@ def _check_progress(progress, estimator, memory):
     best = outcomes.best
     _require(
         n_rows >= 1 and n_features == estimator.n_features_in_,
-        f"An interrupted fit has rows of shape {progress.rows.shape}.",
+        f"The interrupted fit has rows of shape {progress.rows.shape}, but the estimator has "
+        f"n_features_in_={estimator.n_features_in_}.",
     )
     _require(
         min(progress.seeds, default=-1) >= 0 and interrupted.n_starts > len(outcomes.elbos),
@@ -239,11 +248,11 @@ def _check_progress(progress, estimator, memory):
         (best is None) == (not outcomes.elbos)
         and len(outcomes.kinds) == len(outcomes.elbos)
         and min(interrupted.position.n_passes, interrupted.n_moves) >= 0,
-        "The starts of the fit are not legal.",
+        "The bounds, kinds and numbers of passes of the starts of the interrupted fit disagree.",
     )
     if best is not None:
         is_outcome = get_class_name(type(best)) == "estimators.Fitted" and best.elbo is not None
-        _require(is_outcome, "The best start is not legal.")
+        _require(is_outcome, "The best start of the interrupted fit is not a fit with a bound.")
         _check_fitted(best, estimator, memory)
     k = _number_of_components(model, state.stats)
     # A temperature policy may keep an energy of each row.
@@ -251,7 +260,7 @@ def _check_progress(progress, estimator, memory):
     _require(
         (progress.row_starts is None or progress.row_starts.shape == (n_rows, k))
         and (energies is None or len(energies) == n_rows),
-        "There are starts or temperatures of other rows.",
+        f"Initial values or temperatures of rows are not those of the {n_rows} rows.",
     )
     rule_arguments = _shapes_of_statistics(model, k, state.stats), k, state.n_steps
     for name in ("engines", "after_pass"):
@@ -264,7 +273,10 @@ def _check_parts(name, parts, rule_arguments):
     The error calls the parts ``name``. ``rule_arguments`` are the arguments that `RULES` take after
     the value: the shapes of the statistics, K, and the number of steps.
     """
-    _require(conforms(parts, list[dict]), f"{name!r} must be a list of dicts.")
+    _require(
+        conforms(parts, list[dict]),
+        f"{name!r} of the interrupted fit must be a list of dictionaries.",
+    )
     for data in parts:
         _check_data(data, rule_arguments)
 
@@ -278,7 +290,11 @@ def _check_data(data, rule_arguments):
         cls for cls in _every_subclass(ResumableMixin) if _may_keep(cls, data, rule_arguments)
     )
     cls = next(matching, None)
-    _require(cls is not None, f"No engine remembers {sorted(map(str, data))} of such shapes.")
+    _require(
+        cls is not None,
+        f"No engine, step or move remembers {sorted(map(str, data))} with values of such types "
+        "and shapes.",
+    )
     for name in set(data) & cls.kept_parts:
         _check_parts(name, data[name], rule_arguments)
 

@@ -70,7 +70,7 @@ def register(prefix, *classes):
     """
     if not prefix.isidentifier() or prefix in _FOLDERS:
         raise ValueError(
-            f"prefix must be an identifier other than {', '.join(_FOLDERS)}. Got {prefix!r}."
+            f"prefix must be a Python identifier other than {', '.join(_FOLDERS)}. Got {prefix!r}."
         )
     for cls in classes:
         in_files(f"{prefix}.{cls.__name__}")(cls)
@@ -93,7 +93,10 @@ def is_estimator(cls):
 def get_class(name):
     """Return the class of this name in files."""
     if name not in IN_FILES:
-        raise FileError(f"There is no class {name!r} in model files.")
+        raise FileError(
+            f"The file has an object of class {name!r}, which this process does not know. If it "
+            "is a class of yours, call skvt.io.register before load."
+        )
     return IN_FILES[name].cls
 
 

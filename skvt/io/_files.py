@@ -70,9 +70,10 @@ def save(estimator, path, *, dtype=None):
     if not is_estimator(type(estimator)):
         estimators = [public for public in skvt.__all__ if is_estimator(getattr(skvt, public))]
         raise TypeError(
-            f"save takes an estimator of skvt, one of {', '.join(estimators)}. Got a "
-            f"{type(estimator).__qualname__}. Save the last step of a pipeline, or all of it by "
-            "skops.io.dump. Register an estimator of your own by skvt.io.register."
+            f"save takes an estimator of skvt, one of {', '.join(estimators)}. Got an object of "
+            f"type {type(estimator).__qualname__}. For a pipeline, save its last step, or save "
+            "all of it by skops.io.dump; for an estimator class of your own, call "
+            "skvt.io.register first."
         )
     if dtype not in (None, "float32"):
         raise ValueError(f"dtype must be None or 'float32'. Got {dtype!r}.")
@@ -99,8 +100,8 @@ def save(estimator, path, *, dtype=None):
             _decode_estimator(document["estimator"], encoder, size)
     except FileError as error:
         raise FileError(
-            f"Nothing was written: load would refuse the file of this {name}. {error} Use pickle "
-            "or joblib, and report it."
+            f"Nothing was written, because load would refuse the file of this {name}: "
+            f"{_describe(error)} Please report this, and use pickle or joblib instead."
         ) from error
     write(path, text, encoder.arrays_to_write())
 
@@ -126,7 +127,7 @@ def load(path):
     Raises
     ------
     skvt.io.FileError
-        If the file is no model file, is damaged, or has another version of the format.
+        If the file is not a model file, is damaged, or has another version of the format.
     OSError
         If the file cannot be read.
 
@@ -144,30 +145,35 @@ def load(path):
     """
     # Other kinds of files, such as pipes and devices, may have no end.
     if not stat.S_ISREG(os.stat(path).st_mode):
-        raise FileError(f"{path} is no regular file.")
+        raise FileError(f"{path} is not a regular file.")
     with open(path, "rb") as file, _file_errors(path):
         archive = Archive(file)
         document = archive.document()
         if not isinstance(document, dict) or document.get("format") != FORMAT:
-            raise FileError(f"{path} is no model file of skvt.")
+            raise FileError("It is not a model file of skvt.")
         if document.get("version") != VERSION:
             raise FileError(
-                f"{path} has version {document.get('version')!r} of the format; this release, skvt "
-                f"{skvt.__version__}, reads version {VERSION}. Use the one that wrote it, "
-                f"{document.get('skvt')!r}, or a later one."
+                f"The file has version {document.get('version')!r} of the format, but this "
+                f"release, skvt {skvt.__version__}, reads version {VERSION}. Load it with skvt "
+                f"{document.get('skvt')}, which wrote it, or a later release."
             )
         return _decode_estimator(document.get("estimator"), archive, archive.size)
 
 
 @contextmanager
 def _file_errors(path):
-    """Convert any exception to a FileError, since a hostile file may cause any."""
+    """Convert any exception to a FileError with the path, since a hostile file may cause any."""
     try:
         yield
-    except FileError:
-        raise
     except Exception as error:
-        raise FileError(f"{path} is no model file, or a damaged one: {error!r}") from error
+        raise FileError(f"{path} cannot be loaded: {_describe(error)}") from error
+
+
+def _describe(error):
+    """Return what is wrong with a file, as a sentence, from the exception that it caused."""
+    if isinstance(error, FileError):
+        return str(error)
+    return f"The file is damaged, or is not a model file of skvt ({error!r})."
 
 
 def _decode_estimator(node, archive, size):
@@ -179,7 +185,7 @@ def _decode_estimator(node, archive, size):
     estimator = Decoder(archive).decode(node)
     name = get_class_name(type(estimator))
     if not is_estimator(type(estimator)):
-        raise FileError("The file holds no estimator.")
+        raise FileError(f"The file holds an object of class {name!r}, which is not an estimator.")
     check_estimator(estimator, memory_for(size))
     fitted = estimator._fitted
     # Files of earlier releases may lack parameters, which get their defaults.

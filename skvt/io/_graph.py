@@ -267,9 +267,9 @@ class Encoder:
         """Return the error for a value that a file cannot hold."""
         cls = type(value)
         return NotWritableError(
-            f"{path} is a {cls.__module__}.{cls.__qualname__}, which a model file cannot hold: "
-            "it holds numbers, text, arrays, and objects of skvt's own classes. Replace it, or use "
-            "pickle or joblib instead."
+            f"{path} is an object of type {cls.__module__}.{cls.__qualname__}, which a model file "
+            "cannot hold: it holds numbers, text, arrays, and objects of skvt's own classes. "
+            "Replace it, or use pickle or joblib instead of save."
         )
 
 
@@ -325,24 +325,28 @@ class Decoder:
         for kind, decode in self._KINDS.items():
             if kind in node:
                 return decode(self, node, allows_nan)
-        raise FileError(f"A node of kind {sorted(node)!r} is not known.")
+        raise FileError(
+            f"The file has an entry with the keys {sorted(node)!r}, which is of no known kind."
+        )
 
     def _decode_list(self, part, allows_nan):
         """Return the value of a node that must be a list."""
         value = self.decode(part, allows_nan=allows_nan)
         if type(value) is not list:
-            raise FileError("A list is missing.")
+            raise FileError(
+                f"The file has a value of type {type(value).__name__} where a list belongs."
+            )
         return value
 
     # Each of the following methods returns the value of a node: see the table of the module.
     def _decode_array(self, node, allows_nan):
         if node.get("as") not in (None, "float64"):
-            raise FileError(f"No array can become {node['as']!r}.")
+            raise FileError(f"Arrays can be restored as 'float64' only, not as {node['as']!r}.")
         number = node["array"]
         array = self._archive.array(number, as_double="as" in node)
         if array.dtype.kind == "f" and not allows_nan and number not in self._without_nan:
             if any(np.isnan(part).any() for part in _parts(array)):
-                raise FileError(f"Array {number} has NaN where a model has none.")
+                raise FileError(f"Array {number} has NaN where a model cannot have it.")
             self._without_nan.add(number)
         return array
 
@@ -350,12 +354,12 @@ class Decoder:
         name, nodes = node["object"], node["fields"]
         cls = get_class(name)
         if issubclass(cls, Enum):
-            raise FileError(f"An object of {name} has no fields.")
+            raise FileError(f"{name} is an enumeration, whose members have no fields.")
         if issubclass(cls, list):
             # The class is the history of a fit. Its elements are the field "".
             value = cls(self._decode_list(nodes.get(""), allows_nan))
             if not {*map(get_class_name, {*map(type, value)})} <= {"inference.Entry"}:
-                raise FileError(f"{name} holds something else than entries.")
+                raise FileError(f"{name} holds objects that are not records of passes.")
         else:
             nan_fields = IN_FILES[name].nan
             any_may_be_nan = is_estimator(cls)
@@ -372,14 +376,17 @@ class Decoder:
     def _decode_ref(self, node, allows_nan):
         number = node["ref"]
         if type(number) is not int or not 0 <= number < len(self._objects):
-            raise FileError(f"There is no object number {number!r} before this.")
+            raise FileError(
+                f"The file refers to object {number!r}, but only {len(self._objects)} objects "
+                "precede the reference."
+            )
         return self._objects[number]
 
     def _decode_records(self, node, allows_nan):
         """Return a list of objects of one class, whose fields the node has as columns."""
         name, nodes = node["records"], node["columns"]
         if name not in RECORDS:
-            raise FileError(f"No list of {name!r} is written as columns.")
+            raise FileError(f"Objects of class {name!r} are not stored as a table of columns.")
         types = get_field_types(name)
         columns = {}
         for field, part in nodes.items():
@@ -389,10 +396,15 @@ class Decoder:
             # One value of each type is checked, because columns are long.
             examples = {type(value): value for value in column}.values()
             if field not in types or not all(conforms(value, types[field]) for value in examples):
-                raise FileError(f"{name} has no field {field!r}, or not of such values.")
+                raise FileError(
+                    f"{name} has no field {field!r}, or the field has values of another type."
+                )
             columns[field] = column
         if required_fields(name) - set(columns) or len({*map(len, columns.values())}) != 1:
-            raise FileError(f"Columns of {name} are missing, or of unequal length.")
+            raise FileError(
+                f"The table of objects of class {name} lacks columns, or its columns differ in "
+                "length."
+            )
         cls = get_class(name)
         defaults = get_field_defaults(name)
         return [
@@ -406,7 +418,9 @@ class Decoder:
         X = sp.csr_array((data, indices, indptr), (n_rows, n_columns))
         X.check_format(full_check=True)
         if not X.has_canonical_format or X.data.dtype.kind not in "iuf":
-            raise FileError("Entries of a sparse array are not in order.")
+            raise FileError(
+                "The entries of a sparse array are not numbers in order of their rows and columns."
+            )
         return X
 
     def _decode_tuple(self, node, allows_nan):
@@ -424,7 +438,7 @@ class Decoder:
     def _decode_float(self, node, allows_nan):
         value = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[node["float"]]
         if math.isnan(value) and not allows_nan:
-            raise FileError("NaN where a model has none.")
+            raise FileError("The file has NaN where a model cannot have it.")
         return value
 
     def _decode_scalar(self, node, allows_nan):
@@ -432,7 +446,7 @@ class Decoder:
         cls = getattr(np, str(node["scalar"]), None)
         is_scalar = isinstance(cls, type) and issubclass(cls, np.number | np.bool_ | np.str_)
         if not (is_scalar and is_storable(np.dtype(cls))):
-            raise FileError(f"{node['scalar']!r} is no type of number.")
+            raise FileError(f"{node['scalar']!r} is not a type of number that files hold.")
         return cls(value)
 
     def _decode_objects(self, node, allows_nan):
@@ -447,20 +461,23 @@ class Decoder:
     def _decode_number_type(self, node, allows_nan):
         (kind,) = (kind for kind in ("dtype", "type") if kind in node)
         if node[kind] not in _NUMBER_TYPES:
-            raise FileError(f"{node[kind]!r} is no type of number.")
+            raise FileError(f"{node[kind]!r} is not a type of number that files hold.")
         return np.dtype(node[kind]) if kind == "dtype" else getattr(np, node[kind])
 
     def _decode_member(self, node, allows_nan):
         name, member = node["member"]
         if not issubclass(get_class(name), Enum):
-            raise FileError(f"{name} has no members.")
+            raise FileError(f"{name} is not an enumeration and has no members.")
         return get_class(name)[member]
 
     def _count_generators(self):
         """Count a generator; raise FileError if there are too many, since each takes 3 kB."""
         self._n_generators += 1
         if self._n_generators > _MAX_GENERATORS:
-            raise FileError("There are more generators of random numbers than an estimator has.")
+            raise FileError(
+                f"The file has more than {_MAX_GENERATORS} random number generators, more than an "
+                "estimator has."
+            )
 
     def _decode_random_state(self, node, allows_nan):
         self._count_generators()
@@ -475,7 +492,10 @@ class Decoder:
         for seed in seeds.values():
             numbers = seed if isinstance(seed, list | tuple) else (seed,)
             if len(numbers) > _MAX_SEED_LENGTH or not {*map(type, numbers)} <= {int, type(None)}:
-                raise FileError("The seed of a generator of random numbers is not legible.")
+                raise FileError(
+                    "The seed of a random number generator is not an integer or a short sequence "
+                    "of integers."
+                )
         bit_generator = np.random.PCG64(np.random.SeedSequence(**seeds))
         bit_generator.state = state
         return np.random.Generator(bit_generator)
@@ -508,11 +528,16 @@ def _check_keys(keys):
     Many keys with the same hash are illegal, because a set of them would take too long.
     """
     if not all(map(is_key, keys)):
-        raise FileError("A key is neither a number nor text, nor a tuple of these.")
+        raise FileError(
+            "A key of a dictionary or element of a set is not a number, a string, or a tuple of "
+            "these."
+        )
     # Equal hashes are counted by sorting, which takes less than quadratic time.
     _, counts = np.unique(np.array([hash(key) for key in keys], np.int64), return_counts=True)
     if counts.max(initial=0) > _MAX_KEYS_PER_HASH:
-        raise FileError("Too many keys of a set or dict have the same hash.")
+        raise FileError(
+            f"More than {_MAX_KEYS_PER_HASH} keys of a set or dictionary have the same hash."
+        )
     return keys
 
 
@@ -520,7 +545,7 @@ def _check_fields(name, fields):
     """Raise FileError unless the fields are complete, declared, and of the declared types."""
     missing = required_fields(name) - set(fields)
     if missing:
-        raise FileError(f"An object of {name} has no {sorted(missing)[0]!r}.")
+        raise FileError(f"An object of class {name} lacks the field {sorted(missing)[0]!r}.")
     types = get_field_types(name)
     for field, value in fields.items():
         if types is not None:
@@ -536,7 +561,8 @@ def _check_fields(name, fields):
             )
         if not legal:
             raise FileError(
-                f"{name} has no field {field!r}, or not of type {type(value).__name__}."
+                f"{name} has no field {field!r}, or not with a value of type "
+                f"{type(value).__name__}."
             )
 
 

@@ -74,10 +74,13 @@ def _check_labels(name, labels):
     """Return labels as an array; raise ValueError if there are none, or if values are missing."""
     labels = column_or_1d(labels)
     if len(labels) == 0:
-        raise ValueError(f"{name} is empty; at least one row is needed.")
+        raise ValueError(f"{name} must have at least one row. Got none.")
     # Only NaN differs from itself.
     if any(label is None or label != label for label in labels.tolist()):
-        raise ValueError(f"{name} has missing values (NaN or None); leave these rows out.")
+        raise ValueError(
+            f"{name} has missing values (NaN or None). Leave these rows out of both arrays of "
+            "labels."
+        )
     return labels
 
 
@@ -118,8 +121,8 @@ def match_components(A, B):
     B = check_array(B, dtype=np.float64, input_name="B")
     if A.shape[1] != B.shape[1] or A.shape[1] < 2:
         raise ValueError(
-            f"A has {A.shape[1]} features and B has {B.shape[1]}; both need the same number, "
-            "at least 2."
+            f"A and B must have the same number of features, at least 2. Got {A.shape[1]} "
+            f"features in A and {B.shape[1]} in B."
         )
     # Correlations of all pairs, (K, L).
     all_correlations = np.clip(_standardize_rows(A) @ _standardize_rows(B).T, -1.0, 1.0)

@@ -55,7 +55,7 @@ def topic_stability(fits, *, average="macro"):
     check_choice("average", average, ("macro", None))
     topics = topic_distributions(fits)
     if len(topics) < 2:
-        raise ValueError(f"fits has {len(topics)} of them; agreement needs at least 2.")
+        raise ValueError(f"fits must be a list of at least 2 fits. Got {len(topics)}.")
     # For each fit, the sums (n_components,) of the agreements of topics with their partners.
     sums = [np.zeros(len(topics_of_fit)) for topics_of_fit in topics]
     for i, j in combinations(range(len(topics)), 2):

@@ -164,8 +164,8 @@ def held_out_log_likelihood(
     X = _check_counts(X, "held_out_log_likelihood")
     if not np.array_equal(X.data, np.floor(X.data)):
         raise ValueError(
-            "Counts must be whole numbers: the likelihood is that of a sequence of words. Use "
-            "document_completion_score for weighted counts."
+            "Counts must be whole numbers, because the likelihood is that of a sequence of words. "
+            "Use document_completion_score for weighted counts."
         )
     check_choice("method", method, ("left-to-right", "chib"))
     check_scalar(n_samples, "n_samples", Integral, min_val=1)
@@ -175,9 +175,9 @@ def held_out_log_likelihood(
     max_tokens = X.sum(axis=1).max(initial=0.0)
     if max_tokens > _MAX_TOKENS[method]:
         raise ValueError(
-            f"A document has {max_tokens:g} tokens, and method={method!r} takes "
-            f"{_MAX_TOKENS[method]} at most, since it visits them one by one. Leave such "
-            'documents out, use method="chib" for up to ten million tokens, or '
+            f"A document has {max_tokens:g} tokens, but method={method!r} takes at most "
+            f"{_MAX_TOKENS[method]} tokens, because it visits them one by one. Leave such "
+            "documents out, use method='chib' for up to ten million tokens, or use "
             "document_completion_score, which takes any number."
         )
     topics = np.ascontiguousarray((topic_word / topic_word.sum(axis=1, keepdims=True)).T)
@@ -205,9 +205,9 @@ def _check_topic_weights(topic_word, X):
     topic_word = check_array(topic_word, dtype=np.float64)
     if topic_word.shape[1] != X.shape[1] or topic_word.min() <= 0.0:
         raise ValueError(
-            f"topic_word must be positive numbers, one column for each of the {X.shape[1]} columns "
-            f"of X. Got shape {topic_word.shape} with minimum {topic_word.min():g} instead; add "
-            "the topic prior to counts."
+            "topic_word must be an array of positive numbers with a column for each of the "
+            f"{X.shape[1]} columns of X. Got shape {topic_word.shape} and minimum "
+            f"{topic_word.min():g} instead; if these are counts, add the topic prior to them."
         )
     return topic_word
 
@@ -307,13 +307,13 @@ def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
     X = check_array(X, accept_sparse="csr", ensure_non_negative=True, input_name="X")
     if topic_word.shape[1] != X.shape[1]:
         raise ValueError(
-            f"topic_word has {topic_word.shape[1]} words, X has {X.shape[1]}; both need the same "
-            "vocabulary in the same order."
+            f"topic_word has {topic_word.shape[1]} words, but X has {X.shape[1]}. Both need the "
+            "same vocabulary in the same order."
         )
     check_choice("measure", measure, ("npmi", "umass"))
     check_scalar(n_words, "n_words", Integral, min_val=2, max_val=X.shape[1])
     if not 0.0 <= eps < 1.0:
-        raise ValueError(f"eps={eps!r} must be at least 0 and below 1; try 0 or 1e-12.")
+        raise ValueError(f"eps must be in the range [0, 1). Got {eps!r}; try 0 or 1e-12.")
 
     # Find the top words (K, n_words). ``words`` are the distinct top words of all topics, and
     # ``indices`` (K, n_words) are the positions of the top words in ``words``.
@@ -326,8 +326,8 @@ def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
     if measure == "umass":
         if (frequency == 0).any():
             raise ValueError(
-                f"Words {words[frequency == 0][:10].tolist()} are top words but occur in no "
-                "document of X; use the corpus of the fit, or measure='npmi'."
+                f"The words {words[frequency == 0][:10].tolist()} are top words but occur in no "
+                "document of X. Pass the corpus of the fit, or use measure='npmi'."
             )
         return np.log((joint + 1) / frequency[firsts]).sum(axis=1)
     share = frequency / X.shape[0]

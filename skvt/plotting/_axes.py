@@ -49,8 +49,8 @@ def make_panels(ax, n_panels, n_columns, panel_size):
         axes = np.ravel(np.asarray(ax, dtype=object))
         if axes.size < n_panels:
             raise ValueError(
-                f"{n_panels} panels need as many axes. Got {axes.size}; pass more, or one to be "
-                "divided, or None for a new figure."
+                f"The plot has {n_panels} panels, but 'ax' has {axes.size} axes. Pass {n_panels} "
+                "axes, one to be divided, or None for a new figure."
             )
         return axes[:n_panels], None
     n_columns = min(n_columns, n_panels)
@@ -105,5 +105,7 @@ def check_indices(requested, n_all, name):
     are_integers = np.issubdtype(indices.dtype, np.integer)
     are_legal = are_integers and np.all((indices >= 0) & (indices < n_all))
     if not (indices.size and are_legal):
-        raise illegal_value_error(name, f"numbers in the range [0, {n_all})", repr(requested))
+        raise illegal_value_error(
+            name, f"a list of integers in the range [0, {n_all})", repr(requested)
+        )
     return indices

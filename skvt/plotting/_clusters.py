@@ -96,7 +96,9 @@ class ClusterTreeDisplay:
         hierarchy = np.asarray(self.hierarchy, dtype=np.float64)
         n_components = len(hierarchy) + 1
         if n_components == 1:
-            raise ValueError("A tree needs two components. Got a mixture of one: nothing to join.")
+            raise ValueError(
+                "A tree needs at least two components to join. Got a mixture with one component."
+            )
         if not 1 <= self.n_clusters <= n_components:
             raise ValueError(
                 f"n_clusters must be in the range [1, n_components] = [1, {n_components}]. Got "

@@ -114,7 +114,7 @@ class ComponentsDisplay:
                 self._plot_table(ax, components, features, names, image_kw or {})
         else:
             raise ValueError(
-                "ComponentsDisplay shows images of shape (n_components, height, width), or means "
+                "ComponentsDisplay needs images of shape (n_components, height, width), or means "
                 "of shape (n_components, n_features) with covariances of shape (n_components, "
                 f"n_features, n_features). Got means of shape {np.shape(self.means)} and "
                 f"covariances of shape {np.shape(self.covariances)}; pass images, or image_shape "
@@ -233,8 +233,8 @@ def _reshape_to_images(values, image_shape):
     """Return rows (n_components, height * width) as images (n_components, height, width)."""
     if image_shape is None or np.prod(image_shape) != values.shape[1]:
         raise ValueError(
-            f"image_shape must be the height and width of images of {values.shape[1]} pixels, as "
-            f"many as the data have columns. Got {image_shape!r}."
+            f"image_shape must be a pair (height, width) with the product {values.shape[1]}, "
+            f"because the data have {values.shape[1]} columns. Got {image_shape!r}."
         )
     return values.reshape(-1, *image_shape)
 

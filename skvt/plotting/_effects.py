@@ -99,7 +99,9 @@ class EffectsDisplay:
             terms = [t for t in known if t != "Intercept"] if terms is None else list(terms)
             unknown = [term for term in terms if term not in known]
             if unknown or not terms:
-                raise ValueError(f"terms must be among {known}. Got {unknown or terms}.")
+                raise ValueError(
+                    f"terms must be a list of some of the terms {known}. Got {unknown or terms}."
+                )
             size = (3.3, 0.7 + 0.3 * numbers.size)
             self.axes_, self.bounding_ax_ = make_panels(ax, len(terms), n_columns, size)
             for panel, term in zip(self.axes_, terms, strict=True):

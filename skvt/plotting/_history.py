@@ -25,7 +25,7 @@ class HistoryDisplay:
 
     # The fitted attributes that :meth:`from_estimator` passes to the constructor, in this order,
     # and the remedy that the error names if an attribute is missing.
-    _remedies = {"history_": "Pass an estimator of skvt."}
+    _remedies = {"history_": "Pass a fitted estimator of skvt."}
     _legend_title = None
 
     def __init__(self, history, *, name=None):

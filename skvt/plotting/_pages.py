@@ -8,7 +8,9 @@ from skvt._replacing import replacing
 def require_path(path, caller):
     """Raise TypeError if the path of the function ``caller`` is None."""
     if path is None:
-        raise TypeError(f'{caller} needs a path: {caller}(estimator, X, path="topics.html").')
+        raise TypeError(
+            f'{caller} needs a path to write to: {caller}(estimator, X, path="topics.html").'
+        )
 
 
 def write_page(path, template, **texts):

@@ -307,7 +307,7 @@ def _select_columns(all_columns, columns, max_columns, relevance):
         unknown = [name for name in columns if name not in names]
         if unknown or not len(columns):
             raise ValueError(
-                f"The 'columns' parameter must be names of columns: some of {names}. Got "
+                f"The 'columns' parameter must be a list of some of the columns {names}. Got "
                 f"{unknown[0] if unknown else columns!r} instead."
             )
         return [j for name in columns for j, other in enumerate(names) if other == name]

@@ -56,12 +56,15 @@ def prepare_arguments(estimator, X, feature_names=None, *, covariates=None, allo
     # pyLDAvis needs words that occur, topics with such words, and documents with such topics.
     occurs = corpus.frequency > 0.0
     if not occurs.any():
-        raise ValueError("X has no words: pass the counts of at least one document.")
+        raise ValueError("X has no words. Pass at least one document with words.")
     has_words = corpus.topics[:, occurs].any(axis=1)
     topics, proportions = corpus.topics[np.ix_(has_words, occurs)], corpus.proportions[:, has_words]
     has_topics = proportions.any(axis=1)
     if not has_topics.any():
-        raise ValueError("X has no document with a topic that has words: fit the model to X.")
+        raise ValueError(
+            "X has no document with words that the model knows. Pass documents such as those of "
+            "the fit."
+        )
     proportions = proportions[has_topics]
     return {
         "topic_term_dists": topics / topics.sum(axis=1, keepdims=True),
@@ -109,7 +112,7 @@ def save_pyldavis(
     arguments = prepare_arguments(
         estimator, X, feature_names, covariates=covariates, allowed_topics=allowed_topics
     )
-    error_text = 'save_pyldavis needs pyLDAvis: pip install "skvt[ldavis]"'
+    error_text = 'save_pyldavis needs the package pyLDAvis: pip install "skvt[ldavis]"'
     pyldavis = require_package("pyLDAvis", error_text)
     urls = require_package("pyLDAvis.urls", error_text)
     # "<" is escaped, because a word may contain the tag that ends a script.

@@ -73,7 +73,11 @@ def cluster_report(mixture, X, path):
     # "clusters" or "components".
     kinds = f"{profiles.kind}s"
     names = [f"{profiles.kind} {k}" for k in range(n_shown)]
-    reason = mixture.n_clusters_reason_ if is_joined else "the components, which were not joined"
+    reason = (
+        mixture.n_clusters_reason_
+        if is_joined
+        else f"there are {n_shown} components, which were not joined"
+    )
     title = f"{n_shown} {kinds} of {n_rows:,} rows"
     in_background = labels < 0
     largest = probabilities[~in_background].max(axis=1)
@@ -96,8 +100,9 @@ def cluster_report(mixture, X, path):
         "<h2>Which values are missing?</h2>",
         _tabulate_missing(mixture, X, labels, names),
         "<h2>Which rows fit worst?</h2>",
-        "<p class=note>The column named fits worst to the other values of its row, which suggest "
-        "the expected value. The score is in nats; an average row has 0.</p>",
+        "<p class=note>For each of these rows, the table names the column whose value fits the "
+        "other values of the row worst, and the value that these suggest. The score is in nats; "
+        "an average row has 0.</p>",
         html_table(
             ["row", "column", "value", "expected", "score"],
             [(*map(_format_value, (row, column, value, expected)), f"{score:.1f}")

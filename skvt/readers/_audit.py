@@ -45,19 +45,21 @@ _MAX_NAMED = 5
 _NUMBER_AS_TEXT = re.compile(r"\s*[€$£]?\s*[-+−]?\d[\d.,'\s]*(?:[eE][-+]?\d+)?\s*[€$£%]?\s*")
 # Remedy for each kind of finding.
 _REMEDIES = {
-    "date": "dates and times are not read: turn them into numbers, such as days",
-    "missing": "no value is observed: leave it out, or give its 'categories'",
-    "constant": "one value in all rows says nothing: leave it out",
+    "date": "dates and times are not used: turn them into numbers, such as days",
+    "missing": "no value is observed: leave the column out, or give its 'categories'",
+    "constant": "one value in all rows says nothing: leave the column out",
     "number as text": "numbers written as text: turn them into numbers, for instance by "
     "pandas.to_numeric, or by decimal=',' and thousands='.' of pandas.read_csv",
     "identifier": "(nearly) every row has its own value: leave it out, or name it in 'components'",
-    "one value": "one value fills most rows: skvt.components.Hurdle(component, at=value)",
-    "of a total": "counts that rise with the total of their row, such as genes of cells, read as "
-    "numbers or categories: components=NegativeBinomial(exposure='row_total')",
-    "few values": "whole numbers with few values, read as real: Categorical() or Poisson()",
-    "code": "whole numbers, read as real, that may be a code: Categorical()",
-    "overdispersed": "counts vary more than Poisson: NegativeBinomial()",
-    "repeated": "says what another column says: leave one of the two out",
+    "one value": "one value fills most rows: try skvt.components.Hurdle(component, at=value)",
+    "of a total": (
+        "counts that rise with the total of their row, such as those of genes in cells, read as "
+        "numbers or categories: try components=NegativeBinomial(exposure='row_total')"
+    ),
+    "few values": "whole numbers with few values, read as real: try Categorical() or Poisson()",
+    "code": "whole numbers, read as real, that may be a code: try Categorical()",
+    "overdispersed": "counts vary more than a Poisson distribution: try NegativeBinomial()",
+    "repeated": "has the same information as another column: leave one of the two out",
 }
 
 # Kinds that stand in the report of the table without a warning, because only the user knows whether
@@ -66,7 +68,7 @@ _REPORTED_ONLY = {"overdispersed", "code"}
 
 
 class ColumnWarning(UserWarning):
-    """Columns of a table that say nothing, repeat each other, or are likely read wrongly.
+    """Warning of columns that say nothing, repeat each other, or were probably read wrongly.
 
     One warning names all such columns by the kind of the problem, with a remedy for each kind.
     ``table_report_`` of the fitted estimator says how each column was read, and why.
@@ -362,7 +364,7 @@ def warn_of_columns(findings):
             lines.append(f"\n  {', '.join(columns[:_MAX_NAMED])}{more}: {remedy}")
     if lines:
         warnings.warn(
-            f"Look at these columns (table_report_ has all columns):{''.join(lines)}",
+            f"Look at these columns (table_report_ lists all columns):{''.join(lines)}",
             ColumnWarning,
             stacklevel=find_stack_level(),
         )

@@ -25,9 +25,9 @@ _NUMBERS = Real | Decimal
 _DATES = date | time | timedelta | np.datetime64 | np.timedelta64
 # Remedy for entries of a column that hold several values.
 ENTRY_REMEDY = (
-    "Each entry of the argument must be a string, a number or another hashable value. Give each "
-    "part of an entry a separate column, such as pandas.DataFrame(column.tolist()), or leave the "
-    "column out."
+    "Each entry of the argument must be a string, a number or another hashable value. Make a "
+    "separate column of each part of an entry, for example by pandas.DataFrame(column.tolist()), "
+    "or leave the column out."
 )
 
 

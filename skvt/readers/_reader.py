@@ -99,16 +99,16 @@ class Reader:
             text = find_text(X)
             if text is not None:
                 raise ValueError(
-                    f"X holds text, such as {text[:40]!r}, and {self.owner.__name__} takes "
-                    f"numbers. {self.remedy}"
+                    f"{self.owner.__name__} takes numbers, but X has text, such as {text[:40]!r}. "
+                    f"{self.remedy}"
                 ) from error
             unread_column = find_unread_column(X)
             if unread_column is None:
                 raise
             name, column = unread_column
             raise type(error)(
-                f"Column {name!r} is of the type {column.type}, and {self.owner.__name__} takes "
-                f"numbers. {column.remedy}"
+                f"{self.owner.__name__} takes numbers, but column {name!r} is of type "
+                f"{column.type}. {column.remedy}"
             ) from error
 
     def fit_and_read_weighted(self, X, sample_weight):
@@ -186,16 +186,17 @@ class Reader:
             rounded = weights.astype(X.dtype)
         if np.any((rounded == 0.0) != (weights == 0.0)) or np.isinf(rounded).any():
             raise ValueError(
-                f"sample_weight must be 0 or in the range of {X.dtype}. Got weights from "
-                f"{weights.min():g} to {weights.max():g}; scale them."
+                f"Each value of sample_weight must be 0 or within the range of {X.dtype}. Got "
+                f"weights from {weights.min():g} to {weights.max():g}; multiply all of them by "
+                "one number."
             )
         if self.adds_up:
             total = sum_entries(X, weights)
             if total > 0.0 and not in_range(total):
                 raise ValueError(
-                    f"sample_weight times X must add up to 0 or a number in {LEGAL_RANGE}. Got a "
-                    f"sum of {total:g}, weights from {weights.min():g} to {weights.max():g}; scale "
-                    "them."
+                    f"The sum of X, weighted by sample_weight, must be 0 or in {LEGAL_RANGE}. The "
+                    f"sum is {total:g}, with weights from {weights.min():g} to {weights.max():g}; "
+                    "multiply X or the weights by one number."
                 )
         used = weights > 0.0
         return (X, weights) if used.all() else (X[used], weights[used])
@@ -238,8 +239,8 @@ class BinaryReader(Reader):
         if sp.issparse(X):
             if self.threshold is not None and self.threshold < 0.0:
                 raise ValueError(
-                    "The 'binarize' parameter must not be negative for sparse data. Got "
-                    f"{self.threshold}."
+                    "With sparse X, the 'binarize' parameter must be in the range [0, inf), "
+                    f"because zeros are not stored. Got {self.threshold}."
                 )
             X = to_canonical_csr(X)
         values = X.data if sp.issparse(X) else X
@@ -269,7 +270,7 @@ class DocumentReader(Reader):
 
     accepts_sparse = adds_up = True
     remedy = (
-        "Count the words first: CountVectorizer().fit_transform(texts), of "
+        "Count the words first: CountVectorizer().fit_transform(texts), from "
         "sklearn.feature_extraction.text."
     )
 
@@ -286,9 +287,9 @@ def _warn_of_empty_columns(X):
     columns = np.flatnonzero(np.isnan(X).all(axis=0))
     if columns.size:
         warnings.warn(
-            f"{columns.size} of {X.shape[1]} columns have no value: all are NaN (columns "
-            f"{show_first(columns.tolist())}). Nothing is known of them but the prior, by which "
-            "'impute' would fill them in; leave them out if that is not meant.",
+            f"{columns.size} of {X.shape[1]} columns have NaN only (columns "
+            f"{show_first(columns.tolist())}). The prior alone determines their parameters and "
+            "what 'impute' fills in; leave these columns out if that is not intended.",
             UserWarning,
             stacklevel=find_stack_level(),
         )

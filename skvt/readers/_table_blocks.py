@@ -214,8 +214,8 @@ def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
                 categories = [list(levels) for levels in spec.categories]
             else:
                 raise ValueError(
-                    f"The 'categories' parameter of {name!r} must be 'auto' or a list for each of "
-                    f"its {len(positions)} columns. Got {len(spec.categories)} of them."
+                    f"The 'categories' parameter of {name!r} must be 'auto' or have a list for "
+                    f"each of its {len(positions)} columns. Got {len(spec.categories)} lists."
                 )
         if spec.reads_exposure:
             positions = [*positions, _find_exposure(X, spec, name, blocks)]
@@ -237,8 +237,8 @@ def _find_given_positions(X, given):
     positions = list(dict.fromkeys(_find_positions(X, key, "given")))
     if len(positions) == X.shape[1]:
         raise ValueError(
-            f"The 'given' parameter names all {X.shape[1]} columns, which leaves none to be "
-            "explained. Name fewer."
+            f"The 'given' parameter names all {X.shape[1]} columns, so that no column is left to "
+            "be explained. Name fewer columns."
         )
     return positions
 
@@ -251,7 +251,10 @@ def _make_given_block(X, columns, j, name):
     """
     column = Column("real", "number", dense(X[:, [j]]).ravel()) if columns is None else columns[j]
     if column.kind in (None, "date"):
-        raise TypeError(f"The given column {name!r} is of the type {column.type}. {column.remedy}")
+        raise TypeError(
+            f"The given column {name!r} is of type {column.type}, which cannot explain other "
+            f"columns. {column.remedy}"
+        )
     if column.kind == "real":
         observed = column.numbers()
         observed = observed[~np.isnan(observed)]
@@ -347,9 +350,9 @@ def _check_same_columns(tables):
         for j, (name, other_name) in enumerate(zip_longest(*names, fillvalue="missing")):
             if name != other_name:
                 raise ValueError(
-                    f"Chunks must have the same columns in the same order. Column {j} is "
-                    f"{name} in chunk {first_number}, {other_name} in chunk {number}; select the "
-                    "columns by name in each, chunk[columns]."
+                    f"Chunks must have the same columns in the same order. Column {j} is {name} "
+                    f"in chunk {first_number}, {other_name} in chunk {number}. Select the columns "
+                    "of each chunk by name: chunk[columns]."
                 )
         first_kinds = {j: block.name for block in first.blocks for j in block.columns}
         other_kinds = {j: block.name for block in other.blocks for j in block.columns}
@@ -357,8 +360,9 @@ def _check_same_columns(tables):
             kind, other_kind = first_kinds.get(j), other_kinds.get(j)
             if kind != other_kind:
                 raise ValueError(
-                    f"Column {name!r} is of one kind in chunk {first_number}, {kind!r}, of another "
-                    f"in chunk {number}, {other_kind!r}. Give its dtype, or list the 'components'."
+                    f"Column {name!r} must have the same kind of values in all chunks. Got "
+                    f"{kind!r} in chunk {first_number} and {other_kind!r} in chunk {number}. Set "
+                    "its dtype, or list the 'components'."
                 )
 
 
@@ -390,8 +394,8 @@ def _make_automatic_blocks(X, columns, names, kinds, given_positions):
     if not blocks:
         raise ValueError(
             "components='auto' leaves out every column: each is an identifier, has one value, "
-            "repeats another one, holds dates or is missing throughout (columns "
-            f"{show_first(names, 5)}). List the 'components' to use them."
+            "repeats another column, holds dates or has no values (columns "
+            f"{show_first(names, 5)}). List the 'components' to use these columns."
         )
     return blocks
 
@@ -429,7 +433,7 @@ def list_blocks(components):
             raise TypeError(
                 "The 'components' parameter must be 'auto', a list of tuples (name, component, "
                 "columns), such as [('counts', NegativeBinomial(), ['reads', 'visits'])], or one "
-                f"component for all columns, such as NegativeBinomial(). Got {block!r} in the list."
+                f"component for all columns, such as NegativeBinomial(). Got the entry {block!r}."
             )
     return list(components)
 
@@ -477,8 +481,8 @@ def _find_exposure(X, spec, name, blocks):
     exposures = _find_positions(X, spec.exposure, name)
     if len(exposures) != 1 or any(exposures[0] in positions for _, _, positions in blocks):
         raise ValueError(
-            f"The 'exposure' parameter of {name!r} must be 'row_total' or a column that belongs to "
-            f"no component. Got {spec.exposure!r}."
+            f"The 'exposure' parameter of {name!r} must be 'row_total' or a column that belongs "
+            f"to no component. Got {spec.exposure!r}."
         )
     return exposures[0]
 
@@ -486,24 +490,26 @@ def _find_exposure(X, spec, name, blocks):
 def _check_blocks(blocks, names, given_positions):
     """Raise ValueError unless blocks have distinct names, and each column at most one block."""
     if not blocks or all(not positions for _, _, positions in blocks):
-        raise ValueError("The 'components' parameter must name at least one column. Got none.")
+        raise ValueError("The 'components' parameter must select at least one column. Got none.")
     block_names = [block_name for block_name, _, _ in blocks]
     for block_name in block_names:
         is_legal = isinstance(block_name, str) and "__" not in block_name
         if not is_legal or block_names.count(block_name) > 1:
             raise ValueError(
                 "The names in 'components' must be distinct strings without '__'. Got "
-                f"{block_name!r} in {block_names}."
+                f"{block_name!r} among {block_names}."
             )
     block_of_column = dict.fromkeys(given_positions, "given")
     for block_name, _, positions in blocks:
         if not positions:
-            raise ValueError(f"No column belongs to {block_name!r}. Leave it out of 'components'.")
+            raise ValueError(
+                f"The entry {block_name!r} of 'components' selects no column. Leave it out."
+            )
         for j in positions:
             if j in block_of_column:
                 raise ValueError(
-                    f"Column {names[j]!r} belongs to {block_of_column[j]!r} and to "
-                    f"{block_name!r}. Each column may have one component."
+                    f"Each column can belong to one component only. Column {names[j]!r} belongs "
+                    f"to {block_of_column[j]!r} and to {block_name!r}."
                 )
             block_of_column[j] = block_name
 
@@ -520,7 +526,7 @@ def _find_categories(X, columns, j, name):
         distinct = {value for value in values if value is not None}
     except TypeError as error:
         raise TypeError(
-            f"Column {name!r} holds values that cannot be categories: {error}. {ENTRY_REMEDY}"
+            f"Column {name!r} has values that cannot be categories: {error}. {ENTRY_REMEDY}"
         ) from error
     return _sort_levels(distinct)
 
@@ -539,8 +545,8 @@ def _check_categories(categories, positions, names):
     for levels, j in zip(categories, positions, strict=True):
         if not levels:
             raise ValueError(
-                f"Column {names[j]!r} has no category: all values are missing. Leave it out, or "
-                "give its 'categories'."
+                f"Column {names[j]!r} has no categories, because all its values are missing. "
+                "Leave it out, or give its 'categories'."
             )
         if len(set(levels)) < len(levels):
             raise ValueError(

@@ -64,9 +64,9 @@ class TableReader(Reader):
             lacking = given_names if n_columns < len(names) else []
         if lacking:
             raise ValueError(
-                f"X lacks given columns of the fit, {', '.join(map(repr, lacking))}. They explain "
-                f"the other columns, so that rows need them, with all {len(names)} columns of the "
-                "fit in order; explained values may be missing (NaN)."
+                f"X lacks the given columns {', '.join(map(repr, lacking))} of the fit, which "
+                f"explain the other columns. Pass rows with all {len(names)} columns of the fit "
+                "in order; values of the other columns may be missing (NaN)."
             )
 
     def restore(self, attributes, dtype):
@@ -103,7 +103,10 @@ class TableReader(Reader):
         is_structured = getattr(getattr(X, "dtype", None), "names", None)
         if is_lazy or isinstance(X, dict) or is_structured:
             remedy = "X.collect()" if is_lazy else "pandas.DataFrame(X)"
-            raise TypeError(f"X is no table in memory but {type(X).__name__}: give {remedy}.")
+            raise TypeError(
+                f"X must be a table in memory. Got an object of type {type(X).__name__}: pass "
+                f"{remedy}."
+            )
         requirements = {"accept_sparse": "csr", "dtype": None, "ensure_all_finite": False}
         X, attributes = self._validate(X, requirements)
         if sp.issparse(X):
@@ -116,5 +119,5 @@ class TableReader(Reader):
             has_precision = X.dtype in (np.float32, np.float64)
             return X if has_precision else X.astype(np.float64), attributes
         if sp.issparse(X):
-            raise ValueError(f"Sparse X must hold numbers. Got the type {X.dtype}.")
+            raise ValueError(f"Sparse X must hold numbers. Got entries of type {X.dtype}.")
         return X.astype(object), attributes

@@ -143,8 +143,9 @@ class Table:
             for i, j in enumerate(block.columns if block.categories is not None else ()):
                 if sp.issparse(X):
                     raise ValueError(
-                        f"Column {self.names[j]!r} of categories must be dense: zeros that are not "
-                        "stored are categories, too. Pass a data frame or a dense array."
+                        f"Column {self.names[j]!r} of categories cannot be sparse, because zeros "
+                        "that are not stored are categories, too. Pass a data frame or a dense "
+                        "array."
                     )
                 values = np.asarray(X[:, j], np.float64)
                 codes = self._encode_numeric_levels(values, block, i)
@@ -172,9 +173,9 @@ class Table:
             if n_missing:
                 raise ValueError(
                     f"The given column {self.names[block.columns[0]]!r} has missing values "
-                    f"({n_missing} of {values.size} rows), and rows are explained by its numbers. "
-                    "Fill them in, leave these rows out, or give categories, for which a missing "
-                    "value is a level."
+                    f"({n_missing} of {values.size} rows), but a row cannot be explained without "
+                    "its number. Fill in the values, leave these rows out, or convert the column "
+                    "to categories, for which a missing value is a level."
                 )
 
     def _encode_numeric_levels(self, values, block, i):
@@ -200,7 +201,7 @@ class Table:
         except TypeError as error:
             name = self.names[block.columns[i]]
             raise TypeError(
-                f"Column {name!r} holds values that cannot be categories: {error}. {ENTRY_REMEDY}"
+                f"Column {name!r} has values that cannot be categories: {error}. {ENTRY_REMEDY}"
             ) from error
         is_unseen = codes < 0.0
         if not any(block is given for given in self.given):
@@ -223,23 +224,24 @@ class Table:
             problem = "missing values" if value is None else f"the level {value!r}"
             raise ValueError(
                 f"The given column {name!r} has {problem} ({np.count_nonzero(is_unseen)} of "
-                f"{codes.size} rows), which did not occur in fit: its levels are "
-                f"{show_first(categories)}. Nothing is known of rows of another level: leave them "
-                "out, give them one of these levels, or fit with such rows."
+                f"{codes.size} rows), which did not occur in fit. Its levels are "
+                f"{show_first(categories)}, and nothing is known of rows of other levels: leave "
+                "these rows out, give them one of these levels, or fit with such rows."
             )
         if self.handle_unknown == "error":
             raise ValueError(
-                f"Unknown category {value!r} in column {name!r}: those of the fit are "
+                f"Unknown category {value!r} in column {name!r}: the categories of the fit are "
                 f"{show_first(categories)}. Set handle_unknown='prior' to give unknown categories "
-                "the prior's share, or list all of them, Categorical(categories=[[...], ...])."
+                "the share of the prior, or list all categories: Categorical(categories=[[...], "
+                "...])."
             )
         if self.handle_unknown == "prior":
             warnings.warn(
-                f"Column {name!r} holds levels that are not among the categories of the fit, such "
-                f"as {value!r} (rows: {np.count_nonzero(is_unseen)} of {is_unseen.size}). Each has "
-                "the share that the prior gives to one unseen level. If such levels are expected, "
-                "list them, Categorical(categories=[[...], ...]), or give the column a categorical "
-                "dtype; handle_unknown='error' refuses them.",
+                f"Column {name!r} has levels that are not among the categories of the fit, such "
+                f"as {value!r} ({np.count_nonzero(is_unseen)} of {is_unseen.size} rows). Each of "
+                "them has the share that the prior gives to one level that was not seen. If such "
+                "levels are expected, list them in Categorical(categories=[[...], ...]), or give "
+                "the column a categorical dtype; handle_unknown='error' raises an error instead.",
                 ColumnWarning,
                 stacklevel=find_stack_level(),
             )
@@ -259,9 +261,9 @@ class Table:
             _CHECKS[block.spec.encoding](stored, block, self)
             if not block.spec.allows_missing and np.isnan(stored).any():
                 raise ValueError(
-                    f"Input X contains NaN in the columns of {block.name!r}, and "
-                    f"{type(block.spec).__name__} needs complete rows. Fill them in, or take a "
-                    "component that allows missing values, such as Poisson() for counts."
+                    f"Input X contains NaN in the columns of {block.name!r}, but "
+                    f"{type(block.spec).__name__} needs complete rows. Fill in the values, or use "
+                    "a component that allows missing values, such as Poisson() for counts."
                 )
 
     def _check_exposures(self, values, block):
@@ -269,7 +271,7 @@ class Table:
         if not np.all((values > 0.0) & np.isfinite(values)):
             raise ValueError(
                 f"The exposure of {block.name!r}, column {self.names[block.columns[-1]]!r}, must "
-                f"hold positive numbers. Got {values[~(values > 0.0) | np.isinf(values)][0]:g}."
+                f"have positive numbers. Got {values[~(values > 0.0) | np.isinf(values)][0]:g}."
             )
 
     @property
@@ -291,7 +293,10 @@ class Table:
             columns = dict(zip(list_column_names(X), list_columns(X), strict=True))
             lacking = [name for name in names if name not in columns]
             if lacking:
-                raise ValueError(f"'given' lacks the columns {lacking}: give a frame of {names}.")
+                raise ValueError(
+                    f"'given' lacks the columns {lacking}. Pass a data frame with the columns "
+                    f"{names}."
+                )
             values = [columns[name].objects() for name in names]
         else:
             X = dense(X) if sp.issparse(X) else np.asarray(X)
@@ -318,7 +323,7 @@ class Table:
         if not matches or not any(matches[0] in block.columns for block in self.blocks):
             known = [self.names[j] for block in self.blocks for j in block.columns]
             raise ValueError(
-                f"column must be a column that a component describes: one of {known}. Got "
+                f"column must be one of the columns that a component describes: {known}. Got "
                 f"{column!r} instead."
             )
         return matches[0]
@@ -438,7 +443,7 @@ def _read_numbers(column, name, block):
     """Return a column as numbers; raise ValueError if a value is not a number."""
     if column.kind in (None, "date"):
         raise ValueError(
-            f"Column {name!r} is of the type {column.type}, which {type(block.spec).__name__} does "
+            f"Column {name!r} is of type {column.type}, which {type(block.spec).__name__} does "
             f"not take. {column.remedy}"
         )
     try:
@@ -447,8 +452,8 @@ def _read_numbers(column, name, block):
         entries = column.objects()
         example = next((entry for entry in entries if isinstance(entry, str)), entries[0])
         raise ValueError(
-            f"Column {name!r} holds {example!r}, and {type(block.spec).__name__} takes numbers. "
-            "Give the column to a Categorical(), or leave it out of 'components'."
+            f"{type(block.spec).__name__} takes numbers, but column {name!r} has {example!r}. Use "
+            "Categorical() for this column, or leave it out of 'components'."
         ) from error
 
 
@@ -458,7 +463,7 @@ def _check_finite(values, block, table):
     if bad.any():
         raise ValueError(
             f"Input X contains infinity in column {table.name_bad_column(block, bad)!r}. Columns "
-            "take finite numbers, NaN where a value is missing."
+            "take finite numbers, or NaN where a value is missing."
         )
 
 
@@ -473,7 +478,7 @@ def _check_binary(values, block, table):
     bad = (values != 0.0) & (values != 1.0) & ~np.isnan(values)
     if bad.any():
         raise ValueError(
-            f"Column {table.name_bad_column(block, bad)!r} must be binary: 0 or 1, NaN where a "
+            f"Column {table.name_bad_column(block, bad)!r} must be binary: 0 or 1, or NaN where a "
             f"value is missing. Got {values[bad].flat[0]:g}; if it is a code, use Categorical()."
         )
 
@@ -489,9 +494,9 @@ def _check_count(values, block, table):
     if bad.any():
         numbers = "0, 1, 2, ..." if takes_integers_only else "finite numbers from 0 on"
         raise ValueError(
-            f"Column {table.name_bad_column(block, bad)!r} must hold counts: {numbers}. Negative "
-            f"values in data passed to {type(block.spec).__name__}, or others, are none. Got "
-            f"{values[bad].flat[0]:g}."
+            f"Column {table.name_bad_column(block, bad)!r} must have counts: {numbers}. Negative "
+            f"values in data passed to {type(block.spec).__name__} are not counts, nor are other "
+            f"values. Got {values[bad].flat[0]:g}."
         )
 
 

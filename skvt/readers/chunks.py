@@ -47,8 +47,8 @@ def require_rows_in_memory(X, caller):
     if is_chunked(X):
         raise TypeError(
             f"{caller} takes rows in memory. Got rows of Dask; call it with one chunk after the "
-            "other, such as X.partitions[0].compute() of a data frame, X.blocks[0].compute() of an "
-            "array."
+            "other, such as X.partitions[0].compute() of a data frame or X.blocks[0].compute() of "
+            "an array."
         )
 
 
@@ -93,8 +93,8 @@ def _split_weights(sample_weight, lengths):
         if weights.shape != (sum(lengths),):
             raise ValueError(
                 "sample_weight must be a Dask array with the chunks of X, or an array of shape "
-                f"(n_samples,) where the lengths of chunks are known: {sum(lengths)}. Got an array "
-                f"of shape {weights.shape}."
+                f"(n_samples,) = ({sum(lengths)},) if the lengths of the chunks are known. Got an "
+                f"array of shape {weights.shape}."
             )
         return np.split(weights, np.cumsum(lengths)[:-1])
     if _is_delayed(sample_weight):
@@ -110,7 +110,7 @@ def _split_weights(sample_weight, lengths):
     weights, _ = _split_rows(sample_weight)
     if len(weights) != len(lengths):
         raise ValueError(
-            f"sample_weight must have the chunks of X. Got {len(weights)} chunks of weights for "
+            f"sample_weight must have the chunks of X. Got {len(weights)} chunks of weights and "
             f"{len(lengths)} chunks of rows; rechunk or repartition them."
         )
     return weights
@@ -128,13 +128,13 @@ def _split_rows(X):
             raise ValueError(f"Expected 2D array, got {X.ndim}D array instead.")
         if X.ndim == 2 and X.numblocks[1] != 1:
             raise ValueError(
-                f"Each chunk must have all columns. Got {X.numblocks[1]} chunks of columns; use "
-                "X.rechunk({1: -1})."
+                "Each chunk must have all columns. Got chunks that divide the columns into "
+                f"{X.numblocks[1]} parts; use X.rechunk({{1: -1}})."
             )
         if X.dtype is not None and X.dtype.kind in "OSUT":
             raise TypeError(
-                f"A Dask array must hold numbers. Got the dtype {X.dtype}; use X.astype(float), or "
-                "a dask.dataframe for columns of several types."
+                f"A Dask array must hold numbers. Got the dtype {X.dtype}; use X.astype(float), "
+                "or a dask.dataframe for columns of several types."
             )
         return X.to_delayed().ravel().tolist(), list(X.chunks[0])
     return X.to_delayed(), [np.nan] * X.npartitions
@@ -228,7 +228,7 @@ def _count_rows(chunk):
     """Return the number of rows of a chunk; raise TypeError if the chunk is not rows."""
     if not getattr(chunk, "shape", ()):
         raise TypeError(
-            "A chunk must be rows: an array, a CSR matrix or a data frame. Got an object of type "
+            "A chunk must be an array, a CSR matrix or a data frame. Got an object of type "
             f"{type(chunk).__name__}."
         )
     return chunk.shape[0]

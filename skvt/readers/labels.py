@@ -62,8 +62,8 @@ class RowLabels:
             is_used = np.asarray(sample_weight) > 0.0
         if not np.isin(codes, [-1, *codes[is_used]]).all():
             raise ValueError(
-                "Each class of y needs a row of positive weight. Set the others to -1, or leave "
-                "such rows out."
+                "Each class in y must have a row of positive weight. Set y to -1 in the rows of "
+                "other classes, or leave these rows out."
             )
         return cls(classes, codes, codes[is_used], component_codes)
 
@@ -126,8 +126,8 @@ def refuse_labels(estimator, caller):
     """Raise ValueError if the estimator uses labels, which ``caller`` does not take."""
     if estimator.use_labels:
         raise ValueError(
-            f"{caller} takes no labels of rows, but use_labels=True. Call fit or partial_fit with "
-            "rows in memory, or set use_labels=False."
+            f"{caller} cannot use labels of rows, but use_labels=True. Call fit or partial_fit "
+            "with rows in memory, or set use_labels=False."
         )
 
 
@@ -135,14 +135,14 @@ def _check_start(estimator, n_classes):
     """Raise ValueError unless a fit can begin with a component for each class."""
     if estimator.labels == "clusters":
         raise ValueError(
-            "The 'use_labels' and 'labels' parameters exclude each other: clusters may join "
-            "components of different classes. Got labels='clusters'; set it to 'components'."
+            "use_labels=True cannot be combined with labels='clusters', because clusters may join "
+            "components of different classes. Set labels='components'."
         )
     for name in ("labels_init", "means_init"):
         if getattr(estimator, name, None) is not None:
             raise ValueError(
-                f"The 'use_labels' and '{name}' parameters exclude each other: with labels, "
-                f"a fit begins with a component for each class. Set {name}=None."
+                f"use_labels=True cannot be combined with {name!r}, because the fit begins with a "
+                f"component for each class. Set {name}=None."
             )
     # A finite mixture keeps its number of components, so that there must be one for each class.
     # Other mixtures begin with one component for each class, so that a larger number is refused.
@@ -153,14 +153,14 @@ def _check_start(estimator, n_classes):
     if not is_legal:
         limits = f"[{n_classes}, inf)" if is_finite else f"[1, {max_classes}]"
         raise ValueError(
-            "With use_labels=True the 'n_components' parameter must be in the range "
-            f"{limits}, as y has {n_classes} classes. Got {n_components!r}."
+            f"With use_labels=True, the 'n_components' parameter must be in the range {limits}, "
+            f"because y has {n_classes} classes. Got {n_components!r}."
         )
     max_components = estimator.max_components
     if max_components is not None and max_components < n_classes:
         raise ValueError(
-            "With use_labels=True the 'max_components' parameter must be at least the number "
-            f"of classes of y, {n_classes}. Got {max_components!r}."
+            "With use_labels=True, the 'max_components' parameter must be at least the number of "
+            f"classes of y, {n_classes}. Got {max_components!r}."
         )
 
 
@@ -174,14 +174,14 @@ def _check_growth(estimator, classes, codes, component_codes):
     if getattr(estimator, "_is_finite", False):
         raise ValueError(
             f"The class {classes[new_codes[0]]!r} has no component, and a mixture with "
-            "weight_concentration_prior_type='dirichlet_distribution' gets no further ones. Let y "
-            "of the first call have every class, or set 'dirichlet_process'."
+            "weight_concentration_prior_type='dirichlet_distribution' cannot get further "
+            "components. Pass all classes in y of the first call, or set "
+            "weight_concentration_prior_type='dirichlet_process'."
         )
     if max_components is not None and n_components > max_components:
         raise ValueError(
-            f"The class {classes[new_codes[0]]!r} has no component, and there may be "
-            f"{max_components}. The 'max_components' parameter must be at least "
-            f"{n_components}; raise it."
+            f"The class {classes[new_codes[0]]!r} has no component, and the mixture may have at "
+            f"most {max_components} components. Raise 'max_components' to at least {n_components}."
         )
 
 
@@ -198,8 +198,8 @@ def _encode_labels(y, n_rows, previous_fit, in_stream):
     if labels.shape != (n_rows,):
         got = "None" if y is None else f"an array of shape {labels.shape}"
         raise ValueError(
-            "With use_labels=True, y must be an array of shape (n_samples,) = "
-            f"({n_rows},), -1 where the class is not known. Got {got}."
+            f"With use_labels=True, y must be an array of shape (n_samples,) = ({n_rows},), with "
+            f"-1 where the class is not known. Got {got}."
         )
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise ValueError(

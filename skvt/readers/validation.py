@@ -18,8 +18,8 @@ from skvt.files import LARGEST, LEGAL_RANGE, in_range
 
 # Remedy for columns of text.
 TEXT_REMEDY = (
-    "Encode such columns first: OneHotEncoder, or OrdinalEncoder where categories have an order, "
-    "of sklearn.preprocessing. MemoizedDPMixture takes them as they are."
+    "Encode such columns first, by OneHotEncoder or, if categories have an order, OrdinalEncoder "
+    "from sklearn.preprocessing. MemoizedDPMixture takes them as they are."
 )
 
 # Remedy for dates.
@@ -87,8 +87,8 @@ def _refuse_anndata(X, caller):
     """Raise TypeError for an AnnData, or for the sparse matrix of an AnnData in a file."""
     if hasattr(X, "to_memory") and hasattr(X, "format"):
         raise TypeError(
-            f"X is a {type(X).__name__}, a sparse matrix in a file, and {caller} takes rows in "
-            "memory: pass X.to_memory(), or parts of the rows, X[:1000] and so on, to partial_fit."
+            f"{caller} takes rows in memory, but X is a {type(X).__name__}, a sparse matrix in a "
+            "file. Pass X.to_memory(), or parts of its rows, X[:1000] and so on, to partial_fit."
         )
     if hasattr(X, "var_names") and hasattr(X, "X"):
         raise TypeError(
@@ -104,7 +104,7 @@ def refuse_masked_weights(sample_weight):
     if np.ma.is_masked(sample_weight):
         raise ValueError(
             f"{np.count_nonzero(np.ma.getmaskarray(sample_weight))} values of sample_weight are "
-            "masked, and each row needs a weight: give 0 for rows that do not count, "
+            "masked, but each row needs a weight. Set the weights of rows that do not count to 0: "
             "sample_weight.filled(0)."
         )
 
@@ -120,8 +120,8 @@ def _require_distinct_names(X):
     if len(set(names)) < len(names):
         name = max(names, key=names.count)
         raise ValueError(
-            f"Column names must be distinct. Got {name!r} {names.count(name)} times: rename these "
-            "columns, or keep the first of them, in pandas X.loc[:, ~X.columns.duplicated()]."
+            f"Column names must be distinct. Got {name!r} {names.count(name)} times. Rename these "
+            "columns, or keep the first of them, in pandas by X.loc[:, ~X.columns.duplicated()]."
         )
 
 
@@ -131,15 +131,13 @@ def _refuse_dates(X, caller):
         columns = {"X": X.dtype} if X.dtype.kind in "mM" else {}
     elif is_frame(X):
         dtypes = X.dtypes if hasattr(X, "dtypes") else X.schema.types
-        names = (f"Column {name!r}" for name in _column_names(X))
+        names = (f"column {name!r}" for name in _column_names(X))
         columns = dict(zip(names, dtypes, strict=True))
     else:
         columns = {}
     for name, dtype in columns.items():
         if is_date_type(dtype):
-            raise TypeError(
-                f"{name} is of the type {dtype}, and {caller} takes numbers. {DATE_REMEDY}"
-            )
+            raise TypeError(f"{caller} takes numbers, but {name} is of type {dtype}. {DATE_REMEDY}")
 
 
 def replace_masked_values(X, takes_missing, caller):
@@ -155,8 +153,8 @@ def replace_masked_values(X, takes_missing, caller):
         return values
     if not takes_missing:
         raise ValueError(
-            f"{np.count_nonzero(is_masked)} values of X are masked, and {caller} takes no missing "
-            "values. Fill them in, X.filled(value), or leave their rows out."
+            f"{np.count_nonzero(is_masked)} values of X are masked, but {caller} takes no missing "
+            "values. Fill them in by X.filled(value), or leave their rows out."
         )
     is_numeric = values.dtype.kind in "iuf"
     # Integers get the smallest type of floats that can represent them.
@@ -243,14 +241,14 @@ def require_counts(X, caller, entries_name="counts of words", remedy=""):
     lowest = np.nanmin(values, initial=0.0)
     if lowest < 0.0:
         raise ValueError(
-            f"Negative values in data passed to {caller}: the lowest is {lowest:g}, and "
-            f"{entries_name} are in the range [0, inf).{remedy}"
+            f"Negative values in data passed to {caller}: the lowest is {lowest:g}, but "
+            f"{entries_name} must be in the range [0, inf).{remedy}"
         )
     total = sum_entries(X)
     if total > 0.0 and not in_range(total):
         raise ValueError(
             f"The data passed to {caller} must add up to 0 or a number in {LEGAL_RANGE}. The sum "
-            f"is {total:g}; divide all of them by one number."
+            f"is {total:g}; divide all values by one number."
         )
 
 
@@ -265,9 +263,9 @@ def require_binary(values):
         if illegal.any():
             value = part[illegal].flat[0]
             raise ValueError(
-                f"X must be binary: 0 or 1, NaN where a value is missing. Got {value:g}. If "
+                f"X must be binary: 0 or 1, or NaN where a value is missing. Got {value:g}. If "
                 f"{value:g} stands for a missing value, replace it by NaN; if all values are "
-                "measurements, give 'binarize' to count those above it as 1 and all others as 0."
+                "measurements, set 'binarize' to a threshold, above which they count as 1."
             )
 
 
@@ -275,8 +273,8 @@ def require_prior(name, value):
     """Raise ValueError unless all numbers of a prior are in ``LEGAL_RANGE``."""
     if not in_range(value):
         raise ValueError(
-            f"The {name!r} parameter must be in {LEGAL_RANGE}; priors beyond act like its ends. "
-            f"Got {value!r} instead."
+            f"The {name!r} parameter must be in {LEGAL_RANGE}; numbers beyond this range would "
+            f"act like its ends. Got {value!r} instead."
         )
 
 
@@ -308,7 +306,7 @@ def check_variance(name, variance, dtype, mean_square=0.0):
         raise ValueError(
             f"The {name!r} parameter must be in the range [{lowest:g}, {highest:g}] for these "
             f"data in {np.dtype(dtype)}. Got {variance:g}. Scale the columns to a variance near "
-            "1, and give variances of that scale."
+            "1, and set variances on that scale."
         )
 
 
@@ -318,9 +316,9 @@ def out_of_range_error(symptom):
     ``symptom`` is the evidence for the error, such as an infinite bound.
     """
     return ValueError(
-        f"The numbers of this fit must be within the range and the precision of floating point "
-        f"({symptom}). Scale the columns to a variance near 1, and choose variances, priors and "
-        "weights of rows that are not many orders of magnitude away from it."
+        f"A number of this fit is beyond the range or precision of floating point ({symptom}). "
+        "Scale the columns to a variance near 1, and choose variances, priors and weights of rows "
+        "that are not many orders of magnitude larger or smaller."
     )
 
 
@@ -347,8 +345,8 @@ def warn_of_empty_rows(X):
     n_empty_rows = int(np.sum(n_missing == X.shape[1]))
     if n_empty_rows:
         warnings.warn(
-            f"{n_empty_rows} of {X.shape[0]} rows have no value: all are NaN. Nothing is known of "
-            "them but the prior probabilities; leave them out if that is not meant.",
+            f"{n_empty_rows} of {X.shape[0]} rows have NaN only. They are assigned by the prior "
+            "probabilities of the components; leave these rows out if that is not intended.",
             UserWarning,
             stacklevel=find_stack_level(),
         )
@@ -401,8 +399,8 @@ def require_word_counts(X, caller, *, warns=False):
     fractions = X.data[X.data != np.floor(X.data)] if warns else X.data[:0]
     if warns and 2 * fractions.size > np.count_nonzero(X.data):
         warnings.warn(
-            f"Most values are not whole numbers, such as {fractions[0]:.3g}. {caller} takes "
-            "counts: pass them as they are, not their logarithms, shares or TF-IDF weights.",
+            f"Most values are not whole numbers, such as {fractions[0]:.3g}, but {caller} takes "
+            "counts. Pass the counts themselves, not their logarithms, shares or TF-IDF weights.",
             UserWarning,
             stacklevel=find_stack_level(),
         )

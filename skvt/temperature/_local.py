@@ -144,9 +144,9 @@ class LocalTempering(VariationalTempering):
         super().check(plan)
         if not np.isfinite(plan.n_passes):
             raise ValueError(
-                f"{type(self).__name__} remembers each row from one pass to the next, which rows "
-                "of a stream do not allow; use VariationalTempering() or LinearAnnealing() for "
-                "partial_fit."
+                f"{type(self).__name__} remembers each row from one pass to the next, but each "
+                "row of a stream is seen once. Use VariationalTempering() or LinearAnnealing() "
+                "for partial_fit."
             )
 
     def start(self, plan: FitPlan) -> RunningPolicy:

@@ -262,9 +262,9 @@ def test_splits_of_cross_validation_have_their_allowed_topics():
         (lambda allowed: allowed.astype(str), "Got values of type <U5"),
         (
             lambda allowed: allowed & (np.arange(N) != 7)[:, None],
-            "no topic to the document in row 7",
+            "no topic in the document in row 7",
         ),
-        (lambda allowed: allowed & (np.arange(K) != 2), "allows topic 2 to no document"),
+        (lambda allowed: allowed & (np.arange(K) != 2), "allows topic 2 in no document"),
     ],
 )
 def test_illegal_allowed_topics_are_refused_with_the_remedy(change, message):

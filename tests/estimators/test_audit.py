@@ -73,7 +73,7 @@ def test_a_code_is_a_copy_of_what_it_stands_for(most_rows, monkeypatch):
             "number": np.where(place > 3, 0.5, 2.0), "code of the row before": np.roll(place, 1),
         }
     )  # fmt: skip
-    with pytest.warns(skvt.ColumnWarning, match="says what another column says"):
+    with pytest.warns(skvt.ColumnWarning, match="same information as another column"):
         model = skvt.MemoizedDPMixture(max_iter=1, tol=1.0, max_components=1).fit(table)
     report = model.table_report_.set_index("column")["why"]
     assert report["code"] == "repeats column 0"

@@ -211,7 +211,7 @@ def test_other_fits_have_a_background(settings):
     [
         ({"use_labels": True}, 1.0, "use_labels=True"),
         ({"weight_concentration_prior_type": "dirichlet_distribution"}, 1.0, "dirichlet_dist"),
-        ({}, 0.0, "two different values. Got one value in column 2"),
+        ({}, 0.0, "two different values. All values of column 2 are equal"),
         ({}, np.nan, "Got NaN"),
     ],
 )
@@ -256,5 +256,5 @@ def test_new_rows_need_all_values_and_effects_no_background(fitted):
     with pytest.raises(ValueError, match="Got NaN"):
         model.predict([[np.nan, 0.0]])
     for function in (covariate_effects, outcome_by_cluster):
-        with pytest.raises(ValueError, match="without a background"):
+        with pytest.raises(ValueError, match="fitted with background=False"):
             function(model, X, X[:, 0])

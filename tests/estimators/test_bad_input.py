@@ -45,7 +45,7 @@ ILLEGAL = {
     "infinity": (lambda X: spoiled(X, np.inf), "Input X contains infinity"),
     "words": (
         lambda X: np.full(X.shape, "word"),
-        "holds (text, such as )?'word'.*(CountVectorizer|OneHot.*MemoizedDPMixture|Categorical)",
+        "has (text, such as )?'word'.*(CountVectorizer|OneHot.*MemoizedDPMixture|Categorical)",
     ),
     "None": (lambda X: None, "Expected 2D array, got scalar"),
 }
@@ -402,7 +402,7 @@ def test_zero_jobs_are_refused(entry):
 )
 def test_a_prior_of_another_size_is_refused_with_both_sizes(entry, name, value, size):
     message = _message_on(entry, **{name: value})
-    assert f"The {name!r} parameter must be a number or a vector of {size} numbers" in message
+    assert f"The {name!r} parameter must be a number or an array of {size} numbers" in message
     assert str(np.shape(value)) in message
 
 
@@ -440,7 +440,7 @@ def test_an_illegal_entry_of_a_prior_of_each_topic_is_refused_with_its_place(ent
     value = np.ones((3, 25))
     value[2, 7] = bad
     message = _message_on(entry, topic_word_prior=value)
-    assert f"[1e-30, 1e+30], each entry. Got {bad:g} for word 7 of topic 2" in message
+    assert f"[1e-30, 1e+30]. Got {bad:g} for word 7 of topic 2" in message
 
 
 @every_class_of_topic_models
@@ -488,7 +488,7 @@ class InFile:
 
 @every_class
 def test_a_sparse_matrix_in_a_file_is_refused_with_the_remedy(entry):
-    with pytest.raises(TypeError, match=r"X is a InFile, a sparse matrix .* pass X\.to_memory"):
+    with pytest.raises(TypeError, match=r"X is a InFile, a sparse matrix .* Pass X\.to_memory"):
         entry.make().fit(InFile())
 
 

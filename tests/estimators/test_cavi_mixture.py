@@ -204,7 +204,7 @@ def test_a_component_without_rows_keeps_the_prior():
     np.testing.assert_allclose(alone.means_[1], 0.0, atol=1e-9)
 
 
-@pytest.mark.filterwarnings("ignore:1 of 60 rows have no value:UserWarning")
+@pytest.mark.filterwarnings("ignore:1 of 60 rows have NaN only:UserWarning")
 def test_missing_values_are_integrated_out():
     X = np.concatenate([few(seed, n=20, D=2) for seed in range(3)])
     gaps = X.copy()

@@ -268,7 +268,9 @@ def test_categories_of_a_table_are_those_of_all_chunks():
         assert parts.elbo_ == pytest.approx(whole.elbo_, rel=1e-12)
         assert list(parts.feature_names_in_) == ["x", "y", "kind"]
         np.testing.assert_array_equal(parts.predict(rows).compute(), whole.predict(table))
-        with pytest.raises(ValueError, match=r"'kind' is of one kind in chunk 0.*in chunk 1, 'num"):
+        with pytest.raises(
+            ValueError, match=r"'kind' must have the same kind.* in chunk 0 and 'num"
+        ):
             parts.fit([dask.delayed(table), dask.delayed(table.assign(kind=1.0))])
         for columns, message in (
             (
@@ -477,7 +479,7 @@ def test_a_fit_to_chunks_is_resumed(tmp_path):
             warnings.simplefilter("ignore")
             assert bits(skvt.load(path).resume(X)) == bits(expected)
         for other in (X.rechunk((60, -1)), _points()):
-            with pytest.raises(ValueError, match="resume continues on the rows"):
+            with pytest.raises(ValueError, match="resume continues with the rows"):
                 skvt.load(path).resume(other)
 
 

@@ -140,7 +140,7 @@ def test_more_components_than_rows_and_constant_columns_are_no_obstacle():
     alone = AnnealedFactorialMixture(2, max_iter=10, random_state=0).fit(np.zeros((5, 3)))
     assert np.isfinite(alone.elbo_)
     empty = np.full((4, 3), np.nan)
-    with pytest.warns(UserWarning, match="4 of 4 rows have no value"):
+    with pytest.warns(UserWarning, match="4 of 4 rows have NaN only"):
         alone.fit(empty)
     assert np.isfinite(alone.elbo_)
 

@@ -224,9 +224,9 @@ def test_a_warm_start_takes_labels_and_new_classes():
 
 
 @pytest.mark.parametrize(("parameters", "later", "message"), [
-    ({"max_components": 2}, [2], "The class 2 has no component.*must be at least 3"),
+    ({"max_components": 2}, [2], "The class 2 has no component.*to at least 3"),
     ({"weight_concentration_prior_type": "dirichlet_distribution", "n_components": 3}, [2],
-     "Let y of the first call have every class"),
+     "Pass all classes in y of the first call"),
     ({}, ["a"], r"one type.*\['int', 'str'\]"),
 ])  # fmt: skip
 def test_classes_that_cannot_be_added_are_refused_before_any_work(parameters, later, message):
@@ -268,7 +268,7 @@ def test_weights_without_rows_of_a_class_are_refused():
 
 
 @pytest.mark.parametrize(("parameters", "message"), [
-    ({"labels_init": np.zeros(200)}, "'labels_init' parameters exclude each other"),
+    ({"labels_init": np.zeros(200)}, "cannot be combined with 'labels_init'"),
     ({"n_components": 3}, r"\[1, 2\]"),
     ({"max_components": 1}, "'max_components'"),
     ({"n_components": 1, "weight_concentration_prior_type": "dirichlet_distribution"}, r"\[2, inf"),
@@ -285,7 +285,7 @@ def test_what_takes_no_labels_says_so(tmp_path):
     mixture.set_callbacks(Checkpoint(tmp_path / "part.skvt")).fit(X, y)
     part = load(tmp_path / "part.skvt")
     assert part.component_classes_.tolist() == mixture.component_classes_.tolist()
-    with pytest.raises(ValueError, match="resume takes no labels"):
+    with pytest.raises(ValueError, match="resume cannot use labels"):
         part.resume(X, y)
 
 

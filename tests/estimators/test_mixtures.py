@@ -278,7 +278,7 @@ def test_the_posterior_is_in_the_coordinates_of_the_data(kind):
 
 
 # --------------------------------------------------------------------------- missing values
-@pytest.mark.filterwarnings("ignore:1 of 300 rows have no value:UserWarning")
+@pytest.mark.filterwarnings("ignore:1 of 300 rows have NaN only:UserWarning")
 @each_kind
 def test_missing_values_are_left_out(kind):
     X, labels = clusters(300, D=4)
@@ -303,7 +303,7 @@ def test_missing_values_are_left_out(kind):
     np.testing.assert_allclose(mixture.predict_proba(held)[7], np.exp(g - logsumexp(g)), rtol=1e-9)
 
 
-@pytest.mark.filterwarnings("ignore:1 of 3 columns have no value:UserWarning")
+@pytest.mark.filterwarnings("ignore:1 of 3 columns have NaN only:UserWarning")
 @pytest.mark.parametrize("shape", ["diag", "spherical"])
 def test_a_column_without_any_value_changes_nothing(shape):
     X, _ = clusters()
@@ -317,7 +317,7 @@ def test_a_column_without_any_value_changes_nothing(shape):
     assert one.elbo_ == pytest.approx(other.elbo_, rel=1e-9)
 
 
-@pytest.mark.filterwarnings("ignore:1 of 3 columns have no value:UserWarning")
+@pytest.mark.filterwarnings("ignore:1 of 3 columns have NaN only:UserWarning")
 @pytest.mark.parametrize("mean_type", ["full", "zero"])
 def test_with_full_covariances_a_column_without_any_value_says_nothing(mean_type):
     X, labels = clusters()
@@ -1184,7 +1184,7 @@ def test_rows_without_values_get_the_weights_and_are_counted(which):
     holes = rows.copy()
     holes[[4, 9]] = np.nan
     holes[5, 0] = np.nan
-    with pytest.warns(UserWarning, match="2 of 60 rows have no value"):
+    with pytest.warns(UserWarning, match="2 of 60 rows have NaN only"):
         mixture.fit(holes)
     of_rows = "predict_proba" if hasattr(mixture, "predict_proba") else "transform"
     with pytest.warns(UserWarning, match="1 of 3 rows") as caught:
@@ -1217,7 +1217,7 @@ def test_a_column_without_any_value_is_named():
         (X, MemoizedDPGMM(random_state=0)),
         (np.where(np.isnan(X), X, X > 0.0), StructuredBernoulliMixture(3, max_iter=2)),
     ):
-        with pytest.warns(UserWarning, match=r"1 of 3 columns have no value.*columns 1\)"):
+        with pytest.warns(UserWarning, match=r"1 of 3 columns have NaN only.*columns 1\)"):
             mixture.fit(X_of_kind)
 
 

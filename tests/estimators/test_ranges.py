@@ -146,7 +146,9 @@ def test_weights_that_lead_out_of_range_are_refused_by_name(name, holder):
     weights = np.ones(60)
     weights[5] = 1e300
     for call in (make(name).fit, make(name).partial_fit):
-        with pytest.raises(ValueError, match=r"sample_weight times X .* from 1 to 1e\+300; scale"):
+        with pytest.raises(
+            ValueError, match=r"weighted by sample_weight, .* from 1 to 1e\+300; multiply"
+        ):
             call(holder(counts()), sample_weight=weights)
 
 
@@ -166,7 +168,7 @@ def test_illegal_priors_of_documents_are_refused_by_name(score, value):
 def test_documents_whose_tokens_cannot_be_visited_are_refused(method):
     topics = np.random.default_rng(0).random((3, 25)) + 0.1
     for factor in (1e9, 1e20):
-        with pytest.raises(ValueError, match=f"tokens, and method='{method}' takes 100*00 at most"):
+        with pytest.raises(ValueError, match=f"tokens, but method='{method}' takes at most 100*00"):
             held_out_log_likelihood(topics, factor * counts(), doc_topic_prior=0.1, method=method)
 
 

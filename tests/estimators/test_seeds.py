@@ -80,7 +80,7 @@ def test_topics_do_not_have_words_that_are_excluded(fitted):
 
 def test_words_that_do_not_occur_are_left_out_with_a_warning():
     names = ["a", "goal"]
-    message = r"topic 1 are not among feature_names .*: 'Goal', 'x'\. .*lower case"
+    message = r"topic 1 are not in feature_names .*: 'Goal', 'x'\. .*lower case"
     with pytest.warns(UserWarning, match=message):
         prior = seeded_prior({1: ["a", "Goal", "x"]}, names, 2)
     np.testing.assert_array_equal(prior, seeded_prior({1: ["a"]}, names, 2))
@@ -95,7 +95,7 @@ def test_words_that_do_not_occur_are_left_out_with_a_warning():
         ({"excluded_words": {3: ["a"]}}, r"excluded_words .* \[0, 3\)\. Got 3"),
         ({"seed_words": {3: ["a"]}}, r"\[0, n_components\) = \[0, 3\)\. Got 3"),
         ({"seed_words": {-1: ["a"]}}, r"Got -1"),
-        ({"seed_words": {"a": [0]}}, r"must be numbers .* Got 'a'.* by topic_labels_"),
+        ({"seed_words": {"a": [0]}}, r"must be integers .* Got 'a'.* topic_labels_"),
         ({"seed_words": ["goal", "a"]}, r"topic 0 .* write \['goal'\]"),
         ({"base": 0.0}, r"base .* \[1e-30, 1e\+30\]\. Got 0\.0"),
         ({"boost": np.nan}, r"boost .* Got nan"),

@@ -72,13 +72,19 @@ def test_a_fit_begins_with_the_means_given():
         ({"labels_init": LABELS[:-1]}, r"'labels_init' .* \(n_samples,\) = \(150,\)"),
         ({"labels_init": LABELS * 0.5}, "'labels_init'"),
         ({"labels_init": np.where(LABELS > 0, LABELS, np.nan)}, "-1 where the label is not known"),
-        ({"labels_init": np.full(150, -1)}, "not everywhere"),
+        ({"labels_init": np.full(150, -1)}, "At least one label must be known"),
         ({"labels_init": LABELS - 2}, "'labels_init'"),
         ({"labels_init": LABELS, "max_components": 2}, r"\[number of labels, inf\) = \[3, inf\)"),
         ({"means_init": np.zeros((3, 2))}, r"'means_init' .* = \(1, 2\)"),
         ({"means_init": np.full((1, 2), np.nan)}, "'means_init'"),
-        ({"means_init": np.zeros((1, 2)), "labels_init": LABELS}, "not both. Got labels"),
-        ({"means_init": np.zeros((1, 2)), "mean_type": "zero"}, "not both. Got mean_type='zero'"),
+        (
+            {"means_init": np.zeros((1, 2)), "labels_init": LABELS},
+            "'means_init' cannot be combined with 'labels_init'",
+        ),
+        (
+            {"means_init": np.zeros((1, 2)), "mean_type": "zero"},
+            "'means_init' cannot be combined with mean_type='zero'",
+        ),
     ],
 )
 def test_starts_that_do_not_fit_are_refused(parameters, message):
@@ -139,11 +145,11 @@ def test_a_policy_heats_topics_that_are_given():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (TOPICS[:4], r"\(5, 120\) .* shape \(4, 120\) instead; give a row for each topic"),
+        (TOPICS[:4], r"\(5, 120\) .* shape \(4, 120\) instead; pass a row for each topic"),
         (np.where(np.eye(5, 120) == 1.0, -0.5, TOPICS), r"\[0, 1e\+30\].* Got -0\.5 in row 0"),
         (np.where(np.eye(5, 120, -3) == 1.0, np.nan, TOPICS), "Got nan in row 3"),
-        (TOPICS * (np.arange(5) != 2)[:, None], "Got a sum of 0 in row 2; leave the topic out"),
-        ([["a"] * 120] * 5, "some above 0. Got"),
+        (TOPICS * (np.arange(5) != 2)[:, None], "The sum of row 2 is 0; leave this topic out"),
+        ([["a"] * 120] * 5, "a positive number in each row. Got"),
     ],
 )
 def test_topics_that_do_not_fit_are_refused(make, given, message):

@@ -114,7 +114,7 @@ def logs_of(X, p):
 
 @each_law
 @each_method
-@pytest.mark.filterwarnings("ignore:1 of 60 rows have no value:UserWarning")
+@pytest.mark.filterwarnings("ignore:1 of 60 rows have NaN only:UserWarning")
 def test_densities_and_labels_are_those_of_their_formulas(law, learning_method):
     X, _ = clusters(60, D=6, noise=0.3)
     X[::5, 2], X[7] = np.nan, np.nan
@@ -153,7 +153,7 @@ def test_densities_and_labels_are_those_of_their_formulas(law, learning_method):
     np.testing.assert_array_equal(mixture.predict(X), logits.argmax(axis=1))
 
 
-@pytest.mark.filterwarnings("ignore:1 of 31 columns have no value:UserWarning")
+@pytest.mark.filterwarnings("ignore:1 of 31 columns have NaN only:UserWarning")
 def test_missing_values_are_left_out():
     X, labels = clusters(600)
     gaps = np.where(np.random.default_rng(1).random(X.shape) < 0.3, np.nan, X)
@@ -209,7 +209,7 @@ def test_missing_values_stay_missing_under_a_threshold():
 
 
 def test_a_negative_threshold_of_sparse_data_is_refused():
-    with pytest.raises(ValueError, match=r"'binarize' .* negative .* sparse"):
+    with pytest.raises(ValueError, match=r"sparse X, the 'binarize' .* Got -0.5"):
         fitted(sp.csr_array(bits()), binarize=-0.5)
 
 

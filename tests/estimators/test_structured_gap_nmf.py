@@ -126,7 +126,7 @@ def test_a_row_and_a_column_without_values_do_no_harm():
     # nothing is known of the row: the mean of the prior
     np.testing.assert_allclose(fitted.transform(X)[3], 1.0, rtol=1e-10)
     assert np.isfinite(fitted.score(X))
-    with pytest.raises(ValueError, match="all are missing"):
+    with pytest.raises(ValueError, match="all entries are missing"):
         fitted.score(np.full((2, X.shape[1]), np.nan))
 
 

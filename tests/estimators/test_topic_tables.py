@@ -100,9 +100,9 @@ def test_shares_by_group_have_intervals_of_a_ratio():
     X = np.array([rng.multinomial(*pair) for pair in zip(lengths, theta @ topics, strict=True)])
     groups = pd.Series(np.where(np.arange(400) % 4, "b", "a"), dtype=object)
     groups[7] = None
-    with pytest.raises(ValueError, match=r"groups must have a value .* Got 'year'"):
+    with pytest.raises(ValueError, match=r"groups must have a value .* Got the string 'year'"):
         topic_shares(Given(topics, theta), X, "year")
-    with pytest.raises(ValueError, match="groups has 399 values and X 400 rows"):
+    with pytest.raises(ValueError, match="groups has 399 values, but X has 400 rows"):
         topic_shares(Given(topics, theta), X, groups[1:])
     table = topic_shares(Given(topics, theta), X, groups)
     assert table["group"].tolist() == ["a", "a", "b", "b"] and set(table["n_rows"]) == {100, 299}
@@ -255,7 +255,7 @@ def test_an_interrupted_fit_that_is_resumed_keeps_words_and_labels(tmp_path):
 def test_no_file_has_other_words_than_columns(words, tmp_path):
     model = TemperedLDA(2, max_iter=1, random_state=0).fit(np.eye(3))
     model._fitted = replace(model._fitted, words=np.array(words, dtype=object))
-    with pytest.raises(FileError, match="Names of columns"):
+    with pytest.raises(FileError, match="names of the 3 columns"):
         save(model, tmp_path / "model.skvt")
 
 
@@ -352,7 +352,7 @@ def test_groups_of_columns_are_validated_and_one_column_keeps_its_name():
     X, theta = np.ones((6, 3)), np.full((6, 1), 1.0)
     model = Given(np.ones((1, 3)), theta)
     assert topic_shares(model, X, PANDAS[["party"]])["party"].tolist() == ["b", "a"]
-    with pytest.raises(ValueError, match="groups has 5 values and X 6 rows"):
+    with pytest.raises(ValueError, match="groups has 5 values, but X has 6 rows"):
         topic_shares(model, X, PANDAS[1:])
     with pytest.raises(ValueError, match="Got 'share'; rename it"):
         topic_shares(model, X, PANDAS.rename(columns={"year": "share"}))

@@ -115,7 +115,7 @@ def test_binary_and_sparse_rows():
 def test_a_row_without_values(mixture, table):
     rows = table.copy().astype(object)
     rows.loc[3] = None
-    with pytest.warns(UserWarning, match="1 of 300 rows have no value"):
+    with pytest.warns(UserWarning, match="1 of 300 rows have NaN only"):
         report = skvt.unusual_rows(mixture, rows, n=300).set_index("row")
     assert report.loc[3, "column"] is None and abs(report.loc[3, "score"]) < 2.0
 

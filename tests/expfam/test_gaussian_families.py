@@ -214,9 +214,9 @@ def test_a_scale_that_is_not_positive_definite_is_refused(name):
             NormalWishart.from_standard(np.ones(2), 1.0, 5.0, np.full((2, 2), np.nan))
         )
     # kappa m m' beyond the sum of squares
-    with pytest.raises(ValueError, match="centre them"):
+    with pytest.raises(ValueError, match="subtract the mean"):
         getattr(NormalWishart, name)(np.array([5.0, 1.0, 3.0, 3.0, 2.0, 0.0, 2.0]))
-    with pytest.raises(ValueError, match="centre them"):
+    with pytest.raises(ValueError, match="subtract the mean"):
         getattr(NormalGamma, name)(np.array([5.0, 2.0, 3.0, 1.0]))
 
 

@@ -118,7 +118,9 @@ def test_a_warning_made_an_error_leaves_the_estimator_as_it_was():
 
 
 def test_a_fall_of_the_bound_is_not_blamed_on_unconverged_steps_alone():
-    with pytest.warns(ConvergenceWarning, match="begin anew .* other optima, which is no mistake"):
+    with pytest.warns(
+        ConvergenceWarning, match="begin anew .* other optima, which is not an error"
+    ):
         stopping = Stopping(2, tol=1.0)
         assert not _has_converged(-100.0, -100.3, 60.0, stopping, monotone=True, dtype=np.float64)
 

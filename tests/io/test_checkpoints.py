@@ -129,7 +129,7 @@ def test_moves_remember_what_they_have_tried(make, data, tmp_path):
         assert_same_fit(load(file).resume(X), fit)
 
 
-@pytest.mark.filterwarnings("ignore:The fit has ended at one topic")
+@pytest.mark.filterwarnings("ignore:The fit ended with one topic")
 def test_a_last_look_from_several_topics_is_taken_up(tmp_path):
     given = {"mean_length": 25.0, "doc_topic_prior": 0.3, "topic_word_prior": 0.1}
     X = make_topic_corpus(250, n_components=12, n_features=60, random_state=0, **given).X
@@ -182,7 +182,7 @@ def test_other_rows_and_parameters_are_refused(tmp_path):
     path = interrupted(tmp_path / "fit.skvt", X, n_components=3)
     others = {
         "40 rows": X[:-1], "6 features": np.c_[X, X], "float64": X.astype(np.float32),
-        "checksum": X + np.eye(*X.shape) * 1e-9, "in their order": X[::-1],
+        "checksum": X + np.eye(*X.shape) * 1e-9, "in the same order": X[::-1],
     }  # fmt: skip
     for complaint, other in others.items():
         with pytest.raises(ValueError, match=complaint):

@@ -405,7 +405,7 @@ def test_one_temperature_for_each_row_is_refused():
     gap = model()
     data, state = start(gap, spectrogram(12))
     batch = data.batch(gap, np.arange(N))
-    with pytest.raises(ValueError, match="One temperature"):
+    with pytest.raises(ValueError, match="one temperature for all rows"):
         gap.local_step(batch, gap.expectation(state.stats, batch, run), np.ones(N), run)
 
 

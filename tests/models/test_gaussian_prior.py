@@ -286,7 +286,7 @@ def test_scales_of_columns_make_no_covariance_illegal():
 
 @pytest.mark.parametrize("covariance_type", ["tied", "diag", "spherical", "low_rank", "auto"])
 def test_means_of_zero_go_with_full_covariances_alone(covariance_type):
-    with pytest.raises(ValueError, match=f"choose covariance_type='full'. Got .*{covariance_type}"):
+    with pytest.raises(ValueError, match=f"needs covariance_type='full'. Got .*{covariance_type}"):
         MemoizedDPGMM(covariance_type=covariance_type, mean_type="zero").fit(rows())
 
 

@@ -463,7 +463,9 @@ def test_a_fit_from_one_topic_is_as_good_as_one_from_the_truth_where_documents_m
 
 def test_a_fit_that_ends_at_one_topic_after_a_last_look_warns():
     X = of_mixed_documents(250, 60, 25.0).X
-    with pytest.warns(UserWarning, match=r"ended at one topic.*20 topics.*StructuredLDA") as caught:
+    with pytest.warns(
+        UserWarning, match=r"ended with one topic.*20 topics.*StructuredLDA"
+    ) as caught:
         hdp = MemoizedHDP(random_state=0).fit(X)
     assert caught[0].filename == __file__
     assert hdp.n_components_ == 1 and hdp.restart_elbos_[0] == hdp.elbo_ > hdp.restart_elbos_[1]

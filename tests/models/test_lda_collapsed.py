@@ -229,7 +229,7 @@ def test_topics_of_other_tokens_are_refused():
     batch = model.batch(X, np.arange(1), np.ones(1))
     counts = model.counts_given_others(RunningStats([np.zeros((2, 2))]), batch, 0)
     for start in (np.zeros(2, np.uint16), np.full(3, 2, np.uint16), np.full(3, 2**16), -np.ones(3)):
-        with pytest.raises(ValueError, match="not those of these rows"):
+        with pytest.raises(ValueError, match="must be 3 numbers"):
             model.local_step(replace(batch, row_starts=start), counts, 1.0, run_serially)
 
 

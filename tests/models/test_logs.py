@@ -155,7 +155,7 @@ def test_amounts_are_no_clusters():
 def test_numbers_without_logarithms_are_refused():
     X, kind = positive_rows()
     X[7, 2] = 0.0
-    with pytest.raises(ValueError, match=r"positive numbers. The column at place 2 .* Hurdle"):
+    with pytest.raises(ValueError, match=r"positive numbers. Column 2 .* Hurdle"):
         fitted(Gaussian(log=LOGS), X, kind)
-    with pytest.raises(ValueError, match="'log' parameter must name at least one"):
+    with pytest.raises(ValueError, match="'log' parameter must select at least one"):
         fitted(Gaussian(log=[]), X, kind)

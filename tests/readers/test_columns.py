@@ -81,7 +81,7 @@ def test_cells_that_hold_several_values_are_refused_with_the_remedy(cell):
     frame = pd.DataFrame({"x": NUMBERS[:, 0], "cells": of_objects([cell] * 40)})
     for X, name in ((frame, "'cells'"), (frame.to_numpy(), "1")):
         for make in (skvt.MemoizedDPMixture, skvt.MemoizedDPGMM):
-            with pytest.raises((TypeError, ValueError), match=f"Column {name} .*a separate column"):
+            with pytest.raises((TypeError, ValueError), match=f"olumn {name} .*a separate column"):
                 make().fit(X)
     # (other columns may be listed)
     listed = [("a", Gaussian(), ["x"])]
@@ -109,7 +109,9 @@ def test_dates_are_left_out_with_a_warning_or_named(column):
         model = skvt.MemoizedDPMixture(max_iter=1, tol=1.0, max_components=1).fit(frame)
     assert model.blocks_[0][2] == ["x"]
     assert np.isfinite(model.score(frame))
-    with pytest.raises(TypeError, match=r"Column 'when' is of .*, and MemoizedDPGMM.*numpy\.time"):
+    with pytest.raises(
+        TypeError, match=r"MemoizedDPGMM takes numbers, but column .when. is of type .*numpy\.time"
+    ):
         skvt.MemoizedDPGMM().fit(frame)
     with pytest.raises(ValueError, match=r"leaves out every column: .*dates"):
         skvt.MemoizedDPMixture().fit(frame[["when"]])
@@ -120,7 +122,7 @@ def test_dates_of_other_packages_are_dates():
     frame = frame.with_columns(day=pl.col("when").dt.date(), hour=pl.col("when").dt.time())
     for X in (frame, frame.to_arrow()):
         assert blocks_of(X) == {"x": "numbers"}
-    with pytest.raises(TypeError, match="Column 'when' is of the type Datetime"):
+    with pytest.raises(TypeError, match="column 'when' is of type Datetime"):
         skvt.MemoizedDPGMM().fit(frame)
 
 
@@ -128,7 +130,7 @@ def test_dates_of_other_packages_are_dates():
 def test_arrays_of_dates_are_not_read_as_nanoseconds(make):
     X = WHEN.to_numpy()[:, None]
     for dates in (X, X - X[0]):
-        with pytest.raises(TypeError, match=r"X is of the type .*64.*takes numbers"):
+        with pytest.raises(TypeError, match=r"takes numbers, but X is of type .*64"):
             make().fit(dates)
     fitted = make().fit(NUMBERS[:, :1])
     with pytest.raises(TypeError, match="datetime64"):
@@ -142,7 +144,7 @@ def test_names_that_occur_twice_are_refused_with_the_remedy(make):
         pa.Table.from_arrays([pa.array(NUMBERS[:, 0])] * 2, names=["a", "a"]),
     )
     for frame in frames:
-        with pytest.raises(ValueError, match=r"must be distinct\. Got 'a' 2 times: rename"):
+        with pytest.raises(ValueError, match=r"must be distinct\. Got 'a' 2 times. Rename"):
             make().fit(frame)
 
 

@@ -315,7 +315,11 @@ class CollapsedLDA(LDAGivenTopics):
             return np.zeros(n_tokens, dtype)
         topics, K = batch.row_starts, self.n_components
         if topics.shape != (n_tokens,) or not np.all((topics >= 0) & (topics < K)):
-            raise ValueError("The topics of tokens to continue from are not those of these rows.")
+            raise ValueError(
+                f"The topics of tokens with which sweeps continue must be {n_tokens} numbers in "
+                f"the range [0, {K}). Got an array of shape {topics.shape} or numbers out of this "
+                "range."
+            )
         return np.asarray(topics.astype(dtype))
 
     def _group_bounds(self, token_bounds: IndexArray, n_words: int) -> IndexArray:

@@ -47,8 +47,8 @@ def _require_all_values(batch: RowBatch) -> RowBatch:
     """Return the batch; raise ValueError if values are missing."""
     if np.isnan(batch.X).any():
         raise ValueError(
-            "With background=True, rows need all values. Got NaN: fill in or leave out missing "
-            "values, or set background=False."
+            "With background=True, rows cannot have missing values. Got NaN: fill in these "
+            "values, leave these rows out, or set background=False."
         )
     return batch
 

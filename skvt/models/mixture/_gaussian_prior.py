@@ -101,8 +101,8 @@ def make_gaussian_component(
     """
     if zero_mean and covariance_type != "full":
         raise ValueError(
-            "Components of mean zero have full covariances: with mean_type='zero' choose "
-            f"covariance_type='full'. Got covariance_type={covariance_type!r}."
+            "mean_type='zero' needs covariance_type='full'. Got "
+            f"covariance_type={covariance_type!r}."
         )
     D = X.shape[1]
     center, moment = weighted_moments(X, weights, covariance_type, zero_mean)
@@ -379,8 +379,8 @@ def prior_vector(name: str, value: ArrayLike | None, size: int, default: Array) 
     value = np.array(value, dtype=np.float64)
     if value.shape != (size,) or not np.all(np.isfinite(value)):
         raise ValueError(
-            f"The {name!r} parameter must be a vector of n_features = {size} finite numbers. Got "
-            f"an array of shape {value.shape} instead."
+            f"The {name!r} parameter must be an array of shape (n_features,) = ({size},) of "
+            f"finite numbers. Got an array of shape {value.shape} instead."
         )
     return value
 
@@ -399,8 +399,8 @@ def prior_scale(covariance: ArrayLike | None, covariance_type: str, D: int, mome
     value = np.array(covariance, dtype=np.float64)
     if value.shape != shape:
         raise ValueError(
-            f"The 'covariance_prior' parameter must be an array of shape {shape} for "
-            f"covariance_type={covariance_type!r}. Got the shape {value.shape} instead."
+            f"With covariance_type={covariance_type!r}, the 'covariance_prior' parameter must be "
+            f"an array of shape {shape}. Got the shape {value.shape} instead."
         )
     if len(shape) == 2:
         scales = np.sqrt(np.maximum(np.diagonal(value), 0.0))
@@ -412,7 +412,8 @@ def prior_scale(covariance: ArrayLike | None, covariance_type: str, D: int, mome
         is_legal = np.all(np.isfinite(value)) and np.all(value > 0.0)
     if not is_legal:
         raise ValueError(
-            "The 'covariance_prior' parameter must be positive definite: symmetric with positive "
-            "eigenvalues, or positive numbers. Leave it None for the covariance of the data."
+            "The 'covariance_prior' parameter must be positive definite: a symmetric matrix with "
+            "positive eigenvalues, or positive numbers for types without a matrix. Set it to None "
+            "for the covariance of the data."
         )
     return value if covariance_type != "spherical" else float(value)

@@ -85,8 +85,8 @@ class GivenColumns:
         """
         if not labels:
             raise ValueError(
-                "The given columns have one value in all rows and explain nothing. Name columns "
-                "that differ between rows in 'given', or set given=None."
+                "The given columns have the same value in all rows and explain nothing. Name "
+                "columns in 'given' that differ between rows, or set given=None."
             )
         # Build a conversion without the fields that are derived from X, for methods that need only
         # ``sizes``.
@@ -297,9 +297,9 @@ def separate_by_cell(component: Any, given: GivenColumns, exposed: bool = False)
     C = given.shares.size
     if C > MOST_CELLS:
         raise ValueError(
-            f"The levels of the given columns have {C} combinations, and columns of bits, "
-            f"categories and counts take at most {MOST_CELLS}. Join rare levels, or give fewer "
-            "columns of categories."
+            f"The levels of the given columns have {C} combinations, but bits, categories and "
+            f"counts can depend on at most {MOST_CELLS}. Join rare levels, or name fewer columns "
+            "of categories in 'given'."
         )
     values, n_features = component.repeat_columns(C), component.n_features + given.n_columns
     block = Block("values", values, np.arange(values.n_features))
