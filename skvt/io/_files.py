@@ -94,11 +94,10 @@ def save(estimator, path, *, dtype=None):
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)
     size = len(text) + encoder.n_bytes
     try:
-        with _file_errors(path):
-            check_document(text, size)
-            # The encoder takes the place of the archive, since it has the arrays.
-            _decode_estimator(document["estimator"], encoder, size)
-    except FileError as error:
+        check_document(text, size)
+        # The encoder takes the place of the archive, since it has the arrays.
+        _decode_estimator(document["estimator"], encoder, size)
+    except Exception as error:
         raise FileError(
             f"Nothing was written, because load would refuse the file of this {name}: "
             f"{_describe(error)} Please report this, and use pickle or joblib instead."
