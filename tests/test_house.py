@@ -18,7 +18,7 @@ COMPILED = {"jit", "jit_allocating", "jit_inlined", "jit_inlined_allocating"}
 # exceptions.
 COLLABORATORS = "contracts", "inference", "moves", "models", "expfam", "temperature"
 ALLOWED = {
-    ("inference/_parallel.py", "hasattr(os, 'register_at_fork')"): "the operating system's",
+    ("inference/_blas.py", "hasattr(os, 'register_at_fork')"): "the operating system's",
     ("readers/_table_blocks.py", "isinstance(component, ComponentSpec)"): "a parameter of the user",
     ("inference/_memos.py", "isinstance(memos, Memos)"): "its own kind, whose sums it shares",
     ("inference/_parallel.py", "isinstance(tasks, SharedLoop)"): "tasks, or what makes them",

@@ -35,14 +35,14 @@ labels_init : array-like of shape (n_samples,) or None
     such a row starts in the component that explains it best. Give labels of rows of positive
     weight only.
 learning_decay : float
-    How fast step sizes decrease: step number t has size ``(learning_offset + t) **
-    -learning_decay`` with "online".
+    How fast step sizes decrease. With "online", step number t has size ``(learning_offset + t)
+    ** -learning_decay``.
 learning_decay (factors) : float
-    How fast step sizes decrease: step number t has size ``(learning_offset + t) **
-    -learning_decay`` with "online" and in ``partial_fit``.
+    How fast step sizes decrease. With "online" and in ``partial_fit``, step number t has size
+    ``(learning_offset + t) ** -learning_decay``.
 learning_decay (topics) : float
-    How fast step sizes decrease: step number t has size ``(learning_offset + t) **
-    -learning_decay`` if ``learning_offset`` is given.
+    How fast step sizes decrease. If ``learning_offset`` is given, step number t has size
+    ``(learning_offset + t) ** -learning_decay``.
 learning_method : {"memoized", "online", "batch"}
     How the posterior q is found. "memoized": memoized inference. "online": stochastic inference
     on shuffled minibatches, without moves. "batch": memoized inference with one batch, which is

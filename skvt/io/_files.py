@@ -93,15 +93,11 @@ def save(estimator, path, *, dtype=None):
     # Before the file is written, check it as `load` would.
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)
     size = len(text) + encoder.n_bytes
-    try:
+    refused = f"Nothing was written, because load would refuse the file of this {name}"
+    with _file_errors(refused, " Please report this, and use pickle or joblib instead."):
         check_document(text, size)
         # The encoder takes the place of the archive, since it has the arrays.
         _decode_estimator(document["estimator"], encoder, size)
-    except Exception as error:
-        raise FileError(
-            f"Nothing was written, because load would refuse the file of this {name}: "
-            f"{_describe(error)} Please report this, and use pickle or joblib instead."
-        ) from error
     write(path, text, encoder.arrays_to_write())
 
 
@@ -145,7 +141,7 @@ def load(path):
     # Other kinds of files, such as pipes and devices, may have no end.
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise FileError(f"{path} is not a regular file.")
-    with open(path, "rb") as file, _file_errors(path):
+    with open(path, "rb") as file, _file_errors(f"{path} cannot be loaded"):
         archive = Archive(file)
         document = archive.document()
         if not isinstance(document, dict) or document.get("format") != FORMAT:
@@ -160,19 +156,18 @@ def load(path):
 
 
 @contextmanager
-def _file_errors(path):
-    """Convert any exception to a FileError with the path, since a hostile file may cause any."""
+def _file_errors(what, remedy=""):
+    """Convert any exception to a FileError, since a hostile file may cause any.
+
+    The error says ``what`` failed, why, and the ``remedy``.
+    """
     try:
         yield
+    except FileError as error:
+        raise FileError(f"{what}: {error}{remedy}") from error
     except Exception as error:
-        raise FileError(f"{path} cannot be loaded: {_describe(error)}") from error
-
-
-def _describe(error):
-    """Return what is wrong with a file, as a sentence, from the exception that it caused."""
-    if isinstance(error, FileError):
-        return str(error)
-    return f"The file is damaged, or is not a model file of skvt ({error!r})."
+        reason = f"The file is damaged, or is not a model file of skvt ({error!r})."
+        raise FileError(f"{what}: {reason}{remedy}") from error
 
 
 def _decode_estimator(node, archive, size):

@@ -59,7 +59,9 @@ class MovesDisplay(HistoryDisplay):
     ['birth']
     """
 
-    _remedies = HistoryDisplay._remedies | {"move_log_": "Only estimators that make moves have it."}
+    _remedies = HistoryDisplay._remedies | {
+        "move_log_": "Pass a fitted estimator that makes moves, such as MemoizedDPGMM."
+    }
 
     def __init__(self, history, move_log, *, name=None):
         super().__init__(history, name=name)

@@ -209,7 +209,7 @@ def test_what_a_file_cannot_hold_is_refused_by_name(path):
     mixture.fit(rows())
     save(mixture, path)
     before = path.read_bytes()
-    with pytest.raises(TypeError, match="last step of a pipeline, or all of it by skops"):
+    with pytest.raises(TypeError, match="save its last step, or save all of it by skops"):
         save(make_pipeline(mixture), path)
     with pytest.raises(ValueError, match="'float16'"):
         save(mixture, path, dtype="float16")
