@@ -27,7 +27,7 @@ from skvt.components import Bernoulli, Categorical, Gaussian
 
 SMALLEST = (5, 10, 20, 40, 80)
 # Of scikit-learn's mixture.
-MOST_COMPONENTS = 30
+MAX_COMPONENTS = 30
 
 
 def arguments():
@@ -253,7 +253,7 @@ def compare(name, seed, args):
     if blocks or args.no_peers:
         return rows, y
     _, seconds, mixture = timed(
-        gaussian_grid, X, MOST_COMPONENTS, shapes=["full"], random_state=seed
+        gaussian_grid, X, MAX_COMPONENTS, shapes=["full"], random_state=seed
     )
     rows["GaussianMixture, BIC"] = mixture.n_components, index(y, mixture.predict(X)), seconds
     known = []

@@ -41,9 +41,9 @@ PRIOR = f"in {LEGAL_RANGE}"
 POSITIVE = "in the range (0, inf)"
 
 # Maximum number of components in a model file that have no statistics.
-_MOST_WITHOUT_STATISTICS = 100_000
+_MAX_WITHOUT_STATISTICS = 100_000
 #: Rule for numbers of components.
-COMPONENTS = f"from 1 to {_MOST_WITHOUT_STATISTICS:,} more than the number of components"
+COMPONENTS = f"from 1 to {_MAX_WITHOUT_STATISTICS:,} more than the number of components"
 _RULES_OF_NUMBERS = PRIOR, POSITIVE, COMPONENTS
 
 
@@ -138,7 +138,7 @@ def check_fields(part: Any, d: int, k: int) -> None:
 def _follows(value: Any, rule: str, lengths: dict[str, int]) -> bool:
     """Return whether a value follows a rule; add names that are new in the rule to ``lengths``."""
     if rule == COMPONENTS:
-        return bool(1 <= value <= lengths["k"] + _MOST_WITHOUT_STATISTICS)
+        return bool(1 <= value <= lengths["k"] + _MAX_WITHOUT_STATISTICS)
     if rule in _RULES_OF_NUMBERS:
         return in_range(value) if rule == PRIOR else is_positive(value)
     return any(

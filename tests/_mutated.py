@@ -28,7 +28,7 @@ import pandas as pd
 # Memory that load may take: so many times the file, and so many bytes.
 TIMES, MORE = 10, 2**24
 # For questions: much, since compiled loops may be compiled for other types.
-MOST_FOR_QUESTIONS = 2**32
+MAX_FOR_QUESTIONS = 2**32
 SECONDS = 20
 
 
@@ -308,7 +308,7 @@ def try_file(path, X, more=MORE):
     for name in questions(type(model)):
         try:
             one = load(path) if name in ("partial_fit", "resume") else model
-            _limited(lambda one=one, name=name: ask(one, name, X), MOST_FOR_QUESTIONS)
+            _limited(lambda one=one, name=name: ask(one, name, X), MAX_FOR_QUESTIONS)
         except BaseException as error:
             if not _is_legal(error, name, model):
                 faults.append((name, error))
@@ -330,7 +330,7 @@ def main(folder, first, number):
         whole = folder / f"{source}{kind}"
         if whole not in warm:  # compiled loops, imports
             warm.add(whole)
-            _, faults = try_file(whole, X, MOST_FOR_QUESTIONS)
+            _, faults = try_file(whole, X, MAX_FOR_QUESTIONS)
             for question, error in faults:
                 _report(seen, "unchanged", f"{name}{kind}", question, error)
         document, members = parts_of(whole)

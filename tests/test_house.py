@@ -5,12 +5,12 @@ import functools
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "skvt"
-MOST_PARAMETERS = 7
-MOST_LINES = 60
+MAX_PARAMETERS = 7
+MAX_LINES = 60
 DEEPEST = 3
 # Statements of a default, which a subclass may replace.
-MOST_OF_DEFAULT = 4
-MOST_ANCESTORS = 5
+MAX_OF_DEFAULT = 4
+MAX_ANCESTORS = 5
 # Compiled functions work on arrays, which cannot be bundled without a copy or a longer compilation.
 COMPILED = {"jit", "jit_allocating", "jit_inlined", "jit_inlined_allocating"}
 
@@ -71,13 +71,13 @@ def too_long(path, source):
         own = path.startswith(("_estimators/", "components/")) and node.name == "__init__"
         if is_compiled(node) or own:
             continue
-        if node.name in FOR_USERS.get(path, ()) and len(node.args.args) <= MOST_PARAMETERS:
+        if node.name in FOR_USERS.get(path, ()) and len(node.args.args) <= MAX_PARAMETERS:
             continue
         spec = node.args
         parameters = [*spec.posonlyargs, *spec.args, *spec.kwonlyargs, spec.vararg, spec.kwarg]
         given = [part.arg for part in parameters if part is not None]
         number = len(given) - (given[:1] in (["self"], ["cls"]))
-        if number > MOST_PARAMETERS:
+        if number > MAX_PARAMETERS:
             found.append((node.name, number))
     return found
 
@@ -152,7 +152,7 @@ def test_functions_fit_a_screen():
         # (scikit-learn's parameters of estimators are one by one)
         and not (path.startswith("_estimators/") and node.name == "__init__")
     }
-    assert not {place: lines for place, lines in long.items() if lines > MOST_LINES}
+    assert not {place: lines for place, lines in long.items() if lines > MAX_LINES}
 
 
 def test_unknown_keywords_are_not_handed_through():
@@ -180,7 +180,7 @@ def test_estimators_have_few_ancestors():
         return ours.union(*map(ancestors, ours))
 
     found = {name: ancestors(name) for name in bases if "VariationalEstimator" in ancestors(name)}
-    assert not {name: above for name, above in found.items() if len(above) > MOST_ANCESTORS}
+    assert not {name: above for name, above in found.items() if len(above) > MAX_ANCESTORS}
 
 
 def test_methods_that_work_are_extended_and_not_replaced():
@@ -207,7 +207,7 @@ def test_methods_that_work_are_extended_and_not_replaced():
             for method, body in methods[name].items():
                 default = methods[base].get(method)
                 extends = f"super().{method}" in ast.unparse(body) or method.startswith("__")
-                if default and not extends and statements(default) > MOST_OF_DEFAULT:
+                if default and not extends and statements(default) > MAX_OF_DEFAULT:
                     yield name, method, base
             yield from replaced(name, base)
 

@@ -13,7 +13,7 @@ import skvt
 
 HERE = str(Path(skvt.__file__).parent) + os.sep
 PAGE = (Path(__file__).parents[1] / "doc" / "walks.md").read_text(encoding="utf-8")
-MOST_CALLS = {name: int(most) for name, most in re.findall(r"^\| `(\w+)` \| (\d+)", PAGE, re.M)}
+MAX_CALLS = {name: int(most) for name, most in re.findall(r"^\| `(\w+)` \| (\d+)", PAGE, re.M)}
 # Mathematics, which a reader takes as given.
 LEAVES = ("expfam/", "_compiled/", "rows.py", "ties.py")
 # What the base, below the estimators, asks of every estimator, and of one that makes its restarts.
@@ -115,7 +115,7 @@ def walk(estimator, X):
 def test_the_loop_is_a_few_calls_away(estimator, X):
     calls = walk(estimator, X)
     assert calls[-1][1] == ("inference/_loop.py", "fit_loop")
-    most = MOST_CALLS[type(estimator).__name__]
+    most = MAX_CALLS[type(estimator).__name__]
     limit = LIMIT_OF_TABLES if isinstance(X, pd.DataFrame) else LIMIT
     assert len(calls) <= most <= limit, "\n".join(f"{one} -> {other}" for one, other in calls)
     climbs = [pair for pair in calls if not pair[0][0].startswith("_estimators/")]

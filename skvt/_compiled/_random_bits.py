@@ -27,9 +27,9 @@ _S16 = np.uint64(16)
 _LOW_24 = np.uint64(0xFFFFFF)
 # Maximum number of proposals for one variate. At most 22 % of the proposals are refused on average,
 # but all of them if a parameter is NaN.
-MOST_TRIES = 100
+MAX_TRIES = 100
 # A binomial variate with fewer expected successes is drawn by sequential search.
-_FEWEST_SUCCESSES = 10.0
+_MIN_SUCCESSES = 10.0
 # Coefficients of the Taylor series of cos(x) and sin(x) / x in powers of x**2, highest power first.
 _COSINE = tuple((-1) ** i / math.factorial(2 * i) for i in range(9, -1, -1))
 _SINE = tuple((-1) ** i / math.factorial(2 * i + 1) for i in range(8, -1, -1))
@@ -65,7 +65,7 @@ def uniform_float32(bits: np.uint64) -> np.float32:
 @jit_inlined
 def normal_pair(state: np.uint64) -> tuple[float, float, np.uint64]:
     """Return two normal variates by the polar method, and the new state."""
-    for _ in range(MOST_TRIES):
+    for _ in range(MAX_TRIES):
         state += GOLDEN
         x = 2.0 * uniform(mix(state)) - 1.0
         state += GOLDEN
@@ -146,7 +146,7 @@ def draw_gamma(a: float, state: np.uint64) -> tuple[float, np.uint64]:
 
     The variate is NaN if a is NaN.
     """
-    for _ in range(MOST_TRIES):
+    for _ in range(MAX_TRIES):
         normal, _, state = normal_pair(state)
         state += GOLDEN
         accepted, value = _test_gamma(a, normal, 1.0 - uniform(mix(state)))
@@ -169,13 +169,13 @@ def draw_binomial(n: float, p: float, state: np.uint64) -> tuple[float, np.uint6
     """
     # The variate is ``successes`` plus ``sign`` times a binomial variate of the present n and p.
     successes, sign = 0.0, 1.0
-    for _ in range(MOST_TRIES):
+    for _ in range(MAX_TRIES):
         # Count failures instead of successes if these are fewer.
         if p > 0.5:
             successes = successes + sign * n
             sign = -sign
             p = 1.0 - p
-        if n * p < _FEWEST_SUCCESSES:
+        if n * p < _MIN_SUCCESSES:
             break
         i = np.floor((n + 1.0) * p)
         below, state = draw_gamma(i - 1.0, state)
@@ -195,7 +195,7 @@ def draw_binomial(n: float, p: float, state: np.uint64) -> tuple[float, np.uint6
     n_found = 0.0
     odds = p / (1.0 - p)
     probability = np.exp(n * np.log1p(-p))
-    for _ in range(MOST_TRIES):
+    for _ in range(MAX_TRIES):
         if remainder < probability or n_found >= n:
             break
         remainder -= probability

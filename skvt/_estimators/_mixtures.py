@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from skvt.models.mixture import initialise_from_labels
-from skvt.readers.validation import LARGEST_VALUE, illegal_value_error
+from skvt.readers.validation import MAX_VALUE, illegal_value_error
 from skvt.rows import get_chunk_sizes
 
 
@@ -22,10 +22,10 @@ def means_from_parameter(estimator, X):
     """Return the parameter ``means_init`` as an array (K, D); raise ValueError if it is illegal."""
     means = np.asarray(estimator.means_init, dtype=np.float64)
     shape = (estimator.n_components, X.shape[1])
-    if means.shape != shape or not np.all(np.abs(means) <= LARGEST_VALUE[X.dtype]):
+    if means.shape != shape or not np.all(np.abs(means) <= MAX_VALUE[X.dtype]):
         legal = (
             f"an array of shape (n_components, n_features) = {shape} of finite numbers, no larger "
-            f"than {LARGEST_VALUE[X.dtype]:g} in {X.dtype}"
+            f"than {MAX_VALUE[X.dtype]:g} in {X.dtype}"
         )
         raise illegal_value_error("means_init", legal, repr(estimator.means_init))
     return means

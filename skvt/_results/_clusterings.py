@@ -13,8 +13,8 @@ from skvt.expfam import RunningStats
 from skvt.inference import CoordinateAscent, State, make_rows
 from skvt.models.mixture import SIGNIFICANT, sum_joined_stats
 
-# Refits end after _MOST_PASSES passes, or if a pass gains less than _TOL nats per row.
-_MOST_PASSES = 10
+# Refits end after _MAX_PASSES passes, or if a pass gains less than _TOL nats per row.
+_MAX_PASSES = 10
 _TOL = 1e-3
 
 
@@ -39,11 +39,11 @@ def compute_refitted_bounds(fitted, X, weights, workers, largest_number):
 def _refitted_bound(model, state, inputs):
     """Return the bound in nats at the global parameters with which the last pass begins.
 
-    There are at most _MOST_PASSES passes of coordinate ascent.
+    There are at most _MAX_PASSES passes of coordinate ascent.
     """
     engine = CoordinateAscent()
     bound = -np.inf
-    for _ in range(_MOST_PASSES):
+    for _ in range(_MAX_PASSES):
         result = engine.run_pass(model, state, inputs)
         previous, bound = bound, result.totals.untempered - result.divergence
         if bound - previous < _TOL * result.totals.weight:

@@ -14,12 +14,12 @@ from scipy.special import expit
 from skvt._results._design import list_values, require_full_rank
 
 # Maximum number of steps of Newton's method.
-_MOST_STEPS = 50
+_MAX_STEPS = 50
 # Newton's method has converged when a step changes no coefficient by more than this, relative to
 # the largest coefficient or to 1.
 _CONVERGED = 1e-8
 # Largest change of a linear predictor in one step of Newton's method. Longer steps are shortened.
-_LARGEST_STEP = 2.0
+_MAX_STEP = 2.0
 # Newton's method has diverged if the condition number of the information matrix is larger.
 _DIVERGED = 1e12
 
@@ -84,7 +84,7 @@ class Regression:
         n_terms = design.shape[1]
         has_start = start is not None and np.isfinite(start).all()
         coefficients = start.copy() if has_start else np.zeros(n_terms)
-        for _ in range(_MOST_STEPS):
+        for _ in range(_MAX_STEPS):
             means = expit(design @ coefficients)
             slopes = weights * means * (1.0 - means)
             information = design.T @ (slopes[:, None] * design)
@@ -93,7 +93,7 @@ class Regression:
             # Make a step of Newton's method, shortened if it changes a linear predictor too much.
             bread = np.linalg.inv(information)
             step = bread @ (design.T @ (weights * (values - means)))
-            step /= max(1.0, abs(design @ step).max() / _LARGEST_STEP)
+            step /= max(1.0, abs(design @ step).max() / _MAX_STEP)
             coefficients += step
             if abs(step).max() < _CONVERGED * max(1.0, abs(coefficients).max()):
                 return coefficients, self._covariance(values - means, bread)

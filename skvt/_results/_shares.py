@@ -32,7 +32,7 @@ from skvt.readers.validation import split_pipeline
 _SINGULAR = 1e-8
 # Smallest singular value of the matrix A of `estimate_cluster_shares`: smaller ones are replaced by
 # this number before A is inverted.
-_SMALLEST_SINGULAR_VALUE = 0.2
+_MIN_SINGULAR_VALUE = 0.2
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def _invert_for_draw(weights, before, after, clusters):
     sizes = weighted.sum(axis=0)
     mean = weighted.T @ _correct(after, weights) / np.where(sizes > 0.0, sizes, 1.0)[:, None]
     left, singular_values, right = np.linalg.svd(mean)
-    return (right.T / np.maximum(singular_values, _SMALLEST_SINGULAR_VALUE)) @ left.T
+    return (right.T / np.maximum(singular_values, _MIN_SINGULAR_VALUE)) @ left.T
 
 
 def _correct(probabilities, weights):

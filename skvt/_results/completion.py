@@ -20,7 +20,7 @@ _SHIFT_TO_HIGHEST_BIT = np.uint64(63)
 MAX_HASHED_TOKENS = 4096
 # Counts times 1024 are hashed as integers. Larger values are replaced by this value, which fits
 # into an int64.
-_LARGEST_KEY = 2.0**62
+_MAX_KEY = 2.0**62
 
 
 @jit_inlined
@@ -28,7 +28,7 @@ def _hash_row(start, stop, indices, data):
     """Return a hash of the content of a row, a sum over entries in any order."""
     state = np.uint64(0)
     for j in range(start, stop):
-        scaled = np.int64(min(data[j] * 1024.0, _LARGEST_KEY))
+        scaled = np.int64(min(data[j] * 1024.0, _MAX_KEY))
         state += mix(np.uint64(indices[j]) * GOLDEN + np.uint64(scaled))
     return state
 

@@ -39,7 +39,7 @@ from skvt.rows import named_details
 from skvt.ties import first_of_order, stable_argmax
 
 # Maximum number of steps of the EM algorithm that estimates the shares of topics in a group.
-_MOST_STEPS = 2000
+_MAX_STEPS = 2000
 # The EM algorithm ends when no share changes by this amount or more.
 _TOL = 1e-8
 
@@ -454,7 +454,7 @@ def _estimate_shares(corpus, rows):
     prior = 0.5 * corpus.shares + 0.5 / len(topics)
     share = prior
     total = counts.sum()
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         previous = share
         share = (share * (topics @ (counts / (share @ topics))) + prior) / (total + 1.0)
         if np.abs(share - previous).max() < _TOL:

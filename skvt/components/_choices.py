@@ -36,7 +36,7 @@ DIAGONAL = ("spherical", "diag", "low_rank")
 # Minimum number of columns at which "low_rank" has fewer parameters than "full".
 _COLUMNS_FOR_LOW_RANK = 4
 # Maximum number of rows in the evenly spaced sample.
-MOST_ROWS = 3_000
+MAX_ROWS = 3_000
 # Initial numbers of components of the short fits of a type, lower if there are too few rows.
 NUMBERS = (3, 20)
 # Minimum number of rows for each component. The second number is for components without covariance
@@ -46,7 +46,7 @@ _ROWS_FOR_EACH = 20
 _FEWER_FOR_EACH = 10
 # Maximum number of columns, evenly spaced, by which types are compared: the time for matrices grows
 # with the cube of their number.
-MOST_COLUMNS = 64
+MAX_COLUMNS = 64
 # Largest difference between close bounds, in nats per row and column. The influence of the prior
 # grows with the number of parameters of a matrix. It is thus proportional to the number of columns
 # if there are equally many rows for each column.
@@ -92,8 +92,8 @@ def choose_covariance_type(
     type is the first of the types with close bounds, highest bound first, under which the density
     of held-out rows is not clearly lower than under the type with the highest density.
     """
-    is_complete = X.shape[0] <= MOST_ROWS and X.shape[1] <= MOST_COLUMNS
-    X, weights = select_evenly_spaced(X, weights, MOST_ROWS)
+    is_complete = X.shape[0] <= MAX_ROWS and X.shape[1] <= MAX_COLUMNS
+    X, weights = select_evenly_spaced(X, weights, MAX_ROWS)
     fits = fit_each_type(X, weights, build, learned_names, max_components, candidates)
     best, *_ = fits
     X = _sample_columns(X)
@@ -148,13 +148,13 @@ def fit_each_type(X, weights, build, learned_names, max_components=None, candida
     that are not among the ``candidates``, or that have more parameters than the rows can determine,
     are left out.
     """
-    X, weights = select_evenly_spaced(X, weights, MOST_ROWS)
+    X, weights = select_evenly_spaced(X, weights, MAX_ROWS)
     kinds = CANDIDATES if weights.sum() > ROWS_PER_COLUMN * X.shape[1] else DIAGONAL
     if X.shape[1] < _COLUMNS_FOR_LOW_RANK:
         kinds = tuple(kind for kind in kinds if kind != "low_rank")
-    if X.shape[1] > MOST_COLUMNS and _has_few_rows(X, weights):
+    if X.shape[1] > MAX_COLUMNS and _has_few_rows(X, weights):
         kinds = DIAGONAL
-    if X.shape[1] > MOST_COLUMNS and np.isnan(X).any():
+    if X.shape[1] > MAX_COLUMNS and np.isnan(X).any():
         # Matrices are left out, because their time also grows with the cube of the number of
         # missing values in a row.
         kinds = tuple(kind for kind in kinds if kind not in MATRICES)
@@ -172,8 +172,8 @@ def fit_each_type(X, weights, build, learned_names, max_components=None, candida
 
 
 def _sample_columns(X):
-    """Return evenly spaced columns, at most ``MOST_COLUMNS``."""
-    columns = np.linspace(0, X.shape[1] - 1, min(X.shape[1], MOST_COLUMNS)).astype(np.intp)
+    """Return evenly spaced columns, at most ``MAX_COLUMNS``."""
+    columns = np.linspace(0, X.shape[1] - 1, min(X.shape[1], MAX_COLUMNS)).astype(np.intp)
     return X[:, columns]
 
 

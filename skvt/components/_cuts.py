@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import ndtr
 
-from skvt.components._choices import MOST_ROWS, run_passes, select_evenly_spaced
+from skvt.components._choices import MAX_ROWS, run_passes, select_evenly_spaced
 from skvt.inference import Workers
 from skvt.models.mixture import Categorical, Mixture, StickBreaking
 
@@ -39,7 +39,7 @@ def cut_by_classes(cells, X, weights):
     sizes = tuple(levels.size for levels in cells.levels)
     if max(sizes) <= 1 + _N_FREE_CUTS:
         return cells
-    X, weights = select_evenly_spaced(X, weights, MOST_ROWS)
+    X, weights = select_evenly_spaced(X, weights, MAX_ROWS)
     # Missing values have the code -1 in cells, and NaN in the categorical mixture.
     codes = cells.codes(X).astype(np.float64)
     codes[codes < 0.0] = np.nan

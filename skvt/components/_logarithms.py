@@ -10,7 +10,7 @@ logarithms, so that it can be compared with the bound for the values.
 import numpy as np
 from scipy.special import xlogy
 
-from skvt.components._choices import MOST_ROWS, select_evenly_spaced
+from skvt.components._choices import MAX_ROWS, select_evenly_spaced
 from skvt.expfam import Beta
 from skvt.models.mixture import GaussianPrior, make_gaussian_component, weighted_moments
 from skvt.rows import dense, pieces, sums_of_rows
@@ -53,7 +53,7 @@ def find_log_columns(X, weights, named=None):
             f"{named[lacks_logs[named]][0]} of the component (counted from 0) has values of 0 or "
             "less: leave it out of 'log', or use a Hurdle if these are zeros."
         )
-    X, weights = select_evenly_spaced(X, weights, MOST_ROWS)
+    X, weights = select_evenly_spaced(X, weights, MAX_ROWS)
     columns = np.flatnonzero(~lacks_logs) if named is None else named
     chosen, least_values = [], []
     for part in pieces(columns.size, _COLUMNS_AT_ONCE):

@@ -20,7 +20,7 @@ from skvt._sklearn_private import Interval, StrOptions
 from skvt._stages import begin_stage
 from skvt.components._choices import (
     CANDIDATES,
-    MOST_ROWS,
+    MAX_ROWS,
     choose_covariance_type,
     select_evenly_spaced,
 )
@@ -457,7 +457,7 @@ class Gaussian(_GaussianSpec):
             return find_covariance_type(self, X, weights)[0]
         # Short fits describe the residuals of a single regression for all rows, since the given
         # columns explain the rest.
-        X, weights = select_evenly_spaced(X, weights, MOST_ROWS)
+        X, weights = select_evenly_spaced(X, weights, MAX_ROWS)
         component, _ = models.make_regression_component(X, weights, "diag", given)
         spec = Gaussian("auto", mean_precision_prior=self.mean_precision_prior)
         residuals = component.residuals(X)

@@ -9,12 +9,12 @@ from scipy.special import betaln, logsumexp, polygamma, xlogy
 
 from skvt._compiled import digamma_array as digamma
 from skvt._compiled import gammaln_array as gammaln
-from skvt.expfam._gamma import CERTAIN_COUNT, SMALLEST_DRAW, log_standard_gamma
+from skvt.expfam._gamma import CERTAIN_COUNT, MIN_DRAW, log_standard_gamma
 from skvt.typing import Array
 
 # Range of learned concentrations. Outside it the bound is flat, and float32 is inaccurate.
-_SMALLEST_CONCENTRATION = 1e-4
-_LARGEST_CONCENTRATION = 1e4
+_MIN_CONCENTRATION = 1e-4
+_MAX_CONCENTRATION = 1e4
 # Maximum number of steps of Newton's method.
 _MAX_STEPS = 50
 
@@ -52,7 +52,7 @@ class Dirichlet:
         eta = np.asarray(eta, dtype=np.float64)
         log_g = log_standard_gamma(eta, rng)
         g = np.exp(log_g - log_g.max(axis=-1, keepdims=True))
-        return np.maximum(g / g.sum(axis=-1, keepdims=True), SMALLEST_DRAW)
+        return np.maximum(g / g.sum(axis=-1, keepdims=True), MIN_DRAW)
 
     @staticmethod
     def concentrate_at(x: Array) -> Array:
@@ -136,8 +136,8 @@ class Dirichlet:
             return eta
         for _ in range(max_iter):
             gradient = mean_log - Dirichlet.expectation(eta)
-            is_held_below = (eta <= _SMALLEST_CONCENTRATION) & (gradient < 0.0)
-            is_held_above = (eta >= _LARGEST_CONCENTRATION) & (gradient > 0.0)
+            is_held_below = (eta <= _MIN_CONCENTRATION) & (gradient < 0.0)
+            is_held_above = (eta >= _MAX_CONCENTRATION) & (gradient > 0.0)
             # The Hessian is diag(q) plus z in all entries. An infinite entry of q makes the step of
             # a held entry 0.
             q = np.where(is_held_below | is_held_above, -np.inf, -polygamma(1, eta))
@@ -217,14 +217,14 @@ class Dirichlet:
             total_term = (digamma(n_draws + total_eta) - digamma(total_eta)).sum()
             return float(event_term - n_events * total_term)
 
-        low, high = np.log([_SMALLEST_CONCENTRATION, _LARGEST_CONCENTRATION])
+        low, high = np.log([_MIN_CONCENTRATION, _MAX_CONCENTRATION])
         if gradient(low) <= 0.0:
-            return _SMALLEST_CONCENTRATION
+            return _MIN_CONCENTRATION
         if gradient(high) >= 0.0:
-            return _LARGEST_CONCENTRATION
+            return _MAX_CONCENTRATION
         return float(np.exp(brentq(gradient, low, high, xtol=1e-8)))
 
 
 def _clip(eta: Any) -> Any:
     """Return concentrations in the range of learned concentrations that are nearest to ``eta``."""
-    return np.clip(eta, _SMALLEST_CONCENTRATION, _LARGEST_CONCENTRATION)
+    return np.clip(eta, _MIN_CONCENTRATION, _MAX_CONCENTRATION)

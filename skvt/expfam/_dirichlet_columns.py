@@ -13,7 +13,7 @@ from scipy.special import xlogy
 from skvt._compiled import digamma_array as digamma
 from skvt._compiled import gammaln_array as gammaln
 from skvt.expfam._dirichlet import Dirichlet
-from skvt.expfam._gamma import SMALLEST_DRAW, log_standard_gamma
+from skvt.expfam._gamma import MIN_DRAW, log_standard_gamma
 from skvt.typing import Array, IndexArray
 
 
@@ -66,7 +66,7 @@ class DirichletColumns:
         log_gammas = log_standard_gamma(np.asarray(eta, dtype=np.float64), rng)
         largest = np.maximum.reduceat(log_gammas, self._starts, axis=-1)
         gammas = np.exp(log_gammas - self._repeat(largest))
-        return np.maximum(gammas / self._repeat(self.sum_categories(gammas)), SMALLEST_DRAW)
+        return np.maximum(gammas / self._repeat(self.sum_categories(gammas)), MIN_DRAW)
 
     concentrate_at = staticmethod(Dirichlet.concentrate_at)
     to_standard = staticmethod(Dirichlet.to_standard)

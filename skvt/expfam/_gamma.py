@@ -12,7 +12,7 @@ from skvt.typing import Array
 
 # Draws that underflow are set to this number. At 0 a density could be 0 or infinite, and a division
 # by the draw would fail.
-SMALLEST_DRAW = np.finfo(np.float64).tiny
+MIN_DRAW = np.finfo(np.float64).tiny
 # Number of observations that members "nearly certain of x" are worth, see the methods
 # `concentrate_at`.
 CERTAIN_COUNT = 1e8
@@ -53,7 +53,7 @@ class Gamma:
         """Draw x (...) for each member."""
         eta = np.asarray(eta, dtype=np.float64)
         a, b = eta[..., 0], eta[..., 1]
-        return np.maximum(np.exp(log_standard_gamma(a, rng) - np.log(b)), SMALLEST_DRAW)
+        return np.maximum(np.exp(log_standard_gamma(a, rng) - np.log(b)), MIN_DRAW)
 
     @staticmethod
     def concentrate_at(x: Array) -> Array:

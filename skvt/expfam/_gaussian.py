@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvt.expfam._gamma import SMALLEST_DRAW, log_standard_gamma
+from skvt.expfam._gamma import MIN_DRAW, log_standard_gamma
 from skvt.typing import Array
 
 
@@ -31,4 +31,4 @@ def join(*parts: ArrayLike) -> Array:
 
 def standard_gamma(shape: Array, rng: np.random.Generator) -> Array:
     """Draw a gamma variate of rate 1 for each shape; it is never 0."""
-    return np.maximum(np.exp(log_standard_gamma(shape, rng)), SMALLEST_DRAW)
+    return np.maximum(np.exp(log_standard_gamma(shape, rng)), MIN_DRAW)

@@ -21,7 +21,7 @@ from skvt.typing import Array, IndexArray, Run, T
 
 # Smallest scale of a running sum. A smaller scale is multiplied into the arrays and set to 1, so
 # that the division of new statistics by the scale stays accurate.
-_SMALLEST_SCALE = 1e-6
+_MIN_SCALE = 1e-6
 # Maximum relative error of the sums in a file, whose arrays may be in single precision.
 _ROUNDING = 1e-3
 # Number of rows that a thread adds at a time.
@@ -367,7 +367,7 @@ class RunningStats:
         inverse temperature.
         """
         share_kept = 1.0 - rho
-        if share_kept * self.scale < _SMALLEST_SCALE:
+        if share_kept * self.scale < _MIN_SCALE:
             self.fold()
             self._begin_write()
             for array in self.arrays:

@@ -3,7 +3,7 @@
 from html import escape
 
 # Maximum number of rows of a table in a notebook.
-MOST_ROWS = 30
+MAX_ROWS = 30
 
 
 def with_result(diagram, title, names, rows):
@@ -12,8 +12,8 @@ def with_result(diagram, title, names, rows):
     ``names`` are the names of the columns, the last of which has texts; without names, there is no
     table.
     """
-    omitted = f"<p>{len(rows) - MOST_ROWS} more are not shown.</p>" if rows[MOST_ROWS:] else ""
-    table = html_table(names, rows[:MOST_ROWS], text={len(names) - 1}) if names else ""
+    omitted = f"<p>{len(rows) - MAX_ROWS} more are not shown.</p>" if rows[MAX_ROWS:] else ""
+    table = html_table(names, rows[:MAX_ROWS], text={len(names) - 1}) if names else ""
     return f"<div>{diagram}<p>{escape(title)}</p>{table}{omitted}</div>"
 
 

@@ -17,7 +17,7 @@ from skvt.io._classes import conforms, get_class_name
 from skvt.progress import RULES, ResumableMixin
 
 # Largest legal parameter of q(beta) of a topic: 1000 times the largest legal sum of counts.
-_LARGEST_TOPIC_PARAMETER = 1e3 * LARGEST
+_MAX_TOPIC_PARAMETER = 1e3 * LARGEST
 
 
 def check_estimator(estimator, memory):
@@ -209,7 +209,7 @@ def _posterior_checks(model, stats):
             prior = eta[words]
             prior = prior if prior.ndim == 2 else prior[:, None]
             lam = stats.scale * counts[words] + prior
-            yield is_positive(lam) and lam.max() <= _LARGEST_TOPIC_PARAMETER
+            yield is_positive(lam) and lam.max() <= _MAX_TOPIC_PARAMETER
     elif hasattr(model, "component"):
         # The model is a mixture.
         # A distribution is proper if its log normalizer is finite.

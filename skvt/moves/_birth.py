@@ -59,10 +59,10 @@ from skvt.moves._base import compute_bound, concatenate_components, learn_priors
 from skvt.moves._batch import BatchBirths, smallest_components
 from skvt.moves._fresh import FreshMixtures, FreshResult
 from skvt.moves._ledger import Ledger
-from skvt.moves._merge import SMALLEST_GAIN, dissolve
+from skvt.moves._merge import MIN_GAIN, dissolve
 from skvt.moves._targets import (
     FAILURES_IF_LOST,
-    MOST_ROWS,
+    MAX_ROWS,
     CollectedRows,
     Target,
     collect_rows,
@@ -74,14 +74,14 @@ from skvt.typing import Array, IndexArray
 
 # Maximum number of targets of a pass, as a share of the number of components. One target is always
 # allowed.
-MOST_TARGETS = 0.5
+MAX_TARGETS = 0.5
 # A birth only tiles if it raises the bound by at most _SMALL_GAIN_PER_ROW nats for each row of the
 # data, and by at most _SMALL_GAIN nats: its target describes the rows nearly as well. Births end
-# after _MOST_TILING births that only tile, counted from the last pass in which another birth was
+# after _MAX_TILING births that only tile, counted from the last pass in which another birth was
 # accepted.
 _SMALL_GAIN_PER_ROW = 0.0025
 _SMALL_GAIN = 10.0
-_MOST_TILING = 5
+_MAX_TILING = 5
 
 
 class Birth(Move):
@@ -125,7 +125,7 @@ class Birth(Move):
         # Targets that the components adopted by this pass replace.
         self._adopted: list[Target] = []
         # Maximum number of targets of a pass, as a share of the number of components.
-        self._share = MOST_TARGETS
+        self._share = MAX_TARGETS
         self.exhausted = False
 
     # ------------------------------------------------------------------------------- a pass
@@ -158,14 +158,14 @@ class Birth(Move):
         counts = model.component_masses(state.plain_stats.as_stats())
         overlaps = _overlaps(state.memos, counts.size)
         self._targets = self._choose(counts, state.component_ids, tools, overlaps)
-        if any(sum(target.masses) > MOST_ROWS for target in self._targets):
+        if any(sum(target.masses) > MAX_ROWS for target in self._targets):
             self._seed = int(tools.rng.integers(2**31))
 
     def _choose(
         self, counts: Array, ids: IndexArray, tools: MoveTools, overlaps: Array | None = None
     ) -> list[Target]:
         """Choose targets; none if there are enough components, or births only tile."""
-        if counts.size >= self._max_components or self._n_tiling >= _MOST_TILING:
+        if counts.size >= self._max_components or self._n_tiling >= _MAX_TILING:
             return []
         n_targets = max(1, int(self._share * counts.size))
         return draw_targets(self._ledger, counts, ids, tools.rng, n_targets, overlaps)
@@ -250,9 +250,9 @@ class Birth(Move):
         assert self._before is not None
         checkpoint, bound_before, model_before = self._before
         gain = compute_bound(model, state.memos.total()) - bound_before
-        decision = decide(gain, abs(bound_before), SMALLEST_GAIN)
+        decision = decide(gain, abs(bound_before), MIN_GAIN)
         if decision.is_accepted:
-            self._share = min(MOST_TARGETS, 2.0 * self._share)
+            self._share = min(MAX_TARGETS, 2.0 * self._share)
         else:
             state.restore(checkpoint)
             self._relearned = model_before

@@ -31,10 +31,10 @@ from skvt.ties import exceeds, stable_argmax, stable_order
 MAX_ROWS_OF_CANDIDATE = 2.0
 MAX_SHARE_OF_CANDIDATE = 0.05
 # Maximum number of candidates of a pass.
-MOST_CANDIDATES = 3
+MAX_CANDIDATES = 3
 # Rows with a smaller responsibility of the candidate are not reassigned. This changes the bound by
 # less than 1e-12 nats per row.
-_SMALLEST_RESPONSIBILITY = 1e-14
+_MIN_RESPONSIBILITY = 1e-14
 
 
 class Delete(Move):
@@ -55,7 +55,7 @@ class Delete(Move):
         """Choose as candidates the smallest components, if they are small enough."""
         counts = model.component_masses(state.plain_stats.as_stats())
         max_count = max(MAX_ROWS_OF_CANDIDATE, MAX_SHARE_OF_CANDIDATE * counts.sum() / counts.size)
-        smallest = stable_order(counts, scale=float(counts.sum()))[:MOST_CANDIDATES]
+        smallest = stable_order(counts, scale=float(counts.sum()))[:MAX_CANDIDATES]
         smallest = smallest[exceeds(max_count, counts[smallest])]
         self._candidates = smallest.tolist() if counts.size > 1 else []
         self._changes = {k: {} for k in self._candidates}
@@ -118,7 +118,7 @@ def _compute_changes(
     batch, changes = solved_batch.batch, dict[int, Memo]()
     for k in candidates:
         resp = select_responsibilities(solved_batch.result.q, [k])[:, 0]
-        rows = np.flatnonzero(resp > _SMALLEST_RESPONSIBILITY)
+        rows = np.flatnonzero(resp > _MIN_RESPONSIBILITY)
         if rows.size == 0:
             continue
         part = model.batch(batch.X, rows, batch.weights[rows])

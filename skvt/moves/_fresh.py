@@ -41,11 +41,11 @@ _MIN_ROWS_FOR_EACH = 5
 # of N_FRESH.
 _MAX_FACTOR_OF_N_FRESH = 4
 # Nats per row by which the bound of the rows of a target must rise.
-SMALLEST_GAIN_PER_ROW = 1e-3
+MIN_GAIN_PER_ROW = 1e-3
 # Maximum number of rows of the target that a collected row represents. A collected row should count
 # for the rows that were not collected, but a mixture in which each row counts five times or more
 # would fit components to noise.
-MOST_COUNTED = 2.0
+MAX_COUNTED = 2.0
 # Initial components begin with seeds, which are chosen among a sample of the rows. For each seed,
 # the sample has _ROWS_PER_COLUMN rows per column, but at least _MIN_ROWS_PER_SEED rows and at most
 # _MAX_ROWS_PER_SEED.
@@ -207,7 +207,7 @@ class FreshMixtures:
             decision = Decision(is_accepted=False, gain=np.nan, reason=reason)
             return FreshResult(decision, "no mixture")
         # Number of rows of the target that each collected row represents.
-        factor = np.clip(target.total / weights.sum(), 1.0, MOST_COUNTED)
+        factor = np.clip(target.total / weights.sum(), 1.0, MAX_COUNTED)
         X = stack_rows(target.rows)
         # First try a mixture under new priors, of the rows that mostly belong to the target. This
         # requires a single component with enough rows, and components outside the target.
@@ -278,7 +278,7 @@ class FreshMixtures:
             memo, fresh_model = self._fit(batch, proposal, goal, other_stats)
             loss = model.collapsed_energy(other_stats) - fresh_model.collapsed_energy(other_stats)
             gain = compute_bound(fresh_model, memo) - loss - goal
-            min_gain = SMALLEST_GAIN_PER_ROW * total
+            min_gain = MIN_GAIN_PER_ROW * total
             decision = decide(gain, find_scale(goal, memo), min_gain, f"{total:.0f} rows")
             if decision.is_accepted:
                 break
@@ -317,7 +317,7 @@ class FreshMixtures:
         """
         target_bound, n_target = compute_bound(self.model, target_memo), target_memo.entropy.size
         total = batch.weights.sum()
-        min_gain = SMALLEST_GAIN_PER_ROW * total
+        min_gain = MIN_GAIN_PER_ROW * total
         other_stats = self.other_stats
         learns_priors = other_stats is not None and not other_stats.arrays[0].size
         # List the starts: the number of initial components, and how they are found.

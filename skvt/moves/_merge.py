@@ -21,7 +21,7 @@ from skvt.typing import Array, IndexArray
 # A component with a smaller expected number of rows is dissolved at the end of a fit.
 MIN_ROWS_OF_COMPONENT = 1.0
 # Nats by which the bound must rise if a change of components also changes the learned priors.
-SMALLEST_GAIN = 0.1
+MIN_GAIN = 0.1
 # The best merge is not tried with new priors if it loses more nats per row of the data than this.
 _MAX_LOSS_PER_ROW = 0.5
 # A merge raises the evidence of the mixture weights by at most log 2 per merged row plus this
@@ -30,7 +30,7 @@ _MAX_WEIGHTS_GAIN = 10.0
 # Largest loss in nats at which a component of fewer than MIN_ROWS_OF_COMPONENT is dissolved. A
 # component whose loss is larger explains rows that no other component explains, such as a row of
 # weight 1/2.
-_LARGEST_LOSS = 3.0
+_MAX_LOSS = 3.0
 
 
 def compute_pair_gains(
@@ -103,7 +103,7 @@ def dissolve(model: Mergeable, state: MovableState, ids: Iterable[int] | None = 
         if counts.size < 2 or not is_small.any():
             return
         a, b, gains = compute_pair_gains(model, memo, is_small)
-        if a.size == 0 or gains.max() < -_LARGEST_LOSS:
+        if a.size == 0 or gains.max() < -_MAX_LOSS:
             return
         best = stable_argmax(gains, scale=find_scale(compute_bound(model, memo), memo))
         state.merge(a[best], b[best], bounded=True)
@@ -197,7 +197,7 @@ class Merge(Move):
         energy_after = model_after.collapsed_energy(Stats(merged_arrays))
         gain = energy_after + float(memo.entropy.sum()) - bound
         gain -= float(memo.merge_entropy_loss[a, b])
-        decision = decide(gain, find_scale(bound, memo), SMALLEST_GAIN)
+        decision = decide(gain, find_scale(bound, memo), MIN_GAIN)
         if decision.is_accepted:
             self._relearned = model_after
         return decision

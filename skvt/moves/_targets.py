@@ -19,19 +19,19 @@ from skvt.ties import exceeds, stable_argmax
 from skvt.typing import Array, IndexArray
 
 # Maximum number of rows that are collected for one target.
-MOST_ROWS = 10_000
+MAX_ROWS = 10_000
 # A row is collected if the responsibility of the target for it is larger than this.
 MIN_RESPONSIBILITY = 0.01
 # A component is a target only if its expected number of rows is larger than this.
 MIN_ROWS_OF_TARGET = 20.0
 # A component with this number of failures is no target. A component with fewer failures gets a
 # neighbour for each failure, but at most two; after 2 * FAILURES_IF_LOST failures, it gets
-# MOST_NEIGHBOURS.
-MOST_TRIES = 5
+# MAX_NEIGHBOURS.
+MAX_TRIES = 5
 # Number of failures as which a birth counts if no proposal was better than the target.
 FAILURES_IF_LOST = 2
 # Maximum number of neighbours of a target.
-MOST_NEIGHBOURS = 9
+MAX_NEIGHBOURS = 9
 
 
 class RowRequest(NamedTuple):
@@ -80,16 +80,16 @@ class Target:
     @property
     def request(self) -> RowRequest:
         """The request for rows of this target from the next batch."""
-        sampled_share = MOST_ROWS / max(sum(self.masses), MOST_ROWS)
-        return RowRequest(self.components, MOST_ROWS - self.size, sampled_share)
+        sampled_share = MAX_ROWS / max(sum(self.masses), MAX_ROWS)
+        return RowRequest(self.components, MAX_ROWS - self.size, sampled_share)
 
     def add(self, collected: CollectedRows) -> None:
-        """Add the rows that were collected from a batch, as long as there are less than MOST_ROWS.
+        """Add the rows that were collected from a batch, as long as there are less than MAX_ROWS.
 
         Batches that are visited at once may together have more rows than were requested.
         """
         self.total += collected.total
-        n_left = MOST_ROWS - self.size
+        n_left = MAX_ROWS - self.size
         if n_left > 0 and collected.weights.size:
             self.rows.append(collected.X[:n_left])
             self.weights.append(collected.weights[:n_left])
@@ -122,7 +122,7 @@ def draw_targets(
     """
     n_failures = ledger.count_failures(ids, counts)
     is_free = np.ones(counts.size, bool)
-    max_failures = 1 if overlaps is None else MOST_TRIES
+    max_failures = 1 if overlaps is None else MAX_TRIES
     is_eligible = exceeds(counts, MIN_ROWS_OF_TARGET) & (n_failures < max_failures)
     targets: list[Target] = []
     while len(targets) < number and (is_eligible & is_free).any():
@@ -131,7 +131,7 @@ def draw_targets(
         components = [chosen]
         is_free[chosen] = False
         has_often_failed = n_failures[chosen] >= 2 * FAILURES_IF_LOST
-        for _ in range(MOST_NEIGHBOURS if has_often_failed else min(n_failures[chosen], 2)):
+        for _ in range(MAX_NEIGHBOURS if has_often_failed else min(n_failures[chosen], 2)):
             # Without overlaps, only components without failures are eligible.
             assert overlaps is not None
             overlap = overlaps[components].sum(axis=0) * is_free

@@ -35,7 +35,7 @@ _ENTRIES_PER_CHECK = 2**20
 
 # Largest absolute value of real data by precision. Squares, and their sums over rows and columns,
 # must be finite in the precision of the data, because results have that precision.
-LARGEST_VALUE = {np.dtype(np.float32): 1e15, np.dtype(np.float64): 1e100}
+MAX_VALUE = {np.dtype(np.float32): 1e15, np.dtype(np.float64): 1e100}
 
 
 def is_frame(X):
@@ -284,7 +284,7 @@ def check_magnitude(X):
         return
     # fmin and fmax ignore NaN without a copy of X.
     lowest, highest = np.fmin.reduce(X, axis=None), np.fmax.reduce(X, axis=None)
-    limit = LARGEST_VALUE[X.dtype]
+    limit = MAX_VALUE[X.dtype]
     if max(-lowest, highest) > limit:
         value = lowest if -lowest > highest else highest
         remedy = "scale the columns" + (", or use float64" if X.dtype == np.float32 else "")
@@ -300,7 +300,7 @@ def check_variance(name, variance, dtype, mean_square=0.0):
     The variance must not be negligible relative to the ``mean_square`` of the data, because the
     quotient of the mean square and the variance is squared and summed over rows.
     """
-    highest = LARGEST_VALUE[np.dtype(dtype)] ** 2
+    highest = MAX_VALUE[np.dtype(dtype)] ** 2
     lowest = max(1.0 / highest, mean_square / LARGEST)
     if not lowest <= variance <= highest:
         raise ValueError(

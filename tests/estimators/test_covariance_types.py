@@ -85,7 +85,7 @@ def test_a_fit_is_that_of_the_chosen_type(fitted, tmp_path):
 
 def test_a_sample_of_the_rows_decides_wherever_they_lie(monkeypatch):
     da = pytest.importorskip("dask.array", reason="needs the extra 'dask'")
-    monkeypatch.setattr(types, "MOST_ROWS", 120)
+    monkeypatch.setattr(types, "MAX_ROWS", 120)
     X = clusters("tied")
     settings = {"covariance_type": "auto", "max_components": 3, "max_iter": 3}
     fits = [MemoizedDPGMM(**settings, n_jobs=n, random_state=n).fit(X) for n in (1, 2)]
@@ -110,7 +110,7 @@ def test_blocks_of_tables_choose_for_themselves(monkeypatch):
 
 
 def test_wide_tables_are_compared_on_some_columns():
-    X = np.random.default_rng(0).normal(size=(90, types.MOST_COLUMNS + 1))
+    X = np.random.default_rng(0).normal(size=(90, types.MAX_COLUMNS + 1))
     widths = set()
 
     def build(X, weights, covariance_type):
@@ -120,7 +120,7 @@ def test_wide_tables_are_compared_on_some_columns():
     of_complete = types.fit_each_type(X, np.ones(90), build, frozenset())
     X[::2, 1] = np.nan
     of_holes = types.fit_each_type(X, np.ones(90), build, frozenset())
-    assert widths == {types.MOST_COLUMNS}
+    assert widths == {types.MAX_COLUMNS}
     assert {*of_complete} == {"spherical", "diag", "low_rank"}
     assert {*of_holes} == {"spherical", "diag"}
 

@@ -222,7 +222,7 @@ def test_a_search_for_moves_is_bounded_however_many_components_there_are(monkeyp
         return trial(*args, change=change, n_steps=n_steps)
 
     monkeypatch.setattr(_superposition, "_trial", counted)
-    monkeypatch.setattr(_superposition, "MOST_WORK", 60 * 64 * 12**2 * 5)
+    monkeypatch.setattr(_superposition, "MAX_WORK", 60 * 64 * 12**2 * 5)
     estimator = AnnealedFactorialMixture(12, temperature=None, max_iter=1, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -19,9 +19,9 @@ from skvt.moves._base import compute_bound
 @pytest.fixture
 def few(monkeypatch):
     """Candidates among few components already: 6 of them, q of at most 3."""
-    monkeypatch.setattr(_candidates, "FEWEST_COMPONENTS", 8)
+    monkeypatch.setattr(_candidates, "MIN_COMPONENTS", 8)
     monkeypatch.setattr(_candidates, "N_CANDIDATES", 6)
-    monkeypatch.setattr(_candidates, "MOST_SHARING", 3)
+    monkeypatch.setattr(_candidates, "MAX_SHARING", 3)
 
 
 def many_groups(n_rows=600, n_groups=12, n_features=3, apart=2.0):
@@ -81,20 +81,20 @@ def test_the_bound_never_falls_and_is_that_of_the_statistics(few, moves):
 
 def test_few_components_have_no_candidates(few, monkeypatch):
     X, labels = many_groups()
-    monkeypatch.setattr(_candidates, "FEWEST_COMPONENTS", 200)
+    monkeypatch.setattr(_candidates, "MIN_COMPONENTS", 200)
     before = fit(X, labels)
-    monkeypatch.setattr(_candidates, "FEWEST_COMPONENTS", 13)
+    monkeypatch.setattr(_candidates, "MIN_COMPONENTS", 13)
     assert fit(X, labels).elbo_ == before.elbo_
-    monkeypatch.setattr(_candidates, "FEWEST_COMPONENTS", 12)
+    monkeypatch.setattr(_candidates, "MIN_COMPONENTS", 12)
     assert fit(X, labels).elbo_ != before.elbo_
 
 
 def test_q_on_all_components_has_the_bound_of_an_ordinary_fit(few, monkeypatch):
     X, labels = many_groups()
     monkeypatch.setattr(_candidates, "N_CANDIDATES", 12)
-    monkeypatch.setattr(_candidates, "MOST_SHARING", 12)
+    monkeypatch.setattr(_candidates, "MAX_SHARING", 12)
     own = fit(X, labels, moves=())
-    monkeypatch.setattr(_candidates, "FEWEST_COMPONENTS", 100)
+    monkeypatch.setattr(_candidates, "MIN_COMPONENTS", 100)
     assert own.elbo_ == pytest.approx(fit(X, labels).elbo_, rel=1e-9)
 
 

@@ -266,7 +266,7 @@ def test_annealed_particles_agree_with_the_sum(monkeypatch, noise, largest):
     X[::5, 2] = np.nan
     batch = model.batch(X, np.arange(len(X)), np.ones(len(X)))
     exact = infer_activations(model, batch, stats, run)
-    monkeypatch.setattr(_posterior, "MOST_ENUMERATED", 2**8 - 1)
+    monkeypatch.setattr(_posterior, "MAX_ENUMERATED", 2**8 - 1)
     estimate = infer_activations(model, batch, stats, run)
     assert not np.array_equal(exact.log_density, estimate.log_density)
     error = estimate.log_density - exact.log_density

@@ -200,7 +200,7 @@ def test_missing_values_are_filled_in_from_their_conditional_distribution():
 
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
 def test_learned_priors_are_a_maximum_of_the_evidence(covariance_type, monkeypatch):
-    monkeypatch.setattr("skvt.models.mixture._learned_priors._SMALLEST_GAIN", 0.0)
+    monkeypatch.setattr("skvt.models.mixture._learned_priors._MIN_GAIN", 0.0)
     component, X = setup(2, n=90, covariance_type=covariance_type)
     rng = np.random.default_rng(1)
     parts = np.arange(90) % 6

@@ -98,7 +98,7 @@ def explicit_bound(model, stats):
 @pytest.mark.parametrize("alpha", [0.3, 2.5])
 @pytest.mark.parametrize("n_topics", [1, 2])
 def test_the_bound_is_that_of_enumeration_and_quadrature(alpha, n_topics, monkeypatch):
-    monkeypatch.setattr(hdp_model, "SMALLEST_USE", 0.0)
+    monkeypatch.setattr(hdp_model, "MIN_USE", 0.0)
     model, stats = toy(n_topics, alpha=alpha)
     rest, result, sticks = explicit_bound(model, stats)
     ours = result.bound.sum() - sum_of_divergences(model, stats)
@@ -532,7 +532,7 @@ def test_deletes_without_room_for_documents_do_not_keep_a_fit_from_its_end(monke
     fit = MemoizedHDP(8, max_iter=40, moves=("delete",), temperature=None, random_state=0)
     found = []
     for room in (2**28, 2**15, 0):  # for all candidates, for one at a time, for none
-        monkeypatch.setattr(_delete, "MOST_BYTES", room)
+        monkeypatch.setattr(_delete, "MAX_BYTES", room)
         found.append(fit.fit(X).n_components_)
         assert fit.converged_
     assert found[0] == found[1] == 3 < found[2]

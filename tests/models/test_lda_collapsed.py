@@ -13,7 +13,7 @@ from skvt._compiled import LANES, run_serially
 from skvt.expfam import RunningStats
 from skvt.inference._state import PriorStats
 from skvt.models.lda import CollapsedLDA, _collapsed
-from skvt.models.lda._collapsed_kernels import MOST_TOKENS
+from skvt.models.lda._collapsed_kernels import MAX_TOKENS
 from skvt.models.lda._sampling import make_token_indptr
 from skvt.models.lda._sparse_kernels import TOPICS_PER_RANGE
 
@@ -64,8 +64,8 @@ def sampled(model, X, n_sweeps):
 @pytest.mark.parametrize("of_topics, dense", [(False, True), (True, True), (False, False)])
 def test_assignments_have_the_law_that_enumeration_gives_them(monkeypatch, of_topics, dense):
     # (one group: its tokens see all changes at once)
-    monkeypatch.setattr(_collapsed, "MOST_GROUPS", 1)
-    monkeypatch.setattr(_collapsed, "MOST_DENSE", 2 if dense else 1)
+    monkeypatch.setattr(_collapsed, "MAX_GROUPS", 1)
+    monkeypatch.setattr(_collapsed, "MAX_DENSE", 2 if dense else 1)
     X = np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0], [1.0, 0.0, 1.0]])
     eta = np.stack([ETA, ETA[::-1] + 0.3]) if of_topics else np.stack([ETA, ETA])
     model = CollapsedLDA(ALPHA, np.ascontiguousarray(eta.T) if of_topics else ETA)
@@ -76,7 +76,7 @@ def test_assignments_have_the_law_that_enumeration_gives_them(monkeypatch, of_to
 
 @pytest.mark.slow
 def test_topics_of_all_lines_have_their_law(monkeypatch):
-    monkeypatch.setattr(_collapsed, "MOST_GROUPS", 1)
+    monkeypatch.setattr(_collapsed, "MAX_GROUPS", 1)
     X, alpha = np.array([[1.0, 1.0]]), np.linspace(0.05, 0.5, 2 * LANES + 2)
     eta = np.stack([np.linspace(0.2, 1.0, alpha.size), np.linspace(0.9, 0.3, alpha.size)], axis=1)
     model = CollapsedLDA(alpha, np.ascontiguousarray(eta.T))
@@ -87,8 +87,8 @@ def test_topics_of_all_lines_have_their_law(monkeypatch):
 
 @pytest.mark.slow
 def test_many_topics_have_the_law_that_enumeration_gives_them(monkeypatch):
-    monkeypatch.setattr(_collapsed, "MOST_GROUPS", 1)
-    monkeypatch.setattr(_collapsed, "MOST_DENSE", 1)
+    monkeypatch.setattr(_collapsed, "MAX_GROUPS", 1)
+    monkeypatch.setattr(_collapsed, "MAX_DENSE", 1)
     X, alpha = np.array([[1.0, 1.0]]), np.linspace(0.05, 0.5, 2 * LANES + 2)
     eta = np.array([0.2, 0.9])
     enumerated = by_enumeration(X, alpha, np.tile(eta, (alpha.size, 1)))
@@ -98,7 +98,7 @@ def test_many_topics_have_the_law_that_enumeration_gives_them(monkeypatch):
 
 
 def test_topics_of_all_ranges_have_their_law(monkeypatch):
-    monkeypatch.setattr(_collapsed, "MOST_DENSE", 1)
+    monkeypatch.setattr(_collapsed, "MAX_DENSE", 1)
     # (of a single token, which the prior alone decides)
     alpha = np.full(2 * TOPICS_PER_RANGE + 3, 1e-3)
     alpha[5], alpha[TOPICS_PER_RANGE + 7], alpha[-1] = 0.4, 1.0, 0.6
@@ -110,18 +110,18 @@ def test_topics_of_all_ranges_have_their_law(monkeypatch):
 @pytest.mark.parametrize("dense", [True, False])
 def test_tokens_are_placed_by_the_topics(monkeypatch, dense):
     n_topics = 2 * TOPICS_PER_RANGE + 3
-    monkeypatch.setattr(_collapsed, "MOST_DENSE", n_topics - (not dense))
+    monkeypatch.setattr(_collapsed, "MAX_DENSE", n_topics - (not dense))
     rng = np.random.default_rng(0)
     n = rng.poisson(0.5, (2, n_topics)) * 10.0
     model = CollapsedLDA(np.full(n_topics, 0.1), np.array([0.5, 2.0]))
     batch = model.batch(
-        sp.csr_array(np.full((60, 2), float(MOST_TOKENS))), np.arange(60), np.ones(60)
+        sp.csr_array(np.full((60, 2), float(MAX_TOKENS))), np.arange(60), np.ones(60)
     )
     counts = model.counts_given_others(RunningStats([n]), batch, 0)
     drawn = RunningStats([np.zeros_like(n)])
     drawn.add(model.local_step(batch, counts, 1.0, run_serially).stats)
     p = (n + model.topic_word_prior[:, None]) / (n.sum(axis=0) + 2.5)
-    expected = 60 * MOST_TOKENS * p / p.sum(axis=1, keepdims=True)
+    expected = 60 * MAX_TOKENS * p / p.sum(axis=1, keepdims=True)
     chi_square = ((drawn.arrays[0] - expected) ** 2 / expected).sum(axis=1)
     # (of as many degrees of freedom less 1: six standard deviations)
     np.testing.assert_allclose(chi_square, n_topics - 1, atol=6 * np.sqrt(2 * n_topics))
@@ -129,7 +129,7 @@ def test_tokens_are_placed_by_the_topics(monkeypatch, dense):
 
 @pytest.mark.slow
 def test_documents_side_by_side_have_the_law_of_each(monkeypatch):
-    monkeypatch.setattr(_collapsed, "MOST_GROUPS", 1)
+    monkeypatch.setattr(_collapsed, "MAX_GROUPS", 1)
     monkeypatch.setattr(_collapsed, "DOCUMENTS_PER_STREAM", 1)
     X = np.zeros((6, 3))
     X[0, 1], X[2], X[3, 0], X[4, 0], X[5] = 1.0, [0.0, 1.0, 1.0], 2.0, 1.0, [1.0, 1.0, 0.0]
@@ -169,12 +169,12 @@ def test_a_token_knows_nothing_of_itself():
 @pytest.mark.quick_cases("True")
 @pytest.mark.parametrize("dense", [True, False])
 def test_statistics_are_the_counts_of_the_drawn_topics(monkeypatch, dense):
-    monkeypatch.setattr(_collapsed, "MOST_DENSE", 3 if dense else 1)
+    monkeypatch.setattr(_collapsed, "MAX_DENSE", 3 if dense else 1)
     monkeypatch.setattr(_collapsed, "DOCUMENTS_PER_STREAM", 5)
     rng = np.random.default_rng(0)
     X = sp.csr_array(rng.poisson(1.0, (30, 12)).astype(float))
     X.data[:3] += 0.5
-    X.data[3] = 5.0 * MOST_TOKENS
+    X.data[3] = 5.0 * MAX_TOKENS
     weights = rng.integers(1, 4, 30).astype(float)
     model = CollapsedLDA(np.full(3, 0.3), np.full(12, 0.1))
     batch = model.batch(X, np.arange(30), weights)
@@ -186,9 +186,9 @@ def test_statistics_are_the_counts_of_the_drawn_topics(monkeypatch, dense):
         )
         stats.add(result.stats, 1.0)
         begun, before = replace(batch, row_starts=result.row_starts), result
-    ends = make_token_indptr(np.minimum(batch.counts, MOST_TOKENS))
+    ends = make_token_indptr(np.minimum(batch.counts, MAX_TOKENS))
     sizes = np.diff(ends)
-    assert sizes.max() == MOST_TOKENS
+    assert sizes.max() == MAX_TOKENS
     value = stats.as_stats().arrays[0]
     assert np.all(value >= -1e-9)
     np.testing.assert_allclose(value.sum(axis=1), weights @ X.toarray())
@@ -207,7 +207,7 @@ def test_statistics_are_the_counts_of_the_drawn_topics(monkeypatch, dense):
 
 
 def test_documents_with_as_many_topics_as_tokens_keep_them_apart(monkeypatch):
-    monkeypatch.setattr(_collapsed, "MOST_DENSE", 1)
+    monkeypatch.setattr(_collapsed, "MAX_DENSE", 1)
     # (their topics fill whole lines)
     X, n_topics = sp.csr_array(np.ones((20, LANES))), 40 * LANES
     model = CollapsedLDA(np.full(n_topics, 1.0), np.full(LANES, 0.1))

@@ -21,7 +21,7 @@ from skvt.models.mixture import (
 )
 from skvt.models.mixture import _gaussian_learner as gaussians
 from skvt.models.mixture import _learned_priors as learning
-from skvt.models.mixture._freedom import LEAST_FREEDOM
+from skvt.models.mixture._freedom import MIN_FREEDOM
 from skvt.models.mixture._gaussian_prior import DEFAULTS
 from skvt.moves import Birth, Delete, Merge
 from skvt.moves._base import compute_bound
@@ -125,7 +125,7 @@ SINGLE = [("full", (name,)) for name in GAUSSIAN] + [("diag", (name,)) for name 
     ("name", "names"), [*((name, GAUSSIAN) for name in KINDS_LEARNED), *SINGLE]
 )
 def test_steps_raise_the_evidence_to_a_stationary_point(name, names, monkeypatch):
-    monkeypatch.setattr(learning, "_SMALLEST_GAIN", 0.0)
+    monkeypatch.setattr(learning, "_MIN_GAIN", 0.0)
     monkeypatch.setattr(_factor_analysis, "_TOL", 1e-12)
     # (the maximum is not at an end of the range)
     monkeypatch.setattr(gaussians, "freedom_limits", lambda n_features, least: (1e-2, 1e3))
@@ -156,7 +156,7 @@ def test_what_is_learned_has_its_range():
     x = learner.parameters(component)
     x[D + 1] = -50.0  # after the mean and log kappa
     (least,) = learner.learned_values(learner.with_parameters(component, x)).values()
-    assert least == pytest.approx(D - 1.0 + LEAST_FREEDOM, rel=1e-9)
+    assert least == pytest.approx(D - 1.0 + MIN_FREEDOM, rel=1e-9)
     component, learner, X, _ = case("full", ("covariance_prior",))
     sums = 50.0 * component.features(X[:2])
     for _ in range(60):
@@ -165,7 +165,7 @@ def test_what_is_learned_has_its_range():
         learner.unit, learner.unit
     )
     least = np.linalg.eigvalsh(scaled)[0]
-    assert least == pytest.approx(gaussians.LEAST_SCALE, rel=1e-3)
+    assert least == pytest.approx(gaussians.MIN_SCALE, rel=1e-3)
     # concentrations, as documented
     component, learner, _, _ = case("Bernoulli")
     ends = learner.with_parameters(component, np.resize([-50.0, 50.0], 2 * D)).prior

@@ -219,7 +219,7 @@ def test_many_rows_are_the_sum_of_their_chunks(name, monkeypatch):
     whole = model.local_step(batch_of(model, X), g, 1.0, run)
     for chunk, most in ((7, 8), (64, 3), (1, 100)):
         monkeypatch.setattr(_mixture, "ROWS_PER_CHUNK", chunk)
-        monkeypatch.setattr(_mixture, "MOST_TASKS", most)
+        monkeypatch.setattr(_mixture, "MAX_TASKS", most)
         parts = _mixture._split_into_tasks(500)
         assert len(parts) <= most
         assert np.array_equal(
@@ -240,7 +240,7 @@ def test_however_rows_are_divided_threads_do_not_change_a_bit(n, chunk, most, n_
     model, X = mixture("diagonal"), rows_of("diagonal", 120)
     g = model.expectation(state_of(model, X, random_responsibilities(120, 3)).stats, None, None)
     batch, results = batch_of(model, X[:n]), []
-    with mock.patch.multiple(_mixture, ROWS_PER_CHUNK=chunk, MOST_TASKS=most):
+    with mock.patch.multiple(_mixture, ROWS_PER_CHUNK=chunk, MAX_TASKS=most):
         rows = [
             np.arange(n)[part]
             for task in _mixture._split_into_tasks(n)
@@ -565,7 +565,7 @@ def test_a_refit_ends_with_a_step_of_em(monkeypatch):
     monkeypatch.setattr(
         _refits, "_responsibilities", lambda *a: steps.append(step(*a)) or steps[-1]
     )
-    monkeypatch.setattr(_refits, "_FEWEST_STEPS", 3)
-    monkeypatch.setattr(_refits, "_MOST_STEPS", 3)
+    monkeypatch.setattr(_refits, "_MIN_STEPS", 3)
+    monkeypatch.setattr(_refits, "_MAX_STEPS", 3)
     resp = np.random.default_rng(1).dirichlet(np.ones(2), size=60)
     assert _refits.refit_by_em(mixture(name), X, np.ones(60), resp) is steps[2]

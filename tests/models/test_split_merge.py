@@ -14,7 +14,7 @@ from skvt.datasets import make_topic_corpus
 from skvt.expfam import RunningStats
 from skvt.inference import EngineTools, Rows, State, Workers, evaluate_bound
 from skvt.models.lda import SplitMerge, _split_merge
-from skvt.models.lda._kernels import SMALLEST_COUNT
+from skvt.models.lda._kernels import MIN_COUNT
 from skvt.models.lda._model import LDA
 from skvt.moves import Decision
 from skvt.temperature import ConstantTemperature
@@ -289,7 +289,7 @@ def test_shares_are_the_expected_counts_of_the_local_step():
     expected = np.zeros_like(counts)
     for row, gamma in zip(sp.csr_array(drawn.X).toarray(), result.q, strict=True):
         phi = softmax(digamma(gamma) + beta, axis=1) * row[:, None]
-        expected += np.where(phi > SMALLEST_COUNT, phi, 0.0)[sample.batch.active]
+        expected += np.where(phi > MIN_COUNT, phi, 0.0)[sample.batch.active]
     np.testing.assert_allclose(counts, expected, rtol=1e-9)
     assert counts.sum() > 0.99 * drawn.X.sum()
 

@@ -617,7 +617,7 @@ def collected(monkeypatch):
     ``explained`` and have the responsibilities ``shares``.
     """
     monkeypatch.setattr(targets_module, "MIN_RESPONSIBILITY", 0.2)
-    monkeypatch.setattr(targets_module, "MOST_ROWS", 50)
+    monkeypatch.setattr(targets_module, "MAX_ROWS", 50)
     monkeypatch.setattr(fresh_module, "_MAX_COLUMNS_FOR_FEWER", 0)
     model, (X, weights, resp) = mixture("full"), drawn("full", sharpness=2.0)
     birth, tools = Birth(50), OneThread()
@@ -740,7 +740,7 @@ def test_what_priors_of_fresh_components_cost_all_others_counts(monkeypatch):
     cost = model.collapsed_energy(others) - under.collapsed_energy(others)
     goal = compute_bound(model, memo_from(model, X, weights, np.ones((90, 1))))
     memo, tools = memo_from(model, X, weights, resp[:, :2] + 0.5 * resp[:, 2:]), OneThread()
-    enough = goal + cost + fresh_module.SMALLEST_GAIN_PER_ROW * weights.sum()
+    enough = goal + cost + fresh_module.MIN_GAIN_PER_ROW * weights.sum()
     assert abs(cost) > 1.0
     for excess, accepted in ((-0.1, False), (0.1, True)):
         more = (enough + excess - compute_bound(under, memo)) / memo.entropy.size
@@ -792,7 +792,7 @@ def test_neighbours_are_found_anew_together():
 @pytest.mark.slow
 def test_births_see_small_differences_of_many_rows(monkeypatch):
     """A sample may be too small to support two components where all rows are many enough."""
-    monkeypatch.setattr(targets_module, "MOST_ROWS", 4_000)
+    monkeypatch.setattr(targets_module, "MAX_ROWS", 4_000)
     rng = np.random.default_rng(0)
     scales = np.ones((2, 8))
     scales[0, :4] = scales[1, 4:] = 1.35
@@ -849,7 +849,7 @@ def test_pairs_far_apart_are_not_judged_by_other_priors(monkeypatch):
 
 
 def test_of_sorted_rows_a_target_has_as_many_of_each_batch(monkeypatch):
-    monkeypatch.setattr(targets_module, "MOST_ROWS", 130)
+    monkeypatch.setattr(targets_module, "MAX_ROWS", 130)
     X = clusters(n=500)
     model = mixture_for(X)
     data = Rows(X, np.ones(500), 100)

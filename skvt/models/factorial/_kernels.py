@@ -17,7 +17,7 @@ ROWS_PER_BLOCK = 64
 # Number of factors subtracted at a time; factors are padded by zeros to a multiple of it.
 _UNROLLED = 4
 # Largest absolute log odds of an activation, so that no product of two activations is denormal.
-_LARGEST_LOG_ODDS = 30.0
+_MAX_LOG_ODDS = 30.0
 # Smallest argument of a logarithm, so that 0 log 0 is 0.
 _TINY = 1e-30
 
@@ -53,7 +53,7 @@ def sweep_factors(
     n_rows, K = q.shape
     n_padded = -(-K // _UNROLLED) * _UNROLLED
     zero, one, half = lit(precision, 0.0), lit(precision, 1.0), lit(precision, 0.5)
-    largest_log_odds, tiny = lit(precision, _LARGEST_LOG_ODDS), lit(precision, _TINY)
+    largest_log_odds, tiny = lit(precision, _MAX_LOG_ODDS), lit(precision, _TINY)
     is_shared = gram.shape[0] == 1
     shared_gram = np.zeros((K, n_padded), q.dtype)
     # The activations q of the rows of a block, transposed: (k, lane).

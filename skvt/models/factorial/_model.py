@@ -35,18 +35,18 @@ LADDER = np.geomspace(0.1, 1.0, 6, endpoint=False)
 ROWS_TO_START = 10_000
 # Largest mean of |mu_k|^2 / (2 s) of a random initial component, which is the cost of the component
 # in nats for a row that does not need it.
-LARGEST_COST = 15.0
+MAX_COST = 15.0
 # Initial components and their initial variance are guessed by division by the expected number of
 # active components of a row, or by this number if it is larger.
-FEWEST_ACTIVE = 1e-3
+MIN_ACTIVE = 1e-3
 # Maximum number of rows whose spectrum determines the initial noise and temperature.
 ROWS_OF_SPECTRUM = 1_000
 # Learned noise starts as the share of the mean square that the first K principal directions of the
-# rows do not explain, if the share is at least SMALLEST_NOISE, and as DEFAULT_NOISE otherwise.
-SMALLEST_NOISE = 0.01
+# rows do not explain, if the share is at least MIN_NOISE, and as DEFAULT_NOISE otherwise.
+MIN_NOISE = 0.01
 DEFAULT_NOISE = 0.1
 # Smallest distance of learned activation priors from 0 and 1.
-_SMALLEST_PRIOR = 1e-6
+_MIN_PRIOR = 1e-6
 
 
 # A pair: E[mu] (K, D), and E[mu mu'], summed over columns (1, K, K) or by column (D, K, K).
@@ -358,7 +358,7 @@ class FactorialMixture(ConjugateModel):
             square_norm = np.trace(global_params[1].sum(axis=0))
             learned["prior_variance"] = square_norm / (self.n_components * self.n_features)
         if "activation_prior" in self.learned:
-            limits = _SMALLEST_PRIOR, 1.0 - _SMALLEST_PRIOR
+            limits = _MIN_PRIOR, 1.0 - _MIN_PRIOR
             learned["activation_prior"] = np.clip(activation_sums / n_rows, *limits)
         return replace(self, **learned)
 
@@ -392,7 +392,7 @@ class FactorialMixture(ConjugateModel):
         mean, variance = mean_and_variance_of_columns(data)
         pi = self.activation_prior
         random_parts = self._random_components(variance, rng)
-        components = mean / max(pi.sum(), FEWEST_ACTIVE) + random_parts
+        components = mean / max(pi.sum(), MIN_ACTIVE) + random_parts
         pairs = data.total * (np.outer(pi, pi) + np.diag(pi * (1.0 - pi)))
         ridge = self.noise_variance / self.prior_variance * np.eye(K)
         products = (pairs + ridge) @ components
@@ -424,11 +424,11 @@ class FactorialMixture(ConjugateModel):
     def _random_components(self, variance: Array, rng: np.random.Generator) -> Array:
         """Draw components (K, D) with at most ``variance`` (D,) in each column.
 
-        The variance is lower if the components would cost more than ``LARGEST_COST``, since local
+        The variance is lower if the components would cost more than ``MAX_COST``, since local
         steps would turn off components that cost more.
         """
         square_norm = max(variance.sum(), 1e-300)
-        largest = 2.0 * LARGEST_COST * self.noise_variance
+        largest = 2.0 * MAX_COST * self.noise_variance
         scale = np.sqrt(variance * (min(square_norm, largest) / square_norm))
         return scale * rng.standard_normal((self.n_components, self.n_features))
 
@@ -535,7 +535,7 @@ def guess_variances(
     # The minimum is for rows of zeros, which have no scale.
     mean_square = max(squares.sum() / max(observed.sum(), 1.0), 1e-12)
     noise_share, largest = _noise_and_largest_variance(X, weights, n_components)
-    prior = mean_square / max(n_active, FEWEST_ACTIVE)
+    prior = mean_square / max(n_active, MIN_ACTIVE)
     return {"noise_variance": mean_square * noise_share, "prior_variance": prior}, largest
 
 
@@ -558,7 +558,7 @@ def _noise_and_largest_variance(X: Array, weights: Array, n_directions: int) -> 
     """Return the noise variance over the mean square, and the largest variance of any direction.
 
     The noise variance is the sum of squares that the ``n_directions`` largest directions leave,
-    divided by its degrees of freedom. If the ratio is below ``SMALLEST_NOISE``, ``DEFAULT_NOISE``
+    divided by its degrees of freedom. If the ratio is below ``MIN_NOISE``, ``DEFAULT_NOISE``
     is returned, because too small a noise acts like a low temperature: components would become
     fixed before the noise is learned.
     """
@@ -574,7 +574,7 @@ def _noise_and_largest_variance(X: Array, weights: Array, n_directions: int) -> 
         return DEFAULT_NOISE, largest
     mean_square = max(squares.sum(), 1e-300) / (n_rows * n_columns)
     noise_share = squares[:-n_directions].sum() / degrees_of_freedom / mean_square
-    return noise_share if noise_share >= SMALLEST_NOISE else DEFAULT_NOISE, largest
+    return noise_share if noise_share >= MIN_NOISE else DEFAULT_NOISE, largest
 
 
 def _squares_of_directions(X: Array, weights: Array) -> Array:

@@ -29,18 +29,18 @@ N_SWEEPS = 2
 N_LAST_SWEEPS = 6
 # Smallest effective sample size after an increase of the inverse temperature, as a share of the
 # number of particles.
-SMALLEST_EFFECTIVE_SHARE = 0.5
+MIN_EFFECTIVE_SHARE = 0.5
 # Maximum number of increases of the inverse temperature.
-MOST_INCREASES = 1_000
+MAX_INCREASES = 1_000
 # Number of bisections in the search for the size of an increase.
 _N_BISECTIONS = 30
 # Maximum number of particles of a row.
-MOST_PARTICLES = 64
+MAX_PARTICLES = 64
 # Maximum number of activations of a row, which is particles times components. With many components
 # it limits the number of particles.
-MOST_ACTIVATIONS = 1 << 13
+MAX_ACTIVATIONS = 1 << 13
 # Minimum number of particles of a row, which takes precedence over the maxima.
-FEWEST_PARTICLES = 8
+MIN_PARTICLES = 8
 
 
 class Particles(NamedTuple):
@@ -60,8 +60,8 @@ class Particles(NamedTuple):
 
 def count_particles(n_components: int) -> int:
     """Return the number of particles of a row, a multiple of 8."""
-    most = MOST_ACTIVATIONS // n_components // 8 * 8
-    return max(FEWEST_PARTICLES, min(MOST_PARTICLES, most))
+    most = MAX_ACTIVATIONS // n_components // 8 * 8
+    return max(MIN_PARTICLES, min(MAX_PARTICLES, most))
 
 
 def draw_particles(
@@ -114,7 +114,7 @@ def write_particles(
 
     S particles are drawn from the prior. While the inverse temperature b of the likelihood rises
     from 0 to 1, they are weighted, resampled and moved by Gibbs sampling. Each increase of b leaves
-    an effective sample size of at least ``SMALLEST_EFFECTIVE_SHARE`` times S.
+    an effective sample size of at least ``MIN_EFFECTIVE_SHARE`` times S.
 
     The log likelihood of a state z in nats, up to a constant of the row, is its energy
     ``E(z) = precision (linear . z - z' G z / 2)``. A particle also has K fields,
@@ -137,10 +137,10 @@ def write_particles(
         _write_fields(linear[n], G, precision, z, field, energy)
         inv_temp, total_log_mass = 0.0, 0.0
         probabilities[n] = 0.0
-        for increase in range(MOST_INCREASES):
+        for increase in range(MAX_INCREASES):
             # Raise the inverse temperature, and weight the particles for it.
             remaining = 1.0 - inv_temp
-            is_last_increase = increase + 1 == MOST_INCREASES
+            is_last_increase = increase + 1 == MAX_INCREASES
             step = remaining if is_last_increase else _choose_step(energy, remaining, weight)
             total_log_mass += _write_weights(energy, step, weight)
             inv_temp = 1.0 if step == remaining else inv_temp + step
@@ -265,7 +265,7 @@ def _choose_step(energy: Array, longest: float, weight: Array) -> float:
         _write_weights(energy, step, weight)
         sum_of_squares = (weight * weight).sum()
         # The effective sample size is the squared sum of the weights over the sum of their squares.
-        if weight.sum() ** 2 >= SMALLEST_EFFECTIVE_SHARE * energy.size * sum_of_squares:
+        if weight.sum() ** 2 >= MIN_EFFECTIVE_SHARE * energy.size * sum_of_squares:
             if step == longest:
                 return longest
             low = step

@@ -20,10 +20,10 @@ from skvt.rows import pieces
 from skvt.typing import Array, Run
 
 # Maximum number of states that are enumerated.
-MOST_ENUMERATED = 1 << 12
+MAX_ENUMERATED = 1 << 12
 # If the states of the particles have more than this share of a row's posterior, the density of the
 # row is computed from their joint densities, and otherwise from the weights of the particles.
-SMALLEST_COVERAGE = 0.5
+MIN_COVERAGE = 0.5
 # Maximum number of rows in a task.
 _ROWS_PER_TASK = 1024
 # Maximum number of entries in an array of a task.
@@ -52,7 +52,7 @@ def infer_activations(
     posterior = ActivationPosterior(
         np.empty(batch.n_rows), np.empty((batch.n_rows, len(q["mean"])))
     )
-    if 2**model.n_components <= MOST_ENUMERATED:
+    if 2**model.n_components <= MAX_ENUMERATED:
         _infer_by_enumeration(model, batch, q, posterior, run)
     else:
         global_params = model.expectation(stats, batch, run)
@@ -210,7 +210,7 @@ def _particle_task(
     log_sum_of_weights = logsumexp(log_weight, axis=1)
     by_weights = particles.log_mass + row_constant + log_sum_of_weights - np.log(n_particles)
     by_states, coverage = _density_of_states(joint, log_weight, states)
-    log_density[:] = np.where(coverage > SMALLEST_COVERAGE, by_states, by_weights)
+    log_density[:] = np.where(coverage > MIN_COVERAGE, by_states, by_weights)
     # Over particles of weights w, E[w z] / E[w] = E[z] + Cov(w, z) / E[w]. The probabilities of
     # the particles estimate E[z].
     share = np.exp(log_weight - log_sum_of_weights[:, None]) - 1.0 / n_particles

@@ -52,16 +52,16 @@ N_FINALISTS = 4
 # Number of local and global updates of a trial on the whole sample.
 N_STEPS = 2
 # Maximum number of pairs that are tried, which are the most correlated ones.
-MOST_PAIRS = 8
+MAX_PAIRS = 8
 # Maximum number of components whose sign is changed, which are the largest ones.
-MOST_SIGNS = 16
+MAX_SIGNS = 16
 # Maximum number of multiplications of a search, which are changes times sweeps times rows times
 # squared components. With hundreds of components, this limits the number of changes.
-MOST_WORK = 1e10
+MAX_WORK = 1e10
 # Number of sweeps of a trial that the count of multiplications assumes.
 ASSUMED_SWEEPS = 60
 # Smallest rise of the bound in nats for which a change is kept.
-SMALLEST_GAIN = 0.1
+MIN_GAIN = 0.1
 # Rises of the bound by less than this, in nats per row, count as none.
 NEGLIGIBLE_RISE = 1e-2
 
@@ -150,7 +150,7 @@ class Superposition(Move):
         after, before = state.memos.of(self._memos), state.memos.total()
         bound = compute_bound(model, before)
         gain = compute_bound(model, after.total()) - bound
-        decision = decide(gain, find_scale(bound, before), SMALLEST_GAIN)
+        decision = decide(gain, find_scale(bound, before), MIN_GAIN)
         if decision.is_accepted:
             self._failed = set()
             # Put the new activations and memos into the state.
@@ -184,7 +184,7 @@ class Superposition(Move):
         # Try at most as many changes as the work allows. Evenly spaced changes include sums,
         # differences and negatives.
         work = ASSUMED_SWEEPS * max(small.n_rows, ROWS_PER_BLOCK) * model.size(state.stats) ** 2
-        max_changes = max(2, int(MOST_WORK / work))
+        max_changes = max(2, int(MAX_WORK / work))
         changes = [changes[i] for i in _evenly_spaced(len(changes), max_changes)]
         bounds = [
             compute_bound(model, _trial(model, small, state.stats, tools, change=change, n_steps=1))
@@ -198,7 +198,7 @@ class Superposition(Move):
         for change in (changes[i] for i in finalists):
             memo = _trial(model, large, state.stats, tools, change=change, n_steps=N_STEPS)
             bound = compute_bound(model, memo)
-            if bound > best_bound + SMALLEST_GAIN:
+            if bound > best_bound + MIN_GAIN:
                 best_bound, best_change = bound, change
                 proposal = RunningStats(memo.stats.arrays)
         if proposal is not None:
@@ -294,12 +294,12 @@ def _list_changes(stats: Stats, dtype: DTypeLike) -> list[_Change]:
     correlation = covariance / np.outer(deviation, deviation)
     first, second = np.triu_indices(len(probability), 1)
     strength = np.abs(correlation[first, second])
-    order = stable_order(-strength, scale=1.0, dtype=dtype)[:MOST_PAIRS]
+    order = stable_order(-strength, scale=1.0, dtype=dtype)[:MAX_PAIRS]
     sums_and_differences = [
         change
         for i, j in zip(first[order].tolist(), second[order].tolist(), strict=True)
         for factor in (1.0, -1.0)
         for change in ((i, j, factor), (j, i, factor))
     ]
-    largest = stable_order(-np.abs(products).sum(axis=1), dtype=dtype)[:MOST_SIGNS]
+    largest = stable_order(-np.abs(products).sum(axis=1), dtype=dtype)[:MAX_SIGNS]
     return sums_and_differences + [(k, k, -1.0) for k in largest.tolist()]

@@ -35,11 +35,11 @@ from skvt.typing import Array, IndexArray, Run
 ROWS_PER_BLOCK = 256
 # Without statistics, a batch of fewer rows is padded to a power of two, at least this number. Rows
 # of blocks of this size are solved one by one.
-FEWEST_ROWS = 8
+MIN_ROWS = 8
 # Smaller activations are set to 0, and so are smaller rates relative to the largest of their bin.
 SMALLEST = 1e-15
 # Number that is added to rates before data are divided by the rates: the square of SMALLEST.
-SMALLEST_RATE = 1e-30
+MIN_RATE = 1e-30
 # Share of a frame in the initial spectrum of a component. The mean of all frames has the other
 # part.
 SHARE_OF_FRAME = 0.9
@@ -155,11 +155,11 @@ class GaPNMF(ConjugateModel):
         rows = _draw_rows(X, weights, self.n_components, rng)
         frames = dense(take_rows(X, weights, rows)[0])
         counts, observed_weight = sums_of_rows(X, weights, sum_columns)
-        mean = counts / np.maximum(observed_weight, SMALLEST_RATE)
+        mean = counts / np.maximum(observed_weight, MIN_RATE)
         if not mean.any():
             mean = np.ones_like(mean)
         frames = np.where(np.isnan(frames), mean, frames)
-        frames /= np.maximum(frames.mean(axis=1, keepdims=True), SMALLEST_RATE)
+        frames /= np.maximum(frames.mean(axis=1, keepdims=True), MIN_RATE)
         SW = SHARE_OF_FRAME * frames + (1.0 - SHARE_OF_FRAME) * mean / mean.mean()
         SW *= rng.gamma(START_NOISE**-2, START_NOISE**2, size=SW.shape)
         SW *= counts.sum() / SW.sum()
@@ -222,7 +222,7 @@ class GaPNMF(ConjugateModel):
             seeds = rng.integers(2**62, size=len(blocks)).tolist()
         height = ROWS_PER_BLOCK
         if not with_stats:
-            height = min(height, max(FEWEST_ROWS, 1 << (batch.n_rows - 1).bit_length()))
+            height = min(height, max(MIN_ROWS, 1 << (batch.n_rows - 1).bit_length()))
         tasks = []
         for rows, seed in zip(blocks, seeds, strict=True):
             start = None if batch.row_starts is None else batch.row_starts[rows]
@@ -308,7 +308,7 @@ class _Block:
         The rates are in the memory that the next call overwrites.
         """
         np.matmul(self._tempered_levels(), self.table, out=self._memory)
-        self._memory += self.model.dtype(SMALLEST_RATE)
+        self._memory += self.model.dtype(MIN_RATE)
         return self._memory
 
     def _allocate(self, ratio: Array) -> Array:
@@ -331,12 +331,12 @@ class _Block:
         model, n_rows = self.model, self.weights.size
         max_iter = model.max_local_iter if self.is_new else model.n_local_iter
         # For few rows, a loop over rows is faster than products of matrices.
-        if len(self.Y) <= FEWEST_ROWS:
+        if len(self.Y) <= MIN_ROWS:
             tol = model.mean_change_tol if self.is_new else 0.0
             shape, levels = self.shape[:n_rows], self.levels[:n_rows]
             kernels.ascend_activations(
                 self.Y[:n_rows], self.table, self.inv_temp, self.prior, self.rate, max_iter, tol,
-                SMALLEST, model.dtype(SMALLEST_RATE), shape, levels,
+                SMALLEST, model.dtype(MIN_RATE), shape, levels,
             )  # fmt: skip
             return
         is_moving = np.ones((len(self.Y), 1), bool)
@@ -417,8 +417,8 @@ class _Block:
         # Sum y_f phi_fk E[log theta_k W_kf H_k] over k and f. The maximum makes 0 log 0 = 0.
         levels = self._tempered_levels()
         table = self.table
-        log_levels = np.log(np.maximum(self.levels, SMALLEST_RATE))
-        log_table = np.log(np.maximum(table, SMALLEST_RATE)) / self.inv_temp
+        log_levels = np.log(np.maximum(self.levels, MIN_RATE))
+        log_table = np.log(np.maximum(table, MIN_RATE)) / self.inv_temp
         allocated = (levels * log_levels) @ table + levels @ (table * log_table)
         energy = (ratio * allocated).sum(axis=1, dtype=np.float64)
         energy += (self.Y @ self.shift).astype(np.float64) - self.log_factorials

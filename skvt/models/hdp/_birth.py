@@ -32,7 +32,7 @@ from skvt.contracts import (
 )
 from skvt.expfam import RunningStats, Stats
 from skvt.models.hdp._documents import (
-    FEWEST_TOKENS,
+    MIN_TOKENS,
     BatchPart,
     TopicTrial,
     count_tokens_in_parts,
@@ -47,22 +47,22 @@ from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
 # Maximum number of documents collected for all targets of a pass together.
-MOST_DOCUMENTS = 20_000
+MAX_DOCUMENTS = 20_000
 # Minimum number of documents of a target that is tried.
-FEWEST_DOCUMENTS = 10
+MIN_DOCUMENTS = 10
 # Smallest share of the target in a document that is collected for it.
-SMALLEST_SHARE = 0.1
+MIN_SHARE = 0.1
 # Maximum number of targets of a pass.
-MOST_TARGETS = 8
+MAX_TARGETS = 8
 # Maximum number of targets of a pass per topic of the model.
 TARGETS_PER_TOPIC = 0.5
 # A fit of fresh topics to n tokens begins with sqrt(n / TOKENS_OF_FIRST_TOPIC) topics.
 TOKENS_OF_FIRST_TOPIC = 40.0
 # Minimum number of topics with which a fit of fresh topics begins.
-FEWEST_TOPICS = 4
+MIN_TOPICS = 4
 # A failure is a target without a birth. Each birth cancels FAILURES_OF_BIRTH failures. No
-# births are tried once MOST_FAILURES failures are not cancelled.
-MOST_FAILURES = 24
+# births are tried once MAX_FAILURES failures are not cancelled.
+MAX_FAILURES = 24
 FAILURES_OF_BIRTH = 4
 # A word is in surplus if its count is this number of standard deviations above its expectation.
 SURPLUS_DEVIATIONS = 2.0
@@ -73,7 +73,7 @@ REPLACEMENT_STEPS = 20
 # A topic is tried again if its tokens have changed by a larger share since a birth from it failed.
 SAME_MASS = 0.15
 # Smallest rise of the bound in nats for which a birth is kept.
-SMALLEST_GAIN = 0.1
+MIN_GAIN = 0.1
 # Description in records of a birth from words that occur more often than topics predict.
 SURPLUS = "a topic of words in surplus"
 
@@ -93,7 +93,7 @@ class BirthOfTopics(Move):
         # makes or changes are noted like failures, so that they are not tried again at once.
         self._ledger = Ledger(same_mass=SAME_MASS)
         # Maximum number of documents of a target, and probability that one may be collected.
-        self._most_documents, self._chance = MOST_DOCUMENTS, 1.0
+        self._most_documents, self._chance = MAX_DOCUMENTS, 1.0
         # Identities of the topics at the beginning of the pass.
         self._ids: IndexArray = np.empty(0, np.int64)
         # Whether a replacement of all topics of a batch has been tried.
@@ -105,12 +105,12 @@ class BirthOfTopics(Move):
         masses = model.component_masses(state.plain_stats.as_stats())
         self._ids = state.component_ids
         self._targets = []
-        if self._ledger.n_in_vain < MOST_FAILURES:
+        if self._ledger.n_in_vain < MAX_FAILURES:
             self._targets = self._choose_targets(masses, self._ids, tools.rng)
         n_rows = state.memos.total().weight if len(state.memos) else 0.0
-        self._most_documents = MOST_DOCUMENTS // max(1, len(self._targets))
+        self._most_documents = MAX_DOCUMENTS // max(1, len(self._targets))
         # Draw the documents that may be collected, so that all batches contribute.
-        self._chance = min(1.0, 2.0 * MOST_DOCUMENTS / n_rows) if n_rows else 1.0
+        self._chance = min(1.0, 2.0 * MAX_DOCUMENTS / n_rows) if n_rows else 1.0
 
     def make_observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Return the function that collects documents of a batch, or None if there are enough."""
@@ -142,7 +142,7 @@ class BirthOfTopics(Move):
         self._targets = []
         records: list[MoveRecord] = []
         for target in targets:
-            if _count_documents(target) >= FEWEST_DOCUMENTS:
+            if _count_documents(target) >= MIN_DOCUMENTS:
                 records.append(self._try_target(model, target, state, tools))
             else:
                 self._ledger = self._ledger.record_failure(target.ids, target.masses)
@@ -153,7 +153,7 @@ class BirthOfTopics(Move):
     ) -> list[MoveRecord]:
         """Try births on one batch: from words in surplus, from targets, and for all its topics."""
         records: list[MoveRecord] = []
-        while state.component_ids.size < self._max_components and len(records) < MOST_TARGETS:
+        while state.component_ids.size < self._max_components and len(records) < MAX_TARGETS:
             part = BatchPart.from_batch(key, batch, state)
             records.append(self._try_surplus(model, part, state, tools))
             if not records[-1].accepted:
@@ -183,7 +183,7 @@ class BirthOfTopics(Move):
         expected = masses @ (lam / lam.sum(axis=1, keepdims=True))
         surplus = observed.sum(axis=0) - expected
         surplus[surplus < SURPLUS_DEVIATIONS * np.sqrt(expected)] = 0.0
-        if not exceeds(surplus.sum(), FEWEST_TOKENS):
+        if not exceeds(surplus.sum(), MIN_TOKENS):
             reason = "No words occur more often than topics predict."
             decision = Decision(is_accepted=False, gain=np.nan, reason=reason)
             return decision.record(tools.n_iter, "birth", (), SURPLUS)
@@ -211,7 +211,7 @@ class BirthOfTopics(Move):
         kept = np.flatnonzero(is_elsewhere)
         batch = part.batch
         X = make_csr(batch, batch.counts, model.n_features)
-        n_fresh = max(FEWEST_TOPICS, int(np.sqrt(X.sum() / TOKENS_OF_FIRST_TOPIC)))
+        n_fresh = max(MIN_TOPICS, int(np.sqrt(X.sum() / TOKENS_OF_FIRST_TOPIC)))
         n_fresh = min(n_fresh, self._max_components - kept.size)
         fresh = fit_fresh_topics(model, X, np.asarray(batch.weights, np.float64), n_fresh, tools)
         n_before = state.component_ids.size
@@ -234,7 +234,7 @@ class BirthOfTopics(Move):
         self, masses: Array, ids: IndexArray, rng: np.random.Generator
     ) -> list[Target]:
         """Choose topics as targets, unless the model has as many topics as it may have."""
-        n_targets = min(MOST_TARGETS, max(1, int(TARGETS_PER_TOPIC * masses.size)))
+        n_targets = min(MAX_TARGETS, max(1, int(TARGETS_PER_TOPIC * masses.size)))
         n_targets = n_targets if masses.size < self._max_components else 0
         return draw_targets(self._ledger, np.maximum(masses, 0.0), ids, rng, n_targets)
 
@@ -253,7 +253,7 @@ class BirthOfTopics(Move):
                 # Documents without tokens of the target do not count as its failure.
                 decision = decision._replace(reason="The documents have no tokens of the topic.")
                 return decision.record(tools.n_iter, "birth", [topic], "no topics")
-            n_fresh = max(FEWEST_TOPICS, int(np.sqrt(X.sum() / TOKENS_OF_FIRST_TOPIC)))
+            n_fresh = max(MIN_TOPICS, int(np.sqrt(X.sum() / TOKENS_OF_FIRST_TOPIC)))
             n_fresh = min(n_fresh, self._max_components - n_before + 1)
             fresh = fit_fresh_topics(model, X, weights, n_fresh, tools)
             decision = decision._replace(reason="The fresh topics have become one.")
@@ -301,7 +301,7 @@ class BirthOfTopics(Move):
 
         fresh = Stats(tuple(array[: self._max_components - n_old] for array in fresh.arrays))
         scale = find_scale(bound_before, total)
-        trial, decision = compete(begin, fresh, bound_before, n_steps, scale, SMALLEST_GAIN)
+        trial, decision = compete(begin, fresh, bound_before, n_steps, scale, MIN_GAIN)
         if decision.is_accepted:
             trial.keep(state)
             # Note the target and the fresh topics, which this trial has judged, so that they are
@@ -332,9 +332,7 @@ def _collect_documents(
     tokens = solved_batch.result.counts[:, list(wanted)]
     main_target = tokens.argmax(axis=1)
     n_tokens = tokens[np.arange(len(main_target)), main_target]
-    is_suitable = (n_tokens > FEWEST_TOKENS) & (
-        n_tokens > SMALLEST_SHARE * solved_batch.batch.lengths
-    )
+    is_suitable = (n_tokens > MIN_TOKENS) & (n_tokens > MIN_SHARE * solved_batch.batch.lengths)
     if drawn is not None:
         is_suitable &= drawn
     parts = dict[int, BatchPart]()

@@ -35,16 +35,16 @@ from skvt.ties import stable_order
 from skvt.typing import IndexArray
 
 # Maximum number of candidates of a pass.
-MOST_CANDIDATES = 8
+MAX_CANDIDATES = 8
 # Largest share of all documents that the candidates may have together.
-LARGEST_SHARE = 0.3
+MAX_SHARE = 0.3
 # Maximum number of bytes of the collected documents. If there are more, the largest candidates wait
 # for a later pass.
-MOST_BYTES = 2**28
+MAX_BYTES = 2**28
 # Maximum number of updates by which a delete is judged; see :meth:`~skvt.moves.Trial.gain`.
 TRIAL_STEPS = 5
 # After this number of failures in a row, no topic is tried until topics are born or deleted.
-MOST_FAILURES = 8
+MAX_FAILURES = 8
 
 
 class DeleteTopic(Move):
@@ -73,13 +73,13 @@ class DeleteTopic(Move):
         self._ledger = self._ledger.record_targets(self._ids)
         n_users, n_documents = usage[:, IN_USE], float(usage[:, DOCUMENTS].max())
         self._parts, self._n_documents, self._is_waiting = {}, {}, False
-        if len(n_users) < 2 or not len(state.memos) or self._ledger.n_in_vain >= MOST_FAILURES:
+        if len(n_users) < 2 or not len(state.memos) or self._ledger.n_in_vain >= MAX_FAILURES:
             return
         is_untried = self._ledger.count_failures(self._ids, n_users) == 0
         # Number of documents that further candidates may have.
-        n_left = LARGEST_SHARE * n_documents
+        n_left = MAX_SHARE * n_documents
         for k in stable_order(n_users, scale=n_documents):
-            if is_untried[k] and n_users[k] < n_left and len(self._parts) < MOST_CANDIDATES:
+            if is_untried[k] and n_users[k] < n_left and len(self._parts) < MAX_CANDIDATES:
                 self._parts[int(k)], self._n_documents[int(k)] = [], float(n_users[k])
                 n_left -= n_users[k]
 
@@ -88,11 +88,11 @@ class DeleteTopic(Move):
         return partial(_collect_documents, tuple(self._parts)) if self._parts else None
 
     def store_notes(self, noted: dict[int, tuple[BatchPart, IndexArray]]) -> None:
-        """Keep the collected documents, up to ``MOST_BYTES``."""
+        """Keep the collected documents, up to ``MAX_BYTES``."""
         for k, part_and_rows in noted.items():
             if k in self._parts:
                 self._parts[k].append(part_and_rows)
-        while sum(part.nbytes for parts in self._parts.values() for part, _ in parts) > MOST_BYTES:
+        while sum(part.nbytes for parts in self._parts.values() for part, _ in parts) > MAX_BYTES:
             # Let the largest candidate, which is the last, wait for a later pass. If it is the only
             # candidate, it counts as failed.
             topic, _ = self._parts.popitem()
@@ -169,7 +169,7 @@ class DeleteTopic(Move):
         decision = decide(trial.compute_gain(first_stats, bound_before, TRIAL_STEPS, scale), scale)
         if decision.is_accepted:
             trial.keep(state)
-            self._ledger = self._ledger.record_success(MOST_FAILURES, [], [])
+            self._ledger = self._ledger.record_success(MAX_FAILURES, [], [])
         else:
             n_documents = float(total.stats.arrays[1][k, IN_USE])
             self._ledger = self._ledger.record_failure([int(state.component_ids[k])], [n_documents])

@@ -39,7 +39,7 @@ def require_growing_topics(move: str) -> tuple[Requirement, ...]:
 
 # Minimum number of tokens of a fresh topic. A document is collected for a target, which is a topic,
 # only if it has more tokens of the target than this.
-FEWEST_TOKENS = 2.0
+MIN_TOKENS = 2.0
 # Bytes of an entry of a batch. Each entry is stored twice: by document and by word.
 _BYTES_OF_ENTRY = 24
 # Expected counts below this share of the largest are set to 0, since they are below rounding. The
@@ -47,7 +47,7 @@ _BYTES_OF_ENTRY = 24
 # limit. They are not exactly 0, because weights in float32 have a positive floor.
 _ROUNDING = np.finfo(np.float64).eps
 # Smallest expected count that is kept in the tokens of a topic.
-_SMALLEST_COUNT = 1e-3
+_MIN_COUNT = 1e-3
 # Maximum number of entries of an array of responsibilities.
 _NUMBERS_AT_ONCE = 2_000_000
 
@@ -186,7 +186,7 @@ def count_topic_tokens(
         odds = np.exp(logits)
         topic_counts[entries] = batch.counts[entries] * odds[:, topic] / odds.sum(axis=1)
     X = make_csr(batch, topic_counts, model.n_features)
-    X.data[X.data < _SMALLEST_COUNT] = 0.0
+    X.data[X.data < _MIN_COUNT] = 0.0
     X.eliminate_zeros()
     return X
 
@@ -267,7 +267,7 @@ class TopicTrial(Trial):
         a weight of more than 1.
         """
         words, usage = (array[self._index < 0] for array in self.total_memo.stats.arrays)
-        survives = exceeds(words.sum(axis=1), FEWEST_TOKENS) & exceeds(usage[:, IN_USE], 1.0)
+        survives = exceeds(words.sum(axis=1), MIN_TOKENS) & exceeds(usage[:, IN_USE], 1.0)
         return survives, Stats(tuple(array[survives] for array in fresh_stats.arrays))
 
     def keep(self, state: MovableState) -> None:

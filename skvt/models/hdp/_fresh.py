@@ -25,7 +25,7 @@ N_STEPS_AFTER = 2
 ANNEALED_PASSES = 10
 HOT_PASSES = 8
 # Largest number of batches of an annealed fit, and smallest number of documents of a batch.
-MOST_BATCHES = 10
+MAX_BATCHES = 10
 DOCUMENTS_PER_BATCH = 100
 
 
@@ -93,7 +93,7 @@ def _fit_annealed(
     model: HDP, X: sp.csr_array, weights: Array, n_topics: int, tools: MoveTools
 ) -> Stats:
     """Fit topics to the documents by annealing to T = 1; return their statistics."""
-    n_batches = min(MOST_BATCHES, max(2, weights.size // DOCUMENTS_PER_BATCH))
+    n_batches = min(MAX_BATCHES, max(2, weights.size // DOCUMENTS_PER_BATCH))
     model = model.resized(n_topics)
     policy = LinearAnnealing(n_passes=HOT_PASSES).start(FitPlan(model, ANNEALED_PASSES))
     state, sweep = tools.separate_fit(model, X, weights, policy, n_batches=n_batches)

@@ -28,13 +28,13 @@ from skvt.models.hdp._usage import IN_USE, SLOPE, TRACES
 from skvt.typing import Array, IndexArray
 
 # Largest absolute value of the logit of E[u_k], and largest log(a_k + b_k).
-LARGEST_LOGIT = 300.0
+MAX_LOGIT = 300.0
 # Smallest log(a_k + b_k).
-SMALLEST_LOG_SIZE = -30.0
+MIN_LOG_SIZE = -30.0
 # Smallest weight, so that the logarithm of a product of sticks is finite.
-SMALLEST_WEIGHT = 1e-300
+MIN_WEIGHT = 1e-300
 # Newton's method has converged if no entry of the scaled gradient is larger.
-SMALLEST_GRADIENT = 1e-4
+MIN_GRADIENT = 1e-4
 # Maximum number of Newton steps.
 N_NEWTON_STEPS = 20
 # Number of Newton steps after convergence.
@@ -145,9 +145,9 @@ def write_gradient(
     for k in range(n_topics):
         logit = (x[0, k] + step_length * direction[0, k]) / scale[0, k]
         # Keep the logit for the second loop, which replaces it by the derivative.
-        out[1, k] = min(max(logit, -LARGEST_LOGIT), LARGEST_LOGIT)
+        out[1, k] = min(max(logit, -MAX_LOGIT), MAX_LOGIT)
         mean, complement = _mean_and_complement(out[1, k])
-        c = alpha * max(mean * remaining, SMALLEST_WEIGHT)
+        c = alpha * max(mean * remaining, MIN_WEIGHT)
         remaining *= complement
         # Write the derivative with respect to log c_k, with c_k = alpha E[beta_k], of
         # c_k slope_k + traces_k psi(c_k) + (D - n_k) log Gamma(c_k), where slope_k, traces_k and
@@ -155,7 +155,7 @@ def write_gradient(
         # D E[log beta_k], whose derivative the second loop adds.
         out[0, k] = c * (usage[k, SLOPE] + usage[k, TRACES] * trigamma(c))
         out[0, k] += c * (n_documents - usage[k, IN_USE]) * digamma(c)
-    c = alpha * max(remaining, SMALLEST_WEIGHT)
+    c = alpha * max(remaining, MIN_WEIGHT)
     # The sum of the derivatives with respect to log c_l of all l > k, while k falls from K to 1.
     by_later_weights = c * n_documents * digamma(c)
     for i in range(n_topics):
@@ -163,7 +163,7 @@ def write_gradient(
         by_log_weight = out[0, k]
         mean, complement = _mean_and_complement(out[1, k])
         log_size = (x[1, k] + step_length * direction[1, k]) / scale[1, k]
-        size = exp(min(max(log_size, SMALLEST_LOG_SIZE), LARGEST_LOGIT))
+        size = exp(min(max(log_size, MIN_LOG_SIZE), MAX_LOGIT))
         a, b = mean * size, complement * size
         coef_u, coef_complement = n_documents + 1.0, n_documents * (n_topics - k) + gamma
         # The derivatives of E[log u], E[log(1 - u)] and the divergence contain x^2 trigamma(x),
@@ -239,7 +239,7 @@ def climb_sticks(
     The objective is minus the bound, with the gradient of :func:`write_gradient` and the Hessian H.
     Steps end after N_NEWTON_STEPS, or as soon as a step does not reduce the norm of the gradient;
     that step is not taken. Near the maximum the bound varies by less than its rounding, so the
-    gradient alone judges progress. Once no entry of the gradient is above SMALLEST_GRADIENT,
+    gradient alone judges progress. Once no entry of the gradient is above MIN_GRADIENT,
     N_FINAL_STEPS steps follow, for which the linear equations are solved more exactly.
 
     A Newton step solves ``H step = -gradient`` by at most N_CONJUGATE_STEPS steps of conjugate
@@ -277,7 +277,7 @@ def climb_sticks(
                 x[i, k] += step[i, k]
                 residual[i, k] = direction[i, k] = -gradient[i, k]
                 step[i, k] = 0.0
-        is_close = largest <= SMALLEST_GRADIENT
+        is_close = largest <= MIN_GRADIENT
         if n_taken == N_NEWTON_STEPS or (is_close and n_final == N_FINAL_STEPS):
             break
         n_final += is_close

@@ -42,7 +42,7 @@ from skvt.typing import Array, IndexArray
 # Number of other topics, with the most similar words, with which each topic forms a pair.
 PAIRS_PER_TOPIC = 2
 # Largest error in nats of the approximate bound of the sticks.
-_LARGEST_ERROR = 10.0
+_MAX_ERROR = 10.0
 # Maximum number of passes between a search without a merge and the next.
 _LONGEST_PAUSE = 3
 
@@ -82,7 +82,7 @@ def choose_merges(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int
     chosen: list[int] = []
     merged_topics: set[int] = set()
     for p in stable_order(-gains, scale=scale):
-        if gains[p] < -_LARGEST_ERROR:
+        if gains[p] < -_MAX_ERROR:
             break
         a, b = pairs[p].tolist()
         if merged_topics & {a, b}:

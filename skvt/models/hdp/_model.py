@@ -60,7 +60,7 @@ from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray, Run
 
 # A topic is in use in a document if its tokens exceed this share of its pseudo-count.
-SMALLEST_USE = 0.01
+MIN_USE = 0.01
 # Standard deviation of the noise of initial statistics, relative to their mean.
 _NOISE = 0.1
 
@@ -438,7 +438,7 @@ class _Documents:
     ) -> "_Documents":
         """Derive from a local step which topics are in use, and where their tangents touch."""
         solved_theta = result.q.astype(np.float64)
-        in_use = solved_theta - pseudo_counts > SMALLEST_USE * pseudo_counts
+        in_use = solved_theta - pseudo_counts > MIN_USE * pseudo_counts
         theta = np.where(in_use, solved_theta, pseudo_counts)
         assert result.counts is not None
         inv_temp = np.asarray(inv_temp, np.float64)

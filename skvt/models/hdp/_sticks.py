@@ -21,10 +21,10 @@ from scipy.special import expit, gammaln, psi
 
 from skvt.files import PRIOR, in_files
 from skvt.models.hdp._kernels import (
-    LARGEST_LOGIT,
-    SMALLEST_GRADIENT,
-    SMALLEST_LOG_SIZE,
-    SMALLEST_WEIGHT,
+    MAX_LOGIT,
+    MIN_GRADIENT,
+    MIN_LOG_SIZE,
+    MIN_WEIGHT,
     climb_sticks,
     stick_divergence,
     write_gradient,
@@ -34,11 +34,11 @@ from skvt.models.hdp._usage import IN_USE, N_COLUMNS, SLOPE, TRACES, find_docume
 from skvt.typing import Array
 
 # Newton's method has failed if an entry of the scaled gradient is larger; L-BFGS follows.
-_LARGEST_GRADIENT = 1e-2
+_MAX_GRADIENT = 1e-2
 # Maximum number of evaluations by L-BFGS.
 _N_EVALUATIONS = 500
 # Smallest logit of E[u_k], and smallest log(a_k + b_k).
-_SMALLEST_X = np.array([[-LARGEST_LOGIT], [SMALLEST_LOG_SIZE]])
+_MIN_X = np.array([[-MAX_LOGIT], [MIN_LOG_SIZE]])
 # Range of learned concentrations.
 _LEARNED_RANGE = 1e-3, 1e3
 
@@ -48,7 +48,7 @@ def expected_weights(sticks: Array) -> Array:
     mean = sticks[:, 0] / sticks.sum(axis=1)
     complement = sticks[:, 1] / sticks.sum(axis=1)
     remaining = np.concatenate([[1.0], np.cumprod(complement)])
-    return np.maximum(np.append(mean, 1.0) * remaining, SMALLEST_WEIGHT)
+    return np.maximum(np.append(mean, 1.0) * remaining, MIN_WEIGHT)
 
 
 def _expected_logs(sticks: Array) -> tuple[Array, Array]:
@@ -164,11 +164,11 @@ def _maximise_bound(usage_bytes: bytes, n_topics: int, prior: Sticks) -> Array:
     problem = _Problem.of(prior, usage)
     x, largest_gradient = problem.climb(problem.start())
     # The comparison is negated because the gradient may be NaN.
-    if not largest_gradient <= _LARGEST_GRADIENT:
+    if not largest_gradient <= _MAX_GRADIENT:
         optimum = minimize(
             problem.loss, x, jac=True, method="L-BFGS-B",
             options={"maxfun": _N_EVALUATIONS, "maxiter": _N_EVALUATIONS, "ftol": 1e-13,
-                     "gtol": SMALLEST_GRADIENT, "maxcor": 20},
+                     "gtol": MIN_GRADIENT, "maxcor": 20},
         )  # fmt: skip
         x, _ = problem.climb(optimum.x)
     sticks = problem.sticks(x)
@@ -205,7 +205,7 @@ class _Problem:
 
     def sticks(self, x: Array) -> Array:
         """Return (a_k, b_k), shape (K, 2), with x clipped to its limits."""
-        logit, log_size = np.clip(x.reshape(2, -1) / self.scale, _SMALLEST_X, LARGEST_LOGIT)
+        logit, log_size = np.clip(x.reshape(2, -1) / self.scale, _MIN_X, MAX_LOGIT)
         return np.exp(log_size)[:, None] * np.stack([expit(logit), expit(-logit)], axis=1)
 
     def loss(self, x: Array) -> tuple[float, Array]:

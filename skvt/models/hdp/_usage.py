@@ -2,7 +2,7 @@
 
 The bound of :class:`~skvt.models.hdp.HDP` needs only these sums of the documents' q(pi_d), whose
 parameters are theta_d. A topic is in use in a document if its tokens exceed the share
-:data:`~skvt.models.hdp._model.SMALLEST_USE` of its pseudo-count alpha E[beta_k].
+:data:`~skvt.models.hdp._model.MIN_USE` of its pseudo-count alpha E[beta_k].
 """
 
 import numpy as np

@@ -29,7 +29,7 @@ from skvt.typing import Array, IndexArray, Run
 
 # Maximum number of groups of documents. The number is limited because the sweep over a group does
 # not see how the sweeps over other groups change the counts.
-MOST_GROUPS = 8
+MAX_GROUPS = 8
 # Each group has a copy of the counts. If there are more than two groups, all copies together have
 # at most this number of entries per token of the batch.
 COUNTS_PER_TOKEN = 3
@@ -42,7 +42,7 @@ STREAMS = 4
 DOCUMENTS_PER_STREAM = 16
 # The sampler with sums over all topics is used up to this number of topics. For more topics, sums
 # over the topics that have counts are faster.
-MOST_DENSE = 700
+MAX_DENSE = 700
 
 
 class TopicCounts(NamedTuple):
@@ -132,7 +132,7 @@ class CollapsedLDA(LDAGivenTopics):
 
         The sparse sampler is used if topics also have the same eta.
         """
-        return self.n_components > MOST_DENSE and not self.has_document_priors
+        return self.n_components > MAX_DENSE and not self.has_document_priors
 
     @property
     def _sampling_eta(self) -> Array:
@@ -144,8 +144,8 @@ class CollapsedLDA(LDAGivenTopics):
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> TokenBatch:
         """Return the documents of :meth:`LDA.batch` with their tokens, sorted by word."""
         batch = super().batch(X, rows, weights)
-        # A count above MOST_TOKENS is represented by MOST_TOKENS tokens.
-        token_indptr = make_token_indptr(np.minimum(batch.counts, kernels.MOST_TOKENS))
+        # A count above MAX_TOKENS is represented by MAX_TOKENS tokens.
+        token_indptr = make_token_indptr(np.minimum(batch.counts, kernels.MAX_TOKENS))
         word_token_indptr = np.empty(batch.active.size + 1, np.int64)
         tokens = np.empty(token_indptr[-1], np.int32 if token_indptr[-1] < 2**31 else np.int64)
         token_weights = np.empty(tokens.size, self.dtype)
@@ -331,7 +331,7 @@ class CollapsedLDA(LDAGivenTopics):
         """
         n_tokens = int(token_bounds[-1])
         n_groups = COUNTS_PER_TOKEN * n_tokens // max(1, n_words * self.n_components)
-        n_groups = min(max(n_groups, 2), MOST_GROUPS)
+        n_groups = min(max(n_groups, 2), MAX_GROUPS)
         inner = np.searchsorted(token_bounds, np.arange(1, n_groups) * (n_tokens / n_groups))
         return np.concatenate([[0], inner, [token_bounds.size - 1]])
 

@@ -46,27 +46,27 @@ from skvt.typing import Array, IndexArray
 _FACTORS_PER_LOGARITHM = 8
 # Maximum number of tokens of an entry. A larger count is divided into this number of tokens, which
 # have equal weights.
-MOST_TOKENS = 1000
+MAX_TOKENS = 1000
 # Smallest probability of a token in a product, which could underflow if probabilities were smaller.
 _MIN_PROBABILITY = 1e-30
 # Up to this whole number n, psi(x + n) - psi(x) is computed as a sum of n reciprocals.
-MOST_RECIPROCALS = 16.0
+MAX_RECIPROCALS = 16.0
 # Priors and counts are clipped to this range, so that a product of two of them is within the range
 # of single precision.
 COUNT_RANGE = 1e-15, 1e15
 # Lower limit of the total of a topic, which rounding errors could make zero or negative.
-LEAST_TOTAL = 1e-15
+MIN_TOTAL = 1e-15
 
 
 @jit_inlined
 def capped_token_weight(count: Any, position: int, n_tokens: int) -> Any:
     """Return the weight of the token at a position of an entry with ``n_tokens`` tokens.
 
-    The MOST_TOKENS tokens of a larger count have equal weights. All other tokens have the weights
+    The MAX_TOKENS tokens of a larger count have equal weights. All other tokens have the weights
     of :func:`~skvt.models.lda._sampling.token_weight`.
     """
-    if count > lit(count, 1.0 * MOST_TOKENS):
-        return count / lit(count, 1.0 * MOST_TOKENS)
+    if count > lit(count, 1.0 * MAX_TOKENS):
+        return count / lit(count, 1.0 * MAX_TOKENS)
     return token_weight(count, position, n_tokens)
 
 
@@ -273,7 +273,7 @@ def _sweep_collapsed(
                     word_counts[word, k] = max(
                         word_counts[word, k] - weighted, eta[word, np.uint64(k * eta_stride)]
                     )
-                    total = max(totals[g, k] - np.float64(weighted), LEAST_TOTAL)
+                    total = max(totals[g, k] - np.float64(weighted), MIN_TOTAL)
                     totals[g, k], inverse_totals[k] = total, one / np.float32(total)
             # Step 2: draw the topics.
             for position in range(n_streams):
@@ -412,7 +412,7 @@ def add_log_proportions(
 @jit_inlined
 def _rise_of_digamma(x: float, n: float) -> float:
     """Return psi(x + n) - psi(x), for a small whole number n as a sum of n reciprocals."""
-    if n > MOST_RECIPROCALS or n != np.floor(n):
+    if n > MAX_RECIPROCALS or n != np.floor(n):
         return digamma(x + n) - digamma(x)
     value = 0.0
     for i in range(np.int64(n)):

@@ -50,7 +50,7 @@ RATE = 0.5 * 0.25**2
 # is at an end of its range.
 RIDGE = 1e-8
 # Maximum number of entries of the matrices x x' that are in memory at a time.
-MOST_PRODUCTS = 2**20
+MAX_PRODUCTS = 2**20
 
 
 @in_files("models.DocumentRegression")
@@ -197,7 +197,7 @@ class DocumentRegression:
         parabolas = np.zeros(self.statistics_shape)
         columns = np.ascontiguousarray(design.T)
         weighted_columns = weights * columns
-        for rows in pieces(len(design), max(1, MOST_PRODUCTS // n_columns**2)):
+        for rows in pieces(len(design), max(1, MAX_PRODUCTS // n_columns**2)):
             products = columns[:, None, rows] * weighted_columns[None, :, rows]
             sums = products.reshape(n_columns**2, -1) @ curvature[rows]
             parabolas[:, :, 1:] += sums.T.reshape(n_topics, n_columns, n_columns)

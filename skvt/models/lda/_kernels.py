@@ -53,9 +53,9 @@ LATER_FACTOR = 0.01
 # Extrapolation of gamma leaves at least this share of its tokens to a topic.
 KEPT_SHARE = 0.1
 # :func:`list_expected_counts` leaves out expected counts up to this number.
-SMALLEST_COUNT = 1e-2
+MIN_COUNT = 1e-2
 # Smallest positive entry of a prior. A prior of 0 means that a document must not have the topic.
-LEAST_PRIOR = 1e-30
+MIN_PRIOR = 1e-30
 # The floor of relative weights in each precision.
 FLOOR = {np.dtype(np.float32): np.float32(1e-17), np.dtype(np.float64): 1e-140}
 
@@ -198,7 +198,7 @@ def _topic_weights(gamma: Array, inv_temp: Any, floor: Any, weights: Array) -> A
     since it cancels in q(z). Topics with gamma = 0, which the document must not have, get the
     weight 0.
     """
-    zero, min_gamma = lit(floor, 0.0), lit(floor, LEAST_PRIOR)
+    zero, min_gamma = lit(floor, 0.0), lit(floor, MIN_PRIOR)
     for k in range(gamma.size):
         weights[k] = digamma(max(gamma[k], min_gamma))
     top = weights[0]
@@ -661,7 +661,7 @@ def list_expected_counts(
 ) -> None:  # fmt: skip
     """List for each topic its expected counts in the entries of a CSR matrix.
 
-    Expected counts up to SMALLEST_COUNT are left out. The lists of all topics lie one after the
+    Expected counts up to MIN_COUNT are left out. The lists of all topics lie one after the
     other in ``entries`` and ``values``.
 
     Parameters
@@ -674,7 +674,7 @@ def list_expected_counts(
     entries, values : numbers of the entries and expected counts, written; if both are empty, only
         ``list_ends`` is written
     """
-    min_count = lit(row[0], SMALLEST_COUNT)
+    min_count = lit(row[0], MIN_COUNT)
     for e in range(words.size):
         doc_weights = weights[document_of[e]]
         word_row = table[words[e]]

@@ -36,7 +36,7 @@ from skvt._compiled import (
     mix,
     uniform_pair,
 )
-from skvt.models.lda._collapsed_kernels import LEAST_TOTAL, capped_token_weight
+from skvt.models.lda._collapsed_kernels import MIN_TOTAL, capped_token_weight
 from skvt.typing import Array, IndexArray
 
 # Number of topics in a range whose sum is kept, a multiple of LANES.
@@ -413,7 +413,7 @@ def _sweep_sparse(
                     width = (document_counts.n_slots[d] + LANES - 1) // LANES * LANES
                     # Compute the counts without the token, but do not write them to the arrays yet.
                     word_count = max(scratch.word_counts[old_topic] - weighted, eta_word)
-                    total = max(group_totals[old_topic] - np.float64(weighted), LEAST_TOTAL)
+                    total = max(group_totals[old_topic] - np.float64(weighted), MIN_TOTAL)
                     phi = word_count * np.float32(1.0 / total)
                     others_sum -= np.float64(scratch.alpha[old_topic]) * (
                         np.float64(scratch.phi[old_topic]) - np.float64(phi)

@@ -47,10 +47,10 @@ DOCUMENTS_PER_TOPIC = 5
 # document. A search thus costs a few passes over the sample, even if there are many topics.
 TOKENS_PER_SEARCH = 0.5
 # Minimum number of tokens of a topic in the documents and groups that are used to split the topic.
-FEWEST_TOKENS = 1.0
+MIN_TOKENS = 1.0
 # If the squared singular value of the leading direction is smaller than this, documents differ by
 # rounding errors only. The largest singular value is 1.
-SMALLEST_SQUARE = 1e-12
+MIN_SQUARE = 1e-12
 # Number of power iterations for the leading direction of a topic's documents.
 DIRECTION_STEPS = 5
 # Number of EM steps of the mixture that divides a topic's documents. If the split has no gain after
@@ -140,7 +140,7 @@ class SplitMerge(ResumableMixin):
             used |= set(topics)
             # Judge the proposal by the documents that have enough tokens of at least one of its
             # topics, at least half of the tokens that a split requires.
-            documents = np.flatnonzero(tokens[:, topics].max(axis=1) > 0.5 * FEWEST_TOKENS)
+            documents = np.flatnonzero(tokens[:, topics].max(axis=1) > 0.5 * MIN_TOKENS)
             n_tokens_left -= sample.batch.lengths[documents].sum(dtype=np.float64)
             decision = _try_proposal(sample, stats, documents, topics, split.shares)
             change = "one topic for the first two, two for the third"
@@ -210,7 +210,7 @@ class _Sample:
         """
         batch = self.batch
         table = _exp_relative_to_maximum(self.model.expectation(stats, batch, self.run).log_beta)
-        log_shares = Dirichlet.expectation(np.where(gamma > 0.0, gamma, kernels.LEAST_PRIOR))
+        log_shares = Dirichlet.expectation(np.where(gamma > 0.0, gamma, kernels.MIN_PRIOR))
         # Set the weights of topics that a document must not have to 0.
         weights = _exp_relative_to_maximum(log_shares.astype(table.dtype)) * (gamma > 0.0)
         n_topics = len(weights[0])
@@ -290,9 +290,9 @@ def _propose_splits(
             (values.astype(np.float64), (row_of_entry, column_of_entry)),
             shape=(documents.size, words.size),
         )
-        # Keep documents with at least FEWEST_TOKENS tokens of the topic. A number that is smaller
+        # Keep documents with at least MIN_TOKENS tokens of the topic. A number that is smaller
         # only by rounding errors is enough, so that ``exceeds`` is negated.
-        rows = np.flatnonzero(~exceeds(FEWEST_TOKENS, counts.sum(axis=1), dtype=dtype))
+        rows = np.flatnonzero(~exceeds(MIN_TOKENS, counts.sum(axis=1), dtype=dtype))
         prior = sample.prior_of(topic)
         weights = batch.weights[documents[rows]].astype(np.float64)
         groups = _divide_in_two(counts[rows], weights, prior[batch.active[words]], prior.sum(), rng)
@@ -312,7 +312,7 @@ def _divide_in_two(
     ``counts`` (n, A) are the counts of a topic in documents of ``weights`` (n,), ``eta`` (A,) the
     prior of their words, and ``eta_sum`` its sum over the vocabulary. Return the gain in evidence
     in nats and the share of the first group in the counts of each word, (A,). Return None if there
-    are fewer than two documents, or if a group has fewer than FEWEST_TOKENS tokens.
+    are fewer than two documents, or if a group has fewer than MIN_TOKENS tokens.
     """
     if counts.shape[0] < 2:
         return None
@@ -327,7 +327,7 @@ def _divide_in_two(
         # probabilities of the words.
         first, second = by_word @ (weights * in_first), by_word @ (weights * (1.0 - in_first))
         first_weight = np.average(in_first, weights=weights)
-        if not 0.0 < first_weight < 1.0 or min(first.sum(), second.sum()) < FEWEST_TOKENS:
+        if not 0.0 < first_weight < 1.0 or min(first.sum(), second.sum()) < MIN_TOKENS:
             return None
         ratio = (second.sum() + eta_sum) / (first.sum() + eta_sum)
         log_odds = counts @ np.log(ratio * (first + eta) / (second + eta))
@@ -373,7 +373,7 @@ def _find_leading_coordinates(counts: Any, weights: Array, rng: np.random.Genera
         v = transposed @ u
         length = np.linalg.norm(v)
         v /= max(length, np.finfo(float).tiny)
-    if length < SMALLEST_SQUARE:
+    if length < MIN_SQUARE:
         return np.zeros(row_sums.size)
     return scaled @ (v - first_v * (first_v @ v))
 

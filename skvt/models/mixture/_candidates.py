@@ -26,16 +26,16 @@ from skvt.rows import pieces
 from skvt.typing import Array, IndexArray, Run
 
 # Minimum number of components at which rows have candidates.
-FEWEST_COMPONENTS = 200
+MIN_COMPONENTS = 200
 # J, the number of candidates of a row, and L, the number of components in its q(z_n).
 N_CANDIDATES = 20
-MOST_SHARING = 10
+MAX_SHARING = 10
 # Number of rows whose features are computed at a time. It is not a power of two, because matrices
 # of such sizes are transposed slowly.
 _ROWS_PER_CHUNK = 250
 # Maximum number of parallel tasks of a batch, and minimum number of rows of a task per component.
 # Both are limited because each task has a copy of the statistics.
-_MOST_TASKS = 8
+_MAX_TASKS = 8
 _TASK_ROWS_PER_COMPONENT = 4
 
 
@@ -43,7 +43,7 @@ def has_candidates(
     batch: RowBatch, completion: Completion | None, n_components: int, inv_temps: Array
 ) -> bool:
     """Return whether candidates are used: for complete rows, at T = 1, with many components."""
-    if batch.candidates is None or n_components < FEWEST_COMPONENTS:
+    if batch.candidates is None or n_components < MIN_COMPONENTS:
         return False
     if sp.issparse(batch.X) or inv_temps.size > 1 or inv_temps[0] != 1.0:
         return False
@@ -71,14 +71,14 @@ def run_candidate_step(
     first = np.where((known < 0).any(axis=1), -1, known[:, 0])
     order = np.argsort(first, kind="stable")
     n_unknown = int(np.count_nonzero(first < 0))
-    best: Any = np.empty((n, MOST_SHARING), np.int32)
+    best: Any = np.empty((n, MAX_SHARING), np.int32)
     resp = np.empty(best.shape, component.dtype)
     bound, energy = np.empty((2, n))
     step = _CandidateStep(
         component, batch, log_weights, np.ascontiguousarray(table), with_stats,
         best=best, resp=resp, bound=bound, energy=energy,
     )  # fmt: skip
-    n_tasks = int(np.clip(n // (_TASK_ROWS_PER_COMPONENT * n_components), 1, _MOST_TASKS))
+    n_tasks = int(np.clip(n // (_TASK_ROWS_PER_COMPONENT * n_components), 1, _MAX_TASKS))
     tasks = [
         (rows, candidates)
         for part, candidates in ((order[:n_unknown], None), (order[n_unknown:], known))
@@ -93,7 +93,7 @@ def run_candidate_step(
     order = np.argsort(best[:, 0], kind="stable")
     last_tried = np.where(known[:, -1] < 0, batch.rows % n_components, known[:, -1])
     next_candidates(best, order, np.full(n_components, -1), last_tried, candidates)
-    entries = resp.ravel(), best.ravel(), np.arange(n + 1) * MOST_SHARING
+    entries = resp.ravel(), best.ravel(), np.arange(n + 1) * MAX_SHARING
     q = sp.csr_array(entries, (n, n_components))
     marginal = bound if with_marginal else None
     return LocalResult(stats, bound, energy, q, marginal, candidates=candidates)
@@ -133,7 +133,7 @@ class _CandidateStep(NamedTuple):
                 compared = candidates[rows]
                 logits = np.empty(compared.shape)
                 candidate_logits(features, table, log_weights, compared, logits)
-            best = np.empty((rows.size, MOST_SHARING), np.int32)
+            best = np.empty((rows.size, MAX_SHARING), np.int32)
             resp = np.empty(best.shape)
             bound, energy = np.empty((2, rows.size))
             best_of_candidates(logits, compared, best, resp, bound, energy)

@@ -15,14 +15,14 @@ from skvt.ties import stable_order
 from skvt.typing import Array
 
 # Maximum number of rows among which clusters are searched for.
-_MOST_ROWS = 2_000
+_MAX_ROWS = 2_000
 # Number of principal components, and of steps of the power method.
 _DIRECTIONS = 6
 _POWER_STEPS = 30
 # Share of the rows with which EM for a cluster begins.
 _FIRST_SHARE = 0.07
 # Clusters of at most this weight are dropped.
-_LARGEST_DROPPED = 2.0
+_MAX_DROPPED = 2.0
 # Number of EM steps, and of first steps in which a cluster's share is raised to _FIRST_SHARE.
 _EM_STEPS = 20
 _STEPS_OF_FIRST_SHARE = 8
@@ -42,7 +42,7 @@ def find_clusters_at_ends(
     highest bounds are returned, except clusters that share at least half of the rows of the smaller
     of the two with a better one. Columns without rows are left out, also the first one.
     """
-    sample = np.sort(rng.permutation(weights.size)[:_MOST_ROWS])
+    sample = np.sort(rng.permutation(weights.size)[:_MAX_ROWS])
     features = np.asarray(dense(component.filled_features(X[sample])), np.float64)
     sample_weights = weights[sample]
     sums_of_all = (sample_weights @ features)[None]
@@ -98,7 +98,7 @@ def _choose_clusters(fits: _Fits, weights: Array, n_clusters: int) -> list[int]:
     for j in stable_order(-fits.bound, scale=float(weights.sum())).tolist():
         shared_mass = weights @ np.minimum(fits.resp[:, [j]], fits.resp[:, chosen])
         differs = np.all(2.0 * shared_mass < np.minimum(fits.mass[j], fits.mass[chosen]))
-        if differs and fits.mass[j] > _LARGEST_DROPPED and len(chosen) < n_clusters:
+        if differs and fits.mass[j] > _MAX_DROPPED and len(chosen) < n_clusters:
             chosen.append(j)
     return chosen
 

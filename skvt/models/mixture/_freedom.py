@@ -12,9 +12,9 @@ from skvt._compiled import digamma, exp, jit, log
 from skvt.typing import Array
 
 # Learned degrees of freedom exceed their lower limit by at least this number.
-LEAST_FREEDOM = 1e-2
+MIN_FREEDOM = 1e-2
 # The search for degrees of freedom ends when its interval of logarithms is this narrow.
-_SMALLEST_STEP = 1e-12
+_MIN_STEP = 1e-12
 
 
 def _log_determinant(precision: Array) -> float:
@@ -34,7 +34,7 @@ def freedom_limits(n_features: int, lowest: float) -> tuple[float, float]:
 
     Learned degrees of freedom are at most twice the number of columns.
     """
-    return LEAST_FREEDOM, 2.0 * n_features - lowest
+    return MIN_FREEDOM, 2.0 * n_features - lowest
 
 
 def degrees_of_freedom(
@@ -66,7 +66,7 @@ def _solve_for_freedom(
     ``excess`` is the given log|Lambda| minus its expectation, without the terms that contain nu.
     """
     lowest = size - 1.0 if is_matrix else 0.0
-    while high - low > _SMALLEST_STEP:
+    while high - low > _MIN_STEP:
         middle = 0.5 * (low + high)
         nu = lowest + exp(middle)
         excess_at_nu = excess + (size * log(nu) if scale_is_free else 0.0)

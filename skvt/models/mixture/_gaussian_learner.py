@@ -24,7 +24,7 @@ from skvt.models.mixture._gaussian_prior import (
     diagonal_if_few_rows,
     natural_prior,
 )
-from skvt.models.mixture._learned_priors import MOST_STEPS, Ascent, clip_log
+from skvt.models.mixture._learned_priors import MAX_STEPS, Ascent, clip_log
 from skvt.models.mixture._product import ProductLearner, ValuesLearner
 from skvt.typing import Array
 
@@ -37,7 +37,7 @@ KAPPA_RANGES = KAPPA_RANGE, (KAPPA_RANGE[0], 100.0)
 TINY = float(np.finfo(np.float64).tiny)
 # Lower limit of the eigenvalues of a learned inverse scale, relative to the columns' variances.
 # Without it, components of equal rows would make the inverse scale 0 and the evidence infinite.
-LEAST_SCALE = 1e-6
+MIN_SCALE = 1e-6
 # Maximum number of steps in one call if steps are costly.
 _FEW_STEPS = 3
 # Steps are costly for matrices of at least this many columns.
@@ -62,7 +62,7 @@ class GaussianLearner(Ascent):
     # these units.
     unit: Array
     # Maximum number of steps in one call.
-    most_steps: int = MOST_STEPS
+    most_steps: int = MAX_STEPS
 
     @classmethod
     def from_component(cls, component: Any, names: frozenset[str]) -> Any:
@@ -86,7 +86,7 @@ class GaussianLearner(Ascent):
         # Steps of factor analysers are costly, because each needs an inner iteration.
         is_wide = np.ndim(inverse_scale) == 2 and component.n_features >= _MANY_COLUMNS
         is_costly = is_wide or component.covariance_type == "low_rank"
-        most_steps = _FEW_STEPS if is_costly else MOST_STEPS
+        most_steps = _FEW_STEPS if is_costly else MAX_STEPS
         return cls(names, np.sqrt(variances), most_steps) if names else None
 
     def prior_of(self, component: Any) -> GaussianPrior:
@@ -228,7 +228,7 @@ def inverse_scale_from(x: Array, previous: Any, unit: Array) -> Any:
     are the units of the lower limit, see :class:`GaussianLearner`.
     """
     if np.ndim(previous) < 2:
-        return np.maximum(np.exp(2.0 * x), LEAST_SCALE * unit**2).reshape(np.shape(previous))
+        return np.maximum(np.exp(2.0 * x), MIN_SCALE * unit**2).reshape(np.shape(previous))
     D = unit.size
     root = np.tril(triangle.unpack(x))
     root[np.diag_indices(D)] = np.exp(np.diagonal(root))
@@ -237,12 +237,12 @@ def inverse_scale_from(x: Array, previous: Any, unit: Array) -> Any:
     # Try a Cholesky factorisation first, which succeeds if all eigenvalues are above the limit,
     # because eigenvalues take much longer.
     try:
-        np.linalg.cholesky(scaled - LEAST_SCALE * np.eye(D))
+        np.linalg.cholesky(scaled - MIN_SCALE * np.eye(D))
         return scale
     except np.linalg.LinAlgError:
         values, directions = np.linalg.eigh(scaled)
     directions = unit[:, None] * directions
-    return (directions * np.maximum(values, LEAST_SCALE)) @ directions.T
+    return (directions * np.maximum(values, MIN_SCALE)) @ directions.T
 
 
 def gaussian_prior_of(component: Any) -> GaussianPrior:

@@ -31,7 +31,7 @@ from skvt.rows import evaluate_rows, map_rows
 from skvt.typing import Array, IndexArray
 
 # Maximum number of cells. It limits the number of parameters and of columns of converted rows.
-MOST_CELLS = 200
+MAX_CELLS = 200
 # Added to the variances of standardised regressors, because regressors may be linearly dependent.
 _RIDGE = 1e-6
 
@@ -292,13 +292,13 @@ def separate_by_cell(component: Any, given: GivenColumns, exposed: bool = False)
 
     ``component`` describes the columns of one cell. Its method ``repeat_columns(C)`` makes C copies
     of all columns except an exposure, which is the last column if ``exposed``. Raises ValueError if
-    there are more than `MOST_CELLS` cells.
+    there are more than `MAX_CELLS` cells.
     """
     C = given.shares.size
-    if C > MOST_CELLS:
+    if C > MAX_CELLS:
         raise ValueError(
             f"The levels of the given columns have {C} combinations, but bits, categories and "
-            f"counts can depend on at most {MOST_CELLS}. Join rare levels, or name fewer columns "
+            f"counts can depend on at most {MAX_CELLS}. Join rare levels, or name fewer columns "
             "of categories in 'given'."
         )
     values, n_features = component.repeat_columns(C), component.n_features + given.n_columns

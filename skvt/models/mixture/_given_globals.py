@@ -24,7 +24,7 @@ from skvt.typing import Array, Run
 
 # Components are reordered if the evidence of the weights gains more than this number of nats, which
 # is well above rounding.
-SMALLEST_GAIN = 1e-6
+MIN_GAIN = 1e-6
 
 
 class DrawnGlobals(NamedTuple):
@@ -119,7 +119,7 @@ class MixtureGivenGlobals(Mixture):
         counts = self.component_masses(stats.as_stats())
         order = self.weights.order(counts)
         gain = self.weights.log_evidence(counts[order]) - self.weights.log_evidence(counts)
-        if gain > SMALLEST_GAIN:
+        if gain > MIN_GAIN:
             # Counts are values of the statistics, which are the arrays times ``stats.scale``.
             weights = self.weights.statistics(counts[order]) / stats.scale
             stats.overwrite([weights, stats.arrays[1][order]])

@@ -33,7 +33,7 @@ from skvt.rows import dense, sums_of_rows
 from skvt.typing import Array
 
 # Smallest Cohen's kappa of the missing values of columns that share an indicator.
-LEAST_AGREEMENT = 0.75
+MIN_AGREEMENT = 0.75
 
 
 @in_files("models.Indicated")
@@ -220,7 +220,7 @@ def columns_missing_together(X: Any, weights: Any, n_columns: int) -> tuple[int,
 
     Each column, in their order, shares the indicator of the first column with which its missing
     values agree. If there is no such column, it gets a new indicator. The missing values of two
-    columns agree if Cohen's kappa is at least ``LEAST_AGREEMENT``, or if neither column has missing
+    columns agree if Cohen's kappa is at least ``MIN_AGREEMENT``, or if neither column has missing
     values. Kappa is 1 less the ratio of two shares of rows: the share in which exactly one of the
     columns is missing, and the same share for independent columns.
     """
@@ -230,7 +230,7 @@ def columns_missing_together(X: Any, weights: Any, n_columns: int) -> tuple[int,
     share = np.diagonal(both) / total
     exactly_one = share[:, None] + share - 2.0 * both / total
     if_independent = share[:, None] + share - 2.0 * np.outer(share, share)
-    agrees = exactly_one <= (1.0 - LEAST_AGREEMENT) * if_independent + np.finfo(np.float64).eps
+    agrees = exactly_one <= (1.0 - MIN_AGREEMENT) * if_independent + np.finfo(np.float64).eps
     # Collect the first column of each indicator, and the indicator of each column.
     first_columns: list[int] = []
     shared: list[int] = []

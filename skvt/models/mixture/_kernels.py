@@ -21,7 +21,7 @@ _MAX_DISTANCE = 60.0
 _MAX_CANDIDATE_DISTANCE = 40.0
 # Smaller responsibilities are left out of entropies of pairs, because their entropy is less than
 # 1e-12 nats in each row.
-SMALLEST_SHARE = 1e-14
+MIN_SHARE = 1e-14
 # Upper bounds are multiplied by this factor, so that rounding does not make them too small.
 ROUNDED_UP = 1.0 + 1e-9
 
@@ -263,7 +263,7 @@ def assignment_entropy(
             if r > 0.0:
                 term = r * log(r)
                 entropy[row_components[j]] -= w * term
-                if r > SMALLEST_SHARE:
+                if r > MIN_SHARE:
                     shares[n_members], terms[n_members] = r, term
                     members[n_members] = row_components[j]
                     n_members += 1

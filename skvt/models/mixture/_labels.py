@@ -26,12 +26,12 @@ from skvt.typing import Array, IndexArray
 # Log density in place of -inf, whose product with 0 would be NaN.
 _IMPOSSIBLE = -1e25
 # A merge of components of different classes has a lower gain than this.
-_LEAST_GAIN = 1e-9 * _IMPOSSIBLE
+_MIN_GAIN = 1e-9 * _IMPOSSIBLE
 # A component of a birth, a move that adds components, has a class only if its rows of this class
-# are at least _LEAST_ROWS and at least the share _LEAST_SHARE * s of its rows, where s is the share
+# are at least _MIN_ROWS and at least the share _MIN_SHARE * s of its rows, where s is the share
 # of all rows that have a label.
-_LEAST_SHARE = 0.1
-_LEAST_ROWS = 0.5
+_MIN_SHARE = 0.1
+_MIN_ROWS = 0.5
 
 
 def classes_of(counts: Array) -> IndexArray:
@@ -57,7 +57,7 @@ def append_class_counts(stats: Stats, classes: IndexArray, n_classes: int) -> St
 class _OneClass:
     """A point mass at the class of each component; natural parameters are counts of classes."""
 
-    # Share of all rows that have a label, for births, see `_LEAST_SHARE`; None otherwise.
+    # Share of all rows that have a label, for births, see `_MIN_SHARE`; None otherwise.
     labelled_share: float | None = None
 
     def log_normalizer(self, eta: Array) -> Array:
@@ -73,7 +73,7 @@ class _OneClass:
         classes = classes_of(eta)
         if self.labelled_share is not None and eta.ndim == 2:
             n_class_rows = eta[:, 1:].max(axis=1)
-            min_rows = np.maximum(_LEAST_ROWS, _LEAST_SHARE * self.labelled_share * eta.sum(axis=1))
+            min_rows = np.maximum(_MIN_ROWS, _MIN_SHARE * self.labelled_share * eta.sum(axis=1))
             # The component with most rows of a class keeps the class.
             has_most = np.isin(np.arange(len(eta)), eta[:, 1:].argmax(axis=0))
             classes = np.where(has_most | (n_class_rows >= min_rows), classes, 0)
@@ -135,7 +135,7 @@ class LabelledMixture(Mixture):
     def merge_gains(self, stats: Stats, a: IndexArray, b: IndexArray) -> Array:
         """Return the gains of merges, -inf for components of different classes."""
         gains = super().merge_gains(stats, a, b)
-        return np.where(gains < _LEAST_GAIN, -np.inf, gains)
+        return np.where(gains < _MIN_GAIN, -np.inf, gains)
 
     def symmetry_breaking_stats(self, *args: Any) -> Stats:
         """Return statistics of a random row for each component, without the row's class."""

@@ -39,9 +39,9 @@ CONCENTRATION = (1e-3, 1e3)
 # Number of components that the conjugate prior of learned concentrations counts as.
 PSEUDO_COMPONENTS = 2.0
 # Maximum number of steps in one call.
-MOST_STEPS = 10
+MAX_STEPS = 10
 # Steps end when the gain of a step, in nats, is less than this.
-_SMALLEST_GAIN = 1e-2
+_MIN_GAIN = 1e-2
 # Largest factor by which a step is lengthened.
 _MAX_LENGTH = 16.0
 
@@ -63,7 +63,7 @@ class Ascent:
     """Base of learners that make lengthened steps on unconstrained parameters x of the prior."""
 
     # Maximum number of steps in one call.
-    most_steps: int = MOST_STEPS
+    most_steps: int = MAX_STEPS
 
     def with_parameters(self, component: Any, x: Array) -> Any:
         """Return the component whose prior has the parameters x, clipped to their range."""
@@ -115,7 +115,7 @@ def _log_evidence(component: Any, sums: Array) -> float:
 def _ascend(
     current: Any, step: Callable[[Any], tuple[Array, Array]],
     with_parameters: Callable[[Any, Array], Any], objective: Callable[[Any], float],
-    most_steps: int = MOST_STEPS,
+    most_steps: int = MAX_STEPS,
 ) -> Any:  # fmt: skip
     """Return the object ``current`` after at most ``most_steps`` steps, which raise F.
 
@@ -136,7 +136,7 @@ def _ascend(
         if not trial_value > value:
             break
         gain, current, value = trial_value - value, trial, trial_value
-        if gain < _SMALLEST_GAIN:
+        if gain < _MIN_GAIN:
             break
         length = min(2.0 * length, _MAX_LENGTH)
     return current
@@ -172,7 +172,7 @@ class DirichletLearner(Ascent):
     # Whether all entries have the same concentration.
     symmetric: bool = False
     # Maximum number of steps in one call.
-    most_steps: int = MOST_STEPS
+    most_steps: int = MAX_STEPS
 
     def learned_values(self, component: Any) -> dict[str, Any]:
         """Return the concentrations in the shape of the prior, or a number if symmetric."""

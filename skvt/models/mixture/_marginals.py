@@ -9,9 +9,9 @@ from scipy.special import betaincinv, gammainccinv, gammaincinv, stdtrit
 from skvt.typing import Array, IndexArray
 
 # Parameters of a beta above which scipy's quantiles may be NaN or far off.
-_LARGEST_BETA_PARAMETER = 1e7
+_MAX_BETA_PARAMETER = 1e7
 # Components below this share of the rows may consist of errors.
-SMALLEST_SHARE = 0.05
+MIN_SHARE = 0.05
 
 
 class Marginals(NamedTuple):
@@ -90,21 +90,21 @@ def _beta_quantile(a: Array, b: Array, p: float) -> Array:
     that gives the log odds the variance 1/a + 1/b.
     """
     small, large = np.minimum(a, b), np.maximum(a, b)
-    if not np.any(large > _LARGEST_BETA_PARAMETER):
+    if not np.any(large > _MAX_BETA_PARAMETER):
         return np.asarray(betaincinv(a, b, p))
     relative_quantile = gammaincinv(small, np.where(a <= b, p, 1.0 - p)) / small
     odds = small / large * relative_quantile ** np.sqrt(1.0 + small / large)
     approximation = np.where(a <= b, odds, 1.0) / (1.0 + odds)
-    return np.where(large > _LARGEST_BETA_PARAMETER, approximation, betaincinv(a, b, p))
+    return np.where(large > _MAX_BETA_PARAMETER, approximation, betaincinv(a, b, p))
 
 
 def have_many_rows(counts: Array) -> Array:
-    """Return which components have at least ``SMALLEST_SHARE`` of the rows, (K,).
+    """Return which components have at least ``MIN_SHARE`` of the rows, (K,).
 
     Half of the mean share suffices if it is smaller.
     """
     shares = counts / counts.sum()
-    return np.asarray(shares >= min(SMALLEST_SHARE, 0.5 / shares.size))
+    return np.asarray(shares >= min(MIN_SHARE, 0.5 / shares.size))
 
 
 def relevance(evidence: Callable[[Array], Array], sums: Array, counts: Array) -> Array:

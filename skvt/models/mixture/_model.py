@@ -49,7 +49,7 @@ ROWS_PER_CHUNK = 512
 # Number of rows of one parallel task that computes entropies.
 _ROWS_PER_TASK = 4096
 # Maximum number of parallel tasks of a batch, each of which has a copy of the statistics.
-MOST_TASKS = 8
+MAX_TASKS = 8
 # Maximum number of rows from which initial components are computed.
 ROWS_TO_START = 10_000
 # Maximum number of updates of missing values at fixed responsibilities, in general and for initial
@@ -522,12 +522,12 @@ def _compute_expectation(stats: Stats, weights: Weights, component: Component) -
 
 
 def _split_into_tasks(n_rows: int) -> list[slice]:
-    """Return the slices of rows of parallel tasks, at most `MOST_TASKS`, each of whole chunks.
+    """Return the slices of rows of parallel tasks, at most `MAX_TASKS`, each of whole chunks.
 
     They depend on the number of rows alone, so that sums do not depend on the number of threads.
     """
     n_chunks = -(-n_rows // ROWS_PER_CHUNK)
-    return pieces(n_rows, max(-(-n_chunks // MOST_TASKS) * ROWS_PER_CHUNK, 1))
+    return pieces(n_rows, max(-(-n_chunks // MAX_TASKS) * ROWS_PER_CHUNK, 1))
 
 
 def _split_into_chunks(rows: slice) -> list[slice]:

@@ -31,10 +31,10 @@ from skvt.ties import RTOL
 from skvt.typing import Array, IndexArray
 
 # Responsibilities below this are set to 0, since their entropy is within rounding errors.
-_SMALLEST_RESPONSIBILITY = 1e-10
+_MIN_RESPONSIBILITY = 1e-10
 # Minimum of the largest possible losses, by which losses are divided. Without this minimum, the
 # divisor would be 0 for components without rows.
-_SMALLEST_DIVISOR = 1e-100
+_MIN_DIVISOR = 1e-100
 _TINY = float(np.finfo(float).tiny)
 # Size of the groups of rows over which responsibilities are summed, for bounds of losses.
 _ROWS_OF_GROUP = 8
@@ -51,7 +51,7 @@ def largest_loss(x: Any, y: Any) -> Any:
     They are ``(x + y) log(x + y) - x log x - y log y``, in a form without cancellation.
     """
     x, y = np.maximum(x, _TINY), np.maximum(y, _TINY)
-    return np.maximum(x * np.log1p(y / x) + y * np.log1p(x / y), _SMALLEST_DIVISOR)
+    return np.maximum(x * np.log1p(y / x) + y * np.log1p(x / y), _MIN_DIVISOR)
 
 
 class JoinCriterion:
@@ -142,7 +142,7 @@ class Assignments(JoinCriterion):
             components, positive = np.empty(n * K, np.int32), np.empty(n * K)
             batch_mass, roots = np.zeros(K), np.empty((n, K))
             n_unsure = positive_responsibilities(
-                resp, weights, _SMALLEST_RESPONSIBILITY, RTOL[self.dtype], batch_mass, labels,
+                resp, weights, _MIN_RESPONSIBILITY, RTOL[self.dtype], batch_mass, labels,
                 second, unsure, ends, components, positive, roots,
             )  # fmt: skip
             total_weight += float(weights.sum())

@@ -23,13 +23,13 @@ from skvt.typing import Array
 
 # Minimum and maximum of the largest number of EM steps. Between these limits, it is such that the
 # product of steps, rows and parameters is at most _WORK.
-_FEWEST_STEPS, _MOST_STEPS = 10, 400
+_MIN_STEPS, _MAX_STEPS = 10, 400
 _WORK = 200_000_000
 # Refits to drawn weights use a sample of the rows if there are many. In the sample, the product of
-# rows and parameters is at most _LARGEST_STEP, but the sample has at least _FEWEST_ROWS and at most
+# rows and parameters is at most _MAX_STEP, but the sample has at least _MIN_ROWS and at most
 # ROWS_TO_SEED rows.
-_FEWEST_ROWS = 200
-_LARGEST_STEP = 20_000_000
+_MIN_ROWS = 200
+_MAX_STEP = 20_000_000
 # EM ends after a step that changes every responsibility by less than this.
 _TOL = 1e-4
 
@@ -91,7 +91,7 @@ def make_refits(model: Mixture, X: Any, weights: Array, resp: Array) -> Refits:
     counts, sums = _statistics(model, X, weights, resp)
     # Draw a sample if the rows are many.
     n = X.shape[0]
-    max_rows = int(np.clip(_LARGEST_STEP // sums.size, _FEWEST_ROWS, ROWS_TO_SEED))
+    max_rows = int(np.clip(_MAX_STEP // sums.size, _MIN_ROWS, ROWS_TO_SEED))
     rows = np.arange(n)
     if n > max_rows:
         rows = np.sort(np.random.default_rng(0).choice(n, max_rows, replace=False))
@@ -116,7 +116,7 @@ def refit_by_em(model: Mixture, X: Any, weights: Array, resp: Array) -> Array:
     [VR08].
     """
     counts, sums = _statistics(model, X, weights, resp)
-    n_steps = int(np.clip(_WORK // (X.shape[0] * sums.size), _FEWEST_STEPS, _MOST_STEPS))
+    n_steps = int(np.clip(_WORK // (X.shape[0] * sums.size), _MIN_STEPS, _MAX_STEPS))
     previous = resp
     for step in range(n_steps):
         before_previous, previous, resp = previous, resp, _responsibilities(model, X, counts, sums)

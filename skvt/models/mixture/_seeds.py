@@ -26,7 +26,7 @@ _SUBSPACES = {"k-means++": project_to_principal, "least normal": project_to_leas
 # Number of clusters in a line up to which "k-means++" finds all of them.
 FEW_IN_LINE = 10
 # Smallest numbers of clusters in a line by ``init_params``.
-_FEWEST_IN_LINE = {"in line": FEW_IN_LINE + 1, "few in line": 2}
+_MIN_IN_LINE = {"in line": FEW_IN_LINE + 1, "few in line": 2}
 # Number of rows that are assigned to seeds at a time.
 _ROWS_AT_ONCE = 1024
 
@@ -61,8 +61,8 @@ def propose_responsibilities(
         return [np.ones((weights.size, 1))]
     if init_params == "random":
         return [rng.dirichlet(np.ones(n_components), size=weights.size)]
-    if init_params in _FEWEST_IN_LINE:
-        min_clusters = _FEWEST_IN_LINE[init_params]
+    if init_params in _MIN_IN_LINE:
+        min_clusters = _MIN_IN_LINE[init_params]
         return [_find_clusters_in_line(component, X, weights, min_clusters, n_components)]
     fits = component.row_fits(X)
     # Use a separate stream of random numbers for projections, so that the caller's stream advances

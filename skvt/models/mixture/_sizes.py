@@ -67,7 +67,7 @@ _LOG_ZERO = -1e300
 # Maximum number of steps towards b*.
 _MAX_STEPS = 20
 # Steps end when log b* changes by less than this.
-_SMALLEST_STEP = 1e-4
+_MIN_STEP = 1e-4
 
 
 def exposure_points(least: float, largest: float) -> Array:
@@ -268,7 +268,7 @@ def _integrate(
                 step = log_ratio * pi_sum[g] * remainder / ((a[g] + b) * pi_slope[g])
                 best[g] *= exp(step)
                 largest_step = max(largest_step, abs(step))
-            if largest_step < _SMALLEST_STEP:
+            if largest_step < _MIN_STEP:
                 break
         # Compute the bound of the log integral given each size.
         for g in range(G):

@@ -77,7 +77,7 @@ _CERTAIN = 500.0
 # Maximum number of updates of the common distribution in one call.
 _MAX_STEPS = 10
 # These updates end when the gain in nats is below this number.
-_SMALLEST_GAIN = 1e-2
+_MIN_GAIN = 1e-2
 
 
 @dataclass(frozen=True)
@@ -365,7 +365,7 @@ def _improve_common(component: SparseDifferences, sums: Array) -> tuple[SparseDi
         gain = bound - best_bound
         if gain > 0.0:
             best, best_bound = current, bound
-        if gain < _SMALLEST_GAIN:
+        if gain < _MIN_GAIN:
             break
         # Update q(psi) by the equation for R in the module.
         common_probabilities = current.family.repeat_for_entries(1.0 - probabilities)

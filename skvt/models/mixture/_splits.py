@@ -18,7 +18,7 @@ from skvt.typing import Array, IndexArray
 # Priors are learned from clusters around seeds, at most one seed for this number of rows.
 _ROWS_PER_SEED = 5
 # Maximum number of passes that assign rows again, after each split and after all splits.
-_MOST_PASSES = 10
+_MAX_PASSES = 10
 
 
 def number_distinct_rows(X: Any) -> tuple[IndexArray, IndexArray]:
@@ -104,7 +104,7 @@ def _adapt_to_smaller_clusters(
     n_seeds = min(n_clusters, max(1, batch.n_rows // _ROWS_PER_SEED))
     model = replace(model, weights=StickBreaking(1.0), learns_concentration=False)
     stats = model.seeded_statistics(batch, n_seeds, "k-means++", rng)
-    for _ in range(_MOST_PASSES):
+    for _ in range(_MAX_PASSES):
         # The first argument is None, since a mixture learns priors from its statistics alone.
         model = model.with_learned_priors(None, RunningStats(stats.arrays))
         chosen, _ = _assign_rows(model, batch, stats)
@@ -141,7 +141,7 @@ def _reassign_rows(
     model: Mixture, batch: RowBatch, labels: IndexArray, n_clusters: int
 ) -> IndexArray:
     """Assign rows to their best clusters a few times, unless a cluster becomes empty."""
-    for _ in range(_MOST_PASSES):
+    for _ in range(_MAX_PASSES):
         chosen, _ = _assign_rows(model, batch, _statistics(model, batch, labels, n_clusters))
         if np.array_equal(chosen, labels) or np.unique(chosen).size < n_clusters:
             break

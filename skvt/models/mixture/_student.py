@@ -66,7 +66,7 @@ _FREEDOM_WITHOUT_ROWS = 10.0
 _NEWTON_STEPS = 8
 # Smallest shape of q(u). A limit is needed because the bound may have no maximum over the shape at
 # high temperatures and with missing values.
-_SMALLEST_SHAPE = 0.5
+_MIN_SHAPE = 0.5
 # Distance of Tukey's fences from the quartiles, in interquartile ranges.
 _FENCE = 1.5
 # Predictive densities are integrals over log u, computed by the trapezoidal rule. Its nodes have
@@ -444,7 +444,7 @@ class _Scales:
     @cached_property
     def shape(self) -> Array:
         optimum = self.inv_temps * self._log_u_coefficient + 1.0 - 0.5 * self.n_missing
-        return np.maximum(optimum, _SMALLEST_SHAPE)
+        return np.maximum(optimum, _MIN_SHAPE)
 
     @cached_property
     def rate(self) -> Array:

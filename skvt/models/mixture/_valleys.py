@@ -23,7 +23,7 @@ from skvt.typing import Array, IndexArray
 
 # Maximum number of columns in which valleys are tested. In more columns, nearly every component is
 # a separate peak of the density.
-_MOST_COLUMNS = 3
+_MAX_COLUMNS = 3
 # Two components hardly overlap if joining them loses less than the share _OVERLAP of the largest
 # possible loss of entropy. Such components are taken as apart without counting rows in two cases:
 # if the log densities at their means differ by more than _CLIFF nats, or if their means are less
@@ -155,7 +155,7 @@ def find_valleys(
     filled with the mean of the row's most probable component.
     """
     lam = component.with_shared_globals(lam)
-    gaussians = component.gaussians(lam) if component.n_features <= _MOST_COLUMNS else None
+    gaussians = component.gaussians(lam) if component.n_features <= _MAX_COLUMNS else None
     if gaussians is None:
         return None
     means, covariances = gaussians

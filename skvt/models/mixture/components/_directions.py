@@ -12,7 +12,7 @@ from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
 # Rows count as constant along a direction if its eigenvalue over the largest one is below this.
-_LEAST_EIGENVALUE = 1e-9
+_MIN_EIGENVALUE = 1e-9
 # :func:`cluster_along_line` tries this number of columns, and this number of other directions.
 _N_LINES = 3
 # The density at a row is the inverse distance along the line to the row that is this number of rows
@@ -76,7 +76,7 @@ def project_to_least_normal(X: Array, weights: Array, number: int) -> Array:
     at the columns of most extreme kurtosis.
     """
     X, variances, basis = _standardise(X, weights)
-    is_kept = variances > _LEAST_EIGENVALUE * variances[-1]
+    is_kept = variances > _MIN_EIGENVALUE * variances[-1]
     basis = basis[:, is_kept]
     # Whiten symmetrically, so that the result does not depend on the arbitrary choice of
     # eigenvectors of tied eigenvalues.
