@@ -17,7 +17,7 @@ def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
     except (TypeError, ValueError) as error:
         raise illegal_value_error(name, "positive numbers", repr(value)) from error
     shapes = [(), (size,)]
-    legal = f"a number or a vector of {size_name} = {size} numbers"
+    legal = f"a number or an array of {size_name} = {size} numbers"
     if n_topics is not None:
         shapes.append((n_topics, size))
         legal += f", or an array of shape (n_components, {size_name}) = {shapes[-1]}"
@@ -31,8 +31,8 @@ def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
         # infinite numbers has a remedy, and comes first.
         if not (np.all(np.isfinite(prior)) and np.all(prior > 0.0)):
             raise ValueError(
-                f"The {name!r} parameter must be in the range (0, inf), each entry. Got {prior} "
-                "instead; drop words or topics that shall have no mass."
+                f"Each entry of the {name!r} parameter must be in the range (0, inf). Got {prior} "
+                "instead; leave out words or topics that are to have no probability."
             )
         require_prior(name, value)
         return np.broadcast_to(prior, (size,)).copy()
@@ -40,9 +40,9 @@ def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
     if is_illegal.any():
         topic, word = np.argwhere(is_illegal)[0].tolist()
         raise ValueError(
-            f"The {name!r} parameter must be in {LEGAL_RANGE}, each entry. Got "
-            f"{prior[topic, word]:g} for word {word} of topic {topic} instead; give a small number "
-            "to a word that the topic shall not have."
+            f"Each entry of the {name!r} parameter must be in {LEGAL_RANGE}. Got "
+            f"{prior[topic, word]:g} for word {word} of topic {topic}; use a small number for a "
+            "word that the topic is not to have."
         )
     return prior
 

@@ -38,10 +38,10 @@ def freedom_and_factor(eta: ArrayLike) -> tuple[Array, Array]:
         is_positive = False
     if not is_positive:
         raise ValueError(
-            "The inverse scale matrix W^-1 of a Wishart is not positive definite. Give the prior a "
-            "positive definite scale_inverse, rather than learn it. If the data lie far from 0 "
-            "compared with their spread, centre them. Scale columns and weights of rows to the "
-            "order of 1."
+            "The inverse scale matrix W^-1 of a Wishart distribution is not positive definite "
+            "after rounding. Set a positive definite scale of the prior instead of learning it, "
+            "subtract the mean of each column if it is large compared with the spread, and scale "
+            "columns and weights to the order of 1."
         )
     return eta[..., 0] + scale_inverse.shape[-1] + 1.0, factor
 

@@ -48,8 +48,6 @@ from skvt.typing import Array
 
 # Number of minibatches over which the energies of a stream are averaged.
 STREAM_STEPS = 32
-# Default of ``memory`` as a share of the fit's passes.
-DEFAULT_MEMORY = 0.25
 # T becomes 1 once E[1 / T] differs from 1 by less than this, since the softmax over the ladder
 # never reaches 1.
 TOLERANCE_AT_ONE = 1e-3
@@ -246,6 +244,9 @@ class VariationalTempering(TemperaturePolicy):
         remedy = "Use LinearAnnealing() instead."
         return (Requirement(type(self).__name__, Capability.TEMPERABLE, remedy),)
 
+    # Default of ``memory`` as a share of the fit's passes.
+    _default_memory = 0.25
+
     def check(self, plan: FitPlan) -> None:
         """Raise ValueError for illegal parameters and for models without log C(T)."""
         self._require("n_temperatures", 2, integral=True)
@@ -277,5 +278,5 @@ class VariationalTempering(TemperaturePolicy):
         In a stream the default is None, because the running mean counts steps instead of passes.
         """
         if self.memory is None and np.isfinite(plan.n_passes):
-            return plan.passes(DEFAULT_MEMORY)
+            return plan.passes(self._default_memory)
         return self.memory

@@ -249,7 +249,7 @@ def test_densities_are_those_of_the_predictive():
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
 def test_illegal_weights_are_refused_with_the_legal_ones(weights, method):
     mixture = CAVIGaussianMixture(3, weights=weights)
-    with refused(mixture, match=r"'weights' .* n_components = 3 positive .* sum 1. Got"):
+    with refused(mixture, match=r"'weights' .* n_components = 3 positive .* sum to 1. Got"):
         getattr(mixture, method)(blog(n=20))
 
 

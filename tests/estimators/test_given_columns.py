@@ -164,7 +164,7 @@ def test_lists_in_given_columns_are_refused_with_a_remedy(fitted):
     ("parameters", "message"),
     [
         ({"given": ["other"]}, "The columns of 'given' are not in X"),
-        ({"given": "x1"}, "'x1' has missing values .*Fill them in"),
+        ({"given": "x1"}, "'x1' has missing values .*Fill in the values"),
         ({"given": "n"}, "same value in all rows and explain nothing"),
         ({"given": slice(None)}, "names all 7 columns"),
         (

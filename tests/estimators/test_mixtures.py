@@ -861,7 +861,7 @@ def test_births_that_end_at_the_default_limit_are_named(monkeypatch):
         for most in (2, 4):
             MemoizedDPGMM(max_components=most, random_state=0).fit(X)
     monkeypatch.setattr(MemoizedDPGMM, "_default_max_components", 2)
-    with pytest.warns(ConvergenceWarning, match="max_components=2 components"):
+    with pytest.warns(ConvergenceWarning, match="default maximum of 2 components"):
         MemoizedDPGMM(random_state=0).fit(X)
 
 
@@ -1032,7 +1032,7 @@ ILLEGAL_TOGETHER = {
     "both divisions": ({"n_batches": 2, "batch_size": 9}, "n_batches or batch_size, not both"),
     "an unknown move": ({"moves": ("birth", "split")}, r"'moves' .*'delete'.* Got 'split'"),
     "a move that is no name": ({"moves": (3,)}, r"'moves' .* Got 3"),
-    "a mean of another length": ({"mean_prior": [0.0, 1.0]}, r"'mean_prior' .*= 3 .*\(2,\)"),
+    "a mean of another length": ({"mean_prior": [0.0, 1.0]}, r"'mean_prior' .*\(3,\).*\(2,\)"),
     "a mean with NaN": ({"mean_prior": [0.0, 1.0, np.nan]}, "'mean_prior' .* finite"),
     "a mean of words": ({"mean_prior": ["a", "b", "c"]}, "mean_prior|could not convert"),
     "too few degrees of freedom": (
@@ -1042,15 +1042,15 @@ ILLEGAL_TOGETHER = {
     "a number for a matrix": ({"covariance_prior": 1.0}, r"'covariance_prior' .*\(3, 3\).*\(\)"),
     "a vector for a matrix": (
         {"covariance_prior": np.ones(3)},
-        r"'covariance_prior' .*\(3, 3\).*covariance_type='full'.*\(3,\)",
+        r"covariance_type='full'.*'covariance_prior' .*\(3, 3\).*\(3,\)",
     ),
     "a matrix for a vector": (
         {"covariance_prior": np.eye(3), "covariance_type": "diag"},
-        r"'covariance_prior' .*\(3,\).*'diag'.*\(3, 3\)",
+        r"'diag'.*'covariance_prior' .*\(3,\).*\(3, 3\)",
     ),
     "a vector for a number": (
         {"covariance_prior": np.ones(3), "covariance_type": "spherical"},
-        r"'covariance_prior' .*'spherical'.*\(3,\)",
+        r"'spherical'.*'covariance_prior' .*a number.*\(3,\)",
     ),
     "not symmetric": ({"covariance_prior": np.eye(3) + np.eye(3, k=1)}, "positive definite"),
     "not positive definite": ({"covariance_prior": np.ones((3, 3))}, "positive definite"),
@@ -1104,10 +1104,10 @@ def test_a_stream_refuses_by_name_what_a_running_mixture_is_built_on(changed):
     X, (name,) = rows(), changed
     stream = with_room(2, moves=(), random_state=0).partial_fit(X)
     stream.set_params(**changed)
-    with refused(stream, match=rf"partial_fit continues .*with {name}=.*Got {name}="):
+    with refused(stream, match=rf"partial_fit continues .*had {name}=.*Got {name}="):
         stream.partial_fit(X)
     if name != "learning_method":  # a warm start by any method begins with the components
-        with pytest.raises(ValueError, match=rf"A warm start continues .*with {name}="):
+        with pytest.raises(ValueError, match=rf"A warm start continues .*had {name}="):
             stream.set_params(warm_start=True).fit(X)
 
 

@@ -219,7 +219,7 @@ def test_rows_are_read_with_the_threshold_of_the_first_rows(warm):
     labels = mixture.labels_
     mixture.set_params(binarize=5.0, warm_start=warm)
     np.testing.assert_array_equal(mixture.predict(3.0 * bits()), labels)
-    with pytest.raises(ValueError, match=r"with binarize=1\.0\. Got binarize=5\.0; set it back"):
+    with pytest.raises(ValueError, match=r"had binarize=1\.0\. Got binarize=5\.0; set it back"):
         mixture.fit(bits()) if warm else mixture.partial_fit(bits())
 
 

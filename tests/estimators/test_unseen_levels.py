@@ -89,7 +89,7 @@ def test_each_call_warns_once_of_each_column():
             call(rows)
         texts = [str(one.message) for one in caught if one.category is skvt.ColumnWarning]
         assert [text[:10] for text in texts] == ["Column 'c'", "Column 'd'"]
-        assert "'q' (rows: 2 of 3)" in texts[0]
+        assert "'q' (2 of 3 rows)" in texts[0]
         assert caught[0].filename == __file__
 
 

@@ -214,7 +214,7 @@ def test_what_a_file_cannot_hold_is_refused_by_name(path):
     with pytest.raises(ValueError, match="'float16'"):
         save(mixture, path, dtype="float16")
     mixture.set_params(temperature=OwnPolicy())
-    with pytest.raises(TypeError, match=r"temperature is a .*OwnPolicy"):
+    with pytest.raises(TypeError, match=r"temperature is an object of type .*OwnPolicy"):
         save(mixture, path)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]

@@ -264,7 +264,7 @@ def test_blocks_may_be_tied():
 
 
 def test_too_few_degrees_of_freedom_are_refused():
-    with pytest.raises(ValueError, match="With covariance_type='tied'"):
+    with pytest.raises(ValueError, match="for covariance_type='tied'"):
         MemoizedDPGMM(covariance_type="tied", degrees_of_freedom_prior=5.0).fit(clusters(n=60))
 
 

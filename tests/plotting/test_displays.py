@@ -502,8 +502,8 @@ def test_errors_say_what_to_do(X, lda, mixture):
     for draw, message in [
         (lambda: ELBODisplay.from_estimator(lda, x="time"), "'n_iter', 'seconds'. Got 'time'"),
         (lambda: ELBODisplay.from_estimator(lda, bounds="kl"), "'objective', 'both'. Got 'kl'"),
-        (lambda: MovesDisplay.from_estimator(still), "a fitted estimator that makes moves"),
-        (lambda: TopicsDisplay.from_estimator(mixture), "Pass a topic model"),
+        (lambda: MovesDisplay.from_estimator(still), "estimator that makes moves"),
+        (lambda: TopicsDisplay.from_estimator(mixture), "Pass a fitted topic model"),
         (lambda: TopicsDisplay.from_estimator(lda, topics=[3]), r"range \[0, 3\). Got \[3\]"),
         (lambda: TopicsDisplay.from_estimator(lda, topics=[]), r"range \[0, 3\). Got \[\]"),
         (lambda: TopicsDisplay.from_estimator(lda, feature_names=["a"]), "30 names"),

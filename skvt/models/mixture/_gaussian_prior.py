@@ -398,9 +398,10 @@ def prior_scale(covariance: ArrayLike | None, covariance_type: str, D: int, mome
     shape = shapes[covariance_type]
     value = np.array(covariance, dtype=np.float64)
     if value.shape != shape:
+        legal = f"an array of shape {shape}" if shape else "a number"
         raise ValueError(
             f"With covariance_type={covariance_type!r}, the 'covariance_prior' parameter must be "
-            f"an array of shape {shape}. Got the shape {value.shape} instead."
+            f"{legal}. Got the shape {value.shape} instead."
         )
     if len(shape) == 2:
         scales = np.sqrt(np.maximum(np.diagonal(value), 0.0))
