@@ -322,7 +322,9 @@ def _design_by_formula(table, formula):
     try:
         rule = formulaic.Formula(formula)
     except FormulaicError as error:
-        raise ValueError(f"{formula!r} is not a formula: {error}") from error
+        # formulaic marks the fault with codes that colour the text of a terminal.
+        fault = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+        raise ValueError(f"{formula!r} is not a formula: {fault}") from error
     # A formula without a left-hand side has no attribute "lhs".
     if hasattr(rule, "lhs"):
         raise ValueError(

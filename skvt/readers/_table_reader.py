@@ -101,7 +101,8 @@ class TableReader(Reader):
             return X, attributes
         is_lazy = hasattr(X, "collect_schema")
         is_structured = getattr(getattr(X, "dtype", None), "names", None)
-        if is_lazy or isinstance(X, dict) or is_structured:
+        are_records = isinstance(X, list) and X and isinstance(X[0], dict)
+        if is_lazy or isinstance(X, dict) or are_records or is_structured:
             remedy = "X.collect()" if is_lazy else "pandas.DataFrame(X)"
             raise TypeError(
                 f"X must be a table in memory. Got an object of type {type(X).__name__}: pass "

@@ -262,7 +262,8 @@ def test_other_things_than_components_and_hashable_values_are_refused():
         mixture(components=[("a", "categorical", [0])]).fit(sp.csr_array(np.eye(5)))
     records = np.array([(1.0, 2)] * 9, [("size", float), ("eggs", int)])
     frames = (records, "ndarray: pass pandas"), ({"size": [1.0, 2.0]}, "dict: pass pandas")
-    for X, said in (*frames, (pl.LazyFrame({"size": [1.0]}), r"LazyFrame: pass X\.collect")):
+    lists = ([{"size": 1.0}, {"size": 2.0}], "list: pass pandas")
+    for X, said in (*frames, lists, (pl.LazyFrame({"size": [1.0]}), r"LazyFrame: pass X\.collect")):
         with pytest.raises(TypeError, match=said):
             MemoizedDPMixture().fit(X)
 
