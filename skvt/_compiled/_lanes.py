@@ -76,7 +76,7 @@ def draw_from_products(
     Return k and the sum of the products. The arrays are float32 and have the same length, a
     multiple of LANES. The random ``number`` in [0, 1) determines first the lane of k, by the sums
     of the lanes, and then the vector of k, by the partial sums of this lane. ``sums`` is scratch
-    for the partial sums. The array ``following``, which the next draw needs, is meanwhile to_fetch
+    for the partial sums. The array ``following``, which the next draw needs, is meanwhile fetched
     into the caches. The order of summation is the same on all processors.
     """
 

@@ -53,7 +53,8 @@ class Regression:
         if n_rows <= n_terms:
             raise ValueError(
                 f"A regression on {n_terms} terms needs more than {n_terms} rows. Got {n_rows} "
-                "rows of positive weight; leave covariates out, or pass more rows."
+                "rows, not counting rows of weight 0 and documents without words; leave covariates "
+                "out, or pass more rows."
             )
         require_full_rank(matrix, design.names)
         groups = None if cluster is None else _indicators(cluster, used, weights.size)
@@ -138,6 +139,6 @@ def _indicators(cluster, used, n_rows):
     if len(group_numbers) < 2:
         raise ValueError(
             "Standard errors for clustered rows need at least 2 groups. cluster has "
-            f"{len(group_numbers)} in the rows of positive weight."
+            f"{len(group_numbers)}, not counting rows of weight 0 and documents without words."
         )
     return sp.csr_array((np.ones(len(used)), (group_of_row, np.arange(len(used)))))

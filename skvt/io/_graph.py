@@ -366,7 +366,7 @@ class Decoder:
             fields = {
                 field: self.decode(part, allows_nan=any_may_be_nan or field in nan_fields)
                 for field, part in nodes.items()
-                if field not in _FORMER_FIELDS
+                if field not in _FORMER_FIELDS or field in (get_field_types(name) or ())
             }
             _check_fields(name, fields)
             value = _make_object(cls, get_field_defaults(name) | fields)

@@ -41,8 +41,12 @@ _MAX_COMPARED = 500
 _SAMPLE_SIZE = 10_000
 # Maximum number of columns of one kind that a warning names.
 _MAX_NAMED = 5
-# Numbers as spreadsheets write them, with a sign, marks of decimals and thousands, and a unit.
-_NUMBER_AS_TEXT = re.compile(r"\s*[€$£]?\s*[-+−]?\d[\d.,'\s]*(?:[eE][-+]?\d+)?\s*[€$£%]?\s*")
+# Numbers as spreadsheets write them, with a sign, marks of decimals and of thousands, and a unit.
+# Numbers that begin with + or with 0 may be those of telephones.
+_NUMBER_AS_TEXT = re.compile(
+    r"(?:[€$£]\s?)?[-−]?(?!0\d)(?:\d{1,3}([.,'\s])\d{3}(?:\1\d{3})*|\d+)(?:[.,]\d+)?"
+    r"(?:[eE][-+]?\d+)?(?:\s?[€$£%])?"
+)
 # Remedy for each kind of finding.
 _REMEDIES = {
     "date": "dates and times are not used: turn them into numbers, such as days",
@@ -141,13 +145,18 @@ def _find_number_as_text(entries, n_distinct):
     observed = [entry for entry in entries if entry is not None]
     if len(observed) < MIN_ROWS or n_distinct <= MAX_LEVELS:
         return None
-    if not all(isinstance(entry, str) and _NUMBER_AS_TEXT.fullmatch(entry) for entry in observed):
+    if not all(map(_is_number_as_text, observed)):
         return None
     if all(entry.strip().isdecimal() for entry in observed):
         has_one_length = len({len(entry) for entry in observed}) == 1
         if n_distinct <= _MAX_CODES or has_one_length or _are_distinct(n_distinct, len(observed)):
             return None
     return observed[0]
+
+
+def _is_number_as_text(entry):
+    """Return whether an entry is a number, written as text."""
+    return isinstance(entry, str) and _NUMBER_AS_TEXT.fullmatch(entry.strip()) is not None
 
 
 def _encode_categories(values):
@@ -345,7 +354,7 @@ def _compute_signature(values):
         return is_observed.tobytes(), first_rows[codes].tobytes()
     # Very large values overflow here; the check of magnitudes refuses them.
     with np.errstate(over="ignore", invalid="ignore"):
-        standardized = np.round((values - values.mean()) / values.std(), 6)
+        standardized = np.round((values - values.mean()) / (values.std() or 1.0), 6)
     # The sign of the first value that is not the mean gives two columns the same signature if one
     # falls as the other rises. The sum with 0 turns -0.0 into 0.0.
     sign = np.sign(standardized[np.argmax(standardized != 0.0)])

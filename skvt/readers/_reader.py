@@ -36,6 +36,8 @@ from skvt.readers.validation import (
 # Weights that are no whole numbers are suspicious if their mean is above this number, or below its
 # inverse.
 _MAX_MEAN_WEIGHT = 10.0
+# The mean of fewer weights, such as those of the first small call of a stream, says little.
+_MIN_WEIGHTS = 20
 
 
 @dataclass(frozen=True)
@@ -300,14 +302,16 @@ def _warn_of_weights(weights):
 
     Whole numbers may be counts of equal rows.
     """
+    if weights.size < _MIN_WEIGHTS:
+        return
     mean = weights.mean()
     are_counts = np.array_equal(weights, np.floor(weights))
     if not are_counts and not 1.0 / _MAX_MEAN_WEIGHT <= mean <= _MAX_MEAN_WEIGHT:
         warnings.warn(
-            f"sample_weight adds up to {weights.sum():.4g} for {weights.size} rows. A row of "
-            "weight w counts as w rows, so that the fit takes the sum for the number of rows: a "
-            "far larger one gives too many components and too narrow intervals, a far smaller one "
-            "too few components. Divide weights of a survey by their mean.",
+            f"sample_weight adds up to {weights.sum():.4g} for {weights.size} rows of positive "
+            "weight. A row of weight w counts as w rows, so that the fit takes the sum for the "
+            "number of rows: a far larger one gives too many components and too narrow intervals, "
+            "a far smaller one too few components. Divide weights of a survey by their mean.",
             UserWarning,
             stacklevel=find_stack_level(),
         )

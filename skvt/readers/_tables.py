@@ -364,8 +364,9 @@ class Table:
         code = encoded[row, j]
         if block.categories is None or code < len(block.categories[i]):
             return self.decode_column(j, [code])[0]
-        column = list_columns(X)[j].objects() if is_frame(X) else np.asarray(X, object)[:, j]
-        return to_python(column[row])
+        if is_frame(X):
+            return to_python(list_columns(X)[j].objects()[row])
+        return to_python(np.asarray(X[row], object)[j])
 
     def _decode_with_missing(self, j, values):
         """Convert encoded values of column j, NaN where missing, to values of the table."""

@@ -317,6 +317,10 @@ def test_numbers_written_as_text_are_named():
             "weight": rng.normal(size=200),
         }
     )
+    days = pd.date_range("1990", periods=200, freq="17D")
+    table["date"] = days.strftime("%d.%m.%Y")
+    table["telephone"] = [f"0{number}" for number in rng.integers(10**6, 10**8, size=200)]
+    table["version"] = [f"{a}.{b}.{c}" for a, b, c in rng.integers(20, size=(200, 3))]
     mixture, (message,) = fit_and_warnings_of(table)
     as_text = {"amount", "age", "rate"}
     report = mixture.table_report_.set_index("column")

@@ -65,3 +65,4 @@ def test_weights_that_do_not_count_rows_are_warned_of_once():
         reader.fit_and_read_weighted(rows, weights)
         reader.fit_and_read_weighted(rows, 100 * np.arange(1, 21))
         later.fit_and_read_weighted(rows, 1000.0 * weights)
+        reader.fit_and_read_weighted(rows[:1], [0.05])
