@@ -295,8 +295,24 @@ default="dirichlet_process"
     def _build_model(self, X, weights, old=None):
         """Build the mixture, with the user's priors or priors that are computed from the rows.
 
-        If a fit is continued, return its model ``old`` unchanged.
+        The mixture may start from the short fit that has chosen its covariance type. If a fit is
+        continued, return its model ``old`` unchanged.
         """
+        model, short_fit = self._build_mixture(X, weights, old)
+        if short_fit is None or model.start is not None or not self._may_start_from_short_fit:
+            return model
+        return replace(model, component=short_fit.model.component, start=short_fit.memo.stats)
+
+    def _build_model_of_stream(self, X, weights):
+        """Build the mixture of the first rows of a stream.
+
+        It does not start from a short fit: while the mixture has one component, further small calls
+        join the first one, and all choices are made anew with their rows.
+        """
+        return self._build_mixture(X, weights)[0]
+
+    def _build_mixture(self, X, weights, old=None):
+        """Return the mixture, and the short fit that has chosen its covariance type or None."""
         check_memoized(self)
         if self.background:
             self._check_background(X)
@@ -310,7 +326,7 @@ default="dirichlet_process"
                 "None. Got 'auto', which is for 'dirichlet_process'."
             )
         if old is not None:
-            return old
+            return old, None
         require_rows(self, X, K)
         if self.reg_covar > 0.0:
             check_variance("reg_covar", self.reg_covar, X.dtype)
@@ -335,20 +351,17 @@ default="dirichlet_process"
         if self.background:
             model = BackgroundMixture(**vars(model), **self._box(X))
         if self.means_init is None and self.labels_init is None:
-            if short_fit is None or not self._may_start_from_short_fit:
-                return model
-            component = short_fit.model.component
-            return replace(model, component=component, start=short_fit.memo.stats)
+            return model, short_fit
         if self.means_init is None:
-            return start_from_labels(model, self.labels_init, X, weights, max_components)
+            model = start_from_labels(model, self.labels_init, X, weights, max_components)
+            return model, short_fit
         if self.labels_init is not None or self.mean_type == "zero":
             conflict = "mean_type='zero'" if self.labels_init is None else "'labels_init'"
             raise ValueError(
                 f"'means_init' cannot be combined with {conflict}. Set one of them to its default."
             )
-        return replace(
-            model, start=initialise_from_means(model, X, weights, means_from_parameter(self, X))
-        )
+        start = initialise_from_means(model, X, weights, means_from_parameter(self, X))
+        return replace(model, start=start), short_fit
 
     @property
     def _may_start_from_short_fit(self):

@@ -62,6 +62,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     _loses_bound = "partial_fit"
     # Function that makes the :class:`Restarts` of a fit from its seeds and the :class:`Fit`.
     _restarts = SameModel
+    # Method that builds the model of the first rows of a stream; None if it is `_build_model`.
+    _build_model_of_stream = None
     # The :class:`~skvt._results.Covariates` that encode covariates of rows; None if there are none.
     _covariates = None
     # Class of the reader of rows.

@@ -123,7 +123,8 @@ def _begin_stream(estimator, before, X, weights, labels, workers):
     A fit ``before`` is replaced if all of its rows are among X. The result then has the history,
     the log of moves, the parameters and the words of ``before``.
     """
-    model = estimator._build_model(X, weights)
+    build = estimator._build_model_of_stream or estimator._build_model
+    model = build(X, weights)
     if labels is not None:
         model, X = labels.add_class_column(model, X, weights)
     random_state = check_random_state(estimator.random_state)

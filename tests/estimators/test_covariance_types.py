@@ -152,6 +152,19 @@ def test_a_fit_of_few_rows_starts_from_the_short_fit_of_its_type():
     assert one.n_components_ == 1
 
 
+def test_small_first_calls_of_a_stream_do_not_decide_on_its_type():
+    """Three full clusters in calls of five rows; a start from the first short fit has six."""
+    rng = np.random.default_rng(0)
+    means, factors = 4.0 * rng.standard_normal((3, 4)), rng.standard_normal((3, 4, 4))
+    y = rng.integers(3, size=300)
+    X = means[y] + np.einsum("nij,nj->ni", factors[y], rng.standard_normal((300, 4)))
+    stream = MemoizedDPGMM(covariance_type="auto", random_state=0)
+    for start in range(0, 300, 5):
+        stream.partial_fit(X[start : start + 5])
+    assert stream.covariance_type_ == "full"
+    assert stream.n_components_ == 3
+
+
 @pytest.mark.slow
 def test_held_out_rows_decide_on_the_prior_of_one_component():
     """A short fit that has merged all components keeps its prior if it predicts rows better."""
