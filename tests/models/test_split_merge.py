@@ -242,7 +242,8 @@ def test_documents_without_words_are_no_trouble(make):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("ignore:sample_weight adds up to")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_single_precision_does_not_underflow():
     drawn = make_topic_corpus(
         300, n_components=20, n_features=500, doc_topic_prior=0.1, topic_word_prior=0.05,
