@@ -298,10 +298,7 @@ default="dirichlet_process"
         The mixture may start from the short fit that has chosen its covariance type. If a fit is
         continued, return its model ``old`` unchanged.
         """
-        model, short_fit = self._build_mixture(X, weights, old)
-        if short_fit is None or model.start is not None or not self._may_start_from_short_fit:
-            return model
-        return replace(model, component=short_fit.model.component, start=short_fit.memo.stats)
+        return self._build_mixture(X, weights, old, may_start=self._may_start_from_short_fit)
 
     def _build_model_of_stream(self, X, weights):
         """Build the mixture of the first rows of a stream.
@@ -309,10 +306,10 @@ default="dirichlet_process"
         It does not start from a short fit: while the mixture has one component, further small calls
         join the first one, and all choices are made anew with their rows.
         """
-        return self._build_mixture(X, weights)[0]
+        return self._build_mixture(X, weights, None, may_start=False)
 
-    def _build_mixture(self, X, weights, old=None):
-        """Return the mixture, and the short fit that has chosen its covariance type or None."""
+    def _build_mixture(self, X, weights, old, *, may_start):
+        """Build the mixture; ``may_start`` tells whether it may start from a short fit."""
         check_memoized(self)
         if self.background:
             self._check_background(X)
@@ -326,13 +323,13 @@ default="dirichlet_process"
                 "None. Got 'auto', which is for 'dirichlet_process'."
             )
         if old is not None:
-            return old, None
+            return old
         require_rows(self, X, K)
         if self.reg_covar > 0.0:
             check_variance("reg_covar", self.reg_covar, X.dtype)
         max_components = K if self._is_finite else self.max_components
         covariance_type, short_fit = find_covariance_type(
-            self, X, weights, self.reg_covar, max_components
+            self, X, weights, self.reg_covar, max_components, may_start=may_start
         )
         component, priors = build_gaussian_component(
             self, covariance_type, X, weights, self.reg_covar
@@ -351,24 +348,27 @@ default="dirichlet_process"
         if self.background:
             model = BackgroundMixture(**vars(model), **self._box(X))
         if self.means_init is None and self.labels_init is None:
-            return model, short_fit
+            if short_fit is None:
+                return model
+            return replace(model, component=short_fit.model.component, start=short_fit.memo.stats)
         if self.means_init is None:
-            model = start_from_labels(model, self.labels_init, X, weights, max_components)
-            return model, short_fit
+            return start_from_labels(model, self.labels_init, X, weights, max_components)
         if self.labels_init is not None or self.mean_type == "zero":
             conflict = "mean_type='zero'" if self.labels_init is None else "'labels_init'"
             raise ValueError(
                 f"'means_init' cannot be combined with {conflict}. Set one of them to its default."
             )
-        start = initialise_from_means(model, X, weights, means_from_parameter(self, X))
-        return replace(model, start=start), short_fit
+        return replace(
+            model, start=initialise_from_means(model, X, weights, means_from_parameter(self, X))
+        )
 
     @property
     def _may_start_from_short_fit(self):
-        """Whether births find all components, and any component may have any row."""
+        """Whether births find all components, and the user sets neither a start nor labels."""
         finds_components = self.learning_method == "memoized" and "birth" in self.moves
         is_restricted = self._is_finite or self.background or self.use_labels
-        return self.n_components == 1 and finds_components and not is_restricted
+        has_start = self.means_init is not None or self.labels_init is not None
+        return self.n_components == 1 and finds_components and not (is_restricted or has_start)
 
     def _check_background(self, X):
         """Raise ValueError if the fit cannot have a background."""

@@ -81,12 +81,13 @@ class ShortFit(NamedTuple):
 
 
 def choose_covariance_type(
-    X, weights, build, learned_names, max_components=None, candidates=CANDIDATES
+    X, weights, build, learned_names, max_components=None, candidates=CANDIDATES, may_start=False
 ):
-    """Return the best type of covariance, and the short fit from which the fit can start, or None.
+    """Return the best type of covariance, and the short fit from which the fit starts, or None.
 
-    The fit can start from the short fit of the best type if there are few rows per column, and the
-    short fit has all rows and columns. Arguments are those of :func:`fit_each_type`.
+    If ``may_start``, the fit starts from the short fit of the best type, unless there are many rows
+    per column, or the short fit has only some of the rows or columns. The other arguments are those
+    of :func:`fit_each_type`.
 
     The best type is the type with the highest bound. If there are few rows per column, the best
     type is the first of the types with close bounds, highest bound first, under which the density
@@ -110,8 +111,10 @@ def choose_covariance_type(
         highest = densities[stable_argmax(np.sum(densities, axis=1))]
         is_lower = [_is_clearly_negative(of_kind - highest) for of_kind in densities]
         best = close[is_lower.index(False)]
-    is_start = is_complete and _is_better_than_default(X, weights, models[best], fits[best])
-    return best, fits[best] if is_start else None
+    is_start = may_start and is_complete
+    if is_start and _is_better_than_default(X, weights, models[best], fits[best]):
+        return best, fits[best]
+    return best, None
 
 
 def _is_better_than_default(X, weights, make_model, fit):

@@ -72,14 +72,15 @@ def read_gaussian_prior(spec):
 
 
 def find_covariance_type(
-    spec, X, weights, error_variance=0.0, max_components=None, candidates=CANDIDATES
-):
+    spec, X, weights, error_variance=0.0, max_components=None, candidates=CANDIDATES,
+    may_start=False,
+):  # fmt: skip
     """Return the covariance type of an estimator or description; choose a type if it is "auto".
 
-    The second result is the short fit from which a fit can start, or None, see
-    :func:`choose_covariance_type`. The chosen type is the candidate with the best short fits to
-    rows X. ``max_components`` is the maximum number of components of the mixture.
-    ``error_variance`` is the variance of the errors of values, see
+    The second result is the short fit from which the fit should start, or None; it is None unless
+    ``may_start``, see :func:`choose_covariance_type`. The chosen type is the candidate with the
+    best short fits to rows X. ``max_components`` is the maximum number of components of the
+    mixture. ``error_variance`` is the variance of the errors of values, see
     :func:`build_gaussian_component`. Raise ValueError if the type is to be chosen but the user has
     set ``covariance_prior``, whose shape depends on the type.
     """
@@ -99,7 +100,7 @@ def find_covariance_type(
     learned_names = select_learned_names(spec, GAUSSIAN_PRIORS)
     build = _gaussian_builder(spec, error_variance)
     kind, start = choose_covariance_type(
-        X, weights, build, learned_names, max_components, candidates
+        X, weights, build, learned_names, max_components, candidates, may_start
     )
     line = f"chosen covariance type of {n_columns} columns: {kind!r}"
     begin_stage("preparing the first pass", line=line)

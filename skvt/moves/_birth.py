@@ -319,9 +319,10 @@ class Birth(Move):
         max_fresh = self._max_components - n_before + 1
         # First fit components under priors that are learned from them and all other components. If
         # they raise the bound of the collected rows, but not the bound of all rows, fit components
-        # under the priors of the model.
-        # The model is not :meth:`~skvt.contracts.Mergeable.for_target`, because the target stays: a
-        # background has rows in other batches, and fresh components beside it need no second one.
+        # under the priors of the model. The model is not
+        # :meth:`~skvt.contracts.Mergeable.for_target`, because components of the target that have
+        # rows in other batches stay. A background has such rows, and fresh components beside it
+        # need no second one.
         for prior_sources in (other_stats, None):
             mixtures = FreshMixtures(model, births.tools, max_fresh, prior_sources, in_stream=True)
             fresh = self._create(mixtures, target)

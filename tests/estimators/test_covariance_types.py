@@ -284,5 +284,7 @@ def test_close_bounds_decide_unless_held_out_rows_clearly_contradict(
         types, "_held_out_densities",
         lambda X, weights, make, *_: densities[make.keywords["build"].keywords["covariance_type"]],
     )  # fmt: skip
-    best, start = types.choose_covariance_type(np.zeros((120, 60)), np.ones(120), dict, ())
+    rows = np.zeros((120, 60)), np.ones(120)
+    best, start = types.choose_covariance_type(*rows, dict, (), may_start=True)
     assert best == chosen and start is fits[chosen]
+    assert types.choose_covariance_type(*rows, dict, ()) == (chosen, None)
