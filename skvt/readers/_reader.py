@@ -33,10 +33,10 @@ from skvt.readers.validation import (
     warn_of_empty_rows,
 )
 
-# Weights that are no whole numbers are suspicious if their mean is above this number, or below its
-# inverse.
+# Weights that are not whole numbers probably do not count rows if their mean is above this number,
+# or below its inverse.
 _MAX_MEAN_WEIGHT = 10.0
-# The mean of fewer weights, such as those of the first small call of a stream, says little.
+# Fewer weights, such as those of the first small call of a stream, are not judged by their mean.
 _MIN_WEIGHTS = 20
 
 

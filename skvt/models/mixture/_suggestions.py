@@ -16,7 +16,7 @@ from skvt.typing import IndexArray
 
 # Minimum factor by which the evidence falls faster after an elbow than before it.
 _STEEPER_EVIDENCE = 1.8
-# The same if each join counts as many rows as its clusters have in balance, see `choose_by_elbow`.
+# The same factor if the weight of a join is ``m_a m_b / (m_a + m_b)``, see `choose_by_elbow`.
 _STEEPER_IN_BALANCE = 1.5
 # There is a valley between two clusters if the log density of the rows between them is more than
 # this number of nats below that of the rows of each, see `Assignments.valley_depths`.
@@ -117,8 +117,9 @@ def choose_by_elbow(evidence: Evidence, reason: str) -> Joins:
 
     A small cluster loses little evidence per row of both clusters if it is joined to a large one,
     however distinct it is. Normal clusters at a small distance lose evidence in proportion to
-    ``m_a m_b / (m_a + m_b)``, where m are their shares of the rows. An elbow must therefore also be
-    one, at the factor _STEEPER_IN_BALANCE, if these numbers are the weights of joins.
+    ``m_a m_b / (m_a + m_b)``, where m are their shares of the rows. An elbow therefore counts only
+    if the losses also rise _STEEPER_IN_BALANCE times as fast after it as before it when these
+    numbers are the weights of joins.
     """
     joins = join_components(evidence, relative=False)
     n_joins = joins.elbow(1, max_ratio=1.0 / _STEEPER_EVIDENCE)
