@@ -4,6 +4,8 @@ import ast
 import functools
 from pathlib import Path
 
+import pytest
+
 PACKAGE = Path(__file__).parents[1] / "skvt"
 MAX_PARAMETERS = 7
 MAX_LINES = 60
@@ -125,6 +127,7 @@ def sources():
     return [(path.relative_to(PACKAGE).as_posix(), path.read_text("utf-8")) for path in paths]
 
 
+@pytest.mark.slow
 def test_functions_have_few_parameters():
     found = {path: long for path, source in sources() if (long := too_long(path, source))}
     assert not found, f"bundle what belongs together: {found}"

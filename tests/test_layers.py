@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 FILES = {path.relative_to(ROOT).as_posix() for path in (ROOT / "skvt").rglob("*.py")}
 
@@ -153,6 +155,7 @@ def breaches(package):
     return found
 
 
+@pytest.mark.slow
 def test_no_module_imports_private_names_of_another():
     found = [
         f"{name} imports {target}"
@@ -183,6 +186,7 @@ def run_afresh(statements, folder):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_modules_need_no_optional_packages_and_those_of_the_reference_one_import(tmp_path):
     # A None there makes the import fail as if the package were not installed. Looking at what is
     # loaded would not do: scikit-learn itself imports pandas where it finds it.

@@ -110,6 +110,7 @@ def walk(estimator, X):
     return list(calls)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("estimator, X", FITS, ids=lambda value: type(value).__name__)
 def test_the_loop_is_a_few_calls_away(estimator, X):

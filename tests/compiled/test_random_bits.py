@@ -122,6 +122,7 @@ def test_rows_of_normal_variates_are_filled_but_for_an_odd_entry():
     unrelated(*out[:, :8].T)
 
 
+@pytest.mark.slow
 @pytest.mark.quick_cases("0.3")
 @pytest.mark.parametrize("a", [1e-6, 0.3, 4.0, 1e3, 1e9])
 def test_gamma_variates_of_one_more_have_their_law(a):

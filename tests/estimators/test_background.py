@@ -90,6 +90,7 @@ def test_the_bound_never_falls_and_units_do_not_matter():
 
 
 # -------------------------------------------------------------------------------------- results
+@pytest.mark.slow
 def test_noise_is_the_background_and_no_component(fitted):
     model, X, y = fitted
     is_noise = y < 0

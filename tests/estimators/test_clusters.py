@@ -320,6 +320,7 @@ def test_classes_that_overlap_are_not_one_cluster():
     assert mixture.join_components(X, criterion="share").n_clusters_ == 1
 
 
+@pytest.mark.slow
 def test_one_cluster_of_several_components_is_never_suggested_in_silence():
     X = np.random.default_rng(0).standard_t(3, size=(600, 2))
     mixture = MemoizedDPGMM(max_components=6, random_state=0, **AUTO).fit(X)
@@ -602,6 +603,7 @@ def test_components_are_joined_where_rows_show_no_valley(shape):
     assert mixture.n_clusters_ == n
 
 
+@pytest.mark.slow
 def test_a_flat_cloud_of_several_components_is_one_cluster():
     X = np.random.default_rng(0).uniform(size=(300, 2))
     mixture = MemoizedDPGMM(max_components=6, random_state=0).fit(X)

@@ -104,6 +104,7 @@ def test_the_learned_prior_of_topics_has_no_part_in_sampling():
     assert all(best > log_probability(c * fifth.topic_word_prior_) for c in (0.9, 1.1))
 
 
+@pytest.mark.slow
 def test_auto_sums_topics_out_given_passes_enough():
     X = counts(n_rows=15)
     for n_passes, params in ((200, {}), (100, {"max_iter": 100, "temperature": None})):

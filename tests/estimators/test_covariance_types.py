@@ -132,6 +132,7 @@ def two_clusters(n_rows, n_columns, seed):
     return rng.normal(size=(n_rows, n_columns)) + 5.0 * y[:, None], y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covariance_type", ["auto", "full", "spherical"])
 def test_clusters_far_apart_are_found_in_few_rows(covariance_type, monkeypatch):
     monkeypatch.setattr(types, "NUMBERS", (3, 20))
@@ -152,6 +153,7 @@ def test_a_fit_of_few_rows_starts_from_the_short_fit_of_its_type():
     assert one.n_components_ == 1
 
 
+@pytest.mark.slow
 def test_small_first_calls_of_a_stream_do_not_decide_on_its_type():
     """Three full clusters in calls of five rows; a start from the first short fit has six."""
     rng = np.random.default_rng(0)

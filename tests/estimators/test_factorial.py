@@ -50,6 +50,7 @@ def test_what_is_given_is_kept():
     np.testing.assert_array_equal(estimator.activation_prior_, 0.25)
 
 
+@pytest.mark.slow
 def test_missing_values_are_filled_by_what_the_row_shows():
     rng = np.random.default_rng(0)
     holes = rng.random(X.shape) < 0.2

@@ -717,6 +717,7 @@ def test_a_stream_of_clusters_in_a_line_ends_near_the_bound_of_a_fit(name, size)
     assert compute_bound(model, state.memos.total()) > fit.elbo_ - 0.01 * abs(fit.elbo_)
 
 
+@pytest.mark.slow
 @pytest.mark.quick_cases("True")
 @pytest.mark.parametrize(
     "size, unit, named", [(15, 1.0, False), (15, 1.0, True), (100, 1e-3, False), (600, 1.0, False)]

@@ -17,6 +17,7 @@ def arrays(value):
     return list(value) if isinstance(value, tuple) else [np.asarray(value)]
 
 
+@pytest.mark.slow
 @every_class
 def test_draws_have_the_moments_and_the_entropy_of_the_posterior(entry):
     posterior = entry.make(**entry.still).fit(entry.data(n_rows=60)).posterior_

@@ -336,6 +336,7 @@ def test_small_calls_of_a_stream_are_small_steps(n_rows):
     assert whole.score(test) > before - 0.1
 
 
+@pytest.mark.slow
 def test_a_memoized_stream_of_large_calls_ends_as_fit_does():
     rng, labels = np.random.default_rng(0), np.repeat(np.arange(4), 200)
     X = np.abs((rng.random((4, 30)) < 0.5)[labels] - (rng.random((800, 30)) < 0.1) * 1.0)

@@ -97,6 +97,7 @@ def test_many_topics_have_the_law_that_enumeration_gives_them(monkeypatch):
         np.testing.assert_allclose(found, true, atol=0.03)
 
 
+@pytest.mark.slow
 def test_topics_of_all_ranges_have_their_law(monkeypatch):
     monkeypatch.setattr(_collapsed, "MAX_DENSE", 1)
     # (of a single token, which the prior alone decides)

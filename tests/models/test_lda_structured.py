@@ -616,6 +616,7 @@ def model_and_batch(words, *, dtype=np.float64, local="gibbs", scale=1.0, own=Fa
 )
 @pytest.mark.parametrize("words", [[1, 4], [0, 2, 3], [0, 1, 2, 3, 4]], ids=str)
 # (which of both draws it is does not matter, as the next test says)
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "scale", "own"), [("ssvi", 1.0, False), ("ssvi-a", 0.5, True)])
 def test_drawn_topics_have_the_law_of_the_dirichlet(kind, words, scale, own):
     model, stats, batch = model_and_batch(words, scale=scale, own=own)

@@ -132,6 +132,7 @@ def test_logarithms_are_chosen_where_values_were_drawn_with_them():
     assert chosen.tolist() == list(range(20))
 
 
+@pytest.mark.slow
 def test_logarithms_of_many_columns_are_chosen_within_seconds():
     """Two short fits of each column took nine seconds here."""
     rng = np.random.default_rng(0)
