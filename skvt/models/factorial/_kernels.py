@@ -1,7 +1,9 @@
 """Compiled loops of the local step of the factorial mixture.
 
-They optimise q(z) of each row, which has one factor q_k for each component k: the probability that
-the component is active, also called activation [VT16 app. C].
+A row x (D,) is the sum of the vectors mu_k (D,) of its active components, plus noise. The entry z_k
+is 1 if component k is active in the row, and 0 otherwise. The loops optimise q(z) of each row. It
+has one factor for each of the K components, with the parameter ``q_k = q(z_k = 1)``, which is
+called the activation of the component [VT16 app. C].
 """
 
 from typing import Any
@@ -12,11 +14,13 @@ from skvt._compiled import exp, jit_allocating, jit_inlined, lit, log
 from skvt.typing import Array
 
 # Number of rows of a block. The inner loops run over the rows of a block, so that the compiler can
-# use vector instructions. Each row of a block has a lane.
+# use vector instructions. The position of a row in its block is called its lane.
 ROWS_PER_BLOCK = 64
-# Number of factors subtracted at a time; factors are padded by zeros to a multiple of it.
+# Number of components whose terms are subtracted at a time. Activations and rows of G are padded by
+# zeros to a multiple of this number.
 _UNROLLED = 4
-# Largest absolute log odds of an activation, so that no product of two activations is denormal.
+# Largest absolute log odds of an activation. The limit keeps products of two activations from
+# denormal numbers, with which arithmetic is slow.
 _MAX_LOG_ODDS = 30.0
 # Smallest argument of a logarithm, so that 0 log 0 is 0.
 _TINY = 1e-30
@@ -33,10 +37,10 @@ def sweep_factors(
 
         q_k = sigmoid(b (logit_k + precision (linear_k - G_kk / 2 - sum_{j != k} G_kj q_j))).
 
-    The first ``ladder.size`` sweeps are tempered further: b is ``ladder[i]`` times the inverse
-    temperature of the row in sweep i, and the inverse temperature itself in later sweeps. At most
-    ``max_sweeps`` sweeps follow the ladder. The activations of a row stay as they are once none of
-    them has changed by ``tol`` or more in a sweep after the ladder.
+    In sweep i of the first ``ladder.size`` sweeps, b is the inverse temperature of the row times
+    ``ladder[i]``. In later sweeps, of which there are at most ``max_sweeps``, b is the inverse
+    temperature of the row. A row has converged once a later sweep changes each of its activations
+    by less than ``tol``. Its activations then remain unchanged.
 
     Parameters
     ----------
@@ -45,29 +49,32 @@ def sweep_factors(
         observed in the row
     logit : (K,) ``log(pi / (1 - pi))`` for the prior probabilities pi of activations
     precision : 1 / s for the noise variance s
-    inv_temps : (n,) or (1,) inverse temperatures of the rows
+    inv_temps : (n,) inverse temperatures of the rows, or (1,) if it is the same for all rows
+    ladder : factors of the inverse temperatures in the first sweeps, all at most 1
     q : (n, K) initial activations, overwritten by the final activations
     energy : (n,) float64, the part of the energy in nats that depends on the activations, written
     entropy : (n,) float64, entropy of the activations in nats, written
     """
     n_rows, K = q.shape
+    # K, rounded up to a multiple of _UNROLLED.
     n_padded = -(-K // _UNROLLED) * _UNROLLED
+    # `lit` returns constants in the type of ``precision``, so that float32 is not promoted.
     zero, one, half = lit(precision, 0.0), lit(precision, 1.0), lit(precision, 0.5)
     largest_log_odds, tiny = lit(precision, _MAX_LOG_ODDS), lit(precision, _TINY)
     is_shared = gram.shape[0] == 1
     shared_gram = np.zeros((K, n_padded), q.dtype)
-    # The activations q of the rows of a block, transposed: (k, lane).
-    v = np.zeros((n_padded, ROWS_PER_BLOCK), q.dtype)
-    # ``field_alone`` holds linear_k - G_kk / 2 for all k. ``field`` holds linear_k - G_kk / 2 -
-    # sum_{j != k} G_kj v_j for the component k that is being updated.
+    # q of the rows of a block, transposed: (k, lane).
+    q_t = np.zeros((n_padded, ROWS_PER_BLOCK), q.dtype)
+    # ``field_alone[k]`` is linear_k - G_kk / 2 in each lane. ``field`` is linear_k - G_kk / 2 -
+    # sum_{j != k} G_kj v_j in each lane, for the component k that is being updated.
     field_alone = np.empty((K, ROWS_PER_BLOCK), q.dtype)
     field = np.empty(ROWS_PER_BLOCK, q.dtype)
     inv_temp = np.empty(ROWS_PER_BLOCK, q.dtype)
-    # ``change`` is the largest change of each row's activations in the present sweep, and
-    # ``last_change`` in the previous sweep. It is inf until a sweep after the ladder has ended.
+    # ``change`` is the largest change of a row's activations in the present sweep. ``last_change``
+    # is the largest change in the previous sweep, or inf during the ladder and the next sweep.
     change = np.empty(ROWS_PER_BLOCK, q.dtype)
     last_change = np.empty(ROWS_PER_BLOCK, q.dtype)
-    # Energy and entropy of each row.
+    # Energies of the rows of a block in the first row, and entropies in the second row.
     sums = np.empty((2, ROWS_PER_BLOCK))
     if is_shared:
         for k in range(K):
@@ -81,24 +88,24 @@ def sweep_factors(
             inv_temp[lane] = inv_temps[row] if inv_temps.size > 1 else inv_temps[0]
             last_change[lane] = np.inf
             for k in range(K):
-                v[k, lane] = q[row, k]
+                q_t[k, lane] = q[row, k]
                 field_alone[k, lane] = linear[row, k] - half * gram[0 if is_shared else row, k, k]
-        # Row i of the block has ``row_grams[i]``, which is not used if all rows share one matrix.
+        # Row i of the block has the matrix ``row_grams[i]``, unless all rows share one matrix.
         row_grams = gram[0 if is_shared else start :]
         # Update all factors in turn, in each sweep.
         for sweep in range(ladder.size + max_sweeps):
             factor = ladder[sweep] if sweep < ladder.size else one
             change[:] = zero
             for k in range(K):
-                _write_field(k, field_alone, shared_gram, row_grams, n_used, is_shared, v, field)
+                _write_field(k, field_alone, shared_gram, row_grams, n_used, is_shared, q_t, field)
                 for lane in range(ROWS_PER_BLOCK):
                     log_odds = factor * inv_temp[lane] * (logit[k] + precision * field[lane])
                     log_odds = min(max(log_odds, -largest_log_odds), largest_log_odds)
                     new = one / (one + exp(-log_odds))
                     # Keep the activations of a row that has converged.
-                    new = new if last_change[lane] >= tol else v[k, lane]
-                    change[lane] = max(change[lane], abs(new - v[k, lane]))
-                    v[k, lane] = new
+                    new = new if last_change[lane] >= tol else q_t[k, lane]
+                    change[lane] = max(change[lane], abs(new - q_t[k, lane]))
+                    q_t[k, lane] = new
             # After the ladder, end once all rows of the block have converged.
             if sweep >= ladder.size:
                 largest = zero
@@ -110,46 +117,49 @@ def sweep_factors(
         # Compute the energies and entropies, and write the results of the block.
         sums[:] = 0.0
         for k in range(K):
-            _write_field(k, field_alone, shared_gram, row_grams, n_used, is_shared, v, field)
+            _write_field(k, field_alone, shared_gram, row_grams, n_used, is_shared, q_t, field)
             for lane in range(ROWS_PER_BLOCK):
-                on = v[k, lane]
+                on = q_t[k, lane]
                 off = one - on
-                # Each pair of factors is counted twice, which ``half`` corrects.
+                # The sum over k counts each pair of components twice. The mean of ``field_alone``
+                # and ``field`` corrects this, because it contains half of the pairs' terms.
                 mean_field = half * (field_alone[k, lane] + field[lane])
                 sums[0, lane] += on * (logit[k] + precision * mean_field)
                 sums[1, lane] -= on * log(max(on, tiny)) + off * log(max(off, tiny))
         for lane in range(n_used):
             energy[start + lane], entropy[start + lane] = sums[0, lane], sums[1, lane]
             for k in range(K):
-                q[start + lane, k] = v[k, lane]
+                q[start + lane, k] = q_t[k, lane]
 
 
 @jit_inlined
 def _write_field(
     k: int, field_alone: Array, shared_gram: Array, row_grams: Array, n_used: int, is_shared: bool,
-    v: Array, field: Array,
+    q_t: Array, field: Array,
 ) -> None:  # fmt: skip
     """Write ``linear_k - G_kk / 2 - sum_{j != k} G_kj v_j`` of each lane to ``field``.
 
-    ``field_alone[k]`` are the first two terms. The sum runs over all j, and the term of k itself is
-    added back. G is ``shared_gram`` if ``is_shared``, and otherwise ``row_grams[lane]``.
+    ``field_alone[k]`` has the first two terms. The matrix G is ``shared_gram`` if ``is_shared``,
+    and ``row_grams[lane]`` otherwise. The loops over j include j = k, so that they need no branch.
+    The term of k is therefore added first.
     """
     K = field_alone.shape[0]
     if is_shared:
         for lane in range(ROWS_PER_BLOCK):
-            field[lane] = field_alone[k, lane] + shared_gram[k, k] * v[k, lane]
-        for j in range(0, v.shape[0], _UNROLLED):
+            field[lane] = field_alone[k, lane] + shared_gram[k, k] * q_t[k, lane]
+        for j in range(0, q_t.shape[0], _UNROLLED):
             g0, g1 = shared_gram[k, j], shared_gram[k, j + 1]
             g2, g3 = shared_gram[k, j + 2], shared_gram[k, j + 3]
-            v0, v1, v2, v3 = v[j], v[j + 1], v[j + 2], v[j + 3]
+            v0, v1, v2, v3 = q_t[j], q_t[j + 1], q_t[j + 2], q_t[j + 3]
             for lane in range(ROWS_PER_BLOCK):
                 field[lane] -= g0 * v0[lane] + g1 * v1[lane] + g2 * v2[lane] + g3 * v3[lane]
     else:
         for lane in range(ROWS_PER_BLOCK):
+            # Lanes from ``n_used`` on repeat the last row of the block.
             g = row_grams[min(lane, n_used - 1), k]
-            total = field_alone[k, lane] + g[k] * v[k, lane]
+            total = field_alone[k, lane] + g[k] * q_t[k, lane]
             for j in range(K):
-                total -= g[j] * v[j, lane]
+                total -= g[j] * q_t[j, lane]
             field[lane] = total
 
 

@@ -4,10 +4,10 @@
     mu_k ~ N(0, c I)                                 components, global
     x_n ~ N(sum_k z_nk mu_k, s I)                    rows
 
-The model and its updates are those of [VT16 sec. 4, app. C]. q(z) is factorised. q(mu) keeps the
-covariance between components: one matrix (K, K) for all columns, or one for each column if values
-are missing. Names of axes are n for rows, D for columns and K for components; pi_k is
-``activation_prior``, c is ``prior_variance`` and s is ``noise_variance``.
+The model and its updates are described in [VT16 sec. 4, app. C]. q(z) is factorised. q(mu) keeps
+the covariance between components: one matrix (K, K) for all columns, or one for each column if
+values are missing. In shapes, n is the number of rows, D of columns and K of components. The
+parameters are pi_k, ``activation_prior``; c, ``prior_variance``; and s, ``noise_variance``.
 """
 
 from dataclasses import dataclass, replace
@@ -26,20 +26,23 @@ from skvt.models.factorial._particles import draw_particles, quadratic_forms
 from skvt.rows import pieces, sums_of_rows, take_rows
 from skvt.typing import Array, IndexArray, Run
 
-# Maximum number of rows of a task, and of matrix entries if each row has a separate matrix.
+# Maximum number of rows of a parallel task.
 ROWS_PER_CHUNK = 1024
+# If values are missing, each row has a matrix (K, K). Maximum number of entries of the matrices of
+# a task.
 NUMBERS_PER_CHUNK = 1 << 21
-# Factors of the inverse temperature in the first sweeps of a row that starts from pi.
+# Factors of the inverse temperature in the first sweeps over the activations of a row, if the
+# activations start from pi. Low factors make the start matter less.
 LADDER = np.geomspace(0.1, 1.0, 6, endpoint=False)
 # Maximum number of rows that determine initial components.
 ROWS_TO_START = 10_000
 # Largest mean of |mu_k|^2 / (2 s) of a random initial component, which is the cost of the component
 # in nats for a row that does not need it.
 MAX_COST = 15.0
-# Initial components and their initial variance are guessed by division by the expected number of
-# active components of a row, or by this number if it is larger.
+# Guesses of initial components and of their variance divide by the expected number of active
+# components of a row. This number is the smallest divisor.
 MIN_ACTIVE = 1e-3
-# Maximum number of rows whose spectrum determines the initial noise and temperature.
+# Maximum number of rows whose principal directions determine the initial noise and temperature.
 ROWS_OF_SPECTRUM = 1_000
 # Learned noise starts as the share of the mean square that the first K principal directions of the
 # rows do not explain, if the share is at least MIN_NOISE, and as DEFAULT_NOISE otherwise.
@@ -49,7 +52,7 @@ DEFAULT_NOISE = 0.1
 _MIN_PRIOR = 1e-6
 
 
-# A pair: E[mu] (K, D), and E[mu mu'], summed over columns (1, K, K) or by column (D, K, K).
+# The moments E[mu] (K, D) and E[mu mu'], summed over columns (1, K, K) or by column (D, K, K).
 _Moments: TypeAlias = tuple[Array, Array]
 
 
@@ -61,16 +64,16 @@ class Sweeps(NamedTuple):
     tol: float
 
 
-# Sweeps of a row that continues from the activations of its last local step: no ladder, one sweep.
-CONTINUE = Sweeps(LADDER[:0], 1, 0.0)
+# Sweeps of a row that continues from the activations of its last local step: one, without a ladder.
+CONTINUE = Sweeps(ladder=LADDER[:0], max_sweeps=1, tol=0.0)
 
 
 @dataclass(frozen=True)
 class FactorialBatch(RowBatch):
     """Rows with the activations of their last local step as ``row_starts``, (n, K).
 
-    NaN in ``row_starts`` is for a row that has had no local step, and inf asks for a search (see
-    :meth:`FactorialMixture.local_step`).
+    NaN in ``row_starts`` means that the row has had no local step. inf means that the local step
+    must search by particles, see :meth:`FactorialMixture.local_step`.
     """
 
     has_missing: bool = False
@@ -80,7 +83,7 @@ class FactorialBatch(RowBatch):
 class FactorialResult(LocalResult):
     """A local result that also has the entropies of activations."""
 
-    # (n,), in nats.
+    # (n,): entropy of each row's activations in nats.
     entropies: Array | None = None
 
 
@@ -89,17 +92,23 @@ class FactorialResult(LocalResult):
 class FactorialMixture(ConjugateModel):
     """A factorial mixture for the engines.
 
-    There are four statistics: ``pairs``, the sum of E[z z'] over all rows (1, K, K), or for each
-    column over the rows in which it is observed (D, K, K); ``products``, the sum of E[z] x' (K, D);
-    ``activation_sums``, the sum of E[z] (K,); and the number of rows, the number of observed values
-    and the sum of their squares (3,). ``global_params`` are the moments E[mu] (K, D) and E[mu mu'],
-    summed over columns (1, K, K) or by column (D, K, K).
+    There are four statistics:
+
+    - ``pairs``, the sum of E[z z'] over all rows (1, K, K), or, for each column, over the rows in
+      which the column is observed (D, K, K);
+    - ``products``, the sum of E[z] x' (K, D);
+    - ``activation_sums``, the sum of E[z] (K,);
+    - ``totals`` (3,): the number of rows, the number of observed values and the sum of the squares
+      of these values.
+
+    ``global_params`` are the moments E[mu] (K, D) and E[mu mu'], summed over columns (1, K, K) or
+    by column (D, K, K).
     """
 
-    # K and D.
+    # K, the number of components, and D, the number of columns.
     n_components: Annotated[int, PRIOR]
     n_features: int
-    # s and c.
+    # s, the variance of the noise, and c, the prior variance of each entry of mu.
     noise_variance: Annotated[float, POSITIVE]
     prior_variance: Annotated[float, POSITIVE]
     # (K,), float64: pi.
@@ -110,15 +119,15 @@ class FactorialMixture(ConjugateModel):
     learned: frozenset[str] = frozenset()
     # Whether statistics are summed for each column over its observed values.
     by_column: bool = False
-    # Ratio of the largest variance of any direction of the rows to the noise variance. Above this
+    # Largest variance of the rows along any direction, divided by the noise variance. Above this
     # temperature, components that differ little become equal.
     critical_temperature: float = np.inf
-    # Maximum number of sweeps of a row without a start. Sweeps end earlier if the largest change of
-    # an activation in a sweep is less than ``sweep_tol``.
+    # Maximum number of sweeps after the ladder, for a row that does not continue from an earlier
+    # local step. The sweeps end once a sweep changes all activations by less than ``sweep_tol``.
     max_sweeps: int = 50
     sweep_tol: float = 1e-3
-    # Whether local steps also start from annealed particles. This is for reported bounds, since it
-    # is too slow for all steps of a fit.
+    # Whether local steps also start from annealed particles. They do so when bounds are reported,
+    # but not in each step of a fit, because it is slow.
     search: bool = False
 
     capabilities = frozenset({
@@ -175,7 +184,7 @@ class FactorialMixture(ConjugateModel):
         return q["mean"], self.family.second_moments(**q, by_column=by_column)
 
     def statistics_energy(self, stats: RunningStats, global_params: _Moments) -> float:
-        """Return ``E_q[log p(x, z | mu)]`` of the rows that the statistics sum over, in nats."""
+        """Return ``E_q[log p(x, z | mu)]`` in nats, summed over the rows of the statistics."""
         pairs, products = stats.as_stats().arrays[:2]
         explained = (products * global_params[0]).sum() - 0.5 * (pairs * global_params[1]).sum()
         return explained / self.noise_variance + self._energy_without_components(stats.as_stats())
@@ -207,7 +216,10 @@ class FactorialMixture(ConjugateModel):
         return np.log1p(-self.activation_prior).sum()
 
     def with_column_covariances(self, stats: RunningStats) -> tuple[Self, RunningStats]:
-        """Extend model and statistics of complete rows to one covariance for each column."""
+        """Return the model and its statistics with one covariance of components for each column.
+
+        The statistics must be sums over complete rows, so that all columns have the same pairs.
+        """
         pairs, *others = stats.as_stats().arrays
         pairs = np.repeat(pairs, self.n_features, axis=0)
         return replace(self, by_column=True), RunningStats([pairs, *others])
@@ -223,12 +235,17 @@ class FactorialMixture(ConjugateModel):
     def batch(self, X: Array, rows: IndexArray, weights: Array) -> FactorialBatch:
         """Return rows of X, and whether values are missing in them."""
         batch = FactorialBatch.of(X, rows, weights)
+        # The minimum of an array that contains NaN is NaN.
         return replace(batch, has_missing=bool(np.isnan(batch.X.min())))
 
     def memo_entropy(
         self, batch: FactorialBatch, result: FactorialResult, run: Run, *, pairs: bool
     ) -> tuple[Array, None]:
-        """Return the entropy of all activations (1,), and None in place of the losses of pairs."""
+        """Return the entropy of all activations (1,), and None.
+
+        Other models return the losses of entropy by merges in place of None. Components of this
+        model are not merged.
+        """
         assert result.entropies is not None  # a local step of this model
         return np.array([batch.weights @ result.entropies]), None
 
@@ -237,12 +254,12 @@ class FactorialMixture(ConjugateModel):
         self, batch: FactorialBatch, global_params: _Moments, inv_temp: float | Array, run: Run, *,
         with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
     ) -> FactorialResult:  # fmt: skip
-        """Optimise the activations of each row; ``q`` of the result are probabilities (n, K).
+        """Optimise the activations of each row; ``q`` of the result are the activations (n, K).
 
-        If ``batch.row_starts`` is finite, make one sweep from it, which does not lower the bound.
-        Otherwise sweeps start from pi at higher temperatures and end at convergence. With
-        ``search``, or if a start is infinite, sweeps also start from annealed particles, and each
-        row keeps the result with the highest bound.
+        If ``batch.row_starts`` is finite, make one sweep from these activations, which does not
+        lower the bound. Otherwise sweeps start from pi, with the ladder of temperatures, and end at
+        convergence. With ``search``, or if a start is infinite, sweeps also start from annealed
+        particles, and each row keeps the activations with the highest bound.
         """
         options = {"with_marginal": with_marginal, "with_stats": with_stats}
         # Either all rows of a batch have a finite start, or none has.
@@ -251,19 +268,22 @@ class FactorialMixture(ConjugateModel):
         pi = np.tile(self.activation_prior.astype(self.dtype), (batch.n_rows, 1))
         sweeps = Sweeps(LADDER, self.max_sweeps, self.sweep_tol)
         from_pi = replace(batch, row_starts=pi)
-        searches = self.search or (
+        needs_search = self.search or (
             batch.row_starts is not None and np.isinf(batch.row_starts[:, 0]).any()
         )
-        if not searches:
+        if not needs_search:
             return self._step_from_start(from_pi, global_params, inv_temp, run, sweeps, **options)
         result = self._step_from_start(from_pi, global_params, inv_temp, run, sweeps)
         best_q, best_bound = result.q, result.bound
+        # Start from particles without a ladder, because its high temperatures would lead away from
+        # the start.
         sweeps = sweeps._replace(ladder=LADDER[:0])
         for start in self._particle_starts(batch, global_params, run):
             from_particles = replace(batch, row_starts=start)
             result = self._step_from_start(from_particles, global_params, inv_temp, run, sweeps)
             best_q = np.where((result.bound > best_bound)[:, None], result.q, best_q)
             best_bound = np.maximum(result.bound, best_bound)
+        # One more sweep from the best activations computes all that ``options`` request.
         from_best = replace(batch, row_starts=best_q)
         return self._step_from_start(from_best, global_params, inv_temp, run, CONTINUE, **options)
 
@@ -289,7 +309,8 @@ class FactorialMixture(ConjugateModel):
         if with_stats:
             stats = Stats(tuple(sum(arrays) for arrays in zip(*stats_of_chunks, strict=True)))
         bound = inv_temps * energy + entropy
-        # This is a lower bound of the energy with the activations summed out.
+        # By Jensen's inequality, this is a lower bound of the energy with the activations summed
+        # out.
         marginal = energy + entropy if with_marginal else None
         return FactorialResult(stats, bound, energy, q, marginal, row_starts=q, entropies=entropy)
 
@@ -298,8 +319,9 @@ class FactorialMixture(ConjugateModel):
     ) -> tuple[Array, Array, Array, float | Array]:
         """Compute the terms of rows X (n, D) on which their activations depend.
 
-        ``observed`` (n, D) is 1 for observed and 0 for missing values; None if none is missing.
-        ``mean`` and ``second`` are the moments of mu.
+        ``observed`` (n, D) is 1 for observed and 0 for missing values, or None if no value is
+        missing. ``mean`` is E[mu] (K, D), and ``second`` is E[mu mu'], summed over columns
+        (1, K, K), or by column (D, K, K) if ``observed`` is not None.
 
         Returns
         -------
@@ -321,9 +343,10 @@ class FactorialMixture(ConjugateModel):
     def _particle_starts(
         self, batch: FactorialBatch, global_params: _Moments, run: Run
     ) -> tuple[Array, Array]:
-        """Return starting points of all rows from annealed particles, (n, K) each.
+        """Return two starts of each row's activations from annealed particles, (n, K) each.
 
-        The first are the most probable particles, the second are activation probabilities.
+        The first start is the state of the row's most probable particle. The second start are
+        probabilities of activations, estimated by the row's particles.
         """
         best, probabilities = np.empty((2, batch.n_rows, self.n_components))
         tasks = [
@@ -341,7 +364,7 @@ class FactorialMixture(ConjugateModel):
 
     # ------------------------------------------------------------------------ learned priors
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
-        """Return the model with learned variances and priors at the maximum of the bound."""
+        """Return the model with the learned variances and priors that maximise the bound."""
         if stats is None or not self.learned:
             return self
         _, _, activation_sums, totals = stats.as_stats().arrays
@@ -350,8 +373,8 @@ class FactorialMixture(ConjugateModel):
         learned = {}
         # If all values are 0 or missing, they carry no information on the noise.
         if "noise_variance" in self.learned and squares > 0.0:
-            # The lower limit keeps the noise of a perfect fit from 0, and from numbers so small
-            # that rounding matters.
+            # The lower limit, a share of the sum of squares, keeps the noise of a perfect fit from
+            # 0, and from numbers so small that rounding matters.
             error = max(self._squared_error(stats, global_params), 1e-4 * squares)
             learned["noise_variance"] = error / n_values
         if "prior_variance" in self.learned:
@@ -373,8 +396,9 @@ class FactorialMixture(ConjugateModel):
     def tempered_log_partition(self, inv_temps: Array) -> tuple[Array, Array]:
         """Return log C(T) of one row in nats and its slope in b = 1/T, (M,) each [VT16 app. C].
 
-        ``int p(x | z, mu)^b dx`` does not depend on z and mu, and ``sum_z p(z)^b = prod_k (pi_k^b +
-        (1 - pi_k)^b)``.
+        ``inv_temps`` (M,) are values of b, and ``C(T) = sum_z p(z)^b int p(x | z, mu)^b dx``. The
+        integral does not depend on z and mu, and ``sum_z p(z)^b = prod_k (pi_k^b + (1 -
+        pi_k)^b)``.
         """
         b = np.asarray(inv_temps, np.float64)
         log_p = np.stack([np.log(self.activation_prior), np.log1p(-self.activation_prior)])
@@ -386,7 +410,8 @@ class FactorialMixture(ConjugateModel):
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
         """Return statistics for which E[mu_k] is an equal part of the mean row, plus noise.
 
-        The sums over rows are expectations under independent activations with probabilities pi.
+        The statistics are expected sums over rows whose activations are independent, with the
+        probabilities pi.
         """
         K = self.n_components
         mean, variance = mean_and_variance_of_columns(data)
@@ -394,12 +419,14 @@ class FactorialMixture(ConjugateModel):
         random_parts = self._random_components(variance, rng)
         components = mean / max(pi.sum(), MIN_ACTIVE) + random_parts
         pairs = data.total * (np.outer(pi, pi) + np.diag(pi * (1.0 - pi)))
+        # E[mu] solves (pairs + ridge) E[mu] = products.
         ridge = self.noise_variance / self.prior_variance * np.eye(K)
         products = (pairs + ridge) @ components
         pairs = np.repeat(pairs[None], self._n_precisions, axis=0)
         totals = np.array([data.total, data.total * self.n_features, 0.0])
         stats = RunningStats([pairs, products, data.total * pi, totals])
-        # Choose the sum of squares for which the mean squared error is the noise variance.
+        # Set the sum of squares, ``totals[2]``, so that the mean squared error is the noise
+        # variance. The array ``totals`` is a part of ``stats``.
         totals[2] = self.noise_variance * totals[1]
         totals[2] -= self._squared_error(
             stats, self.expectation(stats, batch=None, run=run_serially)
@@ -409,10 +436,10 @@ class FactorialMixture(ConjugateModel):
     def symmetry_breaking_stats(
         self, stats: RunningStats, data: RowSource, share: float, rng: np.random.Generator
     ) -> Stats:
-        """Return statistics that, added to ``stats``, make components different.
+        """Return statistics that make components different when they are added to ``stats``.
 
-        High temperatures make components equal. Random components of about ``share`` times the
-        spread of the rows are added to them.
+        They are needed because high temperatures make components equal. The statistics add random
+        vectors of about ``share`` times the spread of the rows to the components.
         """
         pairs, _, activation_sums, totals = stats.as_stats().arrays
         _, variance = mean_and_variance_of_columns(data)
@@ -422,10 +449,10 @@ class FactorialMixture(ConjugateModel):
         )
 
     def _random_components(self, variance: Array, rng: np.random.Generator) -> Array:
-        """Draw components (K, D) with at most ``variance`` (D,) in each column.
+        """Draw normal components (K, D) with variances of at most ``variance`` (D,) by column.
 
-        The variance is lower if the components would cost more than ``MAX_COST``, since local
-        steps would turn off components that cost more.
+        The variance is lower if the cost of the components would exceed ``MAX_COST``, since local
+        steps would turn off such components.
         """
         square_norm = max(variance.sum(), 1e-300)
         largest = 2.0 * MAX_COST * self.noise_variance
@@ -436,9 +463,10 @@ class FactorialMixture(ConjugateModel):
     def sample(
         self, stats: RunningStats, n_rows: int, rng: np.random.Generator
     ) -> tuple[Array, NDArray[np.bool_]]:
-        """Draw rows (n, D) from the posterior predictive; return them and their activations."""
+        """Draw rows from the posterior predictive; return rows (n, D) and activations (n, K)."""
         q = self.family.to_standard(self.natural_parameters(stats)[0])
         z = rng.random((n_rows, self.n_components)) < self.activation_prior
+        # `quadratic_forms` takes several states for each row; here each row has one.
         states = z[:, None].astype(np.float64)
         variance = self.noise_variance + quadratic_forms(states, q["covariance"])
         noise = np.sqrt(variance[:, 0]) * rng.standard_normal((n_rows, self.n_features))
@@ -449,10 +477,12 @@ def _local_task(
     model: FactorialMixture, batch: FactorialBatch, rows: slice, moments: _Moments,
     schedule: tuple[Array, Sweeps], with_stats: bool, out: tuple[Array, Array, Array],
 ) -> tuple[Array, Array, Array, Array] | None:  # fmt: skip
-    """Write the results of the local step of ``rows`` to ``out``; return their statistics.
+    """Write the results of the local step of ``rows`` to ``out``; return the rows' statistics.
 
-    ``schedule`` has the inverse temperatures of the rows and the sweeps; ``out`` are the
-    activations ``q``, energies and entropies of all rows of the batch.
+    ``schedule`` has the inverse temperatures of all rows of the batch, and the sweeps. ``out`` has
+    the activations (n, K), the energies (n,) and the entropies (n,) of all rows of the batch, in
+    nats. The activations in ``out`` are the initial ones before the step. The statistics are None
+    unless ``with_stats`` is set.
     """
     inv_temps, (ladder, max_sweeps, tol) = schedule
     q, energy, entropy = out
@@ -493,7 +523,11 @@ def _start_task(
     model: FactorialMixture, batch: FactorialBatch, rows: slice, global_params: _Moments,
     best: Array, probabilities: Array,
 ) -> None:  # fmt: skip
-    """Write the most probable particle and the activation probabilities of ``rows``."""
+    """Write the most probable particle and the activation probabilities of ``rows``.
+
+    They are written to these rows of ``best`` (n, K) and ``probabilities`` (n, K), where n is the
+    number of rows of the batch.
+    """
     X = np.asarray(batch.X[rows], np.float64)
     observed = (~np.isnan(X)).astype(np.float64) if batch.has_missing else None
     _, linear, gram, _ = model.row_terms(X, observed, *global_params)
@@ -504,7 +538,7 @@ def _start_task(
 def mean_and_variance_of_columns(data: RowSource) -> tuple[Array, Array]:
     """Return mean and variance of the observed values of each column, (D,) each.
 
-    They are computed from at most ``ROWS_TO_START`` rows.
+    They are computed from at most ``ROWS_TO_START`` rows, which are evenly spaced.
     """
     rows = np.arange(0, data.n_rows, -(-data.n_rows // ROWS_TO_START))
     return _mean_and_variance(*take_rows(data.X, data.weights, rows))
@@ -528,11 +562,11 @@ def guess_variances(
 ) -> tuple[dict[str, float], float]:
     """Guess initial values of learned variances from the rows.
 
-    ``n_active`` is the expected number of active components of a row. Returns a dict of
-    "noise_variance" and "prior_variance", and the largest variance of any direction of the rows.
+    ``n_active`` is the expected number of active components of a row. The results are a dict of
+    "noise_variance" and "prior_variance", and the largest variance of the rows along any direction.
     """
     squares, observed = sums_of_rows(X, weights, _squares_of_columns)
-    # The minimum is for rows of zeros, which have no scale.
+    # The lower limit keeps the variances positive if all values are 0.
     mean_square = max(squares.sum() / max(observed.sum(), 1.0), 1e-12)
     noise_share, largest = _noise_and_largest_variance(X, weights, n_components)
     prior = mean_square / max(n_active, MIN_ACTIVE)
@@ -540,7 +574,7 @@ def guess_variances(
 
 
 def _squares_of_columns(X: Array, weights: Array) -> tuple[Array, Array]:
-    """Return the weighted sum of squares of each column's values, and their weight, (D,)."""
+    """Return, for each column, the weighted sum of squares and the weight of observed values."""
     observed = ~np.isnan(X)
     return weights @ np.where(observed, X, 0.0).astype(np.float64) ** 2, weights @ observed
 
@@ -551,16 +585,18 @@ def contains_missing(X: Any, weights: Array) -> bool:
 
 
 def _n_missing(X: Array, weights: Array) -> tuple[Any]:
+    """Return the number of missing values, as the only sum of a tuple for `sums_of_rows`."""
     return (np.isnan(X).sum(),)
 
 
 def _noise_and_largest_variance(X: Array, weights: Array, n_directions: int) -> tuple[float, float]:
-    """Return the noise variance over the mean square, and the largest variance of any direction.
+    """Return the share of noise in the mean square, and the largest variance along any direction.
 
-    The noise variance is the sum of squares that the ``n_directions`` largest directions leave,
-    divided by its degrees of freedom. If the ratio is below ``MIN_NOISE``, ``DEFAULT_NOISE``
-    is returned, because too small a noise acts like a low temperature: components would become
-    fixed before the noise is learned.
+    The noise variance is the sum of squares that the ``n_directions`` largest principal directions
+    do not explain, divided by its degrees of freedom. Its share is the ratio to the mean square of
+    all values. If the share is below ``MIN_NOISE``, it is replaced by ``DEFAULT_NOISE``. Too small
+    a noise variance acts like a low temperature: components would hardly change any more before the
+    noise is learned.
     """
     X, weights = take_rows(X, weights, np.arange(0, len(X), -(-len(X) // ROWS_OF_SPECTRUM)))
     X = X.astype(np.float64)
@@ -580,4 +616,5 @@ def _noise_and_largest_variance(X: Array, weights: Array, n_directions: int) -> 
 def _squares_of_directions(X: Array, weights: Array) -> Array:
     """Return the weighted sums of squares of the rows in their principal directions, ascending."""
     X = np.sqrt(weights)[:, None] * X
+    # X X' and X' X have the same positive eigenvalues. Use the smaller matrix.
     return np.linalg.eigvalsh(X @ X.T if len(X) < X.shape[1] else X.T @ X)

@@ -1,8 +1,11 @@
 """Annealed particles: draws from the posterior of the activations of rows in a factorial mixture.
 
-:mod:`skvt.models.factorial._posterior` uses them for predictions with many components, and the
-model for starting points of local steps. The algorithm is sequential Monte Carlo
-[DelMoral06 sec. 3]. Names of axes are n for rows, K for components and S for particles of a row.
+A row x is the sum of the vectors mu_k of its active components, plus noise. The activation z_k of
+component k is 1 if the component is active in the row, and 0 otherwise. A particle is a drawn state
+z (K,) of all activations of a row. :mod:`skvt.models.factorial._posterior` uses particles for
+predictions with many components, and the model uses them as starts of local steps. The algorithm is
+sequential Monte Carlo [DelMoral06 sec. 3]. In shapes, n is the number of rows, K of components and
+S of particles of a row.
 """
 
 from typing import NamedTuple
@@ -36,21 +39,22 @@ MAX_INCREASES = 1_000
 _N_BISECTIONS = 30
 # Maximum number of particles of a row.
 MAX_PARTICLES = 64
-# Maximum number of activations of a row, which is particles times components. With many components
-# it limits the number of particles.
+# Maximum number of particles of a row times the number of components. With many components it
+# limits the number of particles.
 MAX_ACTIVATIONS = 1 << 13
-# Minimum number of particles of a row, which takes precedence over the maxima.
+# Minimum number of particles of a row, also if MAX_ACTIVATIONS would allow fewer.
 MIN_PARTICLES = 8
 
 
 class Particles(NamedTuple):
-    """S annealed particles of each of n rows, and sums over them."""
+    """S annealed particles of each of n rows, and estimates from these particles."""
 
     # (n,): estimates of ``log sum_z p(z) exp(E(z))`` in nats, see :func:`write_particles`.
     log_mass: Array
     # (n, S): energies E(z) of the particles in nats.
     energies: Array
-    # (n, K): mean conditional probabilities of the activations over the last sweeps.
+    # (n, K): probabilities of the activations given all other activations of the particle, averaged
+    # over the particles and the sweeps at the last inverse temperature.
     probabilities: Array
     # (n, S, K): states z of the particles, which have equal weights.
     states: Array
@@ -60,8 +64,8 @@ class Particles(NamedTuple):
 
 def count_particles(n_components: int) -> int:
     """Return the number of particles of a row, a multiple of 8."""
-    most = MAX_ACTIVATIONS // n_components // 8 * 8
-    return max(MIN_PARTICLES, min(MAX_PARTICLES, most))
+    max_particles = MAX_ACTIVATIONS // n_components // 8 * 8
+    return max(MIN_PARTICLES, min(MAX_PARTICLES, max_particles))
 
 
 def draw_particles(
@@ -69,9 +73,22 @@ def draw_particles(
 ) -> Particles:
     """Draw annealed particles of rows X (n, D) with log likelihood ``E[log p(x | z, mu)]``.
 
-    ``linear`` (n, K), ``gram`` (1 or n, K, K) and ``logit`` (K,) are as in
-    :func:`skvt.models.factorial._kernels.sweep_factors`. The values of a row determine its random
-    numbers, so that its results depend neither on other rows nor on the number of threads.
+    The values of a row are the seed of its random numbers, so that the particles of the row depend
+    neither on other rows nor on the number of threads.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n, D)
+        Rows, in which NaN stands for missing values. They only determine the seeds.
+    linear : ndarray, shape (n, K)
+        ``E[mu_k] . x`` of each row x.
+    gram : ndarray, shape (1, K, K) or (n, K, K)
+        ``G_kj = E[mu_k . mu_j]``, a sum over the columns that are observed in the row. It is one
+        matrix if it is the same for all rows.
+    logit : ndarray, shape (K,)
+        Log odds of the prior probabilities of activations.
+    noise_variance : float
+        Variance of the noise.
     """
     n_rows, K = linear.shape
     # Equal rows must have equal bits. Adding 0 turns -0 into 0, and inf replaces all kinds of NaN.
@@ -89,8 +106,8 @@ def draw_particles(
 def quadratic_forms(z: Array, matrices: Array) -> Array:
     """Return ``z' M z`` for each state in z (n, S, K) and each M in ``matrices`` (P, K, K).
 
-    The result is (n, S, P). If M is the covariance of a column of mu, it is the variance of the
-    column of z' mu.
+    The result is (n, S, P). If M is the covariance of a column of mu, then ``z' M z`` is the
+    variance of the same column of z' mu.
     """
     return np.einsum("nsk,pkl,nsl->nsp", z, matrices, z, optimize=True)
 
@@ -112,18 +129,22 @@ def write_particles(
 ) -> None:  # fmt: skip
     """Sample the activations of each row by annealed sequential Monte Carlo [DelMoral06 sec. 3].
 
-    S particles are drawn from the prior. While the inverse temperature b of the likelihood rises
-    from 0 to 1, they are weighted, resampled and moved by Gibbs sampling. Each increase of b leaves
-    an effective sample size of at least ``MIN_EFFECTIVE_SHARE`` times S.
+    S particles are drawn from the prior. Then the inverse temperature b of the likelihood rises in
+    several increases from 0 to 1. After each increase, the particles are weighted, resampled and
+    moved by Gibbs sampling. An increase is so small that the weights leave an effective sample size
+    of at least ``MIN_EFFECTIVE_SHARE`` times S.
 
     The log likelihood of a state z in nats, up to a constant of the row, is its energy
     ``E(z) = precision (linear . z - z' G z / 2)``. A particle also has K fields,
     ``field_k = linear_k - G_kk / 2 - sum_{j != k} G_kj z_j``: if z_k turns on, the energy rises by
     ``precision field_k``.
 
-    ``linear``, ``gram``, ``logit`` and ``precision`` are as in
-    :func:`skvt.models.factorial._kernels.sweep_factors`; ``seeds`` (n,) are seeds of the rows. All
-    other arrays are written; they are the fields of :class:`Particles`.
+    ``linear``, ``gram`` (G of each row) and ``logit`` are the arguments of :func:`draw_particles`,
+    ``precision`` is the inverse noise variance, and ``seeds`` (n,) has a seed for each row. All
+    other arrays are the fields of :class:`Particles`, to which the results are written.
+
+    Each random number advances the state of the generator by ``GOLDEN``. It is then
+    ``uniform(mix(random_state))``, a number in [0, 1).
     """
     n_rows, S, K = states.shape
     z, field = np.empty((K, S)), np.empty((K, S))
@@ -162,6 +183,7 @@ def write_particles(
                     for p in range(S):
                         random_state += GOLDEN
                         log_odds = logit[k] + inv_temp * precision * field[k, p]
+                        # `exp` overflows at about 709.
                         probability = 1.0 / (1.0 + exp(-min(max(log_odds, -700.0), 700.0)))
                         sum_of_probabilities += probability
                         new = 1.0 if uniform(mix(random_state)) < probability else 0.0
@@ -172,7 +194,8 @@ def write_particles(
                     if inv_temp == 1.0:
                         probabilities[n, k] += sum_of_probabilities / (S * n_sweeps)
                     if n_changes > 0.0:
-                        # z_k changes the fields of all other activations.
+                        # z_k changes the fields of all other activations, but not its own field,
+                        # which is restored after the loop.
                         unchanged = field[k].copy()
                         for j in range(K):
                             g = G[j, k]
@@ -210,7 +233,8 @@ def _write_fields(
                 for p in range(S):
                     field[k, p] -= g * z[j, p]
         for p in range(S):
-            # Each pair of activations is counted twice, which the factor 0.5 corrects.
+            # The sum over k counts each pair of activations twice. The mean of both fields corrects
+            # this, because ``field_alone`` has no terms of pairs.
             energy[p] += 0.5 * precision * z[k, p] * (field[k, p] + field_alone)
 
 
@@ -218,8 +242,9 @@ def _write_fields(
 def _draw_from_prior(logit: Array, seed: np.uint64, z: Array, order: IndexArray) -> np.uint64:
     """Draw particles z (K, S) from the prior; return the state of the random generator.
 
-    The S draws of an activation are stratified: they have one uniform number in each of S intervals
-    of equal length, in random order. ``order`` (S,) is overwritten.
+    The S draws of each activation are stratified: the interval [0, 1) is divided into S intervals
+    of equal length, and each particle draws its uniform number in one of them, in random order.
+    ``order`` (S,) is overwritten.
     """
     K, S = z.shape
     random_state = np.uint64(seed)
@@ -242,12 +267,13 @@ def _draw_from_prior(logit: Array, seed: np.uint64, z: Array, order: IndexArray)
 def _write_weights(energy: Array, step: float, weight: Array) -> float:
     """Weight particles for an increase of the inverse temperature by ``step``.
 
-    ``weight`` gets ``exp(step * energy)`` divided by its maximum. Return the logarithm of the mean
-    of ``exp(step * energy)`` over particles.
+    Write ``exp(step * energy)``, divided by its maximum over particles, to ``weight``. Return the
+    logarithm of the mean of ``exp(step * energy)`` over particles.
     """
     largest = energy.max()
     total = 0.0
     for p in range(energy.size):
+        # The limit keeps `exp` from denormal numbers.
         weight[p] = exp(max(step * (energy[p] - largest), -700.0))
         total += weight[p]
     return step * largest + log(total / energy.size)
@@ -255,9 +281,10 @@ def _write_weights(energy: Array, step: float, weight: Array) -> float:
 
 @jit_inlined_allocating
 def _choose_step(energy: Array, longest: float, weight: Array) -> float:
-    """Find by bisection the longest step that leaves enough effective particles.
+    """Find by bisection the longest step that leaves a large enough effective sample size.
 
-    The step is at most ``longest``. ``weight`` is overwritten.
+    A step is an increase of the inverse temperature, by at most ``longest``. ``weight`` (S,) is
+    overwritten.
     """
     low, high = 0.0, longest
     step = longest
@@ -271,6 +298,8 @@ def _choose_step(energy: Array, longest: float, weight: Array) -> float:
             low = step
         else:
             high = step
-        # Bisect on a log scale, since steps differ by orders of magnitude.
+        # Bisect on a log scale, since steps differ by orders of magnitude. Raise ``low``, which is
+        # 0 at first, because 0 has no logarithm.
         step = np.sqrt(max(low, 1e-3 * high) * high)
+    # A step must be positive, so that the inverse temperature rises.
     return max(low, 1e-12 * longest)

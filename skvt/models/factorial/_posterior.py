@@ -1,11 +1,12 @@
 """The posterior of the activations z of a row in a factorial mixture, given q(mu) of components.
 
-z (K,) has the entry 1 for each component that is active in the row, and 0 for all others. With few
-components, all 2^K states of z are enumerated. With more components, states are drawn as annealed
-particles. Mean field approximates the posterior around one state, which is often a poor explanation
-of the row. Enumeration and particles also find other states, with their probabilities.
+A row x is the sum of the vectors mu_k of its active components, plus noise. The entry of z (K,) is
+1 for each component that is active in the row, and 0 for all others. With few components, all 2^K
+states of z are enumerated. With more components, states are drawn as annealed particles. The
+mean-field posterior of the fit describes the neighbourhood of one state, which is often a poor
+explanation of the row. Enumeration and particles also find other states, with their probabilities.
 
-Names of axes are n for rows, D for columns, K for components and S for states.
+In shapes, n is the number of rows, D of columns, K of components and S of states.
 """
 
 from typing import Any, NamedTuple
@@ -19,10 +20,11 @@ from skvt.models.factorial._particles import count_particles, draw_particles, qu
 from skvt.rows import pieces
 from skvt.typing import Array, Run
 
-# Maximum number of states that are enumerated.
+# Maximum number 2^K of states that are enumerated.
 MAX_ENUMERATED = 1 << 12
-# If the states of the particles have more than this share of a row's posterior, the density of the
-# row is computed from their joint densities, and otherwise from the weights of the particles.
+# If the states of the particles have more than this share of a row's posterior probability, the
+# density of the row is computed from p(x, z) of these states, and otherwise from the weights of the
+# particles.
 MIN_COVERAGE = 0.5
 # Maximum number of rows in a task.
 _ROWS_PER_TASK = 1024
@@ -33,11 +35,10 @@ _NUMBERS_PER_TASK = 1 << 21
 class ActivationPosterior(NamedTuple):
     """Densities of rows and probabilities of their activations."""
 
-    # (n,), float64: ``log p(x) = log sum_z p(z) E_q[p(x | z, mu)]`` in nats. The sum is exact if
-    # states are enumerated, and otherwise an estimate.
+    # (n,), float64: ``log p(x) = log sum_z p(z) E_q[p(x | z, mu)]`` in nats. The sum over z is
+    # exact if states are enumerated, and otherwise an estimate.
     log_density: Array
-    # (n, K), float64: ``p(z_k = 1 | x)``. Particles estimate it for the likelihood
-    # ``exp(E_q[log p(x | z, mu)])`` instead of ``E_q[p(x | z, mu)]``.
+    # (n, K), float64: ``p(z_k = 1 | x)``, exact or an estimate, like the density.
     probabilities: Array
 
 
@@ -46,7 +47,8 @@ def infer_activations(
 ) -> ActivationPosterior:
     """Compute the density of each row and the probabilities of its activations.
 
-    ``stats`` are the statistics that determine q(mu), ``run`` runs the tasks.
+    ``stats`` are the statistics that determine q(mu). ``run(function, tasks)`` calls the function
+    with the arguments of each task, perhaps in parallel.
     """
     q = model.family.to_standard(model.natural_parameters(stats)[0])
     posterior = ActivationPosterior(
@@ -63,15 +65,16 @@ def infer_activations(
 def log_joint(model: FactorialMixture, X: Array, z: Array, q: dict[str, Array]) -> Array:
     """Return ``log p(z) E_q[p(x | z, mu)]`` in nats, (n, S).
 
-    X (n, D) are rows, in which NaN stands for a missing value, and z (n or 1, S, K) are states.
-    ``q`` has the mean (K, D) and the covariances (1 or D, K, K) of the components.
+    X (n, D) are rows, in which NaN stands for a missing value. The states z are (n, S, K), or
+    (1, S, K) if they are the same for all rows. ``q`` has the mean (K, D) of the components and
+    their covariance, (1, K, K) for all columns or (D, K, K) by column.
     """
     mean = q["mean"]
     # Given z, each value x_d is normal with mean ``z' mean_d`` and this variance.
     variance = model.noise_variance + quadratic_forms(z, q["covariance"])
     if variance.shape[2] == 1 and not np.isnan(X).any():
         variance = variance[:, :, 0]
-        # |x - z' mean|^2 is |x|^2 less the part that the components explain.
+        # |x - z' mean|^2 = |x|^2 - explained, where explained = 2 z' mean x - |z' mean|^2.
         explained = 2.0 * (z @ (X @ mean.T)[:, :, None])[:, :, 0]
         explained -= quadratic_forms(z, (mean @ mean.T)[None])[:, :, 0]
         error = ((X**2).sum(axis=1)[:, None] - explained) / variance
@@ -87,7 +90,11 @@ def _infer_by_enumeration(
     model: FactorialMixture, batch: FactorialBatch, q: dict[str, Array],
     posterior: ActivationPosterior, run: Run,
 ) -> None:  # fmt: skip
-    """Write the densities of rows and the probabilities of activations by sums over all states."""
+    """Write the densities of rows and the probabilities of activations by sums over all states.
+
+    The results are written to the arrays of ``posterior``. ``q`` are the parameters of q(mu) for
+    :func:`log_joint`.
+    """
     K = model.n_components
     # Row i of ``states`` (2^K, K) has the binary digits of i.
     states = ((np.arange(2**K)[:, None] >> np.arange(K)) & 1).astype(np.float64)
@@ -106,10 +113,10 @@ def _infer_by_enumeration(
 def _coefficients_of_complete_rows(
     model: FactorialMixture, states: Array, q: dict[str, Array]
 ) -> Array:
-    """Return the coefficients by which log p(x, z) is linear in features of a complete row x.
+    """Return coefficients (S, K + 2), with which log p(x, z) is linear in features of a row x.
 
-    The coefficients are (S, K + 2). The features are ``[m_1' x, ..., m_K' x, |x|^2, 1]``, where m_k
-    is the mean of component k. The components must have one covariance for all columns.
+    The row must be complete, and the components must have one covariance for all columns. The
+    features are ``[m_1' x, ..., m_K' x, |x|^2, 1]``, where m_k is the mean of component k.
     """
     mean = q["mean"]
     variance = model.noise_variance + quadratic_forms(states[None], q["covariance"])[0]
@@ -120,18 +127,18 @@ def _coefficients_of_complete_rows(
 
 
 def _coefficients_by_column(model: FactorialMixture, states: Array, q: dict[str, Array]) -> Array:
-    """Return the coefficients by which log p(x, z) is linear in features of a row x.
+    """Return coefficients (S, 3 D + 1), with which log p(x, z) is linear in features of a row x.
 
-    The coefficients are (S, 3 D + 1). The features are ``[o_1, ..., o_D, x_1, ..., x_D, x_1^2, ...,
-    x_D^2, 1]``, where o_d is 1 if x_d is observed. If it is missing, o_d and x_d are 0.
+    The features are ``[o_1, ..., o_D, x_1, ..., x_D, x_1^2, ..., x_D^2, 1]``, where o_d is 1 if x_d
+    is observed. If x_d is missing, it counts as 0, and o_d is 0.
     """
     shape = len(states), model.n_features
     variance = model.noise_variance + quadratic_forms(states[None], q["covariance"])[0]
     variance = np.broadcast_to(variance, shape)
     mean = states @ q["mean"]
-    of_observed = -0.5 * (np.log(2.0 * np.pi * variance) + mean**2 / variance)
+    of_indicators = -0.5 * (np.log(2.0 * np.pi * variance) + mean**2 / variance)
     log_prior = (states @ model.logit)[:, None] + model.log_prob_all_inactive
-    return np.hstack([of_observed, mean / variance, -0.5 / variance, log_prior])
+    return np.hstack([of_indicators, mean / variance, -0.5 / variance, log_prior])
 
 
 def _enumerate_task(
@@ -140,8 +147,9 @@ def _enumerate_task(
 ) -> None:  # fmt: skip
     """Write the densities of rows X and the probabilities of activations by sums over all states.
 
-    If ``coefficients`` is None, coefficients by column are computed for one block of states after
-    the other, so that they fit into memory.
+    ``coefficients`` are the result of :func:`_coefficients_of_complete_rows`. If they are None,
+    coefficients by column are computed for one block of states after the other, so that they fit
+    into memory.
     """
     X = X.astype(np.float64)
     ones = np.ones((len(X), 1))
@@ -156,6 +164,7 @@ def _enumerate_task(
         block_size = max(1, _NUMBERS_PER_TASK // features.shape[1])
         for block in pieces(len(states), block_size):
             joint[:, block] = features @ _coefficients_by_column(model, states[block], q).T
+    # From here on, ``joint`` holds p(x, z) divided by its maximum over z, instead of log p(x, z).
     largest = joint.max(axis=1, keepdims=True)
     np.exp(np.subtract(joint, largest, out=joint), out=joint)
     total = joint.sum(axis=1)
@@ -169,8 +178,8 @@ def _infer_by_particles(
     posterior: ActivationPosterior, run: Run,
 ) -> None:  # fmt: skip
     """Write estimates of the densities and probabilities of all rows by annealed particles."""
-    # Count the entries for each row in the largest array of a task: the states of its particles, or
-    # an array of particles and columns.
+    # Count the entries for each row in the largest array of a task. It has an entry for each
+    # particle and each component, or for each particle and each column.
     numbers_per_row = model.n_components
     if batch.has_missing or len(q["covariance"]) > 1:
         numbers_per_row = max(numbers_per_row, model.n_features)
@@ -197,22 +206,23 @@ def _particle_task(
     states, n_particles = particles.states, particles.states.shape[1]
     row_constant = -0.5 * (n_values * np.log(2.0 * np.pi * noise) + (filled**2).sum(axis=1) / noise)
     # Particles are drawn for the likelihood exp(E_q[log p(x | z, mu)]), but the density and the
-    # probabilities need E_q[p(x | z, mu)]. The weight of a particle is the ratio of the joint
-    # densities.
-    log_target = (
+    # probabilities need the likelihood E_q[p(x | z, mu)]. The weight of a particle is therefore
+    # p(z) E_q[p(x | z, mu)], divided by the joint density for which the particles are drawn.
+    log_sampled_joint = (
         particles.energies
         + states @ model.logit
         + model.log_prob_all_inactive
         + row_constant[:, None]
     )
     joint = log_joint(model, X, states, q)
-    log_weight = joint - log_target
+    log_weight = joint - log_sampled_joint
     log_sum_of_weights = logsumexp(log_weight, axis=1)
+    # Log of the product of the mean weight and the sum over z of the sampled joint density.
     by_weights = particles.log_mass + row_constant + log_sum_of_weights - np.log(n_particles)
     by_states, coverage = _density_of_states(joint, log_weight, states)
     log_density[:] = np.where(coverage > MIN_COVERAGE, by_states, by_weights)
-    # Over particles of weights w, E[w z] / E[w] = E[z] + Cov(w, z) / E[w]. The probabilities of
-    # the particles estimate E[z].
+    # The mean of z over particles with weights w is E[w z] / E[w] = E[z] + Cov(w, z) / E[w].
+    # ``particles.probabilities`` estimate E[z], and ``corrections`` the second term.
     share = np.exp(log_weight - log_sum_of_weights[:, None]) - 1.0 / n_particles
     corrections = np.einsum("ns,nsk->nk", share, states)
     np.clip(particles.probabilities + corrections, 0.0, 1.0, out=probabilities)
@@ -243,14 +253,16 @@ def _density_of_states(joint: Array, log_weight: Array, states: Array) -> tuple[
         The smaller estimate of p(z in A | x).
     """
     half = states.shape[1] // 2
-    # Each state has a code. Different states almost surely have different codes.
+    # The code of a state is a sum of random integers, one for each active component, so that
+    # different states almost surely have different codes.
     code = states @ np.random.default_rng(0).integers(2**40, size=states.shape[2]).astype(float)
     log_densities, coverages = [], []
     for set_half, test_half in ((slice(half), slice(half, None)), (slice(half, None), slice(half))):
         order = np.argsort(code[:, set_half], axis=1)
         sorted_code = np.take_along_axis(code[:, set_half], order, axis=1)
         distinct_joint = np.take_along_axis(joint[:, set_half], order, axis=1)
-        # Leave out all but the first particle of each state.
+        # Count each state once: equal states follow each other in ``sorted_code``, and all but the
+        # first get the density 0.
         distinct_joint[:, 1:][sorted_code[:, 1:] == sorted_code[:, :-1]] = -np.inf
         is_in_set = (code[:, test_half, None] == sorted_code[:, None]).any(axis=2)
         weight = log_weight[:, test_half] - log_weight[:, test_half].max(axis=1, keepdims=True)

@@ -1,19 +1,21 @@
 """Superposition moves: sums, differences and negatives of components, with new activations.
 
-Coordinate ascent of a factorial mixture has two kinds of local optima that annealing alone does not
-avoid. In the first, components a and b have become a and b - a, the first of which is active if a
-or b should be active. In the second, a component has become its negative, which is active if the
-component should not be. Adding a component to another, subtracting it, or changing its sign
-corrects this, if all activations are then inferred from scratch.
+In a factorial mixture, a row is the sum of its active components. Coordinate ascent has two kinds
+of local optima that annealing alone does not avoid. In the first, the components a and b have been
+replaced by a and b - a, and component a is active in each row that contains a or b. In the second,
+a component has been replaced by its negative, which is active in the rows that do not contain the
+component. Adding a component to another, subtracting it, or changing its sign corrects this, if all
+activations are then inferred from scratch.
 
 1. After a pass, changes are tried on a sample of the rows: sums and differences of the pairs of
    components with the most correlated activations, and negatives.
-2. During the next pass, the best change is tried on all rows (*superposition*). If no change was
-   good, the same is done with unchanged components (*refresh*). Each row keeps its activations or
-   infers them from scratch, whichever is better.
-3. After that pass, the result is kept if the exact bound has risen.
+2. During the next pass, the best change is tried on all rows (*superposition*). If no change raises
+   the bound of the sample, the components of this trial are unchanged (*refresh*). In both cases,
+   each row keeps its activations or infers them from scratch, whichever has the higher bound.
+3. After that pass, the components and activations of the trial are kept if they raise the exact
+   bound of all rows.
 
-Once nothing is left to try, no move is made until the bound has risen.
+If neither a change nor a refresh is left to try, the move pauses until the bound has risen.
 """
 
 from collections.abc import Hashable
@@ -45,24 +47,24 @@ from skvt.typing import Array, IndexArray
 
 # Number of rows of the sample.
 SAMPLE_ROWS = 1_000
-# Number of rows of the sample on which all changes are tried first.
+# Number of rows of the sample on which all changes are compared.
 FIRST_ROWS = 250
-# Number of changes that are then tried on the whole sample.
+# Number of changes, the best ones of this comparison, that are tried on the whole sample.
 N_FINALISTS = 4
 # Number of local and global updates of a trial on the whole sample.
 N_STEPS = 2
-# Maximum number of pairs that are tried, which are the most correlated ones.
+# Maximum number of pairs of components that are tried. The most correlated pairs are chosen.
 MAX_PAIRS = 8
-# Maximum number of components whose sign is changed, which are the largest ones.
+# Maximum number of components whose negatives are tried. The largest components are chosen.
 MAX_SIGNS = 16
-# Maximum number of multiplications of a search, which are changes times sweeps times rows times
-# squared components. With hundreds of components, this limits the number of changes.
+# Maximum number of multiplications of a search for a change: the number of changes times sweeps
+# times rows times squared components. With hundreds of components, it limits the changes.
 MAX_WORK = 1e10
-# Number of sweeps of a trial that the count of multiplications assumes.
+# Number of sweeps over the activations in a trial, as assumed for the limit MAX_WORK.
 ASSUMED_SWEEPS = 60
 # Smallest rise of the bound in nats for which a change is kept.
 MIN_GAIN = 0.1
-# Rises of the bound by less than this, in nats per row, count as none.
+# A smaller rise of the bound, in nats per row, counts as no rise.
 NEGLIGIBLE_RISE = 1e-2
 
 # A change (a, b, factor) adds ``factor mu_b`` to ``mu_a``. If a = b, it multiplies ``mu_a`` by the
@@ -78,13 +80,19 @@ class _Observed(NamedTuple):
     """Results of :func:`_observe` for a batch."""
 
     key: Hashable
+    # A sample of the rows of the batch.
     sample: _Sample
+    # The statistics and the bound after the trial, and the activations of all rows of the batch.
     memo: Memo
     activations: _Activations
 
 
 class Superposition(Move):
-    """Try sums, differences and negatives of components, with new activations of the rows."""
+    """Try sums, differences and negatives of components, with new activations of the rows.
+
+    The engine calls `begin` before a pass, `make_observer` and `store_notes` for each batch of the
+    pass, and `finish` after the pass.
+    """
 
     requires = (
         Requirement("Superposition", Capability.SUMS_OF_COMPONENTS, "Leave it out of moves."),
@@ -104,26 +112,27 @@ class Superposition(Move):
     def __init__(self) -> None:
         # Whether neither a refresh nor any of the last superpositions has raised the bound.
         self.exhausted = False
-        # The bound when nothing was left to try.
+        # The bound after the last pass in which the move did not pause.
         self._rested_at = -np.inf
         # Whether the move pauses in this pass.
         self._rests = False
-        # The change that is tried on all rows in this pass, and the statistics with which its trial
-        # on the sample ended.
+        # The change that is tried on all rows in this pass; None for a refresh. Its trial on the
+        # sample has ended with the statistics ``_proposal``.
         self._change: _Change | None = None
         self._proposal: RunningStats | None = None
-        # Memos of the batches of this pass after the change, new activations of their rows, and
-        # samples of their rows. A memo is what memoized inference keeps of a batch.
+        # For the batches of this pass: their memos after the trial, the activations of their rows,
+        # and samples of their rows. The memo of a batch has its statistics and its bound.
         self._memos: dict[Hashable, Memo] = {}
         self._activations: list[_Activations] = []
         self._samples: list[_Sample] = []
         # Changes that failed since the bound last rose by a move.
         self._failed: set[_Change] = set()
-        # Counts searches without a change, and says when to search again.
+        # Counts the passes until the next search for a change. The pauses between searches become
+        # longer if no change is found.
         self._ledger = Ledger()
 
     def begin(self, model: FactorialMixture, state: MovableState, tools: MoveTools) -> None:
-        """Pause if the bound has not risen since nothing was left to try."""
+        """Prepare the next pass; pause if nothing is left to try and the bound has not risen."""
         self._memos, self._activations, self._samples = {}, [], []
         if self.exhausted:
             total = state.memos.total()
@@ -131,11 +140,11 @@ class Superposition(Move):
             self._rests = rise < NEGLIGIBLE_RISE * total.weight
 
     def make_observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
-        """Return the function that infers activations of a batch from scratch, or None to pause."""
+        """Return the function that tries the change on a batch, or None to pause."""
         return None if self._rests else partial(_observe, self._proposal)
 
     def store_notes(self, noted: _Observed) -> None:
-        """Keep the results of a batch."""
+        """Store the results of :func:`_observe` for a batch, until :meth:`finish`."""
         self._samples.append(noted.sample)
         self._memos[noted.key] = noted.memo
         self._activations.append(noted.activations)
@@ -143,10 +152,11 @@ class Superposition(Move):
     def finish(
         self, model: FactorialMixture, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Keep the change if it raises the bound, and choose the next one."""
+        """Keep the results of the trial if they raise the bound, and choose the next change."""
         if self._rests:
             return []
         change = self._change
+        # All memos after the trial, and the sum of the memos before the trial.
         after, before = state.memos.of(self._memos), state.memos.total()
         bound = compute_bound(model, before)
         gain = compute_bound(model, after.total()) - bound
@@ -166,6 +176,7 @@ class Superposition(Move):
             self._change, self._proposal = self._choose_change(model, state, tools)
             self._ledger = self._ledger.record_search(self._change is not None)
         self.exhausted = self._change is None and is_stalled
+        # The larger of the bounds before and after the trial.
         self._rested_at = max(bound, bound + gain)
         target = () if change is None else change[:2]
         kind = "superposition" if target else "refresh"
@@ -174,15 +185,16 @@ class Superposition(Move):
     def _choose_change(
         self, model: FactorialMixture, state: MovableState, tools: MoveTools
     ) -> tuple[_Change | None, RunningStats | None]:
-        """Choose the change that raises the bound of the sample most, if any does.
+        """Choose the change that raises the bound of the sample most.
 
-        Return the change and the statistics after its trial, scaled to all rows.
+        Return the change and the statistics after its trial, scaled to all rows. Both are None if
+        no change raises the bound by more than ``MIN_GAIN``.
         """
         candidates = _list_changes(state.stats.as_stats(), model.dtype)
         changes = [change for change in candidates if change not in self._failed]
         small, large = (self._sampled_batch(model, state, n) for n in (FIRST_ROWS, SAMPLE_ROWS))
-        # Try at most as many changes as the work allows. Evenly spaced changes include sums,
-        # differences and negatives.
+        # Limit the number of changes by the work. Choose changes that are evenly spaced in the
+        # list, because they include sums, differences and negatives.
         work = ASSUMED_SWEEPS * max(small.n_rows, ROWS_PER_BLOCK) * model.size(state.stats) ** 2
         max_changes = max(2, int(MAX_WORK / work))
         changes = [changes[i] for i in _evenly_spaced(len(changes), max_changes)]
@@ -191,7 +203,8 @@ class Superposition(Move):
             for change in changes
         ]
         finalists = stable_order(-np.array(bounds), dtype=model.dtype)[:N_FINALISTS]
-        # Compare the best changes with unchanged components on the whole sample.
+        # Try the best changes on the whole sample. A change must reach a higher bound than a trial
+        # with unchanged components.
         best_change, proposal = None, None
         unchanged = _trial(model, large, state.stats, tools, change=None, n_steps=N_STEPS)
         best_bound = compute_bound(model, unchanged)
@@ -209,7 +222,10 @@ class Superposition(Move):
     def _sampled_batch(
         self, model: FactorialMixture, state: MovableState, size: int
     ) -> FactorialBatch:
-        """Return ``size`` rows of the samples as a batch that starts at their activations."""
+        """Return ``size`` rows of the samples as a batch, with their present activations as starts.
+
+        The rows are evenly spaced in the samples of all batches.
+        """
         row_numbers, X, weights = (
             np.concatenate(arrays) for arrays in zip(*self._samples, strict=True)
         )
@@ -224,7 +240,11 @@ def _observe(
     solved_batch: SolvedBatch,
     tools: ObserverTools,
 ) -> _Observed:
-    """Infer the activations of a batch from scratch under the proposal."""
+    """Infer the activations of a batch under the proposal, and draw a sample of its rows.
+
+    ``proposal`` are the statistics of the changed components. None stands for unchanged components.
+    ``solved_batch`` has the batch and the result of its local step in this pass.
+    """
     batch, global_params = solved_batch.batch, solved_batch.global_params
     if proposal is not None:
         global_params = model.expectation(proposal, batch, tools.run)
@@ -237,16 +257,23 @@ def _observe(
     return _Observed(solved_batch.key, sample, memo, (batch.rows, result.row_starts))
 
 
-def _evenly_spaced(n: int, most: int) -> IndexArray:
-    """Choose at most ``most`` of n rows, evenly spaced, since rows may be sorted."""
-    return np.unique(np.linspace(0, n - 1, min(most, n)).astype(int))
+def _evenly_spaced(n: int, max_number: int) -> IndexArray:
+    """Return at most ``max_number`` of the indices 0, ..., n - 1, evenly spaced.
+
+    The first indices would not be a representative sample, because rows may be sorted.
+    """
+    return np.unique(np.linspace(0, n - 1, min(max_number, n)).astype(int))
 
 
 def _restart_or_continue(
     model: FactorialMixture, batch: FactorialBatch, global_params: Any,
     tools: MoveTools | ObserverTools,
 ) -> FactorialResult:  # fmt: skip
-    """Make a local step in which each row restarts or continues, whichever bound is higher."""
+    """Make a local step in which each row restarts or continues, whichever bound is higher.
+
+    A row continues from ``batch.row_starts``, and restarts without them.
+    """
+    # The third argument of all local steps is the inverse temperature, 1.
     continued = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)
     without_start = replace(batch, row_starts=None)
     restarted = model.local_step(without_start, global_params, 1.0, tools.run, with_stats=False)
@@ -259,15 +286,17 @@ def _trial(
     model: FactorialMixture, batch: FactorialBatch, stats: RunningStats, tools: MoveTools, *,
     change: _Change | None, n_steps: int,
 ) -> Memo:  # fmt: skip
-    """Return the memo of the batch after a change and ``n_steps`` updates.
+    """Return the memo of the batch after a change and ``n_steps`` local steps.
 
-    The change is made to the moments E[mu] and E[mu mu']: a multiple of row b is added to row a, or
-    row a is multiplied. In E[mu mu'] the same is done to columns.
+    The components are updated between local steps. The change is made to the moments E[mu] and
+    E[mu mu']: a multiple of row b is added to row a, or row a is multiplied if a = b. In E[mu mu']
+    the columns are changed in the same way. If ``change`` is None, the moments are unchanged.
     """
     global_params = model.expectation(stats, batch, tools.run)
     if change is not None:
         a, b, factor = change
         mean, second = global_params[0].copy(), global_params[1].copy()
+        # Views: the rows of E[mu], the rows of E[mu mu'], and the columns of E[mu mu'].
         for moments in (mean, second, second.swapaxes(1, 2)):
             row = moments[..., a, :]
             row *= factor if a == b else 1.0
@@ -287,7 +316,8 @@ def _list_changes(stats: Stats, dtype: DTypeLike) -> list[_Change]:
     pairs, products, activation_sums, totals = stats.arrays
     n_rows, n_values, _ = totals
     probability = activation_sums / n_rows
-    # E[z z'] of a row, averaged over columns. If no value is observed, the maximum avoids 0 / 0.
+    # E[z z'], averaged over all observed values. ``pairs`` are sums over rows for each column, or
+    # equal for all columns. If no value is observed, the maximum avoids 0 / 0.
     joint_probability = pairs.mean(axis=0) * products.shape[1] / np.maximum(n_values, 1e-300)
     deviation = np.sqrt(np.maximum(probability * (1.0 - probability), 1e-12))
     covariance = joint_probability - np.outer(probability, probability)
