@@ -82,7 +82,7 @@ class _Observed(NamedTuple):
     key: Hashable
     # A sample of the rows of the batch.
     sample: _Sample
-    # The statistics and the bound after the trial, and the activations of all rows of the batch.
+    # Statistics and entropy after the trial, and the activations of all rows of the batch.
     memo: Memo
     activations: _Activations
 
@@ -121,7 +121,7 @@ class Superposition(Move):
         self._change: _Change | None = None
         self._proposal: RunningStats | None = None
         # For the batches of this pass: their memos after the trial, the activations of their rows,
-        # and samples of their rows. The memo of a batch has its statistics and its bound.
+        # and samples of their rows. The memo of a batch has its statistics and its entropy.
         self._memos: dict[Hashable, Memo] = {}
         self._activations: list[_Activations] = []
         self._samples: list[_Sample] = []

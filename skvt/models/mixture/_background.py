@@ -1,20 +1,23 @@
 """Mixtures with a background, a component of rows that belong to no other component.
 
-    p(x_n | z_n = b) = u = 1 / volume,    p(x_n | z_n = k) = F(x_n; phi_k) for other components k.
+    p(x_n | z_n = b) = u = 1 / volume,      p(x_n | z_n = k) = p(x_n | phi_k) for k != b.
 
-The volume is that of the box that holds the rows of the fit, whose sides are parallel to the axes
-[FraleyRaftery02]. The weight of the background is a weight of the mixture like all others. The
-density u has no parameters, so that E_q[log p(x | b)] = log u, and the divergence of parameters is
-0. With N_b, the expected number of rows of the background, the bound is therefore [HS13 eq. 8]
+Here z_n is the component of row n, and b is the background. The rows of the fit lie in a box whose
+sides are parallel to the axes, and ``volume`` is the volume of this box [FraleyRaftery02]. The
+weight of the background is a weight of the mixture like all others. The density u has no
+parameters, so that E_q[log p(x | b)] = log u, and no divergence of parameters is subtracted. The
+bound is therefore [HS13 eq. 8]
 
-    sum_{k != b} log M(S_k) + N_b log u + log M_w(N_1, ..., N_K) + entropy of all assignments,
+    sum_{k != b} log M(S_k) + N_b log u + log M_w(N_1, ..., N_K) + entropy of all assignments.
 
-where log M is the evidence of a component and log M_w that of the weights.
+S_k are the sums of features of component k, N_k is its expected number of rows, log M is the
+evidence of a component, and log M_w is the evidence of the weights.
 
-The sums of features of the background are 0, and its count is positive. No other component with
-rows has such statistics, because one of the features counts observed values. The evidence of sums
-of 0 is 0. Moves, which add, delete and merge components, and the memos that memoized inference
-keeps of batches therefore need no other information to recognise the background.
+The statistics of a component are its count N_k and its sums S_k. The background has a positive
+count and the sums 0. No other component with rows has such statistics, because one of the features
+counts observed values. The statistics alone therefore tell which component is the background, also
+after moves, which add, delete and merge components. Since log M(0) = 0, the background adds nothing
+to the first sum of the bound.
 """
 
 from dataclasses import dataclass, replace
@@ -32,13 +35,13 @@ from skvt.models.mixture._weights import StickBreaking
 from skvt.models.mixture.components import LOG_2PI
 from skvt.typing import Array, IndexArray, Run
 
-# Share of the rows that the background has before the first pass, and before the first pass of
-# births from its rows.
+# Share of the rows that the background has in initial statistics: before the first pass of a fit,
+# and before the first pass of a birth, which adds components for the background's rows.
 _FIRST_SHARE = 0.1
 
 
 def _is_background(stats: Stats) -> Any:
-    """Return whether each component is the background, (K,)."""
+    """Return, for each component, whether it is the background, (K,)."""
     counts, sums = stats.arrays
     return (counts > 0.0) & ~sums.any(axis=1)
 
@@ -58,15 +61,16 @@ def _require_all_values(batch: RowBatch) -> RowBatch:
 class BackgroundMixture(Mixture):
     """A mixture of Gaussians and a background; its rows have no missing values.
 
-    A third part of ``global_params`` says which component is the background, (K,).
+    ``global_params`` are the expected log weights (K,), the table (K, P), whose product with the
+    features of a row are expected log densities, and whether a component is the background (K,).
     """
 
-    # (D,) each: the corners of the box.
+    # (D,) each: smallest and largest values of the columns, which are corners of the box.
     low: Annotated[Array, "d"]
     high: Annotated[Array, "d"]
     # Whether the initial components include the background.
     begins: bool = True
-    # Whether the model is for births from the rows of the background.
+    # Whether the model is for a birth whose target is the background, see `for_target`.
     is_target: bool = False
 
     @property
@@ -85,7 +89,8 @@ class BackgroundMixture(Mixture):
     def expectation(self, stats: RunningStats, batch: Any, run: Run) -> Any:
         log_weights, table = super().expectation(stats, batch, run)
         is_background = _is_background(stats.as_stats())
-        # The product of the features of a row and ``base`` is -D log(2 pi) / 2.
+        # The product of the features of any row and ``base`` is -D log(2 pi) / 2. Multiply ``base``
+        # by a number that makes this product log u.
         scale = self.log_density / (-0.5 * self.n_features * LOG_2PI)
         table = np.where(is_background[:, None], scale * self.component.base, table)
         return log_weights, table, is_background
@@ -104,22 +109,27 @@ class BackgroundMixture(Mixture):
         return super().collapsed_energy(stats) + n_rows * self.log_density
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
-        """Learn priors of parameters from all components but the background, which has none."""
+        """Learn the prior of parameters from all components except the background.
+
+        The concentration of the weights is learned from all components.
+        """
         if stats is None:
             return self
         value = stats.as_stats()
         is_foreground = ~_is_background(value)
         others = RunningStats([array[is_foreground] for array in value.arrays])
         model = super().with_learned_priors(prior_stats, others)
-        if not self.learns_concentration or (value.arrays[0] > 0.5).sum() < 2:
+        counts = value.arrays[0]
+        # A single component with rows does not determine the concentration.
+        if not self.learns_concentration or (counts > 0.5).sum() < 2:
             return model
-        # The sticks include the background.
-        return replace(model, weights=with_learned_concentration(self.weights, value.arrays[0]))
+        return replace(model, weights=with_learned_concentration(self.weights, counts))
 
     def merge_gains(self, stats: Stats, a: IndexArray, b: IndexArray) -> Array:
-        """Return the gains of a mixture, -inf for pairs with the background.
+        """Return the gains of merges in nats, which are -inf for pairs with the background.
 
-        No component is like the background, so that births in streams may always target its rows.
+        Births in streams target a component if its last rows differ from its other rows, that is,
+        if a merge of both would lower the evidence. With -inf, the background's rows always differ.
         """
         is_background = _is_background(stats)
         gains = super().merge_gains(stats, a, b)
@@ -128,7 +138,7 @@ class BackgroundMixture(Mixture):
     def without_background(self, stats: RunningStats) -> tuple[Mixture, RunningStats]:
         """Return a model of the other components, and their statistics, for results of a fit.
 
-        If there is no other component, the result has one without rows.
+        If the background is the only component, the model has one component without rows.
         """
         counts, sums = stats.as_stats().arrays
         is_background = _is_background(stats.as_stats())
@@ -136,6 +146,7 @@ class BackgroundMixture(Mixture):
         fields = {name: vars(self)[name] for name in Mixture.__dataclass_fields__}
         if n_rows == 0.0:
             return Mixture(**fields), stats
+        # The index of the background.
         position = int(is_background.argmax())
         log_weights, _, _ = self.expectation(stats, None, None)  # type: ignore[arg-type]
         mean = self.weights.mean(self.weights.natural_parameters(counts))
@@ -168,7 +179,7 @@ class BackgroundMixture(Mixture):
     def memo_entropy(
         self, batch: RowBatch, result: LocalResult, run: Run, *, pairs: bool
     ) -> tuple[Array, Array | None]:
-        """Return the entropies of a mixture.
+        """Return the entropies of assignments, and the losses of entropy by merges, in nats.
 
         The losses by merges with the background are NaN, so that no move makes such a merge.
         """
@@ -186,9 +197,10 @@ class BackgroundMixture(Mixture):
 
     # ------------------------------------------------------------------------- initial values
     def for_target(self, stats: Stats) -> Self:
-        """Return the model for births from a component with these statistics, (1, ...).
+        """Return the model for a birth that divides the rows of one component, its target.
 
-        Components born from the background compete with it for its rows.
+        ``stats`` are the statistics of the target, with one component. If the target is the
+        background, the new components compete with it for its rows.
         """
         return replace(self, is_target=bool(_is_background(stats).all()))
 
@@ -214,7 +226,10 @@ class BackgroundMixture(Mixture):
 
     # --------------------------------------------------------------------------- predictions
     def log_predictive(self, X: Any, stats: RunningStats, run: Run) -> Array:
-        """Return the log predictive density of each row; u is the same outside the box."""
+        """Return the log predictive density of each row in nats.
+
+        The density of the background counts as u outside the box, too.
+        """
         model: Any
         model, others = self.without_background(stats)
         log_densities = model.log_predictive(X, others, run)
@@ -225,8 +240,14 @@ class BackgroundMixture(Mixture):
 
 @dataclass(frozen=True, kw_only=True)
 class SticksBesideBackground(StickBreaking):
-    """Sticks of which one, at ``position``, is that of the background with ``n_rows`` rows."""
+    """Stick-breaking weights of K components beside a background, which also has a stick.
 
+    Arguments and results are about the K components. The background is inserted for the computation
+    and deleted from the result. If components have been joined, there may be fewer of them than
+    ``position``. The background then has the last stick.
+    """
+
+    # Index of the background among all components, and its expected number of rows.
     position: int
     n_rows: float
 
@@ -251,7 +272,7 @@ class SticksBesideBackground(StickBreaking):
 class MixtureBesideBackground(Mixture):
     """The components of a fit beside its background, for attributes and predictions.
 
-    The responsibilities of a row add up to 1 less the probability of the background.
+    The responsibilities of a row add up to 1 minus the probability of the background.
     """
 
     # E[log w_b] + log u, and E[w_b].
@@ -269,13 +290,16 @@ class MixtureBesideBackground(Mixture):
         result = super().local_step(
             batch, global_params, inv_temp, run, with_marginal=with_marginal, with_stats=with_stats
         )
-        share = expit(result.bound - self.log_joint)
-        return replace(result, q=result.q * share[:, None].astype(self.dtype))
+        # The probability that the row does not belong to the background.
+        probability = expit(result.bound - self.log_joint)
+        return replace(result, q=result.q * probability[:, None].astype(self.dtype))
 
     def _posterior_predictive(self, stats: RunningStats) -> Any:
         """Return the predictive mixture, without the weight of the background."""
         predictive = super()._posterior_predictive(stats)
         log_weights = predictive.log_weights.copy()
+        # The last component has no rows. Its weight is 1 minus the weights of the other components,
+        # so that it includes the weight of the background.
         with np.errstate(divide="ignore"):
             rest = np.exp(log_weights[-1]) - self.background_weight
             log_weights[-1] = np.log(max(rest, 0.0))

@@ -1,10 +1,10 @@
-"""Probability and draws of a Student t within a box, for values of which only intervals are known.
+"""Probability and draws of a Student t within a box, for values that are known by intervals only.
 
-The sequential method of [Genz92] draws the columns in turn, by the Cholesky factor of the shape
-matrix. Each value is drawn within its interval given the values of the preceding columns. The
-product of the probabilities of these intervals is an unbiased estimate of the probability of the
-box, and it is the weight of the draw. The draws come from the points of a Sobol sequence, which are
-the same for all rows.
+A row has J latent values, and the box is the product of their intervals. The sequential method of
+[Genz92] draws the columns in turn, by the Cholesky factor of the shape matrix. Each value is drawn
+within its interval given the values of the preceding columns. The product of the probabilities of
+these intervals is an unbiased estimate of the probability of the box, and it is the weight of the
+draw. The S draws of a row come from S points of a Sobol sequence.
 """
 
 from typing import NamedTuple
@@ -16,20 +16,20 @@ from scipy.stats import qmc
 
 from skvt.typing import Array, IndexArray
 
-# Binary logarithm of the number of points.
+# Binary logarithm of the number S of points.
 _LOG2_N_POINTS = 7
 # Smaller probabilities are raised to this number, so that they have a logarithm.
 _MIN_PROBABILITY = 1e-300
 
 
 class LatentStudent(NamedTuple):
-    """Multivariate Student t of J latent values, one for each of n rows."""
+    """A multivariate Student t of the J latent values of each of n rows."""
 
     # (n, J): locations.
     location: Array
-    # (n, J, J): lower triangular matrices; ``scale^2 root root'`` is the shape matrix.
+    # (n, J, J): lower triangular matrices. The shape matrix of a row is ``scale^2 root root'``.
     root: Array
-    # (n,): factors of the scale.
+    # (n,): factors of the matrices ``root``.
     scale: Array
     # (n,): degrees of freedom.
     freedom: Array
@@ -44,12 +44,13 @@ class BoxSample(NamedTuple):
     weights: Array
     # (n, S, J): draws of the latent values.
     draws: Array
-    # (n, J, C): probability of each interval between the ``edges`` of a column, given the box.
+    # (n, J, C): probability of each interval between successive ``edges`` of a column, given that
+    # all latent values are in the box.
     probabilities: Array
 
 
 def sobol_points(n_columns: int) -> Array:
-    """Return S points of a Sobol sequence in the unit cube, (S, n_columns), none on its faces."""
+    """Return S points of a Sobol sequence in the unit cube, (S, n_columns), none on a face."""
     sobol = qmc.Sobol(n_columns, scramble=False).random_base2(_LOG2_N_POINTS)
     return np.asarray(sobol + 0.5 / len(sobol))
 
@@ -57,13 +58,22 @@ def sobol_points(n_columns: int) -> Array:
 def sample_box(
     latent: LatentStudent, bounds: tuple[Array, Array], edges: Array, uniform: Array
 ) -> BoxSample:
-    """Sample the box of each row, from the lower to the upper ``bounds``, (n, J) each [Genz92].
+    """Sample the Student t of each row within its box [Genz92].
 
-    ``uniform`` (S, J + 1), or (n, S, J + 1) if rows have different points, are points of the unit
-    cube. The last column of the points draws the scale of the Student t. ``edges`` (n, J, C + 1)
-    are ends of intervals whose probabilities are returned. The probabilities are valid only in
-    columns without bounds that follow all columns with bounds, because each column is conditioned
-    on the preceding columns only.
+    The probabilities of intervals are valid only in columns without bounds that follow all columns
+    with bounds, because each column is conditioned on the preceding columns only.
+
+    Parameters
+    ----------
+    latent : LatentStudent
+        The distributions of n rows.
+    bounds : tuple of two arrays, shape (n, J) each
+        Lower and upper ends of the intervals of the latent values, which may be infinite.
+    edges : ndarray, shape (n, J, C + 1)
+        Ends of the C intervals of each column whose probabilities are returned.
+    uniform : ndarray, shape (S, J + 1) or (n, S, J + 1)
+        Points of the unit cube, the same for all rows or different ones. The last column draws the
+        scale of the Student t, and column j draws the latent value j.
     """
     n, J = latent.location.shape
     # Draw the scales. If the points are the same for all rows, one inverse for each distinct number
@@ -78,6 +88,7 @@ def sample_box(
     # ``normal`` (n, S, J) are in units of a standard normal.
     normal = np.zeros((*scale.shape, J))
     log_weights = np.zeros(scale.shape)
+    # (n, J, C, S): probabilities of the intervals given the draws of the preceding columns.
     conditional = np.empty((n, J, edges.shape[2] - 1, scale.shape[1]))
     for j in range(J):
         mean = np.einsum("nsi,ni->ns", normal[..., :j], latent.root[:, j, :j])
@@ -90,6 +101,7 @@ def sample_box(
         below = ndtr(low)
         inside = np.maximum(ndtr(high) - below, _MIN_PROBABILITY)
         log_weights += np.log(inside)
+        # The limits exclude 0 and 1, whose normal quantiles are infinite.
         quantiles = np.clip(below + uniform[..., j] * inside, _MIN_PROBABILITY, 1.0 - 1e-16)
         normal[..., j] = sign * np.clip(ndtri(quantiles), low, high)
         standard_edges = (edges[:, j, :, None] - mean[:, None]) / deviation[:, None]
@@ -109,8 +121,8 @@ def sample_box(
 def conditional_roots(precision: Array, hidden: NDArray[np.bool_], columns: IndexArray) -> Array:
     """Return Cholesky factors (n, J, J) of covariances of ``columns`` given the visible columns.
 
-    ``precision`` is (D, D). ``hidden`` (n, D) is True for the hidden columns of each row, which
-    include its ``columns`` (n, J).
+    ``precision`` (D, D) is the inverse covariance of all columns. ``hidden`` (n, D) is True for the
+    columns of each row that are not visible. They include the ``columns`` (n, J) of the row.
     """
     # Compute one factor for each group of rows with the same hidden columns in the same order.
     keys = np.concatenate([hidden, columns], axis=1)

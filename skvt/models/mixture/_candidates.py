@@ -1,11 +1,11 @@
 """Local steps in which each row is compared with a few candidates among many components.
 
-If q(z_n) is restricted to at most L components, the bound is still a lower bound. A visit is a
-local step of a batch within a pass. Each visit keeps the L best of a row's J candidates, so that
-the bound never falls. The candidates of the next visit are these L components, the best components
-of another row whose best component is the same, and further components in turn [HS16] [FL18]. While
-components still change much, a row's candidates may lack its best component. The engine therefore
-compares the rows with all components in passes 1, 2, 4, 8 and so on.
+If q(z_n), the distribution of row n over components, is restricted to at most L components, the
+bound is still a lower bound. A local step keeps the L best of a row's J candidates, so that the
+bound never falls. The candidates of the row's next local step are these L components, the best
+components of another row whose best component is the same, and further components in turn [HS16]
+[FL18]. While components still change much, the candidates may lack the row's best component. The
+engine therefore compares the rows with all components in passes 1, 2, 4, 8 and so on.
 """
 
 from typing import Any, NamedTuple
@@ -33,8 +33,8 @@ MAX_SHARING = 10
 # Number of rows whose features are computed at a time. It is not a power of two, because matrices
 # of such sizes are transposed slowly.
 _ROWS_PER_CHUNK = 250
-# Maximum number of parallel tasks of a batch, and minimum number of rows of a task per component.
-# Both are limited because each task has a copy of the statistics.
+# Maximum number of parallel tasks of a batch. A task has at least the second number of rows per
+# component. More and smaller tasks would be costly, because each has its own statistics.
 _MAX_TASKS = 8
 _TASK_ROWS_PER_COMPONENT = 4
 
@@ -42,7 +42,11 @@ _TASK_ROWS_PER_COMPONENT = 4
 def has_candidates(
     batch: RowBatch, completion: Completion | None, n_components: int, inv_temps: Array
 ) -> bool:
-    """Return whether candidates are used: for complete rows, at T = 1, with many components."""
+    """Return whether the local step compares rows with candidates instead of all components.
+
+    It does so for complete, dense rows at the temperature 1 if there are many components and the
+    engine allows candidates. ``completion`` returns None for rows without missing values.
+    """
     if batch.candidates is None or n_components < MIN_COMPONENTS:
         return False
     if sp.issparse(batch.X) or inv_temps.size > 1 or inv_temps[0] != 1.0:
@@ -57,17 +61,20 @@ def run_candidate_step(
     component: Component, batch: RowBatch, log_weights: Array, table: Array, run: Run, *,
     with_stats: bool, with_marginal: bool,
 ) -> LocalResult:  # fmt: skip
-    """Run a local step with candidates; ``q`` (n, K) is CSR.
+    """Run a local step with candidates, in which ``q`` of the result is a CSR matrix (n, K).
 
-    A row without known candidates is compared with all components.
+    ``log_weights`` (K,) are E[log w], and the product of features and ``table`` (K, P) are expected
+    log densities. A row without known candidates is compared with all components.
     """
     n, n_components = batch.n_rows, log_weights.size
-    # Candidates that an earlier visit chose; -1 if there are none.
+    # (n, J): candidates that the last local step of a row chose, with -1 for components that have
+    # been removed since. The engine gives an array without columns if rows must be compared with
+    # all components.
     known = batch.candidates
     if known is None or known.shape[1] != N_CANDIDATES:
         known = np.full((n, N_CANDIDATES), -1, np.int32)
-    # Sort the rows by their first candidate, so that its parameters are in the cache for successive
-    # rows. Rows without known candidates come first.
+    # Sort the rows by their first candidate, because the parameters of this component are then in
+    # the cache for successive rows. Rows without known candidates come first.
     first = np.where((known < 0).any(axis=1), -1, known[:, 0])
     order = np.argsort(first, kind="stable")
     n_unknown = int(np.count_nonzero(first < 0))
@@ -87,14 +94,16 @@ def run_candidate_step(
     ]
     task_counts, task_sums = zip(*run(step.run_task, tasks), strict=True)
     stats = Stats((sum(task_counts), sum(task_sums))) if with_stats else None
-    # Choose the candidates of the next visit. The last candidate of a row is the component that was
-    # tried last; rows without candidates begin with different components.
+    # Choose the candidates of the next local step. A row tries further components in turn. The last
+    # known candidate is the component that it has tried last. Rows without known candidates begin
+    # with different components.
     candidates = np.empty((n, N_CANDIDATES), np.int32)
     order = np.argsort(best[:, 0], kind="stable")
     last_tried = np.where(known[:, -1] < 0, batch.rows % n_components, known[:, -1])
-    next_candidates(best, order, np.full(n_components, -1), last_tried, candidates)
-    entries = resp.ravel(), best.ravel(), np.arange(n + 1) * MAX_SHARING
-    q = sp.csr_array(entries, (n, n_components))
+    scratch = np.full(n_components, -1)
+    next_candidates(best, order, scratch, last_tried, candidates)
+    data, indices, indptr = resp.ravel(), best.ravel(), np.arange(n + 1) * MAX_SHARING
+    q = sp.csr_array((data, indices, indptr), (n, n_components))
     marginal = bound if with_marginal else None
     return LocalResult(stats, bound, energy, q, marginal, candidates=candidates)
 
@@ -118,14 +127,16 @@ class _CandidateStep(NamedTuple):
     def run_task(self, order: IndexArray, candidates: IndexArray | None) -> tuple[Array, Array]:
         """Write q of the rows in ``order``; return counts (K,) and sums of features (K, P).
 
-        ``order`` (m,) are indices of rows. ``candidates`` (n, J) is None if the rows are compared
-        with all components. The results are 0 unless ``with_stats`` is set.
+        ``order`` (m,) are indices of rows of the batch. ``candidates`` (n, J) are the candidates of
+        all rows of the batch, or None if the rows in ``order`` are compared with all components.
+        The counts and sums are 0 unless ``with_stats`` is set.
         """
         log_weights, table = self.log_weights, self.table
         counts, sums = np.zeros(log_weights.size), np.zeros(table.shape)
         for part in pieces(order.size, _ROWS_PER_CHUNK):
             rows = order[part]
             features = dense_rows(self.component.features(self.batch.X[rows]))
+            # The components with which the rows are compared, (1, K) or (m, J), and their logits.
             if candidates is None:
                 compared: IndexArray = np.arange(log_weights.size, dtype=np.int32)[None]
                 logits = features @ table.T + log_weights

@@ -1,8 +1,10 @@
-"""Pairs of clusters whose losses are losses of evidence, alone or weighted by distinctness.
+"""Criteria for joining clusters of components by the evidence that is lost.
 
-Components that do not overlap have no entropy to lose by a join. They are joined in the order of
-the evidence that is lost if two of them become one component: the gain of the merge [HS13 eq. 12]
-with the opposite sign.
+A hierarchy joins two clusters of components at a time. If two clusters do not overlap, a join loses
+no entropy of the assignments of rows to clusters. Such clusters are joined in the order of the
+evidence that is lost if two of them become one component. This loss is the gain of the merge
+[HS13 eq. 12] with the opposite sign. :class:`Evidence` uses the loss alone, and
+:class:`Distinctness` uses its product with other measures.
 """
 
 from typing import Any, Self
@@ -16,9 +18,10 @@ from skvt.models.mixture._pairs import Assignments, JoinCriterion
 from skvt.ties import stable_order
 from skvt.typing import Array, IndexArray
 
-# If there are more components than this, each is compared with its neighbours only.
+# Maximum number of components for which the losses of all pairs are computed. With more components,
+# each is compared with its neighbours only.
 _ALL_COMPARED = 100
-# Minimum number of neighbours with which a component is compared.
+# Minimum number of neighbours of a component.
 _NEIGHBOURS = 24
 # Factor of the losses of pairs from two suggested clusters, so large that these pairs are joined
 # after all pairs within clusters.
@@ -26,17 +29,20 @@ _PENALTY_ACROSS = 1e9
 
 
 class Evidence(JoinCriterion):
-    """Clusters whose losses are losses of evidence; a joined cluster has the summed statistics.
+    """Clusters whose losses are losses of evidence; a union has the sum of both statistics.
 
-    ``sums`` (K, P) are the components' sums of features, and ``counts`` (K,) their expected numbers
-    of rows. For pairs that should not be merged, ``merge_gains`` of the component may return only a
-    bound; then the loss is a bound, too.
+    ``sums`` (K, P) are the components' sums of features, and ``counts`` (K,) are their expected
+    numbers of rows. ``is_vacant`` (K,) says which component is the most probable one for no row.
+    If a pair should not be merged, the component's method ``merge_gains`` may return a bound of the
+    gain. The loss of such a pair is a bound, too.
 
-    If there are many components, losses are computed for neighbours only. The loss of another pair
-    is approximated by a cost: the nats that are lost if the rows of one cluster are explained by
-    the parameters of the other cluster. The smaller of the two costs of a pair counts.
+    If there are many components, exact losses are computed for pairs of neighbours only. For any
+    other pair, the cost of each of its clusters is the number of nats that are lost if the rows of
+    this cluster are explained by the parameters of the other one. The smaller of the two costs
+    approximates the loss. The neighbours of a component are the components of smallest cost.
     """
 
+    # Pairs with the smallest losses are joined first.
     sign = -1.0
 
     def __init__(
@@ -45,23 +51,27 @@ class Evidence(JoinCriterion):
         self.component = component.without_shared_globals
         self.sums = sums
         self.n_rows = float(counts.sum())
-        # There are no rows if all rows are background.
+        # The number of rows is 0 if all rows belong to a background. Do not divide by 0.
         self.proportions, self.is_vacant = counts / (self.n_rows or 1.0), is_vacant
         self.dtype = component.dtype
-        # (K, K): whether two clusters are neighbours, and the costs of other pairs.
+        # (K, K): whether two clusters are neighbours, and the costs of pairs in nats per row.
         self.is_near = np.full((counts.size, counts.size), counts.size <= _ALL_COMPARED)
         self.cost = np.zeros(self.is_near.shape)
         if counts.size > _ALL_COMPARED:
             tables = self.component.expected_table(self.component.natural_parameters(sums))
             cost = (sums * tables).sum(axis=1)[:, None] - sums @ tables.T
             self.cost = np.minimum(cost, cost.T) / self.n_rows
-            # The first component in the order is the component itself, whose cost is 0.
+            # The first component in the order is the component itself, with the cost 0.
             for is_near, costs in zip(self.is_near, self.cost, strict=True):
                 is_near[stable_order(costs)[: 1 + _NEIGHBOURS]] = True
             self.is_near |= self.is_near.T
 
     def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
-        """Return ``log M(S_a) + log M(S_b) - log M(S_a + S_b)`` per row, M being the evidence."""
+        """Return ``log M(S_a) + log M(S_b) - log M(S_a + S_b)`` in nats per row.
+
+        M is the evidence and S are the sums of features of a cluster. For pairs that are not
+        neighbours, return the costs.
+        """
         is_near, out = self.is_near[a, b], self.cost[a, b]
         near = np.broadcast_to(a, b.shape)[is_near], b[is_near]
         out[is_near] = -self.component.merge_gains(self.sums, *near) / self.n_rows
@@ -84,20 +94,23 @@ class Distinctness(JoinCriterion):
     """Clusters of which the two least distinct ones are joined first.
 
     Two clusters are distinct if joining them loses much evidence, if their rows are assigned with
-    certainty, and if there is a valley between them. The distinctness is the product of
+    certainty, and if the density of rows has a valley between them. The test of a valley is its
+    depth in standard errors. The distinctness of a pair is the product of
 
     - the loss of evidence;
-    - the square of the test of the valley, since evidence grows with the square of a distance in
-      standard deviations. A test below SIGNIFICANT counts as SIGNIFICANT, since chance explains
+    - the square of the test of the valley, because evidence grows with the square of a distance in
+      standard deviations. A test below SIGNIFICANT counts as SIGNIFICANT, because chance explains
       such a valley;
-    - the fourth power of the share of the possible entropy that a join does not lose. Of the powers
-      1 to 4, the fourth gave the best clusters if their number was known. The compiled loops
-      multiply :meth:`losses` by this factor.
+    - the fourth power of the share of the largest possible loss of entropy that a join does not
+      lose. Of the powers 1 to 4, the fourth gave the best clusters if their number was known. The
+      compiled loops multiply :meth:`losses` by this factor.
 
-    Components that belong to different ``clusters`` (K,) are joined last. The hierarchy reports the
-    losses of evidence, without the other factors.
+    Components that belong to different suggested ``clusters`` (K,) are joined last. The hierarchy
+    reports the losses of evidence, without the other factors. If ``valleys`` is None, the second
+    factor is left out.
     """
 
+    # Pairs with the smallest distinctness are joined first.
     sign = -1.0
 
     def __init__(
@@ -126,8 +139,9 @@ class Distinctness(JoinCriterion):
 
     def largest_losses(self, a: Any, b: Any) -> Any:
         largest = self.assignments.largest_losses(a, b)
-        # An infinite divisor makes the share of the entropy 0 for pairs that lose at most a share
-        # below MAYBE_ONE.
+        # The compiled loops divide the loss of entropy by the result. If an upper bound of this
+        # share is below MAYBE_ONE, an infinite divisor makes the share 0, so that the exact loss is
+        # not computed.
         return np.where(self.assignments.bounds[a, b] / largest >= MAYBE_ONE, largest, np.inf)
 
     def join_losses(self, pairs: Array) -> Array:

@@ -21,9 +21,10 @@ _DIRECTIONS = 6
 _POWER_STEPS = 30
 # Share of the rows with which EM for a cluster begins.
 _FIRST_SHARE = 0.07
-# Clusters of at most this weight are dropped.
+# Clusters whose rows have at most this weight are left out.
 _MAX_DROPPED = 2.0
-# Number of EM steps, and of first steps in which a cluster's share is raised to _FIRST_SHARE.
+# Number of EM steps. In the given number of first steps, the cluster's share is at least
+# _FIRST_SHARE.
 _EM_STEPS = 20
 _STEPS_OF_FIRST_SHARE = 8
 # Number of rows that are assigned at a time.
@@ -39,8 +40,9 @@ def find_clusters_at_ends(
     A small cluster that differs from the other rows in a few columns lies at an end of a principal
     component of the features. For each end, EM begins with the rows at this end and fits a mixture
     of two components: one for the cluster, and a fixed one for all rows. The clusters with the
-    highest bounds are returned, except clusters that share at least half of the rows of the smaller
-    of the two with a better one. Columns without rows are left out, also the first one.
+    highest bounds are returned. A cluster is left out if it shares at least half of its rows, or of
+    the rows of a better cluster, with the better cluster. If no row belongs to a column of the
+    result, also the first one, the column is left out.
     """
     sample = np.sort(rng.permutation(weights.size)[:_MAX_ROWS])
     features = np.asarray(dense(component.filled_features(X[sample])), np.float64)
@@ -50,6 +52,7 @@ def find_clusters_at_ends(
     end_rows = _find_end_rows(features, sample_weights, rng)
     fits = _fit_clusters(component, features, sample_weights, table_of_all, end_rows)
     chosen = _choose_clusters(fits, sample_weights, n_clusters)
+    # (P, K): coefficients by which log densities under clusters exceed log densities of all rows.
     gain_table = (fits.table[chosen] - table_of_all).T
     return _assign_rows(component, X, weights.size, gain_table, np.log(fits.share[chosen]))
 
@@ -59,20 +62,24 @@ class _Fits(NamedTuple):
 
     # (n, M): responsibilities of the clusters.
     resp: Array
-    # (M,): weights of the rows of the clusters, and their share of the weight of all rows.
+    # (M,): expected weight of the rows of each cluster, and the weight of the cluster in its
+    # mixture.
     mass: Array
     share: Array
-    # (M, P): ``features @ table.T`` is the expected log density of rows under the clusters' q, up
-    # to the base measure.
+    # (M, P): ``features @ table.T`` are expected log densities of rows under the clusters.
     table: Array
-    # (M,): the bound of the mixture less the bound of one component for all rows, up to a constant.
+    # (M,): bound of the mixture minus the bound of one component for all rows, in nats and up to a
+    # constant.
     bound: Array
 
 
 def _fit_clusters(
     component: Component, features: Array, weights: Array, table_of_all: Array, resp: Array
 ) -> _Fits:
-    """Fit each cluster by EM from responsibilities (n, M); other rows have a fixed component."""
+    """Fit each cluster by EM, which begins with the responsibilities ``resp`` (n, M).
+
+    The component of all rows is fixed. Its table is ``table_of_all`` (1, P).
+    """
     for step in range(_EM_STEPS):
         sums = (resp * weights[:, None]).T @ features
         mass = weights @ resp
@@ -82,7 +89,7 @@ def _fit_clusters(
         # The log odds compare the cluster's component with the component of all rows.
         log_odds = features @ (table - table_of_all).T + np.log(share) - np.log1p(-share)
         resp = expit(log_odds)
-    # The log density of the rows under the mixture less that under the component of all rows.
+    # Log density of the rows under the mixture minus log density under the component of all rows.
     bound = weights @ (np.logaddexp(0.0, log_odds) + np.log1p(-share))
     # Subtract the divergence of the posterior of the cluster's parameters from their prior.
     bound += component.log_evidence(sums) - (sums * table).sum(axis=1)
@@ -92,7 +99,7 @@ def _fit_clusters(
 def _choose_clusters(fits: _Fits, weights: Array, n_clusters: int) -> list[int]:
     """Return the indices of clusters in descending order of their bounds.
 
-    Clusters that share rows with better ones are left out.
+    Small clusters, and clusters that share rows with a better cluster, are left out.
     """
     chosen: list[int] = []
     for j in stable_order(-fits.bound, scale=float(weights.sum())).tolist():
@@ -108,12 +115,14 @@ def _assign_rows(
 ) -> Array:
     """Assign each row to the best cluster, or to column 0 if the component of all rows is better.
 
-    ``gain_table`` (P, K) is the difference of the tables, and ``log_share`` (K,) is the logarithm
-    of the clusters' shares. The share of all other rows counts as 1.
+    The product of features and ``gain_table`` (P, K) is the log density under each cluster minus
+    the log density under the component of all rows. ``log_share`` (K,) are the log weights of the
+    clusters. The component of all rows has the weight 1.
     """
     out = np.zeros((n_rows, 1 + log_share.size))
     for rows in pieces(n_rows, _ROWS_AT_ONCE):
         gains = component.filled_features(X[rows]) @ gain_table + log_share
+        # Insert a column of zeros: the gain of the component of all rows over itself.
         labels = np.argmax(np.pad(np.asarray(gains), [(0, 0), (1, 0)]), axis=1)
         # ``out[rows]`` is a view, because ``rows`` is a slice.
         out[rows][np.arange(labels.size), labels] = 1.0
@@ -121,7 +130,10 @@ def _assign_rows(
 
 
 def _find_end_rows(features: Array, weights: Array, rng: np.random.Generator) -> Array:
-    """Return indicators (n, M) of the rows at each of the M ends of principal components."""
+    """Return indicators (n, M) of the rows at each of the M ends of principal components.
+
+    A principal component has two ends, where its scores are largest and smallest.
+    """
     share = weights / weights.sum()
     standardised = features - share @ features
     deviation = np.sqrt(share @ standardised**2)

@@ -1,7 +1,8 @@
 """The search for the degrees of freedom nu of a prior of Gaussian precisions Lambda.
 
-The prior has the scale matrix W, and nu is such that the prior's expectation of log|Lambda| has a
-given value.
+The prior is a Wishart distribution of D x D matrices with the scale matrix W, or a product of gamma
+distributions of the D diagonal entries, if Lambda is diagonal. The search finds the nu for which
+the prior's expectation of log|Lambda| has a given value.
 """
 
 from typing import Any
@@ -11,9 +12,9 @@ import numpy as np
 from skvt._compiled import digamma, exp, jit, log
 from skvt.typing import Array
 
-# Learned degrees of freedom exceed their lower limit by at least this number.
+# Learned degrees of freedom exceed the lower limit of the distribution by at least this number.
 MIN_FREEDOM = 1e-2
-# The search for degrees of freedom ends when its interval of logarithms is this narrow.
+# The search ends when its interval of log(nu - lower limit) has this width.
 _MIN_STEP = 1e-12
 
 
@@ -24,52 +25,64 @@ def _log_determinant(precision: Array) -> float:
     return float(np.log(precision).sum())
 
 
-def min_freedom(scale: Any) -> float:
-    """Return the lower limit of the degrees of freedom of a prior with this scale."""
-    return len(scale) - 1.0 if np.ndim(scale) == 2 else 0.0
+def min_freedom(inverse_scale: Any) -> float:
+    """Return the lower limit of nu: D - 1 if the inverse scale W^-1 is a matrix, otherwise 0."""
+    return len(inverse_scale) - 1.0 if np.ndim(inverse_scale) == 2 else 0.0
 
 
 def freedom_limits(n_features: int, lowest: float) -> tuple[float, float]:
-    """Return the range of nu - ``lowest``, where ``lowest`` is the lower limit of nu.
+    """Return the range of nu - ``lowest`` in which nu is learned.
 
-    Learned degrees of freedom are at most twice the number of columns.
+    ``lowest`` is the result of :func:`min_freedom`. Learned degrees of freedom are at most twice
+    the number of columns.
     """
     return MIN_FREEDOM, 2.0 * n_features - lowest
 
 
 def degrees_of_freedom(
-    log_det: float, precision: Array, scale: Any, limits: tuple[float, float]
+    log_det: float, precision: Array, inverse_scale: Any, limits: tuple[float, float]
 ) -> float:
     """Return nu at which the prior's expectation of log|Lambda| is ``log_det``.
 
-    For a matrix, the expectation is ``sum_i digamma((nu - i) / 2) + D log 2 - log|W^-1|`` with i =
-    0, ..., D - 1. For D gammas of shape nu / 2, it is the same with i = 0 in all terms.
-    ``precision`` is the average of E[Lambda], and ``scale`` is W^-1. If ``scale`` is None, W^-1 is
-    the best scale ``nu precision^-1``. ``limits`` are the results of :func:`freedom_limits`.
+    For a matrix, the expectation is ``sum_i digamma((nu - i) / 2) + D log 2 - log|W^-1|``, a sum
+    over i = 0, ..., D - 1. For D gammas of shape nu / 2, each i is replaced by 0.
+
+    Parameters
+    ----------
+    log_det : float
+        Average of E[log|Lambda|] over components.
+    precision : ndarray, shape (D, D) or (D,)
+        Average of E[Lambda] over components, or its diagonal.
+    inverse_scale : array-like or None
+        W^-1. None stands for ``nu precision^-1``, which is the best choice given nu.
+    limits : tuple of float
+        The result of :func:`freedom_limits`.
     """
     size, is_matrix = len(precision), precision.ndim == 2
-    # log|W^-1|. If W^-1 is the best one, the solver adds the term D log nu.
-    log_det_scale = -_log_determinant(precision)
-    if scale is not None:
-        log_det_scale = _log_determinant(np.asarray(scale).reshape(precision.shape))
-    excess = log_det - size * np.log(2.0) + log_det_scale
+    # log|W^-1|, without the term D log nu of the best choice, which the solver adds.
+    log_det_inverse_scale = -_log_determinant(precision)
+    if inverse_scale is not None:
+        inverse_scale = np.asarray(inverse_scale).reshape(precision.shape)
+        log_det_inverse_scale = _log_determinant(inverse_scale)
+    excess = log_det - size * np.log(2.0) + log_det_inverse_scale
     low, high = np.log(limits)
-    return float(_solve_for_freedom(excess, size, is_matrix, scale is None, low, high))
+    return float(_solve_for_freedom(excess, size, is_matrix, inverse_scale is None, low, high))
 
 
 @jit
 def _solve_for_freedom(
-    excess: float, size: int, is_matrix: bool, scale_is_free: bool, low: float, high: float
+    excess: float, size: int, is_matrix: bool, scale_depends_on_nu: bool, low: float, high: float
 ) -> float:
     """Return nu by bisection over log(nu - lower limit), between ``low`` and ``high``.
 
     ``excess`` is the given log|Lambda| minus its expectation, without the terms that contain nu.
+    The whole difference falls with nu, so that nu is too small where the difference is positive.
     """
     lowest = size - 1.0 if is_matrix else 0.0
     while high - low > _MIN_STEP:
         middle = 0.5 * (low + high)
         nu = lowest + exp(middle)
-        excess_at_nu = excess + (size * log(nu) if scale_is_free else 0.0)
+        excess_at_nu = excess + (size * log(nu) if scale_depends_on_nu else 0.0)
         for i in range(size):
             excess_at_nu -= digamma(0.5 * (nu - (i if is_matrix else 0.0)))
         if excess_at_nu > 0.0:

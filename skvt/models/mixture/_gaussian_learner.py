@@ -1,13 +1,15 @@
 """Learning of the parameters of a Gaussian's prior.
 
-The prior has the mean m, which counts as kappa rows, nu degrees of freedom and the inverse scale
-W^-1. With averages over components k, a step of EM, see
-:mod:`skvt.models.mixture._learned_priors`, is
+The prior of the mean mu and the precision Lambda of a component has the mean m, which counts as
+kappa rows, nu degrees of freedom and the inverse scale W^-1. A step of EM, see
+:mod:`skvt.models.mixture._learned_priors`, solves the equations
 
     m = avg(E[Lambda])^-1 avg(E[Lambda mu]),      1 / kappa = avg(E[(mu - m)' Lambda (mu - m)]) / D,
-    W^-1 = nu avg(E[Lambda])^-1,      avg(E[log|Lambda|]) = E_{nu, W}[log|Lambda|],
+    W^-1 = nu avg(E[Lambda])^-1,      avg(E[log|Lambda|]) = E_{nu, W}[log|Lambda|].
 
-where the first two equations do not depend on the last two. Each parameter is learned or fixed.
+Here E is the expectation under the posterior q of a component, avg is the average over components,
+and D is the number of columns. The first two equations do not depend on the last two. Each
+parameter is learned or fixed.
 """
 
 from dataclasses import dataclass, replace
@@ -33,7 +35,7 @@ KAPPA_RANGE = (1e-6, 1.0)
 # Ranges of kappa of means and, in regressions, of slopes. The upper limit is higher for slopes,
 # because slopes may be the same in all components.
 KAPPA_RANGES = KAPPA_RANGE, (KAPPA_RANGE[0], 100.0)
-# Lower limit of the mean squared distance of components from the prior mean.
+# Lower limit of avg(E[(mu - m)' Lambda (mu - m)]), by which a step divides.
 TINY = float(np.finfo(np.float64).tiny)
 # Lower limit of the eigenvalues of a learned inverse scale, relative to the columns' variances.
 # Without it, components of equal rows would make the inverse scale 0 and the evidence infinite.
@@ -42,7 +44,7 @@ MIN_SCALE = 1e-6
 _FEW_STEPS = 3
 # Steps are costly for matrices of at least this many columns.
 _MANY_COLUMNS = 32
-# Number of rows up to which a component counts as a single row.
+# A component with at most this expected number of rows counts as a component of one row.
 ONE_ROW = 1.5
 
 
@@ -51,24 +53,26 @@ ONE_ROW = 1.5
 class GaussianLearner(Ascent):
     """Learns parameters of a Gaussian component's prior.
 
-    They are the prior's mean, kappa, nu and W^-1. Subclasses for components whose mean and kappa
-    have other shapes override methods such as :meth:`prior_of` and :meth:`with_prior`.
+    The parameters are the prior's mean, kappa, nu and W^-1. The base class makes EM steps on a
+    vector x of all parameters, which :meth:`parameters`, :meth:`with_parameters` and :meth:`step`
+    define. Subclasses for components whose mean and kappa have other shapes override methods such
+    as :meth:`prior_of` and :meth:`with_prior`.
     """
 
     # A subset of "mean_prior", "mean_precision_prior", "degrees_of_freedom_prior" and
     # "covariance_prior".
     names: frozenset[str]
-    # (D,) or (1,): square roots of the columns' variances. The lower limit of scales is relative to
-    # these units.
+    # (D,) or (1,): square roots of the columns' variances. The lower limit of inverse scales is
+    # relative to the squares of these units.
     unit: Array
     # Maximum number of steps in one call.
     most_steps: int = MAX_STEPS
 
     @classmethod
     def from_component(cls, component: Any, names: frozenset[str]) -> Any:
-        """Return the learner of the parameters ``names`` that the component can learn.
+        """Return the learner of those of the parameters ``names`` that the data determine.
 
-        The result is None if the component can learn none of them.
+        The result is None if the data determine none of them.
         """
         # A covariance that components share does not determine the prior of covariances.
         has_shared_covariance = component.without_shared_globals is not component
@@ -104,16 +108,16 @@ class GaussianLearner(Ascent):
         return (after - before).reshape(len(sums), -1).max(axis=1)
 
     def count_columns(self, component: Any) -> int:
-        """Return the number of columns of the data that have distributions."""
+        """Return the number of columns that the component describes; subclasses override this."""
         return component.n_features
 
     def select_informative(self, component: Any, sums: Array) -> Array:
-        """Leave out the sums of components of one row if there are few rows per column.
+        """Return ``sums`` (K, P), without components of one row if there are few rows per column.
 
-        Otherwise, the prior's mean could move to the only row of a component while the prior's
-        scale shrinks to its lower limit. If the scale shrinks by a factor f, the evidence of this
-        row grows by log(f) / 2 in each column. If columns are independent, the other components
-        lose almost no evidence.
+        Without this rule, the prior's mean could move to the only row of a component while the
+        inverse scale shrinks to its lower limit. If the inverse scale shrinks by a factor f, the
+        evidence of this row grows by log(f) / 2 in each column. If columns are independent, the
+        other components lose almost no evidence.
         """
         if not {"mean_prior", "covariance_prior"} <= self.names:
             return sums
@@ -125,8 +129,9 @@ class GaussianLearner(Ascent):
     def learn_prior(self, component: Any, sums: Array) -> Any:
         """Return the component with a prior of higher evidence, see :class:`PriorLearner`.
 
-        Factor analysers make the steps on a component for trials of priors, which continues from
-        the best q of the last prior. Only the prior is kept.
+        In factor analysers, q is found by iteration. ``component.trial(sums)`` is a copy for trials
+        of priors, in which the iteration continues from the q under the last prior. Only the prior
+        of this copy is kept.
         """
         if component.covariance_type != "low_rank":
             return super().learn_prior(component, sums)
@@ -140,12 +145,14 @@ class GaussianLearner(Ascent):
         return {name: value for name, value in values.items() if name in self.names}
 
     def parameters(self, component: Any) -> Array:
+        """Return all parameters of the component's prior as the vector x, see :meth:`_vector`."""
         return self._vector(self.prior_of(component))
 
     def _vector(self, prior: GaussianPrior) -> Array:
-        """Return all parameters as one vector, including parameters that are not learned.
+        """Return all parameters as the vector x, including parameters that are not learned.
 
-        They are the mean, log kappa, log(nu - lower limit) and the log-Cholesky factor of W^-1.
+        The entries of x are the mean, log kappa, log(nu - lower limit) and the Cholesky factor of
+        W^-1 with its diagonal in logarithms. They have no limits, as an ascent requires.
         """
         m, kappa, nu, inverse_scale = prior
         log_excess = np.log(nu - min_freedom(inverse_scale))
@@ -153,7 +160,10 @@ class GaussianLearner(Ascent):
         return np.concatenate(parts)
 
     def with_parameters(self, component: Any, x: Array) -> Any:
-        """Return the component with the learned parameters of the vector ``x``, within limits."""
+        """Return the component with the learned parameters of the vector x, moved within limits.
+
+        Parameters that are not learned stay as they are.
+        """
         m, kappa, nu, inverse_scale = self.prior_of(component)
         lowest = min_freedom(inverse_scale)
         # Split the vector into the parts that `_vector` concatenates.
@@ -174,7 +184,11 @@ class GaussianLearner(Ascent):
         return self.with_prior(component, GaussianPrior(m, kappa, nu, inverse_scale))
 
     def step(self, component: Any, sums: Array) -> Array:
-        """Return the parameters that maximise the bound at fixed q, see the module docstring."""
+        """Return the vector of parameters that maximise the bound at fixed q.
+
+        ``sums`` (K, P) are the sums of features of the components. The module docstring has the
+        equations.
+        """
         m, kappa, nu, inverse_scale = gaussian_prior_of(component)
         log_det, precision, linear, square = _averages(component, sums)
         is_matrix = precision.ndim == 2
@@ -186,8 +200,8 @@ class GaussianLearner(Ascent):
             # Rounding of large means can make the squared distance 0 or negative.
             squared_distance = max(float(square + m @ (precision_m - 2.0 * linear)), TINY)
             kappa = component.n_features / squared_distance
-        # Learn the degrees of freedom, and then the inverse scale. In factor analysers, both belong
-        # to the noise, whose covariance is diagonal.
+        # Learn the degrees of freedom, and then the inverse scale. In factor analysers, which have
+        # loadings, both are parameters of the noise, whose covariance is diagonal.
         has_factors = "loadings" in component.family.to_standard(component.prior)
         if has_factors:
             log_det, precision = component.noise(component.natural_parameters(sums))
@@ -222,23 +236,23 @@ class GaussianLearner(Ascent):
 
 
 def inverse_scale_from(x: Array, previous: Any, unit: Array) -> Any:
-    """Return the inverse scale with the parameters x, raised to its lower limit.
+    """Return the inverse scale of which x is the result of :func:`log_cholesky`.
 
-    x is the result of :func:`log_cholesky` for a scale of the shape of ``previous``, and ``unit``
-    are the units of the lower limit, see :class:`GaussianLearner`.
+    Its eigenvalues are raised to their lower limit, in the units ``unit`` of the columns, see
+    :class:`GaussianLearner`. The result has the shape of ``previous``.
     """
     if np.ndim(previous) < 2:
         return np.maximum(np.exp(2.0 * x), MIN_SCALE * unit**2).reshape(np.shape(previous))
     D = unit.size
     root = np.tril(triangle.unpack(x))
     root[np.diag_indices(D)] = np.exp(np.diagonal(root))
-    scale = root @ root.T
-    scaled = scale / unit[:, None] / unit
-    # Try a Cholesky factorisation first, which succeeds if all eigenvalues are above the limit,
-    # because eigenvalues take much longer.
+    inverse_scale = root @ root.T
+    scaled = inverse_scale / unit[:, None] / unit
+    # A Cholesky factorisation succeeds if all eigenvalues are above the limit. It is tried first,
+    # because the computation of eigenvalues takes much longer.
     try:
         np.linalg.cholesky(scaled - MIN_SCALE * np.eye(D))
-        return scale
+        return inverse_scale
     except np.linalg.LinAlgError:
         values, directions = np.linalg.eigh(scaled)
     directions = unit[:, None] * directions
@@ -246,9 +260,10 @@ def inverse_scale_from(x: Array, previous: Any, unit: Array) -> Any:
 
 
 def gaussian_prior_of(component: Any) -> GaussianPrior:
-    """Return the parameters of a Gaussian component's prior; the mean is relative to its centre.
+    """Return the parameters of a Gaussian component's prior.
 
-    The mean and kappa are empty arrays if the mean of the component is known to be 0.
+    The mean is relative to the center of the component. The mean and kappa are empty arrays if
+    components have mean zero.
     """
     standard = component.family.to_standard(component.prior)
     mean: Any = np.empty(0)
@@ -270,8 +285,10 @@ def gaussian_prior_of(component: Any) -> GaussianPrior:
 def _averages(component: Any, sums: Array) -> tuple[Any, Array, Any, Any]:
     """Average E[log|Lambda|], E[Lambda], E[Lambda mu] and E[mu' Lambda mu] over components.
 
-    E[Lambda] is a matrix, or the diagonal of one. The last two are None for a zero-mean Gaussian.
+    E[Lambda] is (D, D), or its diagonal (D,). The last two results are None for a Gaussian with
+    mean zero.
     """
+    # The expected sufficient statistics of q, averaged over components.
     t = component.family.expectation(component.natural_parameters(sums)).mean(axis=0)
     D = component.n_features
     standard = component.family.to_standard(component.prior)
@@ -285,7 +302,7 @@ def _averages(component: Any, sums: Array) -> tuple[Any, Array, Any, Any]:
         precision[np.diag_indices(D)] *= 2.0
         linear, square = (t[2:triangle_start], -2.0 * t[1]) if has_means else (None, None)
         return 2.0 * t[0], precision, linear, square
-    # t has an axis of columns, or none if columns share one precision.
+    # Columns are independent. t has an axis of columns, or none if columns share one precision.
     if not has_means:
         # t = (log lambda, -lambda) of a gamma.
         return t[..., 0].sum(), np.atleast_1d(-t[..., 1]), None, None
@@ -296,20 +313,25 @@ def _averages(component: Any, sums: Array) -> tuple[Any, Array, Any, Any]:
     return log_det, precision, linear, -2.0 * t[..., 2 + n_means :].sum()
 
 
-def log_cholesky(scale: Any) -> Array:
-    """Return the Cholesky factor of the scale as a vector, with its diagonal in logarithms.
+def log_cholesky(inverse_scale: Any) -> Array:
+    """Return the Cholesky factor of an inverse scale as a vector, with its diagonal in logarithms.
 
-    A vector or a number stands for a diagonal matrix. The result is then half its logarithm.
+    A vector or a number stands for a diagonal matrix. The result is then half the logarithm of the
+    diagonal.
     """
-    if np.ndim(scale) < 2:
-        return 0.5 * np.log(np.atleast_1d(scale))
-    root = np.linalg.cholesky(scale)
+    if np.ndim(inverse_scale) < 2:
+        return 0.5 * np.log(np.atleast_1d(inverse_scale))
+    root = np.linalg.cholesky(inverse_scale)
     root[np.diag_indices(len(root))] = np.log(np.diagonal(root))
     return triangle.pack(root.T)
 
 
 def learner_matches(learner: Any, component: Any) -> bool:
-    """Return whether a learner from a file has the shapes of the component from the same file."""
+    """Return whether a learner from a file has the shapes of the component from the same file.
+
+    Learners of products of blocks are checked block by block. Other learners than those of
+    Gaussians are not checked here.
+    """
     if type(learner) is ValuesLearner:
         learner = learner.for_blocks(component)
     if type(learner) is ProductLearner:

@@ -1,9 +1,14 @@
 """The prior of Gaussian components, from parameters or derived from the data.
 
+The prior has a mean m that counts as kappa rows, nu degrees of freedom and an inverse scale W^-1.
 The function :func:`make_gaussian_component` makes a component with a prior. The other functions
 compute the moments of the rows from which a default prior is derived, the variance of rounding, and
 the small variances that are added so that constant, dependent or rounded columns do not make
-covariances singular.
+covariances singular. In shapes, n is the number of rows and D the number of columns.
+
+The covariance, its inverse scale and a *moment*, a covariance of the rows, have a shape that
+depends on the covariance type: (D, D) for "full", "tied" and "low_rank", (D,) for "diag", and a
+number for "spherical". The inverse scale of "low_rank" is (D,).
 """
 
 from dataclasses import replace
@@ -33,16 +38,17 @@ _RIDGE = 1e-6
 _MAX_EM_ROWS = 10_000
 # Maximum number of EM steps.
 _MAX_EM_STEPS = 100
-# EM ends when mean and covariance, in whitened coordinates, change by less than this.
+# EM ends when a step changes each entry of mean and covariance by less than this number, in
+# coordinates in which the covariance is the identity.
 _EM_TOL = 1e-3
 # Share of each variance that EM adds to the variance. It is far less than `_RIDGE`.
 _EM_RIDGE = 1e-9
-# Rounding is estimated from about this many values, and from at least this many rows.
+# Number of values from which rounding is estimated, and minimum number of rows.
 _VALUES_OF_ROUNDING = 1_000_000
 _MIN_ROWS_OF_ROUNDING = 1_000
 # A value can become a separate component if at least this many rows have this value.
 _ROWS_PER_VALUE = 10.0
-# Default scale of the noise around factors, relative to the variance of the columns.
+# Default inverse scale of the noise in "low_rank", relative to the variances of the columns.
 _NOISE_SHARE = 0.01
 
 # An instance of one of the classes `GAUSSIANS`.
@@ -69,13 +75,17 @@ MATRICES = ("full", "tied", "low_rank")
 class GaussianPrior(NamedTuple):
     """Parameters of a Gaussian's prior as in estimators; None if derived from the data."""
 
+    # (D,): m.
     mean: Any = None
+    # kappa.
     mean_precision: Any = None
+    # nu.
     degrees_of_freedom: Any = None
+    # W^-1, in the shape of the covariance type.
     covariance: Any = None
 
     def by_name(self) -> dict[str, Any]:
-        """Return the values by the names of the parameters of estimators."""
+        """Return a dict from the names of parameters of estimators to the values."""
         return {f"{field}_prior": value for field, value in self._asdict().items()}
 
 
@@ -87,17 +97,17 @@ def make_gaussian_component(
     prior: GaussianPrior = DEFAULTS, error_variance: float | None = 0.0,
     max_rank: int | None = None,
 ) -> tuple[_Gaussian, dict[str, Any]]:  # fmt: skip
-    """Return the component with the prior that ``prior`` describes, and its parameters by name.
+    """Return the component with the prior that ``prior`` describes, and a dict of its parameters.
 
-    The prior has a mean that counts as kappa rows, nu degrees of freedom and an inverse scale.
-    Parameters that are None in ``prior`` are derived from the rows X (n, D) with weights (n,).
+    Parameters that are None in ``prior`` are derived from the rows X (n, D) with weights (n,). The
+    dict has the parameters by name; they are None if components with mean zero do not have them.
 
     If ``error_variance`` is a number, values count as measured with errors of this variance plus
     the variance of rounding, see :func:`rounding_variance`. If ``error_variance`` is None, values
     count as exact. The variance of errors is added to the squares of values and to the covariance
     from which the default prior is derived. ``max_rank`` is the maximum number of factors of
-    "low_rank"; None is half the number of columns. Raises ValueError if a parameter in ``prior``
-    has the wrong shape or is out of range.
+    "low_rank"; None stands for half the number of columns. Raises ValueError if a parameter in
+    ``prior`` has the wrong shape or is out of range.
     """
     if zero_mean and covariance_type != "full":
         raise ValueError(
@@ -117,14 +127,14 @@ def make_gaussian_component(
             f"{D - 1}, but got {nu:.3f}. (The range is (n_features - 1, inf) for "
             f"covariance_type={covariance_type!r}; None is n_features.)"
         )
-    # Bring the variances of errors into the shape of the covariance.
+    # The variances of errors by column, and then in the shape of the covariance type.
     errors = (
         np.zeros(D) if error_variance is None else error_variance + rounding_variance(X, weights)
     )
     error_scale: Any = errors.mean() if covariance_type == "spherical" else errors
     error_scale = np.diag(error_scale) if covariance_type in MATRICES else error_scale
-    # The covariance under the prior is the scale over nu. Add nu times the errors' variance to the
-    # scale, so that this covariance is no less than the errors' variance.
+    # The covariance under the prior is W^-1 / nu. Add nu times the variance of errors to W^-1, so
+    # that this covariance is at least the variance of errors.
     noise_share = _NOISE_SHARE if is_low_rank else 1.0
     default_moment = noise_share * diagonal_if_few_rows(moment, weights.sum()) + nu * error_scale
     scale = prior_scale(prior.covariance, covariance_type, D, default_moment)
@@ -148,30 +158,31 @@ def make_gaussian_component(
 def natural_prior(covariance_type: str, prior: GaussianPrior) -> Array:
     """Return the natural parameters of a prior, none of whose parameters is None.
 
-    The mean is relative to the center of the component. It is empty if components have mean zero.
+    The mean (D,) is relative to the center of the component. It is empty if components have mean
+    zero.
     """
-    mean, kappa, nu, scale = prior
+    mean, kappa, nu, inverse_scale = prior
     D = mean.size
     if D == 0:
-        return Wishart.from_standard(nu, scale)
+        return Wishart.from_standard(nu, inverse_scale)
     if covariance_type in MATRICES:
-        scale = scale if np.ndim(scale) == 2 else np.diag(scale)
-        return NormalWishart.from_standard(mean, kappa, nu, scale)
-    # The other types have normal-gamma priors.
+        inverse_scale = inverse_scale if np.ndim(inverse_scale) == 2 else np.diag(inverse_scale)
+        return NormalWishart.from_standard(mean, kappa, nu, inverse_scale)
+    # "spherical" has one normal-gamma prior with D means, "diag" has D with one mean each.
     kappa, shape = np.full(D, kappa), 0.5 * nu
     if covariance_type == "diag":
         mean, kappa, shape = mean[:, None], kappa[:, None], np.full(D, shape)
-    return NormalGamma.from_standard(mean, kappa, shape, 0.5 * scale)
+    return NormalGamma.from_standard(mean, kappa, shape, 0.5 * inverse_scale)
 
 
 def weighted_moments(
     X: Any, weights: Array, covariance_type: str, zero_mean: bool = False
 ) -> tuple[Array, Any]:
-    """Return the mean (D,) and the covariance in the shape of its type, in float64.
+    """Return the mean (D,) and the covariance in the shape of the covariance type, in float64.
 
-    With ``zero_mean`` the mean is 0 and the covariance is the second moment around 0. The function
-    passes over the rows twice. NaN are left out. If rows with NaN need a covariance matrix, the
-    mean and the matrix are maximum-likelihood estimates, see :func:`_estimate_by_em`.
+    With ``zero_mean`` the mean is 0, and the covariance is the second moment around 0. The function
+    passes over the rows twice. NaN are left out. If values are missing and the covariance is a
+    matrix, the mean and the matrix are maximum-likelihood estimates, see :func:`_estimate_by_em`.
     """
     center = np.zeros(X.shape[1])
     if not zero_mean:
@@ -191,9 +202,9 @@ def weighted_moments(
 
 
 def _sum_powers(center: Array, power: int, X: Any, weights: Array) -> tuple[Array, Array]:
-    """Return weighted sums of a power of the centred values, and sums of weights, (D,) each.
+    """Return weighted sums of a power of X - ``center``, and sums of weights, (D,) each.
 
-    Both sums are over the rows in which the column is observed. Centred values are in C order, so
+    Both sums are over the rows in which the column is observed. X - ``center`` is in C order, so
     that rounding does not depend on the layout of X.
     """
     total, weight = np.zeros(X.shape[1]), np.zeros(X.shape[1])
@@ -206,7 +217,10 @@ def _sum_powers(center: Array, power: int, X: Any, weights: Array) -> tuple[Arra
 
 
 def _sum_products(center: Array, X: Any, weights: Array) -> tuple[Array, Any]:
-    """Return weighted sums (D, D) of products of centred columns, and the sum of weights."""
+    """Return weighted sums (D, D) of products of columns of X - ``center``, and of the weights.
+
+    A sum is NaN if one of the two columns has a missing value.
+    """
     moment = np.zeros((X.shape[1], X.shape[1]))
     for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
         centred = np.subtract(dense(X[rows]), center, order="C")
@@ -219,9 +233,10 @@ def _estimate_by_em(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Arr
 
     The EM algorithm for one Gaussian uses at most `_MAX_EM_ROWS` rows. It starts from the mean and
     variance of each column's values in all rows. A column without values keeps the mean of all
-    columns' variances.
+    columns' variances. A constant column gets the variance 0.
     """
     center, variances = weighted_moments(X, weights, "diag", zero_mean)
+    # (D,): the units in which the columns are standardised.
     unit = np.sqrt(_positive_variances(variances)) if variances.any() else np.ones(variances.size)
     _, column_weights = sums_of_rows(X, weights, partial(_sum_powers, center, 2))
     constant = np.flatnonzero((variances == 0.0) & (column_weights > 0.0))
@@ -234,6 +249,7 @@ def _estimate_by_em(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Arr
     X, weights = X[has_values], weights[has_values]
     D = X.shape[1]
     total = max(weights.sum(), 1e-300)
+    # Sums over rows in which missing values count as 0.
     observed = np.nan_to_num(X)
     observed_sum = weights @ observed
     observed_square = (observed * weights[:, None]).T @ observed
@@ -241,7 +257,8 @@ def _estimate_by_em(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Arr
     # Add the expected sums of missing values, and update the mean and the covariance, in turn.
     for _ in range(_MAX_EM_STEPS):
         scale = covariance + _EM_RIDGE * np.eye(D)
-        # The sums of features [1, x, x x'] that contain missing values.
+        # The part of the sums of the features [1, x, x x'] that missing values contribute. The
+        # component axis has the length 1.
         sums = np.zeros((1, 1 + D + D * (D + 1) // 2))
         completion = GaussianCompletion.from_scale(0.0, mean[None], scale[None])
         holes = completion.holes(X, np.ones(1))
@@ -263,25 +280,27 @@ def _estimate_by_em(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Arr
 def rounding_variance(X: Any, weights: Array) -> Array:
     """Return the variance (D,) of rounding errors, 0 in columns that are not rounded.
 
-    Densities have no upper limit. In a rounded column, such as an age or a score, the density at
-    one value can grow until each value has its own component. A rounded value therefore stands for
-    the interval that reaches half-way to the next value on either side. If the interval has the
-    width w, the square of a value is larger by w^2 / 12 on average (Sheppard's correction), and the
-    bound is a bound of the probability of intervals.
+    Densities have no upper limit. In a rounded column, such as an age or a score, many rows have
+    the same value. The density at this value would grow without limit as the variance of a
+    component falls, so that each value would become a component. A rounded value therefore stands
+    for the interval that reaches half-way to the next value on either side. The mean square over an
+    interval of the width w is larger than the square of its middle by w^2 / 12 (Sheppard's
+    correction). With this correction, the bound is a bound of the probability of intervals.
 
     A column counts as rounded if more than half of its rows have a value that at least
-    `_ROWS_PER_VALUE` rows have. The width w is then the median over the rows of the column.
+    `_ROWS_PER_VALUE` rows have. Its width w is the median of the widths of the rows' intervals.
     """
     # Take a sample of evenly spaced rows.
     step = -(-X.shape[0] // max(_MIN_ROWS_OF_ROUNDING, _VALUES_OF_ROUNDING // X.shape[1]))
     X, weights = take_rows(X, weights, np.arange(0, X.shape[0], step))
     variances = np.zeros(X.shape[1])
     for j, column in enumerate(np.asarray(dense(X), np.float64).T):
-        # Count the rows that have each value.
+        # Sum the weights of the rows that have each value.
         is_used = ~np.isnan(column) & (weights > 0.0)
         values, inverse = np.unique(column[is_used], return_inverse=True)
         counts = np.bincount(inverse, weights[is_used])
-        # Each further row of the sample that has the value stands for `step` rows of the data.
+        # The first row of the sample that has a value counts as 1, because the value may be rare.
+        # Each further row stands for `step` rows of the data.
         is_frequent = 1.0 + step * (counts - 1.0) >= _ROWS_PER_VALUE
         if values.size < 2 or 2.0 * counts[is_frequent].sum() <= counts.sum():
             continue
@@ -295,12 +314,12 @@ def rounding_variance(X: Any, weights: Array) -> Array:
 
 
 def addition_to_squares(moment: Array, errors: Array, weight: float) -> Array | None:
-    """Return the numbers that are added to the entries of ``x x'`` (or ``x^2``) of each row.
+    """Return the sum of two additions to ``x x'`` (or ``x^2``) of each row; None if both are 0.
 
-    There are two additions: the variances ``errors`` (D,) of errors and, if the ``weight`` of all
-    rows is greater than the number of columns, :func:`addition_for_least_variance` of ``moment``
-    plus these variances. The result has the shape of the second addition. It is None if both
-    additions are 0.
+    The first addition are the variances ``errors`` (D,) of errors. The second addition is the
+    result of :func:`addition_for_least_variance` for the ``moment`` of the data plus these
+    variances. It is made only if the ``weight`` of all rows is greater than the number of columns.
+    The result has the shape of the second addition.
     """
     error_moment = np.diag(errors) if moment.ndim == 2 else errors
     added = addition_for_least_variance(moment + error_moment) if weight > errors.size else None
@@ -313,11 +332,11 @@ def addition_to_squares(moment: Array, errors: Array, weight: float) -> Array | 
 def addition_for_least_variance(moment: Array) -> Array | None:
     """Return an addition to ``x x'`` (or ``x^2``) of each row for constant or dependent columns.
 
-    The variance in each direction is raised to at least a millionth of the columns' variances.
-    Otherwise, one component for all rows could have a higher bound than the true components: in a
-    direction in which no row varies, a component's evidence does not depend on the positions of its
-    rows, but grows faster than in proportion to their number, because the posterior of the variance
-    approaches 0 the faster, the more rows there are.
+    The addition raises the variance in each direction to at least a millionth of the columns'
+    variances. Without it, one component for all rows could have a higher bound than the true
+    components. In a direction in which no row varies, the posterior of a component's variance
+    approaches 0 as the number of its rows grows. The evidence therefore grows faster than in
+    proportion to this number, whatever the positions of the rows in other directions.
 
     ``moment`` is the covariance (D, D) of the data or the variances (D,) of the columns. The result
     is an upper triangle (D (D + 1) / 2,), row by row, or a vector (D,). It is None in the usual
@@ -327,6 +346,7 @@ def addition_for_least_variance(moment: Array) -> Array | None:
         return None
     lower_limits = _ridge(moment)
     if moment.ndim == 1:
+        # Add what each variance lacks to its lower limit.
         added = np.maximum(lower_limits - moment, 0.0)
         return added if added.any() else None
     # Raise the eigenvalues of the covariance in units of the columns' standard deviations.
@@ -352,18 +372,18 @@ def _ridge(moment: Any) -> Array:
 
 
 def default_scale(moment: Any) -> Any:
-    """Return the inverse scale of a default prior, which is the moment plus a small ridge."""
+    """Return the inverse scale of a default prior: the moment plus a millionth of the variances."""
     ridge = _ridge(moment)
     return moment + (np.diag(ridge) if np.ndim(moment) == 2 else ridge)
 
 
 def diagonal_if_few_rows(matrix: Any, n_rows: float) -> Any:
-    """Return the matrix, or its diagonal matrix if rows are too few to determine more.
+    """Return the matrix, or only its diagonal if there are too few rows for the other entries.
 
-    Few rows vary little in some directions by chance, and a prior with the scale of these rows
-    expects little variance in these directions. The bound has no penalty for the choice of the
-    scale. It would therefore be higher than the density of new rows justifies, and would favour
-    matrices over independent columns, and several components over one.
+    Few rows vary little in some directions by chance. A prior whose scale is the moment of these
+    rows expects little variance in these directions. The bound has no penalty for this choice of
+    the scale, and would be higher than the density of new rows justifies. It would favour matrices
+    over independent columns, and several components over one.
     """
     is_undetermined = np.ndim(matrix) == 2 and n_rows <= ROWS_PER_COLUMN_OF_SCALE * len(matrix)
     return np.diag(np.diagonal(matrix)) if is_undetermined else matrix
@@ -398,10 +418,10 @@ def prior_scale(covariance: ArrayLike | None, covariance_type: str, D: int, mome
     shape = shapes[covariance_type]
     value = np.array(covariance, dtype=np.float64)
     if value.shape != shape:
-        legal = f"an array of shape {shape}" if shape else "a number"
+        expected = f"an array of shape {shape}" if shape else "a number"
         raise ValueError(
             f"With covariance_type={covariance_type!r}, the 'covariance_prior' parameter must be "
-            f"{legal}. Got the shape {value.shape} instead."
+            f"{expected}. Got the shape {value.shape} instead."
         )
     if len(shape) == 2:
         scales = np.sqrt(np.maximum(np.diagonal(value), 0.0))

@@ -1,10 +1,13 @@
 """Mixtures given their globals: the local steps of structured inference.
 
-Globals are the weights w and the parameters phi of components, and locals are the assignments z of
-rows. The posterior of structured inference, q(w, phi) q(z | w, phi), keeps the dependence between
-globals and locals: weights and components are drawn from q, and responsibilities are exact given
-the draw [HB15 sec. 2]. The posteriors of weights and of components must be Dirichlet or beta
-distributions. Components are therefore Bernoulli or multinomial.
+Globals are the weights w and the parameters phi of components. Locals are the assignments z of rows
+to components. The posterior of structured inference, q(w, phi) q(z | w, phi), keeps the dependence
+between globals and locals: weights and components are drawn from q(w, phi), and the
+responsibilities are exact given the draw [HB15 sec. 2]. The posteriors of weights and of components
+must be Dirichlet or beta distributions. Components are therefore Bernoulli or multinomial.
+
+In shapes, K is the number of components and P the number of features of a row. ``lam`` are natural
+parameters of q. The matrix M converts sums S of features to the form of natural parameters.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,8 +37,8 @@ class DrawnGlobals(NamedTuple):
     log_weights: Array
     # (K, P): log densities of rows are products of their features (P,) and rows of this table.
     table: Array
-    # Logarithms of the gamma variates from which weights and components were formed, in the shapes
-    # of the natural parameters.
+    # Logarithms of the gamma variates that were normalised to weights and components, in the shapes
+    # of ``lam`` of the weights and of the components.
     log_gammas: tuple[Array, ...]
 
 
@@ -44,8 +47,8 @@ class DrawnGlobals(NamedTuple):
 class MixtureGivenGlobals(Mixture):
     """A mixture for structured inference; the docstring of the module defines its posterior.
 
-    Statistics of the weights are not counts (K,), but have the form that ``weights.statistics``
-    returns, because corrected statistics need not belong to any counts.
+    The statistics of the weights have the form that ``weights.statistics`` returns. They are not
+    counts (K,), because corrected statistics need not be the statistics of any counts.
     """
 
     weights: DrawnWeights
@@ -64,10 +67,10 @@ class MixtureGivenGlobals(Mixture):
     def drawn_globals(
         self, stats: RunningStats, batch: RowBatch, kind: str, rng: np.random.Generator, run: Run
     ) -> Any:
-        """Return the globals for a local step.
+        """Return the globals for a local step, as log weights and a table of log densities.
 
-        They are expected logarithms if ``kind`` is "mean_field", logarithms of expectations if it
-        is "map", and otherwise a draw from q, see :class:`~skvt.contracts.Drawable`.
+        They are expected logarithms if ``kind`` is "mean_field", logarithms of expectations if
+        ``kind`` is "map", and otherwise a draw from q, see :class:`~skvt.contracts.Drawable`.
         """
         if kind == "mean_field":
             return self.expectation(stats, batch, run)
@@ -77,23 +80,25 @@ class MixtureGivenGlobals(Mixture):
         return DrawnGlobals(*self._normalise(log_gammas), log_gammas)
 
     def row_globals(self, stats: RunningStats, batch: RowBatch, run: Run) -> Any:
-        """Return E[w] and E[phi], the globals for rows after the fit."""
+        """Return the globals at E[w] and E[phi], for the assignment of rows after the fit."""
         return self._normalise(np.log(lam) for lam in self.natural_parameters(stats))
 
     def _normalise(self, logs: Iterable[Array]) -> tuple[Array, Array]:
-        """Return the logarithms of the weights, and the table, of normalised Dirichlet vectors.
+        """Return the log weights (K,) and the table (K, P), given positive numbers to normalise.
 
-        ``logs`` are logarithms of the vectors of weights and of components before normalisation.
+        ``logs`` are the logarithms of these numbers, for weights and for components.
         """
-        weights, components = (log - logsumexp(log, axis=-1, keepdims=True) for log in logs)
-        return self.weights.log_weights(weights), self.component.table_at(components)
+        log_sticks, log_components = (log - logsumexp(log, axis=-1, keepdims=True) for log in logs)
+        return self.weights.log_weights(log_sticks), self.component.table_at(log_components)
 
     def corrected(
         self, stats: RunningStats, global_params: Any, result_stats: Stats, run: Run
     ) -> Stats:
         """Return the corrected statistics ``V(beta, lam) eta_hat`` [HB15 eq. 7].
 
-        Beta distributions are treated as Dirichlets of two entries.
+        The correction accounts for the dependence of the draw ``beta``, here ``global_params``, on
+        lam. ``eta_hat`` are the statistics of a local step given the draw. Beta distributions are
+        treated as Dirichlets of two entries.
         """
         weights, sums = result_stats.arrays
         # Convert the sums of components to the shape of their natural parameters.
@@ -102,7 +107,7 @@ class MixtureGivenGlobals(Mixture):
         for lam, log_gammas, eta_hat in zip(
             self.natural_parameters(stats), global_params.log_gammas, eta_hats, strict=True
         ):
-            # Make each Dirichlet a column.
+            # Make each Dirichlet a column, for :func:`correct_statistics`.
             arrays = lam, log_gammas, eta_hat
             shapes, logs, hats = (array.reshape(-1, array.shape[-1]).T for array in arrays)
             columns = correct_statistics(shapes, Gammas.from_logs(logs), hats, run)
@@ -111,21 +116,22 @@ class MixtureGivenGlobals(Mixture):
         return Stats((corrected[0], component.feature_sums(corrected[1])))
 
     def project(self, stats: RunningStats) -> None:
-        """Enforce ``lam >= prior``, and put components in the order of highest evidence, in place.
+        """Clip the statistics so that ``lam >= prior``, and sort the components, in place.
 
-        The evidence of stick-breaking weights depends on the order of the components.
+        Components are sorted if another order has a higher evidence of the weights. The evidence of
+        stick-breaking weights depends on the order.
         """
         stats.clip()
         counts = self.component_masses(stats.as_stats())
         order = self.weights.order(counts)
         gain = self.weights.log_evidence(counts[order]) - self.weights.log_evidence(counts)
         if gain > MIN_GAIN:
-            # Counts are values of the statistics, which are the arrays times ``stats.scale``.
+            # The statistics are ``stats.arrays`` times ``stats.scale``.
             weights = self.weights.statistics(counts[order]) / stats.scale
             stats.overwrite([weights, stats.arrays[1][order]])
 
     def component_masses(self, stats: Stats) -> Array:
-        # The statistics of weights are the counts, or pairs that begin with the counts.
+        # The statistics of weights are counts (K,), or pairs (K, 2) whose first column are counts.
         values = super().component_masses(stats)
         return values.reshape(len(values), -1)[:, 0]
 
@@ -137,8 +143,8 @@ class MixtureGivenGlobals(Mixture):
     def _convert_statistics(self, arrays: Sequence[Array]) -> tuple[Array, Array]:
         """Convert the counts and sums of a mixture to the statistics of this model.
 
-        Different sums S may have the same natural statistics M S. They become the one S that
-        ``feature_sums`` derives from M S.
+        Different sums S may have the same M S. They are replaced by the sums that ``feature_sums``
+        derives from M S.
         """
         counts, sums = arrays
         component: Any = self.component
