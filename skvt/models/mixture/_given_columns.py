@@ -1,19 +1,22 @@
 """Columns of bits, categories and counts whose distributions depend on given columns.
 
 Given columns explain the other columns and have no distribution themselves: the likelihood of
-component k is ``p(y | w, phi_k)``, where w are the given values of a row, and y its other values.
-:class:`GivenColumns` converts w to regressors, which explain columns of real numbers
-(:mod:`skvt.models.mixture._regression`), and to a cell, which explains all other columns
-(:class:`Conditioned`). A cell is a combination of levels of the given categories. A column of bits,
-categories or counts has separate parameters in each cell,
+component k is ``p(y | w, phi_k)``, where w are the given values of a row, and y are its other
+values. A given column holds numbers or categories, whose values are called levels.
+
+:class:`GivenColumns` converts w to regressors and to a cell. Regressors explain columns of real
+numbers, see :mod:`skvt.models.mixture._regression`. A cell is a combination of levels of all given
+categories. It explains columns of bits, categories and counts, see :class:`Conditioned`. Such a
+column d has separate parameters in each cell,
 
     y_d | z = k, cell c ~ p(. | phi_kcd),        phi_kcd ~ H(eta_d),
 
-where p is the density of the values, and H is the prior. The parameters of all cells are
-independent given the component, so that a row informs the parameters of one cell only. With C cells
-and F such columns, a row is treated as a row of C F columns: the F columns of its cell have values,
-and the columns of all other cells are missing. Cells thus add no approximation to the treatment of
-missing values. Given columns of numbers do not affect columns of bits, categories or counts.
+where p is the density of the values, z is the component of the row, and H is the prior. The
+parameters of all cells are independent given the component, so that a row informs the parameters of
+one cell only. With C cells and F such columns, a row is treated as a row of C F columns: the F
+columns of its cell have values, and the columns of all other cells are missing. Cells therefore
+need no approximation beyond the treatment of missing values. Given columns of numbers do not affect
+columns of bits, categories or counts.
 """
 
 from dataclasses import dataclass, field
@@ -49,7 +52,7 @@ class GivenColumns:
 
     # Number of levels of each given column, 0 if it holds numbers.
     sizes: tuple[int, ...]
-    # Names of the regressors.
+    # Names of the R regressors.
     labels: tuple[str, ...]
     # (R,): means of the regressors.
     center: Annotated[Array, "r"]
@@ -57,10 +60,11 @@ class GivenColumns:
     scale: Annotated[Array, "r", POSITIVE]
     # (R, R): covariance of the standardised regressors.
     moment: Annotated[Array, "r r"]
-    # Numbers of the combinations that occur, in ascending order; see :meth:`combination`.
+    # Numbers of the combinations of levels that occur in the fit, in ascending order; see
+    # :meth:`combination`. Cell c is the combination ``combinations[c]``.
     combinations: Annotated[IndexArray, "c"]
-    # (C,): share of the rows in each cell. C is the number of ``combinations``, plus 1 if there is
-    # a cell of all other combinations; this is the last cell, and its share is 0.
+    # (C,): share of the rows of the fit in each cell. If other combinations are possible, their
+    # common cell is the last one, with the share 0.
     shares: Annotated[Array, "c | c+1"]
 
     def validate(self, d: int, k: int) -> bool:
@@ -88,8 +92,7 @@ class GivenColumns:
                 "The given columns have the same value in all rows and explain nothing. Name "
                 "columns in 'given' that differ between rows, or set given=None."
             )
-        # Build a conversion without the fields that are derived from X, for methods that need only
-        # ``sizes``.
+        # Make a conversion whose derived fields are empty, to call methods that use only ``sizes``.
         empty = np.zeros(0)
         unscaled = cls(sizes, labels, empty, empty, empty, np.zeros(0, np.intp), empty)
         # Standardise the regressors.
@@ -130,7 +133,10 @@ class GivenColumns:
         return (self.raw_regressors(X) - self.center) / self.scale
 
     def combination(self, X: Any) -> Array:
-        """Return the number of each row's combination of levels in mixed radix, (n,)."""
+        """Return a number, (n,), that identifies each row's combination of levels.
+
+        Its digits in a mixed radix are the levels of the given categories.
+        """
         X, number = dense_rows(X), np.zeros(X.shape[0])
         for g, size in enumerate(self.sizes):
             if size:
@@ -153,7 +159,7 @@ class Conditioned(WrapperMixin, Product):
     Rows of the data have F columns with parameters, then an exposure if ``exposed``, then G given
     columns. D is F + 1 with an exposure, and F otherwise. The only block, "values", describes
     converted rows. A converted row has the F columns of each cell, cell after cell, and then the
-    exposure.
+    exposure. Its values are NaN in all cells except the cell of the row.
     """
 
     given: GivenColumns = field(kw_only=True)
@@ -187,23 +193,24 @@ class Conditioned(WrapperMixin, Product):
         return self.n_explained - self.exposed
 
     def _index_cells(self, X: Any) -> tuple[IndexArray, IndexArray]:
-        """Return the numbers of all rows, (n,), and their cells, (n,).
+        """Return the indices of all rows, (n,), and their cells, (n,).
 
-        Both together are an index of the cell of each row in an array (n, C, ...).
+        With this pair as an index, an array (n, C, ...) returns the entries of each row's cell.
         """
         return np.arange(X.shape[0]), self.given.cells(X[:, self.n_explained :])
 
     def _convert_rows(self, X: Any) -> Array:
-        """Return rows (n, C F), or (n, C F + 1) with an exposure; NaN in all other cells."""
+        """Return converted rows, (n, C F) without and (n, C F + 1) with an exposure."""
         X, F, D = dense_rows(X), self._n_in_cell, self.n_explained
         values = np.full((len(X), self._n_cells, F), np.nan)
         values[self._index_cells(X)] = X[:, :F]
         return np.concatenate([values.reshape(len(X), -1), X[:, F:D]], axis=1)
 
     def _convert_to_data_units(self, X: Array, values: Array, *others: Array) -> Array:
-        """Return rows X (..., n, D + G) with the values of the columns of each row's cell.
+        """Return rows X, (..., n, D + G), with the F columns taken from ``values``.
 
-        ``values`` are converted rows (..., n, C F), or (..., n, C F + 1) with an exposure.
+        ``values`` are converted rows (..., n, C F), or (..., n, C F + 1) with an exposure. The
+        values of each row's cell are taken. Leading axes of the result are those of ``values``.
         """
         F, (rows, cells) = self._n_in_cell, self._index_cells(X)
         lead = values.shape[:-1]
@@ -226,12 +233,15 @@ class Conditioned(WrapperMixin, Product):
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Raise NotImplementedError, because given columns have no distribution.
 
-        For given columns with values, :meth:`conditional_sample` draws the other columns.
+        :meth:`conditional_sample` draws the other columns of rows with given values.
         """
         raise NotImplementedError
 
     def column_probabilities(self, lam: Array, column: int, X: Any) -> Array:
-        """Return predictive probabilities of the L categories of ``column``, (n, K, L)."""
+        """Return predictive probabilities of the L categories of ``column``, (n, K, L).
+
+        They depend on the cells of the rows X (n, D + G).
+        """
         values_lam = self.family.split(lam)[0]
         # The column occurs in each cell, F columns after its occurrence in the preceding cell.
         positions = range(column, self._n_cells * self._n_in_cell, self._n_in_cell)
@@ -255,9 +265,9 @@ class Conditioned(WrapperMixin, Product):
         """Return marginals of averages of parameters over cells, weighted by the cells' shares.
 
         The quantiles are approximate, since the parameters of cells are treated as normal and
-        independent. In each cell, the distance of the quantile from the estimate is multiplied by
-        the cell's share. The distance of the average's quantile from the average is the root of the
-        sum of squares of these products.
+        independent. The distance of a quantile from the average is the root of a sum of squares
+        over cells. The terms are the distances of the cells' quantiles from their estimates, times
+        the cells' shares.
         """
         return tuple(
             map(self._average_cells, self.value_component.marginals(self.family.split(lam)[0]))
@@ -274,11 +284,12 @@ class Conditioned(WrapperMixin, Product):
         shares = self.given.shares[:, None]
 
         def sum_over_cells(values: Array, power: float) -> Array:
-            """Return the sum of ``(share * value) ** power``, (K, columns)."""
+            """Return, for each column of a cell, the sum of ``(share * value) ** power``."""
             by_cell = values.reshape(len(values), self._n_cells, -1)
             return np.asarray(((shares * by_cell) ** power).sum(axis=1))
 
         def quantile(p: float) -> Array:
+            """Return the quantiles at probability p, below the estimates if p < 0.5."""
             squared = sum_over_cells(cells.quantile(p) - cells.estimate, 2.0)
             return estimate + np.copysign(np.sqrt(squared), p - 0.5)
 

@@ -1,8 +1,10 @@
 """Joins of pairs of clusters until one cluster is left: the hierarchy of a mixture's components.
 
-:func:`join_components` makes every hierarchy. The subclasses of :class:`JoinCriterion` say which
-pair is joined next: by tests of valleys, by the entropy of assignments, by the evidence, or by a
-product of these. A hierarchy can begin with the joins of another hierarchy.
+Clusters begin as the K components. :func:`join_components` makes every hierarchy. A subclass of
+:class:`JoinCriterion` computes the loss of joining two clusters, which determines the pair that is
+joined next. The loss is a test of the valley between the clusters, the entropy of the assignments
+of rows that is lost, the evidence that is lost, or a product of these numbers. A hierarchy can
+begin with the joins of another hierarchy.
 """
 
 from typing import Any
@@ -28,30 +30,32 @@ def join_components(
 ) -> Joins:
     """Join pairs of clusters until one cluster is left; return the hierarchy.
 
-    The pair with the largest loss of entropy is joined next, or the pair with the smallest loss if
-    ``criterion.sign`` is -1. A cluster is vacant if it is the most probable cluster of no row.
-    Vacant clusters are joined first: as long as there are any, one of the two clusters must be
-    vacant.
+    If ``criterion.sign`` is 1, the pair with the largest loss of entropy is joined next, because
+    clusters that overlap lose much entropy. If it is -1, the pair with the smallest loss is joined
+    next. A cluster is vacant if it is the most probable cluster of no row. As long as there are
+    vacant clusters, one of the two clusters of a join must be vacant.
 
     If ``relative`` is true, a loss of entropy is divided by the largest possible loss of the pair.
     [Baudry10 sec. 3] does not divide. The undivided loss favours pairs with many rows even if they
     are well separated, so that one large cluster absorbs the others.
 
-    The clusters in the first two columns of ``first_joins`` (n, ...), rows of the linkage matrix of
-    another hierarchy, are joined before all others.
+    ``first_joins`` (n, ...) are the first rows of the linkage matrix of another hierarchy. Their
+    first two columns are the clusters of the first n joins.
     """
+    # Joins change the clusters of ``criterion``. ``components`` keeps the state without joins.
     components = criterion
     criterion = criterion.copy()
     K = criterion.proportions.size
     first_joins = np.empty((0, 2)) if first_joins is None else first_joins
-    # A union has the index of its first cluster, and a new number in the linkage matrix.
+    # A cluster has an index in the arrays of ``criterion`` and a number in the linkage matrix. A
+    # union keeps the index of its first cluster, and gets a new number.
     cluster_numbers = np.arange(K)
     remaining = np.ones(K, bool)
     table = None
     joined = np.empty((K - 1, 2), int)
     for step in range(K - 1):
-        # Choose the clusters a and b. The table of losses is made for the first join that is not
-        # one of ``first_joins``.
+        # Choose the clusters a < b and join them. Losses of all pairs are computed only before the
+        # first join that is not given by ``first_joins``.
         if step < len(first_joins):
             numbers = first_joins[step, :2]
             a, b = sorted(int(np.flatnonzero(cluster_numbers == c)[0]) for c in numbers)
@@ -69,7 +73,8 @@ def join_components(
 def make_hierarchy(criterion: JoinCriterion, joined: Array) -> Joins:
     """Return the hierarchy that makes the joins ``joined``, with the losses of ``criterion``.
 
-    ``joined`` (K - 1, ...) begins with the first two columns of a linkage matrix, see `Joins`.
+    The first two columns of ``joined`` (K - 1, ...) are the numbers of the two clusters of each
+    join, as in a linkage matrix, see `Joins`.
     """
     joined = joined[:, :2].astype(int)
     K = criterion.proportions.size
@@ -84,12 +89,15 @@ def make_hierarchy(criterion: JoinCriterion, joined: Array) -> Joins:
 class _Losses:
     """Losses of all pairs of the remaining clusters, and the choice of the next pair.
 
-    An exact loss of entropy takes a pass over the rows. It is therefore computed only if an upper
-    bound says that the pair can be next. There are two kinds of bounds. The loss of joining a union
-    of two clusters with a third one is at most the sum of the losses of joining each of the two
-    with the third one. And the loss over all rows is at most the loss computed from sums of
-    responsibilities over groups of rows. Both bounds hold because the loss of a row is concave and
-    homogeneous in its responsibilities, so that a sum of losses is at most the loss of the sums.
+    Each pair has a priority, which is computed from its losses. The pair with the largest priority
+    is joined next. An exact loss of entropy takes a pass over the rows. It is therefore computed
+    only if an upper bound of the loss makes the priority of the pair the largest one.
+
+    There are two kinds of upper bounds. First, the loss of joining a union of two clusters with a
+    third one is at most the sum of the losses of joining each of the two with the third one.
+    Second, the loss over all rows is at most the loss computed from sums of responsibilities over
+    groups of rows. Both bounds hold because the loss of a row is concave and homogeneous in its
+    responsibilities, so that a sum of losses is at most the loss of the sums.
     """
 
     def __init__(
@@ -98,10 +106,11 @@ class _Losses:
         self.criterion = criterion
         # (K,): whether a cluster has not been joined into another one.
         self.remaining = remaining.copy()
-        # Whether the entropy alone counts, and is not divided by the largest possible loss.
+        # Whether a priority is a loss of entropy that is not divided by the largest possible loss.
         self.is_absolute = criterion is criterion.entropy_assignments and not relative
         K = remaining.size
         entropy_bounds, largest_losses, losses, priorities = np.zeros((4, K, K))
+        # Responsibilities r summed over groups of rows, and r log r; no groups without entropies.
         group_sums: Array = np.zeros((K, 0))
         group_terms: Array = np.zeros((K, 0))
         if criterion.entropy_assignments is not None:
@@ -111,7 +120,7 @@ class _Losses:
         if criterion is not criterion.entropy_assignments:
             losses[a, b] = losses[b, a] = criterion.losses(a, b)
         largest_losses[a, b] = largest_losses[b, a] = self._largest_losses(a, b)
-        # A bound of 0 is exact, because no loss is negative.
+        # An upper bound of 0 is the exact loss, because no loss is negative.
         self.tables = PairTables(
             entropy_bounds, entropy_bounds == 0.0, largest_losses, losses, priorities,
             np.empty(K), group_sums, group_terms,
@@ -120,12 +129,12 @@ class _Losses:
         self._set_all_priorities()
 
     def _largest_losses(self, a: Any, b: Any) -> Any:
-        """Return the numbers by which losses of entropy are divided."""
+        """Return the numbers by which losses of entropy of pairs (a, b) are divided, (n,)."""
         return np.ones(b.size) if self.is_absolute else self.criterion.largest_losses(a, b)
 
     def _set_all_priorities(self) -> None:
         """Compute the priorities of all pairs of remaining clusters."""
-        # While there are vacant clusters, one of the two clusters of a join must be vacant.
+        # Whether one of the two clusters of the next join must be vacant.
         self.needs_vacant = bool(self.criterion.is_vacant.any())
         self.tables.priorities[:] = -np.inf
         self.tables.row_maxima[:] = -np.inf
@@ -165,7 +174,7 @@ class _Losses:
         tables.largest_losses[a, others] = tables.largest_losses[others, a] = largest
         if criterion is not criterion.entropy_assignments:
             tables.losses[a, others] = tables.losses[others, a] = criterion.losses(a, others)
-        # Pairs of two clusters with rows can be joined as soon as no cluster is vacant.
+        # If this join has used the last vacant cluster, all pairs can be joined from now on.
         if self.needs_vacant and not criterion.is_vacant.any():
             self._set_all_priorities()
         else:

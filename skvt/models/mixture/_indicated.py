@@ -1,15 +1,15 @@
 """Columns with a point mass or with informative missing values.
 
 A point mass is a number that many rows have exactly, such as 0 in a column of amounts. Missing
-values are informative if their probability differs between components. In both cases, a value x of
-a column in component k is modelled by an indicator i and a distribution p of the values,
+values are informative if a value is missing with different probabilities in different components.
+In both cases, a value x of a column in component k is modelled by an indicator i and a distribution
+p of the values,
 
     i ~ Bernoulli(p_k),      x | i = 1 ~ p(. | phi_k),   x | i = 0 is the point mass, or missing.
 
 With a point mass, i is 1 if x differs from the point mass, and unknown if x is missing. With
-informative missing values, i is 1 if x is observed, and 0 if x is missing. If i is 0, the value is
-missing for the component of values. The model is a product of two blocks: "values" and
-"indicators".
+informative missing values, i is 1 if x is observed, and 0 if x is missing. The model is a product
+of two blocks of columns: "values" and "indicators". In the block "values", x is missing if i is 0.
 
 Columns that are missing in nearly the same rows share one indicator, because their missing values
 state one fact. The indicator is 1 in a row in which at least half of these columns are observed.
@@ -41,20 +41,22 @@ MIN_AGREEMENT = 0.75
 class Indicated(WrapperMixin, Product):
     """Product of the blocks "values" and "indicators".
 
-    The blocks describe rows of D + I columns: D columns of values and I columns of indicators. The
-    first F of the D columns have indicators. An exposure and given columns have none, because they
-    are always known. Densities are with respect to Lebesgue measure, or counting measure for
+    The blocks describe rows of D + I columns: the D columns of the data and I columns of
+    indicators. The first F of the D columns have indicators. An exposure, to which counts are
+    proportional, and given columns, which explain the other columns, have no indicators, because
+    they are always known. Densities are with respect to Lebesgue measure, or counting measure for
     counts, plus a unit mass at each point mass. If missing values are informative, densities of
     rows include the probability of the indicators.
     """
 
     # Point mass of each of the F columns; () if the indicators describe missing values.
     at: tuple[float, ...] = field(default=(), kw_only=True)
-    # Subtracted from the values: 0 or 1.
+    # 0 or 1, which is subtracted from the values, for example from counts that are never 0.
     shift: float = field(default=0.0, kw_only=True)
     # Number of the indicator of each of the F columns; () if each column has a separate indicator.
     shared: tuple[int, ...] = field(default=(), kw_only=True)
-    # Columns that the indicators ignore, see `skvt.contracts.Completes.without_indicator`.
+    # Columns whose missing values do not affect the indicators, see
+    # `skvt.contracts.Completes.without_indicator`.
     silent: tuple[int, ...] = field(default=(), kw_only=True)
 
     def validate(self, d: int, k: int) -> bool:
@@ -90,7 +92,7 @@ class Indicated(WrapperMixin, Product):
 
     @property
     def _indicator_of(self) -> tuple[int, ...]:
-        """Number of the indicator of each of the F columns."""
+        """Number of the indicator of each of the F columns, also if no indicator is shared."""
         return self.shared or tuple(range(self._n_indicators))
 
     @property
@@ -99,25 +101,37 @@ class Indicated(WrapperMixin, Product):
         return len(self._indicator_of)
 
     def _with_unknown_indicators(self, X: Array) -> Array:
-        """Return the columns of the block of indicators for rows X, with all indicators NaN."""
+        """Return the columns of the block "indicators" of rows X, in which all indicators are NaN.
+
+        The block has I indicators, and then the given columns, if any.
+        """
         rows = np.concatenate([X, np.full((len(X), self._n_indicators), np.nan)], axis=1)
         return rows[:, self.blocks[1].columns]
 
     def with_completed(self, X: Any, completed: Array) -> Any:
-        """Return rows with completed values; informative missing values stay missing."""
+        """Return rows with the ``completed`` values; informative missing values stay missing.
+
+        If they were filled in, their indicators would be 1.
+        """
         return X if self._models_missing else super().with_completed(X, completed)
 
     def without_indicator(self, column: int) -> "Indicated":
         return replace(self, silent=(*self.silent, column)) if self._models_missing else self
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        """Replace missing values; with a point mass, by means over both values of the indicator."""
+        """Replace missing values by the imputed values of the block "values".
+
+        With a point mass, replace them by means over both values of the indicator.
+        """
         if self._models_missing:
             return super().imputed(X, lam, memberships)
         return ConjugateComponent.imputed(self, X, lam, memberships)
 
     def _convert_to_data_units(self, X: Array, values: Array, *others: Array) -> Array:
-        """Return the means of values; with a point mass, means over both values of indicators."""
+        """Return the means of values in units of the data.
+
+        With a point mass, the means are over both values of the indicators.
+        """
         if self._models_missing:
             return values
         (indicators_lam,) = others
@@ -129,7 +143,8 @@ class Indicated(WrapperMixin, Product):
         return mixed
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        # Draw an informative missing value as if it were missing at random.
+        # The indicator of an informative missing value is 0. Draw the value as if it were missing
+        # at random.
         if self._models_missing:
             values_lam = self.family.split(lam)[0]
             return self.value_component.conditional_sample(X, values_lam, rng)
@@ -154,6 +169,7 @@ class Indicated(WrapperMixin, Product):
         """
         evidence = super().column_evidence(sums)
         D, F = evidence.shape[1] - self._n_indicators, self._n_indicated
+        # (I,): the number of columns that share each indicator.
         n_sharing = np.bincount(self._indicator_of)
         evidence[:, :F] += (evidence[:, D:] / n_sharing)[:, self._indicator_of]
         return evidence[:, :D]
@@ -169,16 +185,17 @@ class Indicated(WrapperMixin, Product):
         return (*values, *shares_of_columns)
 
     def _convert_rows(self, X: Any) -> Array:
-        """Return values and indicators side by side, (n, D + I).
+        """Return rows of the D columns of the data and the I indicators, (n, D + I).
 
-        Values are NaN where the indicator is not 1, and indicators are NaN where they are unknown.
+        With a point mass, values are NaN where the indicator is not 1. Indicators are NaN where
+        they are unknown.
         """
         X = np.asarray(dense(X), np.float64)
         F = self._n_indicated
         missing = np.isnan(X[:, :F])
         if self._models_missing:
             # An indicator is 1 if at least half of its columns are observed. Silent columns do not
-            # count.
+            # count. ``has_indicator`` (F, I) says which column has which indicator.
             has_indicator = np.equal.outer(self._indicator_of, np.arange(self._n_indicators))
             has_indicator[list(self.silent)] = False
             n_columns = has_indicator.sum(axis=0)
@@ -197,10 +214,11 @@ def add_indicators(
 ) -> Indicated:  # fmt: skip
     """Return the component of values and of indicators, whose probabilities have a uniform prior.
 
-    ``component`` describes the values. ``at`` and ``shift`` are those of `without_point_masses`. If
-    ``exposed``, the last column before given columns is an exposure, which has no indicator.
-    Columns that are ``given`` come last; they explain values and indicators. Columns with the same
-    number in ``shared``, the result of `columns_missing_together`, share an indicator.
+    ``component`` describes the values. ``at`` has the point mass of each column with an indicator,
+    and ``shift`` is subtracted from the values, see `without_point_masses`. The data have columns
+    with indicators, then an exposure if ``exposed``, and then the columns that are ``given``, which
+    explain values and indicators. ``shared`` is the result of `columns_missing_together`. Columns
+    with the same number in ``shared`` share an indicator.
     """
     # The data have D columns, G of which are given.
     D, dtype = component.n_features, component.dtype
@@ -218,11 +236,12 @@ def add_indicators(
 def columns_missing_together(X: Any, weights: Any, n_columns: int) -> tuple[int, ...]:
     """Return the number of the indicator of each of the first ``n_columns`` columns, (F,).
 
-    Each column, in their order, shares the indicator of the first column with which its missing
-    values agree. If there is no such column, it gets a new indicator. The missing values of two
-    columns agree if Cohen's kappa is at least ``MIN_AGREEMENT``, or if neither column has missing
-    values. Kappa is 1 less the ratio of two shares of rows: the share in which exactly one of the
-    columns is missing, and the same share for independent columns.
+    The columns are examined in their order. A column shares an indicator if its missing values
+    agree with those of the first column of this indicator. If there is no such indicator, the
+    column gets a new one. The missing values of two columns agree if Cohen's kappa is at least
+    ``MIN_AGREEMENT``, or if neither column has missing values. Kappa is 1 - a / b, where a is the
+    share of rows in which exactly one of the columns is missing, and b is the same share if the
+    columns were independent.
     """
     both, total = sums_of_rows(X, weights, partial(_count_missing_in_both, n_columns))
     # Compute the share of rows in which each column is missing, and for each pair of columns the
@@ -243,7 +262,10 @@ def columns_missing_together(X: Any, weights: Any, n_columns: int) -> tuple[int,
 
 
 def _count_missing_in_both(n_columns: int, X: Any, weights: Array) -> tuple[Any, ...]:
-    """Return the weight of rows in which both of two columns are missing, (F, F), and the total."""
+    """Return sums of weights: of rows in which both of two columns are missing, and of all rows.
+
+    The first result is (F, F), for the first ``n_columns`` columns.
+    """
     missing = np.isnan(dense(X)[:, :n_columns]).astype(np.float64)
     return (missing.T * weights) @ missing, weights.sum()
 

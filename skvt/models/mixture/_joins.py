@@ -1,10 +1,12 @@
 """The sequence of joins that makes a hierarchy of clusters, and the rules that cut it.
 
-A sequence joins the K components of a mixture, two clusters at a time, until one is left. A join
-loses entropy of the assignments of rows, or evidence. Clusters that overlap lose much entropy when
-they are joined, since rows are then assigned to both. Joins by the entropy therefore stop before
-the first join that loses too little, or at the elbow of the losses. Joins by the evidence stop at
-the elbow only.
+Clusters begin as the K components of a mixture. The sequence joins two clusters at a time, until
+one cluster is left. A join loses entropy of the assignments of rows to clusters, and evidence. If
+two clusters overlap, a join loses much entropy, because it ends the uncertainty about which of them
+a row belongs to. Joins that are chosen by the entropy therefore stop before the first join that
+loses too little entropy, or at the elbow of the losses. Joins that are chosen by the evidence stop
+at the elbow only. A valley between two clusters is a region in which the density of rows is lower
+than within the clusters.
 """
 
 from collections.abc import Iterator
@@ -19,15 +21,15 @@ from skvt.files import in_files
 from skvt.ties import stable_argmax
 from skvt.typing import Array, IndexArray
 
-# Two clusters overlap, and are joined, if the join loses at least this share of the largest
-# possible loss of entropy: ONE_MODE in any case, SURELY_ONE if no valley lies between the clusters,
-# and MAYBE_ONE if the join comes before the elbow. For two normal clusters with equal weights and
-# equal spherical covariances, these shares correspond to means that are 2, 3.9 and 5.6 standard
-# deviations apart. Two such clusters have one mode up to a distance of 2.
+# Two clusters overlap, and are joined, if the join loses at least a share of the largest possible
+# loss of entropy. The share is ONE_MODE in any case, SURELY_ONE if no valley lies between the
+# clusters, and MAYBE_ONE if the join comes before the elbow. For two normal clusters with equal
+# weights and equal spherical covariances, these shares correspond to means that are 2, 3.9 and 5.6
+# standard deviations apart. Two such clusters have one mode up to a distance of 2.
 ONE_MODE = 0.5
 SURELY_ONE = 0.1
 MAYBE_ONE = 0.01
-# Minimum factor by which the entropy falls faster before an elbow than after it.
+# Minimum ratio of the slopes of the losses of entropy before and after an elbow.
 _STEEPER = 4.0
 # Minimum number of joins on the line before an elbow and, for losses of entropy, on the line after
 # it, since a line through two points fits without error.
@@ -51,14 +53,16 @@ class Joins:
     linkage: Annotated[Array, "k-1 4"]
     # (K - 1,): loss of the join relative to the largest possible loss of entropy.
     shares: Annotated[Array, "k-1"]
-    # (K - 1,): fraction of rows in the new cluster.
+    # (K - 1,): fraction of the rows in the union that the join makes.
     masses: Annotated[Array, "k-1"]
-    # Number of joins at the beginning that join components without rows to others.
+    # Number of components without rows, which are the most probable component of no row. As many
+    # joins come first, in each of which one of the clusters consists of such components.
     n_vacant: int
     # Number of the first join that is chosen by the evidence. The joins from ``n_by_valley`` to
     # there are chosen by the entropy. None means that no join is chosen by the evidence.
     n_by_entropy: int | None = None
-    # Number of clusters suggested; None is the number by the rule for the entropy.
+    # Number of clusters suggested by another rule than the rule for the entropy, or None, and the
+    # reason as text.
     n_suggested: int | None = None
     reason: str = ""
     # (K - 1,): depth of the valley between the two clusters, see `Assignments.valley_depths`.
@@ -78,10 +82,14 @@ class Joins:
     suggested_by: Annotated[Array | None, "k"] = None
 
     def validate(self, d: int, k: int) -> bool:
-        """Return whether joins read from a file refer to earlier clusters; ``d`` is not used."""
+        """Return whether joins from a file refer to clusters that exist before the join.
+
+        ``d``, the number of columns of the data, is not used.
+        """
         pairs = self.linkage[:, :2]
-        within = (pairs >= 0) & (pairs < k + np.arange(k - 1)[:, None])
-        return 0 <= self.n_vacant < k and bool(within.all())
+        # Before join j there are the clusters 0, ..., k + j - 1.
+        exist = (pairs >= 0) & (pairs < k + np.arange(k - 1)[:, None])
+        return 0 <= self.n_vacant < k and bool(exist.all())
 
     @property
     def n_components(self) -> int:
@@ -110,7 +118,8 @@ class Joins:
     def n_clusters_at_elbow(self, n_without_elbow: int) -> int:
         """Return the number of clusters at the elbow of the losses, at most ``n_without_elbow``.
 
-        Return ``n_without_elbow`` if there is no elbow or if it comes after too few joins.
+        Return ``n_without_elbow`` if there is no elbow, or if fewer than `_JOINS_BEFORE` joins come
+        before it. At the elbow, clusters that lose less than `MAYBE_ONE` remain apart.
         """
         n_with_rows = self.n_components - self.n_vacant
         n_at_elbow = n_with_rows - self.elbow(_JOINS_OF_LINE, min_ratio=_STEEPER)
@@ -123,9 +132,10 @@ class Joins:
     def n_clusters_at_share(self, share: float) -> int:
         """Return the number of clusters before the first join that loses less than ``share``.
 
-        Joins of components without rows, which come first, are not examined.
+        ``share`` is relative to the largest possible loss of entropy. Joins of components without
+        rows, which come first, are not examined.
         """
-        # argmin finds the first False. The appended one is the first if all joins lose enough.
+        # argmin finds the first False. If all joins lose enough, it is the appended entry.
         loses_enough = np.append(self.shares[self.n_vacant :] >= share, False)
         return self.n_components - self.n_vacant - int(np.argmin(loses_enough))
 
@@ -134,11 +144,12 @@ class Joins:
     ) -> int:
         """Return the number of joins before the elbow of the losses, 0 if there is no elbow.
 
-        Cumulative losses as a function of cumulative masses are fitted by two straight lines that
-        share a point, by least squares [Baudry10 sec. 4]. The ratio is that of the mean slopes
-        before and after this point. The point is an elbow if the ratio is at least ``min_ratio``
-        and at most ``max_ratio``, where None is no limit, and at least ``n_after`` joins follow.
-        Joins of components without rows are not examined and not counted.
+        The cumulative losses, as a function of the cumulative masses of unions, are approximated by
+        two straight lines [Baudry10 sec. 4]. The lines share a point, and their sum of squared
+        errors is the smallest one among points that at least ``n_after`` joins follow. The point is
+        an elbow if the mean slope before it, divided by the mean slope after it, is at least
+        ``min_ratio`` and at most ``max_ratio``. None stands for no limit. Joins of components
+        without rows are not examined and not counted.
         """
         losses = self._cumulative(self.linkage[:, 2])
         masses = self._cumulative(self.masses.cumsum())
@@ -160,9 +171,9 @@ class Joins:
         return elbow if is_elbow else 0
 
     def slopes(self, n_joins: int, weights: Array) -> tuple[float, float]:
-        """Return the losses per weight of the first ``n_joins`` joins, and of those after them.
+        """Return the sum of losses per sum of weights, before and after ``n_joins`` joins.
 
-        ``weights`` (K - 1,) are those of the joins. Joins of components without rows are not
+        ``weights`` (K - 1,) are weights of the joins. Joins of components without rows are not
         counted.
         """
         losses, totals = self._cumulative(self.linkage[:, 2]), self._cumulative(weights.cumsum())
@@ -171,7 +182,11 @@ class Joins:
         return float(before), float(after)
 
     def _cumulative(self, sums: Array) -> Array:
-        """Return sums over the joins so far (K - 1,), beginning where all components have rows."""
+        """Return cumulative sums over joins, from the last join of a component without rows on.
+
+        ``sums`` (K - 1,) are the sums over each join and all earlier ones. The first entry of the
+        result is the sum over the joins of components without rows, which may be 0.
+        """
         return np.append(0.0, sums)[self.n_vacant :]
 
     def component_clusters(self, n_clusters: int) -> IndexArray:
@@ -180,7 +195,7 @@ class Joins:
         Clusters are numbered from 0 in the order of their first components.
         """
         n_joins = self.n_components - n_clusters
-        # Take the first components after this number of joins, and make no further joins.
+        # Take the item number ``n_joins`` of the iterator, which then makes no further joins.
         first = next(islice(self._first_components(), n_joins, None))
         return _number_clusters(first)
 
@@ -189,9 +204,9 @@ class Joins:
         return [_number_clusters(first) for first in self._first_components()][::-1]
 
     def _first_components(self) -> Iterator[IndexArray]:
-        """Yield the first component of each component's cluster after 0, ..., K - 1 joins, (K,).
+        """Yield, after 0, ..., K - 1 joins, the first component of each component's cluster, (K,).
 
-        The array is the same each time, and the next join changes it.
+        All yields are the same array, which the next join changes.
         """
         members = [np.array([k]) for k in range(self.n_components)]
         first = np.arange(self.n_components)
@@ -205,7 +220,8 @@ class Joins:
 def with_unions(values: Array, pairs: Array) -> Array:
     """Return the values of K clusters (K, ...), followed by their sums over the unions.
 
-    The first two columns of ``pairs`` (K - 1, ...) are those of a linkage matrix, see `Joins`.
+    The first two columns of ``pairs`` (K - 1, ...) are the numbers of the two clusters of each
+    join, as in a linkage matrix, see `Joins`. The result has the shape (2 K - 1, ...).
     """
     out = list(values)
     for a, b in pairs[:, :2].astype(int):
@@ -214,20 +230,24 @@ def with_unions(values: Array, pairs: Array) -> Array:
 
 
 def cluster_indicators(clusters: IndexArray, dtype: DTypeLike = np.float64) -> Array:
-    """Return 1 where a component belongs to a cluster, else 0, (n_clusters, K).
+    """Return a matrix (n_clusters, K) with 1 if the component belongs to the cluster, and 0 if not.
 
-    ``clusters`` (K,) has the cluster of each component.
+    ``clusters`` (K,) has the number of each component's cluster.
     """
     return (clusters == np.arange(clusters.max() + 1)[:, None]).astype(dtype)
 
 
 def _number_clusters(first: IndexArray) -> IndexArray:
-    """Return numbers of clusters (K,), in the order of their first components ``first`` (K,)."""
+    """Return the number of each component's cluster, (K,).
+
+    ``first`` (K,) has the first component of each component's cluster. Clusters are numbered in the
+    order of their first components.
+    """
     return np.unique(first, return_inverse=True)[1]
 
 
 def _line_error(x: Array, y: Array) -> float:
-    """Return the sum of squared errors of the straight line that fits best."""
+    """Return the sum of squared errors of the straight line that fits points (x, y) best."""
     x, y = x - x.mean(), y - y.mean()
     slope = (x @ y) / (x @ x)
     return float(np.square(y - slope * x).sum())

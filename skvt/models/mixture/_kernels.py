@@ -1,9 +1,13 @@
 """Compiled loops of mixtures: features, responsibilities, candidates, and joins of clusters.
 
-A candidate is a component of which the local step computes the responsibility for a row, if it does
-not compute all of them. A join is the union of two clusters of a fitted mixture. The loops write
-their results to arguments. Some loops run in the precision of the data: ``lit(x, 0.0)`` is the
-constant 0 in the type of x. Functions with the decorator ``part`` are parts of loops.
+In shapes, n is the number of rows, D of columns, K of components, P of features of a row, J of
+candidates of a row, and L of the best of these candidates. A candidate of a row is a component for
+which the local step computes the responsibility for the row, if it does not compute all
+responsibilities. A join makes one cluster of two clusters of components of a fitted mixture.
+
+The loops write their results to arguments. Some loops run in the precision of the data, and
+``lit(x, 0.0)`` is the constant 0 in the type of x. Functions with the decorator ``jit_inlined`` are
+inlined into the loops that call them.
 """
 
 from typing import NamedTuple
@@ -17,10 +21,10 @@ from skvt.typing import Array, IndexArray
 # limit is far below rounding and far above the denormal numbers that would slow matrix products
 # down.
 _MAX_DISTANCE = 60.0
-# The limit for candidates is exp(-40), which is below rounding, too.
+# For responsibilities of candidates, the limit is exp(-40), which is below rounding, too.
 _MAX_CANDIDATE_DISTANCE = 40.0
-# Smaller responsibilities are left out of entropies of pairs, because their entropy is less than
-# 1e-12 nats in each row.
+# Smaller responsibilities are left out of the losses of entropy by merges, because their entropy is
+# less than 1e-12 nats in each row.
 MIN_SHARE = 1e-14
 # Upper bounds are multiplied by this factor, so that rounding does not make them too small.
 ROUNDED_UP = 1.0 + 1e-9
@@ -33,11 +37,12 @@ def _write_outer_features(columns: Array, linear: bool, out: Array) -> None:
     NaN in ``columns`` are replaced by 0 in place.
     """
     n_features, n_rows = columns.shape
-    # Only NaN differs from itself.
+    # Find out whether any value is NaN. Only NaN differs from itself.
     is_complete = True
     for i in range(n_features):
         for n in range(n_rows):
             is_complete &= columns[i, n] == columns[i, n]
+    # Feature 0 is 1 in rows with any observed value.
     out[0] = 1.0 if is_complete else 0.0
     if not is_complete:
         for i in range(n_features):
@@ -63,7 +68,7 @@ def outer_features(X: Array, *, linear: bool) -> Array:
     """Return ``[1, x, upper triangle of x x']`` of each row, (n, P).
 
     x is left out unless ``linear`` is set. NaN count as 0, and all features of a row of NaN are 0.
-    The result is in Fortran order, so that the inner loops run over the rows.
+    The result is in Fortran order, because the inner loops of the compiled function run over rows.
     """
     n_rows, n_features = X.shape
     width = 1 + n_features * linear + n_features * (n_features + 1) // 2
@@ -76,8 +81,8 @@ def outer_features(X: Array, *, linear: bool) -> Array:
 def indicators(codes: Array, ends: Array, out: Array) -> None:
     """Set the indicators of the categories of rows to 1 in ``out`` (n, sum_d C_d).
 
-    ``codes`` (n, D) are the categories. Codes outside [0, C_d), and NaN, have no indicator. The
-    indicators of column d end before the position ``ends[d]``.
+    ``codes`` (n, D) are the categories, which are 0, ..., C_d - 1 in column d. Other codes, and
+    NaN, have no indicator. The indicators of column d end before the position ``ends[d]``.
     """
     for n in range(codes.shape[0]):
         start = 0
@@ -92,8 +97,9 @@ def indicators(codes: Array, ends: Array, out: Array) -> None:
 def responsibilities(logits: Array, inv_temps: Array, bound: Array, energy: Array) -> None:
     """Replace ``logits`` (n, K) by the softmax of ``inv_temp * logits`` in each row [HS13 eq. 9].
 
-    ``inv_temps`` is (n,) or (1,). Writes the energies of the rows, ``sum_k r_k logit_k``, and their
-    bounds, ``inv_temp * energy + entropy``, (n,) each.
+    ``inv_temps`` has the inverse temperature of each row, (n,), or of all rows, (1,). With the
+    responsibilities r_k, write the energy of each row, ``sum_k r_k logit_k``, and its bound,
+    ``inv_temp * energy + entropy``, (n,) each in nats.
     """
     n_components = logits.shape[1]
     for n in range(logits.shape[0]):
@@ -125,7 +131,8 @@ def candidate_logits(
 ) -> None:
     """Write ``logits[n, j] = E[log w_k] + <F(x_n), T_k>`` for ``k = candidates[n, j]``.
 
-    ``features`` are (n, P), ``table`` is (K, P), and ``candidates`` are (n, J).
+    ``features`` (n, P) are F(x_n), ``table`` (K, P) has the row T_k, ``log_weights`` (K,) are
+    E[log w_k], and ``candidates`` are (n, J).
     """
     for n in range(features.shape[0]):
         row = features[n]
@@ -145,15 +152,16 @@ def best_of_candidates(
 ) -> None:  # fmt: skip
     """Write the L best of each row's candidates and their responsibilities, (n, L) each [HS16].
 
-    The best candidate comes first. Of all q with L of the candidates, q with the L largest logits
-    has the highest bound. ``logits`` are (n, J), and ``candidates`` are (n, J), or (1, J) if all
-    rows share them. ``bound`` and ``energy`` are defined in :func:`responsibilities`; T is 1.
+    The best candidate, which has the largest logit, comes first. Of all q that assign a row to at
+    most L of its candidates, q with the L largest logits has the highest bound. ``logits`` are
+    (n, J), and ``candidates`` are (n, J), or (1, J) if all rows share them. ``bound`` and
+    ``energy`` (n,) are defined in :func:`responsibilities`, for the temperature 1.
     """
     n_kept = best.shape[1]
     for n in range(logits.shape[0]):
         row, row_candidates = logits[n], candidates[n if candidates.shape[0] > 1 else 0]
-        # Insert each candidate into the sorted list of the best candidates. In this loop,
-        # ``values`` are logits. Afterwards, ``values`` become responsibilities.
+        # Insert each candidate into the sorted list ``kept`` of the best candidates. ``values`` are
+        # their logits in this loop, and their responsibilities after the next loops.
         kept, values = best[n], resp[n]
         for j in range(row.size):
             if j >= n_kept and row[j] <= values[n_kept - 1]:
@@ -202,15 +210,15 @@ def next_candidates(
     """Write the candidates of each row in its next local step, ``out`` (n, J), all different.
 
     The first candidates of a row are its ``best`` components (n, L). The best components of the
-    preceding row follow; rows precede each other by ``order`` (n,), in which rows with the same
-    best component follow each other. The last candidates, at least one, are the components after
-    ``last_tried[n]`` in turn, so that each component is tried in some local step. The scratch array
-    ``positions`` (K,) holds the positions of components in a row of ``out``; all its entries are -1
-    before and after the call.
+    preceding row follow. The rows are in the order ``order`` (n,), in which rows with the same best
+    component follow each other. The last candidates, at least one, are the components that follow
+    the component ``last_tried[n]`` in turn, so that each component is tried in some local step. The
+    scratch array ``positions`` (K,) holds the positions of components in the present row of
+    ``out``. All its entries are -1 before and after the call.
     """
     n_kept, n_candidates, n_components = best.shape[1], out.shape[1], positions.size
     for i in range(order.size):
-        # The row before the first one is the last one.
+        # The first row is preceded by the last row, because ``order[-1]`` is the last entry.
         n, preceding = order[i], order[i - 1]
         for j in range(n_kept):
             out[n, j] = best[n, j]
@@ -241,16 +249,16 @@ def assignment_entropy(
     """Add the entropies of assignments and, if ``pairs``, the entropies that merges lose, in nats.
 
     ``resp`` (n, J) are responsibilities of ``components`` (n, J), or (1, J) if all rows share them.
-    With the row ``weights`` w (n,), ``-sum_n w r_k log r_k`` is added to ``entropy[k]``, (K,). For
-    a < b, and with r_ab = r_a + r_b, the loss of the merge of components a and b
+    With the row ``weights`` w (n,), ``-sum_n w r_k log r_k`` is added to ``entropy[k]``, (K,). A
+    merge of the components a < b has the responsibility r_ab = r_a + r_b. Its loss
 
         sum_n w (r_ab log r_ab - r_a log r_a - r_b log r_b) >= 0
 
-    is added to ``merge_entropy_loss[a, b]``, (K, K). The merged component then has the entropy
-    ``H_a + H_b - merge_entropy_loss[a, b]`` [HS13 sec. 3.2]. Only rows that both components share
-    contribute to a loss, and such rows are few.
+    is added to ``merge_entropy_loss[a, b]``, (K, K). The merged component has the entropy
+    ``H_a + H_b - merge_entropy_loss[a, b]``, where H_k is ``entropy[k]`` [HS13 sec. 3.2]. Only rows
+    that both components share contribute to a loss, and such rows are few.
     """
-    # These are the larger responsibilities r of a row, their terms r log r, and their components.
+    # The responsibilities r of a row above MIN_SHARE, their terms r log r, and their components.
     shares = np.empty(resp.shape[1])
     terms = np.empty(resp.shape[1])
     members = np.empty(resp.shape[1], np.int64)
@@ -278,9 +286,10 @@ def assignment_entropy(
 
 @jit_inlined
 def _loss(a: float, term_a: float, b: float, term_b: float) -> float:
-    """Return the entropy of a row that a join of responsibilities a and b loses, in nats.
+    """Return the entropy of a row that is lost if its responsibilities a and b are added, in nats.
 
-    It is ``(a + b) log(a + b) - a log a - b log b``, and 0 if a or b is 0. ``term_a`` is a log a.
+    It is ``(a + b) log(a + b) - a log a - b log b``, and 0 if a or b is 0. ``term_a`` is a log a,
+    and ``term_b`` is b log b.
     """
     both = a + b
     loss = both * log(both) - term_a - term_b
@@ -297,9 +306,10 @@ def positive_responsibilities(
 
     ``resp`` is (n, K), and the rows have ``weights`` (n,). Responsibilities below ``smallest``
     count as 0, and all other responsibilities of a row are divided by their sum. The quotients are
-    called positive responsibilities; their weighted sums over the rows are added to ``mass`` (K,).
-    ``labels`` (n,) are the most probable components, as by `stable_argmax` with the tolerance
-    ``rtol``, and ``second`` (n,) are the second most probable components, or -1.
+    called positive responsibilities. Their weighted sums over the rows are added to ``mass`` (K,).
+    ``labels`` (n,) are the most probable components. If responsibilities are tied with the largest
+    one up to the relative tolerance ``rtol``, the first of them counts. ``second`` (n,) are the
+    second most probable components, or -1.
 
     Unsure rows have two or more positive responsibilities. ``unsure`` are the numbers of these
     rows. The positive responsibilities of the i-th unsure row are ``positive[ends[i - 1] :
@@ -343,9 +353,11 @@ def loss_of_pair(
 ) -> float:  # fmt: skip
     """Return the entropy that is lost if two clusters are joined, in nats [Baudry10 sec. 3].
 
-    The clusters have the responsibilities a and b for rows in ascending order, with the terms ``a
-    log a`` and ``b log b``. ``weights`` are those of all rows.
+    The first cluster has positive responsibilities ``a`` for the rows with the ascending indices
+    ``rows_a``. ``terms_a`` are ``a log a``. The other cluster has ``rows_b``, ``b`` and
+    ``terms_b``. ``weights`` has the weights of all rows.
     """
+    # Only rows of both clusters lose entropy. Find them by a merge of the two sorted lists.
     total, i, j = 0.0, 0, 0
     while i < rows_a.size and j < rows_b.size:
         n, m = rows_a[i], rows_b[j]
@@ -361,29 +373,31 @@ def loss_of_pair(
 @jit_allocating
 def losses_of_joins(
     starts: IndexArray, components: IndexArray, resp: Array, weights: Array, positions: IndexArray,
-    next_join: IndexArray, least: float, losses: Array, between: IndexArray,
+    next_join: IndexArray, min_resp: float, losses: Array, between: IndexArray,
 ) -> None:  # fmt: skip
     """Add the losses of entropy of the joins of a hierarchy to ``losses`` (K - 1,), in nats.
 
-    Row n has the positive responsibilities ``resp[starts[n] : starts[n + 1]]`` of ``components``.
-    The components are ordered by ``positions`` (K,), so that the components of each cluster follow
-    each other. The clusters at positions p and p + 1 are joined by the join ``next_join[p]``. If
-    both clusters of a join have at least the responsibility ``least`` for a row, the number of the
-    join is written to the row of ``between`` (n, 3).
+    Row n has the positive responsibilities ``resp[starts[n] : starts[n + 1]]`` for the components
+    in the same entries of ``components``. A component k has the position ``positions[k]`` in an
+    order in which the components of each cluster follow each other. The components at the positions
+    p and p + 1 come into one cluster by the join ``next_join[p]``. If both clusters of a join have
+    at least the responsibility ``min_resp`` for row n, the number of the join is written to the
+    next entry of ``between[n]``, (3,).
 
-    Two components meet at the latest join between their positions. In each row, the components are
-    therefore passed by position, and components that have been passed form clusters on a stack. The
-    joins at which neighbours on the stack meet are in descending order. The upper two clusters are
-    joined before the next component is passed if the next component meets them at a later join.
+    Two components come into one cluster by the latest join between their positions. The loop goes
+    through the components of a row by position, and collects the clusters of these components on a
+    stack. The joins that join neighbours on the stack have descending numbers. Before the next
+    component is put on the stack, the upper two clusters are joined if the join of the next
+    component with them is later than their own join.
     """
     K = positions.size
-    # Responsibilities of the row by position, which are 0 between the rows.
+    # Responsibilities of a row by position. The loop over positions sets its entries back to 0.
     resp_at = np.zeros(K)
-    # For each cluster on the stack, the number of its sum, and the join with the cluster below it.
-    stack, stack_joins = np.empty(K, np.int64), np.empty(K, np.int64)
-    # Sums of responsibilities r of a row's components and unions, and r log r.
+    # Responsibilities r of a row's components and unions, numbered as they occur, and r log r.
     sums, terms = np.empty((2, 2 * K))
-    # For each union: its join, the number of its sum, and the numbers of the sums of its two parts.
+    # For each cluster on the stack, its index in ``sums``, and the join with the cluster below it.
+    stack, stack_joins = np.empty(K, np.int64), np.empty(K, np.int64)
+    # For each union: its join, its index in ``sums``, and the indices of its two parts in ``sums``.
     unions = np.empty((K, 4), np.int64)
     for n in range(weights.size):
         lowest, highest = K, -1
@@ -391,8 +405,8 @@ def losses_of_joins(
             position = positions[components[i]]
             resp_at[position] = resp[i]
             lowest, highest = min(lowest, position), max(highest, position)
-        # ``top`` is the position of the upper cluster on the stack. ``join`` is the latest join
-        # between the last component and the present position.
+        # ``top`` is the index of the uppermost cluster on the stack. ``join`` is the latest join
+        # between the last component of the row and the present position.
         top, join = -1, -1
         n_sums, n_unions = 0, 0
         for p in range(lowest, highest + 1):
@@ -404,7 +418,7 @@ def losses_of_joins(
                 join = -1
                 sums[n_sums] = r
                 n_sums += 1
-            # After the last position, all clusters of the row are joined.
+            # After the last position, all clusters of the row are joined: K is later than all joins.
             join = max(join, next_join[p]) if p < highest else K
             while top > 0 and stack_joins[top] < join:
                 a, b = stack[top - 1], stack[top]
@@ -422,7 +436,7 @@ def losses_of_joins(
         for i in range(n_unions):
             join, union, a, b = unions[i, 0], unions[i, 1], unions[i, 2], unions[i, 3]
             losses[join] += weights[n] * max(terms[union] - terms[a] - terms[b], 0.0)
-            if min(sums[a], sums[b]) >= least:
+            if min(sums[a], sums[b]) >= min_resp:
                 between[n, n_between] = join
                 n_between += 1
 
@@ -430,15 +444,16 @@ def losses_of_joins(
 class PairTables(NamedTuple):
     """Losses and priorities of pairs of clusters; the matrices (K, K) are symmetric."""
 
-    # Losses of entropy in nats per row, or upper bounds of these losses.
+    # Losses of entropy in nats per row if the pair is joined, or upper bounds of these losses.
     entropy_bounds: Array
     # Whether the entry of ``entropy_bounds`` is the loss itself.
     is_exact: Array
-    # Divisors of the losses of entropy.
+    # Numbers by which the losses of entropy are divided.
     largest_losses: Array
-    # Losses of another kind than entropy, in nats per row.
+    # Losses of another kind than entropy, such as evidence, in nats per row.
     losses: Array
-    # The pair with the largest priority is joined next; -inf for pairs that cannot be joined.
+    # Priorities, see `_priority`; -inf for pairs that cannot be joined. The pair with the largest
+    # priority is joined next.
     priorities: Array
     # (K,): maxima of the rows of ``priorities``.
     row_maxima: Array
@@ -450,7 +465,10 @@ class PairTables(NamedTuple):
 
 @jit_inlined
 def _loss_of_groups(a: int, b: int, tables: PairTables) -> float:
-    """Return an upper bound of the loss of joining clusters a and b, in nats, from group sums."""
+    """Return an upper bound of the loss of entropy by a join of clusters a and b, in nats per row.
+
+    The bound is the loss computed from sums of responsibilities over groups of rows.
+    """
     sums, terms = tables.group_sums, tables.group_terms
     total = 0.0
     for g in range(sums.shape[1]):
@@ -462,11 +480,10 @@ def _loss_of_groups(a: int, b: int, tables: PairTables) -> float:
 def _priority(sign: float, entropy_bound: float, largest_loss: float, loss: float) -> float:
     """Return the priority of a pair of clusters; the pair of the highest priority is joined first.
 
-    ``entropy_bound`` is the loss of entropy or an upper bound of the loss, and ``largest_loss`` is
-    the number by which it is divided, such as the largest possible loss of entropy. For the sign 1,
-    the priority is the quotient, the share of the entropy that is lost. For the sign -1, the
-    priority is minus ``loss``, which does not count the entropy, times the fourth power of the
-    share that remains.
+    ``entropy_bound`` is the loss of entropy or an upper bound of it, and ``largest_loss`` is the
+    number by which it is divided, such as the largest possible loss of entropy. The quotient s is
+    the share of the entropy that is lost. With the sign 1, the priority is s. With the sign -1, the
+    priority is ``-loss * (1 - s) ** 4``, where ``loss`` is a loss of another kind than entropy.
     """
     if sign > 0.0:
         return entropy_bound / largest_loss
@@ -476,7 +493,10 @@ def _priority(sign: float, entropy_bound: float, largest_loss: float, loss: floa
 
 @jit_inlined
 def _largest(row: Array) -> float:
-    """Return the maximum of a row; four maxima side by side are faster than one."""
+    """Return the maximum of a row.
+
+    Four maxima of every fourth entry are computed side by side, which is faster than one maximum.
+    """
     first = second = third = fourth = row[0]
     for j in range(0, row.size - 3, 4):
         first, second = max(first, row[j]), max(second, row[j + 1])
@@ -488,13 +508,14 @@ def _largest(row: Array) -> float:
 
 @jit
 def set_exact_loss(a: int, b: int, loss: float, sign: float, tables: PairTables) -> None:
-    """Set the exact loss of entropy of a pair; update its priority and the row maxima."""
+    """Set the exact loss of entropy of a pair; update the pair's priority and the row maxima."""
     tables.entropy_bounds[a, b] = tables.entropy_bounds[b, a] = loss
     tables.is_exact[a, b] = tables.is_exact[b, a] = True
     priorities, row_maxima = tables.priorities, tables.row_maxima
     before = priorities[a, b]
     priority = _priority(sign, loss, tables.largest_losses[a, b], tables.losses[a, b])
     priorities[a, b] = priorities[b, a] = priority
+    # Compute the maximum of a row again if the old priority was the maximum.
     for k in (a, b):
         row_maxima[k] = (
             _largest(priorities[k]) if before >= row_maxima[k] else max(row_maxima[k], priority)
@@ -508,13 +529,15 @@ def next_pair(rtol: float, tables: PairTables) -> tuple[int, int, bool]:
     Otherwise return ``(a, b, False)`` for a pair that may have the largest priority, so that the
     caller computes its exact loss and calls again.
 
-    The losses of all pairs that may be tied with the largest priority are made exact. The first of
-    tied pairs is returned, as in `stable_argmax`.
+    Priorities are tied if they differ by less than the relative tolerance ``rtol``. The first of
+    tied pairs is returned, after the losses of all pairs that may be tied have been made exact.
     """
     priorities, row_maxima = tables.priorities, tables.row_maxima
     largest = _largest(row_maxima)
     tolerance = rtol * max(1.0, abs(largest))
-    # Find the pair whose priority is largest among those near the maximum that are not exact.
+    # Find the pair of largest priority among the pairs near the maximum whose loss is not exact.
+    # A pair is near if it may be chosen below: the maximum of its row may be one tolerance less
+    # than the largest priority, and its priority one tolerance less than the maximum of its row.
     first, second, top = -1, -1, -np.inf
     for a in range(row_maxima.size):
         if row_maxima[a] >= largest - 2.0 * tolerance:
@@ -530,17 +553,18 @@ def next_pair(rtol: float, tables: PairTables) -> tuple[int, int, bool]:
     first = 0
     while row_maxima[first] < largest - tolerance:
         first += 1
+    # ``row[i]`` is the priority of the pair (first, first + 1 + i).
     row = priorities[first, first + 1 :]
-    top = _largest(row)
+    row_maximum = _largest(row)
     second = 0
-    while row[second] < top - rtol * max(1.0, abs(top)):
+    while row[second] < row_maximum - rtol * max(1.0, abs(row_maximum)):
         second += 1
     return first, first + 1 + second, True
 
 
 @jit
 def set_priorities(a: int, partners: Array, sign: float, tables: PairTables) -> None:
-    """Compute the priorities of a and its partners, and update the row maxima.
+    """Compute the priorities of cluster a and its partners, and update the row maxima.
 
     ``partners`` (K,) is a mask of the clusters that can be joined with a.
     """
@@ -552,7 +576,8 @@ def set_priorities(a: int, partners: Array, sign: float, tables: PairTables) -> 
             divisor = tables.largest_losses[a, k]
             loss = tables.losses[a, k]
             priority = _priority(sign, bound, divisor, loss)
-            # A closer bound pays if the pair would have the largest priority of all.
+            # If the pair would have the largest priority of all, compute a closer upper bound of
+            # its loss of entropy, which can lower the priority.
             if priority >= threshold and not tables.is_exact[a, k]:
                 bound = min(bound, _loss_of_groups(a, k, tables))
                 entropy_bounds[a, k] = entropy_bounds[k, a] = bound
@@ -564,7 +589,10 @@ def set_priorities(a: int, partners: Array, sign: float, tables: PairTables) -> 
 
 @jit
 def join_bounds(a: int, b: int, tables: PairTables) -> None:
-    """Remove the priorities of a and b, and bound the losses of entropy of their union, now a."""
+    """Remove the priorities of a and b, and bound the losses of their union with other clusters.
+
+    The union, whose losses of entropy are bounded, has the index a from now on.
+    """
     priorities, row_maxima = tables.priorities, tables.row_maxima
     entropy_bounds, is_exact = tables.entropy_bounds, tables.is_exact
     for k in range(row_maxima.size):
@@ -573,7 +601,8 @@ def join_bounds(a: int, b: int, tables: PairTables) -> None:
         # Compute the maximum of the row again if one of the removed priorities was the maximum.
         if before >= row_maxima[k] and before > -np.inf:
             row_maxima[k] = _largest(priorities[k])
-        # The loss of a union is at most the sum of the losses of its two clusters.
+        # The loss of a join with the union is at most the sum of the losses of joins with its two
+        # clusters. A bound of 0 is exact, because no loss is negative.
         entropy_bounds[a, k] += entropy_bounds[b, k]
         entropy_bounds[k, a] = entropy_bounds[a, k]
         is_exact[a, k] = is_exact[k, a] = entropy_bounds[a, k] == 0.0
