@@ -51,7 +51,7 @@ class Indicated(WrapperMixin, Product):
 
     # Point mass of each of the F columns; () if the indicators describe missing values.
     at: tuple[float, ...] = field(default=(), kw_only=True)
-    # 0 or 1, which is subtracted from the values, for example from counts that are never 0.
+    # Subtracted from the values that differ from the point mass: 1 for counts, 0 for real numbers.
     shift: float = field(default=0.0, kw_only=True)
     # Number of the indicator of each of the F columns; () if each column has a separate indicator.
     shared: tuple[int, ...] = field(default=(), kw_only=True)

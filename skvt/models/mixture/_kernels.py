@@ -418,7 +418,7 @@ def losses_of_joins(
                 join = -1
                 sums[n_sums] = r
                 n_sums += 1
-            # After the last position, all clusters of the row are joined: K is later than all joins.
+            # After the last position, join all clusters of the row: K is later than all joins.
             join = max(join, next_join[p]) if p < highest else K
             while top > 0 and stack_joins[top] < join:
                 a, b = stack[top - 1], stack[top]
@@ -467,7 +467,7 @@ class PairTables(NamedTuple):
 def _loss_of_groups(a: int, b: int, tables: PairTables) -> float:
     """Return an upper bound of the loss of entropy by a join of clusters a and b, in nats per row.
 
-    The bound is the loss computed from sums of responsibilities over groups of rows.
+    The bound is computed from sums of responsibilities over groups of rows.
     """
     sums, terms = tables.group_sums, tables.group_terms
     total = 0.0

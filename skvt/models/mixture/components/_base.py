@@ -1,11 +1,15 @@
 """Base classes of mixture components, see :class:`skvt.contracts.Component`.
 
-A component has a likelihood p(x | phi) of rows x and a conjugate prior of phi. Symbols have the
-meaning that :mod:`skvt.contracts` gives them. F(x) are the P features of a row, and S are sums of
-features. The matrix M converts S to the form of natural parameters: q(phi) has the natural
-parameters ``lam = eta + M S``, where eta are the natural parameters of the prior. With t, the
-sufficient statistics of q, the table is ``T = M' E[t] + base``. Its product with F(x) is
-E[log p(x | phi)].
+A component has a likelihood p(x | phi) of rows x and a conjugate prior of phi, in an exponential
+family with the sufficient statistics t(phi) and the log normaliser A. F(x) are the P features of a
+row, and S are sums of features over the rows of a component, weighted by responsibilities. The
+matrix M converts S to the form of natural parameters: the posterior q(phi) has the natural
+parameters ``lam = eta + M S``, where eta are the natural parameters of the prior. The *table* is
+``T = M' E[t] + base``. Its product with F(x) is E[log p(x | phi)].
+
+In shapes, n is the number of rows, D of columns and K of components. ``lam`` is (K, ..., E), where
+``...`` are the axes of independent factors of q, such as columns, and E is the number of natural
+parameters of a factor. NaN in a row is a missing value.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,10 +38,10 @@ def sum_per_component(values: Array) -> Array:
 
 
 class RowFits:
-    """Fits of rows under components that are fitted to one row each, their seed.
+    """The fits of rows to components that are each fitted to one row, called the seed.
 
-    A fit is ``E[log p(x | phi)]`` in nats, up to a constant. The function ``features`` returns the
-    features (n, P) of the rows with the indices that are its argument.
+    A fit is ``E[log p(x | phi)]`` in nats, up to a constant. ``features(rows)`` returns the
+    features (n, P) of the rows with these indices. Initialisation chooses seeds by their fits.
     """
 
     def __init__(self, component: Any, features: Callable[[Any], Any]) -> None:
@@ -45,7 +49,7 @@ class RowFits:
         self._features = features
 
     def prepare(self, rows: Any) -> Any:
-        """Return the numbers that the other methods need of the rows with these indices."""
+        """Return the numbers of the rows with these indices that the other methods take."""
         return self._features(rows)
 
     def fits_to_seeds(
@@ -53,8 +57,9 @@ class RowFits:
     ) -> tuple[Array, Array]:
         """Return fits of prepared rows to seeds, and the magnitudes of their terms, (n, K) each.
 
-        ``seeds`` are indices of K rows. Rounding errors of the fits are relative to the magnitudes.
-        If ``with_magnitudes`` is false, the magnitudes may be left out, and are then 0.
+        ``seeds`` are indices of K rows. The magnitude of a fit is the sum of the absolute values of
+        its terms, to which rounding errors are relative. If ``with_magnitudes`` is false, the
+        magnitudes may be left out, and are then 0.
         """
         sums = dense(self._features(seeds))
         lam = self._component.natural_parameters(sums)
@@ -72,12 +77,12 @@ class ConjugateComponent:
     """Base of components, which computes ``lam`` and ``T`` from properties of a subclass.
 
     :class:`skvt.contracts.Component` documents the methods. A subclass defines ``family``,
-    ``prior``, ``n_features``, ``dtype``, ``features`` and ``sample``. If features are not the
-    statistics of the family, it defines ``natural_sums``, which applies the matrix M to sums of
-    features, and ``feature_coefficients``, which applies the transpose of M. If some coefficients
-    of its features do not depend on phi, it defines these coefficients as ``base`` (P,). By
-    default, components share no global parameters, have no missing values, and are not projected to
-    subspaces.
+    ``prior`` (eta), ``n_features`` (D), ``dtype``, ``features`` and ``sample``. If the features are
+    not the sufficient statistics of the family, it defines ``natural_sums``, which applies the
+    matrix M to sums of features, and ``feature_coefficients``, which applies the transpose of M. If
+    log p(x | phi) contains features whose coefficients do not depend on phi, it defines these
+    coefficients as ``base`` (P,). By default, components share no global parameters, have no
+    missing values, and are not projected to subspaces.
     """
 
     # Whether NaN are missing values.
@@ -85,9 +90,9 @@ class ConjugateComponent:
     # Whether rows may be sparse.
     sparse: bool = False
     capabilities: frozenset[Capability] = frozenset()
-    # Constant that is added to the squares of each row, see `FullGaussian`.
+    # Constant that is added to the squares of each row in a fit, see `FullGaussian`.
     added: Array | None = None
-    # Maximum number of entries of features that are held at a time while features are summed.
+    # Maximum number of entries of an array of features while features are summed.
     entries_at_once: int = 2**22
     # Whether local steps do without the array of the features of all rows, because it is large.
     avoids_features: bool = False
@@ -107,14 +112,17 @@ class ConjugateComponent:
 
     @property
     def base(self) -> Any:
+        """The part of the table that does not depend on phi, (P,), or one number."""
         return 0.0
 
     @property
     def log_hyperprior(self) -> float:
+        """Log density of parameters of the prior that have a prior themselves; here none have."""
         return 0.0
 
     @property
     def has_common_columns(self) -> bool:
+        """Whether all components may have the same distribution in some columns."""
         return False
 
     @property
@@ -123,9 +131,11 @@ class ConjugateComponent:
         return (self.prior[0].size,) * len(self.prior)
 
     def natural_sums(self, sums: Array) -> Array:
+        """Return ``M S`` for sums of features S; here M is the identity."""
         return sums
 
     def feature_coefficients(self, t: Array) -> Array:
+        """Return ``M' t`` for values t of the sufficient statistics; here M is the identity."""
         return t
 
     def feature_sums(self, statistics: Array) -> Array:
@@ -148,6 +158,7 @@ class ConjugateComponent:
         return self.feature_coefficients(t) + self.base
 
     def row_fits(self, X: Any) -> Any:
+        """Return the :class:`RowFits` of rows X, whose missing values are filled in."""
         return RowFits(self, lambda rows: self.filled_features(X[rows]))
 
     def log_densities_and_sums(
@@ -155,14 +166,15 @@ class ConjugateComponent:
     ) -> tuple[Array, Callable[[Array], Array]]:
         """Return E[log p(x | phi)] (n, K), and a function that sums features.
 
-        The function returns the sums of features (K, P) for weighted responsibilities (n, K).
+        ``table`` is the transposed table (P, K). The function returns the sums of features (K, P)
+        for responsibilities times weights of the rows, (n, K).
         """
         return multiply_features(self.features(X), table)
 
     def fits_to_self(self, features: Any) -> tuple[Array, Array]:
-        """Return the fit of each row under a component fitted to this row alone, and its magnitude.
+        """Return the fit of each row to a component fitted to this row alone, and its magnitude.
 
-        Both are (n,), see `RowFits.fits_to_self`. ``features`` (n, P) are those of the rows.
+        Both are (n,), see `RowFits.fits_to_self`. ``features`` (n, P) are the features of the rows.
         """
         fits, magnitudes = np.empty((2, features.shape[0]))
         n_at_once = max(1, min(_TABLES_AT_ONCE, _TABLE_ENTRIES_AT_ONCE // features.shape[1]))
@@ -174,15 +186,19 @@ class ConjugateComponent:
         return fits, magnitudes
 
     def completion(self, table: Array) -> Completion | None:
+        """Return None, because missing values are integrated out without local variables."""
         return None
 
     def filled(self, X: Any) -> Any:
+        """Return rows X unchanged, because features are defined for missing values."""
         return X
 
     def filled_features(self, X: Any) -> Any:
+        """Return the features (n, P) of rows whose missing values are filled in."""
         return self.features(self.filled(X))
 
     def projected(self, X: Any, weights: Array, directions: Any) -> RowFits | None:
+        """Return None, because the component has no form for rows projected to a subspace."""
         return None
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
@@ -195,18 +211,18 @@ class ConjugateComponent:
         raise NotImplementedError
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Raise an error, because the component does not describe all columns of a row."""
+        """Raise NotImplementedError; a subclass whose rows can be drawn overrides this method."""
         raise NotImplementedError
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """Draw missing values, independent of the row's other values unless overridden."""
+        """Draw missing values independently of the row's other values; subclasses may override."""
         return fill_missing(X, self.sample(lam, X.shape[0], rng))
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return the log posterior predictive densities of rows, (n, K) in nats.
 
-        They are ``A(lam + M F(x)) - A(lam)``, with the log normaliser A of the family, plus the
-        base measure of the row. The result is exact for every conjugate family.
+        They are ``A(lam + M F(x)) - A(lam)`` plus the base measure of the row, which is the product
+        of its features and ``base``. The result is exact for every conjugate family.
         """
         before = sum_per_component(self.family.log_normalizer(lam))
         log_densities = np.empty((X.shape[0], lam.shape[0]))
@@ -221,9 +237,9 @@ class ConjugateComponent:
     ) -> Array:
         """Return log densities, (n, K) in nats, if each column has one of two distributions.
 
-        A column has the predictive of ``lam`` (K, *shape) with the ``probabilities`` (K, D),
-        and otherwise the predictive of ``common`` (*shape), which all components share. Columns
-        must be independent given the component.
+        A column has the predictive distribution of ``lam`` (K, ..., E) with the ``probabilities``
+        (K, D), and otherwise the predictive distribution of ``common`` (..., E), which all
+        components share. Columns must be independent given the component.
         """
         with np.errstate(divide="ignore"):
             log_share = np.log(probabilities)
@@ -247,10 +263,10 @@ class ConjugateComponent:
         return None
 
     def row_statistics(self, X: Any, size: int) -> Iterator[tuple[slice, Array, Array]]:
-        """Yield slices of n rows, their base measures (n,) and statistics M F(x), (n, *shape).
+        """Yield slices of n rows, their base measures (n,), and M F(x) of each row, (n, ..., E).
 
-        Slices have so few rows that the caller can hold ``size`` numbers for each row. Squares have
-        no additions, because additions serve fits and not densities.
+        Slices have so few rows that the caller can hold ``size`` numbers for each row. ``added`` is
+        left out of the squares, because it is meant for fits and not for densities.
         """
         component: Any = self if self.added is None else replace(self, added=None)  # type: ignore[type-var]
         features = dense(component.features(X))
@@ -259,6 +275,7 @@ class ConjugateComponent:
             yield rows, base[rows], self.natural_sums(features[rows])
 
     def weighted_sums(self, X: Any, weighted: Array) -> Array:
+        """Return sums of features (K, P) for responsibilities times weights of the rows, (n, K)."""
         sums = np.zeros((weighted.shape[1], self.feature_coefficients(self.prior).shape[-1]))
         step = max(_TABLES_AT_ONCE, self.entries_at_once // sums.shape[1])
         for rows in pieces(len(weighted), step):
@@ -271,6 +288,7 @@ class ConjugateComponent:
 
     @property
     def without_shared_globals(self) -> Any:
+        """The component itself, because components share no global parameters."""
         return self
 
     @property
@@ -279,13 +297,15 @@ class ConjugateComponent:
         return self
 
     def with_shared_globals(self, lam: Array) -> Array:
+        """Return ``lam`` unchanged, because components share no global parameters."""
         return lam
 
     def log_evidence(self, sums: Array) -> Array:
         """Return the log evidence of each component's rows, (K,) in nats.
 
-        It is ``A(eta + M S_k) - A(eta)`` plus the base measure, called log M(S_k) in [HS13 eq. 12].
-        The sum over components is the evidence of all rows, even if components share parameters.
+        It is ``A(eta + M S_k) - A(eta)`` plus the base measure of the rows, for the sums S_k (P,)
+        of component k. [HS13 eq. 12] calls it log M(S_k). The sum over components is the evidence
+        of all rows, even if components share parameters.
         """
         after = sum_per_component(self.family.log_normalizer(self.natural_parameters(sums)))
         return np.asarray(after - self.log_normalizer + (sums * self.base).sum(axis=1))
@@ -296,9 +316,9 @@ class ConjugateComponent:
         return float(self.family.log_normalizer(self.prior).sum())
 
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
-        """Return the gain of merging each pair of components (a, b), in nats.
+        """Return the gain of evidence by the merge of each pair of components (a, b), in nats.
 
-        It is ``log M(S_a + S_b) - log M(S_a) - log M(S_b)`` [HS13 eq. 12].
+        With the evidence M, it is ``log M(S_a + S_b) - log M(S_a) - log M(S_b)`` [HS13 eq. 12].
         """
         if a.size == 0:
             return np.zeros(0)
@@ -316,26 +336,35 @@ class ConjugateComponent:
         return self.family, lam
 
     def parts(self, lam: Array) -> dict[str, tuple[Any, Array]]:
+        """Return {}, because the component has no named blocks of columns."""
         return {}
 
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple[Any, Array]:
+        """Draw phi from q; return the component, and a ``lam`` that is concentrated at phi."""
         return self, self.family.concentrate_at(self.family.sample(lam, rng))
 
     def with_completed(self, X: Any, completed: Array) -> Any:
+        """Return rows X, in which missing values stay NaN because they are integrated out."""
         return X
 
     def without_indicator(self, column: int) -> Any:
+        """Return the component itself, because it does not model which values are missing."""
         return self
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        """Replace missing values by means of :meth:`conditional_mean`, averaged over components."""
+        """Replace missing values by the :meth:`conditional_mean`, averaged over components.
+
+        ``memberships`` (n, K) are the weights of the average.
+        """
         mean = np.einsum("nk,knd->nd", memberships, self.conditional_mean(X, lam))
         return np.where(np.isnan(X), mean, X)
 
     def gaussians(self, lam: Array) -> tuple[Array, Array] | None:
+        """Return None, because the component is not Gaussian."""
         return None
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """Return no marginal posteriors of columns' parameters; subclasses may override."""
         return ()
 
     def column_evidence(self, sums: Array) -> Array:
@@ -346,11 +375,13 @@ class ConjugateComponent:
         """
         after = self.family.log_normalizer(self.natural_parameters(sums))
         evidence = after - self.family.log_normalizer(self.prior)
+        # One distribution for all columns has no axis of columns.
         if evidence.ndim == 1:
             evidence = np.repeat(evidence[:, None] / self.n_features, self.n_features, axis=1)
         return np.asarray(evidence)
 
     def _centred(self, X: Any) -> Array:
+        """Return rows in float64 from which the center of the component is subtracted."""
         # Use C order, so that rounding does not depend on the layout of X.
         return np.subtract(X, self.center, order="C", dtype=np.float64)
 
@@ -359,10 +390,9 @@ class PairOfEachColumn(ConjugateComponent):
     """Base of components with two features and two natural parameters for each column.
 
     ``prior`` is (D, 2). The features of a row are the first features of all columns, the second
-    features of all columns, and ``n_constants`` numbers of the row, whose coefficients are 1 and do
-    not depend on phi. If ``sparse``, one more number of the row comes last. It is added to the
-    second feature of every column, so that second features before the addition are 0 in most
-    columns.
+    features of all columns, and ``n_constants`` numbers of the row, whose coefficients in the table
+    are always 1. If ``sparse``, the last feature is a number that counts for the second feature of
+    every column. The D second features themselves are then 0 in most columns.
     """
 
     n_constants: int = 0
@@ -375,6 +405,7 @@ class PairOfEachColumn(ConjugateComponent):
     def natural_sums(self, sums: Array) -> Array:
         """Convert sums of features (..., P) to natural parameters (..., D, 2)."""
         D = len(self.prior)
+        # Sums of the first and the second features of all columns.
         first, second = sums[..., :D], sums[..., D : 2 * D]
         return np.stack([first, second + sums[..., -1:] if self.sparse else second], axis=-1)
 
@@ -385,9 +416,9 @@ class PairOfEachColumn(ConjugateComponent):
         return np.concatenate(parts, axis=-1)
 
     def feature_sums(self, statistics: Array) -> Array:
-        """Return sums S for which ``M S`` equals ``statistics``, and which count no complete row.
+        """Return sums S for which ``M S`` equals ``statistics``, with 0 for features of whole rows.
 
-        They are non-negative if ``statistics`` are.
+        The sums are non-negative if ``statistics`` are.
         """
         sums = self.feature_coefficients(statistics)
         sums[..., 2 * len(self.prior) :] = 0.0
@@ -395,18 +426,18 @@ class PairOfEachColumn(ConjugateComponent):
 
 
 def multiply_features(features: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
-    """Return :meth:`ConjugateComponent.log_densities_and_sums` of rows with these features."""
+    """Return :meth:`ConjugateComponent.log_densities_and_sums` of rows with ``features`` (n, P)."""
     return features @ table, lambda weighted: features.T.dot(weighted).T
 
 
 def fill_missing(X: Any, values: Array) -> Array:
-    """Return rows X (n, D) with ``values``, which broadcast to (..., n, D), for missing values."""
+    """Return rows X (n, D) with missing values replaced by ``values``, broadcast to (..., n, D)."""
     X = dense_rows(X)
     return np.where(np.isnan(X), values, X)
 
 
 def draw_positions(weights: Array, rng: np.random.Generator) -> IndexArray:
-    """Draw positions (...) on the last axis of ``weights`` (..., S), in proportion to these."""
+    """Draw positions (...) on the last axis of ``weights`` (..., S), in proportion to weights."""
     cumulative = weights.cumsum(axis=-1)
     thresholds = rng.random(cumulative.shape[:-1])[..., None] * cumulative[..., -1:]
     return np.asarray((cumulative < thresholds).sum(axis=-1))

@@ -1,7 +1,8 @@
 """Directions in which births, the moves that add components, search for clusters of rows.
 
 Births of mixtures project rows to a few directions: principal components, directions of extreme
-kurtosis [HyvarinenOja97], or one direction along which the density of rows has valleys.
+kurtosis [HyvarinenOja97], or one direction along which the density of rows has valleys. In shapes,
+n is the number of rows and D the number of columns. Rows have ``weights`` (n,).
 """
 
 from typing import Any
@@ -11,12 +12,13 @@ import numpy as np
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
-# Rows count as constant along a direction if its eigenvalue over the largest one is below this.
+# Rows count as constant along an eigenvector if its eigenvalue, relative to the largest one, is at
+# most this number.
 _MIN_EIGENVALUE = 1e-9
 # :func:`cluster_along_line` tries this number of columns, and this number of other directions.
 _N_LINES = 3
-# The density at a row is the inverse distance along the line to the row that is this number of rows
-# further.
+# Rows are ordered along a line. The density at a row is the inverse of its distance to the row
+# which is this number of rows further.
 _N_NEIGHBOURS = 12
 # In the clusters on both sides of a valley, the density is at least this multiple of the density in
 # the valley.
@@ -55,11 +57,12 @@ def _standardise(X: Array, weights: Array) -> tuple[Array, Array, Array]:
 def project_to_principal(X: Array, weights: Array, number: int) -> Array:
     """Project rows onto the first principal components of standardised columns.
 
-    Returns an array (n, ``number``). It has more columns if further eigenvalues are tied with the
-    last one, and at most D columns.
+    Returns an array (n, ``number``). It has at most D columns. If further eigenvalues are tied with
+    the last requested one, their principal components are included.
     """
     X, variances, directions = _standardise(X, weights)
     number = min(number, variances.size)
+    # Eigenvalues are in ascending order.
     last_requested, largest = variances[-number], variances[-1]
     is_kept = ~exceeds(last_requested, variances, scale=largest)
     return np.asarray(X @ directions[:, is_kept])
@@ -78,10 +81,11 @@ def project_to_least_normal(X: Array, weights: Array, number: int) -> Array:
     X, variances, basis = _standardise(X, weights)
     is_kept = variances > _MIN_EIGENVALUE * variances[-1]
     basis = basis[:, is_kept]
-    # Whiten symmetrically, so that the result does not depend on the arbitrary choice of
-    # eigenvectors of tied eigenvalues.
+    # Whiten the rows by the symmetric root of the inverse covariance. It does not depend on the
+    # choice of eigenvectors, which is arbitrary for tied eigenvalues.
     Z = X @ ((basis / np.sqrt(variances[is_kept])) @ basis.T)
     share = weights / weights.sum()
+    # 3 is the kurtosis of a normal distribution.
     excess_kurtosis = np.abs(share @ Z**4 - 3.0)
     W = np.eye(Z.shape[1])[:, stable_order(-excess_kurtosis, scale=1.0)[:number]]
     for _ in range(_N_KURTOSIS_STEPS):
@@ -93,9 +97,9 @@ def project_to_least_normal(X: Array, weights: Array, number: int) -> Array:
 def cluster_along_line(X: Array, weights: Array) -> IndexArray:
     """Cluster rows by the valleys of their density along one direction; return labels (n,).
 
-    The columns of smallest kurtosis and the directions of most extreme kurtosis are tried, and the
-    direction with the largest number of clusters is used. A valley is a region between two much
-    denser regions.
+    The columns of smallest kurtosis and the directions of most extreme kurtosis are tried. The
+    labels for the direction with the largest number of clusters are returned. A valley is a region
+    between two much denser regions.
     """
     standardised, _, _ = _standardise(X, weights)
     kurtosis = weights @ standardised**4 / weights.sum()
@@ -112,15 +116,17 @@ def _label_between_valleys(line: Array) -> IndexArray:
     are one cluster, because otherwise each repeated value would be a cluster.
     """
     order = np.argsort(line, kind="stable")
+    # To save time, only the density at each ``step``-th number is examined.
     ordered, step = line[order], _N_NEIGHBOURS // 4
-    # A width is inverse to the density.
+    # A width is the distance to the number _N_NEIGHBOURS further, the inverse of the density.
     widths = ordered[_N_NEIGHBOURS:] - ordered[:-_N_NEIGHBOURS]
     if not widths.size or widths.min() <= 0.0:
         return np.zeros(line.size, np.intp)
-    # Outside valleys, ``valley`` is -1, and ``least_width`` is the smallest width in the present
-    # cluster. A valley begins when a width is much larger. Inside a valley, ``valley`` is the
-    # position of its largest width, ``valley_width``. The valley ends when a width is much smaller.
-    # The clusters are then cut at the largest gap among the numbers after ``valley``.
+    # ``valley`` is -1 in a cluster, and ``least_width`` is the smallest width of the cluster. A
+    # valley begins when a width is much larger than ``least_width``. Inside a valley, ``valley`` is
+    # the position of its largest width, ``valley_width``. The valley ends when a width is much
+    # smaller than ``valley_width``. The two clusters are then separated at the largest gap among
+    # the numbers from ``valley`` on.
     cuts, least_width, valley_width, valley = list[int](), np.inf, 0.0, -1
     for i, width in zip(range(0, widths.size, step), widths[::step].tolist(), strict=True):
         if valley < 0:

@@ -1,7 +1,11 @@
 """Components for columns of bits, categories, tokens and counts.
 
 The columns are independent given the component, except that the columns of tokens share a total.
-Columns of counts may be in proportion to an exposure of the row.
+Counts may be in proportion to an exposure of the row, such as a duration or a length.
+
+In shapes, n is the number of rows, D of columns, K of components and C_d of categories of column d.
+``lam`` are natural parameters of the posterior of components, and NaN is a missing value.
+:class:`skvt.contracts.Component` documents the methods.
 """
 
 from dataclasses import dataclass, replace
@@ -27,7 +31,8 @@ from skvt.rows import dense, without_missing
 from skvt.ties import exceeds, stable_argmax
 from skvt.typing import Array
 
-# Indicators of categories are sparse if columns have at least this many categories on average.
+# Indicators of categories are a sparse matrix if columns have on average at least this many
+# categories.
 _LEVELS_OF_SPARSE = 64
 
 
@@ -35,11 +40,17 @@ class LevelColumns(ConjugateComponent):
     """Independent columns of bits or categories, whose values are called levels.
 
     Each column has a Dirichlet distribution of the probabilities of its levels. The mixture of two
-    predictive distributions of levels is again a distribution of levels, so that natural parameters
-    of the mixture exist.
+    predictive distributions of levels is again a distribution of levels, so that there are natural
+    parameters whose predictive distribution is the mixture.
     """
 
     def mix_parameters(self, lam: Array, common: Array, probabilities: Array) -> Array:
+        """Return natural parameters of the mixture of two predictive distributions in each column.
+
+        With the ``probabilities`` (K, D), the distribution is that of ``lam``, and otherwise that
+        of ``common``.
+        """
+        # Bring the probabilities of columns to the shape of ``lam``, which has one for each level.
         probabilities = np.repeat(probabilities, self.parameter_counts, axis=-1).reshape(lam.shape)
         mean = self.family.mean
         return np.asarray(probabilities * mean(lam) + (1.0 - probabilities) * mean(common))
@@ -55,8 +66,10 @@ class LevelColumns(ConjugateComponent):
 class Bernoulli(LevelColumns, PairOfEachColumn):
     """Independent binary columns with beta priors.
 
-    The features are ``[x, 1 - x]``, D of each, both 0 where x is missing. If ``sparse``, they are
-    ``[x, -x - is missing, 1]``, in which entries of columns are 0 where x is 0.
+    The features are ``[x, 1 - x]``, D of each, which are both 0 where x is missing. If ``sparse``,
+    they are ``[x, -x - m, 1]``, D of the first two, where m is 1 if x is missing and 0 otherwise.
+    The first two are then 0 where x is 0. The last feature counts for the second one of all
+    columns, see :class:`PairOfEachColumn`.
     """
 
     # (D, 2): parameters of the beta priors of the probability of a one.
@@ -97,7 +110,10 @@ class Bernoulli(LevelColumns, PairOfEachColumn):
         return Dirichlet.mean(lam)[:, column, ::-1]
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        """Replace missing values by the more probable value, or by 0 if both are tied."""
+        """Replace missing values by the more probable value, or by 0 if both are tied.
+
+        ``memberships`` (n, K) are the probabilities of the components for each row.
+        """
         rows = np.array(X, np.float64)
         probability_of_one = memberships @ Dirichlet.mean(lam)[..., 0]
         return np.where(np.isnan(rows), exceeds(probability_of_one, 0.5), rows)
@@ -111,6 +127,7 @@ class Bernoulli(LevelColumns, PairOfEachColumn):
         return fill_missing(X, Dirichlet.mean(lam)[:, None, :, 0])
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """Return the probabilities of a one, the category 1 of each column."""
         ones = np.ones(self.n_features, np.intp)
         return (probability_marginals(lam[..., 0], lam[..., 1], categories=ones),)
 
@@ -120,13 +137,15 @@ class Bernoulli(LevelColumns, PairOfEachColumn):
 class Multinomial(ConjugateComponent):
     """Rows of counts of tokens, each token from Categorical(phi_k); the features are the counts.
 
-    The density is that of the sequence of tokens. It lacks the multinomial coefficient, which does
-    not depend on parameters. The number of tokens of a row is not modelled.
+    The density of a row is the density of a sequence of tokens with these counts. It lacks the
+    multinomial coefficient, which does not depend on parameters. The number of tokens of a row is
+    not modelled.
     """
 
     # (D,): concentrations of the Dirichlet prior of phi_k.
     prior: Annotated[Array, "d"]
     dtype: np.dtype[Any]
+    # Number of tokens of a drawn row.
     n_tokens: int = 1
 
     family = Dirichlet
@@ -140,17 +159,20 @@ class Multinomial(ConjugateComponent):
         return sp.csr_array(X, dtype=np.float64) if sp.issparse(X) else dense_rows(X)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Draw rows of ``n_tokens`` tokens; probabilities are drawn anew for each row."""
+        """Draw rows of ``n_tokens`` tokens, after drawing phi_k anew for each row."""
         probabilities = Dirichlet.sample(np.broadcast_to(lam, (n_rows, lam.size)), rng)
         return rng.multinomial(self.n_tokens, probabilities).astype(self.dtype)
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
-        """Return the probability of each column for a token."""
+        """Return the probabilities that a token is in each column."""
         return (probability_marginals(lam, lam.sum(axis=1, keepdims=True) - lam),)
 
     def column_evidence(self, sums: Array) -> Array:
-        """Return each column's evidence in a model of tokens in this column or in any other."""
-        # Concentrations of this column and of all others, after and before the rows.
+        """Return each column's evidence in a model of two categories: this column, and all others.
+
+        The result is (K, D) in nats.
+        """
+        # Concentrations of the two categories under the posterior and under the prior.
         after, before = (
             np.stack([lam, lam.sum(axis=1, keepdims=True) - lam], axis=-1)
             for lam in (self.natural_parameters(sums), self.prior[None])
@@ -163,11 +185,11 @@ class Multinomial(ConjugateComponent):
 class Categorical(LevelColumns):
     """Independent columns of categories with Dirichlet priors; the features are indicators.
 
-    Column d has the codes 0, ..., C_d - 1 or NaN. A larger code is an unseen level, which does not
-    occur in the fit. It has no features, so that assignments do not depend on it.
+    Column d has the codes 0, ..., C_d - 1 or NaN. A larger code is an unseen level, a category that
+    does not occur in the fit. It has no features, so that assignments do not depend on it.
     """
 
-    # (sum_d C_d,): concentrations, column after column.
+    # (sum_d C_d,): concentrations of the Dirichlet priors, column after column.
     prior: Annotated[Array, "n"]
     # Number of categories C_d of each column.
     sizes: tuple[int, ...]
@@ -178,6 +200,7 @@ class Categorical(LevelColumns):
     missing = True
 
     def validate(self, d: int, k: int) -> bool:
+        """Return whether the fields of a component from a file fit each other."""
         return min(self.sizes) > 0 and sum(self.sizes) == self.prior.size
 
     @cached_property
@@ -199,35 +222,42 @@ class Categorical(LevelColumns):
         number of its columns and not to the number of categories.
         """
         X = dense_rows(X)
+        # Positions in the prior at which the categories of each column end.
         ends = np.cumsum(self.sizes)
         if ends[-1] < _LEVELS_OF_SPARSE * len(ends):
             out = np.zeros((X.shape[0], ends[-1]))
             indicators(X, ends, out)
             return out
+        # Missing values and unseen levels have no indicators. Both comparisons with NaN are false.
         is_known = (X >= 0.0) & (self.sizes > X)
         indices = (np.where(is_known, X, 0.0) + (ends - self.sizes)).astype(np.int32)[is_known]
         indptr = np.append(0, is_known.sum(axis=1).cumsum()).astype(np.int32)
         return sp.csr_array((np.ones(indices.size), indices, indptr), (X.shape[0], ends[-1]))
 
     def fits_to_self(self, features: Any) -> tuple[Array, Array]:
-        # After one row, each of its categories has one more count.
+        # A component that is fitted to a row alone adds 1 to the concentrations of the categories
+        # of this row, so that all rows use the same table.
         totals = np.repeat(self.family.sum_categories(self.prior), self.sizes)
         table = digamma_array(self.prior + 1.0) - digamma_array(totals + 1.0)
         return features @ table, features @ np.abs(table)
 
     @property
     def with_unknown_levels(self) -> "Categorical":
+        """The component whose predictive densities cover unseen levels."""
         return replace(self, open_levels=True)
 
     def log_predictive(self, X: Any, lam: Array, n_values: Array | None = None) -> Array:
         """Return log densities, which are linear in the features since columns are independent.
 
-        If levels are open, an unseen level has the same probability ``u = a / (N + A + a)`` in each
-        component. N is the number of values of the column in all rows, A is the sum of its
-        concentrations, and ``a`` is the smallest concentration. The levels of the fit share the
-        probability 1 - u. Each has at least the probability ``(1 - u) a / (N + A) = u`` in every
-        component, so that an unseen level is never more probable than another level. ``n_values``
-        (D,) are the numbers N. If they are None, ``lam`` must contain all components.
+        If ``open_levels`` is set, an unseen level has the same probability ``u = a / (N + A + a)``
+        in each component. N is the number of values of the column in all rows of the fit, A is the
+        sum of the column's concentrations, and ``a`` is the smallest of these concentrations. The
+        levels of the fit share the probability 1 - u. Each has at least the probability
+        ``(1 - u) a / (N + A) = u`` in every component, so that an unseen level is never more
+        probable than another level.
+
+        ``n_values`` (D,) are the numbers N. If they are None, ``lam`` must contain all components,
+        from which N is computed.
         """
         log_densities = np.asarray(self.features(X) @ np.log(self.family.mean(lam)).T)
         if not self.open_levels:
@@ -238,7 +268,7 @@ class Categorical(LevelColumns):
             n_values = (self.family.sum_categories(lam) - A).sum(axis=0)
         starts = np.cumsum(self.sizes, dtype=np.intp) - np.array(self.sizes, np.intp)
         smallest = np.minimum.reduceat(self.prior, starts)
-        # These are log(1 - u) and log u.
+        # (D,) each: the denominator of u, and log(1 - u) and log u.
         total = n_values + A + smallest
         log_known, log_unseen = np.log((n_values + A) / total), np.log(smallest / total)
         log_shares = np.where(self.sizes > X, log_known, log_unseen)
@@ -247,6 +277,7 @@ class Categorical(LevelColumns):
     def log_predictive_mixed(
         self, X: Any, lam: Array, common: Array, probabilities: Array
     ) -> Array:
+        # Compute N from ``lam`` before the mixture, which has no counts of values.
         n_values = self.family.sum_categories((lam - self.prior).sum(axis=0))
         return self.log_predictive(X, self.mix_parameters(lam, common, probabilities), n_values)
 
@@ -260,7 +291,10 @@ class Categorical(LevelColumns):
         return self.family.mean(lam)[..., ends[column] - self.sizes[column] : ends[column]]
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        """Replace missing values by the most probable category; ties go to the first."""
+        """Replace missing values by the most probable category, the first one if several are tied.
+
+        ``memberships`` (n, K) are the probabilities of the components for each row.
+        """
         rows = np.array(X, np.float64)
         for d in np.flatnonzero(np.isnan(rows).any(axis=0)).tolist():
             missing = np.isnan(rows[:, d])
@@ -274,6 +308,7 @@ class Categorical(LevelColumns):
         return np.stack(columns, axis=1).astype(self.dtype)
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """Return the probabilities of all categories of all columns."""
         columns = np.repeat(np.arange(self.n_features), self.sizes)
         codes = np.concatenate([np.arange(size) for size in self.sizes])
         others = self.family.sum_categories(lam)[:, columns] - lam
@@ -286,9 +321,9 @@ class Categorical(LevelColumns):
 
 
 def separate_missing(X: Any) -> tuple[Any, Any]:
-    """Return sparse rows with 0 for missing values, and their indicators, as CSR arrays.
+    """Return sparse rows with 0 for missing values, and indicators of missing values.
 
-    Of the indicators, only those of missing values are stored.
+    Both are CSR arrays. The second one is 1 where a value is missing, and stores no zeros.
     """
     values, is_missing = without_missing(X)
     if is_missing is None:
@@ -301,12 +336,21 @@ def separate_missing(X: Any) -> tuple[Any, Any]:
 def split_exposure(
     X: Any, exposure: str, typical: float = 1.0, shares: Array | None = None
 ) -> tuple[Any, Array]:
-    """Return counts, as CSR or a dense array, and the exposure of each row, (n,).
+    """Return counts, as a CSR or dense array, and the exposure of each row, (n,).
 
-    The exposure is 1 ("none"), the last column ("column"), or the total of the row ("row_total").
-    If values are missing, the total is divided by the sum of the ``shares`` (D,) of the row's
-    observed columns. Shares are those of columns in the total of all rows; None are equal shares. A
-    row without values has the exposure ``typical``.
+    Parameters
+    ----------
+    X : array or sparse matrix, shape (n, D) or (n, D + 1)
+        Counts, followed by the exposure if it is a column.
+    exposure : str
+        The exposure of a row is 1 if this is "none", the last column of X if it is "column", and
+        the sum of the row's counts if it is "row_total".
+    typical : float
+        The exposure of a row without values, if the exposure is a sum.
+    shares : ndarray, shape (D,), or None
+        Share of each column in the sum of all counts; None for equal shares. If values are missing,
+        the sum of a row's observed counts is divided by the sum of the shares of the columns that
+        are observed in the row.
     """
     X = sp.csr_array(X, dtype=np.float64) if sp.issparse(X) else dense_rows(X)
     if exposure == "none":
@@ -330,20 +374,23 @@ class ExposureColumns(ConjugateComponent):
     exposure: str = "none"
     # Mean exposure of the rows of the fit. Drawn rows have this exposure.
     typical: float = 1.0
-    # (D,): shares of the columns in the total of all rows.
+    # (D,): share of each column in the sum of all counts; None for equal shares.
     shares: Array | None = None
 
     def validate(self, d: int, k: int) -> bool:
+        """Return whether the exposure of a component from a file has a known kind."""
         return self.exposure in ("none", "column", "row_total")
 
     if TYPE_CHECKING:
-        # Subclasses return the expected counts for an exposure of 1, (K, D), and draw rows of the
-        # posterior predictive of one component with ``exposures`` (n,).
+        # Subclasses define two methods. The first returns the expected counts for the exposure 1,
+        # (K, D). The second draws rows of the posterior predictive of one component, with
+        # ``exposures`` (n,).
         def expected_rates(self, lam: Array) -> Array: ...
         def _draw_rows(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array: ...
 
     @property
     def n_features(self) -> int:
+        """Number of columns of the data, including a column of exposures."""
         return len(self.prior) + (self.exposure == "column")
 
     def repeat_columns(self, number: int) -> Any:
@@ -359,7 +406,11 @@ class ExposureColumns(ConjugateComponent):
         return split_exposure(X, self.exposure, self.typical, self.shares)
 
     def append_exposure(self, values: Array, exposures: Any) -> Array:
-        """Append exposures to values (..., D) of columns of counts if exposures are a column."""
+        """Append exposures to ``values`` (..., D) if the last column of the data has exposures.
+
+        ``exposures`` broadcast to the leading axes of ``values``, which belong to columns of
+        counts.
+        """
         if self.exposure != "column":
             return values
         last = np.broadcast_to(exposures, values.shape[:-1]).astype(values.dtype)
@@ -372,6 +423,7 @@ class ExposureColumns(ConjugateComponent):
         return fill_missing(X, self.append_exposure(means, exposures))
 
     def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
+        """Draw missing values at the exposures of the rows."""
         _, exposures = self.split_exposure(X)
         return fill_missing(X, self._draw_rows(lam, exposures, rng))
 
@@ -392,7 +444,9 @@ class Poisson(ExposureColumns, PairOfEachColumn):
     The features of a row with the exposure e are ``[x_d, e seen_d, constant]``, D of each of the
     first two, where seen_d is 1 if x_d is observed. The constant ``sum_d x_d log e - log x_d!`` is
     the part of the log density that does not depend on the rates. If ``sparse``, the features are
-    ``[x_d, -e missing_d, constant, e]``, in which entries of columns are 0 where x_d is 0.
+    ``[x_d, -e missing_d, constant, e]``, with missing_d = 1 - seen_d. The first two are then 0
+    where x_d is 0. The last feature counts for the second one of all columns, see
+    :class:`PairOfEachColumn`.
     """
 
     # (D, 2): shape and rate of each column's gamma prior.
@@ -412,6 +466,7 @@ class Poisson(ExposureColumns, PairOfEachColumn):
         counts, exposures = self.split_exposure(X)
         if sp.issparse(counts) and self.sparse:
             counts, is_missing = separate_missing(counts)
+            # The row of each stored count.
             rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
             constants = xlogy(counts.data, exposures[rows]) - gammaln(counts.data + 1.0)
             constants = np.bincount(rows, constants, counts.shape[0])
@@ -437,7 +492,7 @@ class Poisson(ExposureColumns, PairOfEachColumn):
         return Gamma.mean(lam)
 
     def _draw_rows(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array:
-        """Draw rows from independent negative binomials."""
+        """Draw rows from independent negative binomials, as Poisson counts of gamma rates."""
         shape, rate = lam[..., 0], lam[..., 1]
         rates = rng.standard_gamma(shape, size=(exposures.size, shape.size)) / rate
         draws = rng.poisson(exposures[:, None] * rates).astype(self.dtype)

@@ -1,9 +1,14 @@
 """Gaussians with full covariances, and the Student t of their predictive densities.
 
-The posterior q of mean and precision is a normal-Wishart with the parameters m, kappa, nu and W.
-The predictive density is a Student t with the mean m and nu - D + 1 degrees of freedom. In this
-module, ``scale`` is the shape matrix of the Student t times its degrees of freedom, which is
+The posterior q of mean mu and precision Lambda is a normal-Wishart with the parameters m, kappa, nu
+and W. The predictive density is a Student t with the mean m and nu - D + 1 degrees of freedom. In
+this module, ``scale`` is the shape matrix of the Student t times its degrees of freedom, which is
 ``W^-1 (1 + 1 / kappa)`` [Bishop06 eq. 10.81].
+
+In shapes, n is the number of rows, D of columns, K of components and P of features of a row.
+``lam`` are natural parameters of q, and NaN is a missing value. The product of features and
+``table`` are expected log densities of rows. :class:`skvt.contracts.Component` documents the
+methods of components.
 """
 
 from collections.abc import Callable
@@ -51,6 +56,7 @@ class _FullMixin(ConjugateComponent):
         raise NotImplementedError
 
     def completion(self, table: Array) -> Completion | None:
+        """Return a function that finds q of the missing values of rows under a table (K, P)."""
         # Convert the table only once, for the first chunk of rows that has missing values.
         from_table = GaussianCompletion.from_table
         convert_table = cache(partial(from_table, self.center, table, self.n_features))
@@ -66,15 +72,20 @@ class _FullMixin(ConjugateComponent):
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Draw rows from the Student t of one component, (``n_rows``, D)."""
+        # `_student` expects and returns an axis of components, which has the length 1 here.
         mean, scale, freedom = (part[0] for part in self._student(lam[None]))
         normal = rng.standard_normal((n_rows, mean.size)) @ np.linalg.cholesky(scale).T
         return mean + normal / np.sqrt(rng.chisquare(freedom, size=(n_rows, 1))) + self.center
 
     def with_completed(self, X: Any, completed: Array) -> Array:
-        """Return ``completed``, since q has a factor for each missing value."""
+        """Return the rows ``completed``, in which no value is missing.
+
+        They are used because missing values are local variables with a q.
+        """
         return completed
 
     def gaussians(self, lam: Array) -> tuple[Array, Array]:
+        """Return means (K, D) and covariances (K, D, D), see `moments` of the subclasses."""
         means, covariances = self.moments(lam)
         return means, np.broadcast_to(covariances, (*means.shape, means.shape[1]))
 
@@ -90,9 +101,10 @@ class _FullMixin(ConjugateComponent):
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         """Draw the missing values x_m given the observed values x_o from a Student t, (n, D).
 
-        Let f be the degrees of freedom of the predictive, and ``delta`` the squared distance of x_o
-        from its mean in units of its marginal shape matrix. The Student t of x_m has f + |o|
-        degrees of freedom. Its shape matrix is the conditional shape matrix of the predictive times
+        Let f be the degrees of freedom of the predictive density of the row, and let ``delta`` be
+        the squared distance of x_o from its mean, in units of the marginal shape matrix of x_o.
+        With |o| observed values, the Student t of x_m has f + |o| degrees of freedom. Its shape
+        matrix is the conditional shape matrix of the predictive density, times
         ``(f + delta) / (f + |o|)``.
         """
         mean, scale, freedom = self._student(lam[None])
@@ -101,7 +113,7 @@ class _FullMixin(ConjugateComponent):
         if holes is None:
             return np.array(X, np.float64)
         # `holes.filled` multiplies the noise by a root of the conditional of `scale`, which is f
-        # times a shape matrix. The factor of the noise is therefore divided by the root of f.
+        # times the conditional shape matrix. The noise is therefore divided by the root of f.
         noise_factor = np.sqrt((1.0 + distance) / rng.chisquare(freedom + n_observed))
         noise = rng.standard_normal(holes.X.shape) * noise_factor
         return np.where(holes.missing, holes.filled(0, noise) + self.center, X)
@@ -112,7 +124,8 @@ class _FullMixin(ConjugateComponent):
 class FullGaussian(CentredMixin, _FullMixin):
     """N(mu_k, Lambda_k^-1) with a normal-Wishart prior.
 
-    The features of a row relative to the center are [1, x, upper triangle of x x'].
+    The features of a row are [1, x, upper triangle of x x'], where x is relative to the center. In
+    a row without values, the first feature is 0, too.
     """
 
     # (2 + D + D (D + 1) / 2,): natural parameters of the prior for rows relative to the center.
@@ -131,16 +144,16 @@ class FullGaussian(CentredMixin, _FullMixin):
         return full_features(self._centred(X), True, self.added)
 
     def natural_sums(self, sums: Array) -> Array:
-        """Convert sums of features to natural parameters: repeat the first sum.
+        """Convert sums of features (..., P) to the form of natural parameters, (..., P + 1).
 
-        The first sum is the number of rows. It is the statistic of both log|Lambda| / 2 and
-        -mu' Lambda mu / 2.
+        The first sum is the number of rows. It is repeated, because it is the coefficient of two
+        sufficient statistics, log|Lambda| / 2 and -mu' Lambda mu / 2.
         """
         return np.concatenate([sums[..., :1], sums], axis=-1)
 
     def feature_coefficients(self, t: Array) -> Array:
-        # Add the two entries to which `natural_sums` copies the first sum, because this method
-        # applies the transpose of the matrix that `natural_sums` applies.
+        # `natural_sums` copies the first sum to two entries. This method applies the transposed
+        # matrix, which adds these two entries.
         coefficients = t[..., 1:].copy()
         coefficients[..., 0] += t[..., 0]
         return coefficients
@@ -155,16 +168,19 @@ class FullGaussian(CentredMixin, _FullMixin):
     ) -> tuple[Array, Callable[[Array], Array]]:
         """Return log densities (n, K), and a function that sums features.
 
-        With many columns and few components, products of rows and matrices are computed, because
-        they are faster than the array of the features of each row.
+        ``table`` is the transposed table (P, K). With many columns and few components, quadratic
+        forms of the rows are computed, because the array of all features would take more time.
         """
         D = self.n_features
         if not self.avoids_features or table.shape[1] > _FEW_COMPONENTS:
             return super().log_densities_and_sums(X, table)
         rows, has_values = _without_holes(self._centred(X))
+        # A column of the table has the coefficients of 1, of x (D,), and of the upper triangle of
+        # x x'.
         added = 0.0 if self.added is None else self.added @ table[1 + D :]
         logits: Array = has_values[:, None] * (table[0] + added)
-        # Halve the entries outside the diagonal, because each entry is in the matrix twice.
+        # Make symmetric matrices of the triangles. An entry outside the diagonal is then in the
+        # matrix twice, and is halved.
         matrices = 0.5 * triangle.unpack(table[1 + D :].T)
         columns = np.arange(D)
         matrices[:, columns, columns] *= 2.0
@@ -231,7 +247,7 @@ class FullGaussian(CentredMixin, _FullMixin):
 
 
 def _without_holes(X: Array) -> tuple[Array, Array]:
-    """Return rows with 0 for missing values, and 1 for each row that has any value, (n,)."""
+    """Return rows with 0 for missing values, and 1.0 for each row that has any value, (n,)."""
     is_observed = ~np.isnan(X)
     return np.where(is_observed, X, 0.0), np.asarray(is_observed.any(axis=1), np.float64)
 
@@ -240,24 +256,26 @@ class GaussianRowFits:
     """:class:`RowFits` of full Gaussians, computed without features.
 
     A fit is the expected log density of a row under a component that is fitted to one row, the
-    seed. Let A be the matrix that is ``added`` to the squares of each row. The rows z are relative
-    to the prior's mean, in coordinates in which ``W^-1 + A`` of the prior is the identity. The row
-    of the seed s is z_s. With kappa_0 of the prior, kappa = kappa_0 + 1 and ``c = kappa_0 /
-    kappa``, a component fitted to z_s has the mean ``z_s / kappa`` and the matrix W
+    seed. Let A be the matrix that is ``added`` to the squares of each row. The rows z (D,) are
+    relative to the prior's mean, in coordinates in which ``W^-1 + A`` of the prior is the identity.
+    The row of the seed s is z_s. Let kappa_0 be kappa of the prior, kappa = kappa_0 + 1 and
+    ``c = kappa_0 / kappa``. A component fitted to z_s has the mean ``z_s / kappa`` and the matrix W
 
         (I + c z_s z_s')^-1 = I - g z_s z_s',      g = c / (1 + c |z_s|^2).
     """
 
     def __init__(self, component: FullGaussian, X: Array) -> None:
         q = NormalWishart.to_standard(component.prior)
+        # kappa and nu of a component that is fitted to one row.
         self._kappa = q["mean_precision"] + 1.0
         self._nu = q["degrees_of_freedom"] + 1.0
         added: Any = 0.0 if component.added is None else triangle.unpack(component.added)
         whitener = np.linalg.inv(np.linalg.cholesky(q["scale_inverse"] + added))
         self._z = (X - q["mean"]) @ whitener.T
         self._square = np.einsum("nd,nd->n", self._z, self._z)
-        # The squares of each row include A, so that a fit contains the trace of A times W of the
-        # seed. The part of the trace that depends on the seed is -g z_s' A z_s.
+        # The squares of each row include A, so that a fit contains the trace of A W, with W of the
+        # component that is fitted to the seed. The part of the trace that depends on the seed is
+        # -g z_s' A z_s. Compute z' A z of each row.
         self._added = np.zeros(len(X))
         if component.added is not None:
             product = self._z @ (whitener @ added @ whitener.T)
@@ -270,11 +288,16 @@ class GaussianRowFits:
     def fits_to_seeds(
         self, prepared: tuple[Array, ...], seeds: Any, *, with_magnitudes: bool = True
     ) -> tuple[Array, Array]:
+        """Return fits of rows to K seeds, and magnitudes of the terms of fits, (n, K) each.
+
+        ``prepared`` is the result of :meth:`prepare` for the rows; ``seeds`` are indices of rows.
+        """
         z, square, _ = prepared
         seed_z, seed_square, seed_added = self.prepare(seeds)
         return self._fits(z @ seed_z.T, square[:, None], seed_square, seed_added)
 
     def fits_to_self(self, prepared: tuple[Array, ...]) -> tuple[Array, Array]:
+        """Return fits of rows to themselves as seeds, and their magnitudes, (n,) each."""
         _, square, added = prepared
         return self._fits(square, square, square, added)
 
@@ -339,11 +362,11 @@ class ZeroMeanFullGaussian(_FullMixin):
 def column_gammas(q: dict[str, Array]) -> tuple[Array, Array]:
     """Return shape (K, 1) and rate (K, D) of the gammas of the columns' inverse variances.
 
-    ``q`` are the parameters of a (normal-)Wishart by name.
+    ``q`` has the parameters of a Wishart or normal-Wishart by name.
     """
-    scale = np.diagonal(q["scale_inverse"], axis1=1, axis2=2)
-    freedom = q["degrees_of_freedom"][:, None] - scale.shape[1] + 1.0
-    return 0.5 * freedom, 0.5 * scale
+    inverse_scale = np.diagonal(q["scale_inverse"], axis1=1, axis2=2)
+    freedom = q["degrees_of_freedom"][:, None] - inverse_scale.shape[1] + 1.0
+    return 0.5 * freedom, 0.5 * inverse_scale
 
 
 def normal_gamma_log_normalizers(kappa: Array, shape: Array, rate: Array) -> Array:
@@ -354,14 +377,15 @@ def normal_gamma_log_normalizers(kappa: Array, shape: Array, rate: Array) -> Arr
 
 
 def full_features(X: Array, linear: bool, added: Array | None) -> Array:
-    """Return ``[1, x, upper triangle of x x' + added]`` of centred rows (n, D).
+    """Return the features ``[1, x, upper triangle of x x' + added]`` of centred rows X (n, D).
 
     x is left out unless ``linear`` is set. Missing values count as 0. All features of a row without
-    values are 0, so that its density is 1.
+    values are 0, so that its density is 1. If ``added`` is None, nothing is added.
     """
     features = outer_features(X, linear=linear)
     if added is not None:
-        # The features are in Fortran order, so that the rows of the transpose are contiguous.
+        # The features are in Fortran order, so that the rows of the transpose are contiguous. Its
+        # first row is 0 in rows of the data without values, to which nothing is added.
         by_feature = features.T
         by_feature[-added.size :] += added[:, None] * by_feature[0]
     return features
@@ -370,14 +394,15 @@ def full_features(X: Array, linear: bool, added: Array | None) -> Array:
 def student_t_log_density(X: Array, mean: Array, scale: Array, freedom: Array) -> Array:
     """Return the log densities of rows under multivariate Student t, (n, K) in nats.
 
-    X is (n, D), ``mean`` (K, D) and ``scale`` (K, D, D), the shape matrix times ``freedom`` (K,).
-    Missing values are integrated out.
+    X is (n, D), and ``mean`` is (K, D). ``scale`` (K, D, D) are the shape matrices times the
+    degrees of freedom ``freedom`` (K,). Missing values are integrated out.
     """
     distances, half_log_dets, n_observed, holes = distances_of_observed(X, mean, scale)
     total = 0.5 * (freedom + n_observed)
     constant = _gammaln(total) - _gammaln(0.5 * freedom) - 0.5 * n_observed * np.log(np.pi)
     log_densities = constant - half_log_dets - total * np.log1p(distances)
     if holes is not None:
+        # A row without values has the density 1.
         log_densities[holes.missing.all(axis=1)] = 0.0
     return np.asarray(log_densities)
 
@@ -385,9 +410,19 @@ def student_t_log_density(X: Array, mean: Array, scale: Array, freedom: Array) -
 def distances_of_observed(X: Array, mean: Array, scale: Array) -> tuple[Array, Array, Any, Any]:
     """Return squared distances of the observed values of rows X (n, D) from the means (K, D).
 
-    A distance is in units of the marginal of ``scale`` (K, D, D) for the observed columns. Returns
-    the squared distances (n, K), half the log-determinants of the marginal scales (n, K) or (K,),
-    the number of observed columns (n, 1) or one number, and the missing values or None.
+    A distance is in units of the marginal scale, the part of ``scale`` (K, D, D) for the columns
+    that are observed in the row.
+
+    Returns
+    -------
+    distances : ndarray, shape (n, K)
+        Squared distances.
+    half_log_dets : ndarray, shape (n, K), or (K,) if no value is missing
+        Half the log-determinants of the marginal scales.
+    n_observed : ndarray, shape (n, 1), or int if no value is missing
+        Numbers of observed columns.
+    holes : GaussianHoles or None
+        The missing values under each component; None if no value is missing.
     """
     n_observed: Any = X.shape[1]
     cholesky = np.linalg.cholesky(scale)
@@ -395,18 +430,20 @@ def distances_of_observed(X: Array, mean: Array, scale: Array) -> tuple[Array, A
     holes: Any = None
     if has_missing(X):
         holes = GaussianCompletion.from_scale(0.0, mean, scale).holes(X, np.ones(1))
-        # With the inverse A of the scale S, the determinant of the marginal is |S| |A_mm|.
+        # If A is the inverse of the scale S, and m are the missing columns, the determinant of the
+        # marginal scale is |S| |A_mm|.
         half_log_dets = half_log_dets + holes.half_log_det()
         n_observed = (~holes.missing).sum(axis=1)[:, None]
     distances = np.empty((X.shape[0], mean.shape[0]))
     for k in range(mean.shape[0]):
-        # Missing values at their means given the observed values add nothing to the distance.
+        # Fill missing values with their means given the observed values, so that they add nothing
+        # to the distance.
         rows = X if holes is None else holes.filled(k)
         distances[:, k] = squared_distances(rows, mean[k], cholesky[k])
     return distances, half_log_dets, n_observed, holes
 
 
 def squared_distances(X: Array, mean: Array, cholesky: Array) -> Array:
-    """Return ``(x - mean)' (L L')^-1 (x - mean)`` of each row, (n,); L is ``cholesky``."""
+    """Return ``(x - mean)' (L L')^-1 (x - mean)`` of each row, (n,), where L is ``cholesky``."""
     whitened = (X - mean) @ np.linalg.inv(cholesky).T
     return np.einsum("nd,nd->n", whitened, whitened)

@@ -1,4 +1,11 @@
-"""Gaussians whose columns are independent given the component."""
+"""Gaussians whose columns are independent given the component.
+
+In shapes, n is the number of rows, D of columns, K of components and P of features of a row.
+``lam`` are natural parameters of the posterior q of components, and NaN is a missing value. A
+normal-gamma distribution of a mean mu and a precision tau has the parameters mean, kappa
+(``mean_precision``), shape and rate: tau has a gamma distribution, and mu given tau is normal with
+the precision kappa tau. :class:`skvt.contracts.Component` documents the methods.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,13 +39,15 @@ class CentredMixin(ConjugateComponent):
     def projected(
         self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]
     ) -> RowFits | None:
-        """Return fits of spherical Gaussians to rows projected by ``directions``.
+        """Return the fits of spherical Gaussians to rows projected to a subspace.
 
-        The result is None if there are no more rows than columns, or if no row varies.
+        ``directions(rows, weights)`` returns the projected rows. The result is None if there are
+        not more rows than columns, or if all projected rows are 0.
         """
         if X.shape[0] <= X.shape[1]:
             return None
         rows = directions(fill_with_means(self.filled(X), weights), weights)
+        # D is the number of columns of the projected rows, whose mean is 0.
         D, variance = rows.shape[1], float((weights @ rows**2).mean() / weights.sum())
         if variance == 0.0:
             return None
@@ -50,7 +59,7 @@ class CentredMixin(ConjugateComponent):
         return self.family, self.add_center(self.family, lam)
 
     def add_center(self, family: Any, lam: Array) -> Array:
-        """Return ``lam`` of a ``family`` whose means are in the coordinates of the data."""
+        """Return ``lam`` of a ``family`` after adding the center to its means."""
         q = family.to_standard(lam)
         # Means are (K, D, 1) if each column has a separate distribution, and otherwise (K, D).
         center = self.center[:, None] if q["mean"].shape[-1] == 1 < self.n_features else self.center
@@ -58,12 +67,14 @@ class CentredMixin(ConjugateComponent):
 
 
 class IndependentMixin(CentredMixin):
-    """Gaussians whose columns are independent given the precision; NaN is integrated out."""
+    """Gaussians whose columns are independent given the precision; NaN are integrated out."""
 
     missing = True
 
     def gaussians(self, lam: Array) -> tuple[Array, Array]:
+        """Return means (K, D) and diagonal covariances (K, D, D)."""
         means, variances = self.moments(lam)
+        # Variances are (K, D), (K,) if columns share one, or () if components do, too.
         variances = np.broadcast_to(variances.T, means.T.shape).T
         return means, variances[..., None] * np.eye(means.shape[1])
 
@@ -74,7 +85,7 @@ class IndependentMixin(CentredMixin):
         return np.where(is_observed, X, 0.0), is_observed.astype(np.float64)
 
     def _squares(self, X: Any, is_observed: Array) -> Array:
-        """Return squares of centred rows, with the addition to squares of observed values."""
+        """Return squares of centred rows, with ``added`` added where values are observed."""
         squares = X * X
         return squares if self.added is None else squares + is_observed * self.added
 
@@ -88,7 +99,8 @@ class IndependentMixin(CentredMixin):
 class DiagonalGaussian(IndependentMixin):
     """Independent columns, each N(mu_kd, 1 / tau_kd) with a normal-gamma prior.
 
-    The features are [is observed, x, x^2], D of each.
+    The features are [is observed, x, x^2], D of each. The sufficient statistics of a normal-gamma
+    are t = (log(tau) / 2, -tau / 2, tau mu, -tau mu^2 / 2).
     """
 
     # (D, 4): natural parameters of the prior for rows relative to the center.
@@ -104,7 +116,7 @@ class DiagonalGaussian(IndependentMixin):
 
     @property
     def base(self) -> Array:
-        """The constants of the columns' densities, coefficients of the observed values' count."""
+        """The constant of each column's log density, a coefficient of its feature "is observed"."""
         zeros = np.zeros(2 * self.n_features)
         return np.concatenate([np.full(self.n_features, -0.5 * LOG_2PI), zeros])
 
@@ -113,17 +125,20 @@ class DiagonalGaussian(IndependentMixin):
         return np.concatenate([is_observed, X, self._squares(X, is_observed)], axis=1)
 
     def natural_sums(self, sums: Array) -> Array:
-        """Convert sums (..., 3D) to (..., D, 4): counts, sums of squares, sums of x, counts."""
+        """Convert sums of features (..., 3 D) to the form of natural parameters, (..., D, 4)."""
         counts, sum_x, sum_xx = np.split(sums, 3, axis=-1)
         return np.stack([counts, sum_xx, sum_x, counts], axis=-1)
 
     def feature_coefficients(self, t: Array) -> Array:
+        # Apply the transpose of the matrix that `natural_sums` applies.
         return np.concatenate([t[..., 0] + t[..., 3], t[..., 2], t[..., 1]], axis=-1)
 
     def feature_sums(self, statistics: Array) -> Array:
+        """Return sums of features that `natural_sums` converts to ``statistics``."""
         return np.concatenate([statistics[..., 0], statistics[..., 2], statistics[..., 1]], axis=-1)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
+        """Draw rows of independent Student t, each with twice ``shape`` degrees of freedom."""
         q = NormalGamma.to_standard(lam)
         mean, kappa = q["mean"][:, 0], q["mean_precision"][:, 0]
         scale = q["rate"] * (1.0 + kappa) / (kappa * q["shape"])
@@ -136,6 +151,7 @@ class DiagonalGaussian(IndependentMixin):
         return q["mean"][..., 0] + self.center, q["rate"] / q["shape"]
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """Return the means and the standard deviations of the columns."""
         q = NormalGamma.to_standard(lam)
         mean, kappa = q["mean"][..., 0] + self.center, q["mean_precision"][..., 0]
         shape, rate = q["shape"], q["rate"]
@@ -147,8 +163,8 @@ class DiagonalGaussian(IndependentMixin):
 class SphericalGaussian(IndependentMixin):
     """N(mu_k, I / tau_k) with a normal-gamma prior.
 
-    The features are [number of observed values, |x|^2, x, is observed], with D entries of the last
-    two.
+    The features are [number of observed values, |x|^2, x, is observed], with D entries for each of
+    the last two.
     """
 
     # (2 + 2D,): natural parameters of the prior for rows relative to the center.
@@ -164,6 +180,7 @@ class SphericalGaussian(IndependentMixin):
 
     @property
     def base(self) -> Array:
+        """The constant of a column's log density, the coefficient of the first feature."""
         base = np.zeros(self.prior.size)
         base[0] = -0.5 * LOG_2PI
         return base
@@ -183,9 +200,13 @@ class SphericalGaussian(IndependentMixin):
         return q["mean"] + self.center + np.sqrt(variance) * noise
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """Draw the precision of each row given its observed values, and then its missing values."""
+        """Draw the precision of each row given its observed values, and then its missing values.
+
+        The precision is common to the columns, so that observed values inform about it.
+        """
         rows, is_observed = self._observed(X)
         q = NormalGamma.to_standard(lam)
+        # Predictive variances of the columns, given tau, are ``factor / tau``.
         factor = 1.0 + 1.0 / q["mean_precision"]
         squares = (is_observed * (rows - q["mean"]) ** 2 / factor).sum(axis=1)
         rate = q["rate"] + 0.5 * squares
@@ -211,9 +232,10 @@ class SphericalGaussian(IndependentMixin):
 class KnownVarianceGaussian(IndependentMixin, PairOfEachColumn):
     """N(mu_k, s I) with known s and a normal prior of each mean.
 
-    The features are [x / s, is observed / s, constant], with D entries of the first two, where the
-    constant is the part of a row's log density that does not depend on the means. With v, the prior
-    variance of the means, q has the precision ``1 / v + N_k / s`` and the mean of [BKM17 alg. 2].
+    The features are [x / s, is observed / s, constant], with D entries for each of the first two.
+    The constant is the part of a row's log density that does not depend on the means. If v is the
+    prior variance of the means and N_k the number of rows of a component, q has the precision
+    ``1 / v + N_k / s``, and the mean that [BKM17 alg. 2] gives.
     """
 
     # (D, 2): natural parameters of the prior for rows relative to the center.
@@ -240,9 +262,10 @@ class KnownVarianceGaussian(IndependentMixin, PairOfEachColumn):
         return np.concatenate([X / s, is_observed / s, constant[:, None]], axis=1)
 
     def sums_from_means(self, means: Array, counts: Array) -> Array:
-        """Return sums of features under which q has the ``means`` (K, D).
+        """Return sums of features for which q has the ``means`` (K, D), in units of the data.
 
-        ``counts`` (K,) are the numbers of rows of the components.
+        ``counts`` (K,) are the numbers of rows of the components. The last feature, the constant,
+        gets the sum 0.
         """
         seen_over_s = np.repeat(counts[:, None] / self.noise_variance, self.n_features, axis=1)
         x_over_s = (self.prior[:, 1] + seen_over_s) * (means - self.center) - self.prior[:, 0]
@@ -254,11 +277,12 @@ class KnownVarianceGaussian(IndependentMixin, PairOfEachColumn):
         log_densities = np.empty((X.shape[0], lam.shape[0]))
         for k, (m, v) in enumerate(zip(Normal.mean(lam), Normal.variance(lam), strict=True)):
             v = v + self.noise_variance
-            of_values = is_observed * ((X - m) ** 2 / v + np.log(2.0 * np.pi * v))
-            log_densities[:, k] = -0.5 * of_values.sum(axis=1)
+            deviances = is_observed * ((X - m) ** 2 / v + np.log(2.0 * np.pi * v))
+            log_densities[:, k] = -0.5 * deviances.sum(axis=1)
         return log_densities
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
+        """Draw rows from independent normal columns of variance ``s + Var[mu_kd]``."""
         scale = np.sqrt(self.noise_variance + Normal.variance(lam))
         noise = rng.standard_normal((n_rows, self.n_features))
         return Normal.mean(lam) + self.center + scale * noise
@@ -268,5 +292,8 @@ class KnownVarianceGaussian(IndependentMixin, PairOfEachColumn):
         return Normal.mean(lam) + self.center, np.array(self.noise_variance)
 
     def log_partition(self, b: Array) -> tuple[Array, Array]:
-        """Return ``log int p(x | mu_k)^b dx`` of a complete row and its slope in b, (M,) each."""
+        """Return ``log int p(x | mu_k)^b dx`` of a complete row and its slope in b, (M,) each.
+
+        ``b`` (M,) are inverse temperatures.
+        """
         return noise_log_partition(b, self.n_features, self.noise_variance)
