@@ -82,13 +82,10 @@ class GaussianLearner(Ascent):
         if prior.mean.size == 0:
             names -= {"mean_prior", "mean_precision_prior"}
         inverse_scale = prior.covariance
-        variances = (
-            np.diagonal(inverse_scale)
-            if np.ndim(inverse_scale) == 2
-            else np.atleast_1d(inverse_scale)
-        )
+        is_matrix = np.ndim(inverse_scale) == 2
+        variances = np.diagonal(inverse_scale) if is_matrix else np.atleast_1d(inverse_scale)
         # Steps of factor analysers are costly, because each needs an inner iteration.
-        is_wide = np.ndim(inverse_scale) == 2 and component.n_features >= _MANY_COLUMNS
+        is_wide = is_matrix and component.n_features >= _MANY_COLUMNS
         is_costly = is_wide or component.covariance_type == "low_rank"
         most_steps = _FEW_STEPS if is_costly else MAX_STEPS
         return cls(names, np.sqrt(variances), most_steps) if names else None

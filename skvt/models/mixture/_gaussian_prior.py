@@ -60,6 +60,7 @@ ROWS_PER_COLUMN = 2.0
 # determine the other entries.
 ROWS_PER_COLUMN_OF_SCALE = 10.0
 
+# Classes of Gaussian components by covariance type.
 GAUSSIANS_BY_TYPE: dict[str, Any] = {
     "full": components.FullGaussian,
     "tied": TiedGaussian,
@@ -118,6 +119,7 @@ def make_gaussian_component(
     center, moment = weighted_moments(X, weights, covariance_type, zero_mean)
     mean = prior_vector("mean_prior", prior.mean, D, center)
     kappa = 1.0 if prior.mean_precision is None else float(prior.mean_precision)
+    # In "low_rank", nu and the inverse scale belong to the noise, which is independent by column.
     is_low_rank = covariance_type == "low_rank"
     default_nu = 1.0 if is_low_rank else D
     nu = float(default_nu if prior.degrees_of_freedom is None else prior.degrees_of_freedom)
@@ -131,14 +133,14 @@ def make_gaussian_component(
     errors = (
         np.zeros(D) if error_variance is None else error_variance + rounding_variance(X, weights)
     )
-    error_scale: Any = errors.mean() if covariance_type == "spherical" else errors
-    error_scale = np.diag(error_scale) if covariance_type in MATRICES else error_scale
+    error_moment: Any = errors.mean() if covariance_type == "spherical" else errors
+    error_moment = np.diag(error_moment) if covariance_type in MATRICES else error_moment
     # The covariance under the prior is W^-1 / nu. Add nu times the variance of errors to W^-1, so
     # that this covariance is at least the variance of errors.
     noise_share = _NOISE_SHARE if is_low_rank else 1.0
-    default_moment = noise_share * diagonal_if_few_rows(moment, weights.sum()) + nu * error_scale
-    scale = prior_scale(prior.covariance, covariance_type, D, default_moment)
-    prior = GaussianPrior(mean, kappa, nu, scale)
+    default_moment = noise_share * diagonal_if_few_rows(moment, weights.sum()) + nu * error_moment
+    inverse_scale = prior_scale(prior.covariance, covariance_type, D, default_moment)
+    prior = GaussianPrior(mean, kappa, nu, inverse_scale)
     component: _Gaussian
     if zero_mean:
         eta = natural_prior("full", prior._replace(mean=np.empty(0)))
@@ -151,8 +153,9 @@ def make_gaussian_component(
     moment = np.full(D, moment) if covariance_type == "spherical" else moment
     added = addition_to_squares(moment, errors, weights.sum())
     component = component if added is None else replace(component, added=added)
-    shown = prior._replace(mean=None, mean_precision=None) if zero_mean else prior
-    return component, shown.by_name()
+    # Components with mean zero have no prior of the mean.
+    reported = prior._replace(mean=None, mean_precision=None) if zero_mean else prior
+    return component, reported.by_name()
 
 
 def natural_prior(covariance_type: str, prior: GaussianPrior) -> Array:

@@ -61,9 +61,8 @@ def compute_join_bounds(
         evidence = _evidence_from_joins(component, sums, joins)
     else:
         joined_stats = (sum_joined_stats(model, stats, c).arrays for c in clusters_by_number)
-        evidence = np.array(
-            [component.log_evidence(joined_sums).sum() for _, joined_sums in joined_stats]
-        )
+        # S are the sums of features of the clusters, (n_clusters, P).
+        evidence = np.array([component.log_evidence(S).sum() for _, S in joined_stats])
     energy = weights_evidence + evidence
     # Reverse the losses, because joins lead from K clusters to one, and the result begins with one.
     return energy - energy[-1] - float(counts.sum()) * np.append(lost_entropy[::-1], 0.0)
