@@ -44,8 +44,9 @@ MAX_COST = 15.0
 MIN_ACTIVE = 1e-3
 # Maximum number of rows whose principal directions determine the initial noise and temperature.
 ROWS_OF_SPECTRUM = 1_000
-# Learned noise starts as the share of the mean square that the first K principal directions of the
-# rows do not explain, if the share is at least MIN_NOISE, and as DEFAULT_NOISE otherwise.
+# The initial value of a learned noise variance, as a share of the mean square of the values, is the
+# share that the first K principal directions of the rows do not explain. If that share is less than
+# MIN_NOISE, the initial share is DEFAULT_NOISE.
 MIN_NOISE = 0.01
 DEFAULT_NOISE = 0.1
 # Smallest distance of learned activation priors from 0 and 1.
@@ -57,14 +58,19 @@ _Moments: TypeAlias = tuple[Array, Array]
 
 
 class Sweeps(NamedTuple):
-    """Sweeps over activations: at the temperatures of ``ladder``, then at most ``max_sweeps``."""
+    """The sweeps of a local step over the activations of a row.
+
+    First, there is one sweep for each entry of ``ladder``, by which the inverse temperature is
+    multiplied. Then there are at most ``max_sweeps`` sweeps. They end once a sweep changes all
+    activations by less than ``tol``.
+    """
 
     ladder: Array
     max_sweeps: int
     tol: float
 
 
-# Sweeps of a row that continues from the activations of its last local step: one, without a ladder.
+# A row that continues from the activations of its last local step has one sweep and no ladder.
 CONTINUE = Sweeps(ladder=LADDER[:0], max_sweeps=1, tol=0.0)
 
 
@@ -141,14 +147,17 @@ class FactorialMixture(ConjugateModel):
 
     @property
     def family(self) -> GaussianColumns:
+        """The family of q(mu): columns with Gaussian vectors of K entries."""
         return GaussianColumns(self.n_components, self.n_features)
 
     @property
     def families(self) -> tuple[Family, ...]:
+        """The family of q(mu), the only block of the globals."""
         return (self.family,)
 
     # -------------------------------------------------------------------- global parameters
     def size(self, stats: RunningStats) -> int:
+        """Return K."""
         return self.n_components
 
     def prior(self) -> Stats:
@@ -225,6 +234,7 @@ class FactorialMixture(ConjugateModel):
         return replace(self, by_column=True), RunningStats([pairs, *others])
 
     def scope(self, batch: FactorialBatch) -> BatchScope:
+        """Return the part of the globals that the local step of the batch needs."""
         return BatchScope(has_missing=batch.has_missing)
 
     def best_order(self, stats: RunningStats) -> IndexArray | None:

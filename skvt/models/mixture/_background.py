@@ -83,10 +83,12 @@ class BackgroundMixture(Mixture):
         return _require_all_values(super().batch(X, rows, weights))
 
     def validate(self, d: int, k: int) -> bool:
+        """Return whether a model from a file is legal, including the corners of the box."""
         return super().validate(d, k) and bool(np.all(self.low < self.high))
 
     # -------------------------------------------------------------------- global parameters
     def expectation(self, stats: RunningStats, batch: Any, run: Run) -> Any:
+        """Return ``global_params``, whose table gives the background the log density log u."""
         log_weights, table = super().expectation(stats, batch, run)
         is_background = _is_background(stats.as_stats())
         # The product of the features of any row and ``base`` is -D log(2 pi) / 2. Multiply ``base``
@@ -96,15 +98,18 @@ class BackgroundMixture(Mixture):
         return log_weights, table, is_background
 
     def without_component(self, global_params: Any, k: int) -> Any:
+        """Return ``global_params`` under which no row belongs to component k."""
         *others, is_background = global_params
         return *super().without_component(tuple(others), k), is_background
 
     def statistics_energy(self, stats: RunningStats, global_params: Any) -> float:
+        """Return ``E_q[log p(x, z | w, phi)]`` in nats, summed over the rows of the statistics."""
         *others, is_background = global_params
         n_rows = float(stats.as_stats().arrays[0] @ is_background)
         return super().statistics_energy(stats, tuple(others)) + n_rows * self.log_density
 
     def collapsed_energy(self, stats: Stats) -> float:
+        """Return the bound without the entropies of assignments, in nats."""
         n_rows = float(stats.arrays[0] @ _is_background(stats))
         return super().collapsed_energy(stats) + n_rows * self.log_density
 
@@ -190,6 +195,10 @@ class BackgroundMixture(Mixture):
         return entropy, losses
 
     def make_local_result(self, batch: RowBatch, resp: Array) -> LocalResult:
+        """Return the local result at given responsibilities (n, K).
+
+        If the target of a birth is the background, the sums are 0, as the sums of the background.
+        """
         result = super().make_local_result(batch, resp)
         if self.is_target and result.stats is not None:
             result.stats.arrays[1][:] = 0.0
@@ -207,6 +216,10 @@ class BackgroundMixture(Mixture):
     def resized(
         self, n_components: int, *, learns_priors: bool = False, init_params: str = "k-means++"
     ) -> Self:
+        """Return the model with other settings for the beginning of a fit.
+
+        The initial components of a birth include the background only if it is the target.
+        """
         model = super().resized(n_components, learns_priors=learns_priors, init_params=init_params)
         return replace(model, begins=self.is_target)
 
@@ -220,6 +233,10 @@ class BackgroundMixture(Mixture):
         return RunningStats([counts, np.vstack([sums, np.zeros_like(sums[:1])])])
 
     def symmetry_breaking_stats(self, stats: RunningStats, *args: Any) -> Stats:
+        """Return statistics that make equal components different if they are added to ``stats``.
+
+        The sums of the background stay 0.
+        """
         counts, sums = super().symmetry_breaking_stats(stats, *args).arrays
         sums[_is_background(stats.as_stats())] = 0.0
         return Stats((counts, sums))
@@ -252,17 +269,21 @@ class SticksBesideBackground(StickBreaking):
     n_rows: float
 
     def natural_parameters(self, counts: Array) -> Array:
+        """Return the parameters of all K + 1 sticks, given the counts of the K components."""
         position = min(self.position, counts.size)
         return super().natural_parameters(np.insert(counts, position, self.n_rows))
 
     def log_weights(self, t: Array) -> Array:
+        """Return the log weights (K,) without the background, given t of all sticks (K + 1, 2)."""
         return np.delete(super().log_weights(t), min(self.position, len(t) - 1))
 
     def weights_of(self, sticks: Array) -> Array:
+        """Return the weights (..., K) without the background, given all sticks (..., K + 1)."""
         position = min(self.position, sticks.shape[-1] - 1)
         return np.delete(super().weights_of(sticks), position, axis=-1)
 
     def log_evidence(self, counts: Array) -> float:
+        """Return the log evidence of all K + 1 weights, with the counts in descending order."""
         return StickBreaking(self.concentration).log_evidence(
             np.sort(np.append(counts, self.n_rows))[::-1]
         )
@@ -287,6 +308,7 @@ class MixtureBesideBackground(Mixture):
         self, batch: RowBatch, global_params: Any, inv_temp: float | Array, run: Run, *,
         with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
     ) -> LocalResult:  # fmt: skip
+        """Make the local step of a mixture; the background takes its share of each row."""
         result = super().local_step(
             batch, global_params, inv_temp, run, with_marginal=with_marginal, with_stats=with_stats
         )

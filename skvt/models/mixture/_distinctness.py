@@ -78,10 +78,12 @@ class Evidence(JoinCriterion):
         return out
 
     def join_losses(self, pairs: Array) -> Array:
+        """Return the losses of evidence of all joins, (K - 1,) in nats per row."""
         sums, joined = with_unions(self.sums, pairs), pairs[:, :2].astype(int)
         return -self.component.merge_gains(sums, *joined.T) / self.n_rows
 
     def join(self, a: int, b: int) -> None:
+        """Join cluster b into a, whose sums, neighbours and costs become those of the union."""
         super().join(a, b)
         self.sums[a] += self.sums[b]
         self.is_near[a] |= self.is_near[b]
@@ -124,9 +126,11 @@ class Distinctness(JoinCriterion):
 
     @property
     def entropy_assignments(self) -> Assignments:
+        """The assignments whose losses of entropy are a factor of the distinctness."""
         return self.assignments
 
     def copy(self) -> Self:
+        """Return a copy whose clusters can be joined."""
         valleys = None if self.valleys is None else self.valleys.copy()
         return type(self)(self.assignments.copy(), self.evidence.copy(), valleys, self.clusters)
 
@@ -138,6 +142,7 @@ class Distinctness(JoinCriterion):
         return losses * np.where(self.clusters[b] == self.clusters[a], 1.0, _PENALTY_ACROSS)
 
     def largest_losses(self, a: Any, b: Any) -> Any:
+        """Return the largest possible losses of entropy, or inf where the loss is negligible."""
         largest = self.assignments.largest_losses(a, b)
         # The compiled loops divide the loss of entropy by the result. If an upper bound of this
         # share is below MAYBE_ONE, an infinite divisor makes the share 0, so that the exact loss is
@@ -149,6 +154,7 @@ class Distinctness(JoinCriterion):
         return self.evidence.join_losses(pairs)
 
     def join(self, a: int, b: int) -> None:
+        """Join cluster b into a in all criteria that contribute a factor."""
         for criterion in (self.assignments, self.evidence, self.valleys):
             if criterion is not None:
                 criterion.join(a, b)

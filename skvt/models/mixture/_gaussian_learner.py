@@ -70,9 +70,9 @@ class GaussianLearner(Ascent):
 
     @classmethod
     def from_component(cls, component: Any, names: frozenset[str]) -> Any:
-        """Return the learner of those of the parameters ``names`` that the data determine.
+        """Return the learner of the parameters ``names``, except parameters that cannot be learned.
 
-        The result is None if the data determine none of them.
+        The result is None if no parameter is left.
         """
         # A covariance that components share does not determine the prior of covariances.
         has_shared_covariance = component.without_shared_globals is not component
@@ -99,7 +99,11 @@ class GaussianLearner(Ascent):
         return replace(component, prior=natural_prior(component.covariance_type, prior))
 
     def count_rows(self, component: Any, sums: Array) -> Array:
-        """Return the number of rows of each component, (K,)."""
+        """Return the number of rows of each component, (K,).
+
+        Each row adds 1 to kappa of a component. If kappa differs between columns, because values
+        are missing, the largest one counts.
+        """
         before = component.family.to_standard(component.prior)["mean_precision"]
         after = component.family.to_standard(component.natural_parameters(sums))["mean_precision"]
         return (after - before).reshape(len(sums), -1).max(axis=1)
@@ -326,8 +330,8 @@ def log_cholesky(inverse_scale: Any) -> Array:
 def learner_matches(learner: Any, component: Any) -> bool:
     """Return whether a learner from a file has the shapes of the component from the same file.
 
-    Learners of products of blocks are checked block by block. Other learners than those of
-    Gaussians are not checked here.
+    Learners of products of blocks are checked block by block. This function checks only the
+    learners of Gaussians.
     """
     if type(learner) is ValuesLearner:
         learner = learner.for_blocks(component)

@@ -68,6 +68,7 @@ class GivenColumns:
     shares: Annotated[Array, "c | c+1"]
 
     def validate(self, d: int, k: int) -> bool:
+        """Return whether the fields of a conversion from a file fit each other."""
         combinations = self.combinations
         return (
             min(self.sizes) >= 0
@@ -169,6 +170,7 @@ class Conditioned(WrapperMixin, Product):
     sparse = False
 
     def validate(self, d: int, k: int) -> bool:
+        """Return whether the block of a component from a file has the columns of all cells."""
         (block,), F = self.blocks, self._n_in_cell
         return (
             block.name == "values"
@@ -210,7 +212,7 @@ class Conditioned(WrapperMixin, Product):
         """Return rows X, (..., n, D + G), with the F columns taken from ``values``.
 
         ``values`` are converted rows (..., n, C F), or (..., n, C F + 1) with an exposure. The
-        values of each row's cell are taken. Leading axes of the result are those of ``values``.
+        values of each row's cell are taken. The result has the leading axes of ``values``.
         """
         F, (rows, cells) = self._n_in_cell, self._index_cells(X)
         lead = values.shape[:-1]
@@ -221,6 +223,7 @@ class Conditioned(WrapperMixin, Product):
 
     @property
     def with_unknown_levels(self) -> "Conditioned":
+        """The component whose predictive densities cover levels that are not in the fit."""
         return self.with_components([self.value_component.with_unknown_levels])
 
     # `parts` does not return the block, because its columns are not the columns of the data.

@@ -57,9 +57,11 @@ class MixtureGivenGlobals(Mixture):
     updates_all_rows = True
 
     def validate(self, d: int, k: int) -> bool:
+        """Return whether the learner of priors from a file fits the component."""
         return learner_matches(self.learner, self.component)
 
     def statistics_shapes(self, n_components: int) -> list[tuple[int, ...]]:
+        """Return the shapes of the statistics of weights and of components."""
         _, of_components = super().statistics_shapes(n_components)
         return [self.weights.statistics(np.zeros(n_components)).shape, of_components]
 
@@ -131,6 +133,7 @@ class MixtureGivenGlobals(Mixture):
             stats.overwrite([weights, stats.arrays[1][order]])
 
     def component_masses(self, stats: Stats) -> Array:
+        """Return the expected number of rows of each component, (K,)."""
         # The statistics of weights are counts (K,), or pairs (K, 2) whose first column are counts.
         values = super().component_masses(stats)
         return values.reshape(len(values), -1)[:, 0]
@@ -154,6 +157,7 @@ class MixtureGivenGlobals(Mixture):
         self, batch: RowBatch, global_params: Any, inv_temp: float | Array, run: Run, *,
         with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
     ) -> LocalResult:  # fmt: skip
+        """Make the local step of a mixture, with statistics in the form of this model."""
         # The local step of a mixture always has the energy, so that ``with_energy`` is not needed.
         result = super().local_step(
             batch, global_params, inv_temp, run, with_marginal=with_marginal, with_stats=with_stats

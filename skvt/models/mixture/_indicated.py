@@ -60,6 +60,7 @@ class Indicated(WrapperMixin, Product):
     silent: tuple[int, ...] = field(default=(), kw_only=True)
 
     def validate(self, d: int, k: int) -> bool:
+        """Return whether the fields and blocks of a component from a file fit each other."""
         n_exposures = d - self.blocks[0].n_given - self._n_indicated
         return (
             [block.name for block in self.blocks] == ["values", "indicators"]
@@ -116,6 +117,7 @@ class Indicated(WrapperMixin, Product):
         return X if self._models_missing else super().with_completed(X, completed)
 
     def without_indicator(self, column: int) -> "Indicated":
+        """Return the component in which the missing values of ``column`` affect no indicator."""
         return replace(self, silent=(*self.silent, column)) if self._models_missing else self
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
@@ -143,6 +145,7 @@ class Indicated(WrapperMixin, Product):
         return mixed
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
+        """Draw missing values of rows of one component."""
         # The indicator of an informative missing value is 0. Draw the value as if it were missing
         # at random.
         if self._models_missing:
@@ -237,11 +240,11 @@ def columns_missing_together(X: Any, weights: Any, n_columns: int) -> tuple[int,
     """Return the number of the indicator of each of the first ``n_columns`` columns, (F,).
 
     The columns are examined in their order. A column shares an indicator if its missing values
-    agree with those of the first column of this indicator. If there is no such indicator, the
-    column gets a new one. The missing values of two columns agree if Cohen's kappa is at least
-    ``MIN_AGREEMENT``, or if neither column has missing values. Kappa is 1 - a / b, where a is the
-    share of rows in which exactly one of the columns is missing, and b is the same share if the
-    columns were independent.
+    agree with the missing values of the first column of this indicator. If there is no such
+    indicator, the column gets a new one. The missing values of two columns agree if Cohen's kappa
+    is at least ``MIN_AGREEMENT``, or if neither column has missing values. Kappa is 1 - a / b,
+    where a is the share of rows in which exactly one of the columns is missing, and b would be this
+    share if the columns were independent.
     """
     both, total = sums_of_rows(X, weights, partial(_count_missing_in_both, n_columns))
     # Compute the share of rows in which each column is missing, and for each pair of columns the

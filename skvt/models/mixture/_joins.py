@@ -5,8 +5,8 @@ one cluster is left. A join loses entropy of the assignments of rows to clusters
 two clusters overlap, a join loses much entropy, because it ends the uncertainty about which of them
 a row belongs to. Joins that are chosen by the entropy therefore stop before the first join that
 loses too little entropy, or at the elbow of the losses. Joins that are chosen by the evidence stop
-at the elbow only. A valley between two clusters is a region in which the density of rows is lower
-than within the clusters.
+at the elbow only. An elbow is a join at which the mean loss per join changes abruptly. A valley
+between two clusters is a region in which the density of rows is lower than within the clusters.
 """
 
 from collections.abc import Iterator
@@ -93,6 +93,7 @@ class Joins:
 
     @property
     def n_components(self) -> int:
+        """K, the number of components."""
         return len(self.linkage) + 1
 
     @property

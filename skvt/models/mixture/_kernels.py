@@ -311,11 +311,13 @@ def positive_responsibilities(
     one up to the relative tolerance ``rtol``, the first of them counts. ``second`` (n,) are the
     second most probable components, or -1.
 
-    Unsure rows have two or more positive responsibilities. ``unsure`` are the numbers of these
-    rows. The positive responsibilities of the i-th unsure row are ``positive[ends[i - 1] :
-    ends[i]]``, and ``components`` has their components at the same indices. ``roots[i]`` (K,) are
-    square roots of the row's positive responsibilities times the weight of the row.
+    Unsure rows have two or more positive responsibilities. ``unsure`` are the indices of these
+    rows. The positive responsibilities of unsure row i are ``positive[ends[i - 1] : ends[i]]``, or
+    ``positive[: ends[0]]`` if i is 0, and ``components`` has their components at the same indices.
+    ``roots[i]`` (K,) are square roots of the products of the row's positive responsibilities and
+    the weight of the row.
     """
+    # ``begin`` is the first free position of ``positive``.
     n_unsure, begin = 0, 0
     for n in range(resp.shape[0]):
         # Collect the positive responsibilities, and find the two most probable components.

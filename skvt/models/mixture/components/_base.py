@@ -204,9 +204,9 @@ class ConjugateComponent:
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """Return rows whose missing values are conditional means under each component, (K, n, D).
 
-        The means are those of the posterior predictive, given the observed values of the row. If a
-        Student t has no mean, its location is used. Components with missing values must override
-        this method.
+        A mean is the mean of the posterior predictive distribution, given the observed values of
+        the row. If a Student t has no mean, its location is used. Components with missing values
+        must override this method.
         """
         raise NotImplementedError
 
@@ -399,6 +399,7 @@ class PairOfEachColumn(ConjugateComponent):
 
     @property
     def base(self) -> Array:
+        """The part of the table that does not depend on phi: 1 for constants, and otherwise 0."""
         zeros = np.zeros(2 * len(self.prior))
         return np.concatenate([zeros, np.ones(self.n_constants), np.zeros(int(self.sparse))])
 
@@ -410,6 +411,7 @@ class PairOfEachColumn(ConjugateComponent):
         return np.stack([first, second + sums[..., -1:] if self.sparse else second], axis=-1)
 
     def feature_coefficients(self, t: Array) -> Array:
+        """Return ``M' t``, (..., P), for values t (..., D, 2) of the sufficient statistics."""
         parts = [t[..., 0], t[..., 1], np.zeros((*t.shape[:-2], self.n_constants))]
         if self.sparse:
             parts.append(t[..., 1].sum(axis=-1, keepdims=True))

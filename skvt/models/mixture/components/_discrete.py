@@ -47,8 +47,8 @@ class LevelColumns(ConjugateComponent):
     def mix_parameters(self, lam: Array, common: Array, probabilities: Array) -> Array:
         """Return natural parameters of the mixture of two predictive distributions in each column.
 
-        With the ``probabilities`` (K, D), the distribution is that of ``lam``, and otherwise that
-        of ``common``.
+        With the ``probabilities`` (K, D), a column has the distribution of ``lam``, and otherwise
+        the distribution of ``common``.
         """
         # Bring the probabilities of columns to the shape of ``lam``, which has one for each level.
         probabilities = np.repeat(probabilities, self.parameter_counts, axis=-1).reshape(lam.shape)
@@ -58,6 +58,7 @@ class LevelColumns(ConjugateComponent):
     def log_predictive_mixed(
         self, X: Any, lam: Array, common: Array, probabilities: Array
     ) -> Array:
+        """Return log densities, (n, K) in nats, if each column has one of two distributions."""
         return self.log_predictive(X, self.mix_parameters(lam, common, probabilities))
 
 
@@ -119,6 +120,7 @@ class Bernoulli(LevelColumns, PairOfEachColumn):
         return np.where(np.isnan(rows), exceeds(probability_of_one, 0.5), rows)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
+        """Draw rows from the predictive distribution of one component."""
         probability = Dirichlet.mean(lam)[:, 0]
         return (rng.random((n_rows, self.n_features)) < probability).astype(self.dtype)
 
@@ -156,6 +158,7 @@ class Multinomial(ConjugateComponent):
         return self.prior.size
 
     def features(self, X: Any) -> Any:
+        """Return the counts (n, D), as a CSR or dense array."""
         return sp.csr_array(X, dtype=np.float64) if sp.issparse(X) else dense_rows(X)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
@@ -205,10 +208,12 @@ class Categorical(LevelColumns):
 
     @cached_property
     def family(self) -> DirichletColumns:
+        """The family of the Dirichlet distributions of all columns."""
         return DirichletColumns(self.sizes)
 
     @property
     def parameter_counts(self) -> tuple[int, ...]:
+        """Number of concentrations of each column."""
         return self.sizes
 
     @property
@@ -235,6 +240,7 @@ class Categorical(LevelColumns):
         return sp.csr_array((np.ones(indices.size), indices, indptr), (X.shape[0], ends[-1]))
 
     def fits_to_self(self, features: Any) -> tuple[Array, Array]:
+        """Return the fit of each row to a component fitted to this row alone, and its magnitude."""
         # A component that is fitted to a row alone adds 1 to the concentrations of the categories
         # of this row, so that all rows use the same table.
         totals = np.repeat(self.family.sum_categories(self.prior), self.sizes)
@@ -277,6 +283,7 @@ class Categorical(LevelColumns):
     def log_predictive_mixed(
         self, X: Any, lam: Array, common: Array, probabilities: Array
     ) -> Array:
+        """Return log densities, (n, K) in nats, if each column has one of two distributions."""
         # Compute N from ``lam`` before the mixture, which has no counts of values.
         n_values = self.family.sum_categories((lam - self.prior).sum(axis=0))
         return self.log_predictive(X, self.mix_parameters(lam, common, probabilities), n_values)
@@ -303,6 +310,7 @@ class Categorical(LevelColumns):
         return rows
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
+        """Draw rows from the predictive distribution of one component."""
         probabilities = np.split(self.family.mean(lam), np.cumsum(self.sizes)[:-1])
         columns = [rng.choice(p.size, n_rows, p=p / p.sum()) for p in probabilities]
         return np.stack(columns, axis=1).astype(self.dtype)
@@ -486,9 +494,11 @@ class Poisson(ExposureColumns, PairOfEachColumn):
         return np.concatenate([X, is_observed * exposures, constants], axis=1)
 
     def repeat_columns(self, number: int) -> "Poisson":
+        """Return the component of dense rows in which all counts occur ``number`` times."""
         return replace(super().repeat_columns(number), sparse=False)
 
     def expected_rates(self, lam: Array) -> Array:
+        """Return the expected counts for the exposure 1, (K, D)."""
         return Gamma.mean(lam)
 
     def _draw_rows(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array:

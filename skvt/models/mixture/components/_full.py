@@ -141,6 +141,7 @@ class FullGaussian(CentredMixin, _FullMixin):
     family = NormalWishart
 
     def features(self, X: Any) -> Any:
+        """Return the features [1, x, upper triangle of x x'] of rows X, (n, P)."""
         return full_features(self._centred(X), True, self.added)
 
     def natural_sums(self, sums: Array) -> Array:
@@ -152,6 +153,7 @@ class FullGaussian(CentredMixin, _FullMixin):
         return np.concatenate([sums[..., :1], sums], axis=-1)
 
     def feature_coefficients(self, t: Array) -> Array:
+        """Return the coefficients of the features, (..., P), for t (..., P + 1) of the family."""
         # `natural_sums` copies the first sum to two entries. This method applies the transposed
         # matrix, which adds these two entries.
         coefficients = t[..., 1:].copy()
@@ -189,6 +191,7 @@ class FullGaussian(CentredMixin, _FullMixin):
         return logits, partial(self._sum_features, rows, has_values)
 
     def weighted_sums(self, X: Any, weighted: Array) -> Array:
+        """Return sums of features (K, P) for responsibilities times weights of the rows, (n, K)."""
         if not self.avoids_features:
             return super().weighted_sums(X, weighted)
         return self._sum_features(*_without_holes(self._centred(X)), weighted)
@@ -335,14 +338,17 @@ class ZeroMeanFullGaussian(_FullMixin):
     center = 0.0
 
     def features(self, X: Any) -> Any:
+        """Return the features [1, upper triangle of x x'] of rows X, (n, P)."""
         return full_features(self._centred(X), False, self.added)
 
     def _student(self, lam: Array) -> tuple[Array, Array, Array]:
+        """Return the predictive's mean 0 (K, D), ``scale`` and degrees of freedom."""
         q = Wishart.to_standard(lam)
         freedom = q["degrees_of_freedom"] - self.n_features + 1.0
         return np.zeros((lam.shape[0], self.n_features)), q["scale_inverse"], freedom
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
+        """Return the mean 0 (K, D) and the inverse of the expected precision (K, D, D)."""
         q = Wishart.to_standard(lam)
         covariances = q["scale_inverse"] / q["degrees_of_freedom"][:, None, None]
         return np.zeros((lam.shape[0], self.n_features)), covariances
@@ -352,6 +358,7 @@ class ZeroMeanFullGaussian(_FullMixin):
         return (deviation_marginals(*column_gammas(Wishart.to_standard(lam))),)
 
     def column_evidence(self, sums: Array) -> Array:
+        """Return the evidence of each column in a model of this column alone, (K, D) in nats."""
         after, before = (
             Gamma.log_normalizer(Gamma.from_standard(*column_gammas(Wishart.to_standard(lam))))
             for lam in (self.natural_parameters(sums), self.prior[None])

@@ -56,6 +56,7 @@ class CentredMixin(ConjugateComponent):
         return component.row_fits(rows)
 
     def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
+        """Return the family, and ``lam`` in the coordinates of the data."""
         return self.family, self.add_center(self.family, lam)
 
     def add_center(self, family: Any, lam: Array) -> Array:
@@ -90,6 +91,7 @@ class IndependentMixin(CentredMixin):
         return squares if self.added is None else squares + is_observed * self.added
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
+        """Return rows whose missing values are posterior means of the columns, (K, n, D)."""
         means, _ = self.moments(lam)
         return fill_missing(X, means[:, None])
 
@@ -121,6 +123,7 @@ class DiagonalGaussian(IndependentMixin):
         return np.concatenate([np.full(self.n_features, -0.5 * LOG_2PI), zeros])
 
     def features(self, X: Any) -> Any:
+        """Return the features [is observed, x, x^2] of rows X, (n, 3 D)."""
         X, is_observed = self._observed(X)
         return np.concatenate([is_observed, X, self._squares(X, is_observed)], axis=1)
 
@@ -130,6 +133,7 @@ class DiagonalGaussian(IndependentMixin):
         return np.stack([counts, sum_xx, sum_x, counts], axis=-1)
 
     def feature_coefficients(self, t: Array) -> Array:
+        """Return the coefficients of the features, (..., 3 D), for t (..., D, 4) of the family."""
         # Apply the transpose of the matrix that `natural_sums` applies.
         return np.concatenate([t[..., 0] + t[..., 3], t[..., 2], t[..., 1]], axis=-1)
 
@@ -186,6 +190,7 @@ class SphericalGaussian(IndependentMixin):
         return base
 
     def features(self, X: Any) -> Any:
+        """Return the features [number of observed values, |x|^2, x, is observed] of rows X."""
         X, is_observed = self._observed(X)
         n_observed = is_observed.sum(axis=1, keepdims=True)
         squares = self._squares(X, is_observed).sum(axis=1, keepdims=True)
