@@ -257,6 +257,8 @@ def _density_of_states(joint: Array, log_weight: Array, states: Array) -> tuple[
     # different states almost surely have different codes.
     code = states @ np.random.default_rng(0).integers(2**40, size=states.shape[2]).astype(float)
     log_densities, coverages = [], []
+    # The particles of ``set_half`` make the set A. The particles of ``test_half`` estimate its
+    # probability.
     for set_half, test_half in ((slice(half), slice(half, None)), (slice(half, None), slice(half))):
         order = np.argsort(code[:, set_half], axis=1)
         sorted_code = np.take_along_axis(code[:, set_half], order, axis=1)

@@ -17,9 +17,9 @@ from skvt.contracts import Completion, Component, LocalResult, RowBatch
 from skvt.expfam import Stats
 from skvt.models.mixture._kernels import (
     add_candidate_statistics,
-    best_of_candidates,
-    candidate_logits,
-    next_candidates,
+    write_best_candidates,
+    write_candidate_logits,
+    write_next_candidates,
 )
 from skvt.models.mixture.components import dense_rows
 from skvt.rows import pieces
@@ -33,9 +33,10 @@ MAX_SHARING = 10
 # Number of rows whose features are computed at a time. It is not a power of two, because matrices
 # of such sizes are transposed slowly.
 _ROWS_PER_CHUNK = 250
-# Maximum number of parallel tasks of a batch. A task has at least the second number of rows per
-# component. More and smaller tasks would be costly, because each has its own statistics.
+# Maximum number of parallel tasks of a batch. It is low because each task has its own statistics.
 _MAX_TASKS = 8
+# Minimum number of rows of a task per component, so that the time for the statistics is small
+# compared with the time for the rows.
 _TASK_ROWS_PER_COMPONENT = 4
 
 
@@ -101,7 +102,7 @@ def run_candidate_step(
     order = np.argsort(best[:, 0], kind="stable")
     last_tried = np.where(known[:, -1] < 0, batch.rows % n_components, known[:, -1])
     scratch = np.full(n_components, -1)
-    next_candidates(best, order, scratch, last_tried, candidates)
+    write_next_candidates(best, order, scratch, last_tried, candidates)
     data, indices, indptr = resp.ravel(), best.ravel(), np.arange(n + 1) * MAX_SHARING
     q = sp.csr_array((data, indices, indptr), (n, n_components))
     marginal = bound if with_marginal else None
@@ -143,11 +144,11 @@ class _CandidateStep(NamedTuple):
             else:
                 compared = candidates[rows]
                 logits = np.empty(compared.shape)
-                candidate_logits(features, table, log_weights, compared, logits)
+                write_candidate_logits(features, table, log_weights, compared, logits)
             best = np.empty((rows.size, MAX_SHARING), np.int32)
             resp = np.empty(best.shape)
             bound, energy = np.empty((2, rows.size))
-            best_of_candidates(logits, compared, best, resp, bound, energy)
+            write_best_candidates(logits, compared, best, resp, bound, energy)
             self.best[rows], self.resp[rows] = best, resp
             self.bound[rows], self.energy[rows] = bound, energy
             if self.with_stats:

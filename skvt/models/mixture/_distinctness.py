@@ -51,7 +51,8 @@ class Evidence(JoinCriterion):
         self.component = component.without_shared_globals
         self.sums = sums
         self.n_rows = float(counts.sum())
-        # The number of rows is 0 if all rows belong to a background. Do not divide by 0.
+        # (K,): share of the rows in each cluster. The number of rows is 0 if all rows belong to a
+        # background. Do not divide by 0.
         self.proportions, self.is_vacant = counts / (self.n_rows or 1.0), is_vacant
         self.dtype = component.dtype
         # (K, K): whether two clusters are neighbours, and the costs of pairs in nats per row.

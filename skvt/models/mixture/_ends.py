@@ -23,9 +23,9 @@ _POWER_STEPS = 30
 _FIRST_SHARE = 0.07
 # Clusters whose rows have at most this weight are left out.
 _MAX_DROPPED = 2.0
-# Number of EM steps. In the given number of first steps, the cluster's share is at least
-# _FIRST_SHARE.
+# Number of EM steps.
 _EM_STEPS = 20
+# In this number of first steps, the share of the cluster is raised to _FIRST_SHARE if it is less.
 _STEPS_OF_FIRST_SHARE = 8
 # Number of rows that are assigned at a time.
 _ROWS_AT_ONCE = 1024

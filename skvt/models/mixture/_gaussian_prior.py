@@ -43,8 +43,9 @@ _MAX_EM_STEPS = 100
 _EM_TOL = 1e-3
 # Share of each variance that EM adds to the variance. It is far less than `_RIDGE`.
 _EM_RIDGE = 1e-9
-# Number of values from which rounding is estimated, and minimum number of rows.
+# Approximate number of values from which rounding is estimated.
 _VALUES_OF_ROUNDING = 1_000_000
+# Minimum number of rows from which rounding is estimated.
 _MIN_ROWS_OF_ROUNDING = 1_000
 # A value can become a separate component if at least this many rows have this value.
 _ROWS_PER_VALUE = 10.0

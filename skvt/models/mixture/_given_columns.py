@@ -147,6 +147,8 @@ class GivenColumns:
     def cells(self, X: Any) -> IndexArray:
         """Return the cell of each row, (n,)."""
         numbers, known = self.combination(X).astype(np.intp), self.combinations
+        # Find the position of each number in ``known``, which is sorted. It is wrong for numbers
+        # that are not in ``known``.
         cells = np.minimum(np.searchsorted(known, numbers), known.size - 1)
         # Combinations that do not occur in the fit are in the last cell.
         return np.where(known[cells] == numbers, cells, known.size)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from skvt.models.mixture._joins import Joins, with_unions
 from skvt.models.mixture._kernels import (
     PairTables,
-    join_bounds,
+    bound_losses_of_union,
     next_pair,
     set_exact_loss,
     set_priorities,
@@ -116,6 +116,7 @@ class _Losses:
         if criterion.entropy_assignments is not None:
             entropy_bounds[:] = criterion.entropy_assignments.bounds
             group_sums, group_terms = criterion.entropy_assignments.groups
+        # All pairs a < b of remaining clusters.
         a, b = np.nonzero(np.triu(remaining & remaining[:, None], 1))
         if criterion is not criterion.entropy_assignments:
             losses[a, b] = losses[b, a] = criterion.losses(a, b)
@@ -167,7 +168,7 @@ class _Losses:
         criterion, tables = self.criterion, self.tables
         self.remaining[b] = False
         criterion.join(a, b)
-        join_bounds(a, b, tables)
+        bound_losses_of_union(a, b, tables)
         others = np.flatnonzero(self.remaining)
         others = others[others != a]
         largest = self._largest_losses(a, others)

@@ -78,7 +78,7 @@ def outer_features(X: Array, *, linear: bool) -> Array:
 
 
 @jit
-def indicators(codes: Array, ends: Array, out: Array) -> None:
+def write_indicators(codes: Array, ends: Array, out: Array) -> None:
     """Set the indicators of the categories of rows to 1 in ``out`` (n, sum_d C_d).
 
     ``codes`` (n, D) are the categories, which are 0, ..., C_d - 1 in column d. Other codes, and
@@ -126,7 +126,7 @@ def responsibilities(logits: Array, inv_temps: Array, bound: Array, energy: Arra
 
 
 @jit
-def candidate_logits(
+def write_candidate_logits(
     features: Array, table: Array, log_weights: Array, candidates: IndexArray, logits: Array
 ) -> None:
     """Write ``logits[n, j] = E[log w_k] + <F(x_n), T_k>`` for ``k = candidates[n, j]``.
@@ -146,7 +146,7 @@ def candidate_logits(
 
 
 @jit
-def best_of_candidates(
+def write_best_candidates(
     logits: Array, candidates: IndexArray, best: IndexArray, resp: Array, bound: Array,
     energy: Array,
 ) -> None:  # fmt: skip
@@ -203,7 +203,7 @@ def add_candidate_statistics(
 
 
 @jit
-def next_candidates(
+def write_next_candidates(
     best: IndexArray, order: IndexArray, positions: IndexArray, last_tried: IndexArray,
     out: IndexArray,
 ) -> None:  # fmt: skip
@@ -590,7 +590,7 @@ def set_priorities(a: int, partners: Array, sign: float, tables: PairTables) -> 
 
 
 @jit
-def join_bounds(a: int, b: int, tables: PairTables) -> None:
+def bound_losses_of_union(a: int, b: int, tables: PairTables) -> None:
     """Remove the priorities of a and b, and bound the losses of their union with other clusters.
 
     The union, whose losses of entropy are bounded, has the index a from now on.

@@ -19,7 +19,7 @@ from scipy.special import gammaln, xlogy
 from skvt._compiled import digamma_array
 from skvt.expfam import Dirichlet, DirichletColumns, Gamma
 from skvt.files import PRIOR, in_files
-from skvt.models.mixture._kernels import indicators
+from skvt.models.mixture._kernels import write_indicators
 from skvt.models.mixture._marginals import Marginals, probability_marginals, rate_marginals
 from skvt.models.mixture.components._base import (
     ConjugateComponent,
@@ -231,7 +231,7 @@ class Categorical(LevelColumns):
         ends = np.cumsum(self.sizes)
         if ends[-1] < _LEVELS_OF_SPARSE * len(ends):
             out = np.zeros((X.shape[0], ends[-1]))
-            indicators(X, ends, out)
+            write_indicators(X, ends, out)
             return out
         # Missing values and unseen levels have no indicators. Both comparisons with NaN are false.
         is_known = (X >= 0.0) & (self.sizes > X)

@@ -51,6 +51,7 @@ class CentredMixin(ConjugateComponent):
         D, variance = rows.shape[1], float((weights @ rows**2).mean() / weights.sum())
         if variance == 0.0:
             return None
+        # A normal-gamma with kappa = 1 and, as a Wishart has, nu = D and W^-1 = ``variance``.
         prior = NormalGamma.from_standard(np.zeros(D), np.ones(D), 0.5 * D, 0.5 * variance)
         component = SphericalGaussian(prior, np.zeros(D), rows.dtype)
         return component.row_fits(rows)
@@ -145,9 +146,9 @@ class DiagonalGaussian(IndependentMixin):
         """Draw rows of independent Student t, each with twice ``shape`` degrees of freedom."""
         q = NormalGamma.to_standard(lam)
         mean, kappa = q["mean"][:, 0], q["mean_precision"][:, 0]
-        scale = q["rate"] * (1.0 + kappa) / (kappa * q["shape"])
+        squared_scale = q["rate"] * (1.0 + kappa) / (kappa * q["shape"])
         t = rng.standard_t(2.0 * q["shape"], size=(n_rows, self.n_features))
-        return mean + self.center + np.sqrt(scale) * t
+        return mean + self.center + np.sqrt(squared_scale) * t
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
         """Return the mean (K, D) and the inverse of the expected precision (K, D)."""
