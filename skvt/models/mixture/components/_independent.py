@@ -51,7 +51,8 @@ class CentredMixin(ConjugateComponent):
         D, variance = rows.shape[1], float((weights @ rows**2).mean() / weights.sum())
         if variance == 0.0:
             return None
-        # A normal-gamma with kappa = 1 and, as a Wishart has, nu = D and W^-1 = ``variance``.
+        # The arguments are the mean 0, kappa = 1, nu / 2 with nu = D, and W^-1 / 2 with W^-1 =
+        # ``variance``, in terms of a Wishart prior.
         prior = NormalGamma.from_standard(np.zeros(D), np.ones(D), 0.5 * D, 0.5 * variance)
         component = SphericalGaussian(prior, np.zeros(D), rows.dtype)
         return component.row_fits(rows)
