@@ -45,8 +45,8 @@ def sweep_factors(
     Parameters
     ----------
     linear : (n, K) ``E[mu_k] . x`` of each row x
-    gram : (1, K, K) or (n, K, K) ``G_kj = E[mu_k . mu_j]``, a sum over the columns that are
-        observed in the row
+    gram : (n, K, K) matrices G of the rows, or (1, K, K) if all rows share one matrix: ``G_kj =
+        E[mu_k . mu_j]``, a sum over the columns that are observed in the row
     logit : (K,) ``log(pi / (1 - pi))`` for the prior probabilities pi of activations
     precision : 1 / s for the noise variance s
     inv_temps : (n,) inverse temperatures of the rows, or (1,) if it is the same for all rows
@@ -66,7 +66,7 @@ def sweep_factors(
     # q of the rows of a block, transposed: (k, lane).
     q_t = np.zeros((n_padded, ROWS_PER_BLOCK), q.dtype)
     # ``field_alone[k]`` is linear_k - G_kk / 2 in each lane. ``field`` is linear_k - G_kk / 2 -
-    # sum_{j != k} G_kj v_j in each lane, for the component k that is being updated.
+    # sum_{j != k} G_kj q_j in each lane, for the component k that is being updated.
     field_alone = np.empty((K, ROWS_PER_BLOCK), q.dtype)
     field = np.empty(ROWS_PER_BLOCK, q.dtype)
     inv_temp = np.empty(ROWS_PER_BLOCK, q.dtype)
@@ -92,7 +92,7 @@ def sweep_factors(
                 field_alone[k, lane] = linear[row, k] - half * gram[0 if is_shared else row, k, k]
         # Row i of the block has the matrix ``row_grams[i]``, unless all rows share one matrix.
         row_grams = gram[0 if is_shared else start :]
-        # Update all factors in turn, in each sweep.
+        # In each sweep, update the activations of all components in turn.
         for sweep in range(ladder.size + max_sweeps):
             factor = ladder[sweep] if sweep < ladder.size else one
             change[:] = zero
@@ -137,7 +137,7 @@ def _write_field(
     k: int, field_alone: Array, shared_gram: Array, row_grams: Array, n_used: int, is_shared: bool,
     q_t: Array, field: Array,
 ) -> None:  # fmt: skip
-    """Write ``linear_k - G_kk / 2 - sum_{j != k} G_kj v_j`` of each lane to ``field``.
+    """Write ``linear_k - G_kk / 2 - sum_{j != k} G_kj q_j`` of each lane to ``field``.
 
     ``field_alone[k]`` has the first two terms. The matrix G is ``shared_gram`` if ``is_shared``,
     and ``row_grams[lane]`` otherwise. The loops over j include j = k, so that they need no branch.

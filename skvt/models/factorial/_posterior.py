@@ -231,10 +231,10 @@ def _particle_task(
 def _density_of_states(joint: Array, log_weight: Array, states: Array) -> tuple[Array, Array]:
     """Estimate ``log p(x) = log p(x, z in A) - log p(z in A | x)`` for a set A of states, in nats.
 
-    The set A has the states of one half of the particles. p(x, z in A) is the sum of their joint
-    densities, each state once. p(z in A | x) is estimated by the weight of the particles of the
-    other half whose states are in A, as a share of the weight of that half. Then the halves are
-    exchanged. The estimate is nearly exact if few states explain the row.
+    The set A has the states of one half of the particles. p(x, z in A) is the sum of p(x, z) over
+    the distinct states in A. p(z in A | x) is estimated from the other half of the particles: it is
+    the share of the weight of this half that particles with states in A have. A second estimate
+    exchanges the halves. The estimates are nearly exact if few states explain the row.
 
     Parameters
     ----------
