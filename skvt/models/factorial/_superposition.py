@@ -112,7 +112,7 @@ class Superposition(Move):
     def __init__(self) -> None:
         # Whether neither a refresh nor any of the last superpositions has raised the bound.
         self.exhausted = False
-        # The bound after the last pass in which the move did not pause.
+        # The larger of the bounds before and after the last trial on all rows.
         self._rested_at = -np.inf
         # Whether the move pauses in this pass.
         self._rests = False
@@ -176,7 +176,6 @@ class Superposition(Move):
             self._change, self._proposal = self._choose_change(model, state, tools)
             self._ledger = self._ledger.record_search(self._change is not None)
         self.exhausted = self._change is None and is_stalled
-        # The larger of the bounds before and after the trial.
         self._rested_at = max(bound, bound + gain)
         target = () if change is None else change[:2]
         kind = "superposition" if target else "refresh"

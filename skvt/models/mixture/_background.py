@@ -197,7 +197,7 @@ class BackgroundMixture(Mixture):
     def make_local_result(self, batch: RowBatch, resp: Array) -> LocalResult:
         """Return the local result at given responsibilities (n, K).
 
-        If the target of a birth is the background, the sums are 0, as the sums of the background.
+        In a birth whose target is the background, the sums are 0, like the background's sums.
         """
         result = super().make_local_result(batch, resp)
         if self.is_target and result.stats is not None:

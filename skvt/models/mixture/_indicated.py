@@ -51,7 +51,7 @@ class Indicated(WrapperMixin, Product):
 
     # Point mass of each of the F columns; () if the indicators describe missing values.
     at: tuple[float, ...] = field(default=(), kw_only=True)
-    # Subtracted from the values that differ from the point mass: 1 for counts, 0 for real numbers.
+    # Subtracted from the values that differ from the point mass: 1 for counts, and otherwise 0.
     shift: float = field(default=0.0, kw_only=True)
     # Number of the indicator of each of the F columns; () if each column has a separate indicator.
     shared: tuple[int, ...] = field(default=(), kw_only=True)
@@ -137,6 +137,7 @@ class Indicated(WrapperMixin, Product):
         if self._models_missing:
             return values
         (indicators_lam,) = others
+        # With point masses, no indicator is shared, so that F = I.
         F = self._n_indicators
         unknown = self._with_unknown_indicators(X)
         share = self._indicators.conditional_mean(unknown, indicators_lam)[..., :F]

@@ -74,6 +74,8 @@ class _FullMixin(ConjugateComponent):
         """Draw rows from the Student t of one component, (``n_rows``, D)."""
         # `_student` expects and returns an axis of components, which has the length 1 here.
         mean, scale, freedom = (part[0] for part in self._student(lam[None]))
+        # Draw a normal vector, and divide it by the root of a chi-square. ``scale`` is the shape
+        # matrix times the degrees of freedom, so that the chi-square is not divided by them.
         normal = rng.standard_normal((n_rows, mean.size)) @ np.linalg.cholesky(scale).T
         return mean + normal / np.sqrt(rng.chisquare(freedom, size=(n_rows, 1))) + self.center
 
