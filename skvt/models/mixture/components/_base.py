@@ -127,7 +127,7 @@ class ConjugateComponent:
 
     @property
     def parameter_counts(self) -> tuple[int, ...]:
-        """Numbers of natural parameters of columns that are independent given the component."""
+        """Number of natural parameters of each column, if columns are independent given phi."""
         return (self.prior[0].size,) * len(self.prior)
 
     def natural_sums(self, sums: Array) -> Array:
@@ -180,6 +180,7 @@ class ConjugateComponent:
         n_at_once = max(1, min(_TABLES_AT_ONCE, _TABLE_ENTRIES_AT_ONCE // features.shape[1]))
         for rows in pieces(features.shape[0], n_at_once):
             row_features = dense(features[rows])
+            # Row i of this table belongs to the component that is fitted to row i.
             terms = row_features * self.expected_table(self.natural_parameters(row_features))
             fits[rows] = terms.sum(axis=1)
             magnitudes[rows] = np.abs(terms).sum(axis=1)
@@ -247,6 +248,7 @@ class ConjugateComponent:
         before = self.family.log_normalizer(lam)
         before_common = self.family.log_normalizer(common)
         log_densities = np.empty((X.shape[0], len(lam)))
+        # A gain is the log predictive density of a column, up to the base measure.
         for rows, base, statistics in self.row_statistics(X, lam.size):
             separate_gain = self.family.log_normalizer(lam + statistics[:, None]) - before
             common_gain = self.family.log_normalizer(common + statistics) - before_common
