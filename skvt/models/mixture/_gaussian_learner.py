@@ -214,8 +214,9 @@ class GaussianLearner(Ascent):
     ) -> Array:
         """Return the vector of parameters after the step for nu and W^-1.
 
-        ``prior`` has the mean and kappa after their step. ``log_det`` and ``precision`` are the
-        averages of E[log|Lambda|] and of E[Lambda], or of its diagonal.
+        :meth:`step` calls this method, also in subclasses with another step for the mean. ``prior``
+        has the mean and kappa after their step. ``log_det`` is the average of E[log|Lambda|], and
+        ``precision`` is the average of E[Lambda] or of its diagonal.
         """
         m, kappa, nu, inverse_scale = prior
         is_matrix, learns_scale = precision.ndim == 2, "covariance_prior" in self.names
@@ -224,8 +225,8 @@ class GaussianLearner(Ascent):
             precision = diagonal_if_few_rows(precision, float(sums[:, 0].sum()))
         if "degrees_of_freedom_prior" in self.names:
             limits = freedom_limits(self.count_columns(component), min_freedom(inverse_scale))
-            # If the inverse scale is learned too, nu is found for the best one, which depends on
-            # nu.
+            # If the inverse scale is learned, too, None stands for the best one, which is
+            # proportional to nu.
             nu = degrees_of_freedom(
                 log_det, precision, None if learns_scale else inverse_scale, limits
             )

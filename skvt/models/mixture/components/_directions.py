@@ -47,6 +47,7 @@ def _standardise(X: Array, weights: Array) -> tuple[Array, Array, Array]:
     Returns the standardised columns (n, D), the eigenvalues (D,) in ascending order, and the
     eigenvectors (D, D) as columns. Constant columns become 0.
     """
+    # The weights of the rows, divided by their sum.
     share = weights / weights.sum()
     X = X - share @ X
     deviation = np.sqrt(share @ X**2)

@@ -316,8 +316,10 @@ class GaussianRowFits:
         """
         kappa = self._kappa
         c = 1.0 - 1.0 / kappa
+        # |W^-1| of the component, and the squared distance of z from its mean z_s / kappa.
         determinant = 1.0 + c * seed_square
         distance = square - 2.0 * inner / kappa + seed_square / kappa**2
+        # The square of (z - z_s / kappa)' z_s, and the part of the trace of A W.
         along_seed = (inner - seed_square / kappa) ** 2 + seed_added
         deviance = self._nu * (distance - c / determinant * along_seed) + np.log(determinant)
         return -0.5 * deviance, 0.5 * (self._nu * (square + seed_square) + np.log(determinant))
