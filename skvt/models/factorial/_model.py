@@ -6,8 +6,8 @@
 
 The model and its updates are described in [VT16 sec. 4, app. C]. q(z) is factorised. q(mu) keeps
 the covariance between components: one matrix (K, K) for all columns, or one for each column if
-values are missing. In shapes, n is the number of rows, D of columns and K of components. The
-parameters are pi_k, ``activation_prior``; c, ``prior_variance``; and s, ``noise_variance``.
+values are missing. In shapes, n is the number of rows, D of columns and K of components. In the
+code, pi_k is called ``activation_prior``, c ``prior_variance`` and s ``noise_variance``.
 """
 
 from dataclasses import dataclass, replace

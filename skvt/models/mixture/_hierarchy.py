@@ -110,7 +110,8 @@ class _Losses:
         self.is_absolute = criterion is criterion.entropy_assignments and not relative
         K = remaining.size
         entropy_bounds, largest_losses, losses, priorities = np.zeros((4, K, K))
-        # Responsibilities r summed over groups of rows, and r log r; no groups without entropies.
+        # (K, n_groups) each: responsibilities r, summed over groups of rows, and r log r. There are
+        # no groups if the entropy is ignored.
         group_sums: Array = np.zeros((K, 0))
         group_terms: Array = np.zeros((K, 0))
         if criterion.entropy_assignments is not None:

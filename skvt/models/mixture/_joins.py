@@ -47,9 +47,10 @@ SIGNIFICANT = 3.5
 class Joins:
     """The sequence of pairs of clusters that are joined, until one is left, and where to stop."""
 
-    # (K - 1, 4), a linkage matrix as in SciPy. Columns 0 and 1 are the numbers of the two clusters;
-    # the union that join j makes has the number K + j. Column 2 is the height: the loss of this and
-    # all earlier joins, in nats per row. Column 3 is the number of components in the union.
+    # (K - 1, 4), a linkage matrix as in SciPy. Columns 0 and 1 are the numbers of the two clusters.
+    # The components have the numbers 0, ..., K - 1, and the union that join j makes has the number
+    # K + j. Column 2 is the height: the sum of the losses of this and all earlier joins, in nats
+    # per row. Column 3 is the number of components in the union.
     linkage: Annotated[Array, "k-1 4"]
     # (K - 1,): loss of the join relative to the largest possible loss of entropy.
     shares: Annotated[Array, "k-1"]
@@ -74,11 +75,12 @@ class Joins:
     # (K,): bound at 1, ..., K clusters minus the bound of the components, in nats; None if not
     # known.
     bounds: Annotated[Array | None, "k"] = None
-    # (K,) each, for 1, ..., K clusters: the bound of a refit, in nats; the mean adjusted Rand index
-    # with other fits; and the share of the fits that suggest this number of clusters. It is None
-    # unless clusterings are compared.
+    # The next three fields are None unless clusterings are compared.
+    # (K,): bounds of refits with 1, ..., K clusters, in nats.
     refits: Annotated[Array | None, "k"] = None
+    # (K,): mean adjusted Rand index with other fits at 1, ..., K clusters.
     agreement: Annotated[Array | None, "k"] = None
+    # (K,): share of the fits that suggest 1, ..., K clusters.
     suggested_by: Annotated[Array | None, "k"] = None
 
     def validate(self, d: int, k: int) -> bool:
