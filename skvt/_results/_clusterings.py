@@ -1,8 +1,9 @@
 """The table of the clusterings of a mixture, with a row for each number of clusters.
 
-A clustering with n of K possible clusters arises from K - n joins of two clusters. Clusterings are
-compared by the bounds of refits, and by their agreement with other fits. Arrays of shape (K,) have
-the clusterings of 1, ..., K clusters.
+The K components of a mixture are joined, two clusters at a time, until one cluster is left; the
+class :class:`~skvt.models.mixture.Joins` describes these joins. The clustering with n clusters is
+the result of the first K - n joins. Clusterings are compared by the bounds of refits, and by their
+agreement with other fits. Arrays of shape (K,) have the values of 1, ..., K clusters.
 """
 
 import numpy as np
@@ -19,11 +20,10 @@ _TOL = 1e-3
 
 
 def compute_refitted_bounds(fitted, X, weights, workers, largest_number):
-    """Refit the mixture at each number of clusters up to ``largest_number``; return the bounds.
+    """Refit the mixture to the rows X at each number of clusters; return the bounds (K,) in nats.
 
-    The bounds are an array (K,), in nats. A refit to rows X begins with the joined components and
-    has no moves. The bounds are NaN for numbers above ``largest_number``, and for models whose
-    components cannot be merged.
+    A refit begins with the joined components, and keeps their number. The bounds are NaN for
+    numbers of clusters above ``largest_number``, and for models whose components cannot be merged.
     """
     model, joins, stats = fitted.model, fitted.joins, fitted.stats.as_stats()
     bounds = np.full(joins.n_components, np.nan)
@@ -31,20 +31,22 @@ def compute_refitted_bounds(fitted, X, weights, workers, largest_number):
         return bounds
     inputs = PassInputs(make_rows(X, weights), RunningPolicy(), workers)
     for i, clusters in enumerate(joins.all_component_clusters()[:largest_number]):
-        joined = sum_joined_stats(model, stats, clusters)
-        bounds[i] = _refitted_bound(model, State(RunningStats(joined.arrays)), inputs)
+        joined_stats = sum_joined_stats(model, stats, clusters)
+        bounds[i] = _refitted_bound(model, State(RunningStats(joined_stats.arrays)), inputs)
     return bounds
 
 
 def _refitted_bound(model, state, inputs):
-    """Return the bound in nats at the global parameters with which the last pass begins.
+    """Return the bound in nats after passes of coordinate ascent, which change ``state``.
 
-    There are at most _MAX_PASSES passes of coordinate ascent.
+    There are at most _MAX_PASSES passes. The bound is that of the global parameters with which the
+    last pass begins.
     """
     engine = CoordinateAscent()
     bound = -np.inf
     for _ in range(_MAX_PASSES):
         result = engine.run_pass(model, state, inputs)
+        # The local parts of the bound, minus the divergence of q from the prior.
         previous, bound = bound, result.totals.untempered - result.divergence
         if bound - previous < _TOL * result.totals.weight:
             break
@@ -55,31 +57,34 @@ def _refitted_bound(model, state, inputs):
 def compute_agreements(joins, labels, others):
     """Return the mean adjusted Rand index with other fits at each number of clusters, (K,).
 
-    ``labels`` (n,) are the components of the rows. ``others`` has a pair for each other fit: its
-    joins, and its labels (n,) of the same rows. The index is NaN for numbers that no other fit has.
+    ``labels`` (n,) are the components of the rows in this fit. ``others`` has a pair for each other
+    fit: its joins, and the components (n,) of the same rows in that fit. The index is NaN for
+    numbers of clusters that no other fit has.
     """
-    total, n_fits = np.zeros((2, joins.n_components))
+    sum_of_indices, n_fits = np.zeros((2, joins.n_components))
     all_clusters = joins.all_component_clusters()
     for other_joins, other_labels in others:
         # Fits have different numbers of components: zip ends at the smaller number.
         pairs = zip(all_clusters, other_joins.all_component_clusters(), strict=False)
         for i, (clusters, other_clusters) in enumerate(pairs):
-            # The background, whose label is -1, counts as a further cluster.
+            # The background counts as a further cluster. Its label -1 selects the last entry.
             first, second = (np.append(c, c.max() + 1) for c in (clusters, other_clusters))
-            total[i] += adjusted_rand_score(first[labels], second[other_labels])
+            sum_of_indices[i] += adjusted_rand_score(first[labels], second[other_labels])
             n_fits[i] += 1.0
-    return np.divide(total, n_fits, out=np.full(total.shape, np.nan), where=n_fits > 0.0)
+    unknown = np.full(joins.n_components, np.nan)
+    return np.divide(sum_of_indices, n_fits, out=unknown, where=n_fits > 0.0)
 
 
 def make_clusterings_table(joins, why_suggested, elbo):
-    """Return the columns of ``clusterings_`` by name, each as a list.
+    """Return the columns of ``clusterings_`` as lists, in a dict by name.
 
-    ``elbo`` is the bound of the components in nats, None if it is not known. Unknown numbers are
-    NaN in the table.
+    ``why_suggested`` is the reason for the suggested number. ``elbo`` is the bound of the
+    components in nats, or None if it is not known. Unknown values are NaN in the table.
     """
     numbers = range(1, joins.n_components + 1)
     are_suggested = [n == joins.n_clusters for n in numbers]
-    # The join that leaves n - 1 of n clusters is in the row of n. The row of 1 has no join.
+    # The row of n clusters has the join that makes n - 1 clusters of n clusters. Arrays of joins
+    # begin with the join of K clusters, so that they are reversed. The row of 1 has no join.
     columns = {
         "n_clusters": numbers,
         "how": ["joined"] * (joins.n_components - 1) + ["components"],
@@ -111,11 +116,13 @@ def explain_why_not(joins, n_clusters):
     is_larger = n_clusters > joins.n_clusters
     # Join number s, counted from 0, makes K - s - 1 clusters of K - s clusters.
     next_join = joins.n_components - n_clusters
-    step = next_join if is_larger else next_join - 1
+    join = next_join if is_larger else next_join - 1
     # The first joins concern components to which no row is assigned.
-    if step < joins.n_vacant:
+    if join < joins.n_vacant:
         return "For one of the clusters, there is no row for which it is the most probable cluster."
-    criterion, test = joins.criteria[step], joins.tests[step]
+    # The test says by how many standard errors rows between the two clusters are fewer. It is
+    # infinite if the clusters do not touch, and NaN if it is not known.
+    criterion, test = joins.criteria[join], joins.tests[join]
     if criterion == "valley" and test < SIGNIFICANT:
         return (
             "No valley separates two of the clusters: the rows between them are fewer by only "
@@ -123,14 +130,15 @@ def explain_why_not(joins, n_clusters):
         )
     if criterion == "valley":
         return "Two of the clusters are parts of a cluster that no valley divides."
-    share = joins.shares[step]
-    loss = f"{joins.losses[step]:.3g} nats of evidence per row"
+    loss = f"{joins.losses[join]:.3g} nats of evidence per row"
     if criterion == "entropy":
-        loss = f"{share:.1%} of the entropy that it could lose"
+        loss = f"{joins.shares[join]:.1%} of the entropy that it could lose"
     if is_larger:
         relation = "overlap" if criterion == "entropy" else "are alike"
         return f"Two of the clusters {relation}: joining them loses {loss}."
-    depth = float(joins.valleys[step])
+    # The depth of the valley in nats. It is infinite if no row lies between the clusters, and NaN
+    # if it is not known.
+    depth = float(joins.valleys[join])
     valley = ""
     if np.isfinite(test):
         valley = f", across a valley of {test:.1f} standard errors"

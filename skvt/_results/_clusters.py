@@ -1,8 +1,10 @@
 """Clusters of a mixture: components that are joined in a hierarchy.
 
-A join makes one cluster of two. The first joins depend on valleys, which are regions of low density
-between two components, or on the entropy of assignments; later joins depend on the evidence, see
-:mod:`skvt.models.mixture`. A number of clusters is suggested with a reason.
+A mixture has K components. A join makes one cluster of two. The first joins depend on valleys,
+which are regions of low density between two components, or on the entropy of assignments, which are
+the probabilities that a row belongs to each component. Later joins depend on the evidence of the
+components, see :mod:`skvt.models.mixture`. One of the numbers of clusters is suggested, with a
+reason.
 """
 
 import warnings
@@ -36,8 +38,8 @@ from skvt.models.mixture import (
 from skvt.readers.validation import check_choice, find_stack_level
 from skvt.rows import take_rows
 
-# Components are joined by at most MAX_ROWS rows, or ROWS_PER_COMPONENT rows for each component if
-# that is more. If there are more rows, a uniform sample is used.
+# Losses of joins are computed from at most MAX_ROWS rows, or ROWS_PER_COMPONENT rows for each
+# component if that is more. If there are more rows, a uniform sample is used.
 MAX_ROWS = 10_000
 ROWS_PER_COMPONENT = 200
 # Criteria by which the next pair to join is chosen.
@@ -45,18 +47,19 @@ CRITERIA = ("auto", "share", "entropy", "evidence")
 
 
 class ClustersMixin:
-    """Attributes and methods of the hierarchy of clusters of a mixture's components."""
+    """Mixin of mixtures whose components are joined to a hierarchy of clusters."""
 
     def _compute_joins(self, X, weights, workers, criterion="auto"):
-        """Join the components by the rows X, or by a sample of them.
+        """Join the components by the rows X of positive weight, or by a sample of them.
 
         Return :class:`skvt.models.mixture.Joins`: the joined pairs in order, the loss of each join,
-        and the suggested number of clusters.
+        and the suggested number of clusters. ``criterion`` is one of CRITERIA.
         """
+        # A fit with a background component has a ``shown_fit`` without it. Rows of the background
+        # have the label -1. Leave them out, unless all rows belong to the background.
         fitted = self._fitted.shown_fit
         X, weights = take_rows(X, weights, self._sample_rows(weights.size))
         if fitted is not self._fitted:
-            # Leave out the rows of the background, unless all rows are.
             kept = np.flatnonzero(self._predict_labels(X, None, workers) >= 0)
             X, weights = take_rows(X, weights, kept if kept.size else np.arange(weights.size))
         assignments = Assignments(
@@ -65,7 +68,9 @@ class ClustersMixin:
         )
         model, stats = fitted.model, fitted.stats.as_stats()
         component = model.component
+        # Natural parameters of the posteriors of the components.
         _, lam = fitted.lam()
+        # Number of blocks of columns; 0 if the component is not a product of blocks.
         n_blocks = len(component.parts(lam))
         valleys = find_valleys(assignments, component, lam, X, weights)
         if criterion in ("share", "entropy"):
@@ -73,14 +78,15 @@ class ClustersMixin:
             joins = replace(joins, reason="by the rule for the entropy")
         else:
             counts = model.component_masses(stats)
-            evidence = Evidence(component, stats.arrays[1], counts, assignments.is_vacant)
+            _, feature_sums = stats.arrays
+            evidence = Evidence(component, feature_sums, counts, assignments.is_vacant)
             if criterion == "evidence":
                 joins = choose_by_elbow(evidence, "by the evidence alone")
             else:
                 joins = choose_clusters(assignments, evidence, n_blocks, valleys)
         bounds = compute_join_bounds(model, stats, assignments, joins)
-        # Depths and tests of the valleys between the two clusters of each join; NaN if not known.
-        # Valleys are not known for several blocks of columns, see `choose_clusters`.
+        # (K - 1,) each: depth and test of the valley between the two clusters of each join, NaN if
+        # not known. For several blocks of columns, valleys are not known, see `choose_clusters`.
         depths = tests = np.full(len(joins.linkage), np.nan)
         if n_blocks < 2:
             depths = assignments.valley_depths(joins)
@@ -89,7 +95,7 @@ class ClustersMixin:
         return replace(joins, valleys=depths, tests=tests, bounds=bounds)
 
     def _sample_rows(self, n_rows):
-        """Return the numbers of all rows, or of a uniform sample of them in ascending order."""
+        """Return the indices of ``n_rows`` rows, or of a uniform sample of them, in order."""
         max_rows = max(MAX_ROWS, ROWS_PER_COMPONENT * self.n_components_)
         if n_rows <= max_rows:
             return np.arange(n_rows)
@@ -99,24 +105,25 @@ class ClustersMixin:
     def join_components(self, X, sample_weight=None, *, criterion="auto"):
         """Join the components into clusters by the rows X, instead of the rows of ``fit``.
 
-        Use it after ``partial_fit``, which joins no components, or for another criterion. Only
-        ``hierarchy_`` and the other attributes of clusters change.
+        The method is useful after ``partial_fit``, which joins no components, or for another
+        criterion. Only ``hierarchy_`` and the other attributes of clusters change.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows. At most 10,000 rows, or 200 for each component if that is more, are used; if there
-            are more rows, a uniform sample of them.
+            Rows. At most 10,000 rows are used, or 200 for each component if that is more. If there
+            are more rows, a uniform sample is used.
         sample_weight : array-like of shape (n_samples,), optional
             A row of weight w counts w times.
         criterion : {"auto", "share", "entropy", "evidence"}, default="auto"
-            How the next pair to join is selected. "entropy": by the loss of entropy of the
-            assignments, as in the paper, which favours pairs with many rows. "share": by this loss
-            divided by its maximum, which two components have if every row is undecided between
-            them. "evidence": by the loss of evidence if the two become one component. "auto", as in
-            ``fit``: Gaussians of up to three columns by tests of the valleys between them, other
-            components by "share" as long as they overlap; then by the evidence, weighted by how
-            certain rows are and how deep the valleys are.
+            How the next pair to join is selected. "entropy" selects by the loss of entropy of the
+            assignments, as in the paper, which favours pairs with many rows. "share" selects by
+            this loss divided by the largest possible loss, which two components have if every row
+            is equally likely to belong to either. "evidence" selects by the loss of evidence if the
+            two become one component. "auto" selects as ``fit`` does. It first joins Gaussians of up
+            to three columns by tests of the valleys between them, and other components by "share"
+            as long as they overlap. Then it joins clusters by the evidence, weighted by how certain
+            rows are and how deep the valleys are.
 
         Returns
         -------
@@ -131,13 +138,14 @@ class ClustersMixin:
         return self
 
     def compare_clusterings(self, X, y=None, sample_weight=None, *, n_fits=1, max_refitted=20):
-        """Compare the clusterings with refits at each number and with fits of other seeds.
+        """Compare the clusterings with refits of the mixture, and with fits of other seeds.
 
-        Only columns of ``clusterings_`` change: "refitted_bound", "agreement" and "suggested_by".
-        Each of the other fits takes as long as ``fit`` with ``n_init=1``. If ``labels_init`` or
-        ``means_init`` is set, the other fits have the same start, so that their agreement says
-        little. Agreement counts each row once, whatever its weight. Refits use neither classes of
-        rows nor a background, so that "refitted_bound" is NaN if the fit used them.
+        A clustering is the hierarchy cut at one number of clusters. Only three columns of
+        ``clusterings_`` change: "refitted_bound", "agreement" and "suggested_by". Each of the other
+        fits takes as long as ``fit`` with ``n_init=1``. If ``labels_init`` or ``means_init`` is
+        set, the other fits have the same start, so that their agreement says little. Agreement
+        counts each row once, whatever its weight. Refits use neither classes of rows nor a
+        background, so that "refitted_bound" is NaN if the fit used them.
 
         Parameters
         ----------
@@ -177,11 +185,13 @@ class ClustersMixin:
                 )
             sample = self._sample_rows(rows.weights.size)
             sampled_rows, _ = take_rows(rows.X, rows.weights, sample)
+            # The labels are components, because the clusters are None.
             labels = self._predict_labels(sampled_rows, None, workers)
         joins = replace(joins, refits=refits)
         if n_fits > 0:
             seeds = np.random.default_rng(fitted.state.seed).integers(2**31 - 1, size=n_fits)
             others = [self._joins_and_labels(int(s), X, y, sample_weight, sample) for s in seeds]
+            # The number of clusters that each fit suggests, and all possible numbers 1, ..., K.
             suggested = np.array([joins.n_clusters, *(other.n_clusters for other, _ in others)])
             numbers = np.arange(1, joins.n_components + 1)
             joins = replace(
@@ -192,7 +202,10 @@ class ClustersMixin:
         return self
 
     def _joins_and_labels(self, seed, X, y, sample_weight, sample):
-        """Fit with another seed; return the joins, and the components of the rows ``sample``."""
+        """Fit with another seed; return the joins, and the labels of a sample of the rows.
+
+        ``sample`` are the indices of the sampled rows. The labels are components.
+        """
         parameters = self.get_params(deep=False) | {"n_init": 1, "warm_start": False, "verbose": 0}
         other = type(self)(**parameters | {"random_state": seed})
         with warnings.catch_warnings():
@@ -249,10 +262,11 @@ class ClustersMixin:
 
         Equal rows count as one row with a weight, so that they get the same label.
         """
+        # Row i of X is equal to row ``inverse[i]`` of the distinct rows.
         first_rows, inverse = number_distinct_rows(X)
         distinct = X[first_rows]
         labels = self._predict_labels(distinct, None, workers)
-        # Rows of the background are not split.
+        # Rows of the background keep the label -1.
         kept = labels >= 0
         if n_clusters > kept.sum():
             raise ValueError(
@@ -281,7 +295,7 @@ class ClustersMixin:
 
     @fitted_property
     def hierarchy_(self, fitted):
-        """Linkage matrix of the components, shape (K - 1, 4), as in SciPy."""
+        """Linkage matrix of the joins of components, shape (K - 1, 4), as in SciPy."""
         return self._require_joins(fitted, "hierarchy_").linkage.copy()
 
     @fitted_property
@@ -323,7 +337,10 @@ def sum_by_cluster(resp, clusters):
 
 
 def iterate_results(fitted, X, weights, workers):
-    """Yield pairs of a batch of the rows X and its result of the local step of the fitted model."""
+    """Yield each batch of the rows X with its result of the local step.
+
+    The local step computes the assignments of rows, at the global parameters of the fit.
+    """
     model = fitted.model
     global_params = model.row_globals(fitted.stats, batch=None, run=workers.run)
     return iterate_local_results(model, lambda batch: global_params, make_rows(X, weights), workers)

@@ -19,12 +19,12 @@ def consensus(fits, X, *, n_passes=1, sample_weight=None):
     """Average independent fits: match topics one to one, take means, and fit a few passes more.
 
     The fit with the highest bound is the reference. The topics of each other fit are matched with
-    the topics of the reference, so that matched topics share as much probability of words as
+    the topics of the reference, so that matched topics have as much probability mass in common as
     possible, see :func:`skvt.metrics.topic_stability`. Each topic of the reference is averaged with
-    the topics that are matched with it. The mean is over ``components_``, the pseudo-counts of
-    words. Then ``n_passes`` passes over the documents at T = 1 follow. In these passes, each topic
-    keeps its index, except that ``MemoizedHDP`` sorts topics. It also makes its ``n_polish`` sweeps
-    of collapsed sampling after the passes.
+    the topics that are matched with it. What is averaged are the rows of ``components_``, the
+    pseudo-counts of words. Then ``n_passes`` passes over the documents at the temperature T = 1
+    follow. In these passes, each topic keeps its index, except that ``MemoizedHDP`` sorts topics.
+    ``MemoizedHDP`` also makes its ``n_polish`` sweeps of collapsed sampling after the passes.
 
     Parameters
     ----------
@@ -36,8 +36,8 @@ def consensus(fits, X, *, n_passes=1, sample_weight=None):
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Counts of the documents.
     n_passes : int, default=1
-        Number of passes over X after averaging. More passes raise the bound; but averaging makes
-        held-out words more probable, and this gain is lost in further passes.
+        Number of passes over X after averaging. More passes raise the bound. However, averaging
+        makes held-out words more probable, and this gain is lost in further passes.
     sample_weight : array-like of shape (n_samples,), optional
         Weights of the documents in the passes after averaging, as in ``fit``.
 
@@ -86,31 +86,31 @@ def consensus(fits, X, *, n_passes=1, sample_weight=None):
     topics = topic_distributions(fits)
     # A fit after ``partial_fit`` has no bound, and is the reference only if no fit has one.
     best = int(np.argmax([fit.elbo_ if hasattr(fit, "elbo_") else -np.inf for fit in fits]))
-    total = np.zeros_like(topics[best])
+    sum_of_partners = np.zeros_like(topics[best])
     n_partners = np.zeros((len(topics[best]), 1))
     # The reference takes part, too: its topics are matched with themselves.
     for fit, fit_topics in zip(fits, topics, strict=True):
         _, matched_topics, partners = match_topics(topics[best], fit_topics)
-        total[matched_topics] += fit.components_[partners]
+        sum_of_partners[matched_topics] += fit.components_[partners]
         n_partners[matched_topics] += 1.0
-    mean = total / n_partners
+    mean = sum_of_partners / n_partners
     average = clone(fits[best])
     average.set_params(n_components=len(mean), components_init=mean, max_iter=n_passes, **_POLISH)
     return average.fit(X, sample_weight=sample_weight)
 
 
 def match_topics(A, B):
-    """Match topics one to one so that the sum of the mass that matched topics share is largest.
+    """Match topics one to one so that the sum of their overlaps is largest.
 
-    Topics are the rows of A (K, V) and B (L, V), which sum to 1. Two topics p and q share the mass
-    ``sum_v min(p_v, q_v)``, between 0 and 1.
+    Topics are the rows of A (K, V) and B (L, V), which sum to 1. The overlap of two topics p and q
+    is the probability mass ``sum_v min(p_v, q_v)`` that they have in common, between 0 and 1.
 
-    Return three arrays with an entry for each of the min(K, L) pairs: the shared mass, the index of
-    the topic in A, in ascending order, and the index of the topic in B.
+    Return three arrays with an entry for each of the min(K, L) pairs: the overlap, the index of the
+    topic in A, in ascending order, and the index of the topic in B.
     """
-    shared = np.clip(1.0 - 0.5 * cdist(A, B, "cityblock"), 0.0, 1.0)
-    rows, columns = linear_sum_assignment(shared, maximize=True)
-    return shared[rows, columns], rows, columns
+    overlaps = np.clip(1.0 - 0.5 * cdist(A, B, "cityblock"), 0.0, 1.0)
+    rows, columns = linear_sum_assignment(overlaps, maximize=True)
+    return overlaps[rows, columns], rows, columns
 
 
 def topic_distributions(fits):
@@ -129,10 +129,10 @@ def topic_distributions(fits):
 
 
 def _topics_of_fit(fit, number):
-    """Return the topics of a fit, or of an array of topics, as rows that sum to 1, (K, V).
+    """Return the topics of a fit as rows that sum to 1, (K, V).
 
-    Raise ValueError for negative entries and rows of zeros; ``number`` is the index of the fit in
-    the error.
+    In place of a fit, an array of topics is also legal. Raise ValueError for negative entries and
+    rows of zeros. ``number`` is the index of the fit, for the error.
     """
     _, model = split_pipeline(fit)
     name = f"fits[{number}]"

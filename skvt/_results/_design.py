@@ -40,6 +40,7 @@ class Design:
     def describe(self, rows):
         """Return a name for each row of covariates, such as "year=2001, party=green"."""
         table = _as_table(rows)
+        # A formula such as "1" uses no covariate.
         if not self.covariates:
             return ["Intercept"] * num_samples(table)
         columns = _columns_by_name(table)
@@ -53,8 +54,9 @@ class Design:
 def make_design(covariates, formula, n_rows):
     """Return the :class:`Design` of the covariates of ``n_rows`` rows.
 
-    Raise ValueError for another number of rows, missing or infinite values, and columns that are
-    constant or collinear.
+    ``formula`` is a formula over the columns of the covariates, or None for all columns. Raise
+    ValueError if covariates have another number of rows or missing or infinite values, or if
+    columns of the design are constant or collinear.
     """
     table = _require_rows(covariates, n_rows)
     if formula is None:
@@ -69,7 +71,7 @@ def make_design(covariates, formula, n_rows):
 def _as_table(covariates, name="covariates"):
     """Return covariates as a data frame or as an array of objects with two axes.
 
-    ``name`` is the name of the parameter in the error for other values.
+    Raise ValueError if this is impossible. The error calls the parameter ``name``.
     """
     if nw.dependencies.is_into_series(covariates):
         series = nw.from_native(covariates, series_only=True)
@@ -92,7 +94,7 @@ def _as_table(covariates, name="covariates"):
 
 
 def _columns_by_name(table):
-    """Return the columns of a table by name; the columns of an array are x0, x1, ..."""
+    """Return the columns of a table, a dict by name; the columns of an array are x0, x1, ..."""
     names = (
         list_column_names(table) if is_frame(table) else [f"x{j}" for j in range(table.shape[1])]
     )
@@ -104,12 +106,12 @@ def _columns_by_name(table):
 class Columns:
     """Encoding of covariates: an intercept, numbers, and indicators of all levels but the first."""
 
-    # List of the levels of each covariate by its name; None for numbers.
+    # The levels of each covariate by its name: a list for a category, None for numbers.
     levels: dict[str, Any]
 
     @property
     def names(self):
-        """Names of the columns of the design."""
+        """Names of the P columns of the design; indicators are named as formulaic names them."""
         names = ["Intercept"]
         for name, levels in self.levels.items():
             names += [name] if levels is None else [f"{name}[T.{level}]" for level in levels[1:]]
@@ -117,7 +119,10 @@ class Columns:
 
     @property
     def terms(self):
-        """Position, from 1, of the covariate that each column encodes; 0 for the intercept."""
+        """Number of the covariate that each column encodes, (P,).
+
+        Covariates are numbered from 1 in the order of ``levels``; the intercept has the number 0.
+        """
         n_columns = [1 if levels is None else len(levels) - 1 for levels in self.levels.values()]
         return np.repeat(np.arange(len(n_columns) + 1), [1, *n_columns])
 
@@ -150,16 +155,17 @@ class Covariates:
     def of(cls, covariates, n_rows, used):
         """Derive the encoding from n rows; ``used`` are the indices of the rows of the fit.
 
-        A single covariate that is constant stands for the intercept. In other cases, raise
-        ValueError as :func:`make_design` does.
+        If there is only one covariate and it is constant, the design consists of the intercept.
+        Otherwise, raise ValueError for illegal covariates as :func:`make_design` does.
         """
         table = _require_rows(covariates, n_rows)
-        by_name = _columns_by_name(table)
-        # The values of a single covariate; [None] for several covariates.
-        values = next(iter(by_name.values())).objects() if len(by_name) == 1 else [None]
+        columns_by_name = _columns_by_name(table)
+        # The values of a single covariate; [None] for several covariates, which are not tested.
+        is_single = len(columns_by_name) == 1
+        values = next(iter(columns_by_name.values())).objects() if is_single else [None]
         if values[0] is not None and len(set(values)) == 1:
             # The covariate counts as a category of one level, which has no indicators.
-            columns = Columns({name: list(values[:1]) for name in by_name})
+            columns = Columns({name: list(values[:1]) for name in columns_by_name})
         else:
             columns = Columns(_find_levels_by_name(table))
         matrix = columns.encode(table)[used]
@@ -182,13 +188,15 @@ class Covariates:
     def describes(self, regression, is_restricted):
         """Return whether this encoding is legal, and ``regression`` is a regression on its columns.
 
-        Encoding and regression are read from a file. ``is_restricted`` says whether documents are
-        restricted to allowed topics. A regression of None is legal only if the intercept is the
-        only column.
+        The encoding and the regression come from a file. ``regression`` is None for a model without
+        a regression, which is legal only if the intercept is the only column. ``is_restricted``
+        says whether documents are restricted to allowed topics; only then may a model have a
+        regression on the intercept alone.
         """
         terms = self.columns.terms
+        all_levels = self.columns.levels.values()
         # The levels of a category are a list that is not empty.
-        if not all(v is None or (type(v) is list and v) for v in self.columns.levels.values()):
+        if not all(v is None or (type(v) is list and v) for v in all_levels):
             return False
         are_aligned = self.mean.shape == self.scale.shape == terms.shape
         if not (are_aligned and np.isfinite(self.mean).all() and is_positive(self.scale)):
@@ -198,15 +206,18 @@ class Covariates:
         return (terms.size > 1 or is_restricted) and np.array_equal(regression.groups, terms)
 
     def coefficients(self, coef):
-        """Convert coefficients (P, K) of the standardised design to (K, P), in the user's units."""
+        """Convert coefficients (P, K) of the standardised design to units of the covariates.
+
+        The result is (K, P), where K is the number of topics.
+        """
         in_user_units = coef.T / self.scale
-        # The intercept in the user's units is the value at 0 instead of the means.
+        # The intercept is the value where covariates are 0, not where they have their means.
         in_user_units[:, 0] -= in_user_units @ self.mean
         return in_user_units
 
 
 def _require_rows(covariates, n_rows):
-    """Return covariates as a table; raise ValueError unless it has n rows."""
+    """Return covariates as a table; raise ValueError unless it has ``n_rows`` rows."""
     table = _as_table(covariates)
     if num_samples(table) != n_rows:
         raise ValueError(
@@ -219,12 +230,14 @@ def _require_rows(covariates, n_rows):
 def encode_values(name, values, n_rows):
     """Encode ``values``, a number or a category for each of n rows.
 
-    Return a pair: the levels of a category and indicators (n, number of levels), or None and
-    numbers (n, 1). Raise ValueError for another number of rows or columns, and for missing values.
+    For categories, return their levels and indicators (n, number of levels). For numbers, return
+    None and the numbers (n, 1). Raise ValueError for another number of rows or columns, and for
+    missing values. ``name`` is the name of the parameter in errors.
     """
     column = _require_column(name, values, n_rows)
     levels = _find_levels(name, column)
-    # None comes before the levels, because `_encode_column` has no indicator of the first level.
+    # `_encode_column` makes no indicator of the first level. With None as the first level, each
+    # level of the values gets an indicator.
     encoded_levels = None if levels is None else [None, *levels]
     return levels, _encode_column(name, column, encoded_levels)
 
@@ -232,13 +245,14 @@ def encode_values(name, values, n_rows):
 def list_values(name, values, n_rows):
     """Return the value of each of n rows as an array of objects; missing values are None.
 
-    Raise ValueError for another number of rows or columns.
+    Raise ValueError for another number of rows or columns. ``name`` is the name of the parameter in
+    errors.
     """
     return _require_column(name, values, n_rows).objects()
 
 
 def _require_column(name, values, n_rows):
-    """Return the only column of ``values``; raise ValueError unless it has n rows."""
+    """Return the only column of ``values``; raise ValueError unless it has ``n_rows`` rows."""
     table = _as_table(values, name)
     columns = list(_columns_by_name(table).values())
     if len(columns) != 1 or num_samples(table) != n_rows:
@@ -250,12 +264,16 @@ def _require_column(name, values, n_rows):
 
 
 def _find_levels_by_name(table):
-    """Return the levels of each covariate of a table by its name; None for numbers."""
-    levels = {name: _find_levels(name, column) for name, column in _columns_by_name(table).items()}
-    for name, of_covariate in levels.items():
-        if of_covariate is not None and len(of_covariate) == 1:
-            raise _error_of_constant(name, of_covariate[0])
-    return levels
+    """Return the levels of each covariate of a table, a dict by name; None for numbers.
+
+    Raise ValueError for a category that has only one level.
+    """
+    columns = _columns_by_name(table)
+    levels_by_name = {name: _find_levels(name, column) for name, column in columns.items()}
+    for name, levels in levels_by_name.items():
+        if levels is not None and len(levels) == 1:
+            raise _error_of_constant(name, levels[0])
+    return levels_by_name
 
 
 def _find_levels(name, column):
@@ -272,14 +290,16 @@ def _find_levels(name, column):
     present = set(values)
     if column.categories is not None:
         return [level for level in column.categories if level in present]
+    # Values of different types cannot be compared, so that they are sorted by type first.
     return sorted(present, key=lambda value: (str(type(value)), value))
 
 
 def _encode_column(name, column, levels):
-    """Return the columns of the design for one covariate.
+    """Return the columns of the design for one covariate, whose values are in ``column``.
 
-    Numbers have one column (n, 1). A category has indicators of all levels but the first, (n,
-    number of levels - 1).
+    Numbers have one column (n, 1). A category has indicators (n, number of levels - 1) of all
+    ``levels`` but the first. ``levels`` is None for numbers. Raise ValueError for values that are
+    missing, infinite, or not among the levels.
     """
     if levels is None:
         try:
@@ -308,7 +328,11 @@ def _encode_column(name, column, levels):
 
 
 def _design_by_formula(table, formula):
-    """Return the :class:`Design` that formulaic makes; splines keep their knots for new rows."""
+    """Return the :class:`Design` that formulaic makes of a table by a formula.
+
+    The function ``encode`` of the design uses the knots of splines and the levels of categories
+    that were found in the table.
+    """
     formulaic = require_package(
         "formulaic", 'A formula needs the package formulaic: pip install "skvt[formulas]"'
     )
@@ -333,7 +357,10 @@ def _design_by_formula(table, formula):
         )
 
     def encode(rows, rule=rule):
-        """Return the model matrix of rows by ``rule``, the formula or a fitted specification."""
+        """Return the model matrix that formulaic makes of rows.
+
+        ``rule`` is the formula, or the specification of a model matrix that was made before.
+        """
         rows = _as_table(rows)
         for name, values in _columns_in_formula(rows, formula):
             _require_known(name, [value is None for value in values])
@@ -353,25 +380,26 @@ def _design_by_formula(table, formula):
     names = list(map(str, model_matrix.columns))
     is_finite = np.isfinite(matrix).all(axis=0)
     if not is_finite.all():
+        # argmin returns the position of the first False.
         term = names[int(np.argmin(is_finite))]
         raise ValueError(
             f"The term {term!r} of the formula must be finite in all rows. Got NaN or infinity."
         )
-    # Encode new rows by the specification, which has the knots of splines and the levels of
-    # categories of the first rows.
+    # The specification has the knots of splines and the levels of categories of the table.
     specification = model_matrix.model_spec
 
     def encode_new(rows):
-        """Return the design matrix of new rows."""
+        """Return the design matrix of new rows, encoded in the same way as the table."""
         return np.asarray(encode(rows, specification), np.float64)
 
     return Design(names, matrix, encode_new, [*covariates])
 
 
 def _for_formula(rows):
-    """Return rows as a data frame of pandas in which formulaic reads each column as its kind.
+    """Return rows as a data frame of pandas whose columns formulaic reads correctly.
 
-    Decimal numbers become floats. Categories have only the levels that occur.
+    Numbers that are stored as objects, such as ``decimal.Decimal``, become floats. Categories lose
+    the levels that do not occur.
     """
     # A shallow copy, because the user's frame must not change.
     frame = nw.from_native(rows).to_pandas().copy(deep=False)
@@ -386,6 +414,7 @@ def _for_formula(rows):
 def _columns_in_formula(table, formula):
     """Yield name and values of each column of the table that occurs in a formula."""
     for name, column in _columns_by_name(table).items():
+        # The name must not be a part of a longer name.
         if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", formula):
             yield name, column.objects()
 
@@ -399,7 +428,7 @@ def _error_of_constant(name, value):
 
 
 def _require_known(name, is_missing):
-    """Raise ValueError if values of a covariate are missing; ``is_missing`` has n booleans."""
+    """Raise ValueError if values of a covariate are missing; ``is_missing`` is a mask (n,)."""
     rows = np.flatnonzero(is_missing)
     if rows.size:
         raise ValueError(
@@ -410,7 +439,10 @@ def _require_known(name, is_missing):
 
 
 def require_full_rank(matrix, names):
-    """Raise ValueError for a column that is constant or a combination of preceding columns."""
+    """Raise ValueError if a column is constant or a linear combination of the preceding columns.
+
+    ``matrix`` is the design (n, P), and ``names`` are the names of its columns.
+    """
     # Orthonormal basis of the span of the preceding columns.
     basis = np.empty((matrix.shape[0], 0))
     for j, name in enumerate(names):
@@ -418,9 +450,9 @@ def require_full_rank(matrix, names):
         residual = column - basis @ (basis.T @ column)
         # A second projection removes rounding errors of the first.
         residual -= basis @ (basis.T @ residual)
-        length = np.linalg.norm(residual)
-        if length > _COLLINEAR * np.linalg.norm(column):
-            basis = np.column_stack([basis, residual / length])
+        distance = np.linalg.norm(residual)
+        if distance > _COLLINEAR * np.linalg.norm(column):
+            basis = np.column_stack([basis, residual / distance])
             continue
         if np.ptp(column) == 0.0:
             raise _error_of_constant(name, f"{column[0]:g}")

@@ -1,6 +1,7 @@
 """Tables of topics and clusters that notebooks show below the diagram of an estimator.
 
-Each function returns the title of the table, the names of its columns, and a list of its rows.
+Each function returns three values: the title of the table, the names of its columns, and a list of
+its rows.
 """
 
 from skvt._results.profiles import make_profiles, write_sentences
@@ -11,8 +12,9 @@ N_WORDS, N_COLUMNS = 8, 3
 
 def topics_for_display(estimator):
     """Return a table of the topics, the topic with the largest share first."""
-    totals = estimator.components_.sum(axis=1)
-    shares = totals / totals.sum()
+    # The share of a topic in all words, which are counted by the pseudo-counts ``components_``.
+    n_words_of_topics = estimator.components_.sum(axis=1)
+    shares = n_words_of_topics / n_words_of_topics.sum()
     labels = estimator._labels_by_topic
     words = [", ".join(map(str, topic)) for topic in estimator.top_words(N_WORDS)]
     words_title = (
@@ -32,7 +34,9 @@ def clusters_for_display(estimator):
     """
     is_joined = estimator._fitted.joins is not None
     profiles = make_profiles(estimator.describe(n_clusters="auto" if is_joined else None))
+    # The last weight is the weight of all rows.
     shares = profiles.weights[:-1]
+    # Leave out the beginning of each sentence, such as "cluster 0 (25% of rows)".
     texts = [line.split(": ", 1)[1] for line in write_sentences(profiles, N_COLUMNS)]
     rows = [(k, f"{shares[k]:.1%}", texts[k]) for k in (-shares).argsort(kind="stable").tolist()]
     n_components = estimator.n_components_

@@ -1,7 +1,8 @@
 """Effects of covariates on shares of topics or clusters, pooled over draws and fits.
 
-M draws of the shares of R fits are regressed on P covariates. The table reports Q linear
-combinations of the coefficients for each of K topics or clusters.
+There are R independent fits, each with K topics or clusters. For each fit, the shares of n rows are
+drawn M times from their posterior. Each draw is regressed on the P terms of a design, and Q linear
+combinations of the P coefficients are reported.
 """
 
 import warnings
@@ -48,13 +49,13 @@ def covariate_effects(
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Rows, such as those of ``fit``; for pipelines, their input.
     covariates : data frame, or array-like of shape (n_samples,) or (n_samples, n_covariates)
-        Covariates of the rows. Categories become one column for each level but the first, and an
+        Covariates of the rows. A category becomes an indicator for each level but the first, and an
         intercept is added. Columns of an array are called x0, x1, ...
     formula : str or None, default=None
         The right-hand side of a formula over the columns of ``covariates``, such as ``"rating +
         bs(day, df=5)"``. The package formulaic evaluates it.
     cluster : array-like of shape (n_samples,) or None, default=None
-        The group of each row, such as its author, if rows of a group depend on each other.
+        The group of each row, such as its author, if rows of the same group depend on each other.
     n_draws : int, default=25
         Draws of the parameters of each fit from their posterior, at least 2.
     level : float, default=0.95
@@ -73,26 +74,26 @@ def covariate_effects(
         Maps the name of each contrast to a dict, which maps terms to weights. If given, the table
         has the sums of weight times effect instead of the effects.
     n_clusters : int, "auto" or None, default=None
-        For mixtures. None, the default, gives the effects on each component, and the table calls
-        components clusters. "auto" or a number joins components into clusters, as in ``predict``.
+        The clusters of mixtures. With None, each component counts as a cluster. "auto" or an
+        integer joins components into clusters, as in ``predict``.
 
     Returns
     -------
     pandas.DataFrame
-        A table with a row for each pair of a topic or cluster and a term. Topics or clusters of
-        several fits are matched to those of the first fit. The columns are:
+        A table with a row for each pair of a topic or cluster and a term. The topics or clusters of
+        other fits are matched to the topics or clusters of the first fit. The columns are:
 
-        - "topic" or "cluster": its number in the first fit.
+        - "topic" or "cluster": index of the topic or cluster in the first fit.
         - "label": label of the topic; for topics only.
-        - "term": name of the term or, with ``at``, a description of the row.
+        - "term": name of the term or contrast or, with ``at``, a description of the row.
         - "effect": the pooled effect or, with ``at``, the predicted share.
         - "low", "high": ends of the interval of the effect.
         - "standard_error": standard error of the effect; for the logit link in log odds.
         - "between_fits": share of the variance that is between fits; NaN for one fit.
         - "same_sign": number of fits in which the effect has the sign of the pooled effect.
         - "n_fits": number of fits that have a matched topic or cluster.
-        - "agreement": mean overlap of the topic or cluster with the matched ones of the other fits,
-          which is the probability mass that they have in common; NaN for one fit.
+        - "agreement": mean overlap of the topic or cluster with its matches in the other fits. The
+          overlap is the probability mass that two distributions have in common. NaN for one fit.
 
         For topics, ``attrs["rows_without_words"]`` has the indices of the rows that are left out
         because they have no words.
@@ -100,9 +101,9 @@ def covariate_effects(
     Raises
     ------
     ValueError
-        If inputs differ in the number of rows, covariates have missing values or are constant or
-        collinear, fits have other words than X or the words in another order, fits are of different
-        kinds, or the same fit is passed twice.
+        If inputs differ in the number of rows, if covariates have missing values or are constant or
+        collinear, if the words of a fit are not the words of X in the same order, if the fits are
+        of different kinds, or if the same fit is passed twice.
 
     Warns
     -----
@@ -116,21 +117,22 @@ def covariate_effects(
 
     Notes
     -----
-    A posterior under a prior without covariates pulls the shares of a row towards the mean of all
-    rows, which makes effects too small, above all for short documents. The shares of topics used
-    here are linear in the words of a document. Given the topics, they are unbiased for any prior of
-    the document [1]_. Shares of topics are therefore computed without the covariates and allowed
-    topics of the fits. The shares of clusters are the corrected assignments of [1]_, which assume
-    that covariates are related to the columns of X only through the clusters. To correct them, the
-    mixture is refitted to X by expectation-maximisation. A refit overstates the separation of the
-    clusters, and the assignments before and after it show how much. The refit is repeated for each
-    draw of random weights of the rows.
+    If shares are inferred under a prior without covariates, the prior pulls the shares of each row
+    towards the mean of all rows. Effects would therefore be too small, above all for short
+    documents. The estimates of topic shares that are used here are linear in the word counts of a
+    document. Given the topics, they are unbiased for any prior of the document [1]_, so that
+    covariates and allowed topics of the fits are not needed. The shares of clusters are the
+    corrected assignments of [1]_, which assume that covariates are related to the columns of X only
+    through the clusters. For this correction, the mixture is refitted to X by
+    expectation-maximisation. A refit overstates the separation of the clusters. The difference
+    between the assignments before and after a refit shows how much, and the shares are corrected by
+    this difference. The refit is repeated for each draw of random weights of the rows.
 
-    The variance of an effect is the mean of the squared standard errors of the regressions, robust
-    to unequal variances and to dependence within groups of ``cluster``, plus (1 + 1/M) times the
-    variance between M draws of parameters, plus (1 + 1/R) times the variance between R fits [2]_.
-    Intervals use Student's t with the degrees of freedom of Satterthwaite's approximation. The
-    logit link is fractional regression [3]_.
+    The variance of an effect has three parts [2]_. The first is the mean of the squared standard
+    errors of the regressions, which are robust to unequal variances and to dependence within groups
+    of ``cluster``. The second is (1 + 1/M) times the variance between M draws of parameters. The
+    third is (1 + 1/R) times the variance between R fits. Intervals use Student's t with the degrees
+    of freedom of Satterthwaite's approximation. The logit link is fractional regression [3]_.
 
     References
     ----------
@@ -159,7 +161,7 @@ def covariate_effects(
     are_mixtures = _are_mixtures(fits)
     design = make_design(covariates, formula, num_samples(X))
     reported = _Combinations.of(design, at, contrasts)
-    # Rows of topic models without words are left out.
+    # Documents without words are left out. All rows of mixtures are used.
     counts = [] if are_mixtures else [count_words(fit, X) for fit in fits]
     has_words = np.ones(weights.size, dtype=bool)
     for fit_counts in counts:
@@ -204,7 +206,11 @@ def covariate_effects(
 
 
 def _are_mixtures(fits):
-    """Return whether the fits are mixtures; raise ValueError if they cannot be compared."""
+    """Return whether the fits are mixtures; raise ValueError if they cannot be compared.
+
+    Fits can be compared if they are different objects, and all of them are mixtures, or all of them
+    are topic models with vocabularies of the same size.
+    """
     kinds = {is_mixture(fit) for fit in fits}
     if len(kinds) != 1:
         raise ValueError(
@@ -218,7 +224,7 @@ def _are_mixtures(fits):
         )
     (are_mixtures,) = kinds
     if not are_mixtures:
-        # This raises ValueError if the fits have vocabularies of different sizes.
+        # Call the function only for its ValueError if the vocabularies differ in size.
         topic_distributions(fits)
     return are_mixtures
 
@@ -248,7 +254,13 @@ class _Combinations(NamedTuple):
 
     @classmethod
     def of(cls, design, at, contrasts):
-        """Return predictions at rows of covariates, contrasts of terms, or all coefficients."""
+        """Return the combinations that ``at`` or ``contrasts`` ask for, or all coefficients.
+
+        ``design`` is the :class:`~skvt._results._design.Design` of the regression. ``at`` are rows
+        of covariates for predictions, or None. ``contrasts`` maps the name of each contrast to a
+        dict of weights by term, or is None. Raise ValueError if neither is None, or for illegal
+        contrasts.
+        """
         if at is not None and contrasts is not None:
             raise ValueError("Pass either 'at' or 'contrasts', not both.")
         if at is not None:
@@ -281,12 +293,17 @@ def _are_finite_weights(weights):
 
 
 def _effects_of_draws(shares, regression, reported, n_draws, rng):
-    """Return effects and squared standard errors of one fit, in an array (2, M, Q, K)."""
+    """Return effects and squared standard errors of one fit, in an array (2, M, Q, K).
+
+    ``shares`` are the :class:`~skvt._results._shares.Shares` of the fit, and ``reported`` are the
+    :class:`_Combinations` of the table.
+    """
     # (M, K, K): matrices by which the estimated shares (n, K) are multiplied, one for each draw.
     draws = shares.draws(n_draws, rng)
     combinations = reported.combinations
-    n_components = draws.shape[1]
+    _, n_components, _ = draws.shape
     results = np.empty((2, n_draws, len(combinations), n_components))
+    # Two views of ``results``, (M, Q, K) each.
     effects, squared_errors = results
     for k in range(n_components):
         # The coefficients of one draw are the start of Newton's method for the next draw.

@@ -5,7 +5,7 @@ from sklearn.utils.validation import check_array
 
 
 class SumsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
-    """Transformer of rows to activations, whose inverse is a sum of components."""
+    """Mixin of transformers of rows to activations, the weights of components in a sum."""
 
     def inverse_transform(self, X):
         """Return the expected rows for a result of ``transform``: ``X @ components_``.

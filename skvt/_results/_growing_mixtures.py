@@ -1,8 +1,10 @@
-"""Results of mixtures whose number of components changes.
+"""Parameters and results of mixtures whose number of components changes.
 
 The mixin describes components and clusters by their columns, fills in missing values, and gives
-weights and classes of components. K is the number of components, or of clusters where clusters are
-described.
+weights and classes of components. K is the number of components, or the number of clusters where
+clusters are described. P is the number of features that a component computes from a row. The
+columns of a table are divided into blocks. A component is a product of independent distributions,
+one for each block. Lam are the natural parameters of the posterior q of the K components.
 """
 
 from dataclasses import dataclass
@@ -47,7 +49,7 @@ from skvt.ties import stable_argmax
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class GrowingMixin(MoveLogMixin):
-    """Mixtures with births, merges and deletes."""
+    """Mixin of mixtures that add, merge and delete components by moves."""
 
     init_params: str = "k-means++"
     labels: str = "components"
@@ -62,7 +64,7 @@ class GrowingMixin(MoveLogMixin):
     tol: float = 1e-5
     evaluate_every: int = -1
 
-    # Maximum number of components by default.
+    # Value of the parameter ``max_components`` if it is None.
     _default_max_components = 200
     weight_concentration_prior_ = model_property(
         "weights.concentration",
@@ -72,7 +74,10 @@ class GrowingMixin(MoveLogMixin):
     # ------------------------------------------------------------------------------- columns
     @property
     def _columns(self):
-        """The :class:`Table` of the columns; without a table, a new table with one block."""
+        """The :class:`Table` that describes the columns of X.
+
+        An estimator that does not read tables gets a new one, with a single block of real columns.
+        """
         if "_table" in vars(self):
             return self._table
         names = require_column_names(self, None, self.n_features_in_).tolist()
@@ -84,9 +89,10 @@ class GrowingMixin(MoveLogMixin):
     def describe(self, level=0.95, n_clusters=None, *, form="long"):
         """Return the parameters of components or clusters in each column as a table.
 
-        The long form has a row for each component and parameter: components in order, and columns
-        in the order of ``column_relevance_``. A cluster is described as one component of all its
-        rows, with the sum of the statistics of its components and the same prior.
+        The long form has a row for each component and parameter. Its rows are sorted by component,
+        and then by column in the order of ``column_relevance_``. A cluster is described as a single
+        component to which all rows of the cluster belong: its statistics are the sums over its
+        components, and its prior is the prior of a component.
 
         Parameters
         ----------
@@ -97,44 +103,47 @@ class GrowingMixin(MoveLogMixin):
             joins them, and "auto" the suggested ``n_clusters_`` clusters.
         form : {"long", "wide", "text"}, default="long"
             "long" has a row for each component and parameter. "wide" has a row for each component
-            and a column for each column of the data: its mean, median or rate, the probability of a
-            one, or the most probable category. "text" is a string with a line for each component:
-            its share of the rows and the columns that set it apart most, each with the value in the
-            component and, in parentheses, in all rows. A standard deviation is followed by its
-            average over components.
+            and a column for each column of the data. Its values are means, medians, rates,
+            probabilities of a one, or the most probable categories. "text" is a string with a line
+            for each component: its share of the rows, and the columns that distinguish it most.
+            Each of these columns has its value in the component and, in parentheses, its value in
+            all rows. A standard deviation is followed by its average over components.
 
         Returns
         -------
         pandas.DataFrame, dict of lists or str
-            With ``form="text"`` a string. Otherwise a data frame if pandas can be imported, else
-            its columns as lists. The columns of the long form are:
+            The result is a string with ``form="text"``. Otherwise it is a data frame, or a dict of
+            its columns as lists if pandas cannot be imported. The columns of the long form are:
 
             - "component" or, with ``n_clusters``, "cluster": number of the component as in
               ``weights_``, or of the cluster as in ``predict``.
             - "weight": expected share of the component or cluster in the rows.
-            - "block", "column": names of the block and the column; positions of columns without
-              names.
-            - "quantity": name of the parameter. Real columns have "mean" and "standard deviation",
-              columns in logarithms "median" and "standard deviation of logarithm". "probability" is
-              that of a one, of a category, or of a column of counts of tokens. Counts have "rate",
-              for an exposure of 1, and negative binomials also "dispersion"; the rate of a
-              :class:`~skvt.components.Hurdle` is that of counts beyond the first. Columns with a
-              point mass at 0 have "share not 0", and columns with informative missing values "share
-              observed". With given columns, a mean is the expected value at the means of these
-              columns, a standard deviation is that of the residuals, "slope of" a number or a level
-              is its coefficient, and other parameters are averages over the rows of ``fit``.
+            - "block", "column": names of the block and the column. A column without a name has its
+              position.
+            - "quantity": name of the parameter. Real columns have "mean" and "standard deviation".
+              Columns in logarithms have "median" and "standard deviation of logarithm".
+              "probability" is the probability of a one, of a category, or of a column of counts of
+              tokens. Counts have "rate" for an exposure of 1, and negative binomials also have
+              "dispersion". The rate of a :class:`~skvt.components.Hurdle` is the rate of counts
+              beyond the first. Columns with a point mass at 0 have "share not 0", and columns with
+              informative missing values have "share observed". With given columns, a mean is the
+              expected value at the means of the given columns, a standard deviation is that of the
+              residuals, "slope of" a number or a level is its coefficient, and other parameters are
+              averages over the rows of ``fit``.
             - "category": the value whose probability the row shows; otherwise missing (None).
             - "estimate": posterior mean, or posterior median of a standard deviation, in the units
               of the data.
-            - "low", "high": ends of the credible interval, by the exact marginals of the posterior
-              q. For "low_rank" covariances, by the marginals of a normal-gamma for each column,
-              which allows for the factors of the rows; draws of ``posterior_`` do not. The interval
-              of a cluster says how well its mean, probability or rate is known. It does not say how
-              far the components of the cluster are apart, which its standard deviation shows.
+            - "low", "high": ends of the credible interval, which is computed from the exact
+              marginals of the posterior q. For "low_rank" covariances, it is computed from a
+              normal-gamma for each column, which allows for the factors of the rows, whereas draws
+              of ``posterior_`` do not allow for them. The interval of a cluster says how well its
+              mean, probability or rate is known. The standard deviation of the cluster shows how
+              far its components are apart; the interval does not.
             - "relevance": relevance of the column for the component, see ``column_relevance_``, or
               for the cluster, see ``column_relevance``.
-            - "differs_in": "centre" or "spread", whichever part of the divergence between normals
-              of the component and of the average component is larger; otherwise missing (None).
+            - "differs_in": "centre" or "spread", for columns that have both. The value names the
+              larger part of the divergence between the normal of the component and the normal of
+              the average component. It is missing (None) for other columns.
         """
         fitted = self._require_fitted()
         check_probability("level", level)
@@ -154,24 +163,27 @@ class GrowingMixin(MoveLogMixin):
     def _describe_rows(self, fitted, level, indicators):
         """Return the rows of the long form of ``describe`` as tuples, in order.
 
-        ``indicators`` (n_clusters, K) say which components belong to a cluster; None for
-        components.
+        ``indicators`` (n_clusters, n_components) say which components belong to each cluster. They
+        are None if components are described.
         """
         product = self._product(fitted)
         sums, _ = self._sums_and_counts(fitted, indicators)
         weights = (self.weights_ if indicators is None else indicators @ self.weights_).tolist()
         relevances = self._relevance_of(fitted, product.column_evidence, indicators)
+        # If components share parameters, such as a tied covariance, each component gets natural
+        # parameters of its marginal distribution.
         lam = product.with_shared_globals(product.natural_parameters(sums))
         table = self._columns
-        # Rows by the key that sorts them: the numbers of component, column and parameter.
+        # The rows by the key that sorts them: component, column, quantity, and parameter.
         rows_by_key = {}
         # Number of columns in the blocks before this block.
         n_before = 0
         for block, marginals in zip(table.blocks, product.marginals(lam), strict=True):
             differs_in = find_parts_that_differ(marginals, np.array(weights))
-            for order, marginal in enumerate(marginals):
+            # A marginal has the posteriors of all parameters of one quantity, such as "mean".
+            for quantity, marginal in enumerate(marginals):
                 low, high = (marginal.quantile(0.5 * (1.0 + sign * level)) for sign in (-1.0, 1.0))
-                # Parameter q of the marginal belongs to column i of the block.
+                # Parameter q of the quantity belongs to column i of the block.
                 for q, i in enumerate(marginal.columns.tolist()):
                     column = block.columns[i]
                     category = None
@@ -182,13 +194,15 @@ class GrowingMixin(MoveLogMixin):
                         numbers = (marginal.estimate[k, q], low[k, q], high[k, q],
                                    relevances[k, n_before + i])  # fmt: skip
                         row = (k, weight, *labels, *map(float, numbers), differs_in[k, i])
-                        rows_by_key[k, n_before + i, order, q] = row
+                        rows_by_key[k, n_before + i, quantity, q] = row
             n_before += block.columns.size
         return [rows_by_key[key] for key in sorted(rows_by_key)]
 
     @fitted_property
     def block_relevance_(self, fitted):
         """Evidence that a block distinguishes a component from all other rows, nats per row."""
+        # If components share parameters, such as a tied covariance, the evidence is computed as if
+        # each component had parameters of its own.
         evidence = self._product(fitted).without_shared_globals.block_evidence
         return self._relevance_of(fitted, evidence)
 
@@ -209,10 +223,11 @@ class GrowingMixin(MoveLogMixin):
         -------
         {ndarray, pandas.DataFrame} of shape (n_clusters, n_columns)
             The log Bayes factor of separate parameters against parameters shared with all other
-            rows, divided by the cluster's number of rows. Components of less than 5 % of the rows,
-            or of half of the mean share if that is less, are left out of larger clusters and of the
-            other rows, since they may be errors. The result is a data frame with the names of the
-            columns if the columns of the fit had names and pandas can be imported.
+            rows, divided by the cluster's number of rows. A component is small if it has less than
+            5 % of the rows, or less than half of the mean share if that is less. Small components
+            may consist of errors. They are therefore left out of clusters with larger components,
+            and out of the other rows. The result is a data frame with the names of the columns if
+            the columns of the fit had names and pandas can be imported.
         """
         fitted = self._require_fitted()
         indicators = self._indicators_of_clusters(n_clusters)
@@ -227,9 +242,10 @@ class GrowingMixin(MoveLogMixin):
     def _relevance_of(self, fitted, evidence, indicators=None):
         """Return the relevance of B blocks or columns for components or for clusters, (K, B).
 
-        ``evidence`` is the function that computes the evidence of the blocks or columns.
-        ``indicators`` are those of `_describe_rows`. A cluster leaves out its components with few
-        rows, which may be errors, if it also has components with many rows.
+        ``evidence`` is the function from sums of features to the log evidence (K, B) of the blocks
+        or columns. ``indicators`` (n_clusters, n_components) say which components belong to each
+        cluster; None stands for components. A cluster leaves out its components with few rows,
+        which may be errors, if it also has components with many rows.
         """
         if indicators is not None:
             _, counts = self._sums_and_counts(fitted)
@@ -239,12 +255,18 @@ class GrowingMixin(MoveLogMixin):
         return relevance(evidence, *self._sums_and_counts(fitted, indicators))
 
     def _indicators_of_clusters(self, n_clusters):
-        """Return indicators (n_clusters, K) of components in clusters; None for components."""
+        """Return indicators (n_clusters, n_components) of the components in each cluster.
+
+        Return None if ``n_clusters`` is None, which stands for components.
+        """
         clusters = self._clusters_of_components(n_clusters)
         return None if clusters is None else cluster_indicators(clusters)
 
     def _product(self, fitted):
-        """Return the component as a product of blocks; a mixture without a table has one block."""
+        """Return the model's component as a product of blocks.
+
+        If the estimator does not read tables, the product has a single block of all columns.
+        """
         component = fitted.model.component
         if "_table" in vars(self):
             return component
@@ -252,9 +274,14 @@ class GrowingMixin(MoveLogMixin):
         return Product((block,), component.n_features, component.dtype)
 
     def _sums_and_counts(self, fitted, indicators=None):
-        """Return sums of features (K, P) and numbers of rows (K,), in components or clusters."""
+        """Return sums of features (K, P) and expected numbers of rows (K,).
+
+        They are sums over the rows of each cluster if there are ``indicators`` of clusters, and
+        otherwise over the rows of each component.
+        """
         stats = fitted.stats.as_stats()
-        sums, counts = stats.arrays[1], fitted.model.component_masses(stats)
+        _, sums = stats.arrays
+        counts = fitted.model.component_masses(stats)
         return (sums, counts) if indicators is None else (indicators @ sums, indicators @ counts)
 
     def impute(self, X, n_draws=None, random_state=None):
@@ -264,15 +291,15 @@ class GrowingMixin(MoveLogMixin):
         ``n_draws``, parameters are integrated out, and new components are included, as in
         ``score_samples``.
 
-        For each of ``n_draws`` imputations, values are drawn from the components in use, as in
-        ``sample``, and parameters for all rows are drawn from the posterior q,
-        so that estimates from several imputations can be combined by Rubin's rules. Given the
-        components of rows, q is exact if missing values are left out, as in "diag" and "spherical"
-        Gaussians, categories and counts. Full covariances count missing values as if they had been
-        observed, which makes q too narrow. If X are the rows of ``fit``, without ``sample_weight``,
-        parameters and values are therefore drawn in turn until the variance of a column is right to
-        some hundredths [1]_; for other rows they are drawn from q. For "low_rank" covariances q is
-        too narrow in both cases.
+        With ``n_draws``, the parameters are drawn once for each imputation from the posterior q,
+        and the missing values of all rows are drawn from the components in use, as in ``sample``.
+        Estimates from several imputations can therefore be combined by Rubin's rules. Given the
+        components of rows, q is exact if the fit leaves missing values out, as it does for "diag"
+        and "spherical" Gaussians, categories and counts. Full covariances count missing values as
+        if they had been observed, which makes q too narrow. If X are the rows of ``fit``, and
+        ``fit`` had no ``sample_weight``, parameters and values are therefore drawn in turn until
+        the variance of a column is right to some hundredths [1]_. For other rows, parameters are
+        drawn from q. For "low_rank" covariances, q is too narrow in both cases.
 
         Parameters
         ----------
@@ -280,10 +307,10 @@ class GrowingMixin(MoveLogMixin):
             Rows, with missing values.
         n_draws : int or None, default=None
             None fills in the predictive mean of numbers and counts, and the most probable value of
-            binary and ordinal columns and categories; in columns in logarithms, also within a
-            :class:`~skvt.components.Hurdle`, the mean given a component is the geometric mean. A
-            number returns that many imputations, in each of which all missing values are drawn
-            jointly, for multiple imputation.
+            binary and ordinal columns and categories. For columns in logarithms, also within a
+            :class:`~skvt.components.Hurdle`, the mean given a component is the geometric mean. An
+            integer makes that many imputations. In each imputation, all missing values are drawn
+            jointly, as multiple imputation requires.
         random_state : int, RandomState instance or None, default=None
             Source of the draws; None uses the ``random_state`` of the estimator.
 
@@ -302,11 +329,11 @@ class GrowingMixin(MoveLogMixin):
         fitted = self._require_fitted()
         require_rows_in_memory(X, "impute")
         encoded = self._read(X)
-        model, seen = fitted.model, fitted.seen
-        # The first item of ``seen`` is the checksum of the rows and weights of `fit`.
-        are_of_fit = seen is not None and seen[0] == hash_all_rows(
-            encoded, np.ones(encoded.shape[0])
-        )
+        model = fitted.model
+        # ``seen`` is None, or begins with the checksum of the rows of `fit` and their weights. The
+        # weights must be 1, so that X are compared with rows that had no ``sample_weight``.
+        seen, weights = fitted.seen, np.ones(encoded.shape[0])
+        are_fit_rows = seen is not None and seen[0] == hash_all_rows(encoded, weights)
         if sp.issparse(encoded):
             encoded = encoded.toarray()
         encoded = self._columns.mark_unseen_as_missing(encoded)
@@ -317,7 +344,7 @@ class GrowingMixin(MoveLogMixin):
         n_draws = require_positive_int("n_draws", n_draws)
         rng = self._rng_of_draws(random_state)
         draws = (
-            model.draw_missing(encoded, fitted.stats, rng, are_fit_rows=are_of_fit)
+            model.draw_missing(encoded, fitted.stats, rng, are_fit_rows=are_fit_rows)
             for _ in range(n_draws)
         )
         return [self._restore_container(X, encoded, filled) for filled in draws]
@@ -340,9 +367,11 @@ class GrowingMixin(MoveLogMixin):
     def weight_concentration_(self, fitted):
         """Parameters of the posterior of the weights.
 
-        Each stick has a beta distribution, shape (2, K), or the weights have a Dirichlet, (K,).
+        If the weights are made by stick-breaking, they are the parameters (2, K) of the beta
+        distribution of each stick, otherwise the parameters (K,) of a Dirichlet distribution.
         """
-        parameters = fitted.lam()[0]
+        # (K, 2) for sticks, or (1, K) for a Dirichlet.
+        parameters, _ = fitted.lam()
         return parameters.T if fitted.model.weights.family is Beta else parameters[0]
 
     def sample_mixtures(self, n_samples=1, random_state=None):
@@ -358,19 +387,21 @@ class GrowingMixin(MoveLogMixin):
         Returns
         -------
         dict
-            "weights" of shape (n_samples, K), whose sums are below 1 by the mass of components that
-            no row belongs to; and "components", the parameters of each component as
-            ``posterior_.components`` draws them, such as means and precisions of Gaussians.
+            "weights" are the weights, (n_samples, K). The weights of a draw sum to less than 1,
+            because components to which no row belongs have the rest of the mass. "components" are
+            the parameters of each component as ``posterior_.components`` draws them, such as means
+            and precisions of Gaussians.
         """
         fitted = self._require_fitted()
         seed = self.random_state if random_state is None else random_state
         draws = self.posterior_.sample(n_samples, seed)
+        # The posterior of the weights may be a posterior of sticks, which become weights here.
         return draws | {"weights": fitted.model.weights.weights_of(draws["weights"])}
 
     # -------------------------------------------------------------------------------- labels
     @fitted_property
     def component_classes_(self, fitted):
-        """Class of each component, shape (K,); -1 of components without rows with a label."""
+        """Class of each component, shape (K,); -1 for a component without rows of a known class."""
         if fitted.component_classes is None:
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute 'component_classes_' after a "
@@ -382,18 +413,24 @@ class GrowingMixin(MoveLogMixin):
         return np.array(classes, None if are_numbers else object)
 
     def _row_results(self, rows, workers):
-        """Return results of rows by name; rows of a known class get a component of this class."""
+        """Return the results of a fit for its rows, a dict by name.
+
+        Each row of a known class gets a component of this class as its label.
+        """
         results = super()._row_results(rows, workers)
-        labels = rows.labels
-        if labels is None:
+        row_labels = rows.labels
+        if row_labels is None:
             return results
         components = results["labels"]
-        classes = self.component_classes_
-        known = np.flatnonzero(labels.codes >= 0)
+        component_classes = self.component_classes_
+        # The code of a class is its position in ``row_labels.classes``; -1 is an unknown class.
+        codes = row_labels.codes
+        known = np.flatnonzero(codes >= 0)
         # Rows of a known class whose most probable component has another class.
-        wrong = known[classes[components[known]] != labels.classes[labels.codes[known]]]
+        wrong = known[component_classes[components[known]] != row_labels.classes[codes[known]]]
         if wrong.size:
             q = compute_assignments(self._fitted, self._every_row(rows)[wrong], workers)
-            has_class = classes == labels.classes[labels.codes[wrong], None]
+            has_class = component_classes == row_labels.classes[codes[wrong], None]
+            # -1 is less than each probability, so that only components of the class are chosen.
             components[wrong] = stable_argmax(np.where(has_class, q, -1.0))
         return results

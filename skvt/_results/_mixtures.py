@@ -1,6 +1,9 @@
 """The base class of mixtures: components, labels, densities and draws.
 
-The K components of a mixture may be joined into clusters, see :mod:`skvt._results._clusters`.
+The K components of a mixture may be joined into clusters, see :mod:`skvt._results._clusters`. Row n
+belongs to the unknown component z_n. Lam are the natural parameters of the posterior q of weights
+and components. The background is a component for rows that belong to no other component; it has no
+index, and rows that belong to it have the label -1.
 """
 
 import numpy as np
@@ -23,20 +26,23 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
     """Base of mixtures, which assign rows to components and give rows densities."""
 
     _reader_class = RealReader
-    # The value for mixtures that have no parameter ``labels``.
+    # Whether labels are "components" or "clusters". In some mixtures, this is a parameter.
     labels = "components"
 
     # --------------------------------------------------------------------------- after a fit
     def _get_shown_fit(self, fitted):
+        """Return the fit without its background, which attributes and predictions show."""
         return fitted.shown_fit
 
     def _row_results(self, rows, workers):
-        """Return results of a fit for its rows, by name.
+        """Return the results of a fit for its rows, a dict by name.
 
-        The results are the joins of components, except in a stream, and the labels of the rows,
-        except for rows in chunks. Rows of weight 0 also have labels.
+        ``rows`` are the :class:`~skvt.fitting._rows.CallRows` of the call. The results are "joins",
+        the joins of components, which are missing after ``partial_fit``, and "labels", the labels
+        of the rows, which are missing for rows in chunks. Rows of weight 0 have labels, too.
         """
         results = {}
+        # In a stream, not all rows of the fit are known, so that components are not joined.
         if not rows.in_stream:
             results["joins"] = self._compute_joins(rows.X, rows.weights, workers)
         if rows.passed_X is not None and not is_chunked(rows.passed_X):
@@ -60,8 +66,9 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
 
     @fitted_property
     def weights_(self, fitted):
-        """Expected weights, normalised, shape (K,)."""
-        weights = fitted.model.weights.mean(fitted.lam()[0])[: self.n_components_]
+        """Expected weights of the components, divided by their sum, shape (K,)."""
+        lam_of_weights, _ = fitted.lam()
+        weights = fitted.model.weights.mean(lam_of_weights)[: self.n_components_]
         return (weights / weights.sum()).astype(fitted.model.dtype)
 
     @fitted_property
@@ -98,17 +105,17 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
     # --------------------------------------------------------------------------- inference
     @apply_by_chunk(lambda self, n_clusters=None: self._shape_of_labels(n_clusters))
     def predict(self, X, n_clusters=None):
-        """Predict the most probable component or cluster of each row; ties go to the first.
+        """Predict the most probable component or cluster of each row, the first of tied ones.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Rows.
         n_clusters : int, "auto" or None, default=None
-            None predicts components, or clusters as "auto" does after ``fit`` with
-            ``labels="clusters"``. A number joins components into that many clusters by
-            ``hierarchy_``, and "auto" into ``n_clusters_``. A number larger than ``n_components_``,
-            up to the number of rows that differ, splits components by the rows X.
+            None predicts components; after ``fit`` with ``labels="clusters"``, None means "auto".
+            An integer joins components into that many clusters by ``hierarchy_``, and "auto" into
+            ``n_clusters_`` clusters. An integer larger than ``n_components_``, up to the number of
+            distinct rows of X, splits components by the rows X.
 
         Returns
         -------
@@ -118,10 +125,11 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
 
         Notes
         -----
-        Components are split in two, first the component whose split gains most evidence, until
-        there are ``n_clusters``. The halves begin with seeds by k-means++, under priors that are
-        learned from X for as many clusters. Finally each row is assigned to the most probable
-        cluster. Each cluster has a row of X, so that labels depend on all rows of X.
+        If ``n_clusters`` is larger than ``n_components_``, the component whose split gains most
+        evidence is split in two, and this is repeated until there are ``n_clusters`` clusters. The
+        halves begin with seeds by k-means++, under priors that are learned from X for as many
+        clusters. Finally each row is assigned to the most probable cluster. Each cluster has at
+        least one row of X, so that the label of a row depends on all rows of X.
         """
         self._require_fitted()
         n_clusters = self._clusters_to_predict(n_clusters)
@@ -134,15 +142,15 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             return self._predict_labels(X, clusters, workers)
 
     def _clusters_to_predict(self, n_clusters):
-        """Return ``n_clusters``, or "auto" if it is None and the fit has clusters as labels."""
+        """Return the parameter ``n_clusters``; replace None by "auto" if labels are clusters."""
         is_joined = self._fitted.joins is not None
         is_auto = n_clusters is None and self.labels == "clusters" and is_joined
         return "auto" if is_auto else n_clusters
 
     def _predict_labels(self, X, clusters, workers):
-        """Return the most probable component of encoded rows, or their cluster, (n,).
+        """Return the most probable component or cluster of each encoded row of X, (n,).
 
-        ``clusters`` has the cluster of each component; None for components.
+        ``clusters`` (K,) has the cluster of each component. It is None to predict components.
         """
         labels = np.empty(X.shape[0], np.intp)
         for batch, result in iterate_results(
@@ -152,7 +160,11 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         return labels
 
     def _shape_of_labels(self, n_clusters):
-        """Return None, because the labels of a chunk are a vector, and the type of the labels."""
+        """Return the number of columns of the labels of a chunk, and their type.
+
+        The number is None, because labels are a vector. `apply_by_chunk` calls this method before
+        it predicts labels of rows in chunks. Raise ValueError if components must be split.
+        """
         if self._needs_splits(n_clusters):
             raise ValueError(
                 f"n_clusters must be in the range [1, n_components_] = [1, {self.n_components_}] "
@@ -184,7 +196,11 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             return sum_by_cluster(compute_assignments(fitted, X, workers), clusters)
 
     def _make_refits(self, X, weights):
-        """Return the :class:`~skvt.models.mixture._refits.Refits` to rows of positive weight."""
+        """Return the :class:`~skvt.models.mixture._refits.Refits` of the mixture to rows X.
+
+        They are the refits by which effects and outcomes of clusters are corrected. ``weights``
+        (n,) are the weights of the rows; rows of weight 0 are left out.
+        """
         fitted = self._require_fitted()
         if fitted is not self._fitted:
             raise ValueError(
@@ -197,7 +213,10 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         return make_refits(fitted.model, X, weights, resp)
 
     def _shape_of_probabilities(self, n_clusters):
-        """Return the number of columns of the probabilities of a chunk, and their type."""
+        """Return the number of columns of the probabilities of a chunk, and their type.
+
+        `apply_by_chunk` calls this method before it predicts probabilities of rows in chunks.
+        """
         clusters = self._clusters_of_components(self._clusters_to_predict(n_clusters))
         n_columns = self.n_components_ if clusters is None else int(clusters.max()) + 1
         return n_columns, self._fitted.model.dtype
@@ -226,11 +245,12 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
     def score_samples(self, X):
         """Return the log posterior predictive density of each row.
 
-        It is ``log(sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior))``: parameters are
-        integrated out under q, and new components are included. The integral is exact except for
-        four approximations: a Student t of the same moments for "low_rank" covariances, a beta
-        prime for each row for negative binomials with exposures, a quadrature to six digits for
-        Student's t, and a quadrature of 128 points for several ordinal columns.
+        The density of a row x is ``log(sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior))``.
+        Parameters are integrated out under q, and w_new is the weight of components to which no row
+        belongs. The integral is exact except in four cases: "low_rank" covariances use a Student t
+        of the same moments, negative binomials with exposures use a beta prime for each row,
+        Student's t uses a quadrature to six digits, and several ordinal columns use a quadrature of
+        128 points.
 
         Parameters
         ----------
@@ -277,9 +297,9 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         Returns
         -------
         X : ndarray or data frame of shape (n_samples, n_features)
-            The drawn rows; for a table, in a container like that of ``fit``. A data frame has only
-            columns that a component models; an array has all columns, with NaN in columns that no
-            component models.
+            The drawn rows. A mixture that reads tables returns them in a container like that of
+            ``fit``. A data frame has only columns that a component models; an array has all
+            columns, with NaN in columns that no component models.
         y : ndarray of int, shape (n_samples,)
             Component of each row, in ascending order as in scikit-learn.
         """
@@ -289,7 +309,10 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         weights = self.weights_.astype(np.float64)
         counts = rng.multinomial(n_samples, weights / weights.sum())
         component = fitted.model.component
-        lam = component.with_shared_globals(fitted.lam()[1])
+        _, lam_of_components = fitted.lam()
+        # If components share parameters, such as a tied covariance, each component gets natural
+        # parameters of its marginal distribution.
+        lam = component.with_shared_globals(lam_of_components)
         rows = [component.sample(lam[k], n, rng) for k, n in enumerate(counts) if n > 0]
         X = np.concatenate(rows).astype(fitted.model.dtype, copy=False)
         X = self._table.decode_rows(X) if "_table" in vars(self) else X
@@ -297,7 +320,11 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
 
 
 def _component_posterior(component, lam):
-    """Return q of a component in the coordinates of the data; a product has a joint posterior."""
+    """Return the posterior q of the components, in the coordinates of the data.
+
+    ``component`` is the model's component, and ``lam`` are the natural parameters of q. A component
+    that is a product of blocks has a joint posterior, with a part for each block.
+    """
     parts = component.parts(lam)
     if not parts:
         return Posterior(*component.in_data_coordinates(lam))
@@ -305,22 +332,25 @@ def _component_posterior(component, lam):
 
 
 def find_most_probable(probabilities):
-    """Return the most probable component or cluster of each row, (n,).
+    """Return the most probable component or cluster of each row, (n,); -1 for the background.
 
-    The rest to 1 is the probability of the background. Rows for which it is the largest get -1.
+    ``probabilities`` (n, K) of a row sum to 1 minus the probability of the background.
     """
     labels = stable_argmax(probabilities)
-    rest = 1.0 - probabilities.sum(axis=1)
-    return np.where(rest > probabilities.max(axis=1), -1, labels)
+    background = 1.0 - probabilities.sum(axis=1)
+    return np.where(background > probabilities.max(axis=1), -1, labels)
 
 
 def learned_values(model):
-    """Return the learned parameters of the component's prior by name, empty without a learner."""
+    """Return the learned parameters of the component's prior, a dict by name.
+
+    The dict is empty if the prior is fixed, so that the model has no learner.
+    """
     return {} if model.learner is None else model.learner.learned_values(model.component)
 
 
 def compute_assignments(fitted, X, workers):
-    """Return the probabilities q(z_n = k) of the components of rows under the fit, (n, K)."""
+    """Return the probability q(z_n = k) of each component for each row of X, (n, K)."""
     model = fitted.model
     assignments = np.empty((X.shape[0], model.size(fitted.stats)), model.dtype)
     for batch, result in iterate_results(fitted, X, np.ones(X.shape[0]), workers):

@@ -1,4 +1,8 @@
-"""Means of an outcome in each cluster, corrected for uncertain assignments."""
+"""Means of an outcome in each cluster, corrected for uncertain assignments.
+
+There are n rows and K clusters. An outcome of numbers has Q = 1 column; an outcome of categories
+has Q columns of indicators, one for each category. M is the number of draws.
+"""
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -17,8 +21,8 @@ def outcome_by_cluster(
 ):  # fmt: skip
     """Estimate the mean of an outcome, or shares of its categories, in each cluster.
 
-    If assignments are uncertain, means over the rows assigned to each cluster make the clusters
-    look too similar. The means returned are corrected for that.
+    If it is uncertain to which cluster a row belongs, plain means over the rows of each cluster are
+    too similar to each other. The estimated means are corrected for this error.
 
     Parameters
     ----------
@@ -28,7 +32,7 @@ def outcome_by_cluster(
     X : array-like of shape (n_samples, n_features)
         Rows, such as those of ``fit``.
     outcome : array-like of shape (n_samples,)
-        A number or a category for each row; it must not be a column of X.
+        A number or a category for each row. The outcome must not be a column of X.
     n_draws : int, default=25
         Number of refits of each mixture to randomly drawn weights of the rows, at least 2.
     level : float, default=0.95
@@ -38,17 +42,25 @@ def outcome_by_cluster(
     random_state : int, RandomState instance or None, default=None
         An int makes the draws reproducible.
     n_clusters : int, "auto" or None, default=None
-        None, the default, gives the means in each component, and the table calls components
-        clusters. "auto" or a number joins components into clusters, as in ``predict``.
+        The clusters. With None, each component counts as a cluster. "auto" or an integer joins
+        components into clusters, as in ``predict``.
 
     Returns
     -------
     pandas.DataFrame
-        A row for each cluster, numbered as in the first fit, and for each category of a categorical
-        outcome: "cluster"; "category", if there are any; "mean" with the ends "low" and "high" of
-        its interval; "standard_error"; "between_fits", the share of the variance that is between
-        fits, NaN for one fit; "n_fits", the number of fits that have such a cluster; and
-        "agreement", the mean mass that the clusters of other fits share with it.
+        A table with a row for each cluster, or for each pair of a cluster and a category of the
+        outcome. The clusters of other fits are matched to the clusters of the first fit. The
+        columns are:
+
+        - "cluster": index of the cluster in the first fit.
+        - "category": category of the outcome; left out for an outcome of numbers.
+        - "mean": mean of the outcome, or share of the category.
+        - "low", "high": ends of the interval of the mean.
+        - "standard_error": standard error of the mean.
+        - "between_fits": share of the variance that is between fits; NaN for one fit.
+        - "n_fits": number of fits that have a matched cluster.
+        - "agreement": mean overlap of the cluster with its matches in the other fits. The overlap
+          is the probability mass that two distributions over rows have in common. NaN for one fit.
 
     Raises
     ------
@@ -61,13 +73,14 @@ def outcome_by_cluster(
 
     Notes
     -----
-    The weight of a row in a cluster's mean is its corrected assignment, whose expectation is 1 in
-    the row's true cluster and 0 in others [1]_ [2]_. This assumes that the outcome is related to
-    the columns of X only through the clusters. To compute assignments, the mixture is refitted to
-    X, and again for each draw of random weights of the rows, see :func:`skvt.covariate_effects`.
-    Standard errors are those of a ratio of sums over rows and are robust to unequal variances.
-    Corrected assignments may be negative, and an interval of a share may extend beyond [0, 1]. The
-    interval of a cluster of fewer than two effective rows is NaN.
+    The weight of a row in the mean of a cluster is the corrected assignment of the row. Its
+    expectation is 1 for the row's true cluster and 0 for other clusters [1]_ [2]_. This assumes
+    that the outcome is related to the columns of X only through the clusters. To compute
+    assignments, the mixture is refitted to X. The refit is repeated for each draw of random weights
+    of the rows, see :func:`skvt.covariate_effects`. A mean is a ratio of sums over rows, and its
+    standard error is robust to unequal variances. Corrected assignments may be negative, and an
+    interval of a share may extend beyond [0, 1]. The interval of a cluster of fewer than two
+    effective rows is NaN.
 
     References
     ----------
@@ -95,7 +108,7 @@ def outcome_by_cluster(
             "outcome_by_cluster takes a fitted mixture or a list of them. Got "
             f"{', '.join(type(fit).__name__ for fit in fits) or 'an empty list'}."
         )
-    # ``values`` (n, Q) are one column of numbers, or the indicators of the Q categories.
+    # ``values`` (n, Q) are a column of numbers, for which ``categories`` is None, or indicators.
     categories, values = encode_values("outcome", outcome, num_samples(X))
     used = np.flatnonzero(weights)
     values, used_weights = values[used], weights[used]
@@ -111,6 +124,7 @@ def outcome_by_cluster(
     pooled = pool(results, shares, used.size - 1)
     columns = pooled.columns(level, categories or ["mean"])
     new_names = {"component": "cluster", "term": "category", "effect": "mean"}
+    # An outcome of numbers has no categories.
     if categories is None:
         del new_names["term"]
     kept = ("low", "high", "standard_error", "between_fits", "n_fits", "agreement")
@@ -119,19 +133,21 @@ def outcome_by_cluster(
 
 
 def _estimate_means(shares, draws, values, weights, correction):
-    """Estimate the means of Q columns of values (n, Q) in K clusters, for each of M draws.
+    """Estimate the means of ``values`` (n, Q) in K clusters, for each of M draws.
 
     Return the means and their squared standard errors in an array (2, M, Q, K).
 
     The product of ``shares`` (n, K) and a matrix of ``draws`` (M, K, K) is a draw of corrected
-    assignments. A mean is a ratio of sums over rows. The ratio is replaced by its linear
-    approximation at the mean of the draws, because the drawn size of a cluster, the denominator,
-    may be near 0. ``correction`` (K,) multiplies the squared errors.
+    assignments. ``weights`` (n,) are the weights of the rows. A mean is a ratio of sums over rows.
+    The denominator is the size of a cluster, which may be near 0 in a draw. The ratio is therefore
+    replaced by its linear approximation at the mean of the draws. ``correction`` (K,) multiplies
+    the squared errors.
     """
     mean_assignments = weights[:, None] * (shares @ draws.mean(axis=0))
     sizes = mean_assignments.sum(axis=0)
     centers = values.T @ mean_assignments / sizes
     results = np.empty((2, len(draws), *centers.shape))
+    # Two views of ``results``, (M, Q, K) each.
     means, squared_errors = results
     for m, draw in enumerate(draws):
         drawn_assignments = weights[:, None] * (shares @ draw) / sizes
@@ -143,10 +159,11 @@ def _estimate_means(shares, draws, values, weights, correction):
 
 
 def _small_sample_correction(profiles):
-    """Return n / (n - 1) for the effective number n of rows of each cluster, (K,); NaN if n < 2.
+    """Return m / (m - 1) for the effective number m of rows of each cluster, (K,).
 
-    ``profiles`` (K, n) are distributions over rows, one for each cluster. A single row has no
-    variance.
+    ``profiles`` (K, n) has the distribution of each cluster over rows. The result is NaN if m < 2,
+    because a single row has no variance.
     """
+    # The smallest denominator avoids a division by 0 for clusters without rows.
     n_rows = 1.0 / np.maximum((profiles**2).sum(axis=1), 1e-300)
     return np.where(n_rows < 2.0, np.nan, n_rows / np.maximum(n_rows - 1.0, 1.0))

@@ -1,8 +1,8 @@
 """Pooling of estimates from M draws in each of R fits [Rubin87].
 
-Each draw gives estimates of Q terms for K components, which are topics or clusters. The components
-of all fits are matched to the components of the first fit. The standard error of a pooled estimate
-includes the variance between fits.
+Each draw gives estimates of Q terms for K components, which are topics or clusters. Terms are, for
+example, the effects of covariates. The components of all fits are matched to the components of the
+first fit. The standard error of a pooled estimate includes the variance between fits.
 """
 
 from dataclasses import dataclass
@@ -50,20 +50,22 @@ class Pooled:
     standard_error: Any
     # Degrees of freedom of the standard error, (Q, K).
     degrees: Any
-    # Share of the variance that is between fits, (Q, K); NaN for a component that one fit has.
+    # Share of the variance that is between fits, (Q, K); NaN for a component that only one fit has.
     between_fits: Any
     # Number of fits in which the estimate has the sign of the pooled estimate, (Q, K).
     same_sign: Any
     # Number of fits that have the component, (K,).
     n_fits: Any
-    # Mean mass that the component shares with the matched components of the other fits, (K,); NaN
-    # for a component that one fit has.
+    # Mean overlap of the component with the matched components of the other fits, (K,). The overlap
+    # is the probability mass that two distributions have in common. NaN for a component that only
+    # one fit has.
     agreement: Any
 
     def columns(self, level, names):
-        """Return the columns of a table with a row for each component and term, (K Q,).
+        """Return the columns of a table with a row for each component and term.
 
-        ``names`` are the names of the Q terms, and ``level`` is the probability of the intervals.
+        The columns are a dict by name. Rows are sorted by component, and then by term. ``names``
+        are the names of the Q terms, and ``level`` is the probability of the intervals.
         """
         n_terms, n_components = self.estimate.shape
         half_width = student.ppf(0.5 + 0.5 * level, self.degrees) * self.standard_error
@@ -84,10 +86,11 @@ class Pooled:
 def pool(results, shares, degrees):
     """Pool the estimates of R fits; return a :class:`Pooled`.
 
-    Each entry of ``results`` is an array (2, M, Q, K) with the estimates and squared standard
-    errors of M draws for Q terms and K components. ``shares`` has the ``Shares`` of each fit. Their
-    profiles are used to match the components of each fit to the components of the first fit. A
-    component of the first fit is pooled over the fits that have a matched component.
+    Each entry of ``results`` belongs to a fit. It is an array (2, M, Q, K) with the estimates and
+    squared standard errors of M draws for Q terms and K components. ``shares`` has the ``Shares``
+    of each fit. Their profiles are used to match the components of each fit to the components of
+    the first fit. A component of the first fit is pooled over the fits that have a matched
+    component.
 
     The total variance is ``U + (1 + 1/M) B + (1 + 1/R) F`` [Rubin87 eq. 3.1.5]. U is the mean of
     the squared standard errors, which have ``degrees`` degrees of freedom; B is the variance
@@ -101,12 +104,14 @@ def pool(results, shares, degrees):
     agreement, is_matched = np.zeros((2, len(results), n_components))
     for r, (result, fit_shares) in enumerate(zip(results, shares, strict=True)):
         mass, components, partners = match_topics(shares[0].profiles, fit_shares.profiles)
-        # A component of the first fit is matched with itself, even if two components are equal.
+        # Match each component of the first fit with itself, because the matching by overlap may
+        # exchange two components that are equal.
         if r == 0:
             partners = components = np.arange(n_components)
         aligned[r][..., components] = result[..., partners]
         agreement[r, components], is_matched[r, components] = mass, 1.0
-    # Compute the three parts of the variance: U within draws, (1 + 1/M) B and (1 + 1/R) F.
+    # Compute the three parts of the variance: ``within`` is U, ``between_draws`` is (1 + 1/M) B,
+    # and ``between_fits`` is (1 + 1/R) F.
     n_fits = is_matched.sum(axis=0)
     effects, squared_errors = aligned[:, 0], aligned[:, 1]
     fit_degrees = np.maximum(n_fits - 1.0, 1.0)
@@ -132,5 +137,6 @@ def pool(results, shares, degrees):
             between_fits=np.where(n_fits > 1.0, between_fits / variance, np.nan),
             same_sign=same_sign.sum(axis=0).astype(int),
             n_fits=n_fits.astype(int),
+            # Leave out the agreement of the first fit with itself.
             agreement=agreement[1:].sum(axis=0) / np.where(n_fits > 1.0, fit_degrees, np.nan),
         )

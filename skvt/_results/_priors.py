@@ -8,9 +8,10 @@ from skvt.readers.validation import LARGEST, LEGAL_RANGE, illegal_value_error, r
 def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
     """Return a Dirichlet prior as an array of floats; raise ValueError for illegal values.
 
-    A positive number or a vector of length ``size`` becomes a vector. With ``n_topics``, an array
-    (n_topics, size) is also legal. Without it, the error for an array ends in ``remedy``. The
-    errors name the parameter by ``name``, and the size by ``size_name``.
+    A positive number or a vector of length ``size`` becomes a vector of this length. With
+    ``n_topics``, an array (n_topics, size) is also legal. Without ``n_topics``, the error for a
+    two-dimensional array ends in ``remedy``. The errors name the parameter by ``name``, and the
+    size by ``size_name``.
     """
     try:
         prior = np.asarray(value, dtype=np.float64)
@@ -27,8 +28,8 @@ def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
             f"instead.{remedy if prior.ndim == 2 and n_topics is None else ''}"
         )
     if prior.ndim < 2:
-        # `require_prior` checks the range that is legal for computations. The error for zeros and
-        # infinite numbers has a remedy, and comes first.
+        # The error for zeros and infinite numbers comes first, because it has a remedy. Then
+        # `require_prior` checks the narrower range that is legal for computations.
         if not (np.all(np.isfinite(prior)) and np.all(prior > 0.0)):
             raise ValueError(
                 f"Each entry of the {name!r} parameter must be in the range (0, inf). Got {prior} "
@@ -48,10 +49,10 @@ def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
 
 
 def simplify_prior(parameter, used):
-    """Return the prior ``used`` as a float if one number stands for it, otherwise as a copy.
+    """Return the prior ``used`` as a float if possible, otherwise as a copy.
 
-    One number stands for the prior if the user's ``parameter`` was not an array and all entries are
-    equal.
+    A float is possible if the user's ``parameter`` was not an array, and all entries of the prior
+    are equal.
     """
     is_number = used.ndim == 1 and np.ndim(parameter) == 0 and np.all(used == used[0])
     return float(used[0]) if is_number else used.copy()

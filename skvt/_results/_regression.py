@@ -1,6 +1,8 @@
 """Regression of estimated shares on covariates, with robust standard errors.
 
-A regression uses least squares, or the fractional likelihood with a logit link.
+The shares of n rows are regressed on the P columns of a design matrix, by least squares or by
+fractional logistic regression. The latter maximises the fractional likelihood, which is the
+likelihood of a logistic regression whose response may be a share.
 """
 
 from collections.abc import Hashable
@@ -20,7 +22,8 @@ _MAX_STEPS = 50
 _CONVERGED = 1e-8
 # Largest change of a linear predictor in one step of Newton's method. Longer steps are shortened.
 _MAX_STEP = 2.0
-# Newton's method has diverged if the condition number of the information matrix is larger.
+# Newton's method has diverged if the condition number of the information matrix, the negative
+# Hessian of the log likelihood, is larger than this.
 _DIVERGED = 1e12
 
 
@@ -32,8 +35,8 @@ class Regression:
     design: Any
     # (n,): weights of the rows.
     weights: Any
-    # Sparse indicators, (number of groups, n), for errors that are robust to dependence within
-    # groups; None for independent rows.
+    # (number of groups, n): sparse indicators of the rows of each group. Rows of the same group may
+    # depend on each other, and standard errors allow for this. None for independent rows.
     groups: Any
     # "identity" for least squares, "logit" for the fractional likelihood.
     link: str
@@ -42,8 +45,8 @@ class Regression:
     def for_rows(cls, design, used, weights, cluster, link):
         """Return the regression on the rows with indices ``used``.
 
-        ``design`` is the :class:`Design` of all rows, and ``weights`` has the weight of each row.
-        ``cluster`` is None or has the label of the group of each row.
+        ``design`` is the :class:`~skvt._results._design.Design` of all rows, and ``weights`` has
+        the weight of each row. ``cluster`` is None, or has a label of the group of each row.
 
         Raise ValueError if there are too few rows for the terms, if the used rows of the design do
         not have full rank, or if ``cluster`` has another length, missing values or only one group.
@@ -62,7 +65,10 @@ class Regression:
 
     @property
     def degrees(self):
-        """Degrees of freedom of the standard errors, by the number of rows or of groups."""
+        """Degrees of freedom of the standard errors.
+
+        They depend on the number of rows if rows are independent, and else on the number of groups.
+        """
         n_rows, n_terms = self.design.shape
         return n_rows - n_terms if self.groups is None else self.groups.shape[0] - 1
 
@@ -71,14 +77,15 @@ class Regression:
 
         Return the coefficients (P,) and their covariance (P, P).
 
-        With the logit link, Newton's method maximises the fractional likelihood, which is concave
-        even if estimates are outside [0, 1]. Newton's method begins with the coefficients ``start``
-        (P,), or with zeros if ``start`` is None or not finite. All results are NaN if Newton's
-        method diverges or does not converge. It diverges if no means between 0 and 1 fit the
-        shares.
+        With the logit link, Newton's method maximises the fractional log likelihood, which is
+        concave even if estimated shares are outside [0, 1]. Newton's method begins with the
+        coefficients ``start`` (P,), or with zeros if ``start`` is None or not finite. All results
+        are NaN if Newton's method diverges or does not converge. It diverges if no means between 0
+        and 1 fit the shares.
         """
         design, weights = self.design, self.weights
         if self.link == "identity":
+            # The inverse of the information matrix is called bread in the sandwich covariance.
             bread = np.linalg.inv(design.T @ (weights[:, None] * design))
             coefficients = bread @ (design.T @ (weights * values))
             return coefficients, self._covariance(values - design @ coefficients, bread)
@@ -103,8 +110,9 @@ class Regression:
     def _covariance(self, residuals, bread):
         """Return the sandwich covariance (P, P) of the coefficients.
 
-        ``bread`` (P, P) is the inverse of the information matrix. The correction for small samples
-        is HC1 for independent rows and CR1 for groups.
+        ``residuals`` (n,) are shares minus fitted means, and ``bread`` (P, P) is the inverse of the
+        information matrix. The correction for small samples is HC1 for independent rows and CR1 for
+        groups.
         """
         n_rows, n_terms = self.design.shape
         scores = self.design * (self.weights * residuals)[:, None]
@@ -120,8 +128,9 @@ class Regression:
 def _indicators(cluster, used, n_rows):
     """Return sparse indicators of groups, (number of groups, number of used rows).
 
-    Entry (g, i) is 1 if used row i is in group g. Groups are the distinct values of ``cluster`` in
-    the used rows, in the order in which they first occur.
+    Entry (g, i) is 1 if used row i is in group g. ``cluster`` has the group of each of ``n_rows``
+    rows, and ``used`` are the indices of the used rows. Groups are the distinct values of
+    ``cluster`` in the used rows, in the order in which they first occur.
     """
     cluster = list_values("cluster", cluster, n_rows)
     missing = [row for row, value in enumerate(cluster) if value is None]

@@ -4,14 +4,18 @@ A fit assigns topics to the tokens of a document, or clusters to rows, with prob
 prior of these probabilities is the same for all rows, which pulls every row towards the mean of all
 rows. Averages of the probabilities therefore understate differences between rows.
 
-Let an item be a token or a row, ``r_i`` (K,) the probabilities of item i, ``w_i`` its weight, and
-``D = diag(sum_i w_i r_i)``. Row k of the matrix ``M = D^-1 sum_i w_i r_i r_i'`` contains the
-expected probabilities of an item that truly belongs to component k. Hence the expectation of ``r_i'
-M^-1`` is the indicator of the true component of item i, for any prior of the item. This is the
-correction of Bolck, Croon and Hagenaars with proportional assignment [BCH04]. For topics, ``r_i``
-depends on the word of the token only, so that ``M_kl = sum_v beta_kv r_vl``, and the mean of the
-corrected probabilities over a document's tokens is an unbiased estimate of its shares. Estimates
-may lie outside [0, 1].
+In this module, a component is a topic or a cluster, and an item is a token or a row. There are K
+components and n rows. Let ``r_i`` (K,) be the probabilities with which item i belongs to the
+components, ``w_i`` the weight of the item, and ``D = diag(sum_i w_i r_i)``. Row k of the matrix
+``M = D^-1 sum_i w_i r_i r_i'`` contains the expected probabilities of an item that truly belongs to
+component k. Hence the expectation of ``r_i' M^-1`` is the indicator of the true component of item
+i, for any prior of the item. This is the correction of Bolck, Croon and Hagenaars with proportional
+assignment [BCH04].
+
+For topics, ``r_i`` depends on the word of the token only. With the probability beta_kv of word v in
+topic k, the matrix is therefore ``M_kl = sum_v beta_kv r_vl``. The mean of the corrected
+probabilities over a document's tokens is an unbiased estimate of its shares. Estimates may lie
+outside [0, 1].
 """
 
 from collections.abc import Callable
@@ -27,11 +31,12 @@ from skvt._results.topic_words import topic_probabilities, word_probabilities
 from skvt.readers import DocumentReader
 from skvt.readers.validation import split_pipeline
 
-# Eigenvalues of the symmetric form of M count as 0 if they are below this number; the largest is 1.
-# The data do not distinguish the components that such an eigenvector combines.
+# Eigenvalues of the symmetric form of M count as 0 if they are below this number. The largest
+# eigenvalue is 1. If an eigenvalue is near 0, the data do not distinguish the components that its
+# eigenvector combines.
 _SINGULAR = 1e-8
-# Smallest singular value of the matrix A of `estimate_cluster_shares`: smaller ones are replaced by
-# this number before A is inverted.
+# Smaller singular values of the matrix A of `estimate_cluster_shares` are replaced by this number
+# before A is inverted.
 _MIN_SINGULAR_VALUE = 0.2
 
 
@@ -41,7 +46,8 @@ class Shares:
 
     # (n, K): estimated shares of each row.
     values: Any
-    # (K, ...): distributions over words or rows, by which components of several fits are matched.
+    # (K, V) or (K, n): the distribution of each topic over words, or of each cluster over rows.
+    # Components of several fits are matched by these distributions.
     profiles: Any
     # ``draws(n_draws, rng)`` returns matrices (n_draws, K, K). For each matrix, ``values @ matrix``
     # is a draw of the shares. The draws express the uncertainty of the parameters of the fit.
@@ -55,8 +61,10 @@ def is_mixture(estimator):
     """
     _, model = split_pipeline(estimator)
     check_is_fitted(model)
+    # Only mixtures have this method.
     if hasattr(model, "_make_refits"):
         return True
+    # Only models with Dirichlet posteriors of topics have this attribute.
     if hasattr(model, "exp_dirichlet_component_"):
         return False
     raise ValueError(
@@ -66,7 +74,10 @@ def is_mixture(estimator):
 
 
 def count_words(estimator, X):
-    """Return the counts of X as a CSR matrix; for a pipeline, the input of its last step.
+    """Return the word counts of X as a CSR matrix.
+
+    If the estimator is a pipeline, X is the input of the pipeline, and the counts are the input of
+    its last step.
 
     Raise ValueError if X holds other values than counts, or if X is a data frame whose columns
     differ from those of the rows of ``fit``.
@@ -84,17 +95,21 @@ def count_words(estimator, X):
 
 
 def estimate_topic_shares(estimator, X):
-    """Return the :class:`Shares` of topics in the documents X, CSR with tokens in each row.
+    """Return the :class:`Shares` of topics in the documents X, a CSR matrix without empty rows.
 
-    For each draw of the shares, all topics are drawn from their Dirichlet posteriors. Suppose that
-    the drawn topics ``beta + delta`` were the true topics. The estimated shares of a document that
-    has topic k only would then be too large by ``delta_k' G`` on average, where G (V, K) are the
-    corrected probabilities of words. The matrix of a draw subtracts this error. The matrices are
-    shifted so that their mean is the identity. The mean of the drawn shares is then ``values``.
+    For each draw of the shares, all topics are drawn from their Dirichlet posteriors. Let beta be
+    the expected topics, and suppose that the drawn topics ``beta + delta`` were the true topics.
+    The estimated shares of a document that has topic k only would then be too large by ``delta_k'
+    G`` on average, where G (V, K) are the corrected probabilities of topics given a word. The
+    matrix of a draw subtracts this error. The matrices are shifted so that their mean is the
+    identity. The mean of the drawn shares is then ``values``.
     """
-    lam = np.asarray(split_pipeline(estimator)[1].components_, np.float64)
+    _, model = split_pipeline(estimator)
+    # (K, V): parameters of the Dirichlet posteriors.
+    lam = np.asarray(model.components_, np.float64)
     topics = topic_probabilities(estimator)
     p_word = word_probabilities(estimator)
+    # Probability of each topic for a random token, (K,), and for a token of each word, (V, K).
     sizes = lam.sum(axis=1) / lam.sum()
     probabilities = (sizes[:, None] * topics / np.where(p_word > 0.0, p_word, 1.0)).T
     corrected = _correct(probabilities, p_word)
@@ -114,31 +129,36 @@ def estimate_topic_shares(estimator, X):
 def estimate_cluster_shares(estimator, X, weights, n_clusters=None):
     """Return the :class:`Shares` of clusters in rows of positive weight.
 
-    The mixture is refitted to X, and refitted again to each draw of weights e_n of the rows, see
-    :mod:`skvt.models.mixture._refits`. For one draw, let r_n be the probabilities of row n before
-    the refit, and let s_n be its probabilities after the refit. Let M be the matrix of the module
-    docstring, computed from s_n instead of r_i. Suppose that r_n are the probabilities of the true
-    clusters. The corrected shares ``s_n M^-1`` of rows of cluster k then have the mean in row k of
-    ``A = D^-1 sum_n e_n r_n' s_n M^-1``, with ``D = diag(sum_n e_n r_n)``. A is not the identity,
-    because a refit overstates certainty. As in the bootstrap, A is assumed to describe also how the
-    shares of the fit deviate from the true shares. Draws of the true shares are therefore
-    ``values A^-1``.
+    The mixture is refitted to X, and refitted again to each draw of weights e_i of the rows, see
+    :mod:`skvt.models.mixture._refits`. For one draw, let r_i (K,) be the probabilities of row i
+    before the refit, and let s_i be its probabilities after the refit. Let M be the matrix of the
+    module docstring, computed from s_i and e_i instead of r_i and w_i. Suppose that r_i are the
+    probabilities of the true clusters. The corrected shares ``s_i' M^-1`` of rows of cluster k then
+    have the mean in row k of ``A = D^-1 sum_i e_i r_i s_i' M^-1``, with ``D = diag(sum_i e_i
+    r_i)``. A is not the identity, because a refit overstates certainty. As in the bootstrap, A is
+    assumed to describe also how the shares of the fit deviate from the true shares. Draws of the
+    true shares are therefore ``values A^-1``.
+
+    With ``n_clusters`` of None, each component of the mixture is a cluster.
     """
     preprocessing, model = split_pipeline(estimator)
     X = X if preprocessing is None else preprocessing.transform(X)
+    # The cluster of each component of the mixture.
     clusters = None if n_clusters is None else model.component_clusters(n_clusters)
     refits = model._make_refits(X, weights)
+    # The refits have no rows of weight 0.
     weights = weights[weights > 0.0]
     probabilities = sum_by_cluster(refits.resp, clusters)
     values = _correct(probabilities, weights)
+    # Expected weight of the rows in each cluster.
     sizes = weights @ probabilities
     profiles = (weights[:, None] * probabilities / np.where(sizes > 0.0, sizes, 1.0)).T
 
     def draws(number, rng):
         """Return A^-1 for each of ``number`` draws of weights, shifted to a robust mean.
 
-        The mean of the draws is replaced by their median, because a few extreme draws hardly change
-        the median. The median is corrected so that its rows sum to 1.
+        The matrices are shifted so that their mean is their entrywise median, because a few extreme
+        draws hardly change the median. The median is corrected so that its rows sum to 1.
         """
         inverses = [_invert_for_draw(*refits.draw(rng), clusters) for _ in range(number)]
         center = np.median(inverses, axis=0)
@@ -151,24 +171,26 @@ def estimate_cluster_shares(estimator, X, weights, n_clusters=None):
 def _invert_for_draw(weights, before, after, clusters):
     """Return A^-1 (K, K) of :func:`estimate_cluster_shares` for one draw of row weights (n,).
 
-    ``before`` and ``after`` (n, components) are the responsibilities before and after the refit to
-    this draw.
+    ``before`` and ``after`` (n, number of components) are the responsibilities of the mixture's
+    components before and after the refit to this draw. ``clusters`` is as in `sum_by_cluster`.
     """
     before, after = sum_by_cluster(before, clusters), sum_by_cluster(after, clusters)
     weighted = weights[:, None] * before
     # Match the clusters after the refit to the clusters before the refit by their common mass.
-    after = after[:, linear_sum_assignment(weighted.T @ after, maximize=True)[1]]
+    _, partners = linear_sum_assignment(weighted.T @ after, maximize=True)
+    after = after[:, partners]
     sizes = weighted.sum(axis=0)
-    mean = weighted.T @ _correct(after, weights) / np.where(sizes > 0.0, sizes, 1.0)[:, None]
-    left, singular_values, right = np.linalg.svd(mean)
+    A = weighted.T @ _correct(after, weights) / np.where(sizes > 0.0, sizes, 1.0)[:, None]
+    left, singular_values, right = np.linalg.svd(A)
     return (right.T / np.maximum(singular_values, _MIN_SINGULAR_VALUE)) @ left.T
 
 
 def _correct(probabilities, weights):
-    """Return the corrected probabilities ``r_i' M^-1`` of all items i, (n, K).
+    """Return the corrected probabilities ``r_i' M^-1`` of each item i, in row i.
 
-    ``probabilities`` (n, K) are r_i, and ``weights`` (n,) are w_i. The inverse is computed from the
-    symmetric form ``D^-1/2 sum_i w_i r_i r_i' D^-1/2`` of M. Its small eigenvalues count as 0.
+    The arguments are r_i in row i of ``probabilities``, and w_i in ``weights``. The inverse is
+    computed from the symmetric form ``D^-1/2 sum_i w_i r_i r_i' D^-1/2`` of M, whose small
+    eigenvalues count as 0.
     """
     # The square roots of the diagonal of D.
     root_sizes = np.sqrt(weights @ probabilities)

@@ -1,6 +1,6 @@
 """Merging and removal of topics of a fitted model by users.
 
-Both methods keep groups of topics, each of which becomes one topic.
+Both methods form groups of topics that are kept. Each group becomes one topic.
 """
 
 from copy import deepcopy
@@ -16,22 +16,25 @@ from skvt.inference import History
 
 
 class TopicEditsMixin:
-    """The methods ``merge_topics`` and ``drop_topics``."""
+    """Mixin of topic models whose topics users may merge and remove."""
 
+    # Methods after which the bound is not known, for the error of ``elbo_``.
     _loses_bound = "partial_fit, merge_topics and drop_topics"
 
     def merge_topics(self, groups):
         """Merge each group of topics into one topic, in place.
 
         The word counts of the topics of a group are added up, and so are their
-        ``doc_topic_prior_``. If topics have different priors of words, the merged prior is the
-        largest for each word. The new topic takes the position of the first of its group, and the
-        label of the first that has one; the others move up.
+        ``doc_topic_prior_``. If the topics have different priors of words, the merged topic has the
+        largest of their priors for each word. The merged topic takes the place of the first topic
+        of its group, and later topics move up. It has the label of the first topic of its group
+        that has a label.
 
         Parameters
         ----------
         groups : list of lists of int
-            Topics that become one, by their index in ``components_``: a list for each new topic.
+            A list for each merged topic: the indices in ``components_`` of the topics that it
+            replaces.
 
         Returns
         -------
@@ -44,15 +47,16 @@ class TopicEditsMixin:
 
         Notes
         -----
-        ``partial_fit`` and fits with ``warm_start`` continue with the resulting topics, which may
-        separate again. As documents are not kept, ``elbo_`` is no longer available; ``elbo(X)`` is
-        the bound of X. ``history_`` and ``move_log_`` do not change.
+        ``partial_fit`` and fits with ``warm_start`` continue with the merged topics, which may
+        separate again. ``elbo_`` is no longer available, because documents are not kept. The bound
+        of documents X is ``elbo(X)``. ``history_`` and ``move_log_`` do not change.
         """
         n_topics = len(self._require_fitted().lam()[0])
         merged = [
             _as_indices(group, n_topics, "groups of merge_topics", "such as [[0, 3], [1, 4]]")
             for group in groups
         ]
+        # The topics of all groups. The empty array allows an empty list of groups.
         listed = np.concatenate([*merged, np.empty(0, np.intp)])
         if np.unique(listed).size < listed.size:
             repeated = int(np.flatnonzero(np.bincount(listed) > 1)[0])
@@ -104,63 +108,69 @@ class TopicEditsMixin:
     def _regroup(self, groups):
         """Replace the topics in ``groups[j]`` by one topic j, in place; return the estimator.
 
-        Topics that are in no group are removed. An error changes no attribute.
+        Topics that are in no group are removed. If there is an error, no attribute changes.
         """
         fitted = self._fitted
         if len(groups) == len(fitted.lam()[0]):
             return self
         labels = self._labels_by_topic
         if Capability.GROWING_TOPICS in fitted.model.capabilities:
-            # A model whose number of topics grows needs its topics in the order of their use.
+            # The bound of a model whose number of topics grows depends on the order of topics. They
+            # are sorted by the number of documents that have them, if this raises the bound.
             stats = fitted.model.merge_topic_stats(fitted.stats.as_stats(), groups=groups)
             order = fitted.model.best_order(RunningStats(stats.arrays))
             groups = groups if order is None else [groups[k] for k in order]
         regroup_stats = partial(fitted.model.merge_topic_stats, groups=groups)
-        state = fitted.state.regrouped(regroup_stats, np.array([group[0] for group in groups]))
+        first_topics = np.array([group[0] for group in groups])
+        state = fitted.state.regrouped(regroup_stats, first_topics)
         changed_parameters = _regrouped_parameters(fitted, groups)
         regrouped = replace(
             fitted, model=fitted.model.with_merged_topics(groups), state=state,
             policy=deepcopy(fitted.policy), elbo=None, history=History(fitted.history),
             parameters=fitted.parameters | changed_parameters,
         )  # fmt: skip
-        # A copy is changed and replaces the attributes at the end, so that an error leaves the
-        # estimator as it was.
-        twin = object.__new__(type(self))
-        vars(twin).update(vars(self) | changed_parameters | {"_fitted": regrouped})
+        # Change the attributes of a copy first, so that an error leaves the estimator as it was.
+        changed = object.__new__(type(self))
+        vars(changed).update(vars(self) | changed_parameters | {"_fitted": regrouped})
         if labels:
-            # A group has the label of its first topic with a label, which replaces later labels.
-            twin.topic_labels_ = {
+            # A group gets the label of its first topic that has a label. Each group is visited from
+            # its last topic to its first topic, so that earlier labels replace later labels.
+            changed.topic_labels_ = {
                 j: labels[k] for j, group in enumerate(groups) for k in group[::-1] if k in labels
             }
-        self.__dict__ = vars(twin)
+        self.__dict__ = vars(changed)
         return self
 
 
 def _regrouped_parameters(fitted, groups):
-    """Return new values of the constructor parameters that depend on the topics, by name."""
+    """Return new values of the constructor parameters that depend on the topics, a dict by name.
+
+    ``groups`` are the topics before the change of which each new topic is made.
+    """
+    # A model whose number of topics grows has no such parameters.
     if Capability.GROWING_TOPICS in fitted.model.capabilities:
         return {}
     n_topics = fitted.model.n_components
     names = ("doc_topic_prior", "topic_word_prior", "components_init")
-    alpha, eta, start = (fitted.parameters[name] for name in names)
+    alpha, eta, initial_topics = (fitted.parameters[name] for name in names)
     changed = {"n_components": len(groups)}
     if not fitted.model.learn_doc_topic_prior:
-        # The values of the model are used if the parameter is None, or "auto" in spite of a fixed
-        # prior, as in a damaged file.
+        # If the parameter is None, the model has the value. A damaged file may have the text "auto"
+        # although the prior is fixed; then, too, the value of the model is used.
         is_number = np.asarray(alpha).dtype.kind in "fiu"
         used_alpha = alpha if is_number else fitted.model.doc_topic_prior
         topic_alphas = np.broadcast_to(used_alpha, n_topics)
         group_alphas = np.array([topic_alphas[group].sum() for group in groups])
         changed["doc_topic_prior"] = simplify_prior(alpha, group_alphas)
     if eta is None and not fitted.model.learn_topic_word_prior:
-        # None is 1 / n_components, which would change with the number of topics.
+        # None means 1 / n_components. Keep the present value when the number of topics changes.
         changed["topic_word_prior"] = 1.0 / n_topics
     elif np.ndim(eta) == 2:
         eta = np.asarray(eta)
         changed["topic_word_prior"] = np.stack([eta[group].max(axis=0) for group in groups])
-    if start is not None:
-        start = np.asarray(start, np.float64)
-        probabilities = start / start.sum(axis=1, keepdims=True)
+    if initial_topics is not None:
+        weights = np.asarray(initial_topics, np.float64)
+        probabilities = weights / weights.sum(axis=1, keepdims=True)
         merged = [probabilities[group].sum(axis=0) for group in groups]
         changed["components_init"] = np.stack(merged)
     return changed
@@ -169,7 +179,7 @@ def _regrouped_parameters(fitted, groups):
 def _as_indices(topics, n_topics, name, example):
     """Return indices of topics as an array; raise ValueError unless they are legal.
 
-    ``name`` is the name of the argument and ``example`` a legal value in the error.
+    In the error, ``name`` is the name of the argument, and ``example`` shows a legal value.
     """
     indices = np.asarray(topics)
     if indices.size == 0 and indices.ndim == 1:

@@ -1,7 +1,9 @@
 """The mixin of topic models: topics and their names, proportions of documents, and scores.
 
-The *details* of documents are their covariates and allowed topics, in a dict by the name of the
-argument. Only some topic models take details.
+There are K topics and V words: K is ``n_components``, and V is ``n_features``. Beta are the
+probabilities of words in topics, and theta are the topic proportions of a document. The *details*
+of documents are their covariates and allowed topics, in a dict by the name of the argument. Only
+some topic models take details.
 """
 
 from collections import Counter
@@ -55,10 +57,10 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def topic_labels_(self, fitted):
         """Names of the topics, a list of str; None if no name was set.
 
-        Set a list with a name for each topic, or a dict of names by number of the topic, such as
-        ``{0: "Germany"}``. Topics that are not in the dict are called by their first three words by
-        relevance, or by their number if no words are known. Setting replaces all names, and ``del``
-        removes them. Several topics may have one name.
+        Set a list with a name for each topic, or a dict from indices of topics to names, such as
+        ``{0: "Germany"}``. A topic that is not in the dict gets its three most relevant words as a
+        name, or its index if no words are known. Setting replaces all names, and ``del`` removes
+        them. Several topics may have the same name.
 
         Files contain the names, and topics keep their names in ``partial_fit``, warm starts,
         ``merge_topics`` and ``drop_topics``. Another fit deletes the names.
@@ -69,18 +71,19 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def topic_labels_(self, labels):
         fitted = self._require_fitted()
         n_topics = self._n_features_out
-        by_topic = {}
-        has_legal_type = True
+        # ``labels`` as a dict from indices of topics to labels; empty if ``labels`` is None.
+        label_of_topic = {}
+        has_legal_form = True
         if isinstance(labels, Mapping):
-            by_topic = labels
+            label_of_topic = labels
         elif labels is not None:
-            has_legal_type = np.iterable(labels) and not isinstance(labels, str)
-            if has_legal_type:
-                by_topic = dict(enumerate(labels))
-                has_legal_type = len(by_topic) == n_topics
-        is_legal = has_legal_type and all(
+            has_legal_form = np.iterable(labels) and not isinstance(labels, str)
+            if has_legal_form:
+                label_of_topic = dict(enumerate(labels))
+                has_legal_form = len(label_of_topic) == n_topics
+        is_legal = has_legal_form and all(
             isinstance(k, Integral) and 0 <= k < n_topics and isinstance(label, str)
-            for k, label in by_topic.items()
+            for k, label in label_of_topic.items()
         )
         if not is_legal:
             raise ValueError(
@@ -88,8 +91,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
                 f"some of the topics 0 to {n_topics - 1} to strings. Got {labels!r}."
             )
         keys = self._topic_keys
-        by_key = {keys[k]: str(label) for k, label in by_topic.items()}
-        self._fitted = replace(fitted, topic_labels=by_key or None)
+        label_of_key = {keys[k]: str(label) for k, label in label_of_topic.items()}
+        self._fitted = replace(fitted, topic_labels=label_of_key or None)
 
     @topic_labels_.deleter
     def topic_labels_(self):
@@ -100,13 +103,14 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     @property
     def _labels_by_topic(self):
-        """Names that the user has set, by the number of the topic."""
-        by_key = self._require_fitted().topic_labels or {}
-        return {k: by_key[key] for k, key in enumerate(self._topic_keys) if key in by_key}
+        """A dict from indices of topics to the names that the user has set."""
+        label_of_key = self._require_fitted().topic_labels or {}
+        keys = enumerate(self._topic_keys)
+        return {k: label_of_key[key] for k, key in keys if key in label_of_key}
 
     @fitted_property
     def words_(self, fitted):
-        """The words, (n_features,): the names of ``set_words``, else the column names of X."""
+        """The words, (n_features,), from ``set_words`` or else from the column names of X."""
         words = fitted.words
         if words is None:
             words = getattr(self, "feature_names_in_", None)
@@ -121,8 +125,9 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def set_words(self, names):
         """Name the columns of X, so that tables and displays show words.
 
-        Fits of data frames and pipelines know the words without it; the sparse counts of
-        ``CountVectorizer`` have no names.
+        A fit of a data frame has the words already, because its columns have names. Functions such
+        as :func:`skvt.topic_table` find the words of a pipeline in its earlier steps. The sparse
+        counts of ``CountVectorizer`` have no names.
 
         Parameters
         ----------
@@ -169,18 +174,21 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     @property
     def _topic_keys(self):
-        """Keys by which names of topics are stored; ``partial_fit`` does not change them.
+        """Keys of the topics, (K,), by which their names are stored.
 
-        They are the ids of the components, or the indices of the topics if there are no ids.
+        The keys are the ids of the components, or the indices of the topics if there are no ids. A
+        topic keeps its id if moves, which add, join and remove topics, change its index.
         """
         # Only the states of fits with moves have ids.
         ids = getattr(self._fitted.state, "component_ids", np.empty(0))
         return ids.tolist() if ids.size else list(range(self._n_features_out))
 
     def get_feature_names_out(self, input_features=None):
-        """Return names of the topics: ``topic_labels_`` if set, else the class's name and numbers.
+        """Return the names of the columns of the result of ``transform``, one for each topic.
 
-        If several topics have one label, the number of the topic is added to the label.
+        The name of a topic is the label that was set in ``topic_labels_``, and otherwise the name
+        of the class in small letters with the index of the topic. If several topics have the same
+        label, the index of the topic is added to the label.
 
         Parameters
         ----------
@@ -196,8 +204,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         if not labels:
             return names
         names = [labels.get(k, name) for k, name in enumerate(names.tolist())]
-        # Add numbers while two names are equal. This is repeated, because a label with a number may
-        # be the label of another topic.
+        # Add the index of the topic to each repeated name. This is repeated until all names differ,
+        # because a label with an index may be equal to the label of another topic.
         while len(counts := Counter(names)) < len(names):
             names = [f"{name} {k}" if counts[name] > 1 else name for k, name in enumerate(names)]
         return np.array(names, dtype=object)
@@ -206,17 +214,18 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def transform(self, X, *, normalize=True, covariates=None, allowed_topics=None):
         """Return the topic proportions of each document, inferred at T = 1.
 
-        They are inferred by CVB0 [1]_ with the expected topics, no matter which local step the fit
-        used: the topic of each token is updated given the expected counts of the other tokens. The
-        result is deterministic, and depends neither on other rows nor on ``n_jobs``.
+        Proportions are inferred by CVB0 [1]_ with the expected topics, whatever method the fit used
+        for documents. CVB0 updates the topic probabilities of each token given the expected topic
+        counts of the other tokens of the document. The result is deterministic, and depends neither
+        on other rows nor on ``n_jobs``.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Counts.
         normalize : bool, default=True
-            Whether rows sum to 1. With False, rows are the parameters of q(theta): the expected
-            number of tokens of each topic plus the prior alpha.
+            Whether rows sum to 1. With False, rows are the parameters gamma of the Dirichlet
+            q(theta): the expected number of tokens of each topic plus the prior alpha.
         covariates : data frame or array-like, optional
             Covariates of the documents, needed if the fit had covariates.
         allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
@@ -250,14 +259,15 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         fitted = self._fitted
         X = self._read(X, details)
         with Workers(self.n_jobs) as workers:
+            # (n, K): parameters of the Dirichlet distribution q(theta) of each document.
             gamma = infer_document_parameters(fitted.model, fitted.stats, X, workers)
         return gamma / gamma.sum(axis=1, keepdims=True) if normalize else gamma
 
     def _details(self, X, covariates, allowed_topics):
-        """Return the details of the documents X.
+        """Return the details of the documents X, a dict by the name of the argument.
 
-        This class takes no details, and raises ValueError if there are some. Estimators that take
-        details override the method.
+        This class takes no details, and raises ValueError if an argument is not None. Estimators
+        that take details override the method.
         """
         details = named_details(covariates, allowed_topics)
         if details:
@@ -323,13 +333,15 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """
         self._require_fitted()
         details = self._details(X, covariates, allowed_topics)
-        # `sum_over_rows` calls `_completion_sums`, for all rows or for each chunk.
+        # `sum_over_rows` calls `_completion_sums` and adds up the results of all chunks.
         return mean_of_held_out(*sum_over_rows(self, X, details))
 
     def _completion_sums(self, X):
-        """Return the sums over X from which ``score`` computes a mean, see `completion_sums`.
+        """Return the sums over the documents X from which ``score`` computes its mean.
 
-        `sum_over_rows` calls this method, for all rows or for each chunk, after it has read them.
+        `sum_over_rows` calls this method once with all rows if they are in memory, and otherwise
+        once for each chunk. It reads the rows before the call. The sums are those of
+        `completion_sums`.
         """
         fitted = self._fitted
         with Workers(self.n_jobs) as workers:
@@ -338,9 +350,9 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def perplexity(self, X, sub_sampling=False, covariates=None, allowed_topics=None):
         """Return the perplexity of held-out words, ``exp(-score(X))``. Lower is better.
 
-        Unlike the perplexity of scikit-learn, it does not use the words that it predicts, and does
-        not depend on the number of rows of X. The attribute ``bound_`` is comparable with
-        ``bound_`` of scikit-learn.
+        The perplexity of scikit-learn infers proportions from the words that it predicts, and
+        depends on the number of rows of X. This perplexity does neither. The attribute ``bound_``
+        is comparable with ``bound_`` of scikit-learn.
 
         Parameters
         ----------

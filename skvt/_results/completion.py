@@ -1,8 +1,10 @@
 """Document completion: prediction of held-out tokens of a document from the other tokens.
 
-A bit of a hash says whether a token is observed or held out. The hash depends on the content of the
-row, on the word and on the number of the token, so that a row is split in the same way in any data
-set. Loops read the arrays ``indptr``, ``indices`` and ``data`` of a CSR matrix of counts.
+A row is a document, and a token is one occurrence of a word in it. A bit of a hash says whether a
+token is observed or held out. The hash depends on the content of the row, on the word and on the
+number of the token, so that a row is split in the same way in any data set. Hashes use the
+generator SplitMix64: GOLDEN is the step of its state, and ``mix`` turns a state into random bits.
+Loops read the arrays ``indptr``, ``indices`` and ``data`` of a CSR matrix of counts.
 """
 
 import numpy as np
@@ -15,17 +17,21 @@ from skvt.models import Topics
 from skvt.models.lda import LDAGivenTopics
 from skvt.rows import Documents, design_and_allowed
 
+# A shift of an uint64 by this number of bits leaves its highest bit.
 _SHIFT_TO_HIGHEST_BIT = np.uint64(63)
-# Maximum number of tokens of an entry of X that are split one by one, each by a bit of a hash.
+# Maximum number of tokens of a word in a row that are split one by one, each by a bit of a hash.
 MAX_HASHED_TOKENS = 4096
-# Counts times 1024 are hashed as integers. Larger values are replaced by this value, which fits
-# into an int64.
+# Counts are multiplied by 1024 and hashed as integers. Larger products are replaced by this number,
+# which fits into an int64.
 _MAX_KEY = 2.0**62
 
 
 @jit_inlined
 def _hash_row(start, stop, indices, data):
-    """Return a hash of the content of a row, a sum over entries in any order."""
+    """Return a hash of the content of a row, the entries from ``start`` to ``stop``.
+
+    The hash is a sum over entries, so that their order does not matter.
+    """
     state = np.uint64(0)
     for j in range(start, stop):
         scaled = np.int64(min(data[j] * 1024.0, _MAX_KEY))
@@ -57,17 +63,17 @@ def _split_rows(indptr, indices, data, observed):
     for d in range(indptr.size - 1):
         state = _hash_row(indptr[d], indptr[d + 1], indices, data)
         for j in range(indptr[d], indptr[d + 1]):
-            whole = np.floor(np.float64(data[j]))
-            token = mix(state + np.uint64(indices[j]) * GOLDEN)
+            n_whole_tokens = np.floor(np.float64(data[j]))
+            token_state = mix(state + np.uint64(indices[j]) * GOLDEN)
             # Of the tokens beyond MAX_HASHED_TOKENS, half are observed, without a hash of each.
-            n_observed = np.floor(0.5 * max(whole - MAX_HASHED_TOKENS, 0.0))
-            for _ in range(np.int64(min(whole, MAX_HASHED_TOKENS))):
-                token += GOLDEN
-                n_observed += np.float64(mix(token) >> _SHIFT_TO_HIGHEST_BIT)
-            fraction = data[j] - whole
+            n_observed = np.floor(0.5 * max(n_whole_tokens - MAX_HASHED_TOKENS, 0.0))
+            for _ in range(np.int64(min(n_whole_tokens, MAX_HASHED_TOKENS))):
+                token_state += GOLDEN
+                n_observed += np.float64(mix(token_state) >> _SHIFT_TO_HIGHEST_BIT)
+            fraction = data[j] - n_whole_tokens
             if fraction > 0.0:
-                token += GOLDEN
-                if mix(token) >> _SHIFT_TO_HIGHEST_BIT:
+                token_state += GOLDEN
+                if mix(token_state) >> _SHIFT_TO_HIGHEST_BIT:
                     n_observed += fraction
             observed[j] = n_observed
 
@@ -93,14 +99,14 @@ def infer_document_parameters(model, stats, X, workers):
 
     Gamma is computed by CVB0, with the topics at their mean under q.
     """
-    documents = LDAGivenTopics.from_lda(model.document_model(stats), "cvb0")
+    lda = LDAGivenTopics.from_lda(model.document_model(stats), "cvb0")
 
-    def topics_of(batch):
+    def get_topics(batch):
+        """Return the global parameters of the local step of a batch."""
         return Topics(model.log_mean_topics(stats, batch))
 
-    results = iterate_local_results(
-        documents, topics_of, make_rows(X, np.ones(X.shape[0])), workers
-    )
+    results = iterate_local_results(lda, get_topics, make_rows(X, np.ones(X.shape[0])), workers)
+    # The results of batches come in the order of the rows.
     return np.concatenate([result.q for _, result in results])
 
 
@@ -109,7 +115,7 @@ def completion_score(model, stats, X, workers):
     return mean_of_held_out(*completion_sums(model, stats, X, workers))
 
 
-def mean_of_held_out(total, n_held_out, n_tokens, n_documents):
+def mean_of_held_out(log_probability, n_held_out, n_tokens, n_documents):
     """Return the mean log predictive probability of the held-out tokens, in nats per token.
 
     Arguments are the results of :func:`completion_sums`. Raise ValueError if there is no held-out
@@ -120,7 +126,7 @@ def mean_of_held_out(total, n_held_out, n_tokens, n_documents):
             f"There is no token to hold out: X has {n_tokens:g} tokens in {n_documents} "
             "documents, and document completion needs a document of at least two tokens."
         )
-    return float(total / n_held_out)
+    return float(log_probability / n_held_out)
 
 
 def completion_sums(model, stats, X, workers):
@@ -129,13 +135,17 @@ def completion_sums(model, stats, X, workers):
     Return the sum of the log predictive probabilities of held-out tokens in nats, the number of
     held-out tokens, the number of all tokens and the number of documents.
     """
+    # Both halves of a document have its covariates (``design``) and its allowed topics.
     design, allowed = design_and_allowed(X)
     observed, held_out = (Documents.of(half, design, allowed=allowed) for half in split_tokens(X))
-    topics = np.ascontiguousarray(Dirichlet.mean(model.natural_parameters(stats)[0]).T)
+    # (V, K): expected probabilities of words in topics.
+    lam = model.natural_parameters(stats)[0]
+    topics = np.ascontiguousarray(Dirichlet.mean(lam).T)
     gamma = infer_document_parameters(model, stats, observed, workers)
     proportions = gamma / gamma.sum(axis=1, keepdims=True)
     data = make_rows(held_out, np.ones(X.shape[0]))
     total = 0.0
+    # Each group has a single batch.
     for (batch,) in data.group_batches(model, workers, data.list_batches(), fixed_globals=True):
         total += model.log_predictive(batch, proportions[batch.rows], topics, workers.run).sum()
     return total, float(held_out.sum()), float(X.sum()), X.shape[0]

@@ -20,7 +20,8 @@ _CENTRES_AND_SPREADS = (
     ("mean", "standard deviation", np.asarray),
     ("median", "standard deviation of logarithm", np.log),
 )
-# The scale on which a quantity is averaged over components: a function to it, and its inverse.
+# The scale on which a quantity is averaged over components, as a pair: the function to the scale,
+# and its inverse. Quantities that are not in _SCALES are averaged without a change of scale.
 _AS_IT_IS = (float, float)
 _SCALES = {
     "median": (np.log, np.exp),
@@ -42,10 +43,10 @@ class Estimate(NamedTuple):
 
 
 class Profiles(NamedTuple):
-    """The table of ``describe`` by component or cluster.
+    """The table of ``describe``, arranged by component or cluster and by column.
 
-    Rows 0 to K - 1 and keys with these numbers are for the K components or clusters. Row K and keys
-    with the number K are for all rows of the data.
+    Indices 0 to K - 1 stand for the K components or clusters, and index K stands for all rows of
+    the data.
     """
 
     # "component" or "cluster".
@@ -56,44 +57,46 @@ class Profiles(NamedTuple):
     weights: np.ndarray
     # (K + 1, n_columns): relevance in nats per row; the last row is the weighted mean.
     relevance: np.ndarray
-    # Text of each cell by (component, column), a tuple: a category and its probability, or a
-    # number.
+    # The text of each cell by the indices (component, column): a tuple of a category and its
+    # probability, or of a number.
     cells: dict
-    # Cell, a list of `Estimate`, by (component, column).
+    # The list of `Estimate` of each cell by the indices (component, column).
     estimates: dict
-    # "centre", "spread" or None by (component, column).
+    # By the indices (component, column): "centre" or "spread", whichever distinguishes the
+    # component more in this column; None if not known. There are no entries for all rows.
     differs_in: dict
 
 
 def make_profiles(table):
     """Return the profiles of the table of ``describe``, a data frame or a dict of lists."""
     kind = "cluster" if "cluster" in table else "component"
-    # Numbers of columns by (block, name), and weights of components by number.
+    # The index of each column by (block, name), and the weight of each component by its index.
     column_numbers, weight_of = {}, {}
-    # Relevance and cell, and the entry of "differs_in", by (component, column).
-    entries, differs_in = {}, {}
+    # The relevance, the cell and the value of "differs_in" by the indices (component, column).
+    relevance_of, estimates, differs_in = {}, {}, {}
     headers = (kind, "weight", "block", "column", "relevance", "quantity", "category", "estimate")
     table_columns = [list(table[header]) for header in headers]
     # A table made by hand may lack the column "differs_in".
     parts = table["differs_in"] if "differs_in" in table else [None] * len(table_columns[0])
     for k, weight, block, name, nats, *fields, part in zip(*table_columns, parts, strict=True):
+        # A column that occurs for the first time gets the next index.
         index = k, column_numbers.setdefault((block, name), len(column_numbers))
         weight_of[k] = weight
+        relevance_of.setdefault(index, nats)
         differs_in[index] = part
-        _, cell = entries.setdefault(index, (nats, []))
-        cell.append(Estimate(*fields))
+        estimates.setdefault(index, []).append(Estimate(*fields))
     weights = np.array([weight_of[k] for k in sorted(weight_of)])
     relevance = np.zeros((len(weights), len(column_numbers)))
-    for index, (nats, _) in entries.items():
+    for index, nats in relevance_of.items():
         relevance[index] = nats
-    cells, estimates = {}, {}
+    cells = {}
+    all_rows = len(weights)
     for j in column_numbers.values():
-        component_cells = [entries[k, j][1] for k in range(len(weights))]
-        cell_of_all_rows = _average_cells(component_cells, weights / weights.sum())
+        component_cells = [estimates[k, j] for k in range(len(weights))]
+        estimates[all_rows, j] = _average_cells(component_cells, weights / weights.sum())
         step = _compute_rounding_step(component_cells)
-        for k, cell in enumerate([*component_cells, cell_of_all_rows]):
-            estimates[k, j] = cell
-            cells[k, j] = _make_text_parts(cell, step)
+        for k in range(all_rows + 1):
+            cells[k, j] = _make_text_parts(estimates[k, j], step)
     relevance = np.vstack([relevance, weights @ relevance / weights.sum()])
     weights = np.append(weights, 1.0)
     columns = list(column_numbers)
@@ -101,11 +104,12 @@ def make_profiles(table):
 
 
 def find_parts_that_differ(marginals, weights):
-    """Find what differs more from the average component in each column, the centre or the spread.
+    """Find whether centre or spread differs more from the average component, in each column.
 
-    Centre and spread are the two parts of the Kullback-Leibler divergence of the component's normal
-    from the normal of the average component. The mean and the variance of the average component are
-    weighted averages over components with many rows.
+    The Kullback-Leibler divergence of the component's normal from the normal of the average
+    component is a sum of two parts, one for the centre and one for the spread. The larger part
+    decides. The mean and the variance of the average component are weighted averages over
+    components with many rows.
 
     Parameters
     ----------
@@ -140,14 +144,17 @@ def find_parts_that_differ(marginals, weights):
 
 
 def write_sentences(profiles, max_columns=MAX_COLUMNS):
-    """Return a sentence for each component or cluster: its share, and its distinctive columns."""
+    """Return a sentence for each component or cluster, with its share and distinctive columns.
+
+    A sentence names at most ``max_columns`` columns, the most relevant first.
+    """
     sentences = []
     for k, weight in enumerate(profiles.weights[:-1]):
         order = np.argsort(-profiles.relevance[k], kind="stable")[:max_columns]
         distinctive = [j for j in order.tolist() if profiles.relevance[k, j] >= MIN_RELEVANCE]
         phrases = ", ".join(_describe_column(profiles, k, j) for j in distinctive)
-        shown = phrases or "no column sets it apart"
-        sentences.append(f"{profiles.kind} {k} ({weight:.0%} of rows): {shown}")
+        predicate = phrases or "no column sets it apart"
+        sentences.append(f"{profiles.kind} {k} ({weight:.0%} of rows): {predicate}")
     return sentences
 
 
@@ -155,6 +162,7 @@ def _describe_column(profiles, k, j):
     """Describe column j in component k by its value, with the value in all rows in parentheses."""
     all_rows = len(profiles.weights) - 1
     _, name = profiles.columns[j]
+    # A column without a name has its position in place of the name.
     name = f"column {name}" if isinstance(name, Integral) else name
     cell, cell_of_all = profiles.estimates[k, j], profiles.estimates[all_rows, j]
     main = _find_main_estimate(cell)
@@ -169,19 +177,21 @@ def _describe_column(profiles, k, j):
         deviation, deviation_of_all = _find_deviation(cell), _find_deviation(cell_of_all)
         text = f"{name} with {deviation.quantity} {deviation.value:.2g}"
         text += f" (on average {deviation_of_all.value:.2g})"
+    # A quantity such as "share not 0" is the share of values that are not at a point mass.
     for estimate, estimate_of_all in zip(cell, cell_of_all, strict=True):
         if estimate.quantity.startswith("share not "):
-            at = estimate.quantity.removeprefix("share not ")
+            point_mass = estimate.quantity.removeprefix("share not ")
             share, share_of_all = (f"{1.0 - e.value:.0%}" for e in (estimate, estimate_of_all))
-            value = "zero" if at == "0" else f"equal to {at}"
-            text += f", {share} {value} (all {share_of_all})"
+            adjective = "zero" if point_mass == "0" else f"equal to {point_mass}"
+            text += f", {share} {adjective} (all {share_of_all})"
     return text
 
 
 def find_directions(profiles):
-    """Return signs (K + 1, n_columns): 1 if a value is higher than in all rows, -1 if lower.
+    """Return the sign of the difference between each cell and the cell of all rows.
 
-    The value is the main estimate of a cell, see `_find_main_estimate`.
+    The result is (K + 1, n_columns): 1 if the value of a cell is higher than the value in all rows,
+    and -1 if it is lower. The value of a cell is its main estimate, see `_find_main_estimate`.
     """
     all_rows = len(profiles.weights) - 1
     signs = np.zeros(profiles.relevance.shape)
@@ -199,13 +209,19 @@ def _find_deviation(cell):
 
 
 def unique_names(columns):
-    """Return names of columns from (block, name), with the block if a name occurs twice."""
+    """Return the names of ``columns``, a list of (block, name), without duplicates.
+
+    A name that several blocks have is preceded by the block.
+    """
     names = [name for _, name in columns]
     return [name if names.count(name) == 1 else f"{block}: {name}" for block, name in columns]
 
 
 def make_wide_table(profiles):
-    """Return a table with a row for each component or cluster, as a dict of columns."""
+    """Return a table with a row for each component or cluster, as a dict of columns.
+
+    It has a column for each column of the data, with the value that summarises each cell.
+    """
     weights = profiles.weights[:-1].tolist()
     table = {profiles.kind: list(range(len(weights))), "weight": weights}
     for j, name in enumerate(unique_names(profiles.columns)):
@@ -247,31 +263,36 @@ def _find_same_parameter(cell, estimate):
 
 
 def _average_cells(cells, weights):
-    """Return the estimates of a column for all rows: averages of its cells over components.
+    """Return the cell of a column for all rows, from its cells in the components.
 
-    Medians are averaged as logarithms, and standard deviations as squares. The mean of the values
-    that are not at a point mass weights each component by its share of such values, too.
+    Each estimate is an average over components, with the ``weights`` of the components. Medians are
+    averaged as logarithms, and standard deviations as squares. A parameter of the values that are
+    observed and not at a point mass is averaged over these values: the weight of a component is
+    multiplied by its share of such values.
     """
+    # The sum of weighted values and the sum of weights, by parameter.
     sums = {}
     for weight, cell in zip(weights, cells, strict=True):
         shares = [estimate.value for estimate in cell if estimate.quantity.startswith("share ")]
         for quantity, category, value in cell:
-            is_share = quantity.startswith("share ")
+            share = 1.0 if quantity.startswith("share ") else np.prod(shares)
             to_scale, _ = _SCALES.get(quantity, _AS_IT_IS)
-            term = weight * (1.0 if is_share else np.prod(shares)) * np.array([to_scale(value), 1])
             parameter = quantity, category
-            sums[parameter] = sums.get(parameter, 0.0) + term
+            terms = weight * share * np.array([to_scale(value), 1])
+            sums[parameter] = sums.get(parameter, 0.0) + terms
     averages = []
-    for (quantity, category), (total, weight) in sums.items():
+    for (quantity, category), (sum_of_values, sum_of_weights) in sums.items():
         _, from_scale = _SCALES.get(quantity, _AS_IT_IS)
-        averages.append(Estimate(quantity, category, float(from_scale(total / weight))))
+        average = float(from_scale(sum_of_values / sum_of_weights))
+        averages.append(Estimate(quantity, category, average))
     return averages
 
 
 def _compute_rounding_step(cells):
-    """Return the step to which the numbers of a column are rounded.
+    """Return the step to which the numbers of a column are rounded, from its cells.
 
-    It is a third of the median of the standard deviations of the column's cells.
+    The step is a third of the median of the standard deviations of the cells. It is 0 if the column
+    has no numbers.
     """
     # The standard deviation of a count is the root of its rate. A column in logarithms counts as if
     # its standard deviation were a third of the median.
@@ -296,7 +317,10 @@ def _make_text_parts(cell, step):
 
 
 def _round_to_text(value, step):
-    """Return a number as short text, rounded to a multiple of a power of ten up to ``step``."""
+    """Return a number as short text, rounded to the largest power of ten up to ``step``.
+
+    If ``step`` is 0, the number has two decimals.
+    """
     decimals = -int(np.floor(np.log10(step))) if step > 0.0 else 2
     if decimals > 4 or abs(value) >= 1e6:
         # Write 1e5 in place of 1e+05.

@@ -1,7 +1,8 @@
 """Tables of topics, with their shares, words and typical rows, and shares of topics by group.
 
-Tables are made for models of any library. The package pandas is imported only by functions that
-return its data frames.
+Tables are made for models of any library. A row of counts is a document: there are n rows, V words
+and K topics. Every occurrence of a word in a row counts. The package pandas is imported only by
+functions that return its data frames.
 """
 
 import reprlib
@@ -48,19 +49,19 @@ _TOL = 1e-8
 class Corpus:
     """Rows of counts with the topics of a fitted model."""
 
-    # Counts of words in rows, a CSR array (n, V).
+    # (n, V), a CSR array: number of times that each word occurs in each row.
     counts: Any
-    # Names of the words, (V,).
+    # (V,): the words.
     names: Any
-    # Distributions of topics over words, (K, V); 0 for topics without words.
+    # (K, V): probability of each word in each topic; 0 for topics without words.
     topics: Any
-    # Mean of the topics, weighted by the sums of ``components_``, (V,).
+    # (V,): mean of the topics, weighted by the sums of ``components_``.
     mean_topic: Any
-    # Distributions of rows over topics, (n, K); 0 for rows without words or without topics.
+    # (n, K): proportions of topics in each row; 0 for rows without words or without topics.
     proportions: Any
-    # Number of words in each row, (n,).
+    # (n,): number of words in each row, the sum of its counts.
     lengths: Any
-    # Number of times that each word occurs in all rows, (V,).
+    # (V,): number of times that each word occurs in all rows.
     frequency: Any
     # Text of each row; None if texts are not known.
     texts: list | None
@@ -74,54 +75,55 @@ class Corpus:
 
     @property
     def empty_rows(self):
-        """Numbers of the rows without words or topics."""
+        """Indices of the rows without words or topics."""
         return np.flatnonzero(self.is_empty)
 
     @property
     def first_empty_rows(self):
-        """The first ten numbers of ``empty_rows`` as text."""
+        """The first ten of ``empty_rows`` as text."""
         return show_first(self.empty_rows.tolist())
 
     @property
     def shares(self):
         """Share of each topic in the words of all rows, (K,)."""
-        tokens = self.lengths @ self.proportions
-        return tokens / (tokens.sum() or 1.0)
+        n_words_of_topics = self.lengths @ self.proportions
+        # If no row has words, all shares are 0.
+        return n_words_of_topics / (n_words_of_topics.sum() or 1.0)
 
     def first_words(self, n_words, *, by_relevance):
-        """Return the first words of each topic, without words of probability 0.
+        """Return the ``n_words`` first words of each topic by relevance or by probability.
 
-        Words are ordered by relevance or by probability.
+        Words of probability 0 are left out.
         """
         scores = relevance(self.topics, self.mean_topic) if by_relevance else self.topics
         words_of_topics = first_words(self.topics, scores, n_words)
         return [list(map(str, self.names[words])) for words in words_of_topics]
 
     def typical_rows(self, k, n_rows):
-        """Return the ``n_rows`` rows with the largest proportions of topic k.
+        """Return the indices of the ``n_rows`` rows with the largest proportions of topic k.
 
         Rows without topic k are left out.
         """
-        shares = np.where(self.is_empty, 0.0, self.proportions[:, k])
-        order = first_of_order(-shares, n_rows, dtype=np.float64)
-        return order[shares[order] > 0.0]
+        proportions = np.where(self.is_empty, 0.0, self.proportions[:, k])
+        order = first_of_order(-proportions, n_rows, dtype=np.float64)
+        return order[proportions[order] > 0.0]
 
 
 def make_corpus(estimator, X, feature_names=None, texts=None, *, caller, details):
     """Return the :class:`Corpus` of a fitted model and the rows X.
 
-    If the estimator is a pipeline, X is the input of the pipeline. ``details`` from
-    :func:`skvt.rows.named_details` are passed to the method ``transform`` of the model. ``caller``
-    is the name of the calling function in errors.
+    If the estimator is a pipeline, X is the input of the pipeline. ``details`` are the covariates
+    and allowed topics of the rows, a dict from :func:`skvt.rows.named_details`; they are passed to
+    the method ``transform`` of the model. ``caller`` is the name of the calling function in errors.
     """
     require_rows_in_memory(X, caller)
     topics = topic_probabilities(estimator)
     names = require_column_names(estimator, feature_names, topics.shape[1])
     preprocessing, model = split_pipeline(estimator)
     if preprocessing is not None:
-        # By default, the texts are the input of the pipeline.
-        rows = list(X) if texts is None else []
-        texts = rows if rows and isinstance(rows[0], str) else texts
+        # By default, the texts are the input of the pipeline if this input is a list of strings.
+        inputs = list(X) if texts is None else []
+        texts = inputs if inputs and isinstance(inputs[0], str) else texts
         X = preprocessing.transform(X)
     proportions = np.array(model.transform(X, **details), np.float64)
     counts = sp.csr_array(X)
@@ -129,13 +131,14 @@ def make_corpus(estimator, X, feature_names=None, texts=None, *, caller, details
     if texts is not None:
         texts = list(map(str, texts))
         require_value_per_row("texts", texts, len(lengths))
-    totals = proportions.sum(axis=1, keepdims=True)
-    if not np.allclose(totals, 1.0):
-        # The model is a factorisation, and ``proportions`` are activations. Their products with the
-        # sums of the components are expected numbers of words.
+    row_sums = proportions.sum(axis=1, keepdims=True)
+    if not np.allclose(row_sums, 1.0):
+        # The result of ``transform`` are not proportions, because the model is a factorisation. It
+        # has activations of components. The activation of a component times the sum of its weights
+        # is the expected number of words that the component contributes to a row.
         proportions *= np.asarray(model.components_, np.float64).sum(axis=1)
-        totals = proportions.sum(axis=1, keepdims=True)
-    proportions /= np.where(totals == 0.0, 1.0, totals)
+        row_sums = proportions.sum(axis=1, keepdims=True)
+    proportions /= np.where(row_sums == 0.0, 1.0, row_sums)
     proportions[lengths == 0.0] = 0.0
     return Corpus(
         counts, names, topics, word_probabilities(estimator), proportions, lengths, frequency,
@@ -158,12 +161,12 @@ def topic_table(
         Counts of words in documents, such as the documents of ``fit``. If ``estimator`` is a
         pipeline, X is the input of the pipeline, such as texts.
     feature_names : array-like of str of shape (n_features,) or None, default=None
-        The words. By default the words that the model keeps (``words_``, see ``set_words``), else
-        the names that the steps before the model give, else the names of the columns at ``fit``,
-        else column numbers.
+        The words. By default, the first of these that is known: ``words_`` of the model, see
+        ``set_words``; the names that the earlier steps of a pipeline give; the column names of X in
+        ``fit``; column numbers.
     texts : list of str of length n_samples or None, default=None
-        The texts of the documents, to be shown in the table. By default, if the input of a pipeline
-        is texts, these texts.
+        The texts of the documents, for the column "texts" of the table. By default, the input of a
+        pipeline is used if it consists of texts.
     n_words : int, default=10
         Maximum number of words per topic.
     n_rows : int, default=3
@@ -179,25 +182,24 @@ def topic_table(
     pandas.DataFrame
         The table has a row for each topic and these columns:
 
-        - "label": the label in ``topic_labels_`` if it is set, else the first three words by
-          relevance, else "topic 3" and so on if the model knows no words;
+        - "label": the label that is set in ``topic_labels_``, or otherwise the first three words by
+          relevance; "topic 3" and so on if no words are known;
         - "share": share of the topic in all words of X;
         - "n_rows": number of rows of X in which the topic has the largest proportion;
         - "words": first words by probability;
         - "relevant_words": first words by relevance, see :func:`skvt.top_words`;
-        - "rows": numbers of the rows in which the topic has the largest proportions;
+        - "rows": indices of the rows in which the topic has the largest proportions;
         - "texts": texts of these rows; left out if texts are not known.
 
-        Rows without words belong to no topic; ``attrs["rows_without_words"]`` has their numbers.
+        Rows without words belong to no topic; ``attrs["rows_without_words"]`` has their indices.
 
     Raises
     ------
     ValueError
-        If ``n_words`` or ``n_rows`` is less than 1, if ``texts`` does not have a text for each row
-        or ``feature_names`` a name for each column, or if the model has no ``components_``. Also if
-        the model was fitted with covariates and they are missing here or do not fit, if covariates
-        are passed to a model that was fitted without covariates, or if ``allowed_topics`` does not
-        fit or the model takes none.
+        If ``n_words`` or ``n_rows`` is less than 1, if ``texts`` does not have a text for each row,
+        if ``feature_names`` does not have a name for each column, or if the model has no
+        ``components_``. Also if ``covariates`` or ``allowed_topics`` do not match X or the fit, or
+        if the model does not take them, or if covariates are missing although the fit had some.
     TypeError
         If X is a collection of Dask, if ``n_words`` or ``n_rows`` is not an integer, or if a model
         of another library does not take the details of documents.
@@ -235,12 +237,13 @@ def topic_table(
             stacklevel=2,
         )
     n_topics = len(corpus.topics)
-    largest = stable_argmax(corpus.proportions[~corpus.is_empty]) if n_topics else []
+    # The topic with the largest proportion in each row that has words.
+    main_topics = stable_argmax(corpus.proportions[~corpus.is_empty]) if n_topics else []
     rows = [corpus.typical_rows(k, n_rows).tolist() for k in range(n_topics)]
     columns = {
         "label": corpus.labels,
         "share": corpus.shares,
-        "n_rows": np.bincount(largest, minlength=n_topics),
+        "n_rows": np.bincount(main_topics, minlength=n_topics),
         "words": [", ".join(w) for w in corpus.first_words(n_words, by_relevance=False)],
         "relevant_words": [", ".join(w) for w in corpus.first_words(n_words, by_relevance=True)],
         "rows": rows,
@@ -267,10 +270,10 @@ def topic_shares(
     groups : array-like of shape (n_samples,), data frame or ndarray of shape (n_samples, n_columns)
         The group of each row, such as its year. With several columns, such as year and party, a
         group consists of the rows with equal values in all columns. Rows with a missing value
-        belong to no group. Groups are sorted; values of an ordered categorical type are sorted in
+        belong to no group. The table is sorted by group; values of an ordered categorical type have
         the order of the type.
     feature_names : array-like of str of shape (n_features,) or None, default=None
-        The words, which label the topics without ``topic_labels_``.
+        The words, of which labels are made for topics that have no label in ``topic_labels_``.
     confidence : float, default=0.95
         Probability of the intervals, between 0 and 1.
     covariates : data frame or array-like, optional
@@ -283,10 +286,10 @@ def topic_shares(
     pandas.DataFrame
         The table has a row for each group and topic, and these columns:
 
-        - "group": the value of ``groups``. If ``groups`` is a data frame, its columns take the
-          place of "group"; if it is an ndarray with two dimensions, the columns "group_0",
-          "group_1" and so on take it;
-        - "topic" and "label": number and label of the topic;
+        - "group": the value of ``groups``. If ``groups`` is a data frame, the table has the columns
+          of the data frame instead; if ``groups`` is an ndarray with two dimensions, the table has
+          the columns "group_0", "group_1" and so on instead;
+        - "topic" and "label": index and label of the topic;
         - "share": estimated share of the topic in the words of the group, NaN for a group without
           words;
         - "low" and "high": limits of the interval of the share, NaN for a group with fewer than two
@@ -307,19 +310,22 @@ def topic_shares(
     Notes
     -----
     The rows of a group are taken as a random sample of a population. The share of topic k is
-    ``E[length theta_k] / E[length]`` in this population, where theta are the proportions of a row.
+    ``E[length theta_k] / E[length]`` in this population. Here, length is the number of words of a
+    row, and theta are the proportions of topics in the row.
 
     The estimated shares of a group maximise ``sum_w c_w log sum_k share_k p(w | k) + sum_k prior_k
-    log share_k`` with the counts c_w of the group's words. The first sum is the log likelihood of
-    the words. The second sum has the weight of one more word; ``prior_k`` is the mean of 1 / K and
-    the share of topic k in all rows. Groups with few words thus have shares near the prior.
-    Averages of the result of ``transform`` would be shrunk towards the proportions of all rows,
-    most of all for short rows. The estimate does not have this bias: at the true shares, the
-    expected gradient of the likelihood is 0, whatever the lengths and proportions of rows are.
+    log share_k``, where c_w is the number of times that word w occurs in the group. The first sum
+    is the log likelihood of the words. The second sum has the weight of one more word; ``prior_k``
+    is the mean of 1 / K and the share of topic k in all rows. Groups with few words therefore have
+    shares near the prior. Averages of the result of ``transform`` would be shrunk towards the
+    proportions of all rows, most of all for short rows. The estimate does not have this bias: at
+    the true shares, the expected gradient of the likelihood is 0, whatever the lengths and
+    proportions of rows are.
 
-    Intervals are approximate. They are intervals of the log odds of a share with quantiles of
-    Student's t distribution. The standard error is computed from the sandwich covariance, which
-    allows for dependence between the words of a row. The topics are taken as known.
+    Intervals are approximate. An interval is computed for the log odds of a share, with a quantile
+    of Student's t distribution, and then transformed to shares. The standard error is computed from
+    the sandwich covariance, which allows for dependence between the words of a row. The
+    distributions p(w | k) of the topics are taken as known.
 
     Examples
     --------
@@ -373,8 +379,9 @@ class Group:
 def shares_by_group(corpus, groups, confidence):
     """Generate a :class:`Group` for each value of ``groups``, or each combination of values.
 
-    Groups are sorted. Raise ValueError if ``confidence`` is not between 0 and 1, or if ``groups``
-    does not have a value for each row.
+    The groups come in sorted order. ``corpus`` is a :class:`Corpus`, and ``confidence`` is the
+    probability of the intervals. Raise ValueError if ``confidence`` is not between 0 and 1, or if
+    ``groups`` does not have a value for each row.
     """
     check_probability("confidence", confidence)
     columns = [*_group_columns(groups).values()]
@@ -395,11 +402,12 @@ def shares_by_group(corpus, groups, confidence):
     for values in sorted(rows_of_group, key=rank_of_group):
         rows = np.array(rows_of_group[values])
         rows = rows[~corpus.is_empty[rows]]
+        # The shares of a group without words are not known.
         if rows.size == 0:
             share, low, high = np.full((3, len(corpus.topics)), np.nan)
             yield Group(values, rows.size, share, low, high)
             continue
-        # The products are small: threads of the matrix library would wait longer than compute.
+        # The matrices are small, so that several threads of the matrix library would be slower.
         with one_blas_thread():
             share, error = _estimate_shares(corpus, rows)
         # The interval of a group of one row is NaN, because one row has no variance.
@@ -407,13 +415,14 @@ def shares_by_group(corpus, groups, confidence):
         quantile = student_t.ppf(0.5 + 0.5 * confidence, n_degrees) if n_degrees > 0 else np.nan
         with np.errstate(divide="ignore", invalid="ignore"):
             log_odds = logit(share)
+            # The derivative of the log odds by the share is 1 / (share (1 - share)).
             half_width = quantile * error / (share * (1.0 - share))
             low, high = expit(log_odds - half_width), expit(log_odds + half_width)
         yield Group(values, rows.size, share, low, high)
 
 
 def _group_columns(groups):
-    """Return the columns of ``groups``, by their names in the result."""
+    """Return the columns of ``groups``, a dict by their names in the result."""
     if is_frame(groups):
         frame = nw.from_native(groups, eager_only=True)
         return {str(series.name): series for series in frame.iter_columns()}
@@ -423,10 +432,10 @@ def _group_columns(groups):
 
 
 def _ranks(values):
-    """Return the rank of each value that occurs in a column, by the value.
+    """Return a dict from each value of a column to its rank, by which groups are sorted.
 
     Values of an ordered categorical type have the order of the type. Other values are sorted; if
-    they cannot be compared, they are sorted as text.
+    they cannot be compared, they are sorted as text. Missing values have no rank.
     """
     order = find_declared_order(values)
     if order is None:
@@ -439,9 +448,10 @@ def _ranks(values):
 
 
 def _estimate_shares(corpus, rows):
-    """Estimate the shares of topics in the words of these rows; return shares and standard errors.
+    """Estimate the shares of topics in the words of the rows with indices ``rows``.
 
-    Both are (K,). The objective and the standard errors are explained in :func:`topic_shares`.
+    Return the shares (K,) and their standard errors (K,). Both are explained in
+    :func:`topic_shares`.
     """
     # Leave out words that do not occur in the rows, and words that have no topic.
     X = corpus.counts[rows]
@@ -450,33 +460,38 @@ def _estimate_shares(corpus, rows):
     topics = corpus.topics[:, is_used]
     # Number of times that each word occurs in the rows, and number of words of each row.
     counts, lengths = (np.asarray(X.sum(axis=axis), np.float64).ravel() for axis in (0, 1))
-    # Maximise the objective by the EM algorithm. The prior has the weight of one word in all.
+    # Maximise the objective by the EM algorithm. The entries of the prior sum to 1, so that the
+    # prior has the weight of one word.
     prior = 0.5 * corpus.shares + 0.5 / len(topics)
     share = prior
-    total = counts.sum()
+    n_words = counts.sum()
     for _ in range(_MAX_STEPS):
         previous = share
-        share = (share * (topics @ (counts / (share @ topics))) + prior) / (total + 1.0)
+        share = (share * (topics @ (counts / (share @ topics))) + prior) / (n_words + 1.0)
         if np.abs(share - previous).max() < _TOL:
             break
-    # The distribution of words at the estimated shares.
-    mixture = share @ topics
-    # Compute the sandwich covariance ``H^-1 G H^-1``: H is the curvature of the objective, and G is
-    # the variance of its gradient.
+    # The probability of each word at the estimated shares.
+    p_word = share @ topics
+    # Compute the sandwich covariance ``H^-1 G H^-1``. H is the negative Hessian of the objective,
+    # and G is the variance of its gradient.
     prior_curvature = np.diag(prior / share**2)
-    inverse_curvature = np.linalg.inv((topics * (counts / mixture**2)) @ topics.T + prior_curvature)
-    # The shares sum to 1. The Lagrange multiplier of this constraint is the number of words, which
-    # is subtracted from the gradient of each row.
-    row_gradients = X @ (topics / mixture).T - lengths[:, None]
+    inverse_curvature = np.linalg.inv((topics * (counts / p_word**2)) @ topics.T + prior_curvature)
+    # The gradient of a row is that of its log likelihood minus the Lagrange multiplier of the
+    # constraint that shares sum to 1. The multiplier is the number of words of the row.
+    row_gradients = X @ (topics / p_word).T - lengths[:, None]
     # The prior counts as one more word, whose topic is known. The second moment of its gradient is
     # equal to its curvature.
-    correction = rows.size / max(rows.size - 1.0, 1.0)
-    gradient_variance = row_gradients.T @ row_gradients * correction + prior_curvature
+    small_sample_factor = rows.size / max(rows.size - 1.0, 1.0)
+    gradient_variance = row_gradients.T @ row_gradients * small_sample_factor + prior_curvature
     return share, np.sqrt(np.diag(inverse_curvature @ gradient_variance @ inverse_curvature))
 
 
 def require_value_per_row(name, values, n_rows):
-    """Raise ValueError unless there is a value for each of ``n_rows`` rows; text is no value."""
+    """Raise ValueError unless ``values`` has a value for each of ``n_rows`` rows.
+
+    A string is illegal, because it may be the name of a column. ``name`` is the name of the
+    parameter in errors.
+    """
     if isinstance(values, str):
         raise ValueError(
             f"{name} must have a value for each of the {n_rows} rows of X. Got the string "
@@ -500,12 +515,13 @@ def import_pandas(caller):
 
 
 def make_frame(columns):
-    """Return a pandas data frame of the columns, or the columns themselves without pandas."""
+    """Return a pandas data frame of a dict of columns, or the dict if pandas is not installed."""
     try:
         import pandas
     except ImportError:
         return columns
-    # Keep integers, which pandas would turn into floats if other categories are None.
+    # Categories may be integers, and None in some rows. Without the type "object", pandas would
+    # convert such integers to floats.
     if "category" in columns:
         columns = columns | {"category": pandas.Series(columns["category"], dtype=object)}
     return pandas.DataFrame(columns)

@@ -1,4 +1,8 @@
-"""The first words of topics, by probability or by relevance, and labels made of these words."""
+"""The first words of topics, by probability or by relevance, and labels made of these words.
+
+There are K topics and V words. Beta are the probabilities of words in topics, p(w | k), and p(w) is
+the mean of the topics, weighted by the sums of ``components_``.
+"""
 
 from collections.abc import Mapping
 from numbers import Integral
@@ -10,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from skvt.readers.validation import check_choice, known_names, require_column_names, split_pipeline
 from skvt.ties import first_of_order
 
-# Weight of the probability in the relevance of a word, the value that its authors recommend.
+# Weight of log p(w | k) in the relevance of a word. The authors of the measure recommend 0.6.
 RELEVANCE_WEIGHT = 0.6
 
 
@@ -20,19 +24,19 @@ def top_words(estimator, n_words=10, feature_names=None, *, by="probability"):
     Parameters
     ----------
     estimator : estimator or Pipeline
-        A fitted topic model of any library with ``components_``. In a pipeline, the steps before
-        it, such as ``CountVectorizer``, give the words.
+        A fitted topic model of any library with ``components_``, or a pipeline that ends in one. In
+        a pipeline, earlier steps such as ``CountVectorizer`` give the words.
     n_words : int, default=10
         Number of words per topic.
     feature_names : array-like of str of shape (n_features,), optional
-        The words. By default ``words_`` of the model, else the names that the steps before it in a
-        pipeline give, else the column names of X in ``fit``, else column numbers.
+        The words. By default, the first of these that is known: ``words_`` of the model; the names
+        that the earlier steps of a pipeline give; the column names of X in ``fit``; column numbers.
     by : {"probability", "relevance"}, default="probability"
-        The order of words: by probability in the topic, or by relevance [1]_, ``log p(w | k) - .4
-        log p(w)``, which is high for words that are probable in the topic and less so elsewhere.
-        ``p(w)`` is the mean of the topics, weighted by the sums of ``components_``. Relevance
-        distinguishes topics, but prefers rare words: use it with a ``min_df`` of 10 or more in
-        ``CountVectorizer``.
+        The order of words, either by probability in the topic, or by relevance [1]_. The relevance
+        ``log p(w | k) - .4 log p(w)`` is high for words that are more probable in topic k than in
+        other topics. ``p(w)`` is the mean of the topics, weighted by the sums of ``components_``.
+        Relevance distinguishes topics, but prefers rare words: use it with a ``min_df`` of 10 or
+        more in ``CountVectorizer``.
 
     Returns
     -------
@@ -66,14 +70,14 @@ def top_words(estimator, n_words=10, feature_names=None, *, by="probability"):
 
 
 def make_topic_labels(estimator, feature_names=None):
-    """Return a label for each topic.
+    """Return a label for each topic, a list of str.
 
-    The label is the label that the user has set, else the first three words of the topic by
-    relevance, or the number of the topic if the words are not known. Models of other libraries may
-    have ``topic_labels_``, a list of labels, or a dict of labels by number of the topic.
+    If the user has not set a label, the label consists of the first three words of the topic by
+    relevance, or of the index of the topic if no words are known.
     """
     _, model = split_pipeline(estimator)
-    # The labels that the user has set, by the number of the topic.
+    # The labels that the user has set, by the index of the topic. Models of other libraries may
+    # have ``topic_labels_``, a list of labels, or a dict of labels by the index of the topic.
     labels = getattr(model, "_labels_by_topic", None)
     if labels is None:
         labels = getattr(model, "topic_labels_", None) or {}
@@ -91,18 +95,22 @@ def make_topic_labels(estimator, feature_names=None):
 
 
 def first_words(topics, scores, n_words, dtype=np.float64):
-    """Return the ``n_words`` words with the largest ``scores`` (K, V) in each topic, a list.
+    """Return the ``n_words`` words with the largest scores in each topic, as column numbers.
 
-    Words are column numbers. Words without probability in the topic are left out; ``topics`` (K, V)
-    are the probabilities. Scores that differ by no more than rounding errors of ``dtype`` are tied;
-    of tied words, the first column comes first.
+    ``scores`` (K, V) are the scores, and ``topics`` (K, V) are the probabilities of the words. The
+    result is a list with an array for each topic, from which words of probability 0 are left out.
+    Scores that differ by no more than rounding errors of ``dtype`` are tied; of tied words, the
+    first column comes first.
     """
-    order = [first_of_order(-row, n_words, dtype=dtype) for row in scores]
-    return [words[topic[words] > 0.0] for topic, words in zip(topics, order, strict=True)]
+    words_of_topics = [first_of_order(-row, n_words, dtype=dtype) for row in scores]
+    return [words[topic[words] > 0.0] for topic, words in zip(topics, words_of_topics, strict=True)]
 
 
 def topic_probabilities(estimator):
-    """Return E[beta], (K, V): ``components_`` divided by row sums, 0 in rows whose sum is 0."""
+    """Return E[beta], (K, V), which is ``components_`` divided by the sums of its rows.
+
+    A row whose sum is 0 remains 0.
+    """
     _, model = split_pipeline(estimator)
     check_is_fitted(model)
     topics = getattr(model, "components_", None)
@@ -117,7 +125,7 @@ def topic_probabilities(estimator):
 
 
 def word_probabilities(estimator):
-    """Return the mean of the topics, weighted by the sums of ``components_``, (V,)."""
+    """Return p(w), the mean of the topics weighted by the sums of ``components_``, (V,)."""
     _, model = split_pipeline(estimator)
     weights = np.asarray(model.components_, np.float64).sum(axis=0)
     return weights / (weights.sum() or 1.0)
@@ -130,4 +138,5 @@ def relevance(topics, words, weight=RELEVANCE_WEIGHT):
     """
     log_topics = np.full(topics.shape, -np.inf)
     np.log(topics, out=log_topics, where=topics > 0.0)
+    # The formula is equal to ``log p(w | k) - (1 - weight) log p(w)``.
     return log_topics - (1.0 - weight) * np.log(np.where(words > 0.0, words, 1.0))

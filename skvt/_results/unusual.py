@@ -1,8 +1,9 @@
 """Search for the rows that fit a mixture worst, and for the column that is at fault in each row.
 
-:func:`unusual_rows` defines the score of a row. In this module, ``joint`` (n,) are log densities of
-all scored columns of rows, in nats. From a *calibrated* score, the expected score of rows with the
-same missing values is subtracted.
+:func:`unusual_rows` defines the score of a row. There are n rows. *Scored* columns are columns
+whose values may be missing. In this module, ``joint`` (n,) are the log densities of all scored
+columns of rows, in nats. A *calibrated* score is a score minus the expected score of rows with the
+same missing values.
 """
 
 from dataclasses import replace
@@ -43,11 +44,11 @@ def unusual_rows(mixture, X, n=20):
         The ``n`` rows with the largest score, the most unusual first:
 
         - "row": position of the row in X.
-        - "column": name of the column whose value fits the other values of the row worst, or
-          position of this column if columns have no names; None for a row without values.
+        - "column": name of the column whose value fits the other values of the row worst. It is the
+          position of this column if columns have no names, and None for a row without values.
         - "value": the value in this column.
-        - "expected": the value that the other values of the row predict: the predictive mean of
-          numbers and counts, and the most probable value of categories and binary columns.
+        - "expected": the value that the other values of the row predict. It is the predictive mean
+          of numbers and counts, and the most probable value of categories and binary columns.
         - "score": by how many nats the row is less probable than the average row, see Notes.
 
     Raises
@@ -69,21 +70,21 @@ def unusual_rows(mixture, X, n=20):
 
     where all densities are predictive. The first two terms are two thirds of the negative log
     density of the row plus a third of the log ratio of the density of independent columns to the
-    density of the row. A rare category thus counts less if it fits the other values.
+    density of the row. A rare category therefore counts less if it fits the other values.
 
-    b_O is the expected score of rows with the same missing values. Its subtraction keeps missing
-    values from making a row more or less unusual. b_O is a sum of a number for each missing value;
+    b_O is the expected score of rows with the same missing values. It is subtracted so that missing
+    values do not make a row more or less unusual. b_O is a sum of a number for each missing value;
     these numbers are estimated from rows from which values are removed. The average score is 0.
 
     The column at fault has the largest ``(log p(x_j) + 2 m_j) / 3 - log p(x_j | other values)``,
     where m_j is the mean of log p(x_j) over rows.
 
-    Components with less than 5 % of the rows, or with less than half of the mean share if half of
-    the mean share is less than 5 %, are left out. Otherwise a component that consists of a few
-    errors would make these errors look usual. Whether values are missing, which
-    ``missing="informative"`` models, does not change the score.
+    Components with less than 5 % of the rows are left out, or with less than half of the mean share
+    if half of the mean share is less than 5 %. Otherwise a component that consists of a few errors
+    would make these errors look usual. With ``missing="informative"``, a mixture also models
+    whether values are missing; this part of the model does not change the score.
 
-    For each row, d + 2 densities are computed, where d is the number of columns.
+    The cost is that of d + 2 log densities of each row, where d is the number of columns.
 
     Examples
     --------
@@ -112,19 +113,22 @@ def unusual_rows(mixture, X, n=20):
     with Workers(mixture.n_jobs) as workers:
 
         def log_density(rows, kept):
-            """Return log densities (n,) of ``kept`` columns and blocks that must be complete."""
+            """Return log densities (n,) of the ``kept`` columns and the columns without scores."""
             visible = np.array(rows)
             visible[:, np.setdiff1d(columns, kept)] = np.nan
             return model.log_predictive(visible, stats, workers.run)
 
-        # Blocks that must be complete are part of each density, and are divided out.
+        # Columns that must be complete are part of each density. Their log density is subtracted.
         fixed = log_density(encoded, kept=[])
-        # Log density (n, n_columns) of each column without the others.
+        # Log density of each scored column by itself, (n, number of scored columns).
         marginal = np.stack([log_density(encoded, [j]) - fixed for j in columns], axis=1)
         marginal[np.isnan(encoded[:, columns])] = np.nan
 
         def raw_scores(rows, joint, chosen):
-            """Return uncalibrated scores of ``rows``, which are the ``chosen`` rows of X."""
+            """Return uncalibrated scores of ``rows``, whose log densities are ``joint``.
+
+            They are the ``chosen`` rows of X, in which more values may be missing.
+            """
             is_known = ~np.isnan(rows[:, columns])
             independent = np.where(is_known, marginal[chosen], 0.0).sum(axis=1)
             return fixed[chosen] - joint + INDEPENDENT_FACTOR * independent
@@ -133,13 +137,14 @@ def unusual_rows(mixture, X, n=20):
         score = _calibrate_scores(encoded, joint, partial(log_density, kept=columns), raw_scores)
         rows = stable_order(-score)[:n]
         worst = encoded[rows]
-        # Find the column at fault in each row.
+        # Find the column at fault in each row, which has the largest ``(log p(x_j) + 2 m_j) / 3 -
+        # log p(x_j | other values)``.
         means = _column_means(marginal)
         weighted = means + INDEPENDENT_FACTOR * (marginal[rows] - means)
         faults = weighted - _conditional_log_densities(worst, joint[rows], columns, log_density)
         is_missing = np.isnan(faults)
         at_fault = np.array(columns)[np.where(is_missing, -np.inf, faults).argmax(axis=1)]
-        # Predict its value from the other values of the row.
+        # Predict the value of this column from the other values of the row.
         without_fault = np.array(worst)
         without_fault[np.arange(len(rows)), at_fault] = np.nan
         expected = model.imputed(without_fault, stats, workers.run)
@@ -157,7 +162,11 @@ def unusual_rows(mixture, X, n=20):
 
 
 def _conditional_log_densities(rows, joint, columns, log_density):
-    """Return the log density of each column given the other columns, (n, n_columns)."""
+    """Return the log density of each scored column given the others, (n, n_scored).
+
+    ``columns`` are the scored columns, and ``log_density(rows, kept)`` returns log densities of the
+    ``kept`` columns.
+    """
     log_densities = np.empty((len(rows), len(columns)))
     for i, j in enumerate(columns):
         log_densities[:, i] = joint - log_density(rows, [other for other in columns if other != j])
@@ -165,10 +174,12 @@ def _conditional_log_densities(rows, joint, columns, log_density):
 
 
 def _scored_columns(block):
-    """Return the columns of a block whose values may be missing, without the exposure."""
+    """Return the columns of a block whose values may be missing.
+
+    The exposure of counts, which is the last column of its block, may not be missing.
+    """
     if not block.spec.allows_missing:
         return []
-    # The exposure is the last column.
     return block.columns[:-1] if block.spec.reads_exposure else block.columns
 
 
@@ -185,14 +196,14 @@ def _without_small_components(fitted, columns):
 
 
 def _calibrate_scores(rows, joint, log_density, raw_scores):
-    """Return the calibrated scores of rows (n, n_features), (n,).
+    """Return the calibrated scores (n,) of rows (n, n_features).
 
-    ``log_density(rows)`` returns log densities, and ``raw_scores(rows, joint, chosen)``
-    returns scores of the ``chosen`` rows from which values may be removed.
+    ``log_density(rows)`` returns the log densities of all scored columns, and ``raw_scores(rows,
+    joint, chosen)`` returns uncalibrated scores of the ``chosen`` rows from which values may be
+    removed.
 
-    The average change of a score by the removal of a value of each column is estimated by least
-    squares. For pairs of rows at random, the values that are missing in one row are removed from
-    the other row.
+    For random pairs of rows, the values that are missing in one row are removed from the other row.
+    Least squares estimate how much the removal of a value of each column changes a score.
     """
     is_missing = np.isnan(rows)
     score = raw_scores(rows, joint, slice(None))
@@ -203,8 +214,9 @@ def _calibrate_scores(rows, joint, log_density, raw_scores):
         removed = is_missing[rng.choice(with_missing, N_REMOVALS)] & ~is_missing[chosen]
         reduced = np.where(removed, np.nan, rows[chosen])
         change = raw_scores(reduced, log_density(reduced), chosen) - score[chosen]
-        # The additional equations are a weak penalty, which determines the effects of columns in
-        # which values are hardly ever removed.
+        # There is an equation for each pair. Additional equations, which set each effect to 0, are
+        # a weak penalty: they determine the effects of columns of which values are hardly ever
+        # removed.
         equations = np.vstack([removed, np.eye(rows.shape[1])])
         effects = np.linalg.lstsq(equations, np.append(change, np.zeros(rows.shape[1])))[0]
         score = score - is_missing @ effects
