@@ -357,10 +357,7 @@ def _design_by_formula(table, formula):
         )
 
     def encode(rows, rule=rule):
-        """Return the model matrix that formulaic makes of rows.
-
-        ``rule`` is the formula, or the specification of a model matrix that was made before.
-        """
+        """Return the model matrix of rows by ``rule``, a formula or a fitted specification."""
         rows = _as_table(rows)
         for name, values in _columns_in_formula(rows, formula):
             _require_known(name, [value is None for value in values])

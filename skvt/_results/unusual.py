@@ -125,10 +125,7 @@ def unusual_rows(mixture, X, n=20):
         marginal[np.isnan(encoded[:, columns])] = np.nan
 
         def raw_scores(rows, joint, chosen):
-            """Return uncalibrated scores of ``rows``, whose log densities are ``joint``.
-
-            They are the ``chosen`` rows of X, in which more values may be missing.
-            """
+            """Return uncalibrated scores of the ``chosen`` rows of X, given as ``rows``."""
             is_known = ~np.isnan(rows[:, columns])
             independent = np.where(is_known, marginal[chosen], 0.0).sum(axis=1)
             return fixed[chosen] - joint + INDEPENDENT_FACTOR * independent
@@ -137,8 +134,7 @@ def unusual_rows(mixture, X, n=20):
         score = _calibrate_scores(encoded, joint, partial(log_density, kept=columns), raw_scores)
         rows = stable_order(-score)[:n]
         worst = encoded[rows]
-        # Find the column at fault in each row, which has the largest ``(log p(x_j) + 2 m_j) / 3 -
-        # log p(x_j | other values)``.
+        # Find the column at fault in each row. The notes of the docstring have the formula.
         means = _column_means(marginal)
         weighted = means + INDEPENDENT_FACTOR * (marginal[rows] - means)
         faults = weighted - _conditional_log_densities(worst, joint[rows], columns, log_density)

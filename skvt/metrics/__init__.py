@@ -1,6 +1,6 @@
 """Scores for fitted models: document completion, topic coherence, agreement with a truth.
 
-All functions take plain arrays, dense or sparse, and thus work for models of any library.
+All functions take plain arrays, dense or sparse, so that they work for models of any library.
 Logarithms are natural.
 """
 

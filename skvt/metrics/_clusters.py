@@ -30,7 +30,8 @@ def cluster_alignment(labels_true, labels_pred, *, method="majority"):
     accuracy : float
         Fraction of rows, 0 to 1, whose cluster is aligned to their class.
     mapping : dict
-        The class of each cluster, without unpaired clusters; ties go to the first in sorted order.
+        The class to which each cluster is aligned. Unpaired clusters are left out. If several
+        classes are equally frequent in a cluster, "majority" takes the first in sorted order.
 
     References
     ----------
@@ -54,14 +55,14 @@ def cluster_alignment(labels_true, labels_pred, *, method="majority"):
     labels_pred = _check_labels("labels_pred", labels_pred)
     check_consistent_length(labels_true, labels_pred)
 
-    # Numbers of rows by class and cluster, (n_classes, n_clusters), both in sorted order.
+    # (n_classes, n_clusters): numbers of rows by class and cluster, which are both sorted.
     counts = contingency_matrix(labels_true, labels_pred)
-    # Pair number m consists of the class number i[m] and the cluster number j[m].
+    # Pair m consists of class i[m] and cluster j[m], which are row and column of ``counts``.
     if method == "majority":
         i, j = counts.argmax(axis=0), np.arange(counts.shape[1])  # [HS13 sec. 4.2]
     else:
         i, j = linear_sum_assignment(counts, maximize=True)
-        # If a pair has no common row, its cluster counts as unpaired.
+        # A class and a cluster without a common row do not count as a pair.
         have_common_rows = counts[i, j] > 0
         i, j = i[have_common_rows], j[have_common_rows]
     accuracy = float(counts[i, j].sum() / len(labels_true))
@@ -90,17 +91,19 @@ def match_components(A, B):
     Parameters
     ----------
     A : array-like of shape (K, D)
-        Components to find, such as the true ones, one per row. D is at least 2.
+        Components for which partners are searched, such as the true components, one per row. D is
+        at least 2.
     B : array-like of shape (L, D)
-        Components to choose from, such as the fitted ones. L may differ from K.
+        Components that may be partners, such as the fitted components. L may differ from K.
 
     Returns
     -------
     permutation : ndarray of int64, shape (K,)
-        ``B[permutation[k]]`` is the partner of ``A[k]``; -1 for a component without a partner,
-        where L < K.
+        ``B[permutation[k]]`` is the partner of ``A[k]``. If L < K, components without a partner
+        have -1.
     correlations : ndarray of float64, shape (K,)
-        Pearson correlation of each pair over the D features; NaN without a partner.
+        Pearson correlation of each component with its partner over the D features; NaN for a
+        component without a partner.
 
     Notes
     -----
@@ -135,7 +138,10 @@ def match_components(A, B):
 
 
 def _standardize_rows(A):
-    """Return rows with mean 0 and length 1, or 0 for rows that are constant up to rounding."""
+    """Shift and scale the rows of A to mean 0 and length 1; return them.
+
+    Rows that are constant up to rounding errors become 0.
+    """
     centred = A - A.mean(axis=1, keepdims=True)
     norms = np.linalg.norm(centred, axis=1, keepdims=True)
     rounding_errors = 8 * np.finfo(np.float64).eps * np.linalg.norm(A, axis=1, keepdims=True)

@@ -1,17 +1,20 @@
 """Log probability of whole documents under known topics, by estimators of Wallach et al. (2009).
 
-Both estimate ``log p(w | alpha, beta)`` by sampling the topics z of the tokens. The proportions of
-topics are summed out, so that a token has the conditional ``p(z_n = k | z_-n, w) ~ (alpha_k +
-n_k^{-n}) beta_{k w_n}``, where n_k^{-n} is the number of other tokens of topic k.
+Both estimators compute ``log p(w | alpha, beta)`` in nats by sampling the topics z of the tokens w.
+Alpha is the Dirichlet prior of the document's topic proportions, and beta are the probabilities of
+words in topics. The proportions are integrated out, so that the topic of token n has the
+conditional distribution ``p(z_n = k | z_-n, w) ~ (alpha_k + n_k^{-n}) beta_{k w_n}``, where
+n_k^{-n} is the number of other tokens of topic k.
 
 The arguments of the loops are
 
 - ``words`` (n_tokens,): the word of each token;
 - ``topics`` (n_words, n_topics): the probabilities beta of words in topics;
 - ``assignments`` (n_tokens,): the topic z of each token;
-- ``topic_counts`` (n_topics,): the numbers n_k of tokens;
-- ``weights`` (n_topics,): work space for the conditional of a token;
-- ``state``: the state of the random numbers, which a function returns after draws.
+- ``topic_counts`` (n_topics,): the numbers n_k of tokens of each topic;
+- ``weights`` (n_topics,): work space for the conditional distribution of a token's topic;
+- ``state``: the state of the generator SplitMix64. For each random number, GOLDEN is added to the
+  state, and ``mix`` turns the state into random bits. Functions that draw return the new state.
 """
 
 import numpy as np
@@ -34,7 +37,10 @@ _ASCENT_SWEEPS = 12
 
 @jit_inlined
 def _draw(weights, state):
-    """Return an index drawn in proportion to the weights, the sum of weights, and the new state."""
+    """Draw an index with probabilities proportional to the weights.
+
+    Return the index, the sum of the weights, and the new state.
+    """
     total = 0.0
     for k in range(weights.size):
         total += weights[k]
@@ -66,10 +72,10 @@ def _copy(source, target):
 
 @jit_inlined
 def _compute_conditional(alpha, topic_counts, word_probabilities, weights):
-    """Set ``weights`` (n_topics,) to the conditional of one token, up to a factor.
+    """Set ``weights`` (n_topics,) to the conditional distribution of a token's topic.
 
-    ``word_probabilities`` (n_topics,) are the probabilities of the token's word. ``topic_counts``
-    are the numbers of the other tokens.
+    The weights are not normalised. ``word_probabilities`` (n_topics,) are the probabilities of the
+    token's word in each topic. ``topic_counts`` are the numbers of the other tokens.
     """
     for k in range(alpha.size):
         weights[k] = (alpha[k] + topic_counts[k]) * word_probabilities[k]
@@ -79,11 +85,12 @@ def _compute_conditional(alpha, topic_counts, word_probabilities, weights):
 def estimate_left_to_right(words, topics, alpha, n_particles, state):
     """Estimate the log probability of a document word by word ("left-to-right").
 
-    In ``p(w) = prod_n p(w_n | w_<n)``, each factor is averaged over particles. Before each word,
-    the particles sample the assignments of all earlier words again; after it, they are resampled in
-    proportion to their factors. Because of the resampling, ``exp`` of the estimate has the
-    expectation p(w). The paper does not resample: its particles do not have the posterior of z_<n
-    given the words so far, and its estimate is biased.
+    In ``p(w) = prod_n p(w_n | w_<n)``, each factor is estimated by a mean of ``p(w_n | z_<n)`` over
+    particles; a particle is a sample of the assignments z_<n. Before each word, the particles
+    sample the assignments of all earlier words again. After each word, the particles are resampled
+    in proportion to their factors. Because of the resampling, ``exp`` of the estimate has the
+    expectation p(w). The method of the paper does not resample particles, so that they do not have
+    the posterior of z_<n given the words so far, and the estimate is biased.
     """
     n_tokens, n_topics = words.size, alpha.size
     # Row r of these arrays belongs to particle r.
@@ -123,7 +130,10 @@ def estimate_left_to_right(words, topics, alpha, n_particles, state):
 
 @jit_inlined
 def _sweep(words, topics, alpha, assignments, topic_counts, weights, is_reversed, state):
-    """Make one Gibbs sweep over all assignments, from the first or from the last token."""
+    """Make one Gibbs sweep over all assignments; return the new state.
+
+    The sweep runs from the last token to the first if ``is_reversed``, else from the first token.
+    """
     n_tokens = words.size
     for step in range(n_tokens):
         n = n_tokens - 1 - step if is_reversed else step
@@ -157,14 +167,15 @@ def estimate_chib(words, topics, alpha, n_burn_in, n_samples, state):
     """Estimate the log probability of a document by a Chib-style estimator.
 
     The estimate is ``p(w) = p(w, z*) / p(z* | w)`` at probable assignments z*, called special. The
-    denominator is the mean transition probability into z* over the states of a chain. The chain
-    starts from z* at a random time and runs in both directions, so that ``exp`` of the estimate has
-    the expectation p(w) (Murray and Salakhutdinov 2009).
+    denominator is estimated by the mean, over the states of a Markov chain, of the probability that
+    a Gibbs sweep leads from the state to z*. The chain starts from z* at a random time and runs in
+    both directions, so that ``exp`` of the estimate has the expectation p(w), see Murray and
+    Salakhutdinov (2009).
     """
     n_tokens, n_topics = words.size, alpha.size
     weights, topic_counts = np.empty(n_topics), np.zeros(n_topics)
     assignments = np.empty(n_tokens, np.int64)
-    # Begin with an assignment of each token given the tokens before it, then make Gibbs sweeps.
+    # Draw the topic of each token given the tokens before it, then make forward Gibbs sweeps.
     for n in range(n_tokens):
         _compute_conditional(alpha, topic_counts, topics[words[n]], weights)
         assignments[n], _, state = _draw(weights, state)
@@ -184,20 +195,21 @@ def estimate_chib(words, topics, alpha, n_burn_in, n_samples, state):
             topic_counts[assignments[n]] += 1.0
     special_assignments, special_counts = assignments.copy(), topic_counts.copy()
 
-    # The chain has n_samples states. State number ``middle`` is sampled first.
+    # The chain has n_samples states. The random time at which it starts is ``middle``.
     state += GOLDEN
     middle = int(uniform(mix(state)) * n_samples)
     log_transitions = np.empty(n_samples)
     middle_assignments, middle_counts = assignments.copy(), topic_counts.copy()
-    # Sample the middle state, then the states after it by forward sweeps, then the states before it
-    # by reversed sweeps. A single loop samples all states, because each call of a sweep in the code
-    # would be compiled separately.
+    # Sample the middle state by a reversed sweep from z*, then the states after the middle state by
+    # forward sweeps, then the states before it by reversed sweeps. A single loop samples all
+    # states, because each call of a sweep in the code would be compiled separately.
     for step in range(n_samples):
         if step == n_samples - middle:
             assignments, topic_counts = middle_assignments, middle_counts
         is_before_middle = step >= n_samples - middle
         is_reversed = step == 0 or is_before_middle
         state = _sweep(words, topics, alpha, assignments, topic_counts, weights, is_reversed, state)
+        # The time of the sampled state.
         s = n_samples - 1 - step if is_before_middle else middle + step
         log_transitions[s] = _compute_log_transition(
             words, topics, alpha, assignments, topic_counts, special_assignments, weights
@@ -205,14 +217,15 @@ def estimate_chib(words, topics, alpha, n_burn_in, n_samples, state):
         if step == 0:
             middle_assignments, middle_counts = assignments.copy(), topic_counts.copy()
 
-    # log p(w, z*)
+    # Compute log p(w, z*).
     alpha_sum = _sum(alpha)
     log_joint = gammaln(alpha_sum) - gammaln(alpha_sum + n_tokens)
     for k in range(n_topics):
         log_joint += gammaln(alpha[k] + special_counts[k]) - gammaln(alpha[k])
     for n in range(n_tokens):
         log_joint += log(topics[words[n], special_assignments[n]])
-    # log p(z* | w), computed without underflow
+    # Compute log p(z* | w). The maximum is subtracted, so that transition probabilities do not
+    # underflow.
     maximum, total = log_transitions[0], 0.0
     for s in range(1, n_samples):
         maximum = max(maximum, log_transitions[s])
@@ -223,12 +236,14 @@ def estimate_chib(words, topics, alpha, n_burn_in, n_samples, state):
 
 @jit_allocating
 def estimate_documents(
-    indptr, words, counts, topics, alpha, seeds, method, n_samples, n_burn_in, out
+    indptr, words, counts, topics, alpha, seeds, uses_chib, n_samples, n_burn_in, out
 ):
-    """Set ``out`` (n_documents,) to log probabilities, by left-to-right (method 0) or Chib (1).
+    """Set ``out`` (n_documents,) to the estimated log probabilities of documents.
 
-    ``indptr``, ``words`` and ``counts`` are the arrays of a CSR matrix of documents, and ``seeds``
-    (n_documents,) are the initial states of the random numbers.
+    The estimator is Chib-style if ``uses_chib``, else left-to-right. ``n_samples`` is the number of
+    states of the Chib-style chain, or of particles. ``indptr``, ``words`` and ``counts`` are the
+    arrays of a CSR matrix of documents, and ``seeds`` (n_documents,) are the initial states of the
+    random numbers.
     """
     for d in range(indptr.size - 1):
         n_tokens = 0
@@ -250,7 +265,7 @@ def estimate_documents(
             tokens[n], tokens[i] = tokens[i], tokens[n]
         if n_tokens == 0:
             out[d] = 0.0
-        elif method == 0:
+        elif not uses_chib:
             out[d] = estimate_left_to_right(tokens, topics, alpha, n_samples, state)
         else:
             out[d] = estimate_chib(tokens, topics, alpha, n_burn_in, n_samples, state)

@@ -11,31 +11,33 @@ from skvt.readers.validation import check_choice
 def topic_stability(fits, *, average="macro"):
     """Measure the agreement of the topics of independent fits, matched one to one.
 
-    The agreement of two topics is the mass that their distributions over words share, ``sum_v
-    min(p_v, q_v)``, which is 1 minus their total variation distance. Two fits are matched by the
-    pairing with the largest sum of agreements. A topic's stability is its mean agreement with its
-    partners in the other fits; the agreement is 0 if a fit with fewer topics has no partner.
+    The agreement of two topics p and q is the probability mass ``sum_v min(p_v, q_v)`` that their
+    distributions over words v have in common, which is 1 minus their total variation distance. The
+    topics of two fits are matched so that the sum of agreements is largest. A topic's stability is
+    its mean agreement with its partners in the other fits. If a fit with fewer topics has no
+    partner for the topic, the agreement with this fit is 0.
 
     Parameters
     ----------
     fits : sequence of estimators or of array-like of shape (n_components, n_features)
-        Two or more fits to the same vocabulary with different ``random_state``: fitted topic
-        models of any library with ``components_``, pipelines that end in one, or arrays of
-        topics, non-negative, whose rows are divided by their sums. Numbers of topics may differ.
+        Two or more fits to the same vocabulary with different ``random_state``. A fit is a fitted
+        topic model of any library with ``components_``, a pipeline that ends in one, or an array of
+        non-negative weights of words in topics, whose rows are divided by their sums. Numbers of
+        topics may differ.
     average : {"macro"} or None, default="macro"
-        "macro": the mean over the topics of each fit, then over fits. None: no mean.
+        "macro" averages over the topics of each fit, and then over fits. None does not average.
 
     Returns
     -------
     float or list of ndarray of shape (n_components,)
-        The stability, 0 to 1; with ``average=None``, for each topic of each fit.
+        The stability, from 0 to 1; with ``average=None``, the stability of each topic of each fit.
 
     Notes
     -----
-    Fewer topics agree more by chance, and topics that agree may still be a blend of two true
-    topics. Stability thus compares fits with equal numbers of topics, and shows which topics are
-    reproducible, but not how many topics there are. [1]_ uses the agreement of ranked top words
-    instead.
+    The fewer topics the fits have, the more they agree by chance, and topics that agree may still
+    be a blend of two true topics. Stability is therefore suited to compare fits with equal numbers
+    of topics, and to find reproducible topics, but not to find the number of topics. A similar
+    measure [1]_ compares the ranked top words of topics.
 
     References
     ----------

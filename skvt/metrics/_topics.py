@@ -1,7 +1,8 @@
 """Scores of topics: document completion, held-out likelihood and coherence.
 
-The functions take topics as arrays of weights of words, so that topics may be from any library. The
-documentation of each function names its paper.
+The functions take topics as arrays of weights of words, so that topics may be from any library. In
+the docstrings, theta are the topic proportions of a document, beta are the probabilities of words
+in topics, and alpha is the Dirichlet prior of theta.
 """
 
 from numbers import Integral, Real
@@ -32,8 +33,8 @@ _DOCUMENTS_PER_TASK = 8
 def document_completion_split(X):
     """Split the tokens of each document into an observed half and a held-out half.
 
-    Each token goes to either side with probability 1/2, by a hash of the document's content, so
-    that the split of a document does not depend on the other rows.
+    Each token is observed with probability 1/2. A hash of the document's content takes the place of
+    random numbers, so that the split of a document does not depend on other rows.
 
     Parameters
     ----------
@@ -60,8 +61,9 @@ def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
     """Return the held-out log predictive probability per word for topics from any library.
 
     The topic proportions of a document are inferred from half of its tokens, by CVB0 [2]_ at the
-    expected topics. The other half is scored by ``log sum_k E[theta_k] E[beta_kw]``. ``score`` of
-    the topic models has the same procedure, from [1]_, section 4.
+    expected topics. A token of word w in the other half scores ``log sum_k E[theta_k] E[beta_kw]``.
+    The method ``score`` of the topic models uses the same procedure, which is described in section
+    4 of [1]_.
 
     Parameters
     ----------
@@ -98,7 +100,8 @@ def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
     X = _check_counts(X, "document completion")
     topic_word = _check_topic_weights(topic_word, X)
     alpha = prior_vector("doc_topic_prior", doc_topic_prior, len(topic_word), "n_components")
-    # LDA needs a prior of topics, although topics are given: any prior below the smallest weight.
+    # LDA needs a prior of topics. It has no effect, because the topics are given, but it must be
+    # less than each weight.
     model = LDA(alpha, np.full(X.shape[1], topic_word.min() / 2.0))
     with Workers(n_jobs) as workers:
         return completion_score(model, model.stats_from_topics(topic_word), X, workers)
@@ -110,15 +113,15 @@ def held_out_log_likelihood(
 ):  # fmt: skip
     """Estimate the log probability of held-out documents, ``log p(w | alpha, beta)``.
 
-    The proportions of a document are integrated out. The integral has no closed form, so that it is
-    estimated by a method of Wallach et al. [1]_. Unlike in document completion, no part of the
-    document is given.
+    The topic proportions of a document are integrated out. The integral has no closed form, so that
+    it is estimated by a method of Wallach et al. [1]_. Unlike document completion, which predicts
+    one half of a document from the other, the estimate is the probability of the whole document.
 
     Parameters
     ----------
     topic_word : array-like of shape (n_components, n_features)
-        Positive weights of the topics, such as ``components_``; beta are the rows divided by their
-        sums.
+        Positive weights of words in topics, such as ``components_``. Beta are the rows divided by
+        their sums.
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Whole counts of held-out documents.
     doc_topic_prior : float or array-like of shape (n_components,)
@@ -131,9 +134,10 @@ def held_out_log_likelihood(
     n_samples : int, default=20
         Number of particles, or of states of the Chib-style chain.
     n_burn_in : int, default=10
-        Number of sweeps before the special state of the chain is chosen ("chib" only).
+        Number of Gibbs sweeps over the topics of the tokens before the start of the chain is
+        chosen. Used by "chib" only.
     random_state : int, RandomState instance or None, default=0
-        With an int, the estimate of a document does not depend on its position.
+        With an int, the estimate of a document does not depend on the position of the document.
     n_jobs : int or None, default=None
         Threads.
 
@@ -185,14 +189,15 @@ def held_out_log_likelihood(
     # The content of a document determines its seed, so that its position does not matter.
     seeds = content_keys(X) ^ mix(seed)
     log_likelihoods = np.empty(X.shape[0])
+    # Each task has the arguments of a call of `estimate_documents` for some rows of X.
     tasks = []
     # Counts of any dtype become int64, so that the loop is compiled only once.
     indptr, words, counts = (a.astype(np.int64) for a in (X.indptr, X.indices, X.data))
     for start in range(0, X.shape[0], _DOCUMENTS_PER_TASK):
         rows = slice(start, start + _DOCUMENTS_PER_TASK)
-        row_ends = indptr[start : start + _DOCUMENTS_PER_TASK + 1]
-        entries = slice(row_ends[0], row_ends[-1])
-        tasks.append((row_ends - row_ends[0], words[entries], counts[entries], topics, alpha,
+        row_bounds = indptr[start : start + _DOCUMENTS_PER_TASK + 1]
+        entries = slice(row_bounds[0], row_bounds[-1])
+        tasks.append((row_bounds - row_bounds[0], words[entries], counts[entries], topics, alpha,
                       seeds[rows], method == "chib", n_samples, n_burn_in,
                       log_likelihoods[rows]))  # fmt: skip
     with Workers(n_jobs) as workers:
@@ -201,7 +206,10 @@ def held_out_log_likelihood(
 
 
 def _check_topic_weights(topic_word, X):
-    """Return topic weights as float64; raise ValueError unless positive, one for each column."""
+    """Return the weights of words in topics as float64.
+
+    Raise ValueError unless all weights are positive, and each column of X has a weight.
+    """
     topic_word = check_array(topic_word, dtype=np.float64)
     if topic_word.shape[1] != X.shape[1] or topic_word.min() <= 0.0:
         raise ValueError(
@@ -236,7 +244,10 @@ def perplexity(log_predictive):
 
 
 def _check_counts(X, caller):
-    """Return counts of words as a canonical CSR matrix; raise ValueError if they are illegal."""
+    """Return counts of words as a canonical CSR matrix; raise ValueError if they are illegal.
+
+    ``caller`` is the name of the calling function in errors.
+    """
     X = replace_masked_values(X, takes_missing=False, caller=caller)
     X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
     return require_word_counts(X, caller)
@@ -251,20 +262,22 @@ def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
     Parameters
     ----------
     topic_word : array-like of shape (K, V)
-        Weight of each word in each topic, such as ``components_``; only the order of the words
+        Weight of each word in each topic, such as ``components_``. Only the order of the words
         within a topic matters. If weights are equal, the word with the smaller index comes first.
     X : {array-like, sparse matrix, sparse array} of shape (N, V)
-        Word counts of the reference corpus; only whether a count is positive matters.
+        Word counts of the reference corpus. Only the presence of a word in a document matters.
     n_words : int, default=10
         Number of top words per topic, from 2 to V.
     measure : {"npmi", "umass"}, default="npmi"
-        Normalised pointwise mutual information [1]_, averaged over the pairs of top words, from
-        -1 (never together) over 0 (independent) to 1 (only together); or the measure of Mimno
-        et al. [2]_, summed over the pairs, nearly always negative. Higher is better.
+        "npmi" is the normalised pointwise mutual information [1]_, averaged over the pairs of top
+        words. A pair has -1 if the words never occur together, 0 if they are independent, and 1 if
+        they occur only together. "umass" is the measure of Mimno et al. [2]_, summed over the
+        pairs, which is nearly always negative. Higher is better for both measures.
     eps : float, default=0.0
-        Added to the share of documents that have both words, in NPMI. With 0, a pair that never
-        occurs together scores its limit, -1; with 1e-12, the choice of some libraries, it scores
-        near -0.6 instead. Not used by "umass", whose own smoothing count of 1 is fixed.
+        Number that "npmi" adds to the share of documents that have both words of a pair. With 0, a
+        pair that never occurs together has the limit -1. With 1e-12, the choice of some libraries,
+        such a pair has about -0.6. "umass" does not use ``eps``: it always adds 1 to the number of
+        documents that have both words.
 
     Returns
     -------
@@ -278,13 +291,14 @@ def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
 
     Notes
     -----
-    With D(v) documents that have v, D(v, w) that have both, p = D / N, and top words
-    v_1, ..., v_M, the most probable first:
+    Let D(v) be the number of documents that have the word v, D(v, w) the number of documents that
+    have both words v and w, p = D / N, and v_1, ..., v_M the top words of a topic, the most
+    probable first.
 
-    - npmi: mean over pairs of log[p(v, w) / (p(v) p(w))] / (-log p(v, w)). A pair found in all
-      documents scores 0, since it is uninformative about the topic; a word that occurs nowhere
-      scores -1 with every other.
-    - umass: sum over l < m of log[(D(v_m, v_l) + 1) / D(v_l)], equation 1 of [2]_.
+    - "npmi" is the mean over pairs of log[p(v, w) / (p(v) p(w))] / (-log p(v, w)). A pair that
+      occurs in all documents has 0, because it does not distinguish a topic. A pair with a word
+      that occurs in no document has -1.
+    - "umass" is the sum over l < m of log[(D(v_m, v_l) + 1) / D(v_l)], equation 1 of [2]_.
 
     References
     ----------
@@ -315,23 +329,24 @@ def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
     if not 0.0 <= eps < 1.0:
         raise ValueError(f"eps must be in the range [0, 1). Got {eps!r}; try 0 or 1e-12.")
 
-    # Find the top words (K, n_words). ``words`` are the distinct top words of all topics, and
-    # ``indices`` (K, n_words) are the positions of the top words in ``words``.
+    # Find the top words (K, n_words) as column numbers. ``words`` are the distinct top words of all
+    # topics, and ``indices`` (K, n_words) are the positions of the top words in ``words``.
     top_words = np.stack([stable_order(-topic)[:n_words] for topic in topic_word])
     words, indices = np.unique(top_words, return_inverse=True)
     # Form all pairs of top words (K, n_pairs); the first of a pair is the more probable word.
     first_ranks, second_ranks = np.triu_indices(n_words, k=1)
     firsts, seconds = indices[:, first_ranks], indices[:, second_ranks]
-    frequency, joint = _count_documents(X, words, firsts, seconds)
+    # Numbers of documents with each of the words, and with both words of each pair, (K, n_pairs).
+    frequency, joint_frequency = _count_documents(X, words, firsts, seconds)
     if measure == "umass":
         if (frequency == 0).any():
             raise ValueError(
                 f"The words {words[frequency == 0][:10].tolist()} are top words but occur in no "
                 "document of X. Pass the corpus of the fit, or use measure='npmi'."
             )
-        return np.log((joint + 1) / frequency[firsts]).sum(axis=1)
-    share = frequency / X.shape[0]
-    return _compute_npmi(share[firsts], share[seconds], joint / X.shape[0] + eps).mean(axis=1)
+        return np.log((joint_frequency + 1) / frequency[firsts]).sum(axis=1)
+    share, joint_share = frequency / X.shape[0], joint_frequency / X.shape[0]
+    return _compute_npmi(share[firsts], share[seconds], joint_share + eps).mean(axis=1)
 
 
 def _count_documents(X, words, firsts, seconds):
@@ -340,16 +355,21 @@ def _count_documents(X, words, firsts, seconds):
     ``firsts`` and ``seconds`` are indices in ``words``.
     """
     is_present = sparse.csr_matrix(X[:, words] > 0, dtype=np.float64)
-    # The matrix (n_words, n_words) is sparse, because most pairs do not occur.
+    # (number of words, number of words), sparse because most pairs of words do not occur together.
+    # The diagonal has the number of documents with each word.
     joint_counts = (is_present.T @ is_present).tocsr()
     joint = np.asarray(joint_counts[firsts.ravel(), seconds.ravel()]).reshape(firsts.shape)
     return joint_counts.diagonal(), joint
 
 
 def _compute_npmi(p_first, p_second, p_joint):
-    """Return normalised pointwise mutual information, with limits -1 and 0 at p_joint = 0, 1."""
+    """Return the normalised pointwise mutual information of pairs of words.
+
+    Arguments are the probabilities of the two words and of the pair. The result is 0 for a pair of
+    probability 1, and -1 for a pair or a word of probability 0.
+    """
     is_regular = (p_joint > 0) & (p_joint < 1) & (p_first > 0) & (p_second > 0)
-    # Pairs at a limit get arbitrary legal numbers, so that no logarithm warns.
+    # Other pairs get arbitrary legal probabilities, so that no logarithm warns.
     p_first, p_second = np.where(is_regular, p_first, 1.0), np.where(is_regular, p_second, 1.0)
     p_safe = np.where(is_regular, p_joint, 0.5)
     values = np.log(p_safe / (p_first * p_second)) / -np.log(p_safe)

@@ -14,7 +14,9 @@ def import_pyplot():
 
 def ensure_axes(ax):
     """Return ``ax``, or the axes of a new figure if ``ax`` is None."""
-    return import_pyplot().subplots(layout="constrained")[1] if ax is None else ax
+    if ax is None:
+        _, ax = import_pyplot().subplots(layout="constrained")
+    return ax
 
 
 def make_panels(ax, n_panels, n_columns, panel_size):
@@ -23,8 +25,8 @@ def make_panels(ax, n_panels, n_columns, panel_size):
     Parameters
     ----------
     ax : matplotlib Axes, sequence of Axes, or None
-        A single Axes is hidden, and its area is divided into panels. Of a sequence, the first
-        ``n_panels`` axes are used. None makes a new figure.
+        A single Axes is hidden, and its area is divided into panels. A sequence of Axes gives the
+        panels, of which the first ``n_panels`` are used. None makes a new figure.
     n_panels : int
         Number of panels.
     n_columns : int
@@ -54,6 +56,7 @@ def make_panels(ax, n_panels, n_columns, panel_size):
             )
         return axes[:n_panels], None
     n_columns = min(n_columns, n_panels)
+    # The quotient is rounded up.
     n_rows = -(-n_panels // n_columns)
     if ax is None:
         width, height = panel_size

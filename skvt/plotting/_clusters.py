@@ -1,7 +1,8 @@
 """Display of the tree of components joined into clusters, and of the loss by joins.
 
-A join makes one cluster of two. As in SciPy, the components have the numbers 0 to K - 1, and the
-cluster that join i makes has the number K + i.
+A join makes one cluster of two. As in SciPy, the K components have the numbers 0 to K - 1, and the
+cluster that join i makes has the number K + i. Row i of a linkage matrix has the numbers of the two
+joined clusters in columns 0 and 1, and the height of the join in column 2.
 """
 
 import numpy as np
@@ -15,12 +16,13 @@ MAX_TWO_LINE_LABELS = 12
 class ClusterTreeDisplay:
     """Display of components joined into clusters: the tree, and the loss by joins.
 
-    Use :meth:`from_estimator` to make a display. The height of a join in the tree is what this join
-    and all earlier joins lose, in nats per row: first entropy of the assignments, then evidence.
-    Components joined at a low height are hardly separated by the rows. Links within a cluster have
-    the colour of the cluster; links between clusters are grey. Next to the tree, the loss is shown
-    for each number of clusters, with a mark at the chosen number. Both axes have a square-root
-    scale, because entropies are small relative to evidences.
+    Use :meth:`from_estimator` to make a display. The height of a join in the tree is the sum of the
+    losses of this join and all earlier joins, in nats per row. The first joins lose entropy of the
+    assignments, and later joins lose evidence. Components joined at a low height are hardly
+    separated by the rows. Links within a cluster have the colour of the cluster; links between
+    clusters are grey. Next to the tree, the loss is shown for each number of clusters, with a mark
+    at the chosen number. Both axes have a square-root scale, because losses of entropy are small
+    compared with losses of evidence.
 
     Parameters
     ----------
@@ -38,7 +40,7 @@ class ClusterTreeDisplay:
     ax_ : matplotlib Axes
         Axes of the tree.
     bounding_ax_ : matplotlib Axes or None
-        The single axes that ``axes_`` replace, if ``plot`` was called with one.
+        The axes that were passed to ``plot`` and divided into ``axes_``, if any.
     figure_ : matplotlib Figure
         Figure of the axes.
     dendrogram_ : dict
@@ -78,8 +80,9 @@ class ClusterTreeDisplay:
 
         Parameters
         ----------
-        ax : matplotlib Axes, sequence of two of them or None, default=None
-            Axes to be divided between the two, or one axes for each; None makes a new figure.
+        ax : matplotlib Axes, sequence of two Axes or None, default=None
+            Axes to be divided between the tree and the loss, or one Axes for each of them. None
+            makes a new figure.
         dendrogram_kw : dict or None, default=None
             Parameters of :func:`scipy.cluster.hierarchy.dendrogram`, such as "labels".
         line_kw : dict or None, default=None
@@ -119,7 +122,8 @@ class ClusterTreeDisplay:
         self.dendrogram_ = dendrogram(hierarchy, **(style | (dendrogram_kw or {})))
         name = "component" if self.weights is None else "component and its weight"
         self.ax_.set(xlabel=name, ylabel="lost (nats per row)")
-        # Draw the losses after 0, 1, ... joins, which leave K, K - 1, ... clusters.
+        # Draw the losses after 0, 1, ... joins, which leave K, K - 1, ... clusters. They are the
+        # heights of the joins.
         losses = np.append(0.0, hierarchy[:, 2])
         line_style = {"marker": ".", "color": "0.4"} | (line_kw or {})
         self.lines_ = loss_ax.plot(np.arange(n_components, 0, -1), losses, **line_style)
@@ -137,11 +141,14 @@ class ClusterTreeDisplay:
         return self
 
     def _assign_link_colors(self, hierarchy):
-        """Return the colours of the links of the tree, by the number of the cluster."""
+        """Return the colour of each link of the tree, a dict by the number of the joined cluster.
+
+        Links within one of the chosen clusters have the colour of the cluster; others are grey.
+        """
         n_components = len(hierarchy) + 1
         n_joins_within_clusters = n_components - self.n_clusters
         colors, n_colors = {}, 0
-        # From the last join to the first, the two parts of a cluster get its colour.
+        # Go from the last join to the first, so that the two parts of a cluster get its colour.
         for join in reversed(range(len(hierarchy))):
             cluster = n_components + join
             if join >= n_joins_within_clusters:

@@ -10,9 +10,9 @@ class ComponentsDisplay:
     """Display of components as a grid of images, ellipses over two columns, or a table of means.
 
     Use :meth:`from_estimator` to make a display, or give either ``images``, or ``means`` and
-    ``covariances``. A mixture of two columns is shown as ellipses. Any other number of columns is
-    shown as a table with a row for each component and a column for each column of the data. The
-    colour of a cell is the distance of the component's mean from the mean of the mixture, in
+    ``covariances``. Means and covariances over two columns are shown as ellipses. Any other number
+    of columns is shown as a table with a row for each component and a column for each column of the
+    data. The colour of a cell shows the mean of the component minus the mean of the mixture, in
     standard deviations of the mixture.
 
     Parameters
@@ -20,14 +20,14 @@ class ComponentsDisplay:
     images : array-like of shape (n_components, height, width) or None, default=None
         An image for each component.
     means : array-like of shape (n_components, n_features) or None, default=None
-        Means of the components, which are the centres of ellipses, or the table.
+        Means of the components, which are shown as the centres of ellipses or in the table.
     covariances : array-like of shape (n_components, n_features, n_features) or None, default=None
         Covariances of the components; the ellipses are contours of the densities.
     weights : array-like of shape (n_components,) or None, default=None
-        Weights of the components. They are the titles of images. In a table they determine the mean
-        and the standard deviation of the mixture; None then stands for equal weights.
+        Weights of the components. They are the titles of images. In a table, they determine the
+        mean and the standard deviation of the mixture, and None stands for equal weights.
     feature_names : array-like of str of shape (n_features,) or None, default=None
-        Names of the columns; None numbers them.
+        Names of the columns. With None, columns are numbered.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class ComponentsDisplay:
     ax_ : matplotlib Axes
         Axes of the ellipses, of the table, or of the first image.
     bounding_ax_ : matplotlib Axes or None
-        The single axes passed to ``plot``, if ``plot`` has divided it among the images.
+        The axes that were passed to ``plot`` and divided among the images, if any.
     figure_ : matplotlib Figure
         Figure of the axes.
     images_ : list of matplotlib AxesImage
@@ -77,10 +77,10 @@ class ComponentsDisplay:
             Axes of the ellipses or of the table; for images, axes to be divided among them, or one
             axes per image. None makes a new figure.
         components : array-like of int or None, default=None
-            Numbers of the components to show, in this order; None shows all.
+            Indices of the components to show, in this order; None shows all.
         features : array-like of int or None, default=None
-            Numbers of the columns to show. Two columns are shown as the plane of ellipses, and any
-            other number of columns as a table. None shows all. It is not used for images.
+            Indices of the columns to show; None shows all. Two columns are shown as the plane of
+            ellipses, and any other number of columns as a table. Images do not use the parameter.
         titles : array-like of str or None, default=None
             Titles of the images shown; None shows the weights, if there are any.
         n_columns : int, default=8
@@ -130,7 +130,8 @@ class ComponentsDisplay:
         numbers = check_indices(components, len(images), "components")
         if titles is None and self.weights is not None:
             titles = [f"{weight:.3f}" for weight in np.asarray(self.weights)[numbers]]
-        self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, (1.1, 1.35))
+        panel_size = (1.1, 1.35)
+        self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, panel_size)
         for i, (panel, k) in enumerate(zip(self.axes_, numbers, strict=True)):
             self.images_.append(panel.imshow(images[k], **({"cmap": "gray"} | image_kw)))
             panel.set(xticks=[], yticks=[])
@@ -142,6 +143,7 @@ class ComponentsDisplay:
         from matplotlib.patches import Ellipse
 
         means = np.asarray(self.means)[:, features]
+        # (n_components, 2, 2): the rows and columns of the two features.
         covariances = np.asarray(self.covariances)[:, features[:, None], features]
         for k in check_indices(components, len(means), "components"):
             # The eigenvectors of the covariance are the axes of the ellipse.
@@ -170,9 +172,11 @@ class ComponentsDisplay:
         variance = weights @ (deviations**2 + component_variances)
         standardised = deviations / np.sqrt(np.where(variance > 0.0, variance, 1.0))
         table = standardised[numbers][:, features]
+        # The limit is positive even if all means are equal.
         limit = max(np.abs(table).max(), 1e-12)
         style = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit, "aspect": "auto"} | image_kw
         self.images_.append(ax.imshow(table, **style))
+        # Turn the names by 90 degrees if one is long or there are many.
         rotation = 90 if max(map(len, names)) > 3 or len(names) > 20 else 0
         ax.set_xticks(range(len(names)), names, rotation=rotation, fontsize="small")
         ax.set_yticks(range(len(numbers)), numbers, fontsize="small")
@@ -190,12 +194,12 @@ class ComponentsDisplay:
         estimator : estimator
             A fitted estimator of skvt or scikit-learn, with ``components_`` or ``means_``.
         values : {"components", "means", "covariances"} or None, default=None
-            Values to show as images; None shows the components, or for a mixture the means. The
-            covariances are shown as matrices.
+            Values to show as images. The covariances are shown as matrices. None shows
+            ``components_``, or ``means_`` if there are no components.
         image_shape : tuple of int or None, default=None
-            Height and width of the images that the rows of the data represent. Without it, and
-            without ``values``, a mixture is shown as ellipses over two columns, or as a table of
-            means.
+            Height and width of the images that the rows of the data represent. If neither
+            ``image_shape`` nor ``values`` is given, a mixture is shown as ellipses over two
+            columns, or as a table of means.
         feature_names : array-like of str of shape (n_features,) or None, default=None
             Names of the columns; by default the names in ``fit``, or numbers if the data had no
             names.
@@ -251,5 +255,6 @@ def full_covariances(estimator):
         return np.broadcast_to(covariances, (n_components, n_features, n_features))
     if covariances.ndim == 3:
         return covariances
+    # (n_components, n_features) for diagonal covariances, or (n_components, 1) for spherical ones.
     variances = covariances.reshape(n_components, -1)
     return variances[:, :, None] * np.eye(n_features)

@@ -1,4 +1,8 @@
-"""Displays of effects of covariates, and of shares of topics by group, with their intervals."""
+"""Displays of effects of covariates, and of shares of topics by group, with their intervals.
+
+A panel is one of the axes of a figure. A display draws either points, each with an interval, or
+curves, each with a band of intervals.
+"""
 
 import textwrap
 
@@ -7,15 +11,15 @@ import numpy as np
 from skvt._results import covariate_effects, topic_shares
 from skvt.plotting._axes import check_indices, make_panels
 
-# Colours of points whose interval excludes 0, and of points whose interval includes 0. The colours
-# differ for all kinds of colour vision [Okabe and Ito]. Markers are hollow if the interval includes
-# 0.
+# Colours of points whose interval excludes 0, and of points whose interval includes 0. The colours,
+# blue of the palette of Okabe and Ito and grey, can be told apart with any kind of colour vision.
+# The markers of points also differ: they are hollow if the interval includes 0.
 _CLEAR_COLOR, _UNCLEAR_COLOR = "#0072B2", "#767676"
 # Maximum number of characters in a line of a label.
 _MAX_LINE_LENGTH = 20
 # Maximum number of panels with curves or shares if the user does not select topics.
 _MAX_PANELS = 12
-# Curves of at most this number of points have markers.
+# Curves of at most this number of points have a marker at each point.
 _MAX_MARKERS = 6
 
 
@@ -31,17 +35,17 @@ class EffectsDisplay:
     effects : pandas.DataFrame
         The result of :func:`skvt.covariate_effects`.
     x : array-like of shape (n_rows,) or None, default=None
-        The values of the covariate at which shares are predicted, in the order of ``at``. None
-        draws points.
+        The values of the covariate at which shares are predicted, one for each row of the parameter
+        ``at`` of :func:`skvt.covariate_effects`. None draws points.
     x_name : str or None, default=None
-        Name of the covariate, the label of the x axis.
+        Name of the covariate, which labels the x axis.
 
     Attributes
     ----------
     axes_ : ndarray of matplotlib Axes, shape (n_panels,)
         The axes of the panels, one for each term or topic.
     bounding_ax_ : matplotlib Axes or None
-        The single axes that ``axes_`` replace, if ``plot`` was called with one.
+        The axes that were passed to ``plot`` and divided into ``axes_``, if any.
     figure_ : matplotlib Figure
         Figure of the axes.
     points_ : list of matplotlib ErrorbarContainer
@@ -79,8 +83,8 @@ class EffectsDisplay:
         terms : list of str or None, default=None
             Terms to show, if points are drawn; None shows all terms but the intercept.
         topics : array-like of int or None, default=None
-            Numbers of the topics or clusters to show, in this order. None shows all points, or the
-            first twelve curves.
+            Indices of the topics or clusters to show, in this order. None shows all of them as
+            points, or the first twelve as curves.
         n_columns : int, default=3
             Number of panels in a row.
 
@@ -90,11 +94,13 @@ class EffectsDisplay:
             The display itself.
         """
         table = self.effects
+        # The column that has the index of the topic or cluster.
         kind = "topic" if "topic" in table else "cluster"
         numbers = check_indices(topics, int(table[kind].max()) + 1, "topics")
         titles = _make_titles(table, kind)
         self.points_, self.lines_, self.bands_ = [], [], []
         if self.x is None:
+            # The terms of the table in their order, each once.
             known = list(dict.fromkeys(table["term"]))
             terms = [t for t in known if t != "Intercept"] if terms is None else list(terms)
             unknown = [term for term in terms if term not in known]
@@ -102,8 +108,8 @@ class EffectsDisplay:
                 raise ValueError(
                     f"terms must be a list of some of the terms {known}. Got {unknown or terms}."
                 )
-            size = (3.3, 0.7 + 0.3 * numbers.size)
-            self.axes_, self.bounding_ax_ = make_panels(ax, len(terms), n_columns, size)
+            panel_size = (3.3, 0.7 + 0.3 * numbers.size)
+            self.axes_, self.bounding_ax_ = make_panels(ax, len(terms), n_columns, panel_size)
             for panel, term in zip(self.axes_, terms, strict=True):
                 rows = table[table["term"] == term].set_index(kind)
                 self._draw_effects(panel, rows.loc[numbers])
@@ -112,7 +118,9 @@ class EffectsDisplay:
                 panel.set_xlabel("effect", fontsize="small")
         else:
             numbers = numbers if topics is not None else numbers[:_MAX_PANELS]
-            self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, (2.2, 1.6))
+            self.axes_, self.bounding_ax_ = make_panels(
+                ax, numbers.size, n_columns, panel_size=(2.2, 1.6)
+            )
             _draw_curves(self, table, kind, numbers, titles, x=self.x, column="effect")
             for panel in self.axes_:
                 panel.set_xlabel(self.x_name or "", fontsize="small")
@@ -120,7 +128,7 @@ class EffectsDisplay:
         return self
 
     def _draw_effects(self, panel, rows):
-        """Draw the effects in rows of the table, as points with intervals, and a line at 0."""
+        """Draw a line at 0, and the effects in these rows of the table as points with intervals."""
         panel.axvline(0.0, color="black", linewidth=0.6, linestyle=":")
         for position, row in enumerate(rows.itertuples()):
             excludes_zero = row.low > 0.0 or row.high < 0.0
@@ -187,8 +195,9 @@ class EffectsDisplay:
 class TopicSharesDisplay:
     """Display of the shares of topics by group, such as a year, with their intervals.
 
-    If groups are numbers, the shares of a topic are drawn as a curve with a band of intervals,
-    otherwise as points. Use :meth:`from_estimator` or :meth:`from_data` to make a display.
+    If groups are numbers, the shares of a topic are drawn as a curve with a band of intervals.
+    Otherwise, they are drawn as points with intervals. Use :meth:`from_estimator` or
+    :meth:`from_data` to make a display.
 
     Parameters
     ----------
@@ -200,7 +209,7 @@ class TopicSharesDisplay:
     axes_ : ndarray of matplotlib Axes, shape (n_topics,)
         The axes of the panels, one for each topic that is shown.
     bounding_ax_ : matplotlib Axes or None
-        The single axes that ``axes_`` replace, if ``plot`` was called with one.
+        The axes that were passed to ``plot`` and divided into ``axes_``, if any.
     figure_ : matplotlib Figure
         Figure of the axes.
     points_ : list of matplotlib ErrorbarContainer
@@ -233,7 +242,7 @@ class TopicSharesDisplay:
         ax : matplotlib Axes, array-like of Axes or None, default=None
             Axes to be divided among the panels, or one axes per panel; None makes a new figure.
         topics : array-like of int or None, default=None
-            Numbers of the topics to show, in this order. None shows the first twelve.
+            Indices of the topics to show, in this order. None shows the first twelve topics.
         n_columns : int, default=3
             Number of panels in a row.
 
@@ -247,11 +256,14 @@ class TopicSharesDisplay:
         groups = table[list(table.columns[: table.columns.get_loc("topic")])]
         numbers = check_indices(topics, int(table["topic"].max()) + 1, "topics")
         numbers = numbers if topics is not None else numbers[:_MAX_PANELS]
-        # All topics have the same groups.
-        is_first_topic = table["topic"] == numbers[0]
-        values = groups[is_first_topic].to_numpy()
+        # All topics have the same groups, whose values (n_groups, n_columns) are taken from the
+        # rows of one topic.
+        is_of_topic = table["topic"] == numbers[0]
+        values = groups[is_of_topic].to_numpy()
         are_numbers = values.shape[1] == 1 and groups.dtypes.iloc[0].kind in "iuf"
-        self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, (2.2, 1.6))
+        self.axes_, self.bounding_ax_ = make_panels(
+            ax, numbers.size, n_columns, panel_size=(2.2, 1.6)
+        )
         self.figure_ = self.axes_[0].figure
         self.points_, self.lines_, self.bands_ = [], [], []
         titles = _make_titles(table, "topic")
@@ -330,7 +342,10 @@ class TopicSharesDisplay:
 
 
 def _make_titles(table, kind):
-    """Return the title of each topic or cluster by its number, in at most two lines."""
+    """Return the title of each topic or cluster, a dict by its index.
+
+    ``kind`` is "topic" or "cluster". A title has at most two lines.
+    """
     rows = table.drop_duplicates(kind).set_index(kind)
     labels = rows["label"].astype(str) if "label" in rows else {}
     titles = {k: f"{kind} {k}" if k not in labels else f"{k}: {labels[k]}" for k in rows.index}
@@ -341,7 +356,10 @@ def _make_titles(table, kind):
 
 
 def _draw_points(panel, values, low, high, positions, *, color, marker_fill):
-    """Draw values, with intervals from ``low`` to ``high``, at these y positions."""
+    """Draw ``values`` as points with intervals from ``low`` to ``high``; return their container.
+
+    ``positions`` are the y positions of the points.
+    """
     panel.tick_params(axis="x", labelsize="small")
     errors = np.subtract(values, low), np.subtract(high, values)
     style = {"fmt": "o", "markersize": 4, "linewidth": 1.2}
@@ -351,22 +369,25 @@ def _draw_points(panel, values, low, high, positions, *, color, marker_fill):
 
 
 def _label_rows(panel, labels):
-    """Label the y positions 0, 1, ... from the top; only the first column of panels has text."""
+    """Label the y positions 0, 1, ..., from the top.
+
+    Only panels in the first column show the labels.
+    """
     labels = labels if _is_in_first_column(panel) else [""] * len(labels)
     panel.set_yticks(np.arange(len(labels)), labels, fontsize="small")
     panel.set_ylim(len(labels) - 0.5, -0.5)
 
 
 def _is_in_first_column(panel):
-    """Return whether a panel is in the first column of a grid, or in no grid."""
+    """Return whether a panel is in the first column of a grid of panels, or in no grid."""
     spec = panel.get_subplotspec()
     return spec is None or spec.is_first_col()
 
 
 def _find_varying_number(at):
-    """Return ``(name, values)`` of the covariate that varies in ``at``.
+    """Return ``(name, values)`` of the covariate that varies in ``at``, rows of covariates.
 
-    Return (None, None) unless exactly one covariate varies, and it is numerical.
+    Return (None, None) if no covariate or several covariates vary, or if it is not numerical.
     """
     if at is None:
         return None, None
@@ -385,8 +406,9 @@ def _find_varying_number(at):
 def _draw_curves(display, table, kind, numbers, titles, *, x, column):
     """Draw a column of the table over x, with a band of intervals, for each topic or cluster.
 
-    The rows of a topic or cluster in ``table`` are in the order of x, which need not be sorted. The
-    lines and bands are added to the display.
+    ``kind`` is "topic" or "cluster", ``numbers`` are the indices of the topics or clusters to show,
+    and ``titles`` are from `_make_titles`. The rows of a topic or cluster in ``table`` are in the
+    order of x, which need not be sorted. The lines and bands are added to the display.
     """
     order = np.argsort(x, kind="stable")
     x = np.asarray(x)[order]

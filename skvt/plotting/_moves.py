@@ -1,4 +1,7 @@
-"""Display of the number of components after each pass, with the accepted moves."""
+"""Display of the number of components after each pass, with the accepted moves.
+
+A move is a proposed change of the components, such as the merge of two components into one.
+"""
 
 import numpy as np
 
@@ -15,11 +18,11 @@ MARKERS = {
 
 
 class MovesDisplay(HistoryDisplay):
-    """Number of components after each pass, and accepted moves.
+    """Display of the number of components after each pass, and of accepted moves.
 
     Use :meth:`from_estimator` to make a display. A mark at a pass says that components were added,
     merged, deleted or exchanged in this pass. The area of the mark is proportional to the number of
-    accepted moves.
+    moves of this kind that were accepted in the pass.
 
     Parameters
     ----------
@@ -69,7 +72,7 @@ class MovesDisplay(HistoryDisplay):
 
     @property
     def _legend_title(self):
-        """Title of the legend, which explains the marks if there are any."""
+        """Title of the legend, which explains the marks; None if there are no marks."""
         return "moves accepted (area: their number)" if self.markers_ else None
 
     def _draw(self, positions, line_kw):
@@ -87,6 +90,7 @@ class MovesDisplay(HistoryDisplay):
                 # Sum the accepted moves of this kind in each pass.
                 passes_with_moves, groups = np.unique(passes[is_accepted], return_inverse=True)
                 n_moves = np.bincount(groups, n_accepted[is_accepted])
+                # Positions of these passes in the history.
                 indices = np.searchsorted(self.history["n_iter"], passes_with_moves)
                 self.markers_[kind] = self.ax_.scatter(
                     positions[indices], n_components[indices], s=24.0 * n_moves, marker=marker,

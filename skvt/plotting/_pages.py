@@ -1,4 +1,4 @@
-"""HTML pages, which are written from the templates in this package."""
+"""Functions that write HTML pages from the templates in this package."""
 
 from importlib.resources import files
 
@@ -6,7 +6,7 @@ from skvt._replacing import replacing
 
 
 def require_path(path, caller):
-    """Raise TypeError if the path of the function ``caller`` is None."""
+    """Raise TypeError if the argument ``path`` of the function ``caller`` is None."""
     if path is None:
         raise TypeError(
             f'{caller} needs a path to write to: {caller}(estimator, X, path="topics.html").'
@@ -14,10 +14,10 @@ def require_path(path, caller):
 
 
 def write_page(path, template, **texts):
-    """Write a page: the file ``template`` with a text in place of each mark, such as "@TITLE@".
+    """Write the file ``template`` to ``path`` with a text in place of each mark, such as "@TITLE@".
 
-    The texts are filled in one after the other. A text that users can determine comes last, so that
-    nothing in it is taken for the mark of another text.
+    Each keyword argument has the text for the mark of its name. The marks are replaced one after
+    the other. Pass a text that users can determine last, so that no mark in it is replaced.
     """
     page = files("skvt.plotting").joinpath(template).read_text(encoding="utf-8")
     for name, text in texts.items():

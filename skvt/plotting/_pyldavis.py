@@ -1,4 +1,7 @@
-"""Arguments of pyLDAvis for a topic model, and the page of pyLDAvis as a self-contained file."""
+"""Arguments of pyLDAvis for a topic model, and the page of pyLDAvis as a self-contained file.
+
+There are K topics and V words.
+"""
 
 from pathlib import Path
 
@@ -14,15 +17,15 @@ from skvt.rows import named_details
 def prepare_arguments(estimator, X, feature_names=None, *, covariates=None, allowed_topics=None):
     """Return the arguments of ``pyLDAvis.prepare`` for a fitted topic model.
 
-    Use them as ``pyLDAvis.prepare(**prepare_arguments(lda, X, names))``. X may be a sparse array, a
-    sparse matrix or dense. This function does not need pyLDAvis.
+    Use the result as ``pyLDAvis.prepare(**prepare_arguments(lda, X, names))``. This function does
+    not need pyLDAvis.
 
     Parameters
     ----------
-    estimator, X : as of :func:`skvt.topic_table`
-        The fitted model, and the documents.
+    estimator, X : as in :func:`skvt.topic_table`
+        The fitted model, and the counts of words in documents, sparse or dense.
     feature_names : array-like of str of shape (n_features,) or None, default=None
-        Such as ``CountVectorizer.get_feature_names_out()``; by default as of
+        The words, such as ``CountVectorizer.get_feature_names_out()``; by default as in
         :func:`skvt.topic_table`.
     covariates : data frame or array-like, optional
         Covariates of the rows, as in :func:`skvt.topic_table`.
@@ -32,14 +35,18 @@ def prepare_arguments(estimator, X, feature_names=None, *, covariates=None, allo
     Returns
     -------
     dict
-        "topic_term_dists" (n_components, n_words) and "doc_topic_dists" (n_samples, n_components)
-        with rows that sum to 1, "doc_lengths" (n_samples,), "vocab" and "term_frequency"
-        (n_words,) are arrays. Words that do not occur in X are left out, because pyLDAvis divides
-        by their frequency. Topics without words, and documents without words or topics, are left
-        out, because they have no distributions; results of NMF have such topics. "mds" is a
-        function that maps topics to the plane by principal coordinates of Jensen-Shannon
-        divergences, as pyLDAvis does by default. It always returns real numbers, whereas pyLDAvis
-        3.4.1 obtains complex numbers with NumPy 2.5.
+        - "topic_term_dists" (n_components, n_words): probabilities of words in topics.
+        - "doc_topic_dists" (n_samples, n_components): proportions of topics in documents.
+        - "doc_lengths" (n_samples,): numbers of words in documents.
+        - "vocab" (n_words,): the words.
+        - "term_frequency" (n_words,): number of times that each word occurs in X.
+        - "mds": a function that maps topics to the plane by principal coordinates of Jensen-Shannon
+          divergences, as pyLDAvis does by default. It always returns real numbers, whereas pyLDAvis
+          3.4.1 obtains complex numbers with NumPy 2.5.
+
+        Words that do not occur in X are left out, because pyLDAvis divides by their frequency.
+        Topics without words, which NMF may have, and documents without words or topics are left
+        out, because they have no distributions.
 
     Examples
     --------
@@ -53,7 +60,7 @@ def prepare_arguments(estimator, X, feature_names=None, *, covariates=None, allo
     """
     details = named_details(covariates, allowed_topics)
     corpus = make_corpus(estimator, X, feature_names, caller="prepare_arguments", details=details)
-    # pyLDAvis needs words that occur, topics with such words, and documents with such topics.
+    # Keep the words that occur, topics that have such words, and documents that have such topics.
     occurs = corpus.frequency > 0.0
     if not occurs.any():
         raise ValueError("X has no words. Pass at least one document with words.")
@@ -87,13 +94,13 @@ def save_pyldavis(
 
     Parameters
     ----------
-    estimator, X : as of :func:`skvt.topic_table`
+    estimator, X : as in :func:`skvt.topic_table`
         The fitted model, and the documents.
     feature_names : array-like of str of shape (n_features,) or None, default=None
-        The words; by default as of :func:`skvt.topic_table`.
+        The words; by default as in :func:`skvt.topic_table`.
     path : str or path-like, default=None
         The file to write. It is written as a whole or not at all, so that an error leaves an
-        earlier file as it was. The path is required; give it by name if you do not give words.
+        earlier file as it was. The path is required; pass it by name if you pass no words.
     covariates : data frame or array-like, optional
         Covariates of the rows, as in :func:`skvt.topic_table`.
     allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
@@ -126,16 +133,18 @@ def save_pyldavis(
 
 def principal_coordinates(topics):
     """Map topics (K, V) to the plane (K, 2) by classical scaling of Jensen-Shannon divergences."""
-    # The distance of nearly equal topics may be NaN, because rounding can make the number under the
-    # square root negative. NaN becomes 0.
+    # The metric of SciPy is the square root of the divergence. For nearly equal topics it may be
+    # NaN, because rounding can make the number under the root negative. NaN becomes 0.
     divergences = squareform(np.nan_to_num(pdist(np.asarray(topics), "jensenshannon") ** 2))
     gram = -0.5 * divergences**2
     gram -= gram.mean(axis=0)
     gram -= gram.mean(axis=1, keepdims=True)
+    # Eigenvalues are in ascending order.
     values, vectors = np.linalg.eigh(gram)
-    # Take the two largest of all eigenvalues but the smallest, because K points span K - 1 axes.
+    # Leave out the smallest eigenvalue, because K points span at most K - 1 axes. Take the two
+    # largest of the others, in descending order; for K = 2, there is only one.
     values, vectors = values[:0:-1][:2], vectors[:, :0:-1][:, :2]
-    # The entry of a vector with the largest absolute value becomes positive, so that the map does
+    # Make the entry with the largest absolute value of each vector positive, so that the map does
     # not depend on the signs of eigenvectors.
     signs = np.sign(vectors[np.abs(vectors).argmax(axis=0), range(len(values))])
     positions = np.zeros((len(divergences), 2))

@@ -1,4 +1,8 @@
-"""Report of the clusters of a mixture, as one HTML page."""
+"""Report of the clusters of a mixture, as one HTML page.
+
+If the components of the mixture are not joined into clusters, the report describes the components,
+and "cluster" means component in this module.
+"""
 
 from html import escape
 
@@ -13,9 +17,9 @@ from skvt.plotting._pages import write_page
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.rows import dense
 
-# Maximum number of columns in the table of profiles; the most relevant are shown.
+# Maximum number of columns of the data in the table of profiles, which shows the most relevant.
 MAX_COLUMNS = 30
-# Maximum number of clusters side by side in a table; more are in further tables.
+# Maximum number of clusters side by side in a table. More clusters are shown in further tables.
 MAX_CLUSTERS = 8
 # A row whose largest probability is below this has no clear cluster.
 MIN_CLEAR_PROBABILITY = 0.8
@@ -24,9 +28,9 @@ MIN_CLEAR_PROBABILITY = 0.8
 def cluster_report(mixture, X, path):
     """Write a report of the clusters of a mixture: one HTML file that needs no network.
 
-    The report says who the clusters are in words, how many there are and why, how certain the
-    assignments are, which columns set the clusters apart, which values are missing, and which rows
-    fit worst. It can be read on a telephone and printed.
+    The report describes the clusters in words. It says how many there are and why, how certain the
+    assignments of rows are, which columns distinguish the clusters, which values are missing, and
+    which rows fit worst. It can be read on a telephone and printed.
 
     Parameters
     ----------
@@ -70,7 +74,7 @@ def cluster_report(mixture, X, path):
     profiles = make_profiles(mixture.describe(n_clusters=n_clusters))
     labels = find_most_probable(probabilities)
     n_rows, n_shown = probabilities.shape
-    # "clusters" or "components".
+    # The text "clusters" or "components".
     kinds = f"{profiles.kind}s"
     names = [f"{profiles.kind} {k}" for k in range(n_shown)]
     reason = (
@@ -79,6 +83,7 @@ def cluster_report(mixture, X, path):
         else f"there are {n_shown} components, which were not joined"
     )
     title = f"{n_shown} {kinds} of {n_rows:,} rows"
+    # Rows of the background, which belong to no cluster, have the label -1.
     in_background = labels < 0
     largest = probabilities[~in_background].max(axis=1)
     body = [
@@ -114,7 +119,10 @@ def cluster_report(mixture, X, path):
 
 
 def _describe_background(in_background, kinds):
-    """Return an HTML sentence on the rows of the background, empty if there are none."""
+    """Return an HTML paragraph on the rows of the background, or "" if there are none.
+
+    ``in_background`` (n_rows,) is the mask of these rows.
+    """
     if not in_background.any():
         return ""
     return (
@@ -124,10 +132,12 @@ def _describe_background(in_background, kinds):
 
 
 def _list_clusters(profiles, counts):
-    """Return an HTML list with a sentence and a bar of the share of each cluster, largest first.
+    """Return an HTML list of the clusters, the largest first.
 
-    ``counts`` (n_clusters,) are the numbers of rows of X in the clusters.
+    An item is a sentence, and a bar that shows the share of the cluster. ``counts`` (n_clusters,)
+    are the numbers of rows of X in the clusters.
     """
+    # The last weight is the weight of all rows.
     shares = profiles.weights[:-1]
     sentences = write_sentences(profiles)
     items = []
@@ -140,26 +150,30 @@ def _list_clusters(profiles, counts):
 
 
 def _tabulate_profiles(profiles):
-    """Return an HTML table of the most relevant columns by cluster, coloured by relevance."""
-    # The last index of weights, relevance and cells stands for all rows of the data.
-    all_rows = len(profiles.weights) - 1
+    """Return HTML tables with the most relevant columns of each cluster, coloured by relevance."""
+    # Indices of weights, relevance and cells are clusters; the last stands for all rows.
+    n_clusters = all_rows = len(profiles.weights) - 1
     columns = np.argsort(-profiles.relevance[all_rows], kind="stable")[:MAX_COLUMNS].tolist()
-    # The scale of colours ends at a quantile, so that a few small clusters do not make others pale.
-    scale = max(np.quantile(profiles.relevance[:all_rows, columns], 0.95, method="lower"), 1e-12)
+    # The scale of colours ends at a quantile of the relevance. If it ended at the maximum, a few
+    # small clusters of large relevance would make all others pale.
+    relevances = profiles.relevance[:n_clusters, columns]
+    scale_end = max(np.quantile(relevances, 0.95, method="lower"), 1e-12)
     signs = find_directions(profiles)
 
     def write_row(j, clusters):
+        """Return the HTML row of column j, with a cell for all rows and one for each cluster."""
         _, column_name = profiles.columns[j]
         cells = [f"<th scope=row>{escape(str(column_name))}</th>"]
         for k in (all_rows, *clusters):
             relevance = 0.0 if k == all_rows else profiles.relevance[k, j]
-            strength = np.clip(relevance / scale, 0.0, 1.0)
+            strength = np.clip(relevance / scale_end, 0.0, 1.0)
             colour = "low" if signs[k, j] < 0.0 else "high"
             style = f" style='background:rgba(var(--{colour}),{0.6 * strength**0.5:.2f})'"
             cells.append(f"<td{style}>{escape(' '.join(profiles.cells[k, j]))}</td>")
         return "<tr>" + "".join(cells) + "</tr>"
 
     def write_table(clusters):
+        """Return the HTML table of some of the clusters."""
         names = ["all", *(f"{profiles.kind} {k}" for k in clusters)]
         return (
             "<div class=wide><table><thead><tr><th scope=col class=text>column</th>"
@@ -174,45 +188,49 @@ def _tabulate_profiles(profiles):
         "<p class=note>Means, medians or rates of numbers, the most probable category with its "
         "probability, or the probability of a one. The darker a cell, the more the column sets the "
         f"{profiles.kind} apart from all other rows: red if the value is higher than in all rows, "
-        f"blue if it is lower.{note}</p>" + "\n".join(map(write_table, _split(all_rows)))
+        f"blue if it is lower.{note}</p>" + "\n".join(map(write_table, _split(n_clusters)))
     )
 
 
 def _split(n_clusters):
-    """Return lists of the numbers of clusters, one for each table, of similar lengths."""
+    """Divide the indices of clusters among tables; return a list of indices for each table."""
+    # The quotient is rounded up.
     n_tables = -(-n_clusters // MAX_CLUSTERS)
     return [part.tolist() for part in np.array_split(np.arange(n_clusters), n_tables)]
 
 
-def _tabulate_missing(mixture, X, labels, clusters):
-    """Return an HTML table of the shares of missing values by column, for all rows and clusters.
+def _tabulate_missing(mixture, X, labels, cluster_names):
+    """Return HTML tables of the shares of missing values, in all rows and in each cluster.
 
-    ``labels`` (n_rows,) are the clusters of the rows, ``clusters`` the names of the clusters.
+    A row of the tables is a column of X. ``labels`` (n_rows,) are the clusters of the rows, and
+    ``cluster_names`` are the names of the clusters.
     """
     encoded = mixture._read(X)
     table = mixture._columns
     if not np.isnan(encoded.data if sp.issparse(encoded) else encoded).any():
         return "<p>No value is missing.</p>"
+    n_clusters = len(cluster_names)
+    # For each column with missing values: its name, its share in all rows, and in each cluster.
     rows = []
     for j in table.columns:
         is_missing = np.isnan(dense(encoded[:, [j]])[:, 0])
         if is_missing.any():
-            groups = [is_missing, *(is_missing[labels == k] for k in range(len(clusters)))]
+            in_clusters = [is_missing[labels == k] for k in range(n_clusters)]
             # A cluster may have no row.
-            shares = [f"{group.mean():.0%}" if group.size else "" for group in groups]
-            rows.append((table.names[j], shares))
+            shares = [f"{mask.mean():.0%}" if mask.size else "" for mask in in_clusters]
+            rows.append((table.names[j], f"{is_missing.mean():.0%}", shares))
     return "\n".join(
         html_table(
-            ["column", "all", *(clusters[k] for k in part)],
-            [(name, shares[0], *(shares[1 + k] for k in part)) for name, shares in rows],
+            ["column", "all", *(cluster_names[k] for k in clusters)],
+            [(name, share, *(shares[k] for k in clusters)) for name, share, shares in rows],
             text={0},
         )
-        for part in _split(len(clusters))
+        for clusters in _split(n_clusters)
     )
 
 
 def _format_value(value):
-    """Return a value as text: numbers with four digits, and nothing for None."""
+    """Return a value as text: a float with four digits, and "" for None."""
     if value is None:
         return ""
     is_number = isinstance(value, float | np.floating)

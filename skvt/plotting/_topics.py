@@ -28,9 +28,10 @@ class TopicsDisplay:
         Shares of the topics in all tokens. Topics with larger shares are shown first, and titles
         include the share.
     titles : list of str or None, default=None
-        Titles of the topics. None is "topic" and the number.
+        Titles of the topics. None means "topic 0", "topic 1" and so on.
     scores : array-like of shape (n_components, n_features) or None, default=None
-        Scores by which the words of each topic are chosen and ordered. None is ``topics``.
+        Scores by which the words of each topic are chosen and ordered. With None, the weights in
+        ``topics`` are the scores.
 
     Attributes
     ----------
@@ -45,7 +46,7 @@ class TopicsDisplay:
         Bars of each topic that is shown, with the first word at the top. Words of weight 0 have no
         bar. All panels have the same x limits.
     topics_ : ndarray of int, shape (n_topics,)
-        Numbers of the topics shown.
+        Indices of the topics shown.
 
     Examples
     --------
@@ -76,10 +77,10 @@ class TopicsDisplay:
         n_words : int, default=10
             Number of words per topic.
         topics : array-like of int or None, default=None
-            Numbers of the topics to show, in this order. None shows the thirty topics with the
-            largest shares, or the first thirty without ``shares``, because a hundred panels take
-            some ten seconds. The number of topics that are not shown is written below the last
-            panel.
+            Indices of the topics to show, in this order. None shows the thirty topics with the
+            largest shares, or the first thirty topics if there are no ``shares``. More topics are
+            shown only on request, because a hundred panels take some ten seconds. The number of
+            topics that are not shown is written below the last panel.
         n_columns : int, default=5
             Number of panels in a row.
         bar_kw : dict or None, default=None
@@ -91,6 +92,7 @@ class TopicsDisplay:
             The display itself.
         """
         check_scalar(n_words, "n_words", Integral, min_val=1)
+        # (n_components, n_features) each: the lengths of bars, and the scores that order words.
         weights, names = np.asarray(self.topics), np.asarray(self.feature_names)
         scores = weights if self.scores is None else np.asarray(self.scores)
         numbers = check_indices(topics, weights.shape[0], "topics")
@@ -98,11 +100,11 @@ class TopicsDisplay:
             numbers = np.argsort(-np.asarray(self.shares), kind="stable")
         n_not_shown = max(numbers.size - MAX_TOPICS, 0) if topics is None else 0
         self.topics_ = numbers = numbers[: numbers.size - n_not_shown]
-        size = (2.4, 0.5 + 0.2 * n_words)
-        self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, size)
+        panel_size = (2.4, 0.5 + 0.2 * n_words)
+        self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, panel_size)
         self.figure_ = self.axes_[0].figure
         self.bars_ = []
-        # The x limit is 1 if all weights are 0.
+        # All panels have the same x limit. It is 1 if all weights are 0.
         x_max = 1.05 * weights[numbers].max() or 1.0
         for panel, k in zip(self.axes_, numbers, strict=True):
             words = np.argsort(-scores[k], kind="stable")[:n_words]
@@ -135,8 +137,8 @@ class TopicsDisplay:
             Words, such as ``CountVectorizer.get_feature_names_out()``; by default as in
             :func:`skvt.topic_table`.
         by : {"probability", "relevance"}, default="probability"
-            The choice and order of words, as in :func:`skvt.top_words`. Bars are probabilities in
-            both cases.
+            Score by which words are chosen and ordered, as in :func:`skvt.top_words`. Bars are
+            probabilities in both cases.
         ax, **options : see :meth:`plot`
             Parameters of :meth:`plot`.
 
@@ -148,11 +150,13 @@ class TopicsDisplay:
         weights = topic_probabilities(estimator)
         names = require_column_names(estimator, feature_names, weights.shape[1])
         check_choice("by", by, ("probability", "relevance"))
-        model = split_pipeline(estimator)[1]
-        totals = np.asarray(model.components_, np.float64).sum(axis=1)
+        _, model = split_pipeline(estimator)
+        # Labels that the user has set; models of other libraries have none.
         labels = getattr(model, "_labels_by_topic", {})
         titles = [labels.get(k, f"topic {k}") for k in range(len(weights))]
         scores = relevance(weights, word_probabilities(estimator)) if by == "relevance" else None
-        shares = totals / (totals.sum() or 1.0)
+        # The shares are 0 if all weights of words are 0.
+        n_words_of_topics = np.asarray(model.components_, np.float64).sum(axis=1)
+        shares = n_words_of_topics / (n_words_of_topics.sum() or 1.0)
         display = cls(weights, names, shares=shares, titles=titles, scores=scores)
         return display.plot(ax, **options)
