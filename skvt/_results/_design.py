@@ -95,9 +95,8 @@ def _as_table(covariates, name="covariates"):
 
 def _columns_by_name(table):
     """Return the columns of a table, a dict by name; the columns of an array are x0, x1, ..."""
-    names = (
-        list_column_names(table) if is_frame(table) else [f"x{j}" for j in range(table.shape[1])]
-    )
+    n_columns = table.shape[1]
+    names = list_column_names(table) if is_frame(table) else [f"x{j}" for j in range(n_columns)]
     return dict(zip(map(str, names), list_columns(table), strict=True))
 
 
@@ -159,13 +158,12 @@ class Covariates:
         Otherwise, raise ValueError for illegal covariates as :func:`make_design` does.
         """
         table = _require_rows(covariates, n_rows)
-        columns_by_name = _columns_by_name(table)
+        table_columns = _columns_by_name(table)
         # The values of a single covariate; [None] for several covariates, which are not tested.
-        is_single = len(columns_by_name) == 1
-        values = next(iter(columns_by_name.values())).objects() if is_single else [None]
+        values = next(iter(table_columns.values())).objects() if len(table_columns) == 1 else [None]
         if values[0] is not None and len(set(values)) == 1:
             # The covariate counts as a category of one level, which has no indicators.
-            columns = Columns({name: list(values[:1]) for name in columns_by_name})
+            columns = Columns({name: list(values[:1]) for name in table_columns})
         else:
             columns = Columns(_find_levels_by_name(table))
         matrix = columns.encode(table)[used]
@@ -194,9 +192,8 @@ class Covariates:
         regression on the intercept alone.
         """
         terms = self.columns.terms
-        all_levels = self.columns.levels.values()
         # The levels of a category are a list that is not empty.
-        if not all(v is None or (type(v) is list and v) for v in all_levels):
+        if not all(v is None or (type(v) is list and v) for v in self.columns.levels.values()):
             return False
         are_aligned = self.mean.shape == self.scale.shape == terms.shape
         if not (are_aligned and np.isfinite(self.mean).all() and is_positive(self.scale)):

@@ -39,7 +39,6 @@ def clusters_for_display(estimator):
     # Leave out the beginning of each sentence, such as "cluster 0 (25% of rows)".
     texts = [line.split(": ", 1)[1] for line in write_sentences(profiles, N_COLUMNS)]
     rows = [(k, f"{shares[k]:.1%}", texts[k]) for k in (-shares).argsort(kind="stable").tolist()]
-    n_components = estimator.n_components_
     title = f"{len(rows)} {profiles.kind}s"
-    title += f" of {n_components} components" if is_joined else ""
+    title += f" of {estimator.n_components_} components" if is_joined else ""
     return title, (profiles.kind, "share", "compared with all rows"), rows

@@ -71,17 +71,12 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def topic_labels_(self, labels):
         fitted = self._require_fitted()
         n_topics = self._n_features_out
-        # ``labels`` as a dict from indices of topics to labels; empty if ``labels`` is None.
-        label_of_topic = {}
-        has_legal_form = True
-        if isinstance(labels, Mapping):
-            label_of_topic = labels
-        elif labels is not None:
-            has_legal_form = np.iterable(labels) and not isinstance(labels, str)
-            if has_legal_form:
-                label_of_topic = dict(enumerate(labels))
-                has_legal_form = len(label_of_topic) == n_topics
-        is_legal = has_legal_form and all(
+        # A dict from indices of topics to labels, if ``labels`` are legal.
+        label_of_topic = {} if labels is None else labels
+        if np.iterable(labels) and not isinstance(labels, str | Mapping):
+            all_labels = list(labels)
+            label_of_topic = dict(enumerate(all_labels)) if len(all_labels) == n_topics else None
+        is_legal = isinstance(label_of_topic, Mapping) and all(
             isinstance(k, Integral) and 0 <= k < n_topics and isinstance(label, str)
             for k, label in label_of_topic.items()
         )
@@ -104,9 +99,9 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     @property
     def _labels_by_topic(self):
         """A dict from indices of topics to the names that the user has set."""
-        label_of_key = self._require_fitted().topic_labels or {}
-        keys = enumerate(self._topic_keys)
-        return {k: label_of_key[key] for k, key in keys if key in label_of_key}
+        # The names by the keys of the topics.
+        labels = self._require_fitted().topic_labels or {}
+        return {k: labels[key] for k, key in enumerate(self._topic_keys) if key in labels}
 
     @fitted_property
     def words_(self, fitted):

@@ -197,9 +197,8 @@ def find_directions(profiles):
     signs = np.zeros(profiles.relevance.shape)
     for (k, j), cell in profiles.estimates.items():
         main = _find_main_estimate(cell)
-        signs[k, j] = np.sign(
-            main.value - _find_same_parameter(profiles.estimates[all_rows, j], main)
-        )
+        value_of_all = _find_same_parameter(profiles.estimates[all_rows, j], main)
+        signs[k, j] = np.sign(main.value - value_of_all)
     return signs
 
 
@@ -281,10 +280,9 @@ def _average_cells(cells, weights):
             terms = weight * share * np.array([to_scale(value), 1])
             sums[parameter] = sums.get(parameter, 0.0) + terms
     averages = []
-    for (quantity, category), (sum_of_values, sum_of_weights) in sums.items():
+    for (quantity, category), (weighted_sum, weight) in sums.items():
         _, from_scale = _SCALES.get(quantity, _AS_IT_IS)
-        average = float(from_scale(sum_of_values / sum_of_weights))
-        averages.append(Estimate(quantity, category, average))
+        averages.append(Estimate(quantity, category, float(from_scale(weighted_sum / weight))))
     return averages
 
 

@@ -388,10 +388,9 @@ def shares_by_group(corpus, groups, confidence):
     for column in columns:
         require_value_per_row("groups", column, len(corpus.lengths))
     ranks = [_ranks(column) for column in columns]
-    columns = [list(column) for column in columns]
     # The rows of each group, by the tuple of its values.
     rows_of_group = {}
-    for row, values in enumerate(zip(*columns, strict=True)):
+    for row, values in enumerate(zip(*map(list, columns), strict=True)):
         if not any(map(is_missing, values)):
             rows_of_group.setdefault(values, []).append(row)
 

@@ -130,8 +130,8 @@ class ComponentsDisplay:
         numbers = check_indices(components, len(images), "components")
         if titles is None and self.weights is not None:
             titles = [f"{weight:.3f}" for weight in np.asarray(self.weights)[numbers]]
-        panel_size = (1.1, 1.35)
-        self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, panel_size)
+        # The panels of a new figure are 1.1 inches wide and 1.35 inches high.
+        self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, (1.1, 1.35))
         for i, (panel, k) in enumerate(zip(self.axes_, numbers, strict=True)):
             self.images_.append(panel.imshow(images[k], **({"cmap": "gray"} | image_kw)))
             panel.set(xticks=[], yticks=[])

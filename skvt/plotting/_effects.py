@@ -15,6 +15,8 @@ from skvt.plotting._axes import check_indices, make_panels
 # blue of the palette of Okabe and Ito and grey, can be told apart with any kind of colour vision.
 # The markers of points also differ: they are hollow if the interval includes 0.
 _CLEAR_COLOR, _UNCLEAR_COLOR = "#0072B2", "#767676"
+# Width and height in inches of a panel for a topic.
+_PANEL_SIZE = 2.2, 1.6
 # Maximum number of characters in a line of a label.
 _MAX_LINE_LENGTH = 20
 # Maximum number of panels with curves or shares if the user does not select topics.
@@ -118,9 +120,7 @@ class EffectsDisplay:
                 panel.set_xlabel("effect", fontsize="small")
         else:
             numbers = numbers if topics is not None else numbers[:_MAX_PANELS]
-            self.axes_, self.bounding_ax_ = make_panels(
-                ax, numbers.size, n_columns, panel_size=(2.2, 1.6)
-            )
+            self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, _PANEL_SIZE)
             _draw_curves(self, table, kind, numbers, titles, x=self.x, column="effect")
             for panel in self.axes_:
                 panel.set_xlabel(self.x_name or "", fontsize="small")
@@ -261,9 +261,7 @@ class TopicSharesDisplay:
         is_of_topic = table["topic"] == numbers[0]
         values = groups[is_of_topic].to_numpy()
         are_numbers = values.shape[1] == 1 and groups.dtypes.iloc[0].kind in "iuf"
-        self.axes_, self.bounding_ax_ = make_panels(
-            ax, numbers.size, n_columns, panel_size=(2.2, 1.6)
-        )
+        self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, _PANEL_SIZE)
         self.figure_ = self.axes_[0].figure
         self.points_, self.lines_, self.bands_ = [], [], []
         titles = _make_titles(table, "topic")

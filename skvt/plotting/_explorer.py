@@ -1,4 +1,7 @@
-"""Page to explore the topics of a fitted model in a browser, as one file that needs no network."""
+"""Page to explore the topics of a fitted model in a browser, as one file that needs no network.
+
+The module writes data in JSON into the template ``topic_explorer.html``, whose script draws them.
+"""
 
 import json
 from numbers import Integral
@@ -24,26 +27,28 @@ def topic_explorer(
 ):  # fmt: skip
     """Write a page to explore the topics of a fitted model: one HTML file that needs no network.
 
-    The page has a map of the topics, words by relevance with a slider for its weight, typical
-    documents of a topic, and its share by group or year with intervals. It works with a keyboard
-    (tab and arrow keys), with screen readers, on telephones, and in dark mode.
+    The page has a map of the topics. For each topic it shows words by relevance, with a slider for
+    the weight of their probability, typical documents, and the share of the topic in each group of
+    documents, with intervals. The page works with tab and arrow keys, with screen readers, on
+    telephones, and in dark mode.
 
     Parameters
     ----------
-    estimator, X : as of :func:`skvt.topic_table`
+    estimator, X : as in :func:`skvt.topic_table`
         The fitted model, and the documents.
     feature_names : array-like of str of shape (n_features,) or None, default=None
-        The words; by default as of :func:`skvt.topic_table`.
+        The words; by default as in :func:`skvt.topic_table`.
     path : str or path-like, default=None
         The file to write. It is written as a whole or not at all, so that an error leaves an
-        earlier file as it was. The path is required; give it by name if you do not give words.
+        earlier file as it was. The path is required; pass it by name if you pass no words.
     texts : list of str of length n_samples or None, default=None
-        The documents; by default the input of a pipeline. Their first 600 characters are shown.
+        The texts of the documents; by default the input of a pipeline, if it consists of texts.
+        The first 600 characters of a text are shown.
     groups : array-like, data frame or None, default=None
-        The group of each row, such as a year, in one column or several, as of
-        :func:`skvt.topic_shares`; rows whose group is missing are left out.
+        The group of each row, such as a year, in one column or several, as in
+        :func:`skvt.topic_shares`. Rows whose group is missing belong to no group.
     n_words : int, default=20
-        Number of words shown of a topic.
+        Number of words that are shown for a topic.
     covariates : data frame or array-like, optional
         Covariates of the rows, as in :func:`skvt.topic_table`.
     allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
@@ -51,15 +56,15 @@ def topic_explorer(
 
     See Also
     --------
-    skvt.topic_table : The same as a data frame.
+    skvt.topic_table : Shares, words and typical rows of topics as a data frame.
 
     Notes
     -----
-    The page contains a script of some 150 lines: with Vega or Bokeh it would have half a megabyte
-    or more, and keyboards and screen readers could hardly reach its parts. Positions on the map are
-    principal coordinates of Jensen-Shannon divergences, as in pyLDAvis; the size of a circle is the
-    topic's share of the words. The file contains the words, numbers and texts that it shows:
-    consider who may read these.
+    The page contains a script of some 150 lines. With Vega or Bokeh, the page would have half a
+    megabyte or more, and keyboards and screen readers could hardly reach its parts. Positions on
+    the map are principal coordinates of Jensen-Shannon divergences, as in pyLDAvis. The size of a
+    circle grows with the topic's share of the words. The file contains the words, numbers and texts
+    that it shows: consider who may read these.
 
     Examples
     --------
@@ -82,13 +87,13 @@ def topic_explorer(
     positions = _place_topics(corpus)
     topics = []
     for k, words in enumerate(words_of_topics):
-        # The page refers to a word by its position in ``page_words``.
-        numbers = np.searchsorted(page_words, words).tolist()
+        # The page refers to a word by its position in ``page_words``, which are sorted.
+        word_positions = np.searchsorted(page_words, words).tolist()
         topics.append({
             "label": corpus.labels[k],
             "share": float(corpus.shares[k]),
             "place": positions[k],
-            "words": list(zip(numbers, _round(corpus.topics[k, words]), strict=True)),
+            "words": list(zip(word_positions, _round(corpus.topics[k, words]), strict=True)),
             "documents": _list_documents(corpus, k),
         })  # fmt: skip
     n_samples, n_empty = corpus.lengths.size, corpus.empty_rows.size
@@ -121,8 +126,13 @@ def topic_explorer(
 
 
 def _choose_words(corpus, n_words):
-    """Return the words that are among the first words of each topic for a weight of relevance."""
+    """Return the words that the page may show for each topic, as sorted column numbers.
+
+    They are the words that are among the ``n_words`` first words by relevance for some position of
+    the slider.
+    """
     topics, mean_topic = corpus.topics, corpus.mean_topic
+    # For each of the 21 positions of the slider, the first words of each topic.
     words_by_weight = [
         first_words(topics, relevance(topics, mean_topic, weight), n_words)
         for weight in np.linspace(0.0, 1.0, 21)
@@ -137,13 +147,17 @@ def _place_topics(corpus):
     """
     has_words = corpus.topics.any(axis=1)
     positions = principal_coordinates(corpus.topics[has_words])
+    # Scale the positions, unless all are 0.
     positions = positions / (np.abs(positions).max(initial=0.0) or 1.0)
     rounded = iter(np.round(positions, 3).tolist())
     return [next(rounded) if topic_has_words else None for topic_has_words in has_words]
 
 
 def _list_documents(corpus, k):
-    """Return [number, proportion of topic k, text] of the rows with the largest proportions."""
+    """Return the rows with the largest proportions of topic k, at most MAX_DOCUMENTS.
+
+    Each entry is a list of the index of the row, the proportion, and the beginning of the text.
+    """
     documents = []
     for row in corpus.typical_rows(k, MAX_DOCUMENTS).tolist():
         text = "" if corpus.texts is None else corpus.texts[row]
@@ -154,5 +168,5 @@ def _list_documents(corpus, k):
 
 
 def _round(values):
-    """Return a list of numbers with four digits, and None in place of infinity and NaN."""
+    """Return values as a list of numbers with four digits, with None for infinity and NaN."""
     return [float(f"{value:.4g}") if np.isfinite(value) else None for value in values]

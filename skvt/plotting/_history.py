@@ -1,12 +1,17 @@
-"""Displays of the bound and of the temperature after each pass of a fit, and their base class."""
+"""Displays of the bound and of the temperature after each pass of a fit, and their base class.
+
+The history of a fit is a dict of lists, with an entry for each pass over the data. T is the
+temperature: at T = 1, a fit maximises the evidence lower bound (ELBO), and at other temperatures it
+maximises another objective.
+"""
 
 import numpy as np
 
 from skvt.plotting._axes import ensure_axes, get_fitted_attribute
 from skvt.readers.validation import check_choice
 
-# Entries of ``history_`` that are drawn for each value of the parameter ``bounds``. A value of the
-# history decides for which other value "auto" stands.
+# Keys of the history that are drawn for each value of the parameter ``bounds``. "auto" is replaced
+# by "elbo" or "objective" before the keys are looked up.
 BOUNDS_OF_CHOICE = {
     "auto": (), "elbo": ("elbo",), "objective": ("objective",), "both": ("elbo", "objective"),
 }  # fmt: skip
@@ -19,13 +24,14 @@ X_LABELS = {"n_iter": "pass", "seconds": "seconds"}
 class HistoryDisplay:
     """Base of the displays of ``history_``.
 
-    ``name`` is the name of the fit in the legend. Subclasses define :meth:`_draw`, or override
-    :meth:`plot`.
+    ``name`` is the name of the fit in the legend. Subclasses define :meth:`_draw`, which draws on
+    ``ax_`` and which :meth:`plot` calls, or they override :meth:`plot`.
     """
 
     # The fitted attributes that :meth:`from_estimator` passes to the constructor, in this order,
     # and the remedy that the error names if an attribute is missing.
     _remedies = {"history_": "Pass a fitted estimator of skvt."}
+    # Title of the legend; None if it has no title.
     _legend_title = None
 
     def __init__(self, history, *, name=None):
@@ -55,23 +61,24 @@ class HistoryDisplay:
         return self
 
     def _draw(self, positions, line_kw):
-        """Draw the history, given the x positions of passes and parameters of ``Axes.plot``."""
+        """Draw the history at the x positions of passes; ``line_kw`` is for ``Axes.plot``."""
         raise NotImplementedError(f"{type(self).__name__} has no _draw(positions, line_kw).")
 
     def _prepare_axes(self, ax, x):
-        """Set the axes to draw on, and label the x axis."""
+        """Set ``ax_`` and ``figure_``, the axes to draw on and their figure; label the x axis."""
         check_choice("x", x, X_LABELS)
         self.ax_ = ensure_axes(ax)
         self.figure_ = self.ax_.figure
         self.ax_.set_xlabel(X_LABELS[x])
 
     def _positions(self, x):
-        """Return the x position of each pass."""
+        """Return the x position of each pass, the values of ``x`` in the history."""
         return np.asarray(self.history[x], dtype=np.float64)
 
     def _draw_legend(self):
-        """Draw a legend if an artist has a label."""
-        if self.ax_.get_legend_handles_labels()[1]:
+        """Draw a legend if a line or mark has a label."""
+        _, labels = self.ax_.get_legend_handles_labels()
+        if labels:
             self.ax_.legend(title=self._legend_title)
 
     @classmethod
@@ -101,11 +108,11 @@ class HistoryDisplay:
 
 
 class ELBODisplay(HistoryDisplay):
-    """The evidence lower bound over the course of a fit.
+    """Display of the evidence lower bound (ELBO) over the course of a fit.
 
     Use :meth:`from_estimator` to make a display. Pass ``ax`` to draw several fits on the same axes.
-    If each line has at least five passes after its first one, the y limits do not depend on first
-    passes, because their bounds are often far lower than the others.
+    The bound of the first pass is often far lower than later bounds. If each line has at least five
+    passes after its first pass, the y limits therefore depend on the later passes only.
 
     Parameters
     ----------
@@ -148,14 +155,14 @@ class ELBODisplay(HistoryDisplay):
         ax : matplotlib Axes or None, default=None
             Axes to draw on; None makes a new figure.
         bounds : {"auto", "elbo", "objective", "both"}, default="auto"
-            "elbo" draws the ELBO, "objective" the objective that the fit maximises (dashed). The
-            two are equal at T = 1, except in structured inference, whose objective is no bound.
-            "auto" draws the ELBO if a pass has it, else the objective. Passes whose bound was not
-            evaluated are left out.
+            "elbo" draws the ELBO, and "objective" draws the objective that the fit maximises, as a
+            dashed line. They are equal at T = 1, except in structured inference, whose objective is
+            not a bound. "auto" draws the ELBO if it is known for a pass, and otherwise the
+            objective. Passes whose value was not evaluated are left out.
         x : {"n_iter", "seconds"}, default="n_iter"
             Passes, or seconds since the fit began.
         n_samples : float or None, default=None
-            Divisor of the bound, such as the number of rows or of tokens.
+            Number by which the bound is divided, such as the number of rows or of tokens.
         line_kw : dict or None, default=None
             Parameters of ``Axes.plot``.
 
@@ -172,21 +179,20 @@ class ELBODisplay(HistoryDisplay):
         check_choice("bounds", bounds, BOUNDS_OF_CHOICE)
         if bounds == "auto":
             bounds = "elbo" if np.isfinite(np.asarray(self.history["elbo"])).any() else "objective"
-        # Select the curves first, so that an error is raised before a figure is made.
-        curves = [
-            (bound, *self._select_passes(bound, 1.0 if n_samples is None else n_samples))
-            for bound in BOUNDS_OF_CHOICE[bounds]
-        ]
+        # Select the passes of each curve first, so that errors are raised before a figure is made.
+        divisor = 1.0 if n_samples is None else n_samples
+        curves = [(key, *self._select_passes(key, divisor)) for key in BOUNDS_OF_CHOICE[bounds]]
         self._prepare_axes(ax, x)
         positions = self._positions(x)
         self.lines_ = []
-        for bound, is_known, values in curves:
-            style = {"marker": ".", "linestyle": "--" if bound == "objective" else "-"}
+        for key, is_known, values in curves:
+            style = {"marker": ".", "linestyle": "--" if key == "objective" else "-"}
+            # The second line has the colour of the first line.
             if self.lines_:
                 style["color"] = self.lines_[0].get_color()
             label = self.name
             if bounds == "both":
-                label = f"{self.name} {bound}" if self.name else bound
+                label = f"{self.name} {key}" if self.name else key
             style |= {"label": label} | (line_kw or {})
             self.lines_ += self.ax_.plot(positions[is_known], values, **style)
         unit = "nats" if n_samples is None else "nats per sample"
@@ -195,29 +201,33 @@ class ELBODisplay(HistoryDisplay):
         self._draw_legend()
         return self
 
-    def _select_passes(self, bound, divisor):
-        """Return which passes have a value of the bound, and these values over ``divisor``."""
-        values = np.asarray(self.history[bound], dtype=np.float64)
+    def _select_passes(self, key, divisor):
+        """Return the mask of the passes that have a value of ``key``, and the divided values."""
+        values = np.asarray(self.history[key], dtype=np.float64)
         is_known = np.isfinite(values)
         if not is_known.any():
             raise ValueError(
-                f"No pass has a value of {bound!r}: partial_fit knows no bound of all rows, "
+                f"No pass has a value of {key!r}: partial_fit knows no bound of all rows, "
                 "and structured inference evaluates it on request. Call fit with "
                 "evaluate_every=1."
             )
         return is_known, values[is_known] / divisor
 
     def _limit_y_axis(self):
-        """Fit the y limits to all lines of the axes, also of other fits, without first points."""
+        """Set the y limits by the values after the first pass of each line, if there are enough.
+
+        The lines are all lines of the axes, which may include other fits.
+        """
         later_values = [line.get_ydata()[1:] for line in self.ax_.lines]
         if all(values.size >= MIN_LATER_PASSES for values in later_values):
             low, high = min(map(np.min, later_values)), max(map(np.max, later_values))
+            # The limits differ even if all values are equal.
             margin = 0.05 * (high - low or 1.0)
             self.ax_.set_ylim(low - margin, high + margin)
 
 
 class TemperatureDisplay(HistoryDisplay):
-    """The temperature over the course of a fit.
+    """Display of the temperature over the course of a fit.
 
     Use :meth:`from_estimator` to make a display. Pass ``ax`` to draw several fits on the same axes.
 

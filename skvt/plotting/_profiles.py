@@ -1,7 +1,9 @@
 """Display of the profiles of components or clusters, as a table coloured by relevance.
 
-The profile of a component has its parameters in each column; columns may be of any kind. The
-relevance says in which columns the component differs from all other rows.
+The profile of a component has the parameters of the component in each column of the data; columns
+may be of any kind. The relevance says in which columns the component differs from all other rows. A
+cell of the table shows a component in a column. The first row of the table shows all rows of the
+data.
 """
 
 from functools import cache
@@ -13,37 +15,40 @@ from skvt.plotting._axes import check_indices, ensure_axes, get_fitted_attribute
 
 # Smallest and largest width of a cell in inches.
 CELL_WIDTHS = 0.42, 1.0
-# Width of the table in inches, if the width of its cells allows.
+# Width of the table in inches. It is larger or smaller if cells have their smallest or largest
+# width.
 TABLE_WIDTH = 14.0
-# Sizes of the text of cells in points. The text has the largest size at which all numbers fit, or
-# else the smallest size.
+# Sizes of the text of cells in points. All cells have the largest size at which every number fits
+# into its cell. If no size is small enough, they have the smallest size.
 FONT_SIZES = (8.0, 7.0, 6.0)
 # Share of the width and height of a cell that its text may fill.
 MAX_FILL = 0.94
-# Maximum number of letters in a line of a column name. Names are turned by 90 degrees, so that
-# longer lines would leave no height for the table.
+# Maximum number of letters in a line of a column name. Names are turned by 90 degrees, and longer
+# lines would leave too little height for the table.
 MAX_LINE_LENGTH = 20
 # Width of a cell in inches above which the column name may have two lines.
 MIN_TWO_LINE_WIDTH = 0.3
 # The scale of colours ends at this quantile of the relevance of the cells. If the quantile is below
-# MIN_SCALE_END nats per row, the scale ends at MIN_SCALE_END or the largest relevance, whichever is
-# less.
+# MIN_SCALE_END nats per row, the scale ends at the smaller of MIN_SCALE_END and the largest
+# relevance.
 SCALE_QUANTILE = 0.95
 MIN_SCALE_END = 0.1
 
 
 class ProfilesDisplay:
-    """Profiles of components or clusters: their parameters, and which columns distinguish them.
+    """Display of the parameters of components or clusters, coloured by relevance.
 
-    The first row of the table is for the data as a whole, and each other row for one component or
-    cluster. The columns are those of the data; the most relevant come first, and those of a block
-    stand together. The darker a colour, the larger ``column_relevance_``, the evidence in nats per
-    row that a column distinguishes a component from all other rows. A cell is red if its value is
-    higher than in all rows, or its category more frequent, and blue if it is lower. Cells show
-    parameters: the mean of numbers, rounded to a third of a standard deviation or finer; the most
-    probable category and its probability; the probability of a one; the rate of counts. The first
-    row shows the parameters of the mixture as a whole, averaged over its components (medians as
-    logarithms). Text that does not fit is shortened or left out.
+    The first row of the table shows all rows of the data, and each other row shows a component or
+    cluster. The columns of the table are the columns of the data. The most relevant columns come
+    first, but columns of the same block stand together. The darker a cell, the larger
+    ``column_relevance_``, the evidence in nats per row that the column distinguishes the component
+    from all other rows. A cell is red if its value is higher than in all rows, or its category more
+    frequent, and blue if the value is lower or the category less frequent.
+
+    A cell shows the mean of numbers, rounded to a third of a standard deviation or finer, the most
+    probable category and its probability, the probability of a one, or the rate of counts. In the
+    first row, parameters are averages over components, and medians are averaged as logarithms. Text
+    that does not fit is shortened or left out.
 
     Use :meth:`from_estimator` to make a display.
 
@@ -59,14 +64,15 @@ class ProfilesDisplay:
     figure_ : matplotlib Figure
         Figure of the axes.
     image_ : matplotlib AxesImage
-        Colours, of shape (1 + n_shown, n_columns_shown): the relevance, with a minus sign if a
-        value is lower than in all rows. The first row, of all rows, has no colour.
+        Colours of the cells, from an array of shape (1 + n_shown, n_columns_shown). It has the
+        relevance, with a minus sign if a value is lower than in all rows. The cells of the first
+        row have no colour.
     texts_ : ndarray of matplotlib Text or None, shape (1 + n_shown, n_columns_shown)
         Text of each cell; None if it does not fit.
     components_ : ndarray of int, shape (n_shown,)
-        Numbers of the components shown, from the second row down.
+        Indices of the components or clusters shown, from the second row down.
     columns_ : list of tuple
-        Block and name of each column shown, from the left.
+        Block and name of each column shown, from left to right.
 
     Examples
     --------
@@ -95,17 +101,18 @@ class ProfilesDisplay:
         ax : matplotlib Axes or None, default=None
             Axes; None makes a new figure, as large as the table needs.
         components : array-like of int or None, default=None
-            Numbers of the components or clusters to show, in this order; None shows all, the
-            heaviest on top.
+            Indices of the components or clusters to show, in this order; None shows all, the one
+            with the largest weight on top.
         columns : list or None, default=None
-            Names of the columns to show, in this order. None shows all by their weighted mean
-            relevance, columns of a block together.
+            Names of the columns to show, in this order. None shows the columns with the largest
+            mean relevance, and columns of the same block together.
         max_columns : int or None, default=50
-            Maximum number of columns to show; the axis says how many are left out. None shows all.
+            Maximum number of columns to show if ``columns`` is None; the label of the axis says how
+            many are left out. None shows all.
         image_kw : dict or None, default=None
-            Parameters of ``Axes.imshow``. By default, red and blue darken with the square root of
-            the relevance, from white at 0 and below to the darkest colour at the end of the scale,
-            which is usually the 95 % quantile of the components' cells.
+            Parameters of ``Axes.imshow``. By default, colours are white at a relevance of 0 or
+            less, and red and blue darken with the square root of the relevance. The darkest colour
+            is at the end of the scale, usually the 95 % quantile of the components' cells.
         text_kw : dict or None, default=None
             Parameters of ``Axes.text``.
 
@@ -118,11 +125,9 @@ class ProfilesDisplay:
         weights, relevance = profiles.weights, profiles.relevance
         # The last index of weights, relevance and cells stands for all rows of the data.
         all_rows = len(weights) - 1
-        self.components_ = (
-            np.argsort(-weights[:all_rows], kind="stable")
-            if components is None
-            else check_indices(components, all_rows, "components")
-        )
+        self.components_ = check_indices(components, all_rows, "components")
+        if components is None:
+            self.components_ = np.argsort(-weights[:all_rows], kind="stable")
         shown_columns = _select_columns(profiles.columns, columns, max_columns, relevance[all_rows])
         self.columns_ = [profiles.columns[j] for j in shown_columns]
         shown_rows = np.append(all_rows, self.components_)
@@ -138,6 +143,7 @@ class ProfilesDisplay:
         image_kw = image_kw or {}
         self._has_default_scale = not {"norm", "vmin", "vmax"} & image_kw.keys()
         if self._has_default_scale:
+            # The first row, which stands for all rows, has no influence on the scale.
             image_kw = image_kw | {"norm": _make_norm(relevance[shown_cells][1:])}
         self.image_ = ax.imshow(colours, **({"cmap": "RdBu_r", "aspect": "auto"} | image_kw))
         row_names = ["all", *(f"{k}: {weights[k]:.1%}" for k in self.components_)]
@@ -149,13 +155,15 @@ class ProfilesDisplay:
     def _draw_frame(self, row_names, kind, n_left_out):
         """Draw the names of rows and columns, the separators of blocks and the colour bar.
 
-        ``n_left_out`` is the number of less relevant columns that are left out.
+        ``kind`` is "component" or "cluster". ``n_left_out`` is the number of less relevant columns
+        that are left out.
         """
         ax, figure = self.ax_, self.figure_
         # Write the names of rows and columns.
         cell_width = ax.get_window_extent().width / figure.dpi / len(self.columns_)
         n_lines = 2 if cell_width > MIN_TWO_LINE_WIDTH else 1
         names = [_shorten(name, n_lines) for _, name in self.columns_]
+        # Names of up to three letters are short enough to be horizontal.
         rotation = 90 if max(map(len, names)) > 3 else 0
         ax.set_xticks(range(len(names)), names, rotation=rotation, fontsize="small")
         if n_left_out:
@@ -170,6 +178,7 @@ class ProfilesDisplay:
         ax.tick_params(which="minor", length=0)
         ax.axhline(0.5, color="0.25", linewidth=1.5)
         blocks = [block for block, _ in self.columns_]
+        # Positions of the first column of each block, and of the column after its last one.
         starts = [j for j, block in enumerate(blocks) if j == 0 or block != blocks[j - 1]]
         ends = [*starts[1:], len(blocks)]
         for start in starts[1:]:
@@ -212,11 +221,15 @@ class ProfilesDisplay:
         return extent.width / len(self.columns_), extent.height / (1 + len(self.components_))
 
     def _write_cells(self, cells, shown_rows, shown_columns, text_kw):
-        """Write the text of each cell in the longest form that fits."""
+        """Write the text of each cell in the longest form that fits.
+
+        ``cells`` are the texts from `make_profiles`. ``shown_rows`` and ``shown_columns`` are the
+        indices of the components and columns that are shown.
+        """
         ax = self.ax_
         max_width, max_height = MAX_FILL * np.array(self._measure_cell())
         style = {"ha": "center", "va": "center", "clip_on": True, "linespacing": 1.0} | text_kw
-        # A text without content is used to measure other texts of the same style.
+        # The probe is a text whose content is replaced to measure texts of this style.
         probe = ax.text(0.0, 0.0, "", **style)
 
         @cache
@@ -228,13 +241,15 @@ class ProfilesDisplay:
 
         def fits(text):
             """Return whether a text fits into a cell."""
-            # Lines are measured one by one, because most of them are in the cache.
+            # Lines are measured one by one, because most of them are in the cache. The height is
+            # measured with a digit in each line.
             lines = text.split("\n")
             width = max(measure(line)[0] for line in lines)
             _, height = measure("\n".join("0" * len(lines)))
             return width <= max_width and height <= max_height
 
-        # Take the largest size at which the last part of each cell fits, which is a number.
+        # Unless the user sets the size, take the largest size at which all numbers fit. The number
+        # of a cell is the last part of its text.
         numbers = {cells[k, j][-1] for k in shown_rows for j in shown_columns if cells[k, j]}
         if not {"size", "fontsize"} & text_kw.keys():
             for size in FONT_SIZES:
@@ -248,9 +263,12 @@ class ProfilesDisplay:
             for column, j in enumerate(shown_columns):
                 text = next(filter(fits, _list_forms(cells[k, j])), None)
                 if text is not None:
-                    # On dark cells, text is white. The coefficients are those of the luma.
+                    # Text is white on cells whose luma, a weighted mean of red, green and blue, is
+                    # low.
                     is_dark = colours[row, column, :3] @ (0.299, 0.587, 0.114) < 0.55
                     cell_style = {"color": "white" if is_dark else "black"} | style
+                    # The probe has the user's size or the chosen size. matplotlib does not accept
+                    # "size" and "fontsize" together.
                     cell_style |= {"fontsize": probe.get_fontsize()}
                     cell_style.pop("size", None)
                     self.texts_[row, column] = ax.text(column, row, text, **cell_style)
@@ -284,8 +302,9 @@ class ProfilesDisplay:
 def _list_forms(parts):
     """Yield the forms of a cell's text, the best first.
 
-    ``parts`` are a number, or a category and its probability. A category is written above its
-    probability or else beside it, then cut, and at last left out.
+    ``parts`` are a number, or a category and its probability. The first form has the category above
+    its probability, the second has it beside its probability. In the next forms, the category has
+    fewer and fewer letters, and the last form is the probability alone.
     """
     if len(parts) == 2:
         category, probability = parts
@@ -299,8 +318,9 @@ def _list_forms(parts):
 def _select_columns(all_columns, columns, max_columns, relevance):
     """Return the indices of the columns to show, in order.
 
-    ``all_columns`` are block and name of all columns. ``columns`` are the names that the user
-    selects, or None for the most relevant columns.
+    ``all_columns`` are block and name of all columns, and ``relevance`` (n_columns,) is their mean
+    relevance. ``columns`` are the names that the user selects, or None for the ``max_columns`` most
+    relevant columns.
     """
     if columns is not None:
         names = [name for _, name in all_columns]
@@ -324,6 +344,8 @@ def _resize(figure, n_rows, n_columns, *, has_two_lines, name_length):
     ``has_two_lines`` says whether any cell has two lines. ``name_length`` is the number of letters
     in the longest line of a column name.
     """
+    # All sizes are in inches. The names of rows and the colour bar need a width of 1.8. The names
+    # of blocks need a height of 0.5, and those of columns 0.08 for each letter.
     cell_width = float(np.clip(TABLE_WIDTH / n_columns, *CELL_WIDTHS))
     height = max(1.6, (0.36 if has_two_lines else 0.26) * n_rows)
     width = max(4.0, cell_width * n_columns + 1.8)
@@ -331,10 +353,14 @@ def _resize(figure, n_rows, n_columns, *, has_two_lines, name_length):
 
 
 def _make_norm(relevance):
-    """Return a colour norm by the signed square root, up to a quantile of the cells."""
+    """Return a colour norm that maps the relevance of cells to colours by its signed square root.
+
+    ``relevance`` (n_shown, n_columns_shown) determines where the scale ends.
+    """
     from matplotlib.colors import FuncNorm
 
     quantile = np.quantile(relevance, SCALE_QUANTILE, method="lower")
+    # The end of the scale is positive even if no cell has a positive relevance.
     scale_end = max(quantile, min(relevance.max(), MIN_SCALE_END), 1e-12)
     root_and_inverse = (lambda x: np.sign(x) * np.sqrt(abs(x)), lambda x: x * abs(x))
     return FuncNorm(root_and_inverse, vmin=-scale_end, vmax=scale_end, clip=True)
@@ -345,6 +371,7 @@ def _shorten(name, n_lines):
     name = str(name)
     max_length = n_lines * MAX_LINE_LENGTH
     if len(name) > max_length:
+        # The name has ``max_length`` letters with the ellipsis.
         name = f"{name[: max_length // 2]}…{name[1 - max_length // 2 :]}"
     if len(name) <= MAX_LINE_LENGTH:
         return name

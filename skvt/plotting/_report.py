@@ -77,11 +77,9 @@ def cluster_report(mixture, X, path):
     # The text "clusters" or "components".
     kinds = f"{profiles.kind}s"
     names = [f"{profiles.kind} {k}" for k in range(n_shown)]
-    reason = (
-        mixture.n_clusters_reason_
-        if is_joined
-        else f"there are {n_shown} components, which were not joined"
-    )
+    reason = f"there are {n_shown} components, which were not joined"
+    if is_joined:
+        reason = mixture.n_clusters_reason_
     title = f"{n_shown} {kinds} of {n_rows:,} rows"
     # Rows of the background, which belong to no cluster, have the label -1.
     in_background = labels < 0
