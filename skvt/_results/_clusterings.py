@@ -32,11 +32,11 @@ def compute_refitted_bounds(fitted, X, weights, workers, largest_number):
     inputs = PassInputs(make_rows(X, weights), RunningPolicy(), workers)
     for i, clusters in enumerate(joins.all_component_clusters()[:largest_number]):
         joined_stats = sum_joined_stats(model, stats, clusters)
-        bounds[i] = _refitted_bound(model, State(RunningStats(joined_stats.arrays)), inputs)
+        bounds[i] = _compute_refitted_bound(model, State(RunningStats(joined_stats.arrays)), inputs)
     return bounds
 
 
-def _refitted_bound(model, state, inputs):
+def _compute_refitted_bound(model, state, inputs):
     """Return the bound in nats after passes of coordinate ascent, which change ``state``.
 
     There are at most _MAX_PASSES passes. The bound is that of the global parameters with which the

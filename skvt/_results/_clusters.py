@@ -190,7 +190,7 @@ class ClustersMixin:
         joins = replace(joins, refits=refits)
         if n_fits > 0:
             seeds = np.random.default_rng(fitted.state.seed).integers(2**31 - 1, size=n_fits)
-            others = [self._joins_and_labels(int(s), X, y, sample_weight, sample) for s in seeds]
+            others = [self._fit_with_seed(int(s), X, y, sample_weight, sample) for s in seeds]
             # The number of clusters that each fit suggests, and all possible numbers 1, ..., K.
             suggested = np.array([joins.n_clusters, *(other.n_clusters for other, _ in others)])
             numbers = np.arange(1, joins.n_components + 1)
@@ -201,7 +201,7 @@ class ClustersMixin:
         self._fitted = replace(self._fitted, joins=joins)
         return self
 
-    def _joins_and_labels(self, seed, X, y, sample_weight, sample):
+    def _fit_with_seed(self, seed, X, y, sample_weight, sample):
         """Fit with another seed; return the joins, and the labels of a sample of the rows.
 
         ``sample`` are the indices of the sampled rows. The labels are components.
@@ -229,9 +229,9 @@ class ClustersMixin:
             Clusters, numbered from 0 in the order of their first components.
         """
         self._require_fitted()
-        return self._clusters_of_components(n_clusters)
+        return self._get_component_clusters(n_clusters)
 
-    def _clusters_of_components(self, n_clusters):
+    def _get_component_clusters(self, n_clusters):
         """Return the cluster of each component, (K,); None if ``n_clusters`` is None.
 
         Warn if the suggested number is 1.

@@ -118,7 +118,7 @@ def topic_distributions(fits):
 
     Raise ValueError if the fits differ in the size of the vocabulary.
     """
-    topics = [_topics_of_fit(fit, number) for number, fit in enumerate(fits)]
+    topics = [_get_topics_of_fit(fit, number) for number, fit in enumerate(fits)]
     sizes = sorted({array.shape[1] for array in topics})
     if len(sizes) > 1:
         raise ValueError(
@@ -128,7 +128,7 @@ def topic_distributions(fits):
     return topics
 
 
-def _topics_of_fit(fit, number):
+def _get_topics_of_fit(fit, number):
     """Return the topics of a fit as rows that sum to 1, (K, V).
 
     In place of a fit, an array of topics is also legal. Raise ValueError for negative entries and

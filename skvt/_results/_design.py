@@ -43,7 +43,7 @@ class Design:
         # A formula such as "1" uses no covariate.
         if not self.covariates:
             return ["Intercept"] * num_samples(table)
-        columns = _columns_by_name(table)
+        columns = _get_columns_by_name(table)
         values = {name: columns[name].objects() for name in self.covariates if name in columns}
         return [
             ", ".join(f"{name}={value}" for name, value in zip(values, row, strict=True))
@@ -63,7 +63,7 @@ def make_design(covariates, formula, n_rows):
         columns = Columns(_find_levels_by_name(table))
         design = Design(columns.names, columns.encode(table), columns.encode, [*columns.levels])
     else:
-        design = _design_by_formula(table, formula)
+        design = _make_design_by_formula(table, formula)
     require_full_rank(design.matrix, design.names)
     return design
 
@@ -93,7 +93,7 @@ def _as_table(covariates, name="covariates"):
     return table
 
 
-def _columns_by_name(table):
+def _get_columns_by_name(table):
     """Return the columns of a table, a dict by name; the columns of an array are x0, x1, ..."""
     n_columns = table.shape[1]
     names = list_column_names(table) if is_frame(table) else [f"x{j}" for j in range(n_columns)]
@@ -127,7 +127,7 @@ class Columns:
 
     def encode(self, rows):
         """Return the design matrix (n, P) of rows of covariates."""
-        columns = _columns_by_name(_as_table(rows))
+        columns = _get_columns_by_name(_as_table(rows))
         absent = [name for name in self.levels if name not in columns]
         if absent:
             raise ValueError(
@@ -158,7 +158,7 @@ class Covariates:
         Otherwise, raise ValueError for illegal covariates as :func:`make_design` does.
         """
         table = _require_rows(covariates, n_rows)
-        table_columns = _columns_by_name(table)
+        table_columns = _get_columns_by_name(table)
         # The values of a single covariate; [None] for several covariates, which are not tested.
         values = next(iter(table_columns.values())).objects() if len(table_columns) == 1 else [None]
         if values[0] is not None and len(set(values)) == 1:
@@ -175,7 +175,7 @@ class Covariates:
     def encode(self, covariates, n_rows):
         """Return the standardised design (n, P) of n rows."""
         table = _require_rows(covariates, n_rows)
-        unknown = [name for name in _columns_by_name(table) if name not in self.columns.levels]
+        unknown = [name for name in _get_columns_by_name(table) if name not in self.columns.levels]
         if unknown:
             raise ValueError(
                 f"The covariates {unknown} were not among those of the fit, "
@@ -251,7 +251,7 @@ def list_values(name, values, n_rows):
 def _require_column(name, values, n_rows):
     """Return the only column of ``values``; raise ValueError unless it has ``n_rows`` rows."""
     table = _as_table(values, name)
-    columns = list(_columns_by_name(table).values())
+    columns = list(_get_columns_by_name(table).values())
     if len(columns) != 1 or num_samples(table) != n_rows:
         raise ValueError(
             f"{name} must have one value for each of the {n_rows} rows of X. Got "
@@ -265,11 +265,11 @@ def _find_levels_by_name(table):
 
     Raise ValueError for a category that has only one level.
     """
-    columns = _columns_by_name(table)
+    columns = _get_columns_by_name(table)
     levels_by_name = {name: _find_levels(name, column) for name, column in columns.items()}
     for name, levels in levels_by_name.items():
         if levels is not None and len(levels) == 1:
-            raise _error_of_constant(name, levels[0])
+            raise _make_error_of_constant(name, levels[0])
     return levels_by_name
 
 
@@ -324,7 +324,7 @@ def _encode_column(name, column, levels):
     return np.array(indicators, np.float64).reshape(len(levels) - 1, len(values)).T
 
 
-def _design_by_formula(table, formula):
+def _make_design_by_formula(table, formula):
     """Return the :class:`Design` that formulaic makes of a table by a formula.
 
     The function ``encode`` of the design uses the knots of splines and the levels of categories
@@ -356,19 +356,19 @@ def _design_by_formula(table, formula):
     def encode(rows, rule=rule):
         """Return the model matrix of rows by ``rule``, a formula or a fitted specification."""
         rows = _as_table(rows)
-        for name, values in _columns_in_formula(rows, formula):
+        for name, values in _find_columns_in_formula(rows, formula):
             _require_known(name, [value is None for value in values])
         with warnings.catch_warnings():
             warnings.simplefilter("error", DataMismatchWarning)
             try:
-                return rule.get_model_matrix(_for_formula(rows), na_action="raise")
+                return rule.get_model_matrix(_convert_for_formula(rows), na_action="raise")
             except (FormulaicError, DataMismatchWarning, TypeError) as error:
                 raise ValueError(f"The formula {formula!r} cannot be evaluated: {error}") from error
 
-    covariates = dict(_columns_in_formula(table, formula))
+    covariates = dict(_find_columns_in_formula(table, formula))
     for name, values in covariates.items():
         if len(set(values)) == 1:
-            raise _error_of_constant(name, values[0])
+            raise _make_error_of_constant(name, values[0])
     model_matrix = encode(table)
     matrix = np.asarray(model_matrix, np.float64)
     names = list(map(str, model_matrix.columns))
@@ -389,7 +389,7 @@ def _design_by_formula(table, formula):
     return Design(names, matrix, encode_new, [*covariates])
 
 
-def _for_formula(rows):
+def _convert_for_formula(rows):
     """Return rows as a data frame of pandas whose columns formulaic reads correctly.
 
     Numbers that are stored as objects, such as ``decimal.Decimal``, become floats. Categories lose
@@ -405,15 +405,15 @@ def _for_formula(rows):
     return frame
 
 
-def _columns_in_formula(table, formula):
+def _find_columns_in_formula(table, formula):
     """Yield name and values of each column of the table that occurs in a formula."""
-    for name, column in _columns_by_name(table).items():
+    for name, column in _get_columns_by_name(table).items():
         # The name must not be a part of a longer name.
         if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", formula):
             yield name, column.objects()
 
 
-def _error_of_constant(name, value):
+def _make_error_of_constant(name, value):
     """Return the error for a covariate that is constant."""
     return ValueError(
         f"Covariate {name!r} is {value} in all rows that are used, so that its effect cannot be "
@@ -449,7 +449,7 @@ def require_full_rank(matrix, names):
             basis = np.column_stack([basis, residual / distance])
             continue
         if np.ptp(column) == 0.0:
-            raise _error_of_constant(name, f"{column[0]:g}")
+            raise _make_error_of_constant(name, f"{column[0]:g}")
         # Name the columns whose contributions to the combination are more than rounding errors.
         coefficients = np.linalg.lstsq(matrix[:, :j], column, rcond=None)[0]
         contributions = abs(coefficients) * np.linalg.norm(matrix[:, :j], axis=0)

@@ -10,7 +10,7 @@ from skvt._results.profiles import make_profiles, write_sentences
 N_WORDS, N_COLUMNS = 8, 3
 
 
-def topics_for_display(estimator):
+def make_topics_table(estimator):
     """Return a table of the topics, the topic with the largest share first."""
     # The share of a topic in all words, which are counted by the pseudo-counts ``components_``.
     n_words_of_topics = estimator.components_.sum(axis=1)
@@ -27,7 +27,7 @@ def topics_for_display(estimator):
     return f"{len(rows)} topics", ("topic", "share", words_title), rows
 
 
-def clusters_for_display(estimator):
+def make_clusters_table(estimator):
     """Return a table of the clusters, or of the components if they are not joined.
 
     The cluster with the largest share comes first.

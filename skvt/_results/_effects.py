@@ -201,7 +201,7 @@ def covariate_effects(
     label_of = make_topic_labels(fits[0])
     labels = [label_of[topic] for topic in topics]
     table = pandas.DataFrame({"topic": topics, "label": labels, **columns})
-    table.attrs["rows_without_words"] = _without_words(has_words)
+    table.attrs["rows_without_words"] = _find_rows_without_words(has_words)
     return table
 
 
@@ -229,7 +229,7 @@ def _are_mixtures(fits):
     return are_mixtures
 
 
-def _without_words(has_words):
+def _find_rows_without_words(has_words):
     """Return the indices of the rows without words; warn if there are any."""
     empty = np.flatnonzero(~has_words).tolist()
     if empty:

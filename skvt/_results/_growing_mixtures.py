@@ -13,13 +13,13 @@ from typing import Annotated
 import numpy as np
 import scipy.sparse as sp
 
-from skvt._results._display import clusters_for_display
+from skvt._results._display import make_clusters_table
 from skvt._results._mixtures import compute_assignments
 from skvt._results.profiles import (
     find_parts_that_differ,
     make_profiles,
+    make_unique_names,
     make_wide_table,
-    unique_names,
     write_sentences,
 )
 from skvt._results.topic_tables import make_frame
@@ -84,7 +84,7 @@ class GrowingMixin(MoveLogMixin):
         block = TableBlock("columns", Gaussian(), np.arange(len(names)))
         return Table((block,), tuple(names), "error")
 
-    _result_for_display = clusters_for_display
+    _result_for_display = make_clusters_table
 
     def describe(self, level=0.95, n_clusters=None, *, form="long"):
         """Return the parameters of components or clusters in each column as a table.
@@ -149,7 +149,7 @@ class GrowingMixin(MoveLogMixin):
         check_probability("level", level)
         check_choice("form", form, ("long", "wide", "text"))
         kind = "component" if n_clusters is None else "cluster"
-        rows = self._describe_rows(fitted, level, self._indicators_of_clusters(n_clusters))
+        rows = self._describe_rows(fitted, level, self._get_cluster_indicators(n_clusters))
         names = (kind, "weight", "block", "column", "quantity", "category", "estimate", "low",
                  "high", "relevance", "differs_in")  # fmt: skip
         table = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
@@ -166,10 +166,10 @@ class GrowingMixin(MoveLogMixin):
         ``indicators`` (n_clusters, n_components) say which components belong to each cluster. They
         are None if components are described.
         """
-        product = self._product(fitted)
-        sums, _ = self._sums_and_counts(fitted, indicators)
+        product = self._get_product(fitted)
+        sums, _ = self._get_sums_and_counts(fitted, indicators)
         weights = (self.weights_ if indicators is None else indicators @ self.weights_).tolist()
-        relevances = self._relevance_of(fitted, product.column_evidence, indicators)
+        relevances = self._compute_relevance(fitted, product.column_evidence, indicators)
         # If components share parameters, such as a tied covariance, each component gets natural
         # parameters of its marginal distribution.
         lam = product.with_shared_globals(product.natural_parameters(sums))
@@ -183,18 +183,18 @@ class GrowingMixin(MoveLogMixin):
             # A marginal has the posteriors of all parameters of one quantity, such as "mean".
             for quantity, marginal in enumerate(marginals):
                 low, high = (marginal.quantile(0.5 * (1.0 + sign * level)) for sign in (-1.0, 1.0))
-                # Parameter q of the quantity belongs to column i of the block.
-                for q, i in enumerate(marginal.columns.tolist()):
+                # Parameter p of the quantity belongs to column i of the block.
+                for p, i in enumerate(marginal.columns.tolist()):
                     column = block.columns[i]
                     category = None
                     if marginal.categories is not None:
-                        category = table.labels(column).tolist()[marginal.categories[q]]
+                        category = table.labels(column).tolist()[marginal.categories[p]]
                     labels = (block.name, table.names[column], marginal.quantity, category)
                     for k, weight in enumerate(weights):
-                        numbers = (marginal.estimate[k, q], low[k, q], high[k, q],
+                        numbers = (marginal.estimate[k, p], low[k, p], high[k, p],
                                    relevances[k, n_before + i])  # fmt: skip
                         row = (k, weight, *labels, *map(float, numbers), differs_in[k, i])
-                        rows_by_key[k, n_before + i, quantity, q] = row
+                        rows_by_key[k, n_before + i, quantity, p] = row
             n_before += block.columns.size
         return [rows_by_key[key] for key in sorted(rows_by_key)]
 
@@ -203,13 +203,13 @@ class GrowingMixin(MoveLogMixin):
         """Evidence that a block distinguishes a component from all other rows, nats per row."""
         # If components share parameters, such as a tied covariance, the evidence is computed as if
         # each component had parameters of its own.
-        evidence = self._product(fitted).without_shared_globals.block_evidence
-        return self._relevance_of(fitted, evidence)
+        evidence = self._get_product(fitted).without_shared_globals.block_evidence
+        return self._compute_relevance(fitted, evidence)
 
     @fitted_property
     def column_relevance_(self, fitted):
         """Evidence that a column distinguishes a component from all other rows, nats per row."""
-        return self._relevance_of(fitted, self._product(fitted).column_evidence)
+        return self._compute_relevance(fitted, self._get_product(fitted).column_evidence)
 
     def column_relevance(self, n_clusters="auto"):
         """Return the evidence that columns distinguish clusters from other rows, nats per row.
@@ -225,21 +225,22 @@ class GrowingMixin(MoveLogMixin):
             The log Bayes factor of separate parameters against parameters shared with all other
             rows, divided by the cluster's number of rows. A component is small if it has less than
             5 % of the rows, or less than half of the mean share if that is less. Small components
-            may consist of errors. They are therefore left out of clusters with larger components,
-            and out of the other rows. The result is a data frame with the names of the columns if
-            the columns of the fit had names and pandas can be imported.
+            may consist of errors. A small component is therefore left out if its cluster also has
+            larger components. The result is a data frame with the names of the columns if the
+            columns of the fit had names and pandas can be imported.
         """
         fitted = self._require_fitted()
-        indicators = self._indicators_of_clusters(n_clusters)
-        values = self._relevance_of(fitted, self._product(fitted).column_evidence, indicators)
+        indicators = self._get_cluster_indicators(n_clusters)
+        evidence = self._get_product(fitted).column_evidence
+        values = self._compute_relevance(fitted, evidence, indicators)
         if not hasattr(self, "feature_names_in_"):
             return values
         table = self._columns
         columns = [(block.name, table.names[j]) for block in table.blocks for j in block.columns]
-        frame = make_frame(dict(zip(unique_names(columns), values.T, strict=True)))
+        frame = make_frame(dict(zip(make_unique_names(columns), values.T, strict=True)))
         return values if isinstance(frame, dict) else frame
 
-    def _relevance_of(self, fitted, evidence, indicators=None):
+    def _compute_relevance(self, fitted, evidence, indicators=None):
         """Return the relevance of B blocks or columns for components or for clusters, (K, B).
 
         ``evidence`` is the function from sums of features to the log evidence (K, B) of the blocks
@@ -248,21 +249,21 @@ class GrowingMixin(MoveLogMixin):
         which may be errors, if it also has components with many rows.
         """
         if indicators is not None:
-            _, counts = self._sums_and_counts(fitted)
+            _, counts = self._get_sums_and_counts(fitted)
             with_many_rows = indicators * have_many_rows(counts)
             has_any = with_many_rows.any(axis=1, keepdims=True)
             indicators = np.where(has_any, with_many_rows, indicators)
-        return relevance(evidence, *self._sums_and_counts(fitted, indicators))
+        return relevance(evidence, *self._get_sums_and_counts(fitted, indicators))
 
-    def _indicators_of_clusters(self, n_clusters):
+    def _get_cluster_indicators(self, n_clusters):
         """Return indicators (n_clusters, n_components) of the components in each cluster.
 
         Return None if ``n_clusters`` is None, which stands for components.
         """
-        clusters = self._clusters_of_components(n_clusters)
+        clusters = self._get_component_clusters(n_clusters)
         return None if clusters is None else cluster_indicators(clusters)
 
-    def _product(self, fitted):
+    def _get_product(self, fitted):
         """Return the model's component as a product of blocks.
 
         If the estimator does not read tables, the product has a single block of all columns.
@@ -273,7 +274,7 @@ class GrowingMixin(MoveLogMixin):
         block = Block("columns", component, np.arange(component.n_features))
         return Product((block,), component.n_features, component.dtype)
 
-    def _sums_and_counts(self, fitted, indicators=None):
+    def _get_sums_and_counts(self, fitted, indicators=None):
         """Return sums of features (K, P) and expected numbers of rows (K,).
 
         They are sums over the rows of each cluster if there are ``indicators`` of clusters, and
@@ -429,7 +430,7 @@ class GrowingMixin(MoveLogMixin):
         # Rows of a known class whose most probable component has another class.
         wrong = known[component_classes[components[known]] != row_labels.classes[codes[known]]]
         if wrong.size:
-            q = compute_assignments(self._fitted, self._every_row(rows)[wrong], workers)
+            q = compute_assignments(self._fitted, self._read_every_row(rows)[wrong], workers)
             has_class = component_classes == row_labels.classes[codes[wrong], None]
             # -1 is less than each probability, so that only components of the class are chosen.
             components[wrong] = stable_argmax(np.where(has_class, q, -1.0))

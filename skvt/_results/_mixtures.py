@@ -49,11 +49,11 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             joins = results.get("joins")
             has_clusters = self.labels == "clusters" and joins is not None
             clusters = joins.component_clusters(joins.n_clusters) if has_clusters else None
-            labels = self._predict_labels(self._every_row(rows), clusters, workers)
+            labels = self._predict_labels(self._read_every_row(rows), clusters, workers)
             results["labels"] = labels.astype(np.int32)
         return results
 
-    def _every_row(self, rows):
+    def _read_every_row(self, rows):
         """Return all encoded rows that the user passed; ``rows.X`` lacks rows of weight 0."""
         is_complete = rows.X.shape[0] == num_samples(rows.passed_X)
         return rows.X if is_complete else self._read(rows.passed_X)
@@ -99,11 +99,11 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         weights, components = fitted.lam()
         return JointPosterior(
             weights=Posterior(model.weights.family, weights),
-            components=_component_posterior(model.component, components),
+            components=_make_posterior(model.component, components),
         )
 
     # --------------------------------------------------------------------------- inference
-    @apply_by_chunk(lambda self, n_clusters=None: self._shape_of_labels(n_clusters))
+    @apply_by_chunk(lambda self, n_clusters=None: self._describe_labels(n_clusters))
     def predict(self, X, n_clusters=None):
         """Predict the most probable component or cluster of each row, the first of tied ones.
 
@@ -132,20 +132,19 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         least one row of X, so that the label of a row depends on all rows of X.
         """
         self._require_fitted()
-        n_clusters = self._clusters_to_predict(n_clusters)
+        n_clusters = self._resolve_n_clusters(n_clusters)
         needs_splits = self._needs_splits(n_clusters)
-        clusters = None if needs_splits else self._clusters_of_components(n_clusters)
+        clusters = None if needs_splits else self._get_component_clusters(n_clusters)
         X = self._read(X)
         with Workers(self.n_jobs) as workers:
             if needs_splits:
                 return self._split_labels(X, n_clusters, workers)
             return self._predict_labels(X, clusters, workers)
 
-    def _clusters_to_predict(self, n_clusters):
+    def _resolve_n_clusters(self, n_clusters):
         """Return the parameter ``n_clusters``; replace None by "auto" if labels are clusters."""
-        is_joined = self._fitted.joins is not None
-        is_auto = n_clusters is None and self.labels == "clusters" and is_joined
-        return "auto" if is_auto else n_clusters
+        has_clusters = self.labels == "clusters" and self._fitted.joins is not None
+        return "auto" if n_clusters is None and has_clusters else n_clusters
 
     def _predict_labels(self, X, clusters, workers):
         """Return the most probable component or cluster of each encoded row of X, (n,).
@@ -159,7 +158,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             labels[batch.rows] = find_most_probable(sum_by_cluster(result.q, clusters))
         return labels
 
-    def _shape_of_labels(self, n_clusters):
+    def _describe_labels(self, n_clusters):
         """Return the number of columns of the labels of a chunk, and their type.
 
         The number is None, because labels are a vector. `apply_by_chunk` calls this method before
@@ -173,7 +172,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             )
         return None, np.dtype(np.intp)
 
-    @apply_by_chunk(lambda self, n_clusters=None: self._shape_of_probabilities(n_clusters))
+    @apply_by_chunk(lambda self, n_clusters=None: self._describe_probabilities(n_clusters))
     def predict_proba(self, X, n_clusters=None):
         """Predict the probability q(z_n = k) of each component or cluster for each row.
 
@@ -190,7 +189,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             Each row sums to 1, less the probability of the background with ``background=True``.
         """
         fitted = self._require_fitted()
-        clusters = self._clusters_of_components(self._clusters_to_predict(n_clusters))
+        clusters = self._get_component_clusters(self._resolve_n_clusters(n_clusters))
         X = self._read(X)
         with Workers(self.n_jobs) as workers:
             return sum_by_cluster(compute_assignments(fitted, X, workers), clusters)
@@ -212,12 +211,12 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             resp = compute_assignments(fitted, X, workers)
         return make_refits(fitted.model, X, weights, resp)
 
-    def _shape_of_probabilities(self, n_clusters):
+    def _describe_probabilities(self, n_clusters):
         """Return the number of columns of the probabilities of a chunk, and their type.
 
         `apply_by_chunk` calls this method before it predicts probabilities of rows in chunks.
         """
-        clusters = self._clusters_of_components(self._clusters_to_predict(n_clusters))
+        clusters = self._get_component_clusters(self._resolve_n_clusters(n_clusters))
         n_columns = self.n_components_ if clusters is None else int(clusters.max()) + 1
         return n_columns, self._fitted.model.dtype
 
@@ -319,7 +318,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         return X, np.repeat(np.arange(counts.size), counts)
 
 
-def _component_posterior(component, lam):
+def _make_posterior(component, lam):
     """Return the posterior q of the components, in the coordinates of the data.
 
     ``component`` is the model's component, and ``lam`` are the natural parameters of q. A component
@@ -328,7 +327,7 @@ def _component_posterior(component, lam):
     parts = component.parts(lam)
     if not parts:
         return Posterior(*component.in_data_coordinates(lam))
-    return JointPosterior(**{name: _component_posterior(*part) for name, part in parts.items()})
+    return JointPosterior(**{name: _make_posterior(*part) for name, part in parts.items()})
 
 
 def find_most_probable(probabilities):

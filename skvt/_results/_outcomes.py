@@ -117,7 +117,7 @@ def outcome_by_cluster(
     with one_blas_thread():
         shares = [estimate_cluster_shares(fit, X, weights, n_clusters) for fit in fits]
         for fit_shares in shares:
-            correction = _small_sample_correction(fit_shares.profiles)
+            correction = _compute_small_sample_correction(fit_shares.profiles)
             draws = fit_shares.draws(n_draws, rng)
             means = _estimate_means(fit_shares.values, draws, values, used_weights, correction)
             results.append(means)
@@ -158,7 +158,7 @@ def _estimate_means(shares, draws, values, weights, correction):
     return results
 
 
-def _small_sample_correction(profiles):
+def _compute_small_sample_correction(profiles):
     """Return m / (m - 1) for the effective number m of rows of each cluster, (K,).
 
     ``profiles`` (K, n) has the distribution of each cluster over rows. The result is NaN if m < 2,

@@ -60,7 +60,7 @@ class Regression:
                 "out, or pass more rows."
             )
         require_full_rank(matrix, design.names)
-        groups = None if cluster is None else _indicators(cluster, used, weights.size)
+        groups = None if cluster is None else _make_group_indicators(cluster, used, weights.size)
         return cls(matrix, weights[used], groups, link)
 
     @property
@@ -88,7 +88,7 @@ class Regression:
             # The inverse of the information matrix is called bread in the sandwich covariance.
             bread = np.linalg.inv(design.T @ (weights[:, None] * design))
             coefficients = bread @ (design.T @ (weights * values))
-            return coefficients, self._covariance(values - design @ coefficients, bread)
+            return coefficients, self._compute_covariance(values - design @ coefficients, bread)
         n_terms = design.shape[1]
         has_start = start is not None and np.isfinite(start).all()
         coefficients = start.copy() if has_start else np.zeros(n_terms)
@@ -104,10 +104,10 @@ class Regression:
             step /= max(1.0, abs(design @ step).max() / _MAX_STEP)
             coefficients += step
             if abs(step).max() < _CONVERGED * max(1.0, abs(coefficients).max()):
-                return coefficients, self._covariance(values - means, bread)
+                return coefficients, self._compute_covariance(values - means, bread)
         return np.full(n_terms, np.nan), np.full((n_terms, n_terms), np.nan)
 
-    def _covariance(self, residuals, bread):
+    def _compute_covariance(self, residuals, bread):
         """Return the sandwich covariance (P, P) of the coefficients.
 
         ``residuals`` (n,) are shares minus fitted means, and ``bread`` (P, P) is the inverse of the
@@ -125,7 +125,7 @@ class Regression:
         return correction * (scores_by_bread.T @ scores_by_bread)
 
 
-def _indicators(cluster, used, n_rows):
+def _make_group_indicators(cluster, used, n_rows):
     """Return sparse indicators of groups, (number of groups, number of used rows).
 
     Entry (g, i) is 1 if used row i is in group g. ``cluster`` has the group of each of ``n_rows``

@@ -27,7 +27,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.utils.validation import check_is_fitted
 
 from skvt._results._clusters import sum_by_cluster
-from skvt._results.topic_words import topic_probabilities, word_probabilities
+from skvt._results.topic_words import average_topics, normalize_topics
 from skvt.readers import DocumentReader
 from skvt.readers.validation import split_pipeline
 
@@ -107,8 +107,8 @@ def estimate_topic_shares(estimator, X):
     _, model = split_pipeline(estimator)
     # (K, V): parameters of the Dirichlet posteriors.
     lam = np.asarray(model.components_, np.float64)
-    topics = topic_probabilities(estimator)
-    p_word = word_probabilities(estimator)
+    topics = normalize_topics(estimator)
+    p_word = average_topics(estimator)
     # Probability of each topic for a random token, (K,), and for a token of each word, (V, K).
     sizes = lam.sum(axis=1) / lam.sum()
     probabilities = (sizes[:, None] * topics / np.where(p_word > 0.0, p_word, 1.0)).T

@@ -53,7 +53,7 @@ class TopicEditsMixin:
         """
         n_topics = len(self._require_fitted().lam()[0])
         merged = [
-            _as_indices(group, n_topics, "groups of merge_topics", "such as [[0, 3], [1, 4]]")
+            _to_indices(group, n_topics, "groups of merge_topics", "such as [[0, 3], [1, 4]]")
             for group in groups
         ]
         # The topics of all groups. The empty array allows an empty list of groups.
@@ -93,7 +93,7 @@ class TopicEditsMixin:
         ``elbo_`` is not available afterwards, as after ``merge_topics``.
         """
         n_topics = len(self._require_fitted().lam()[0])
-        dropped = _as_indices(ids, n_topics, "ids of drop_topics", "such as [1, 4]")
+        dropped = _to_indices(ids, n_topics, "ids of drop_topics", "such as [1, 4]")
         if np.unique(dropped).size < dropped.size:
             raise ValueError(
                 f"The ids of drop_topics must name each topic at most once. Got {ids!r} instead."
@@ -123,7 +123,7 @@ class TopicEditsMixin:
         regroup_stats = partial(fitted.model.merge_topic_stats, groups=groups)
         first_topics = np.array([group[0] for group in groups])
         state = fitted.state.regrouped(regroup_stats, first_topics)
-        changed_parameters = _regrouped_parameters(fitted, groups)
+        changed_parameters = _regroup_parameters(fitted, groups)
         regrouped = replace(
             fitted, model=fitted.model.with_merged_topics(groups), state=state,
             policy=deepcopy(fitted.policy), elbo=None, history=History(fitted.history),
@@ -142,7 +142,7 @@ class TopicEditsMixin:
         return self
 
 
-def _regrouped_parameters(fitted, groups):
+def _regroup_parameters(fitted, groups):
     """Return new values of the constructor parameters that depend on the topics, a dict by name.
 
     ``groups`` are the topics before the change of which each new topic is made.
@@ -176,7 +176,7 @@ def _regrouped_parameters(fitted, groups):
     return changed
 
 
-def _as_indices(topics, n_topics, name, example):
+def _to_indices(topics, n_topics, name, example):
     """Return indices of topics as an array; raise ValueError unless they are legal.
 
     In the error, ``name`` is the name of the argument, and ``example`` shows a legal value.

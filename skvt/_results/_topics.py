@@ -14,8 +14,12 @@ from numbers import Integral
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from skvt._results._display import topics_for_display
-from skvt._results.completion import completion_sums, infer_document_parameters, mean_of_held_out
+from skvt._results._display import make_topics_table
+from skvt._results.completion import (
+    compute_completion_sums,
+    compute_mean_of_held_out,
+    infer_document_parameters,
+)
 from skvt._results.topic_words import make_topic_labels, top_words
 from skvt.expfam import Dirichlet
 from skvt.fitting import fitted_property
@@ -26,7 +30,7 @@ from skvt.readers.chunks import apply_by_chunk, sum_over_rows
 from skvt.rows import named_details
 
 
-def _topic_parameters(fitted):
+def _get_topic_parameters(fitted):
     """Return the parameters lam of q(beta), (K, V), the first array of the global parameters."""
     return fitted.lam()[0]
 
@@ -40,18 +44,18 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     @fitted_property
     def components_(self, fitted):
         """Parameters lam of the posterior q(beta) of the topics, (n_components, n_features)."""
-        return _topic_parameters(fitted).astype(fitted.model.dtype, copy=False)
+        return _get_topic_parameters(fitted).astype(fitted.model.dtype, copy=False)
 
     @fitted_property
     def exp_dirichlet_component_(self, fitted):
         """``exp(E[log beta])`` under q(beta), shape (n_components, n_features)."""
-        expectation = Dirichlet.expectation(_topic_parameters(fitted))
+        expectation = Dirichlet.expectation(_get_topic_parameters(fitted))
         return np.exp(expectation).astype(fitted.model.dtype)
 
     @fitted_property
     def posterior_(self, fitted):
         """The posterior q(beta) of the topics."""
-        return Posterior(Dirichlet, _topic_parameters(fitted))
+        return Posterior(Dirichlet, _get_topic_parameters(fitted))
 
     @fitted_property
     def topic_labels_(self, fitted):
@@ -94,7 +98,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         self.topic_labels_ = None
 
     # Displays of the estimator in notebooks call this method.
-    _result_for_display = topics_for_display
+    _result_for_display = make_topics_table
 
     @property
     def _labels_by_topic(self):
@@ -329,18 +333,18 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         self._require_fitted()
         details = self._details(X, covariates, allowed_topics)
         # `sum_over_rows` calls `_completion_sums` and adds up the results of all chunks.
-        return mean_of_held_out(*sum_over_rows(self, X, details))
+        return compute_mean_of_held_out(*sum_over_rows(self, X, details))
 
     def _completion_sums(self, X):
         """Return the sums over the documents X from which ``score`` computes its mean.
 
         `sum_over_rows` calls this method once with all rows if they are in memory, and otherwise
         once for each chunk. It reads the rows before the call. The sums are those of
-        `completion_sums`.
+        `compute_completion_sums`.
         """
         fitted = self._fitted
         with Workers(self.n_jobs) as workers:
-            return completion_sums(fitted.model, fitted.stats, X, workers)
+            return compute_completion_sums(fitted.model, fitted.stats, X, workers)
 
     def perplexity(self, X, sub_sampling=False, covariates=None, allowed_topics=None):
         """Return the perplexity of held-out words, ``exp(-score(X))``. Lower is better.

@@ -46,7 +46,7 @@ def _hash_rows(indptr, indices, data, out):
         out[d] = _hash_row(indptr[d], indptr[d + 1], indices, data)
 
 
-def content_keys(X):
+def hash_contents(X):
     """Return a hash of each row's content, (n,) uint64, which does not depend on other rows."""
     out = np.empty(X.shape[0], np.uint64)
     _hash_rows(X.indptr, X.indices, X.data, out)
@@ -110,16 +110,16 @@ def infer_document_parameters(model, stats, X, workers):
     return np.concatenate([result.q for _, result in results])
 
 
-def completion_score(model, stats, X, workers):
+def compute_completion_score(model, stats, X, workers):
     """Return the mean log predictive probability of the held-out tokens, in nats per token."""
-    return mean_of_held_out(*completion_sums(model, stats, X, workers))
+    return compute_mean_of_held_out(*compute_completion_sums(model, stats, X, workers))
 
 
-def mean_of_held_out(log_probability, n_held_out, n_tokens, n_documents):
+def compute_mean_of_held_out(log_probability, n_held_out, n_tokens, n_documents):
     """Return the mean log predictive probability of the held-out tokens, in nats per token.
 
-    Arguments are the results of :func:`completion_sums`. Raise ValueError if there is no held-out
-    token.
+    Arguments are the results of :func:`compute_completion_sums`: ``log_probability`` is the sum of
+    the log predictive probabilities. Raise ValueError if there is no held-out token.
     """
     if n_held_out == 0.0:
         raise ValueError(
@@ -129,8 +129,8 @@ def mean_of_held_out(log_probability, n_held_out, n_tokens, n_documents):
     return float(log_probability / n_held_out)
 
 
-def completion_sums(model, stats, X, workers):
-    """Compute sums over the documents X, from which :func:`mean_of_held_out` computes the score.
+def compute_completion_sums(model, stats, X, workers):
+    """Compute the sums over documents X that :func:`compute_mean_of_held_out` takes.
 
     Return the sum of the log predictive probabilities of held-out tokens in nats, the number of
     held-out tokens, the number of all tokens and the number of documents.

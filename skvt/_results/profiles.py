@@ -207,7 +207,7 @@ def _find_deviation(cell):
     return next(e for e in cell if e.quantity.startswith("standard deviation"))
 
 
-def unique_names(columns):
+def make_unique_names(columns):
     """Return the names of ``columns``, a list of (block, name), without duplicates.
 
     A name that several blocks have is preceded by the block.
@@ -223,7 +223,7 @@ def make_wide_table(profiles):
     """
     weights = profiles.weights[:-1].tolist()
     table = {profiles.kind: list(range(len(weights))), "weight": weights}
-    for j, name in enumerate(unique_names(profiles.columns)):
+    for j, name in enumerate(make_unique_names(profiles.columns)):
         table[name] = [_summarise(profiles.estimates[k, j]) for k in range(len(weights))]
     return table
 

@@ -19,11 +19,11 @@ from scipy.stats import t as student_t
 from sklearn.utils import check_scalar
 
 from skvt._results.topic_words import (
-    first_words,
+    average_topics,
+    compute_relevance,
     make_topic_labels,
-    relevance,
-    topic_probabilities,
-    word_probabilities,
+    normalize_topics,
+    select_first_words,
 )
 from skvt.inference import one_blas_thread
 from skvt.readers import find_declared_order, is_missing
@@ -95,8 +95,8 @@ class Corpus:
 
         Words of probability 0 are left out.
         """
-        scores = relevance(self.topics, self.mean_topic) if by_relevance else self.topics
-        words_of_topics = first_words(self.topics, scores, n_words)
+        scores = compute_relevance(self.topics, self.mean_topic) if by_relevance else self.topics
+        words_of_topics = select_first_words(self.topics, scores, n_words)
         return [list(map(str, self.names[words])) for words in words_of_topics]
 
     def typical_rows(self, k, n_rows):
@@ -117,7 +117,7 @@ def make_corpus(estimator, X, feature_names=None, texts=None, *, caller, details
     the method ``transform`` of the model. ``caller`` is the name of the calling function in errors.
     """
     require_rows_in_memory(X, caller)
-    topics = topic_probabilities(estimator)
+    topics = normalize_topics(estimator)
     names = require_column_names(estimator, feature_names, topics.shape[1])
     preprocessing, model = split_pipeline(estimator)
     if preprocessing is not None:
@@ -141,7 +141,7 @@ def make_corpus(estimator, X, feature_names=None, texts=None, *, caller, details
     proportions /= np.where(row_sums == 0.0, 1.0, row_sums)
     proportions[lengths == 0.0] = 0.0
     return Corpus(
-        counts, names, topics, word_probabilities(estimator), proportions, lengths, frequency,
+        counts, names, topics, average_topics(estimator), proportions, lengths, frequency,
         texts, make_topic_labels(estimator, feature_names),
     )  # fmt: skip
 
@@ -340,7 +340,7 @@ def topic_shares(
     details = named_details(covariates, allowed_topics)
     corpus = make_corpus(estimator, X, feature_names, caller="topic_shares", details=details)
     share_columns = ["topic", "label", "share", "low", "high", "n_rows"]
-    columns = _group_columns(groups)
+    columns = _get_group_columns(groups)
     clashing = sorted({*columns} & {*share_columns})
     if clashing:
         raise ValueError(
@@ -350,7 +350,7 @@ def topic_shares(
     rows = [
         (*group.values, k, corpus.labels[k], group.share[k], group.low[k], group.high[k],
          group.n_rows)
-        for group in shares_by_group(corpus, groups, confidence)
+        for group in generate_groups(corpus, groups, confidence)
         for k in range(len(corpus.topics))
     ]  # fmt: skip
     return pandas.DataFrame(rows, columns=[*columns, *share_columns])
@@ -376,7 +376,7 @@ class Group:
         return ", ".join(map(str, self.values))
 
 
-def shares_by_group(corpus, groups, confidence):
+def generate_groups(corpus, groups, confidence):
     """Generate a :class:`Group` for each value of ``groups``, or each combination of values.
 
     The groups come in sorted order. ``corpus`` is a :class:`Corpus`, and ``confidence`` is the
@@ -384,10 +384,10 @@ def shares_by_group(corpus, groups, confidence):
     ``groups`` does not have a value for each row.
     """
     check_probability("confidence", confidence)
-    columns = [*_group_columns(groups).values()]
+    columns = [*_get_group_columns(groups).values()]
     for column in columns:
         require_value_per_row("groups", column, len(corpus.lengths))
-    ranks = [_ranks(column) for column in columns]
+    ranks = [_rank_values(column) for column in columns]
     # The rows of each group, by the tuple of its values.
     rows_of_group = {}
     for row, values in enumerate(zip(*map(list, columns), strict=True)):
@@ -420,7 +420,7 @@ def shares_by_group(corpus, groups, confidence):
         yield Group(values, rows.size, share, low, high)
 
 
-def _group_columns(groups):
+def _get_group_columns(groups):
     """Return the columns of ``groups``, a dict by their names in the result."""
     if is_frame(groups):
         frame = nw.from_native(groups, eager_only=True)
@@ -430,7 +430,7 @@ def _group_columns(groups):
     return {"group": groups}
 
 
-def _ranks(values):
+def _rank_values(values):
     """Return a dict from each value of a column to its rank, by which groups are sorted.
 
     Values of an ordered categorical type have the order of the type. Other values are sorted; if

@@ -61,11 +61,11 @@ def top_words(estimator, n_words=10, feature_names=None, *, by="probability"):
     """
     check_scalar(n_words, "n_words", Integral, min_val=1)
     check_choice("by", by, ("probability", "relevance"))
-    topics = topic_probabilities(estimator)
+    topics = normalize_topics(estimator)
     names = require_column_names(estimator, feature_names, topics.shape[1])
-    scores = relevance(topics, word_probabilities(estimator)) if by == "relevance" else topics
+    scores = compute_relevance(topics, average_topics(estimator)) if by == "relevance" else topics
     _, model = split_pipeline(estimator)
-    words_of_topics = first_words(topics, scores, n_words, model.components_.dtype)
+    words_of_topics = select_first_words(topics, scores, n_words, model.components_.dtype)
     return [names[words].tolist() for words in words_of_topics]
 
 
@@ -83,7 +83,7 @@ def make_topic_labels(estimator, feature_names=None):
         labels = getattr(model, "topic_labels_", None) or {}
     if not isinstance(labels, Mapping):
         labels = dict(enumerate(labels))
-    n_topics = len(topic_probabilities(estimator))
+    n_topics = len(normalize_topics(estimator))
     if len(labels) < n_topics:
         if known_names(estimator, feature_names) is None:
             default = [f"topic {k}" for k in range(n_topics)]
@@ -94,7 +94,7 @@ def make_topic_labels(estimator, feature_names=None):
     return [str(labels[k]) for k in range(n_topics)]
 
 
-def first_words(topics, scores, n_words, dtype=np.float64):
+def select_first_words(topics, scores, n_words, dtype=np.float64):
     """Return the ``n_words`` words with the largest scores in each topic, as column numbers.
 
     ``scores`` (K, V) are the scores, and ``topics`` (K, V) are the probabilities of the words. The
@@ -106,7 +106,7 @@ def first_words(topics, scores, n_words, dtype=np.float64):
     return [words[topic[words] > 0.0] for topic, words in zip(topics, words_of_topics, strict=True)]
 
 
-def topic_probabilities(estimator):
+def normalize_topics(estimator):
     """Return E[beta], (K, V), which is ``components_`` divided by the sums of its rows.
 
     A row whose sum is 0 remains 0.
@@ -124,14 +124,14 @@ def topic_probabilities(estimator):
     return topics / np.where(totals == 0.0, 1.0, totals)
 
 
-def word_probabilities(estimator):
+def average_topics(estimator):
     """Return p(w), the mean of the topics weighted by the sums of ``components_``, (V,)."""
     _, model = split_pipeline(estimator)
     weights = np.asarray(model.components_, np.float64).sum(axis=0)
     return weights / (weights.sum() or 1.0)
 
 
-def relevance(topics, words, weight=RELEVANCE_WEIGHT):
+def compute_relevance(topics, words, weight=RELEVANCE_WEIGHT):
     """Return ``weight log p(w | k) + (1 - weight) log(p(w | k) / p(w))``, (K, V).
 
     ``topics`` (K, V) are p(w | k), and ``words`` (V,) are p(w). The result is -inf if p(w | k) = 0.

@@ -108,8 +108,8 @@ def unusual_rows(mixture, X, n=20):
     table, encoded = mixture._columns, mixture._read(X)
     encoded = encoded.toarray() if sp.issparse(encoded) else np.asarray(encoded)
     encoded = table.mark_unseen_as_missing(encoded)
-    columns = [int(j) for block in table.blocks for j in _scored_columns(block)]
-    model, stats = _without_small_components(fitted, columns)
+    columns = [int(j) for block in table.blocks for j in _find_scored_columns(block)]
+    model, stats = _drop_small_components(fitted, columns)
     with Workers(mixture.n_jobs) as workers:
 
         def log_density(rows, kept):
@@ -135,9 +135,9 @@ def unusual_rows(mixture, X, n=20):
         rows = stable_order(-score)[:n]
         worst = encoded[rows]
         # Find the column at fault in each row. The notes of the docstring have the formula.
-        means = _column_means(marginal)
+        means = _compute_column_means(marginal)
         weighted = means + INDEPENDENT_FACTOR * (marginal[rows] - means)
-        faults = weighted - _conditional_log_densities(worst, joint[rows], columns, log_density)
+        faults = weighted - _compute_conditionals(worst, joint[rows], columns, log_density)
         is_missing = np.isnan(faults)
         at_fault = np.array(columns)[np.where(is_missing, -np.inf, faults).argmax(axis=1)]
         # Predict the value of this column from the other values of the row.
@@ -157,7 +157,7 @@ def unusual_rows(mixture, X, n=20):
     return frame.astype({"row": np.intp, "score": np.float64})
 
 
-def _conditional_log_densities(rows, joint, columns, log_density):
+def _compute_conditionals(rows, joint, columns, log_density):
     """Return the log density of each scored column given the others, (n, n_scored).
 
     ``columns`` are the scored columns, and ``log_density(rows, kept)`` returns log densities of the
@@ -169,7 +169,7 @@ def _conditional_log_densities(rows, joint, columns, log_density):
     return log_densities
 
 
-def _scored_columns(block):
+def _find_scored_columns(block):
     """Return the columns of a block whose values may be missing.
 
     The exposure of counts, which is the last column of its block, may not be missing.
@@ -179,7 +179,7 @@ def _scored_columns(block):
     return block.columns[:-1] if block.spec.reads_exposure else block.columns
 
 
-def _without_small_components(fitted, columns):
+def _drop_small_components(fitted, columns):
     """Return the model and the statistics by which rows are scored.
 
     The statistics have only the components with many rows. In the model, densities do not depend on
@@ -219,7 +219,7 @@ def _calibrate_scores(rows, joint, log_density, raw_scores):
     return score - score.mean()
 
 
-def _column_means(values):
+def _compute_column_means(values):
     """Return the mean of the known values in each column, 0 for a column without known values."""
     is_known = ~np.isnan(values)
     return np.where(is_known, values, 0.0).sum(axis=0) / np.maximum(is_known.sum(axis=0), 1)

@@ -13,7 +13,7 @@ from sklearn.utils import check_array, check_random_state, check_scalar
 
 from skvt._compiled import mix
 from skvt._results import prior_vector
-from skvt._results.completion import completion_score, content_keys, split_tokens
+from skvt._results.completion import compute_completion_score, hash_contents, split_tokens
 from skvt.inference import Workers
 from skvt.metrics._held_out import estimate_documents
 from skvt.models.lda import LDA
@@ -104,7 +104,7 @@ def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
     # less than each weight.
     model = LDA(alpha, np.full(X.shape[1], topic_word.min() / 2.0))
     with Workers(n_jobs) as workers:
-        return completion_score(model, model.stats_from_topics(topic_word), X, workers)
+        return compute_completion_score(model, model.stats_from_topics(topic_word), X, workers)
 
 
 def held_out_log_likelihood(
@@ -187,7 +187,7 @@ def held_out_log_likelihood(
     topics = np.ascontiguousarray((topic_word / topic_word.sum(axis=1, keepdims=True)).T)
     seed = np.uint64(check_random_state(random_state).randint(np.iinfo(np.int32).max))
     # The content of a document determines its seed, so that its position does not matter.
-    seeds = content_keys(X) ^ mix(seed)
+    seeds = hash_contents(X) ^ mix(seed)
     log_likelihoods = np.empty(X.shape[0])
     # Each task has the arguments of a call of `estimate_documents` for some rows of X.
     tasks = []

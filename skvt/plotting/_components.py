@@ -216,9 +216,9 @@ class ComponentsDisplay:
         display = cls(weights=getattr(estimator, "weights_", None), feature_names=feature_names)
         if values is None and image_shape is None:
             display.means = _get_values(estimator, "means")
-            display.covariances = full_covariances(estimator)
+            display.covariances = make_full_covariances(estimator)
         elif values == "covariances":
-            display.images = full_covariances(estimator)
+            display.images = make_full_covariances(estimator)
         else:
             if values is None:
                 values = "components" if hasattr(estimator, "components_") else "means"
@@ -243,7 +243,7 @@ def _reshape_to_images(values, image_shape):
     return values.reshape(-1, *image_shape)
 
 
-def full_covariances(estimator):
+def make_full_covariances(estimator):
     """Return the covariances of a mixture as matrices (n_components, n_features, n_features).
 
     The mixture may have any ``covariance_type``.

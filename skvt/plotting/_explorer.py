@@ -9,10 +9,10 @@ from numbers import Integral
 import numpy as np
 from sklearn.utils import check_scalar
 
-from skvt._results.topic_tables import make_corpus, shares_by_group
-from skvt._results.topic_words import RELEVANCE_WEIGHT, first_words, relevance
+from skvt._results.topic_tables import generate_groups, make_corpus
+from skvt._results.topic_words import RELEVANCE_WEIGHT, compute_relevance, select_first_words
 from skvt.plotting._pages import require_path, write_page
-from skvt.plotting._pyldavis import principal_coordinates
+from skvt.plotting._pyldavis import compute_principal_coordinates
 from skvt.rows import named_details
 
 # Maximum number of documents that are shown for a topic.
@@ -81,7 +81,7 @@ def topic_explorer(
     corpus = make_corpus(
         estimator, X, feature_names, texts, caller="topic_explorer", details=details
     )
-    group_shares = [] if groups is None else list(shares_by_group(corpus, groups, confidence=0.95))
+    group_shares = [] if groups is None else list(generate_groups(corpus, groups, confidence=0.95))
     words_of_topics = _choose_words(corpus, n_words)
     page_words = np.unique(np.concatenate(words_of_topics))
     positions = _place_topics(corpus)
@@ -134,7 +134,7 @@ def _choose_words(corpus, n_words):
     topics, mean_topic = corpus.topics, corpus.mean_topic
     # For each of the 21 positions of the slider, the first words of each topic.
     words_by_weight = [
-        first_words(topics, relevance(topics, mean_topic, weight), n_words)
+        select_first_words(topics, compute_relevance(topics, mean_topic, weight), n_words)
         for weight in np.linspace(0.0, 1.0, 21)
     ]
     return [np.unique(np.concatenate(words)) for words in zip(*words_by_weight, strict=True)]
@@ -146,7 +146,7 @@ def _place_topics(corpus):
     The position of a topic without words is None.
     """
     has_words = corpus.topics.any(axis=1)
-    positions = principal_coordinates(corpus.topics[has_words])
+    positions = compute_principal_coordinates(corpus.topics[has_words])
     # Scale the positions, unless all are 0.
     positions = positions / (np.abs(positions).max(initial=0.0) or 1.0)
     rounded = iter(np.round(positions, 3).tolist())

@@ -56,7 +56,7 @@ class HistoryDisplay:
             The display itself.
         """
         self._prepare_axes(ax, x)
-        self._draw(self._positions(x), line_kw or {})
+        self._draw(self._get_positions(x), line_kw or {})
         self._draw_legend()
         return self
 
@@ -71,7 +71,7 @@ class HistoryDisplay:
         self.figure_ = self.ax_.figure
         self.ax_.set_xlabel(X_LABELS[x])
 
-    def _positions(self, x):
+    def _get_positions(self, x):
         """Return the x position of each pass, the values of ``x`` in the history."""
         return np.asarray(self.history[x], dtype=np.float64)
 
@@ -183,7 +183,7 @@ class ELBODisplay(HistoryDisplay):
         divisor = 1.0 if n_samples is None else n_samples
         curves = [(key, *self._select_passes(key, divisor)) for key in BOUNDS_OF_CHOICE[bounds]]
         self._prepare_axes(ax, x)
-        positions = self._positions(x)
+        positions = self._get_positions(x)
         self.lines_ = []
         for key, is_known, values in curves:
             style = {"marker": ".", "linestyle": "--" if key == "objective" else "-"}

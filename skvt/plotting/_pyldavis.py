@@ -79,7 +79,7 @@ def prepare_arguments(estimator, X, feature_names=None, *, covariates=None, allo
         "doc_lengths": corpus.lengths[has_topics],
         "vocab": corpus.names[occurs],
         "term_frequency": corpus.frequency[occurs],
-        "mds": principal_coordinates,
+        "mds": compute_principal_coordinates,
     }
 
 
@@ -131,7 +131,7 @@ def save_pyldavis(
     write_page(path, "pyldavis.html", STYLE=style, D3=d3, SCRIPT=script, DATA=data)
 
 
-def principal_coordinates(topics):
+def compute_principal_coordinates(topics):
     """Map topics (K, V) to the plane (K, 2) by classical scaling of Jensen-Shannon divergences."""
     # The metric of SciPy is the square root of the divergence. For nearly equal topics it may be
     # NaN, because rounding can make the number under the root negative. NaN becomes 0.

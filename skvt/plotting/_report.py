@@ -186,11 +186,12 @@ def _tabulate_profiles(profiles):
         "<p class=note>Means, medians or rates of numbers, the most probable category with its "
         "probability, or the probability of a one. The darker a cell, the more the column sets the "
         f"{profiles.kind} apart from all other rows: red if the value is higher than in all rows, "
-        f"blue if it is lower.{note}</p>" + "\n".join(map(write_table, _split(n_clusters)))
+        f"blue if it is lower.{note}</p>"
+        + "\n".join(map(write_table, _divide_among_tables(n_clusters)))
     )
 
 
-def _split(n_clusters):
+def _divide_among_tables(n_clusters):
     """Divide the indices of clusters among tables; return a list of indices for each table."""
     # The quotient is rounded up.
     n_tables = -(-n_clusters // MAX_CLUSTERS)
@@ -223,7 +224,7 @@ def _tabulate_missing(mixture, X, labels, cluster_names):
             [(name, share, *(shares[k] for k in clusters)) for name, share, shares in rows],
             text={0},
         )
-        for clusters in _split(n_clusters)
+        for clusters in _divide_among_tables(n_clusters)
     )
 
 
@@ -231,5 +232,4 @@ def _format_value(value):
     """Return a value as text: a float with four digits, and "" for None."""
     if value is None:
         return ""
-    is_number = isinstance(value, float | np.floating)
-    return f"{value:.4g}" if is_number else str(value)
+    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)

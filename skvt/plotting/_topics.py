@@ -5,7 +5,11 @@ from numbers import Integral
 import numpy as np
 from sklearn.utils import check_scalar
 
-from skvt._results.topic_words import relevance, topic_probabilities, word_probabilities
+from skvt._results.topic_words import (
+    average_topics,
+    compute_relevance,
+    normalize_topics,
+)
 from skvt.plotting._axes import check_indices, make_panels
 from skvt.readers.validation import check_choice, require_column_names, split_pipeline
 
@@ -147,14 +151,16 @@ class TopicsDisplay:
         TopicsDisplay
             The display, drawn.
         """
-        weights = topic_probabilities(estimator)
+        weights = normalize_topics(estimator)
         names = require_column_names(estimator, feature_names, weights.shape[1])
         check_choice("by", by, ("probability", "relevance"))
         _, model = split_pipeline(estimator)
         # Labels that the user has set; models of other libraries have none.
         labels = getattr(model, "_labels_by_topic", {})
         titles = [labels.get(k, f"topic {k}") for k in range(len(weights))]
-        scores = relevance(weights, word_probabilities(estimator)) if by == "relevance" else None
+        scores = None
+        if by == "relevance":
+            scores = compute_relevance(weights, average_topics(estimator))
         # The shares are 0 if all weights of words are 0.
         n_words_of_topics = np.asarray(model.components_, np.float64).sum(axis=1)
         shares = n_words_of_topics / (n_words_of_topics.sum() or 1.0)

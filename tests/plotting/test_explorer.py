@@ -149,7 +149,9 @@ def test_a_browser_shows_it_and_keys_move_through_it(page, tmp_path):
 def test_groups_are_refused_before_the_map_is_made(tmp_path, monkeypatch):
     X = CountVectorizer().fit_transform(TEXTS)
     lda = TemperedLDA(2, random_state=0, max_iter=1).fit(X)
-    monkeypatch.setattr(_explorer, "principal_coordinates", lambda topics: pytest.fail("the map"))
+    monkeypatch.setattr(
+        _explorer, "compute_principal_coordinates", lambda topics: pytest.fail("the map")
+    )
     with pytest.raises(ValueError, match="groups has 2 values"):
         topic_explorer(lda, X, path=tmp_path / "page.html", groups=[1, 2])
 
