@@ -95,7 +95,7 @@ class ClustersMixin:
         return replace(joins, valleys=depths, tests=tests, bounds=bounds)
 
     def _sample_rows(self, n_rows):
-        """Return the indices of ``n_rows`` rows, or of a uniform sample of them, in order."""
+        """Return the indices of all ``n_rows`` rows, or of a uniform sample, in ascending order."""
         max_rows = max(MAX_ROWS, ROWS_PER_COMPONENT * self.n_components_)
         if n_rows <= max_rows:
             return np.arange(n_rows)
@@ -117,13 +117,13 @@ class ClustersMixin:
             A row of weight w counts w times.
         criterion : {"auto", "share", "entropy", "evidence"}, default="auto"
             How the next pair to join is selected. "entropy" selects by the loss of entropy of the
-            assignments, as in the paper, which favours pairs with many rows. "share" selects by
-            this loss divided by the largest possible loss, which two components have if every row
-            is equally likely to belong to either. "evidence" selects by the loss of evidence if the
-            two become one component. "auto" selects as ``fit`` does. It first joins Gaussians of up
-            to three columns by tests of the valleys between them, and other components by "share"
-            as long as they overlap. Then it joins clusters by the evidence, weighted by how certain
-            rows are and how deep the valleys are.
+            assignments, as in Baudry et al. (2010), which favours pairs with many rows. "share"
+            selects by this loss divided by the largest possible loss, which two components have if
+            every row is equally likely to belong to either. "evidence" selects by the loss of
+            evidence if the two become one component. "auto" selects as ``fit`` does. It first joins
+            Gaussians of up to three columns by tests of the valleys between them, and other
+            components by "share" as long as they overlap. Then it joins clusters by the evidence,
+            weighted by how certain rows are and how deep the valleys are.
 
         Returns
         -------

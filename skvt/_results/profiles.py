@@ -89,18 +89,18 @@ def make_profiles(table):
     relevance = np.zeros((len(weights), len(column_numbers)))
     for index, nats in relevance_of.items():
         relevance[index] = nats
+    # Add the cells of all rows, and make the text of each cell.
     cells = {}
-    all_rows = len(weights)
+    n_components = all_rows = len(weights)
     for j in column_numbers.values():
-        component_cells = [estimates[k, j] for k in range(len(weights))]
+        component_cells = [estimates[k, j] for k in range(n_components)]
         estimates[all_rows, j] = _average_cells(component_cells, weights / weights.sum())
         step = _compute_rounding_step(component_cells)
         for k in range(all_rows + 1):
             cells[k, j] = _make_text_parts(estimates[k, j], step)
     relevance = np.vstack([relevance, weights @ relevance / weights.sum()])
     weights = np.append(weights, 1.0)
-    columns = list(column_numbers)
-    return Profiles(kind, columns, weights, relevance, cells, estimates, differs_in)
+    return Profiles(kind, list(column_numbers), weights, relevance, cells, estimates, differs_in)
 
 
 def find_parts_that_differ(marginals, weights):
@@ -149,6 +149,7 @@ def write_sentences(profiles, max_columns=MAX_COLUMNS):
     A sentence names at most ``max_columns`` columns, the most relevant first.
     """
     sentences = []
+    # The last weight is the weight of all rows.
     for k, weight in enumerate(profiles.weights[:-1]):
         order = np.argsort(-profiles.relevance[k], kind="stable")[:max_columns]
         distinctive = [j for j in order.tolist() if profiles.relevance[k, j] >= MIN_RELEVANCE]

@@ -105,8 +105,8 @@ class Corpus:
         Rows without topic k are left out.
         """
         proportions = np.where(self.is_empty, 0.0, self.proportions[:, k])
-        order = first_of_order(-proportions, n_rows, dtype=np.float64)
-        return order[proportions[order] > 0.0]
+        rows = first_of_order(-proportions, n_rows, dtype=np.float64)
+        return rows[proportions[rows] > 0.0]
 
 
 def make_corpus(estimator, X, feature_names=None, texts=None, *, caller, details):
@@ -133,16 +133,17 @@ def make_corpus(estimator, X, feature_names=None, texts=None, *, caller, details
         require_value_per_row("texts", texts, len(lengths))
     row_sums = proportions.sum(axis=1, keepdims=True)
     if not np.allclose(row_sums, 1.0):
-        # The result of ``transform`` are not proportions, because the model is a factorisation. It
-        # has activations of components. The activation of a component times the sum of its weights
-        # is the expected number of words that the component contributes to a row.
+        # The model is a factorisation, and its method ``transform`` returns activations in place of
+        # proportions. The activation of a component times the sum of the component's weights is the
+        # expected number of words that the component contributes to a row.
         proportions *= np.asarray(model.components_, np.float64).sum(axis=1)
         row_sums = proportions.sum(axis=1, keepdims=True)
     proportions /= np.where(row_sums == 0.0, 1.0, row_sums)
     proportions[lengths == 0.0] = 0.0
     return Corpus(
-        counts, names, topics, average_topics(estimator), proportions, lengths, frequency,
-        texts, make_topic_labels(estimator, feature_names),
+        counts=counts, names=names, topics=topics, mean_topic=average_topics(estimator),
+        proportions=proportions, lengths=lengths, frequency=frequency, texts=texts,
+        labels=make_topic_labels(estimator, feature_names),
     )  # fmt: skip
 
 

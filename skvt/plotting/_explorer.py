@@ -107,6 +107,7 @@ def topic_explorer(
             f"{corpus.first_empty_rows}."
         )
     names = [str(name) for name in corpus.names[page_words]]
+    # The script of the page reads these keys. "weight" is the first position of the slider.
     data = {
         "title": f"Topics of {n_samples:,} documents",
         "about": about,
