@@ -127,12 +127,12 @@ class ComponentsDisplay:
     def _plot_images(self, ax, components, titles, n_columns, image_kw):
         """Draw a panel for each image."""
         images = np.asarray(self.images)
-        numbers = check_indices(components, len(images), "components")
+        indices = check_indices(components, len(images), "components")
         if titles is None and self.weights is not None:
-            titles = [f"{weight:.3f}" for weight in np.asarray(self.weights)[numbers]]
+            titles = [f"{weight:.3f}" for weight in np.asarray(self.weights)[indices]]
         # The panels of a new figure are 1.1 inches wide and 1.35 inches high.
-        self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, (1.1, 1.35))
-        for i, (panel, k) in enumerate(zip(self.axes_, numbers, strict=True)):
+        self.axes_, self.bounding_ax_ = make_panels(ax, indices.size, n_columns, (1.1, 1.35))
+        for i, (panel, k) in enumerate(zip(self.axes_, indices, strict=True)):
             self.images_.append(panel.imshow(images[k], **({"cmap": "gray"} | image_kw)))
             panel.set(xticks=[], yticks=[])
             if titles is not None:
@@ -163,7 +163,7 @@ class ComponentsDisplay:
         """Draw a table of standardised means, with a row for each component."""
         means = np.asarray(self.means)
         component_variances = np.diagonal(np.asarray(self.covariances), axis1=1, axis2=2)
-        numbers = check_indices(components, len(means), "components")
+        indices = check_indices(components, len(means), "components")
         weights = np.ones(len(means)) if self.weights is None else np.asarray(self.weights)
         weights = weights / weights.sum()
         # Standardise by the mean and the variance of the whole mixture, including components that
@@ -171,7 +171,7 @@ class ComponentsDisplay:
         deviations = means - weights @ means
         variance = weights @ (deviations**2 + component_variances)
         standardised = deviations / np.sqrt(np.where(variance > 0.0, variance, 1.0))
-        table = standardised[numbers][:, features]
+        table = standardised[indices][:, features]
         # The limit is positive even if all means are equal.
         limit = max(np.abs(table).max(), 1e-12)
         style = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit, "aspect": "auto"} | image_kw
@@ -179,7 +179,7 @@ class ComponentsDisplay:
         # Turn the names by 90 degrees if one is long or there are many.
         rotation = 90 if max(map(len, names)) > 3 or len(names) > 20 else 0
         ax.set_xticks(range(len(names)), names, rotation=rotation, fontsize="small")
-        ax.set_yticks(range(len(numbers)), numbers, fontsize="small")
+        ax.set_yticks(range(len(indices)), indices, fontsize="small")
         ax.set_ylabel("component")
         ax.figure.colorbar(self.images_[0], ax=ax, label="standardised mean")
 

@@ -98,7 +98,7 @@ class EffectsDisplay:
         table = self.effects
         # The column that has the index of the topic or cluster.
         kind = "topic" if "topic" in table else "cluster"
-        numbers = check_indices(topics, int(table[kind].max()) + 1, "topics")
+        indices = check_indices(topics, int(table[kind].max()) + 1, "topics")
         titles = _make_titles(table, kind)
         self.points_, self.lines_, self.bands_ = [], [], []
         if self.x is None:
@@ -110,18 +110,18 @@ class EffectsDisplay:
                 raise ValueError(
                     f"terms must be a list of some of the terms {known}. Got {unknown or terms}."
                 )
-            panel_size = (3.3, 0.7 + 0.3 * numbers.size)
+            panel_size = (3.3, 0.7 + 0.3 * indices.size)
             self.axes_, self.bounding_ax_ = make_panels(ax, len(terms), n_columns, panel_size)
             for panel, term in zip(self.axes_, terms, strict=True):
                 rows = table[table["term"] == term].set_index(kind)
-                self._draw_effects(panel, rows.loc[numbers])
+                self._draw_effects(panel, rows.loc[indices])
                 panel.set_title(term, fontsize="small")
-                _label_rows(panel, [titles[k] for k in numbers])
+                _label_rows(panel, [titles[k] for k in indices])
                 panel.set_xlabel("effect", fontsize="small")
         else:
-            numbers = numbers if topics is not None else numbers[:_MAX_PANELS]
-            self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, _PANEL_SIZE)
-            _draw_curves(self, table, kind, numbers, titles, x=self.x, column="effect")
+            indices = indices if topics is not None else indices[:_MAX_PANELS]
+            self.axes_, self.bounding_ax_ = make_panels(ax, indices.size, n_columns, _PANEL_SIZE)
+            _draw_curves(self, table, kind, indices, titles, x=self.x, column="effect")
             for panel in self.axes_:
                 panel.set_xlabel(self.x_name or "", fontsize="small")
         self.figure_ = self.axes_[0].figure
@@ -254,22 +254,22 @@ class TopicSharesDisplay:
         table = self.shares
         # The columns before "topic" have the values of the groups.
         groups = table[list(table.columns[: table.columns.get_loc("topic")])]
-        numbers = check_indices(topics, int(table["topic"].max()) + 1, "topics")
-        numbers = numbers if topics is not None else numbers[:_MAX_PANELS]
+        indices = check_indices(topics, int(table["topic"].max()) + 1, "topics")
+        indices = indices if topics is not None else indices[:_MAX_PANELS]
         # All topics have the same groups, whose values (n_groups, n_columns) are taken from the
         # rows of one topic.
-        is_of_topic = table["topic"] == numbers[0]
+        is_of_topic = table["topic"] == indices[0]
         values = groups[is_of_topic].to_numpy()
         are_numbers = values.shape[1] == 1 and groups.dtypes.iloc[0].kind in "iuf"
-        self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, _PANEL_SIZE)
+        self.axes_, self.bounding_ax_ = make_panels(ax, indices.size, n_columns, _PANEL_SIZE)
         self.figure_ = self.axes_[0].figure
         self.points_, self.lines_, self.bands_ = [], [], []
         titles = _make_titles(table, "topic")
         if are_numbers:
-            _draw_curves(self, table, "topic", numbers, titles, x=values[:, 0], column="share")
+            _draw_curves(self, table, "topic", indices, titles, x=values[:, 0], column="share")
             return self
         labels = [textwrap.shorten(", ".join(map(str, row)), _MAX_LINE_LENGTH) for row in values]
-        for panel, k in zip(self.axes_, numbers, strict=True):
+        for panel, k in zip(self.axes_, indices, strict=True):
             rows = table[table["topic"] == k]
             shares, low, high = (rows[name].to_numpy() for name in ("share", "low", "high"))
             positions = np.arange(len(rows))
@@ -401,16 +401,16 @@ def _find_varying_number(at):
     return varying[0], columns[varying[0]]
 
 
-def _draw_curves(display, table, kind, numbers, titles, *, x, column):
+def _draw_curves(display, table, kind, indices, titles, *, x, column):
     """Draw a column of the table over x, with a band of intervals, for each topic or cluster.
 
-    ``kind`` is "topic" or "cluster", ``numbers`` are the indices of the topics or clusters to show,
-    and ``titles`` are from `_make_titles`. The rows of a topic or cluster in ``table`` are in the
-    order of x, which need not be sorted. The lines and bands are added to the display.
+    ``kind`` is "topic" or "cluster", ``indices`` select the topics or clusters to show, and
+    ``titles`` are from `_make_titles`. The rows of a topic or cluster in ``table`` are in the order
+    of x, which need not be sorted. The lines and bands are added to the display.
     """
     order = np.argsort(x, kind="stable")
     x = np.asarray(x)[order]
-    for panel, k in zip(display.axes_, numbers, strict=True):
+    for panel, k in zip(display.axes_, indices, strict=True):
         rows = table[table[kind] == k].iloc[order]
         marker = "o" if len(x) <= _MAX_MARKERS else ""
         (line,) = panel.plot(x, rows[column], color=_CLEAR_COLOR, marker=marker, markersize=3)

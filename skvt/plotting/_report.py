@@ -54,9 +54,9 @@ def cluster_report(mixture, X, path):
     Notes
     -----
     The report shows the clusters of ``predict(X, n_clusters="auto")``, or the components if they
-    were not joined, as after ``partial_fit``. Means and rates are of the rows of the fit. Shares
-    of missing values, numbers of rows in clusters and probabilities are of the rows X. The file
-    holds values of single rows: consider who may read them.
+    were not joined, as after ``partial_fit``. Means and rates are estimates of the fit. Shares of
+    missing values, numbers of rows in clusters and probabilities are computed for the rows X. The
+    file contains values of single rows: consider who may read them.
 
     Examples
     --------
@@ -83,6 +83,7 @@ def cluster_report(mixture, X, path):
     title = f"{n_shown} {kinds} of {n_rows:,} rows"
     # Rows of the background, which belong to no cluster, have the label -1.
     in_background = labels < 0
+    # The probability of the most probable cluster of each row that is not in the background.
     largest = probabilities[~in_background].max(axis=1)
     body = [
         f"<h1>{title}</h1>",

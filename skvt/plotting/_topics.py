@@ -99,18 +99,18 @@ class TopicsDisplay:
         # (n_components, n_features) each: the lengths of bars, and the scores that order words.
         weights, names = np.asarray(self.topics), np.asarray(self.feature_names)
         scores = weights if self.scores is None else np.asarray(self.scores)
-        numbers = check_indices(topics, weights.shape[0], "topics")
+        indices = check_indices(topics, weights.shape[0], "topics")
         if topics is None and self.shares is not None:
-            numbers = np.argsort(-np.asarray(self.shares), kind="stable")
-        n_not_shown = max(numbers.size - MAX_TOPICS, 0) if topics is None else 0
-        self.topics_ = numbers = numbers[: numbers.size - n_not_shown]
+            indices = np.argsort(-np.asarray(self.shares), kind="stable")
+        n_not_shown = max(indices.size - MAX_TOPICS, 0) if topics is None else 0
+        self.topics_ = indices = indices[: indices.size - n_not_shown]
         panel_size = (2.4, 0.5 + 0.2 * n_words)
-        self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, panel_size)
+        self.axes_, self.bounding_ax_ = make_panels(ax, indices.size, n_columns, panel_size)
         self.figure_ = self.axes_[0].figure
         self.bars_ = []
         # All panels have the same x limit. It is 1 if all weights are 0.
-        x_max = 1.05 * weights[numbers].max() or 1.0
-        for panel, k in zip(self.axes_, numbers, strict=True):
+        x_max = 1.05 * weights[indices].max() or 1.0
+        for panel, k in zip(self.axes_, indices, strict=True):
             words = np.argsort(-scores[k], kind="stable")[:n_words]
             words = words[weights[k, words] > 0.0]
             positions = np.arange(words.size)
