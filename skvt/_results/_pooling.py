@@ -101,19 +101,22 @@ def pool(results, shares, degrees):
     # Align the estimates of each fit with the components of the first fit. Entries are 0 for
     # components that have no matched component in a fit.
     aligned = np.zeros((len(results), 2, n_draws, n_terms, n_components))
+    # (R, K) each: overlap with the matched component in each fit, and 1 if there is such a match.
     agreement, is_matched = np.zeros((2, len(results), n_components))
     for r, (result, fit_shares) in enumerate(zip(results, shares, strict=True)):
-        mass, components, partners = match_topics(shares[0].profiles, fit_shares.profiles)
+        overlaps, components, partners = match_topics(shares[0].profiles, fit_shares.profiles)
         # Match each component of the first fit with itself, because the matching by overlap may
         # exchange two components that are equal.
         if r == 0:
             partners = components = np.arange(n_components)
         aligned[r][..., components] = result[..., partners]
-        agreement[r, components], is_matched[r, components] = mass, 1.0
+        agreement[r, components], is_matched[r, components] = overlaps, 1.0
     # Compute the three parts of the variance: ``within`` is U, ``between_draws`` is (1 + 1/M) B,
     # and ``between_fits`` is (1 + 1/R) F.
     n_fits = is_matched.sum(axis=0)
+    # (R, M, Q, K) each.
     effects, squared_errors = aligned[:, 0], aligned[:, 1]
+    # Degrees of freedom of the variance between fits.
     fit_degrees = np.maximum(n_fits - 1.0, 1.0)
     fit_means = effects.mean(axis=1)
     estimate = fit_means.sum(axis=0) / n_fits

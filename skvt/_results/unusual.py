@@ -1,9 +1,8 @@
 """Search for the rows that fit a mixture worst, and for the column that is at fault in each row.
 
-:func:`unusual_rows` defines the score of a row. There are n rows. *Scored* columns are columns
-whose values may be missing. In this module, ``joint`` (n,) are the log densities of all scored
-columns of rows, in nats. A *calibrated* score is a score minus the expected score of rows with the
-same missing values.
+:func:`unusual_rows` defines the score of a row. *Scored* columns are columns whose values may be
+missing. In this module, ``joint`` (n_rows,) are the log densities of all scored columns of rows, in
+nats. A *calibrated* score is a score minus the expected score of rows with the same missing values.
 """
 
 from dataclasses import replace
@@ -113,14 +112,14 @@ def unusual_rows(mixture, X, n=20):
     with Workers(mixture.n_jobs) as workers:
 
         def log_density(rows, kept):
-            """Return log densities (n,) of the ``kept`` columns and the columns without scores."""
+            """Return log densities (n_rows,) of the ``kept`` and of all unscored columns."""
             visible = np.array(rows)
             visible[:, np.setdiff1d(columns, kept)] = np.nan
             return model.log_predictive(visible, stats, workers.run)
 
         # Columns that must be complete are part of each density. Their log density is subtracted.
         fixed = log_density(encoded, kept=[])
-        # Log density of each scored column by itself, (n, number of scored columns).
+        # Log density of each scored column by itself, (n_rows, n_scored).
         marginal = np.stack([log_density(encoded, [j]) - fixed for j in columns], axis=1)
         marginal[np.isnan(encoded[:, columns])] = np.nan
 
@@ -158,7 +157,7 @@ def unusual_rows(mixture, X, n=20):
 
 
 def _compute_conditionals(rows, joint, columns, log_density):
-    """Return the log density of each scored column given the others, (n, n_scored).
+    """Return the log density of each scored column given the others, (n_rows, n_scored).
 
     ``columns`` are the scored columns, and ``log_density(rows, kept)`` returns log densities of the
     ``kept`` columns.
@@ -192,7 +191,7 @@ def _drop_small_components(fitted, columns):
 
 
 def _calibrate_scores(rows, joint, log_density, raw_scores):
-    """Return the calibrated scores (n,) of rows (n, n_features).
+    """Return the calibrated scores (n_rows,) of rows (n_rows, n_features).
 
     ``log_density(rows)`` returns the log densities of all scored columns, and ``raw_scores(rows,
     joint, chosen)`` returns uncalibrated scores of the ``chosen`` rows from which values may be

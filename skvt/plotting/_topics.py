@@ -111,6 +111,7 @@ class TopicsDisplay:
         # All panels have the same x limit. It is 1 if all weights are 0.
         x_max = 1.05 * weights[indices].max() or 1.0
         for panel, k in zip(self.axes_, indices, strict=True):
+            # The first words by score, as column numbers, without words of weight 0.
             words = np.argsort(-scores[k], kind="stable")[:n_words]
             words = words[weights[k, words] > 0.0]
             positions = np.arange(words.size)
