@@ -17,6 +17,7 @@ def make_topics_table(estimator):
     shares = n_words_of_topics / n_words_of_topics.sum()
     labels = estimator._labels_by_topic
     words = [", ".join(map(str, topic)) for topic in estimator.top_words(N_WORDS)]
+    # If no words are known, the table shows column numbers.
     words_title = (
         "words" if hasattr(estimator, "words_") else "columns; set_words(names) shows words"
     )

@@ -1,6 +1,8 @@
 """Merging and removal of topics of a fitted model by users.
 
-Both methods form groups of topics that are kept. Each group becomes one topic.
+Both methods form groups of topics that are kept. Each group becomes one topic. Alpha is
+``doc_topic_prior``, the prior of topic proportions, and eta is ``topic_word_prior``, the prior of
+the words of topics. The first array of ``fitted.lam()`` has a row for each topic.
 """
 
 from copy import deepcopy
@@ -111,6 +113,7 @@ class TopicEditsMixin:
         Topics that are in no group are removed. If there is an error, no attribute changes.
         """
         fitted = self._fitted
+        # Without merged or removed topics, nothing changes.
         if len(groups) == len(fitted.lam()[0]):
             return self
         labels = self._labels_by_topic

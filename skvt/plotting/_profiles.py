@@ -132,10 +132,12 @@ class ProfilesDisplay:
         self.columns_ = [profiles.columns[j] for j in shown_columns]
         shown_rows = np.append(all_rows, self.components_)
         shown_cells = np.ix_(shown_rows, shown_columns)
+        # The relevance of a cell, with a minus sign if its value is lower than in all rows.
         colours = (np.maximum(relevance, 0.0) * find_directions(profiles))[shown_cells]
         if ax is None:
             ax = ensure_axes(None)
             cells = [profiles.cells[k, j] for k in shown_rows for j in shown_columns]
+            # A category and its probability, the two parts of a text, take two lines.
             has_two_lines = any(len(parts) > 1 for parts in cells)
             name_length = min(MAX_LINE_LENGTH, max(len(str(name)) for _, name in self.columns_))
             _resize(ax.figure, *colours.shape, has_two_lines=has_two_lines, name_length=name_length)
@@ -160,8 +162,8 @@ class ProfilesDisplay:
         """
         ax, figure = self.ax_, self.figure_
         # Write the names of rows and columns.
-        cell_width = ax.get_window_extent().width / figure.dpi / len(self.columns_)
-        n_lines = 2 if cell_width > MIN_TWO_LINE_WIDTH else 1
+        width_in_inches = ax.get_window_extent().width / figure.dpi / len(self.columns_)
+        n_lines = 2 if width_in_inches > MIN_TWO_LINE_WIDTH else 1
         names = [_shorten(name, n_lines) for _, name in self.columns_]
         # Names of up to three letters are short enough to be horizontal.
         rotation = 90 if max(map(len, names)) > 3 else 0
@@ -191,7 +193,7 @@ class ProfilesDisplay:
         top_axis.tick_params(length=0)
         top_axis.spines["top"].set_visible(False)
         self._draw_colorbar()
-        # Turn the names of blocks by 90 degrees if a name is wider than its block.
+        # Turn the names of blocks by 90 degrees if a name is wider than its block, in pixels.
         cell_width, _ = self._measure_cell()
         widths = [label.get_window_extent().width for label in top_axis.get_xticklabels()]
         block_sizes = np.subtract(ends, starts)
