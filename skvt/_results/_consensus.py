@@ -1,4 +1,7 @@
-"""Matching of the topics of independent fits, and the mean of matched topics."""
+"""Matching of the topics of independent fits, and the mean of matched topics.
+
+A topic is a distribution over V words.
+"""
 
 from numbers import Integral
 
@@ -84,7 +87,8 @@ def consensus(fits, X, *, n_passes=1, sample_weight=None):
             "Pass fits of TemperedLDA, StructuredLDA or MemoizedHDP."
         )
     topics = topic_distributions(fits)
-    # A fit after ``partial_fit`` has no bound, and is the reference only if no fit has one.
+    # The index of the reference. A fit after ``partial_fit`` has no bound, and can be the reference
+    # only if no fit has a bound.
     best = int(np.argmax([fit.elbo_ if hasattr(fit, "elbo_") else -np.inf for fit in fits]))
     sum_of_partners = np.zeros_like(topics[best])
     n_partners = np.zeros((len(topics[best]), 1))

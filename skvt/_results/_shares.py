@@ -84,6 +84,7 @@ def count_words(estimator, X):
     """
     preprocessing, model = split_pipeline(estimator)
     X = X if preprocessing is None else preprocessing.transform(X)
+    # Read X by the rules of the fit, which are stored in the attributes of the model.
     X = DocumentReader(type(model)).restore(vars(model), np.float64).read(X)
     if X.shape[1] != model.components_.shape[1]:
         raise ValueError(
@@ -118,6 +119,7 @@ def estimate_topic_shares(estimator, X):
 
     def draws(number, rng):
         """Return a matrix (K, K) for each of ``number`` draws of the topics."""
+        # Gamma variates divided by their sum have a Dirichlet distribution.
         gammas = (rng.standard_gamma(lam) for _ in range(number))
         drawn_topics = (gamma / gamma.sum(axis=1, keepdims=True) for gamma in gammas)
         errors = [(drawn - topics) @ corrected for drawn in drawn_topics]

@@ -5,6 +5,9 @@ token is observed or held out. The hash depends on the content of the row, on th
 number of the token, so that a row is split in the same way in any data set. Hashes use the
 generator SplitMix64: GOLDEN is the step of its state, and ``mix`` turns a state into random bits.
 Loops read the arrays ``indptr``, ``indices`` and ``data`` of a CSR matrix of counts.
+
+There are n documents, V words and K topics. Functions with the arguments ``model`` and ``stats``
+take the model and the statistics of a fit.
 """
 
 import numpy as np
@@ -64,6 +67,8 @@ def _split_rows(indptr, indices, data, observed):
         state = _hash_row(indptr[d], indptr[d + 1], indices, data)
         for j in range(indptr[d], indptr[d + 1]):
             n_whole_tokens = np.floor(np.float64(data[j]))
+            # The tokens of a word have consecutive states of a generator whose first state depends
+            # on the row and the word.
             token_state = mix(state + np.uint64(indices[j]) * GOLDEN)
             # Of the tokens beyond MAX_HASHED_TOKENS, half are observed, without a hash of each.
             n_observed = np.floor(0.5 * max(n_whole_tokens - MAX_HASHED_TOKENS, 0.0))
@@ -95,9 +100,9 @@ def split_tokens(X):
 
 
 def infer_document_parameters(model, stats, X, workers):
-    """Return the parameters gamma (n, K) of q(theta) of documents, at T = 1.
+    """Return the parameters gamma (n, K) of the Dirichlet posterior of topic proportions.
 
-    Gamma is computed by CVB0, with the topics at their mean under q.
+    Gamma is computed by CVB0, with the topics at their mean under the posterior q of the fit.
     """
     lda = LDAGivenTopics.from_lda(model.document_model(stats), "cvb0")
 
@@ -106,7 +111,7 @@ def infer_document_parameters(model, stats, X, workers):
         return Topics(model.log_mean_topics(stats, batch))
 
     results = iterate_local_results(lda, get_topics, make_rows(X, np.ones(X.shape[0])), workers)
-    # The results of batches come in the order of the rows.
+    # The result of a batch has gamma in its field ``q``. Batches come in the order of the rows.
     return np.concatenate([result.q for _, result in results])
 
 
