@@ -120,7 +120,7 @@ def explain_why_not(joins, n_clusters):
     # The first joins concern components to which no row is assigned.
     if join < joins.n_vacant:
         return "For one of the clusters, there is no row for which it is the most probable cluster."
-    # The test says by how many standard errors rows between the two clusters are fewer. It is
+    # ``test`` is the depth of the valley between the two clusters in standard errors. It is
     # infinite if the clusters do not touch, and NaN if it is not known.
     criterion, test = joins.criteria[join], joins.tests[join]
     if criterion == "valley" and test < SIGNIFICANT:
@@ -136,8 +136,8 @@ def explain_why_not(joins, n_clusters):
     if is_larger:
         relation = "overlap" if criterion == "entropy" else "are alike"
         return f"Two of the clusters {relation}: joining them loses {loss}."
-    # The depth of the valley in nats. It is infinite if no row lies between the clusters, and NaN
-    # if it is not known.
+    # ``depth`` is the depth of the valley in nats. It is infinite if no row lies between the
+    # clusters, and NaN if it is not known.
     depth = float(joins.valleys[join])
     valley = ""
     if np.isfinite(test):
@@ -148,5 +148,5 @@ def explain_why_not(joins, n_clusters):
         valley = ", and no row lies between them"
     elif criterion == "entropy" and 0.0 < depth < np.inf:
         valley = f", across a valley of {depth:.2g} nats"
-    subject = "the rule keeps" if criterion == "entropy" else "rows tell"
-    return f"Two clusters were joined that {subject} apart: this loses {loss}{valley}."
+    clause = "the rule keeps" if criterion == "entropy" else "rows tell"
+    return f"Two clusters were joined that {clause} apart: this loses {loss}{valley}."

@@ -176,8 +176,9 @@ class ClustersMixin:
             check_scalar(value, name, Integral, min_val=0)
         with open_rows(self, X, sample_weight) as rows, Workers(self.n_jobs) as workers:
             refits = joins.refits
-            # Bounds of refits, which use neither classes of rows nor a background, could not be
-            # compared with the bound of a fit that does.
+            # Refits use neither classes of rows nor a background, so that their bounds cannot be
+            # compared with the bound of a fit that uses them. With a background, ``fitted`` is the
+            # fit without the background component.
             is_plain = fitted.component_classes is None and fitted is self._fitted
             if max_refitted > 0 and is_plain:
                 refits = compute_refitted_bounds(

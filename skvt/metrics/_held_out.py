@@ -199,6 +199,7 @@ def estimate_chib(words, topics, alpha, n_burn_in, n_samples, state):
     state += GOLDEN
     middle = int(uniform(mix(state)) * n_samples)
     log_transitions = np.empty(n_samples)
+    # These two are replaced after the middle state is sampled.
     middle_assignments, middle_counts = assignments.copy(), topic_counts.copy()
     # Sample the middle state by a reversed sweep from z*, then the states after the middle state by
     # forward sweeps, then the states before it by reversed sweeps. A single loop samples all

@@ -115,6 +115,7 @@ class ClusterTreeDisplay:
         # Draw the tree.
         style = {"link_color_func": self._assign_link_colors(hierarchy).__getitem__, "ax": self.ax_}
         style["leaf_font_size"] = self.ax_.xaxis.get_ticklabels()[0].get_fontsize()
+        # Labels have two horizontal lines, or a vertical line if there are many components.
         if self.weights is not None:
             has_two_lines = n_components <= MAX_TWO_LINE_LABELS
             separator, style["leaf_rotation"] = ("\n", 0) if has_two_lines else (": ", 90)
