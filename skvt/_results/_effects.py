@@ -161,7 +161,8 @@ def covariate_effects(
     are_mixtures = _are_mixtures(fits)
     design = make_design(covariates, formula, num_samples(X))
     reported = _Combinations.of(design, at, contrasts)
-    # Documents without words are left out. All rows of mixtures are used.
+    # Topic models leave out documents without words. All rows count as rows with words for
+    # mixtures, for which ``counts`` is empty.
     counts = [] if are_mixtures else [count_words(fit, X) for fit in fits]
     has_words = np.ones(weights.size, dtype=bool)
     for fit_counts in counts:
@@ -180,7 +181,7 @@ def covariate_effects(
                 for fit, fit_counts in zip(fits, counts, strict=True)
             ]
         results = [
-            _effects_of_draws(fit_shares, regression, reported, n_draws, rng)
+            _estimate_effects(fit_shares, regression, reported, n_draws, rng)
             for fit_shares in shares
         ]
     columns = pool(results, shares, regression.degrees).columns(level, reported.names)
@@ -292,7 +293,7 @@ def _are_finite_weights(weights):
     )
 
 
-def _effects_of_draws(shares, regression, reported, n_draws, rng):
+def _estimate_effects(shares, regression, reported, n_draws, rng):
     """Return effects and squared standard errors of one fit, in an array (2, M, Q, K).
 
     ``shares`` are the :class:`~skvt._results._shares.Shares` of the fit, and ``reported`` are the

@@ -175,7 +175,8 @@ def estimate_chib(words, topics, alpha, n_burn_in, n_samples, state):
     n_tokens, n_topics = words.size, alpha.size
     weights, topic_counts = np.empty(n_topics), np.zeros(n_topics)
     assignments = np.empty(n_tokens, np.int64)
-    # Draw the topic of each token given the tokens before it, then make forward Gibbs sweeps.
+    # Draw the topic of each token given the tokens before it. Then make Gibbs sweeps, which are not
+    # reversed.
     for n in range(n_tokens):
         _compute_conditional(alpha, topic_counts, topics[words[n]], weights)
         assignments[n], _, state = _draw(weights, state)
