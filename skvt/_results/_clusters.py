@@ -191,6 +191,7 @@ class ClustersMixin:
         joins = replace(joins, refits=refits)
         if n_fits > 0:
             seeds = np.random.default_rng(fitted.state.seed).integers(2**31 - 1, size=n_fits)
+            # The joins and the labels of each other fit.
             others = [self._fit_with_seed(int(s), X, y, sample_weight, sample) for s in seeds]
             # The number of clusters that each fit suggests, and all possible numbers 1, ..., K.
             suggested = np.array([joins.n_clusters, *(other.n_clusters for other, _ in others)])

@@ -454,8 +454,8 @@ def require_full_rank(matrix, names):
         coefficients = np.linalg.lstsq(matrix[:, :j], column, rcond=None)[0]
         contributions = abs(coefficients) * np.linalg.norm(matrix[:, :j], axis=0)
         is_part = contributions > _COLLINEAR * contributions.max()
-        parts = [names[i] for i in np.flatnonzero(is_part)]
+        terms = [names[i] for i in np.flatnonzero(is_part)]
         raise ValueError(
-            f"The term {name!r} is collinear: it is a linear combination of {', '.join(parts)}. "
+            f"The term {name!r} is collinear: it is a linear combination of {', '.join(terms)}. "
             "Leave one of them out."
         )

@@ -18,13 +18,13 @@ def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
     except (TypeError, ValueError) as error:
         raise illegal_value_error(name, "positive numbers", repr(value)) from error
     shapes = [(), (size,)]
-    legal = f"a number or an array of {size_name} = {size} numbers"
+    legal_forms = f"a number or an array of {size_name} = {size} numbers"
     if n_topics is not None:
         shapes.append((n_topics, size))
-        legal += f", or an array of shape (n_components, {size_name}) = {shapes[-1]}"
+        legal_forms += f", or an array of shape (n_components, {size_name}) = {shapes[-1]}"
     if prior.shape not in shapes:
         raise ValueError(
-            f"The {name!r} parameter must be {legal}. Got an array of shape {prior.shape} "
+            f"The {name!r} parameter must be {legal_forms}. Got an array of shape {prior.shape} "
             f"instead.{remedy if prior.ndim == 2 and n_topics is None else ''}"
         )
     if prior.ndim < 2:

@@ -148,9 +148,9 @@ def compute_completion_sums(model, stats, X, workers):
     topics = np.ascontiguousarray(Dirichlet.mean(lam).T)
     gamma = infer_document_parameters(model, stats, observed, workers)
     proportions = gamma / gamma.sum(axis=1, keepdims=True)
-    data = make_rows(held_out, np.ones(X.shape[0]))
-    total = 0.0
+    rows = make_rows(held_out, np.ones(X.shape[0]))
+    log_p = 0.0
     # Each group has a single batch.
-    for (batch,) in data.group_batches(model, workers, data.list_batches(), fixed_globals=True):
-        total += model.log_predictive(batch, proportions[batch.rows], topics, workers.run).sum()
-    return total, float(held_out.sum()), float(X.sum()), X.shape[0]
+    for (batch,) in rows.group_batches(model, workers, rows.list_batches(), fixed_globals=True):
+        log_p += model.log_predictive(batch, proportions[batch.rows], topics, workers.run).sum()
+    return log_p, float(held_out.sum()), float(X.sum()), X.shape[0]

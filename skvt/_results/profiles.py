@@ -78,6 +78,7 @@ def make_profiles(table):
     table_columns = [list(table[header]) for header in headers]
     # A table made by hand may lack the column "differs_in".
     parts = table["differs_in"] if "differs_in" in table else [None] * len(table_columns[0])
+    # ``fields`` are the quantity, the category and the estimate.
     for k, weight, block, name, nats, *fields, part in zip(*table_columns, parts, strict=True):
         # A column that occurs for the first time gets the next index.
         index = k, column_numbers.setdefault((block, name), len(column_numbers))

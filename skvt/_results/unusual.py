@@ -143,16 +143,16 @@ def unusual_rows(mixture, X, n=20):
         without_fault = np.array(worst)
         without_fault[np.arange(len(rows)), at_fault] = np.nan
         expected = model.imputed(without_fault, stats, workers.run)
-    entries = []
+    table_rows = []
     # Rows without values have no column at fault.
     for i, (row, j) in enumerate(zip(rows.tolist(), at_fault.tolist(), strict=True)):
         description = None, None, None
         if not is_missing[i].all():
             predicted = table.decode_column(j, expected[i, [j]])[0]
             description = table.names[j], table.find_entry(X, encoded, row, j), predicted
-        entries.append((row, *description, score[row]))
+        table_rows.append((row, *description, score[row]))
     names = "row", "column", "value", "expected", "score"
-    frame = pandas.DataFrame(entries, columns=names, dtype=object)
+    frame = pandas.DataFrame(table_rows, columns=names, dtype=object)
     return frame.astype({"row": np.intp, "score": np.float64})
 
 

@@ -250,8 +250,9 @@ def make_full_covariances(estimator):
     """
     covariances = _get_values(estimator, "covariances")
     n_components, n_features = np.shape(estimator.means_)
-    kind = getattr(estimator, "covariance_type_", getattr(estimator, "covariance_type", None))
-    if kind == "tied":
+    # skvt stores the type that was used in ``covariance_type_``; scikit-learn has the parameter.
+    parameter = getattr(estimator, "covariance_type", None)
+    if getattr(estimator, "covariance_type_", parameter) == "tied":
         return np.broadcast_to(covariances, (n_components, n_features, n_features))
     if covariances.ndim == 3:
         return covariances

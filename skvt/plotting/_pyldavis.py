@@ -136,6 +136,7 @@ def compute_principal_coordinates(topics):
     # The metric of SciPy is the square root of the divergence. For nearly equal topics it may be
     # NaN, because rounding can make the number under the root negative. NaN becomes 0.
     divergences = squareform(np.nan_to_num(pdist(np.asarray(topics), "jensenshannon") ** 2))
+    # Double centring of the squared distances gives the inner products of the points.
     gram = -0.5 * divergences**2
     gram -= gram.mean(axis=0)
     gram -= gram.mean(axis=1, keepdims=True)
