@@ -410,7 +410,7 @@ def test_a_document_is_sampled_alike_in_any_chunk_by_the_same_seed(dtype):
 
 
 def test_rounding_of_sums_leads_a_draw_no_further_than_its_block_of_topics():
-    size = int(sampling.PRIOR_TOPICS)
+    size = int(sampling.TOPICS_PER_BLOCK)
     # one word, which is in topics of the first block only
     table, base = np.zeros((1, 3 * size), np.float32), np.ones((1, 3 * size), np.float32)
     table[0, :size] = 1.0 / size
@@ -529,7 +529,7 @@ def test_words_too_improbable_for_floating_point_numbers_have_a_log_probability(
 def draw_log_gammas(array, rows, scale, prior, seed, out):
     """Writes the draws; checks their sums and those of their shapes."""
     rows = rows.astype(np.int32)  # as models have them
-    log_sums, shapes = np.empty((2, -(-rows.size // sampling.DRAWN_WORDS), out.shape[1]))
+    log_sums, shapes = np.empty((2, -(-rows.size // sampling.WORDS_PER_BLOCK), out.shape[1]))
     sampling.draw_log_gammas(array, rows, scale, prior, seed, out, log_sums, shapes, counter())
     expected = prior[rows].sum(dtype=float) + scale * array[rows].sum(axis=0, dtype=float)
     np.testing.assert_allclose(shapes.sum(axis=0), expected, rtol=1e-6)

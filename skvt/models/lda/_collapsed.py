@@ -1,11 +1,15 @@
 """Latent Dirichlet allocation with topics and proportions integrated out.
 
 Collapsed Gibbs sampling draws the topic z of each token given the topics of all other tokens
-[GriffithsSteyvers04 eq. 5]. A local step is one sweep over the tokens of a batch, in which it draws
-their topics. It takes the counts n_wk of tokens of each word in each topic over all documents as
-its global parameters. Its statistics are the resulting changes of the counts. The sampler is in
-:mod:`skvt.models.lda._collapsed_kernels`. If there are many topics, the sparse sampler in
-:mod:`skvt.models.lda._sparse_kernels` may replace it.
+[GriffithsSteyvers04 eq. 5]. A local step is one sweep over the tokens of a batch, which draws their
+topics. Its global parameters are the counts n_wk of the tokens of word w in topic k over all
+documents. Its statistics are the resulting changes of these counts. The dense sampler in
+:mod:`skvt.models.lda._collapsed_kernels` computes the probabilities of all topics for each token.
+If there are many topics, the sparse sampler in :mod:`skvt.models.lda._sparse_kernels` may replace
+it, whose cost hardly grows with the number of topics.
+
+Shapes have the V words of the vocabulary, A words that occur in a batch of n documents, nnz
+entries, which are the words of a document with their counts, and K topics.
 """
 
 from dataclasses import dataclass, replace
@@ -40,8 +44,8 @@ STREAMS = 4
 # because tokens that are drawn at the same time do not see the changes that they make to the
 # counts.
 DOCUMENTS_PER_STREAM = 16
-# The sampler with sums over all topics is used up to this number of topics. For more topics, sums
-# over the topics that have counts are faster.
+# The dense sampler is used up to this number of topics. For more topics the sparse sampler, which
+# sums over the topics of a document, is faster.
 MAX_DENSE = 700
 
 
@@ -53,7 +57,7 @@ class TopicCounts(NamedTuple):
     lam: Array
     # (K,): sums of ``eta + n`` over all words of the vocabulary.
     totals: Array
-    # Seed of the random numbers of the local step.
+    # Seed of the local step's random numbers.
     seed: int
 
     def select_words(self, positions: IndexArray) -> "TopicCounts":
@@ -142,7 +146,7 @@ class CollapsedLDA(LDAGivenTopics):
         return np.full_like(self.topic_word_prior, self.sampling_prior)
 
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> TokenBatch:
-        """Return the documents of :meth:`LDA.batch` with their tokens, sorted by word."""
+        """Return the result of :meth:`LDA.batch` with the tokens of the documents added."""
         batch = super().batch(X, rows, weights)
         # A count above MAX_TOKENS is represented by MAX_TOKENS tokens.
         token_indptr = make_token_indptr(np.minimum(batch.counts, kernels.MAX_TOKENS))
@@ -182,6 +186,7 @@ class CollapsedLDA(LDAGivenTopics):
         """
         words = batch.active
         prior_totals = self._sampling_eta.sum(axis=0, dtype=np.float64)
+        # Keep the totals positive, which rounding of fractional weights could make negative.
         totals = np.maximum(stats.sums[0] + prior_totals, COUNT_RANGE[0])
         eta = self._sampling_eta[words]
         if self._may_use_sparse_sampler and eta.ndim == 1:
@@ -244,7 +249,7 @@ class CollapsedLDA(LDAGivenTopics):
         )
 
     def _sweep(self, batch: TokenBatch, lam: Array, draws: _Draws, run: Run) -> Array:
-        """Draw the topics of all tokens by sums over all topics; return n_dk (n, K)."""
+        """Draw the topics of all tokens by the dense sampler; return n_dk (n, K)."""
         n_groups, n_topics = draws.groups.size - 1, self.n_components
         has_start = batch.row_starts is not None
         priors = self.document_priors(batch)
@@ -257,6 +262,8 @@ class CollapsedLDA(LDAGivenTopics):
         eta = eta if eta.ndim == 2 else eta[:, None]
         doc_counts = np.zeros((batch.n_rows, n_topics), np.float32)
         n_streams = min(max(batch.n_rows // (n_groups * DOCUMENTS_PER_STREAM), 1), STREAMS)
+        # SharedLoop takes the number of items, here the groups of documents, the number of items
+        # that a thread takes at a time, and the arguments of the function.
         run(kernels.sweep_collapsed, SharedLoop(
             n_groups, 1, n_streams, batch.indptr, batch.token_indptr, lam, batch.words,
             batch.counts, batch.weights, draws.seeds, alpha, eta, draws.groups, draws.totals,
@@ -286,7 +293,7 @@ class CollapsedLDA(LDAGivenTopics):
         document_counts = sparse.allocate_document_counts(np.diff(draws.token_bounds), alpha.size)
         first_tokens = draws.token_bounds[draws.groups[:-1]]
         changes = sparse.allocate_changes(first_tokens, draws.topics, self.dtype)
-        # Scratch of the sampler, which expects ones.
+        # The sampler multiplies probabilities of the tokens of each document in this scratch array.
         products = np.ones(batch.n_rows)
         run(sparse.sweep_sparse, SharedLoop(
             draws.groups.size - 1, 1, alpha if has_start else np.ones_like(alpha), batch.indptr,
@@ -303,7 +310,7 @@ class CollapsedLDA(LDAGivenTopics):
     def _initial_topics(self, batch: DocumentBatch, n_tokens: int) -> IndexArray:
         """Return the topics of the tokens before the sweep, which overwrites the array.
 
-        Without ``row_starts`` of the batch, the topics are zeros.
+        If the batch has no ``row_starts``, the result is zeros, which the sweep does not read.
 
         Raises
         ------
@@ -325,15 +332,15 @@ class CollapsedLDA(LDAGivenTopics):
     def _group_bounds(self, token_bounds: IndexArray, n_words: int) -> IndexArray:
         """Divide the documents into groups with similar numbers of tokens.
 
-        Return the number of the first document of each group, and the number of all documents.
-        ``token_bounds`` (n + 1,) are the numbers of the first token of each document, and the
-        number of all tokens.
+        Return the number of the first document of each group, and last the number of all documents.
+        ``token_bounds`` (n + 1,) are the numbers of the first token of each document, and last the
+        number of all tokens. ``n_words`` is the number of words in each group's copy of the counts.
         """
         n_tokens = int(token_bounds[-1])
         n_groups = COUNTS_PER_TOKEN * n_tokens // max(1, n_words * self.n_components)
         n_groups = min(max(n_groups, 2), MAX_GROUPS)
-        inner = np.searchsorted(token_bounds, np.arange(1, n_groups) * (n_tokens / n_groups))
-        return np.concatenate([[0], inner, [token_bounds.size - 1]])
+        inner_bounds = np.searchsorted(token_bounds, np.arange(1, n_groups) * (n_tokens / n_groups))
+        return np.concatenate([[0], inner_bounds, [token_bounds.size - 1]])
 
     def prior_statistics(self, batch: DocumentBatch, result: LocalResult) -> PriorTerm | None:
         """Return the statistics from which alpha is learned; None unless alpha is learned.
@@ -398,14 +405,15 @@ class CollapsedLDA(LDAGivenTopics):
         """
         model = self
         if prior_stats.mean is not None:
-            mean, last = prior_stats.mean[:-1], prior_stats.mean[-1]
+            # The last entry is the additional one of :meth:`prior_statistics`.
+            mean, mean_digamma_total = prior_stats.mean[:-1], prior_stats.mean[-1]
             if self.regression is not None:
                 model = self._with_regression(self.regression.take_step(mean, slowly=slowly))
             elif slowly:
                 model = self.with_learned_priors(prior_stats.without_last())
             else:
                 alpha: Array = self.doc_topic_prior.astype(np.float64)
-                alpha = Dirichlet.step_towards_counts(alpha, mean, float(last))
+                alpha = Dirichlet.step_towards_counts(alpha, mean, float(mean_digamma_total))
                 model = replace(self, doc_topic_prior=alpha.astype(self.dtype))
         if not self.learn_topic_word_prior or stats is None:
             return model

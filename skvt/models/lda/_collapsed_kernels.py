@@ -1,8 +1,12 @@
 """Compiled loops of collapsed Gibbs sampling: topics and proportions are integrated out.
 
-The topic of a token is drawn given the topics of all other tokens [GriffithsSteyvers04 eq. 5]:
+The topic of a token is drawn given the topics of all other tokens, with probabilities proportional
+to [GriffithsSteyvers04 eq. 5]
 
-    p(z_i = k | z_-i, w) ~ (alpha_k + n_dk^{-i}) (eta_w + n_wk^{-i}) / (sum_v eta_v + n_k^{-i}).
+    (alpha_k + n_dk^{-i}) (eta_w + n_wk^{-i}) / (sum_v eta_v + n_k^{-i}).
+
+n_dk, n_wk and n_k are the numbers of tokens in topic k: of document d, of word w, and of all words
+of the vocabulary. ``^{-i}`` means that token i is left out.
 
 The loops serve :mod:`skvt.models.lda._collapsed`. The probabilities of all topics are computed by
 vector instructions. Since there are no branches to predict, this is faster than the sums over few
@@ -15,8 +19,11 @@ the counts (Newman, Asuncion, Smyth and Welling 2009).
 Within a group the draws of a few documents are interleaved: each document has a stream, and all
 streams draw one token at a time. The instructions of a draw wait for each other, and the draws of
 other documents use this time. The price is that tokens drawn at the same time do not see the
-changes that they make to the counts. Groups and order depend on the data alone, so the result is
-the same for any number of threads.
+changes that they make to the counts. The groups and the order of their tokens depend on the data
+alone, so the result is the same for any number of threads.
+
+In the loops, ``claim_items`` yields the items that the present thread takes from the shared
+``counter``, and ``lit(x, c)`` is the constant c in the floating-point type of x.
 """
 
 from typing import Any, NamedTuple
@@ -62,8 +69,8 @@ MIN_TOTAL = 1e-15
 def capped_token_weight(count: Any, position: int, n_tokens: int) -> Any:
     """Return the weight of the token at a position of an entry with ``n_tokens`` tokens.
 
-    The MAX_TOKENS tokens of a larger count have equal weights. All other tokens have the weights
-    of :func:`~skvt.models.lda._sampling.token_weight`.
+    If the count exceeds MAX_TOKENS, the entry has MAX_TOKENS tokens of equal weights. Otherwise
+    the weights are as in :func:`~skvt.models.lda._sampling.token_weight`.
     """
     if count > lit(count, 1.0 * MAX_TOKENS):
         return count / lit(count, 1.0 * MAX_TOKENS)
@@ -79,7 +86,8 @@ class _Streams(NamedTuple):
 
     # (S,): numbers of the streams. Streams that still have documents come first.
     order: NDArray[np.uint64]
-    # (S,): the topic that was drawn last.
+    # (S,): the topic that each stream has drawn last. The following (S,) arrays have an entry for
+    # each stream, too.
     topic: NDArray[np.uint64]
     # (S,): the state of the random numbers.
     state: NDArray[np.uint64]
@@ -117,7 +125,7 @@ def sweep_collapsed(
     *other_arguments, counter = arguments
     n_words, width = lam.shape
     longest = np.diff(token_indptr[indptr]).max(initial=1)
-    # The fields of _Streams up to ``total`` are numbers of three types.
+    # The fields of _Streams up to ``total`` are (S,) arrays of three types, in this order.
     numbers: list[Array] = []
     for n_fields, dtype in (3, np.uint64), (5, np.int64), (2, np.float64):
         numbers.extend(np.empty((n_fields, n_streams), dtype))
@@ -206,7 +214,7 @@ def _sweep_collapsed(
     alpha : float32 (1, W) or (n, W) prior of proportions of all documents or of each; 0 for topics
         that a document must not have, and beyond K topics
     eta : float32 (A, 1) or (A, K) prior of the words
-    groups : (G + 1,) the number of the first document of each group, and n
+    groups : (G + 1,) the number of the first document of each group, and last n
     totals : float64 (G, K) sum of ``eta + n`` over the vocabulary for each group, changed
     has_topics : whether ``topics`` holds topics of the tokens, which the counts contain
     topics : (tokens,) topic of each token, written
@@ -217,6 +225,7 @@ def _sweep_collapsed(
         ``lam``, the reciprocals of its totals, and partial sums
     streams : :class:`_Streams`, scratch
     """
+    # ``last_alpha_row`` is 0 if all documents have the same alpha.
     n_topics, last_alpha_row = totals.shape[1], alpha.shape[0] - 1
     one = lit(alpha[0, 0], 1.0)
     # With the stride 0, all topics share the only column of eta.
@@ -265,6 +274,7 @@ def _sweep_collapsed(
                     t = np.uint64(n_drawn[s])
                     word, weight = streams.words[s, t], streams.weights[s, t]
                     k = topics[np.uint64(streams.first_token[s] + n_drawn[s])]
+                    # The counts of words include the weights of documents.
                     weighted = weight * np.float32(row_weights[streams.document[s]])
                     # Limit counts from below, because rounding of fractional weights could make a
                     # count smaller than its prior.
@@ -275,7 +285,8 @@ def _sweep_collapsed(
                     )
                     total = max(totals[g, k] - np.float64(weighted), MIN_TOTAL)
                     totals[g, k], inverse_totals[k] = total, one / np.float32(total)
-            # Step 2: draw the topics.
+            # Step 2: draw the topics. ``draw_from_products`` also fetches the row of the stream's
+            # next word from memory.
             for position in range(n_streams):
                 s = order[position]
                 t, next_t = np.uint64(n_drawn[s]), np.uint64(n_drawn[s] + 1)
@@ -287,8 +298,8 @@ def _sweep_collapsed(
                     uniform_float32(mix(streams.state[s])),
                 )  # fmt: skip
                 # Rounding may lead to a padding topic beyond K, or to a topic that the document
-                # must not have. Go back from padding to a topic below K. Then take the nearest
-                # allowed topic at or below it or, if there is none, above it.
+                # must not have, whose count is 0. Go back from padding to a topic below K. Then
+                # take the nearest allowed topic at or below it or, if there is none, above it.
                 k = k if k < n_topics else max(k - LANES, 0)
                 while k > 0 and doc_counts[s, np.uint64(k)] == zero:
                     k -= 1
@@ -324,7 +335,7 @@ def pseudo_counts(array: Array, words: IndexArray, scale: Any, eta: Array, out: 
     """Write ``eta + scale * array`` of the rows ``words`` (A,) to ``out``.
 
     ``array`` is (V, K), and ``eta`` is (A, 1) or (A, K). ``out`` (A, W) is float32. Its values are
-    clipped to COUNT_RANGE, and are 0 beyond K topics.
+    clipped to COUNT_RANGE, and are 0 in the columns that pad K topics to W.
     """
     # With the stride 0, all topics share the only column of eta.
     eta_stride = 1 if eta.shape[1] > 1 else 0
@@ -347,8 +358,8 @@ def list_tokens_by_word(
 
     The tokens of word a are ``tokens[word_token_indptr[a]:word_token_indptr[a + 1]]``. Their
     weights include the weights of their documents. ``word_indptr``, ``documents`` and ``entries``
-    are the lists of
-    :func:`~skvt.models.lda._kernels.localise`.
+    are the lists of :func:`~skvt.models.lda._kernels.localise`, and ``token_indptr`` has the number
+    of the first token of each entry.
     """
     t, are_all_one = 0, True
     word_token_indptr[0] = 0
@@ -411,7 +422,7 @@ def add_log_proportions(
 
 @jit_inlined
 def _rise_of_digamma(x: float, n: float) -> float:
-    """Return psi(x + n) - psi(x), for a small whole number n as a sum of n reciprocals."""
+    """Return psi(x + n) - psi(x), computed as a sum of n reciprocals if n is small and whole."""
     if n > MAX_RECIPROCALS or n != np.floor(n):
         return digamma(x + n) - digamma(x)
     value = 0.0

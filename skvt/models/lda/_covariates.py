@@ -2,11 +2,11 @@
 
     alpha_dk = exp(x_d' lambda_k),    lambda_pk ~ N(0, s_g^2),    1 / s_g^2 ~ Gamma(A, B)
 
-This is the model of Mimno and McCallum (2008), who have a fixed variance. x_d is row d of the
-design. Its first column is 1, the intercept, whose coefficients have a flat prior. All other
-columns are standardised. The columns of a term, such as the levels of a category, form a group g
-with the variance s_g^2. The variances are integrated out, so that the prior of the coefficients of
-a group is Student's t.
+This is the model of Mimno and McCallum (2008), except that they fix the variance. x_d is row d of
+the design matrix, whose P columns p are covariates. The first column is 1, the intercept, whose
+coefficients have a flat prior. All other columns are standardised. The columns of a term, such as
+the levels of a category, form a group g with the variance s_g^2. The variances are integrated out,
+so that the prior of the coefficients of a group is Student's t.
 
 A step of lambda is computed as follows. Let q(theta_d) = Dirichlet(gamma_d), let psi be the digamma
 function, and let b_d = psi(sum_k gamma_dk) - psi(sum_k alpha_dk) at the present lambda. The
@@ -18,8 +18,9 @@ is a lower bound of the ELBO up to a constant, because log Gamma is convex. It t
 the present lambda, and each of its terms is a function of one x_d' lambda_k. If no x_d' lambda_k
 changes by more than RADIUS, the second derivatives of the terms are bounded, and a parabola in
 lambda is a lower bound of the objective. The gradients and curvatures of the parabola are sums over
-documents, so that a step needs no pass over the data. The step to the maximum of the parabola,
-shortened to the radius, never lowers the ELBO.
+documents, which local steps collect, so that a step of lambda needs no pass over the data. The step
+to the maximum of the parabola, shortened so that no x_d' lambda_k changes by more than RADIUS,
+never lowers the ELBO.
 """
 
 from dataclasses import dataclass, replace
@@ -138,9 +139,9 @@ class DocumentRegression:
         """Return the parabolas below the ELBO given gamma of q(theta), summed over documents.
 
         ``design`` is (n, P), ``weights`` (n,) are the weights of the documents, and ``gamma`` and
-        ``allowed`` are (n, K). The result h is (K, P, 1 + P). As a function of lambda_k, the
-        parabola of topic k is, up to a constant, ``h[k, :, 0] @ lambda_k - lambda_k @ h[k, :, 1:] @
-        lambda_k / 2``.
+        ``allowed`` are (n, K). The result h is (K, P, 1 + P). The parabola of topic k has the
+        linear term ``h[k, :, 0]`` and the curvature matrix ``h[k, :, 1:]``: up to a constant, it is
+        ``h[k, :, 0] @ lambda_k - lambda_k @ h[k, :, 1:] @ lambda_k / 2``.
         """
         alpha = self.alpha(design, allowed)
         # Gamma is at least alpha except for rounding errors.
@@ -198,6 +199,7 @@ class DocumentRegression:
         columns = np.ascontiguousarray(design.T)
         weighted_columns = weights * columns
         for rows in pieces(len(design), max(1, MAX_PRODUCTS // n_columns**2)):
+            # The matrices x x' of these documents, times the weight of each, (P, P, rows).
             products = columns[:, None, rows] * weighted_columns[None, :, rows]
             sums = products.reshape(n_columns**2, -1) @ curvature[rows]
             parabolas[:, :, 1:] += sums.T.reshape(n_topics, n_columns, n_columns)
@@ -212,8 +214,8 @@ class DocumentRegression:
 
         The step leads to the maximum of the sum of the parabolas and the log prior. It is shortened
         for topics of which some log alpha would change by more than RADIUS. If ``slowly``, x x' of
-        each document is added to minus the second derivatives, which makes the step shorter. The
-        sums are then at least as large as minus the second derivatives of
+        each document is added to minus the second derivatives, which makes the step shorter:
+        the sums are then at least as large as minus the second derivatives of the objective of
         expectation-maximisation.
         """
         precisions, coef = self._precisions, self.coef.T
@@ -235,8 +237,9 @@ class DocumentRegression:
     def with_merged_topics(self, groups: list[IndexArray]) -> Self:
         """Return the regression in which the topics of each of ``groups`` are merged.
 
-        Alpha of a merged topic is the sum over its group at mean covariates. The slopes are means
-        weighted by alpha, so that the sum also holds near mean covariates.
+        At mean covariates, where the standardised columns are 0, alpha of a merged topic is the sum
+        of alpha over its group. The other coefficients are means weighted by alpha, so that alpha
+        of the merged topic is nearly the sum near mean covariates, too.
         """
         merged = np.empty((len(self.coef), len(groups)))
         for j, group in enumerate(groups):

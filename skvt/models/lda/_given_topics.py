@@ -1,9 +1,13 @@
 """Latent Dirichlet allocation given topics: the local steps of structured inference.
 
 Structured inference keeps the dependence between topics and assignments, q(beta, z) = q(beta) q(z |
-beta): topics are drawn from q(beta), and each document is solved given the draw [HB15 sec. 2]. The
-engine decides whether a local step takes log beta of a draw, the logarithm of a mean, or E[log
-beta].
+beta): topics are drawn from q(beta), and the assignments z of each document are inferred given the
+draw [HB15 sec. 2]. The engine decides whether a local step takes log beta of a draw, the logarithm
+of a mean, or E[log beta].
+
+Shapes have A words that occur in the n documents of a batch, V words of the vocabulary and K
+topics. ``SharedLoop(n, size, *arguments)`` makes the calls of a compiled loop over n items, of
+which a thread takes ``size`` items at a time; ``run`` makes these calls in several threads.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -30,7 +34,7 @@ _N_TABULATED_SIZES = 256
 @in_files("models.LDAGivenTopics")
 @dataclass(frozen=True)
 class LDAGivenTopics(LDA):
-    """LDA whose documents are solved given topics.
+    """LDA whose local steps infer the assignments of tokens given topics.
 
     With Gibbs sampling and CVB0, ``q`` of a local result is ``alpha + E[n_k]`` (n, K), and
     ``bound`` is not a bound, but the log probability of the document's words at these proportions,
@@ -39,7 +43,7 @@ class LDAGivenTopics(LDA):
 
     # The method of local steps, "gibbs", "cvb0" or "mean_field".
     local: str = "gibbs"
-    # Numbers of sweeps of the sampler that are dropped and kept.
+    # Number of sweeps of the Gibbs sampler that are dropped first, and number that are kept.
     n_burn_in: int = 2
     n_samples: Annotated[int, PRIOR] = 4
     # Whether a global step also changes the statistics of words that do not occur in its rows.
@@ -82,8 +86,8 @@ class LDAGivenTopics(LDA):
     ) -> Any:  # fmt: skip
         """Return the :class:`Topics` of the batch's words for a kind of global step.
 
-        The global steps "mean_field" and "map" take ``E[log beta]`` and the mean of q(beta). The
-        global steps "ssvi-a" and "ssvi" take a draw.
+        The global step "mean_field" takes ``E[log beta]``, "map" the logarithm of the mean of
+        q(beta), and "ssvi-a" and "ssvi" take log beta of a draw.
         """
         # Draw separate seeds, because documents and words must not share random numbers.
         seed, seed_of_words = (int(part) for part in rng.integers(2**63, size=2))
@@ -93,7 +97,7 @@ class LDAGivenTopics(LDA):
             return Topics(self.log_mean_topics(stats, batch), seed)
         words = batch.active
         logs = np.empty((words.size, self.n_components), np.float32)
-        n_blocks = -(-words.size // sampling.DRAWN_WORDS)
+        n_blocks = -(-words.size // sampling.WORDS_PER_BLOCK)
         log_sums, shape_sums = np.empty((2, n_blocks, self.n_components))
         run(sampling.draw_log_gammas, SharedLoop(
             len(log_sums), 1, *self.parameters_of(stats, batch), seed_of_words, logs, log_sums,
@@ -145,7 +149,7 @@ class LDAGivenTopics(LDA):
         self, batch: DocumentBatch, global_params: Any, inv_temp: float | Array, run: Run, *,
         with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
     ) -> LocalResult:  # fmt: skip
-        """Solve each document given topics, see :class:`LDAGivenTopics`."""
+        """Infer the assignments of each document given topics, see :class:`LDAGivenTopics`."""
         if self.local == "mean_field":
             return super().local_step(
                 batch, global_params, inv_temp, run, with_energy=with_energy,
@@ -168,6 +172,7 @@ class LDAGivenTopics(LDA):
         else:
             proportions, stats = self._cvb0(batch, table, inv_temp, with_stats, run)
         if inv_temp != 1.0:
+            # The log probability of words needs beta itself instead of its power.
             table, shift = self._table(log_beta, self.dtype.type(1.0), dtype, run)
         log_probability = self._log_probability(batch, proportions, table, shift, run)
         return LocalResult(
@@ -178,7 +183,7 @@ class LDAGivenTopics(LDA):
     def _table(
         self, log_beta: Array, inv_temp: Any, dtype: np.dtype[Any], run: Run
     ) -> tuple[Array, Array]:
-        """Return ``beta^inv_temp`` (A, K) relative to each word's maximum, and log maxima (A,)."""
+        """Return ``beta^inv_temp`` (A, K) divided by each word's maximum, and log maxima (A,)."""
         # Choose a floor with which a product of two entries of the table is a normal number.
         floor = log_beta.dtype.type(np.finfo(dtype).tiny ** 0.5)
         inv_temp = log_beta.dtype.type(inv_temp)
@@ -248,7 +253,7 @@ class LDAGivenTopics(LDA):
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
         documents = sampling.Documents(batch.indptr, batch.words, batch.counts, token_indptr, seeds)
         # If all documents have the same alpha, tabulate the sums of the second part by word.
-        n_blocks = -(-self.n_components // sampling.PRIOR_TOPICS)
+        n_blocks = -(-self.n_components // sampling.TOPICS_PER_BLOCK)
         cumulative = np.empty((table.shape[0], n_blocks), table.dtype)
         if len(alpha) == 1:
             loop = SharedLoop(table.shape[0], WORDS_PER_CLAIM, table, alpha_powers, cumulative)
@@ -266,6 +271,7 @@ class LDAGivenTopics(LDA):
             sampling.write_sampled_statistics, batch, run, token_indptr, samples
         )
         if large_entries is not None:
+            # Add the tokens of large entries, which have no samples, weighted by their documents.
             rows = np.searchsorted(batch.indptr, large_indices, side="right") - 1
             weighted_means = (batch.weights[rows, None] * means).astype(self.dtype)
             np.add.at(stats.arrays[0], batch.words[large_indices], weighted_means)

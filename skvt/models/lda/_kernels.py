@@ -16,6 +16,10 @@ Numerics: q(z) is a softmax, so rows of the table and E[log theta] are shifted b
 relative weights below a floor are set to the floor. In float32 the floor of 1e-17 keeps each
 product above the smallest normal number, because arithmetic of denormal numbers is ten times as
 slow. Weights at the floor contribute less than rounding errors to the statistics of a topic.
+
+Threads: all threads call a loop with the same ``counter``, from which ``claim_items`` yields the
+items of the present thread. ``lit(x, c)`` is the constant c in the floating-point type of x, so
+that computations in float32 are not promoted to float64.
 """
 
 from typing import Any
@@ -168,12 +172,12 @@ def _tempered_row(source: Array, inv_temp: Any, floor: Any, target: Array) -> An
 
     The shift is inv_temp times the maximum of ``source``, so that no value exceeds 1.
     """
-    top = source[0]
+    largest = source[0]
     for k in range(source.size):
-        top = max(top, source[k])
+        largest = max(largest, source[k])
     for k in range(source.size):
-        target[k] = max(exp(inv_temp * (source[k] - top)), floor)
-    return inv_temp * top
+        target[k] = max(exp(inv_temp * (source[k] - largest)), floor)
+    return inv_temp * largest
 
 
 @jit
@@ -201,13 +205,13 @@ def _topic_weights(gamma: Array, inv_temp: Any, floor: Any, weights: Array) -> A
     zero, min_gamma = lit(floor, 0.0), lit(floor, MIN_PRIOR)
     for k in range(gamma.size):
         weights[k] = digamma(max(gamma[k], min_gamma))
-    top = weights[0]
+    largest = weights[0]
     for k in range(gamma.size):
-        top = max(top, weights[k])
+        largest = max(largest, weights[k])
     for k in range(gamma.size):
-        weight = max(exp(inv_temp * (weights[k] - top)), floor)
+        weight = max(exp(inv_temp * (weights[k] - largest)), floor)
         weights[k] = weight if gamma[k] > zero else zero
-    return inv_temp * top
+    return inv_temp * largest
 
 
 @jit_inlined
@@ -278,9 +282,11 @@ def _set_aside(
 
     The number is rounded up to a multiple of TABLE_MULTIPLE. Gamma of each topic that is not kept
     is set to its prior. The rows of ``doc_table`` and the entries of ``gamma``, ``prior``,
-    ``last_step`` and ``order``, which has the numbers of the topics, are permuted alike.
+    ``last_step`` and ``order``, which has the numbers of the topics, are permuted alike. The
+    document has ``gamma - prior`` tokens of a topic.
     """
-    # Topics before ``start`` are kept, and topics from ``stop`` on are set aside.
+    # Topics before ``start`` are kept, topics from ``stop`` on are set aside, and topics between
+    # are not decided yet.
     start: Any = np.int64(0)
     stop: Any = np.int64(gamma.size)
     while start < stop:
@@ -310,15 +316,16 @@ def _extrapolate(gamma: Array, updated: Array, alpha: Array, last_step: Array) -
     """Replace gamma by an extrapolation beyond ``updated``, the result of the present update.
 
     ``last_step`` is the change of gamma in the previous update. Suppose that each update multiplies
-    the distance of gamma from the optimum by l, 0.6 <= l <= 1. Then the previous update, the
-    present update and the extrapolation together multiply the distance by ``(4 l - 3)^2``. The
-    cycle has a third update, so that a cycle multiplies the distance by ``l (4 l - 3)^2``. This is
-    a Chebyshev polynomial, which is at most 1. Near l = 1 it is ``1 - 9 (1 - l)``, so that a cycle
+    the distance of gamma from the optimum by a factor r, 0.6 <= r <= 1. Then the previous update,
+    the present update and the extrapolation together multiply the distance by ``(4 r - 3)^2``. The
+    cycle has a third update, so that a cycle multiplies the distance by ``r (4 r - 3)^2``. This is
+    a Chebyshev polynomial, which is at most 1. Near r = 1 it is ``1 - 9 (1 - r)``, so that a cycle
     is worth nine updates.
 
-    Gamma moves on from ``updated`` by 0 times the present change if l = 0.6, and by 6 times this
-    change if l = 1. These are limits in all other cases, such as updates with different l, so that
-    gamma never moves back. Each topic keeps a share of its tokens.
+    Gamma moves on from ``updated`` by 0 times the present change if r = 0.6, and by 6 times this
+    change if r = 1. The move is clipped to the range from 0 to 6 times the present change, so that
+    gamma never moves back, even if successive updates have different factors. Each topic keeps a
+    share of its tokens.
     """
     zero = lit(gamma[0], 0.0)
     for k in range(gamma.size):
@@ -381,7 +388,7 @@ def optimise_documents(
     all_gamma, prior, weights = per_topic[0], per_topic[1], per_topic[2]
     updated, last_step, row = per_topic[3], per_topic[4], per_topic[5]
     # Loops run to a multiple of the vector length, since scalar loops over the remainder would take
-    # most of the time. Topics that pad have no words and stay at their prior.
+    # most of the time. Padding topics have no words, and their gamma stays at the prior.
     for d in claim_items(counter, DOCUMENTS_PER_CLAIM, indptr.size - 1):
         prior_row = min(d, alpha.shape[1] - 1)
         doc_alpha, doc_gammaln_alpha = alpha[0, prior_row], alpha[1, prior_row]
@@ -391,7 +398,7 @@ def optimise_documents(
             n_allowed += doc_alpha[k] > 0.0
         max_change = tol * n_allowed
         # Copy the table and counts of the document's words to scratch. ``doc_table`` is topics x
-        # words. Words that pad have the count 0.
+        # words. Padding words have the count 0.
         begin, end = indptr[d], indptr[d + 1]
         n_words = end - begin
         padded_size = (n_words + TABLE_MULTIPLE - 1) // TABLE_MULTIPLE * TABLE_MULTIPLE
@@ -424,7 +431,7 @@ def optimise_documents(
         # weights_k table_kj determine q(z), since n_j phi_jk = ratio_j weights_k table_kj.
         max_sweeps = max_iter if n_words > 0 and n_allowed > 1 else 0
         n_sweeps, is_last = 0, False
-        # These arrays have the topics that are not set aside.
+        # The ``kept`` arrays are views of the topics that are not set aside, at first of all.
         kept_gamma, kept_prior, kept_weights, kept_updated = all_gamma, prior, weights, updated
         while True:
             is_last = is_last or n_sweeps == max_sweeps
@@ -536,8 +543,8 @@ def log_marginals(
 ) -> None:  # fmt: skip
     """Write log marginals out[d] = sum_j n_j log sum_k exp(E[log theta_k] + E[log beta_kj]).
 
-    The log marginal, in nats, is the contribution of words and z to the bound at T = 1 and the
-    optimum of q(z) given q(theta) = Dir(gamma_d).
+    The log marginal is in nats. It is the term of the bound at T = 1 that comes from words and z,
+    for the q(z) that maximises the bound given q(theta) = Dir(gamma_d).
     """
     n_topics = expected_log.shape[1]
     weights, row = np.empty((2, n_topics), expected_log.dtype)
@@ -600,7 +607,7 @@ def tokens_of_topics(
     for d in range(indptr.size - 1):
         longest = max(longest, indptr[d + 1] - indptr[d])
     longest = (longest + TABLE_MULTIPLE - 1) // TABLE_MULTIPLE * TABLE_MULTIPLE
-    table_scratch, total = np.empty(width * longest, table.dtype), np.empty(width, table.dtype)
+    table_scratch, sums = np.empty(width * longest, table.dtype), np.empty(width, table.dtype)
     padded_ratio = np.empty(longest, table.dtype)
     for d in claim_items(counter, DOCUMENTS_PER_CLAIM, indptr.size - 1):
         begin, n_words = indptr[d], indptr[d + 1] - indptr[d]
@@ -608,10 +615,10 @@ def tokens_of_topics(
         doc_table = table_scratch[: width * padded_size].reshape(width, padded_size)
         _topics_by_words(table, words[begin : begin + n_words], doc_table)
         for j in range(padded_size):
-            padded_ratio[j] = ratio[begin + j] if j < n_words else lit(total[0], 0.0)
-        dot_products(doc_table, padded_ratio[:padded_size], total)
+            padded_ratio[j] = ratio[begin + j] if j < n_words else lit(sums[0], 0.0)
+        dot_products(doc_table, padded_ratio[:padded_size], sums)
         for k in range(n_topics):
-            out[d, k] = weights[d, k] * total[k]
+            out[d, k] = weights[d, k] * sums[k]
 
 
 # ------------------------------------------------------------------------------- statistics
@@ -626,8 +633,8 @@ def word_statistics(
     Sums are taken in the order of documents, so that they do not depend on the number of threads.
     ``word_indptr``, ``documents`` and ``entries`` are the lists of :func:`localise`. ``weights``
     and ``ratio`` are results of :func:`optimise_documents`, and ``table`` is the table of the
-    active words. If documents have separate inverse temperatures ``row_inv_temps`` (n,), ``table``
-    is not used.
+    active words. If documents have separate inverse temperatures ``row_inv_temps`` (n,), the rows
+    of each document are computed from ``expected_log`` instead of ``table``.
     """
     n_topics = expected_log.shape[1]
     if row_inv_temps is not None:
@@ -670,9 +677,10 @@ def list_expected_counts(
     weights : (n, K) relative weights of the topics in each document
     table : (n_active, K) relative probabilities of the words in each topic
     row : (K,) scratch
-    list_ends : (K,) position at which the list of each topic begins; overwritten by its end
+    list_ends : (K,) position at which the list of each topic begins; overwritten by the position
+        after its last item
     entries, values : numbers of the entries and expected counts, written; if both are empty, only
-        ``list_ends`` is written
+        ``list_ends`` is written, which counts the items
     """
     min_count = lit(row[0], MIN_COUNT)
     for e in range(words.size):

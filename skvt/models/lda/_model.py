@@ -5,7 +5,8 @@
     z_dn ~ Mult(theta_d)     topic of token n of document d
     w_dn ~ Mult(beta_{z_dn}) word of this token
 
-The mean-field family is q(beta_k) = Dir(lam_k), q(theta_d) = Dir(gamma_d), q(z_dn) = Mult(phi_dw)
+There are K topics and V words in the vocabulary. The mean-field family is q(beta_k) = Dir(lam_k),
+q(theta_d) = Dir(gamma_d), q(z_dn) = Mult(phi_dw), with one phi_dw for all tokens of word w
 [Blei03 sec. 5], [Hoffman10 eq. 2]. The tempered likelihood is p(w, z | theta, beta)^(1/T); neither
 p(beta | eta) nor p(theta | alpha) is tempered [VT16 app. B.2].
 """
@@ -42,8 +43,8 @@ PRUNE = 0.01
 # A topic's prior excludes a word if its pseudo-count is below this share of the word's largest
 # pseudo-count in any topic.
 EXCLUDED_SHARE = 1e-2
-# Coefficients of covariates are learned from the documents of the last local steps, at most about
-# 1 / RECENT of all documents.
+# Coefficients of covariates are learned from the documents of the last local steps, about 1 /
+# RECENT of all documents or fewer.
 RECENT = 4.0
 
 
@@ -66,7 +67,7 @@ class DocumentBatch:
     lengths: Array
     weights: Array
     rows: IndexArray
-    # The initial state of local steps that need one.
+    # The state from which local steps of some subclasses start; other local steps ignore it.
     row_starts: Array | None = None
     # (n, P): covariates of the documents; None unless the prior depends on them.
     design: Array | None = None
@@ -90,10 +91,11 @@ class DocumentBatch:
 def _optimise_documents(longest: int, *arguments: Any) -> None:
     """Allocate a thread's scratch and call :func:`~skvt.models.lda._kernels.optimise_documents`.
 
-    ``longest`` is the number of words of the longest document. ``arguments`` are the other
-    arguments of this function without the scratch: ``indptr`` to ``gamma``, and ``counter``.
+    ``longest`` is the number of words of the longest document. ``arguments`` are the arguments of
+    the compiled function from ``indptr`` to ``gamma``, and last the ``counter``.
     """
     *other_arguments, gamma, counter = arguments
+    # Round both sizes up to multiples of TABLE_MULTIPLE.
     longest, width = (
         -(-n // kernels.TABLE_MULTIPLE) * kernels.TABLE_MULTIPLE for n in (longest, gamma.shape[1])
     )
@@ -118,16 +120,18 @@ class _Loop(NamedTuple):
 def _run_loops(loops: list[_Loop], counters: IndexArray) -> None:
     """Run one thread's share of the loops, each of which needs the results of the loops before.
 
-    ``counters`` has COUNTER_SIZE entries for each loop, and the last counter may have more, see
-    :class:`~skvt._compiled.SharedLoop`.
+    ``counters`` has COUNTER_SIZE entries for each loop, by which threads share its items. The last
+    counter may have more entries, see :class:`~skvt._compiled.SharedLoop`.
 
-    The loops are one task, because it takes 30 microseconds to start all threads. They are separate
+    All loops are one task, because it takes 30 microseconds to start all threads. They are separate
     kernels, because numba would compile each kernel again as part of a kernel that calls them.
     """
     for i, (kernel, n_items, arguments) in enumerate(loops):
         counter = counters[i * COUNTER_SIZE :]
         if i + 1 < len(loops):
             counter = counter[:COUNTER_SIZE]
+        # A call takes a limited number of items. Repeat it until all threads have finished all
+        # items of the loop.
         kernel(*arguments, counter)
         while not wait_for_items(counter, n_items):
             # Let the thread with the last item run, which may need this core.
@@ -153,7 +157,7 @@ class LDA:
     max_doc_update_iter: int = 100
     # A document has converged when gamma changes by less than this on average over topics.
     mean_change_tol: float = 1e-3
-    # Whether alpha, and eta with one value for all words, move to the maximum of the bound.
+    # Whether alpha, and one eta for all words and topics, are learned by maximising the bound.
     learn_doc_topic_prior: bool = False
     learn_topic_word_prior: bool = False
     # Whether local steps return the expected tokens of each topic in each document.
@@ -244,6 +248,7 @@ class LDA:
         """
         if self.start is not None:
             n_tokens, weight = sums_of_rows(data.X, data.weights, total_and_weight)
+            # Scale the weighted tokens of the rows to the weight of the data set they represent.
             n_tokens = max(float(n_tokens), 1.0) * data.total / float(weight)
             counts = self.start * (n_tokens / self.n_components)
         else:
@@ -261,7 +266,8 @@ class LDA:
     def with_merged_topics(self, groups: Sequence[IndexArray]) -> Self:
         """Return the model in which the topics of each of ``groups`` are merged.
 
-        Alpha of a merged topic is the sum over its group, and eta of a word is the maximum.
+        Alpha of a merged topic is the sum over the topics of its group, and eta of a word is the
+        maximum over these topics.
         """
         alpha = np.array([self.doc_topic_prior[group].sum() for group in groups], self.dtype)
         eta = self.topic_word_prior
@@ -276,7 +282,7 @@ class LDA:
         )
 
     def merge_topic_stats(self, stats: Stats, groups: Sequence[IndexArray]) -> Stats:
-        """Return statistics of the regrouped model, the sums over each group of topics."""
+        """Return the statistics of the merged topics, which are sums over each group of topics."""
         (counts,) = stats.arrays
         merged = np.stack([counts[:, group].sum(axis=1) for group in groups])
         return Stats((np.ascontiguousarray(merged.T),))
@@ -286,6 +292,7 @@ class LDA:
         """Copy rows of the CSR matrix X, with their words numbered from 0 and sorted by word."""
         rows = np.asarray(rows)
         indptr = np.empty(rows.size + 1, np.int64)
+        # -1 marks a column of X that has not occurred yet in these rows.
         marker = np.full(X.shape[1], -1, np.int32)
         active = np.empty(X.shape[1] + 1, np.int32)
         n_active = kernels.gather_rows(X.indptr, X.indices, rows, marker, indptr, active)
@@ -321,6 +328,8 @@ class LDA:
         """Return :class:`Topics` with ``E[log beta_vk]`` of the batch's words."""
         digamma_sums = digamma_array(stats.sums[0] + self.prior_totals).astype(self.dtype)
         expected_log = np.empty((batch.active.size, self.n_components), self.dtype)
+        # SharedLoop takes the number of items, the number that a thread takes at a time, and the
+        # arguments of the compiled loop, which ``run`` calls in each thread.
         run(kernels.expected_log_topics, SharedLoop(
             batch.active.size, kernels.WORDS_PER_CLAIM, *self.parameters_of(stats, batch),
             digamma_sums, expected_log,
@@ -338,6 +347,7 @@ class LDA:
         array, scale = stats.arrays[0], self.dtype.type(stats.scale)
         if eta.ndim == 1:
             return array, words, scale, eta
+        # The loops do not add an eta that differs between topics. Return lam itself as the array.
         rows, no_prior = np.arange(words.size, dtype=words.dtype), np.zeros(words.size, self.dtype)
         return eta[words] + scale * array[words], rows, self.dtype.type(1.0), no_prior
 
@@ -371,8 +381,8 @@ class LDA:
         floor, loops = kernels.FLOOR[self.dtype], []
         row_inv_temps, n_tabulated = None, n_words
         if np.ndim(inv_temp) > 0:
-            # Make no tempered table, which would serve a single temperature only. The inverse
-            # temperature of all rows is not used.
+            # Each row has its own temperature. Make no tempered table, which would serve a single
+            # temperature only. The scalar ``inv_temp`` is not used from here on.
             row_inv_temps, n_tabulated = np.asarray(inv_temp, self.dtype), 0
             inv_temp = 1.0
         inv_temp = self.dtype.type(inv_temp)
@@ -388,7 +398,8 @@ class LDA:
         energy = np.empty(batch.n_rows * with_energy)
         marginal = np.empty(batch.n_rows) if with_marginal else None
         tokens = np.empty_like(gamma) if self.counts_tokens else None
-        # Add loops in an order in which each needs the results of earlier loops only.
+        # Add loops in an order in which each needs the results of earlier loops only. At separate
+        # temperatures the loop over documents computes energies, otherwise a loop of their own.
         documents = batch.indptr, batch.words, batch.counts, batch.lengths, expected_log
         document_arguments = (
             batch.longest, *documents, table, shift, self._filled_priors(batch), inv_temp,
@@ -452,12 +463,14 @@ class LDA:
         lower bound by Jensen's inequality, although VT16 calls it an upper bound.
         """
         alpha, eta, b = self.doc_topic_prior, self.topic_word_prior, inv_temps
-        # Each item is log E[sum_v beta_kv^b] and its slope in b, (M,) each, for one vector eta.
+        # Each item is log E[sum_v beta_kv^b] and its slope in b, (M,) each, for one vector eta. If
+        # topics share eta, there is one item.
         power_sums = [Dirichlet.log_mean_power_sum(prior, b) for prior in np.atleast_2d(eta.T)]
         if eta.ndim == 1:
             value, slope = map(np.add, Dirichlet.log_mean_power_sum(alpha, b), power_sums[0])
             return value, slope
-        # C(T) is sum_k E[theta_k^b] E[sum_v beta_kv^b].
+        # C(T) is sum_k E[theta_k^b] E[sum_v beta_kv^b], and ``log_terms`` are the logarithms of its
+        # terms.
         power_sums_and_slopes = map(np.array, zip(*power_sums, strict=True))
         log_terms, slopes = map(np.add, power_sums_and_slopes, Dirichlet.log_mean_powers(alpha, b))
         return logsumexp(log_terms, axis=0), (softmax(log_terms, axis=0) * slopes).sum(axis=0)
@@ -468,7 +481,7 @@ class LDA:
     ) -> Array:
         """Return ``sum_j n_dj log sum_k proportions_dk topics_kj`` in nats, (n,).
 
-        ``proportions`` is (n, K), ``topics`` (V, K) the word probabilities of each topic.
+        ``proportions`` are (n, K). ``topics`` (V, K) are the word probabilities of the topics.
         """
         word_rows = np.ascontiguousarray(topics[batch.active], self.dtype)
         return self._log_mixture(batch, proportions, word_rows, run)
@@ -476,7 +489,7 @@ class LDA:
     def _log_mixture(
         self, batch: DocumentBatch, proportions: Array, word_rows: Array, run: Run
     ) -> Array:
-        """Do the same as :meth:`log_predictive`, given the topics of the batch's words (A, K)."""
+        """Do the same as :meth:`log_predictive`, given the rows of ``topics`` for batch words."""
         log_likelihoods = np.empty(batch.n_rows)
         run(kernels.mixture_log_likelihood, SharedLoop(
             batch.n_rows, 1, batch.indptr, batch.words, batch.counts, proportions, word_rows,
@@ -496,7 +509,7 @@ class LDA:
         return replace(self, doc_topic_prior=alpha, regression=regression)
 
     def log_hyperprior(self) -> float:
-        """Return the log prior density of the coefficients of covariates in nats, or 0."""
+        """Return the log prior density of the coefficients in nats; 0 without covariates."""
         return 0.0 if self.regression is None else self.regression.log_prior()
 
     def prior_statistics(self, batch: DocumentBatch, result: LocalResult) -> PriorTerm | None:
@@ -511,16 +524,18 @@ class LDA:
             # ``batch`` sets the design if there is a regression.
             assert batch.design is not None
             gamma = result.q.astype(np.float64)
-            parabolas = self.regression.statistics(batch.design, weights, gamma, batch.allowed)
-            return parabolas, weights.sum()
+            statistics = self.regression.statistics(batch.design, weights, gamma, batch.allowed)
+            return statistics, weights.sum()
         return weights @ Dirichlet.expectation(result.q), weights.sum()
 
     def prior_step(self, rho: float, share: float) -> float:
-        """Return ``rho``; with covariates, at least the step that averages 1 / RECENT of the data.
+        """Return the step size of the mean :meth:`prior_statistics` towards those of a minibatch.
 
-        A step towards the best coefficients is as short as a step of expectation-maximisation.
-        If coefficients were learned from more documents, the passes at T = 1 would have too few
-        steps.
+        ``rho`` is the step size of the statistics S, and ``share`` is the share of the minibatch in
+        the data. Without covariates, the result is ``rho``. With covariates, it is at least the
+        step that averages over about 1 / RECENT of the data, for the following reason. A step
+        towards the best coefficients is as short as a step of expectation-maximisation. If
+        coefficients were learned from more documents, the passes at T = 1 would have too few steps.
         """
         return rho if self.regression is None else max(rho, min(1.0, RECENT * share))
 
@@ -528,8 +543,8 @@ class LDA:
         """Return the model with learned alpha and eta, which maximise the bound.
 
         ``prior_stats`` has the mean of :meth:`prior_statistics` over documents. With covariates,
-        alpha makes a step. Eta is learned if ``stats`` are not None. Priors that are not learned do
-        not change.
+        alpha makes one step towards the maximum. Eta is learned if ``stats`` are not None. Priors
+        that are not learned do not change.
         """
         model = self
         if self.learn_doc_topic_prior and prior_stats.mean is not None:

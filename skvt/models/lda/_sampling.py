@@ -1,13 +1,15 @@
 """Compiled local steps of latent Dirichlet allocation given topics: Gibbs sampling and CVB0.
 
-The loops serve :mod:`skvt.models.lda._given_topics`. The topics beta are fixed during a local step,
-at a draw or a point estimate. The proportions theta of a document are integrated out (Mimno,
-Hoffman and Blei 2012), so that Gibbs sampling draws the topic z_i of a token from
+The loops serve :mod:`skvt.models.lda._given_topics`. The K topics beta are fixed during a local
+step, at a draw or a point estimate. The proportions theta of a document are integrated out (Mimno,
+Hoffman and Blei 2012). The topic z_i of token i, which is an occurrence of word w_i, therefore has
+probabilities proportional to
 
-    p(z_i = k | z_-i, w_i, beta) ~ (alpha_k + n_k^{-i}) beta_{k w_i}.
+    p(z_i = k | z_-i, w_i, beta) = (alpha_k + n_k^{-i}) beta_{k w_i} / const.,
 
-At inverse temperature b the likelihood p(w, z | theta, beta) is raised to the power b, but the
-prior of theta is not. The conditional is then, up to the error of Stirling's formula,
+where n_k^{-i} is the number of the document's tokens in topic k without token i. At inverse
+temperature b the likelihood p(w, z | theta, beta) is raised to the power b, but the prior of theta
+is not. By Stirling's formula, which has a small error, the probability is then proportional to
 
     ((alpha_k + b n_k^{-i}) beta_{k w_i})^b.
 
@@ -19,6 +21,9 @@ entries, theta is drawn, and then all tokens of each large entry are drawn toget
 
 This joint draw leaves p(z | w, beta) invariant. For b < 1 it leaves the tempered posterior
 invariant without the error of Stirling's formula.
+
+In the loops, ``claim_items`` yields the items that the present thread takes from the shared
+``counter``, and ``lit(x, c)`` is the constant c in the floating-point type of x.
 """
 
 from typing import Any, NamedTuple
@@ -55,9 +60,9 @@ LARGE_COUNT = 100
 # Number of times that sweep 0 computes the proportions before it first draws large entries.
 FIXED_POINT_STEPS = 20
 # Number of topics in a block; :func:`_write_block_sums` writes the sum up to the end of each block.
-PRIOR_TOPICS = 16
-# Number of words for which a thread draws topics at a time.
-DRAWN_WORDS = np.int64(64)
+TOPICS_PER_BLOCK = 16
+# Number of words whose gamma variates a thread draws at a time.
+WORDS_PER_BLOCK = np.int64(64)
 
 
 class Documents(NamedTuple):
@@ -123,16 +128,17 @@ class Members(NamedTuple):
     A member that loses its last token stays a member until the end of the sweep.
     """
 
-    # (K + 1,), int32: the topic of each member.
-    topics: IndexArray
-    # (K,), int32: the member of each topic, or -1 if the document has no tokens of the topic.
+    # (K + 1,), int32: the topic of each member. The loop over the second half of the members may
+    # also read the entry after the last member.
+    topic_of: IndexArray
+    # (K,), int32: the member of each topic, or -1 if the topic is not a member.
     member_of: IndexArray
     # (K,): number of tokens of each member.
-    n_tokens: IndexArray
+    member_tokens: IndexArray
     # (K,): n_k, the total weight of the tokens of each member.
     sizes: Array
     # (K + 1,): gain of each member, see :class:`Conditional`. The entry after the last member is 0,
-    # because the loop over the second half of the members may read it.
+    # so that it adds nothing when the loop reads it.
     gains: Array
 
 
@@ -143,7 +149,7 @@ class _Tokens(NamedTuple):
     """
 
     words: IndexArray
-    # The row of `Conditional.cumulative` that has the sums of each token.
+    # The row of ``Conditional.cumulative`` for the word, or for the entry, of each token.
     rows_of_sums: IndexArray
     topics: IndexArray
     weights: Array
@@ -151,21 +157,21 @@ class _Tokens(NamedTuple):
 
 # -------------------------------------------------------------------------------- random numbers
 def seed_rows(seed: Any, numbers: IndexArray) -> NDArray[np.uint64]:
-    """Return a seed for each row, (n,) uint64, from one seed and the numbers of the rows."""
+    """Return a seed for each row, (n,) uint64, made from one seed and the numbers of the rows."""
     return np.asarray(mix_states(seed + GOLDEN * (numbers + 1).astype(np.uint64)))
 
 
 def draw_log_gammas(array: Array, *arguments: Any) -> None:
     """Allocate the scratch of a thread and call :func:`_draw_log_gammas`.
 
-    ``arguments`` are the other arguments of this function without the scratch: ``rows`` to
-    ``shape_sums``, and ``counter``.
+    ``arguments`` are the arguments of :func:`_draw_log_gammas` from ``rows`` to ``shape_sums``, and
+    last the ``counter``.
     """
     *other_arguments, counter = arguments
     n_topics = array.shape[1]
-    size = int(DRAWN_WORDS) * n_topics
+    size = int(WORDS_PER_BLOCK) * n_topics
     _draw_log_gammas(
-        array, *other_arguments, np.empty((2, DRAWN_WORDS, n_topics + 1), np.float32),
+        array, *other_arguments, np.empty((2, WORDS_PER_BLOCK, n_topics + 1), np.float32),
         np.empty((5, size)), np.empty((2, size), np.uint64), np.empty((4, size), np.int32), counter,
     )  # fmt: skip
 
@@ -191,11 +197,11 @@ def _draw_log_gammas(
     rows : (A,) rows of the shapes for which variates are drawn
     seed : int
     out : float32 (A, K), logarithms of the variates, written
-    log_sums : (n_blocks, K), logarithm of the sum of the variates over each block of DRAWN_WORDS
-        rows, written
+    log_sums : (n_blocks, K), logarithm of the sum of the variates over each block of
+        WORDS_PER_BLOCK rows, written
     shape_sums : (n_blocks, K), sum of the shapes over each block of rows, written
     singles, doubles, bit_scratch, int_scratch : (2, B, K + 1), (5, B K), (2, B K) and (4, B K)
-        scratch, where B is DRAWN_WORDS, the number of rows of a block
+        scratch, where B is WORDS_PER_BLOCK, the number of rows of a block
     """
     n_topics = array.shape[1]
     normals, log_boosts = singles[0], singles[1]
@@ -207,8 +213,8 @@ def _draw_log_gammas(
     # them as scratch and overwrites their values.
     is_doubtful, largest, scaled_sums = int_scratch[0], doubles[3], doubles[4]
     for block in claim_items(counter, np.int64(1), len(log_sums)):
-        start = block * DRAWN_WORDS
-        stop = min(start + DRAWN_WORDS, rows.size)
+        start = block * WORDS_PER_BLOCK
+        stop = min(start + WORDS_PER_BLOCK, rows.size)
         # Make a proposal for each row and topic, and list the doubtful proposals. With the constant
         # 0 instead of np.int64(0), numba would compile draw_gammas_exactly again.
         n_doubtful = np.int64(0)
@@ -217,6 +223,7 @@ def _draw_log_gammas(
         for i in range(start, stop):
             i_block, row = i - start, rows[i]
             eta = np.float64(prior[row])
+            # The random numbers of a row are functions of this state, and of the topic.
             state = mix(np.uint64(seed) + GOLDEN * np.uint64(row + 1))
             fill_normals(state, normals[i_block])
             for k in range(n_topics):
@@ -231,7 +238,8 @@ def _draw_log_gammas(
                 # Always write (i, k), but count it only if its test failed: this needs no branch.
                 doubtful_rows[n_doubtful], doubtful_topics[n_doubtful] = i, k
                 n_doubtful += is_doubtful[k]
-        # Decide the doubtful proposals, and replace the refused ones by new proposals.
+        # Apply the exact test to the doubtful proposals, and replace refused proposals by new ones.
+        # The state and shape of a proposal are computed again, because most proposals need neither.
         for j in range(n_doubtful):
             i, k = doubtful_rows[j], doubtful_topics[j]
             row = rows[i]
@@ -259,9 +267,9 @@ def _draw_log_gammas(
 
 # ------------------------------------------------------------------------------------- tokens
 def make_token_indptr(counts: Array) -> IndexArray:
-    """Return the number of the first token of each entry, and the number of all tokens, (nnz + 1,).
+    """Return the number of the first token of each entry, and last the number of all tokens.
 
-    An entry has ceil(count) tokens.
+    The result is (nnz + 1,). An entry has ceil(count) tokens.
     """
     out = np.zeros(counts.size + 1, np.int64)
     np.cumsum(np.ceil(counts).astype(np.int64), out=out[1:])
@@ -281,13 +289,14 @@ def token_weight(count: Any, position: int, n_tokens: int) -> Any:
 @jit_inlined
 def _write_block_sums(alpha_powers: Array, row: Array, out: Array) -> None:
     """Write to ``out`` the sums of ``alpha_k^b row_k`` up to the end of each block of topics."""
-    total = lit(alpha_powers[0], 0.0)
+    cumulative_sum = lit(alpha_powers[0], 0.0)
     for block in range(out.size):
         block_sum = lit(alpha_powers[0], 0.0)
-        for k in range(block * PRIOR_TOPICS, min((block + 1) * PRIOR_TOPICS, alpha_powers.size)):
+        start, stop = block * TOPICS_PER_BLOCK, (block + 1) * TOPICS_PER_BLOCK
+        for k in range(start, min(stop, alpha_powers.size)):
             block_sum += alpha_powers[k] * row[k]
-        total += block_sum
-        out[block] = total
+        cumulative_sum += block_sum
+        out[block] = cumulative_sum
 
 
 @jit
@@ -296,7 +305,7 @@ def write_prior_sums(
 ) -> None:
     """Write to ``cumulative`` the sums of ``alpha_k^b beta_ka^b`` for each word a.
 
-    The arrays are those of :class:`Conditional`, and all documents have the same alpha.
+    The arrays are fields of :class:`Conditional`. All documents must have the same alpha.
     """
     for a in claim_items(counter, WORDS_PER_CLAIM, table.shape[0]):
         _write_block_sums(alpha_powers[0], table[a], cumulative[a])
@@ -316,7 +325,11 @@ def _gain(alpha: Any, size: Any, inv_temp: Any) -> Any:
 
 @jit_inlined
 def _gain_by_table(gain_table: Array, k: int, alpha: Any, size: Any, inv_temp: Any) -> Any:
-    """Return the gain of topic k, from ``gain_table`` (K, M) if its size is 0, 1, ... or M - 1."""
+    """Return the gain of topic k with n_k = ``size``.
+
+    The gain is read from ``gain_table`` (K, M) if the size is 0, 1, ... or M - 1, and is computed
+    otherwise.
+    """
     whole_size = np.int64(size) if size < gain_table.shape[1] else 0
     is_tabulated = size == lit(size, 1.0 * whole_size)
     return gain_table[k, whole_size] if is_tabulated else _gain(alpha, size, inv_temp)
@@ -329,9 +342,9 @@ def _draw_proportions(
     """Write proportions to the power b, up to a factor, to ``theta``; return the new random state.
 
     The proportions are a draw from Dir(alpha + b sizes) if ``is_drawn``, and otherwise the mean of
-    this distribution.
+    this distribution. b is ``inv_temp``, and ``sizes`` (K,) are the tokens in each topic.
     """
-    # Before the last loop, ``theta`` holds logarithms.
+    # Before the last loop, ``theta`` holds logarithms of the proportions, up to a constant.
     largest = -np.inf
     for k in range(theta.size):
         shape = np.float64(alpha[k]) + np.float64(inv_temp) * sizes[k]
@@ -357,8 +370,10 @@ def _draw_assignments(
 ) -> np.uint64:
     """Draw the number of tokens of a large entry in each topic; return the new random state.
 
-    ``out`` (K,) is drawn from Mult(count, theta * row) and written. A fractional count consists of
-    whole tokens and one token that has the fraction as its weight. ``later_sums`` (K,) is scratch.
+    ``out`` (K,) is drawn from Mult(count, theta * row) and written. ``theta`` and ``row`` (K,) are
+    the proportions and the probabilities of the entry's word, both to the power b. A fractional
+    count consists of whole tokens and one token that has the fraction as its weight.
+    ``later_sums`` (K,) is scratch.
     """
     n_topics = theta.size
     # later_sums[k] is the sum of the weights of all topics after k.
@@ -416,6 +431,8 @@ def _draw_large_entries(
     indptr, entries, means, scratch, n_topic_tokens = large_entries
     topic_of, member_of, member_tokens, sizes, gains = members
     n_topics = alpha.size
+    # The weight of tokens in each topic: of all large entries, of all other entries, of both
+    # together, and, as ``entry_sizes``, of one large entry.
     large_sizes, single_sizes, topic_sizes = scratch[0], scratch[1], scratch[2]
     theta, later_sums, entry_sizes = scratch[3], scratch[4], scratch[5]
     # Compute the weight and number of the tokens in each topic that the sweep has visited.
@@ -482,18 +499,20 @@ def _find_topic_at(
 ) -> int:  # fmt: skip
     """Return the topic at which the cumulative sum of ``alpha_k^b beta_kw^b`` exceeds ``draw``.
 
-    The block of the topic is found first, by the sums in one row of ``cumulative``, and then the
-    topic in the block. ``alpha_row`` is the row of the document's prior in
-    ``alpha_powers``. Arrays are as in :func:`_sweep_gibbs`.
+    The block of the topic is found first, by the sums in row ``row_of_sums`` of ``cumulative``, and
+    then the topic in the block. ``alpha_row`` is the row of the document's prior in
+    ``alpha_powers``. The arrays are fields of :class:`Conditional`.
     """
     zero = lit(draw, 0.0)
     last_block = cumulative.shape[1] - 1
     block = 0
     while block < last_block and cumulative[row_of_sums, block] <= draw:
         block += 1
+    # Subtract the sum of all blocks before this block, and then the probability of one topic of the
+    # block after the other, until the draw is negative.
     draw -= cumulative[row_of_sums, block - 1] if block > 0 else zero
-    k = block * PRIOR_TOPICS
-    last_topic = min(k + PRIOR_TOPICS, table.shape[1]) - 1
+    k = block * TOPICS_PER_BLOCK
+    last_topic = min(k + TOPICS_PER_BLOCK, table.shape[1]) - 1
     draw -= alpha_powers[alpha_row, k] * table[word, k]
     while draw >= zero and k < last_topic:
         k += 1
@@ -520,7 +539,9 @@ def sweep_gibbs(
         scratch, n_topic_tokens = np.empty((6, n_topics)), np.empty(n_topics, np.int64)
         large_entries = LargeEntries._make([*large_entries, scratch, n_topic_tokens])
     if len(alpha) > 1:
-        n_entries, n_blocks = np.diff(documents.indptr).max(initial=0), -(-n_topics // PRIOR_TOPICS)
+        # Documents differ in alpha, so that the cumulative sums are scratch of the thread.
+        n_entries = np.diff(documents.indptr).max(initial=0)
+        n_blocks = -(-n_topics // TOPICS_PER_BLOCK)
         conditional = conditional._replace(cumulative=np.empty((n_entries, n_blocks), table.dtype))
     # The sampler would be 2 % slower if the following arrays were rows of a few arrays.
     members = Members(
@@ -567,6 +588,7 @@ def _sweep_gibbs(
     # The loops over tokens use two-dimensional indices instead of views of rows, which would make
     # them slower.
     n_topics, n_samples = gain_table.shape[0], samples.shape[1]
+    # ``last_alpha_row`` is 0 if all documents have the same alpha.
     last_block, last_alpha_row = cumulative.shape[1] - 1, alpha.shape[0] - 1
     # ``zero`` has the type of gains, and ``no_weight`` is 0 in the type of sizes.
     zero, no_weight = lit(gains[0], 0.0), lit(sizes[0], 0.0)
@@ -630,10 +652,10 @@ def _sweep_gibbs(
                 state += GOLDEN
                 draw = uniform_float32(mix(state)) * (total + cumulative[row_of_sums, last_block])
                 if draw < total:
-                    # The draw lies in the first part. Its member is the number of partial sums that
-                    # are at most the draw. The partial sums of the second half begin again at 0, so
-                    # that they are compared with the draw less the sum of the first half. Counting
-                    # is faster than a search, because there are no branches to predict.
+                    # The draw lies in the first part. The number of partial sums that are at most
+                    # the draw is the drawn member. The partial sums of the second half begin again
+                    # at 0, so that they are compared with the draw less the sum of the first half.
+                    # Counting is faster than a search, because there are no branches to predict.
                     m = 0
                     draw_in_second_half = draw - first_sum
                     for i_half in range(half):
@@ -688,9 +710,11 @@ def _sweep_gibbs(
                     gains[m], member_tokens[m] = gains[n_members], member_tokens[n_members]
                     member_of[topic_of[m]] = m
                     gains[n_members] = zero
+        # Turn the sums over the kept sweeps into means.
         kept_weight = lit(no_weight, 1.0) / lit(no_weight, 1.0 * n_samples)
         for k in range(n_topics):
             proportions[d, k] = alpha[alpha_row, k] + kept_weight * proportions[d, k]
+        # Remove all members, so that the next document begins without members.
         for m in range(n_members):
             member_of[topic_of[m]] = -1
             gains[m] = zero
@@ -737,12 +761,13 @@ def run_cvb0(
 ) -> None:  # fmt: skip
     """Optimise q(z) of each document by CVB0 with known topics.
 
-    CVB0 repeats, for one entry after the other,
+    For one entry after the other, CVB0 sets q of its tokens i, up to the normalising constant, to
 
-        q(z_i = k) ~ ((alpha_k + b E[n_k^{-i}]) beta_{k w_i})^b,
+        q(z_i = k) = ((alpha_k + b E[n_k^{-i}]) beta_{k w_i})^b / const.,
 
-    where n^{-i} counts all tokens of the document but i. The algorithm is due to Asuncion et al.
-    (2009), who have the counts of words in topics in place of beta.
+    where n^{-i} counts all tokens of the document but i. The passes over the entries are repeated
+    until q converges. The algorithm is due to Asuncion et al. (2009), who have the counts of words
+    in topics in place of beta.
 
     Parameters
     ----------
@@ -756,9 +781,9 @@ def run_cvb0(
     shares : (nnz, K) q(z) of a token of each entry, written
     proportions : (n, K) ``alpha + E[n_k]``, not divided by its sum; written
     """
-    # Sums have separate loops. In a loop that also wrote to an array, the compiled code would test
-    # whether arrays overlap and use vector instructions only if they do not. The last digits of the
-    # sum would then depend on the addresses of the arrays.
+    # Each sum has a loop of its own. In a loop that also wrote to an array, the compiled code would
+    # test whether arrays overlap and use vector instructions only if they do not. The last digits
+    # of the sum would then depend on the addresses of the arrays.
     n_topics, last_alpha_row = priors.shape[1], priors.shape[0] - 1
     zero = lit(priors[0, 0], 0.0)
     new_q = np.empty(n_topics, priors.dtype)
@@ -771,7 +796,7 @@ def run_cvb0(
         if last_alpha_row > 0:
             for k in range(n_topics):
                 alpha_powers[k] = _alpha_power(alpha[k], inv_temp)
-        # Start from the conditional without other tokens. The sizes are the expected tokens E[n_k].
+        # Start from q(z_i) as if the document had no other tokens. The sizes are E[n_k].
         sizes = proportions[d]
         sizes[:] = zero
         for j in range(indptr[d], indptr[d + 1]):
@@ -790,6 +815,7 @@ def run_cvb0(
             for j in range(indptr[d], indptr[d + 1]):
                 word_row, q = table[words[j]], shares[j]
                 count = counts[j]
+                # A token has the weight 1, or the count if it is a fraction of 1.
                 token_size = min(count, lit(zero, 1.0))
                 norm = zero
                 for k in range(n_topics):

@@ -1,18 +1,24 @@
 """Compiled loops of collapsed Gibbs sampling whose cost hardly grows with the number of topics.
 
-The loops serve :mod:`skvt.models.lda._collapsed` if there are many topics. The probabilities of
-[GriffithsSteyvers04 eq. 5] are a sum of two parts,
+The loops serve :mod:`skvt.models.lda._collapsed` if there are many topics. Token i, an occurrence
+of word w in document d, gets topic k with a probability that is proportional to the sum of two
+parts [GriffithsSteyvers04 eq. 5],
 
-    p(z_i = k | z_-i, w) ~ n_dk^{-i} phi_k + alpha_k phi_k,  phi_k = (eta_w + n_wk^{-i}) / n_k^{-i},
+    n_dk^{-i} phi_k + alpha_k phi_k,  phi_k = (eta_w + n_wk^{-i}) / n_k^{-i},
 
-where n_k is the sum of ``eta_w + n_wk`` over words. The first part is a sum over the topics that
-the document has (Yao, Mimno and McCallum 2009), which vector instructions compute for each draw.
-The second part is a sum over all topics. Its sums over ranges of topics are kept for the current
-word, so that a change of a count changes one of them.
+where n_dk and n_wk are the numbers of tokens of document d and of word w in topic k, n_k is the sum
+of ``eta_w + n_wk`` over words, and ``^{-i}`` means that token i is left out. The first part is not
+0 only for the topics that the document has (Yao, Mimno and McCallum 2009). Vector instructions
+compute its sum for each draw. The second part is a sum over all topics. Its sums over ranges of
+topics are kept for the current word, so that a change of a count changes one of these sums.
 
 Tokens are visited word by word, so that the counts of the word stay in the cache. The counts of a
 document are contiguous in memory. Documents are divided into groups as in
 :mod:`skvt.models.lda._collapsed_kernels`, but the tokens of a group are drawn one after the other.
+
+``claim_items`` yields the groups that the present thread takes from the shared ``counter``,
+``lit(x, c)`` is the constant c in the floating-point type of x, and ``fetch`` loads an entry of an
+array into the caches before it is needed.
 """
 
 from typing import Any, NamedTuple
@@ -56,13 +62,13 @@ class DocumentCounts(NamedTuple):
     documents are padded, so that each document begins at a multiple of LANES.
     """
 
-    # (M,), int32: the topic of each slot; K in slots that pad.
+    # (M,), int32: the topic of each slot; K in padding slots.
     topics: IndexArray
     # (M,), int32: the number of tokens of each slot, which may be 0.
     n_tokens: IndexArray
     # (M,), float32: the weight of the tokens of each slot.
     weights: Array
-    # (n + 1,): the first slot of each document, and M.
+    # (n + 1,): the first slot of each document, and last M.
     first: IndexArray
     # (n,): the number of slots that each document uses.
     n_slots: IndexArray
@@ -72,14 +78,16 @@ class DocumentCounts(NamedTuple):
 
 def allocate_document_counts(n_tokens: IndexArray, n_topics: int) -> DocumentCounts:
     """Return :class:`DocumentCounts` without topics for documents of ``n_tokens`` (n,) tokens."""
+    # A document has at most as many topics as tokens. Round its slots up to a multiple of LANES.
     first = np.zeros(n_tokens.size + 1, np.int64)
     np.cumsum(-(-np.minimum(n_tokens, n_topics) // LANES) * LANES, out=first[1:])
-    lines = allocate_aligned(3, first[-1])
-    lines[:] = 0.0
-    topics, n_tokens_of_slots = lines[:2].view(np.int32)
+    # The memory of two aligned float32 arrays of zeros serves as int32 arrays of zeros.
+    arrays = allocate_aligned(3, first[-1])
+    arrays[:] = 0.0
+    topics, n_tokens_of_slots = arrays[:2].view(np.int32)
     topics[:] = n_topics
     return DocumentCounts(
-        topics, n_tokens_of_slots, lines[2], first, n_slots=np.zeros(n_tokens.size, np.int64),
+        topics, n_tokens_of_slots, arrays[2], first, n_slots=np.zeros(n_tokens.size, np.int64),
         totals=np.zeros(n_tokens.size),
     )  # fmt: skip
 
@@ -119,7 +127,7 @@ class CountChanges(NamedTuple):
     words: IndexArray
     topics: IndexArray
     weights: Array
-    # (G,)
+    # (G,): position of the first change, and number of changes, of each group.
     first: IndexArray
     n_changes: IndexArray
 
@@ -132,8 +140,8 @@ class CountChanges(NamedTuple):
 def allocate_changes(first_tokens: IndexArray, topics: IndexArray, dtype: Any) -> CountChanges:
     """Return :class:`CountChanges` without changes, given the first token of each group.
 
-    A token changes two counts at most, since it leaves one topic and enters another. ``topics``
-    (tokens,) are the topics of all tokens.
+    ``topics`` (tokens,) are the topics of all tokens. There is memory for two changes per token,
+    since a token that moves leaves one topic and enters another.
     """
     n = 2 * topics.size
     first, n_changes = 2 * first_tokens, np.zeros(first_tokens.size, np.int64)
@@ -146,9 +154,9 @@ def to_csr(document_counts: DocumentCounts, n_topics: int) -> Any:
     """Return the counts n_dk (n, K) as a CSR matrix."""
     # Allocate one entry more than there are slots, because the loop also writes empty slots, which
     # it does not count.
-    n_rows, most = document_counts.n_slots.size, int(document_counts.n_slots.sum()) + 1
-    indptr, topics = np.empty(n_rows + 1, np.int64), np.empty(most, np.int32)
-    weights = np.empty(most, np.float32)
+    n_rows, max_listed = document_counts.n_slots.size, int(document_counts.n_slots.sum()) + 1
+    indptr, topics = np.empty(n_rows + 1, np.int64), np.empty(max_listed, np.int32)
+    weights = np.empty(max_listed, np.float32)
     _list_slots(document_counts, indptr, topics, weights)
     n_listed = indptr[-1]
     return sp.csr_array((weights[:n_listed], topics[:n_listed], indptr), shape=(n_rows, n_topics))
@@ -158,7 +166,7 @@ def to_csr(document_counts: DocumentCounts, n_topics: int) -> Any:
 def _list_slots(
     document_counts: Any, indptr: IndexArray, topics: IndexArray, weights: Array
 ) -> None:
-    """Write the slots that have tokens as the arrays of a CSR matrix."""
+    """Write topics and weights of the slots that have tokens, as the arrays of a CSR matrix."""
     n, indptr[0] = 0, 0
     for d in range(document_counts.n_slots.size):
         first = document_counts.first[d]
@@ -172,14 +180,15 @@ def _list_slots(
 def sweep_sparse(alpha: Array, *arguments: Any) -> None:
     """Allocate the scratch of a thread and call :func:`_sweep_sparse`.
 
-    ``arguments`` are its other arguments in order, without the scratch.
+    ``arguments`` are the arguments of :func:`_sweep_sparse` from ``indptr`` to ``changes``, and
+    last the ``counter``.
     """
     *other_arguments, counter = arguments
-    # Add at least one topic beyond K, since K is the topic of slots that pad.
-    lines = allocate_aligned(len(_Scratch._fields) - 2, (alpha.size // LANES + 1) * LANES)
-    lines[:] = 0.0
-    range_sums = np.empty(-(-lines.shape[1] // TOPICS_PER_RANGE))
-    scratch = _Scratch._make([*lines, range_sums, np.zeros(alpha.size, np.int64)])
+    # All fields but the last two are (W,). W is more than K, since K is the topic of padding slots.
+    padded_arrays = allocate_aligned(len(_Scratch._fields) - 2, (alpha.size // LANES + 1) * LANES)
+    padded_arrays[:] = 0.0
+    range_sums = np.empty(-(-padded_arrays.shape[1] // TOPICS_PER_RANGE))
+    scratch = _Scratch._make([*padded_arrays, range_sums, np.zeros(alpha.size, np.int64)])
     scratch.alpha[: alpha.size] = alpha
     scratch.ones[:] = 1.0
     _sweep_sparse(alpha, *other_arguments, scratch, counter)
@@ -199,7 +208,8 @@ def _count_topics(
         for i in range(n_tokens):
             weight = np.float32(capped_token_weight(counts[j], i, n_tokens))
             k = topics[np.uint64(token_indptr[j] + i)]
-            # Compare topics, since ``slot_of[k]`` may be left over from another document.
+            # ``slot_of[k]`` may be left over from another document. It is right only if the slot is
+            # in use and has topic k.
             slot = min(slot_of[k], n_slots)
             if slot == n_slots or document_counts.topics[first + slot] != k:
                 slot = slot_of[k] = n_slots
@@ -213,7 +223,10 @@ def _count_topics(
 
 @jit_inlined
 def _set_topic_count(k: Any, word_count: Any, total: Any, totals: Array, scratch: Any) -> Any:
-    """Set ``eta_w + n_wk`` and n_k of topic k; return the change of the sum of the second part."""
+    """Set ``eta_w + n_wk`` and n_k of topic k; return the change of the sum of the second part.
+
+    ``word_count`` and ``total`` are the new values, and ``totals`` (K,) holds n_k of all topics.
+    """
     old_phi = np.float64(scratch.phi[k])
     scratch.word_counts[k], totals[k] = word_count, total
     scratch.inverse_totals[k] = np.float32(1.0 / total)
@@ -248,7 +261,8 @@ def _draw_from_second_part(number: Any, second_sum: Any, scratch: Any) -> Any:
 def _move_token(d: Any, old_topic: Any, new_topic: Any, weight: Any, document_counts: Any) -> None:
     """Move a token of document d to another topic, which may be new to the document."""
     none = np.int32(-1)
-    # Look for the slots of both topics and for a slot without tokens, all without branches.
+    # Look for the slots of both topics and for a slot without tokens. The search has no branches:
+    # the maximum of a slot found and ``none``, which is -1, is the slot.
     old_slot, new_slot, free_slot = none, none, none
     first, n_slots = np.uint64(document_counts.first[d]), np.uint64(document_counts.n_slots[d])
     for m in range(n_slots):
@@ -334,9 +348,9 @@ def _sweep_sparse(
     words : (A,) numbers of the words in the vocabulary
     word_token_indptr, tokens, token_weights, token_documents : see
         :class:`~skvt.models.lda._collapsed.TokenBatch`
-    states : (n,) uint64 state of each document's random numbers, changed
+    states : (n,) uint64 state of each document's random numbers; at first its seed, changed
     eta : float32 (A,) prior of the words
-    groups : (G + 1,) the index of the first document of each group, and as the last entry n
+    groups : (G + 1,) the number of the first document of each group, and last n
     count_indptr, count_topics, count_values : CSR matrix of n_wk (A, K), float32
     has_topics : whether ``topics`` holds topics of the tokens, which n_wk contains
     topics : (tokens,) topic of each token, written
@@ -424,13 +438,14 @@ def _sweep_sparse(
                     )  # fmt: skip
                     others_total = document_counts.totals[d] - np.float64(weight)
                 if slot < width:
-                    # Take the topic of the slot. Keep the old topic if rounding has led to a slot
-                    # without tokens.
+                    # The draw is in the first part. Take the topic of the slot. Keep the old topic
+                    # if rounding has led to a slot without tokens.
                     k = int(old_topic)
                     if document_counts.weights[first + slot] > lit(weight, 0.0):
                         k = int(document_counts.topics[first + slot])
                 else:
-                    # Remove the token from phi and the sum of its range during the draw only.
+                    # The draw is in the second part. Remove the token from phi, and from the sum of
+                    # its topic's range, during the draw only.
                     saved_phi = scratch.phi[old_topic]
                     if has_topics:
                         scratch.phi[old_topic] = phi
@@ -454,7 +469,8 @@ def _sweep_sparse(
                 if not has_topics or k != old_topic:
                     _record_change(g, words[a], k, change, changes)
                 topics[t] = k
-                # p(w_i | z_-i, w_-i) is the sum of both parts over the sum of alpha + n_dk.
+                # p(w_i | z_-i, w_-i) is the sum of both parts, divided by the sum of alpha + n_dk
+                # without this token.
                 products[d] *= max(np.float64(norm) / others_total, _MIN_PROBABILITY)
                 if products[d] < _MIN_PRODUCT:
                     log_probability[d] += log(products[d])

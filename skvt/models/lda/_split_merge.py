@@ -4,8 +4,12 @@ The moves escape local optima of topic models, as doc/guide/tempered_lda.md expl
 merges topics a and b and splits topic c, so that the number of topics stays the same. Proposals are
 chosen and judged on a sample of the documents. The split follows from a mixture of two
 multinomials, which divides the documents of c into two groups; the mixture starts from the leading
-direction in which these documents differ. If topics may have different priors, only topics whose
-priors are equal are combined in a proposal.
+direction in which these documents differ. All topics of a proposal have equal priors.
+
+A local step on the sample gives the expected counts of topics, from which merges and splits are
+proposed. The *evidence* of a topic is the probability of its expected counts with beta integrated
+out. The gain of a merge or a split is its change of the log evidence. Shapes have n documents of
+the sample, A words that occur in them, V words of the vocabulary and K topics.
 """
 
 from collections.abc import Iterable
@@ -75,7 +79,7 @@ class SplitMerge(ResumableMixin):
     def __init__(self) -> None:
         # Whether the last search made no change, or was not possible.
         self.exhausted = False
-        # Counts searches without a change, and says when to search again.
+        # Counter of passes and of searches without a change, which says when to search again.
         self._ledger = Ledger()
 
     def change_between_passes(
@@ -87,6 +91,7 @@ class SplitMerge(ResumableMixin):
         """
         records: list[MoveRecord] = []
         self._ledger = self._ledger.record_pass()
+        # Search if the pause after the last search is over.
         if self._ledger.waiting < 0 and self._ledger.pause < LAST_PAUSE:
             sample = _Sample(model.mean_field(), data, tools)
             max_topics = sample.rows.size / DOCUMENTS_PER_TOPIC
@@ -153,7 +158,7 @@ class SplitMerge(ResumableMixin):
 class _Merge(NamedTuple):
     """A pair of topics that may become one topic."""
 
-    # Change of the evidence in nats.
+    # Change of the log evidence in nats.
     gain: float
     topics: tuple[int, int]
 
@@ -161,7 +166,7 @@ class _Merge(NamedTuple):
 class _Split(NamedTuple):
     """A topic that may become two topics."""
 
-    # Change of the evidence in nats.
+    # Change of the log evidence in nats.
     gain: float
     topic: int
     # (A,): share of the first new topic in the counts of each of the sample's words.
@@ -214,6 +219,7 @@ class _Sample:
         # Set the weights of topics that a document must not have to 0.
         weights = _exp_relative_to_maximum(log_shares.astype(table.dtype)) * (gamma > 0.0)
         n_topics = len(weights[0])
+        # Scratch of the kernel.
         row = np.empty(n_topics, table.dtype)
         list_sizes = np.zeros(n_topics, np.int64)
         inputs = self.document, batch.words, batch.counts, weights, table, row
@@ -238,9 +244,9 @@ def _exp_relative_to_maximum(log_values: Array) -> Array:
 def _compute_log_evidence(counts: Any, prior: Array, prior_sum: Any) -> Array:
     """Return ``log B(eta + S) - log B(eta)``, the log evidence of counts S, in nats.
 
-    ``counts`` S have the shape (..., A), and the result has the shape (...).
-    ``prior`` is eta of the A words, (A,) or a row for each row of counts. Words without counts can
-    be left out, but ``prior_sum`` is the sum of eta over the whole vocabulary.
+    B is the multivariate beta function. ``counts`` S have the shape (..., A), and the result has
+    the shape (...). ``prior`` is eta of the A words, (A,) or a row for each row of counts. Words
+    without counts can be left out, but ``prior_sum`` is the sum of eta over the whole vocabulary.
     """
     value = gammaln(prior + counts).sum(axis=-1) - gammaln(prior_sum + counts.sum(axis=-1))
     return value - gammaln(prior).sum(axis=-1) + gammaln(np.asarray(prior_sum))
@@ -298,6 +304,7 @@ def _propose_splits(
         groups = _divide_in_two(counts[rows], weights, prior[batch.active[words]], prior.sum(), rng)
         if groups is not None:
             gain, word_shares = groups
+            # Words without counts of the topic are shared equally.
             shares = np.full(batch.active.size, 0.5)
             shares[words] = word_shares
             splits.append(_Split(gain, topic, shares))
@@ -381,7 +388,7 @@ def _find_leading_coordinates(counts: Any, weights: Array, rng: np.random.Genera
 def _try_proposal(
     sample: "_Sample", stats: RunningStats, documents: IndexArray, topics: list[int], shares: Array
 ) -> Decision:
-    """Merge topics a and b, and split topic c, if this raises the bound; return the decision.
+    """Merge topics a and b, and split topic c, if the bound then rises; return the decision.
 
     ``topics`` are a, b and c, and ``shares`` (A,) are the shares of a :class:`_Split` of c. If the
     proposal is accepted, column a of the statistics belongs to the merged topic, and columns b and
