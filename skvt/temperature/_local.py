@@ -1,18 +1,20 @@
 """Local variational tempering: one temperature for each row [VT16 sec. 2.4, 3.4].
 
-Row i has a latent variable y_i with q(y_i) = Mult(r_i) over a ladder of temperatures T_m. The local
-step of the row is at the inverse temperature E[1 / T_i], which also weights the statistics of the
-row in the global step [VT16 eq. 11]. The length N_i of a row is its number of units, such as
-tokens, and e_i is its energy per unit with the local variables summed out. With c = log C per unit,
-where C(T) is the normalising constant of the tempered model,
+Row i has a latent variable y_i with q(y_i) = Mult(r_i) over a ladder of M temperatures T_m. The
+local step of the row is at the inverse temperature E[1 / T_i], which also weights the statistics of
+the row in the global step [VT16 eq. 11]. The length N_i of a row is its number of units, such as
+tokens. e_i is its energy per unit, a log probability in nats with the local variables summed out.
+With c = log C per unit, where C(T) is the normalising constant of the tempered model, r_mi is
+proportional to
 
-    r_mi ~ exp(N_i ((e_i - e_ref_i + c'(1)) / T_m - c(T_m))).        [VT16 eq. 10]
+    exp(N_i ((e_i - e_ref_i + c'(1)) / T_m - c(T_m))).        [VT16 eq. 10]
 
-The energy is calibrated as in :mod:`skvt.temperature._variational`, but e_ref_i is the energy of
-the row under the pilot: a row is at T = 1 once it is explained as well as by plain inference.
-Without this calibration the temperature would measure how unusual a row is, not how far its fit has
-progressed. e_i is a running mean over the local steps of the row. All ladders have the same
-ceiling.
+The reference e_ref_i and the slope c'(1) calibrate the energy, as
+:mod:`skvt.temperature._variational` explains. Here e_ref_i is the energy of the row after a pilot,
+a short run of plain inference before the fit: a row is at T = 1 once it is explained as well as by
+the pilot. Without this calibration the temperature would measure how unusual a row is, not how far
+its fit has progressed. e_i is a running mean over the local steps of the row. All rows have the
+same ladder, whose highest temperature, the ceiling, falls to 1.
 """
 
 from dataclasses import dataclass, field
@@ -42,7 +44,8 @@ class _LearnedByRow(Learned):
     _energies: Annotated[Array, "n"] = field(init=False)
     # (n,): N_i.
     _lengths: Annotated[Array, "n"] = field(init=False)
-    # Inverse temperature learned for all data, at which rows have their first local step.
+    # The inverse temperature learned for all data together, at which rows have their first local
+    # step.
     _all_rows: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -52,7 +55,10 @@ class _LearnedByRow(Learned):
         self._all_rows = self.mean_inv_temp
 
     def resume(self, n_rows: int) -> None:
-        """Forget the energies of rows, and use the reference of all data for each row."""
+        """Forget the energies of rows, and take the reference of all data as that of each new row.
+
+        The engine calls it if further passes are over ``n_rows`` other rows.
+        """
         self._references = np.full(n_rows, self._reference)
         self._energies = np.full(n_rows, np.nan)
         self._lengths = np.zeros(n_rows)
@@ -64,8 +70,8 @@ class _LearnedByRow(Learned):
         """
         if self.done:
             return 1.0
+        # The gain of a row is NaN before its first local step.
         gains = self._energies[batch.rows] - self._references[batch.rows]
-        # Rows before their first local step have the gain NaN.
         r = self._ladder.weights(np.nan_to_num(gains), self._lengths[batch.rows])
         inv_temps = np.where(np.isnan(gains), self._all_rows, r @ self._ladder.inv_temps)
         self.mean_inv_temp = float(np.average(inv_temps, weights=batch.weights))
@@ -86,17 +92,18 @@ class _LearnedByRow(Learned):
             return
         # ``wants_marginal`` requests the energies.
         assert result.marginal_energy is not None
+        # A row without units has energy 0. Divide it by a tiny number instead of 0.
         lengths = np.maximum(np.asarray(batch.lengths, float), 1e-300)
         energies = result.marginal_energy / lengths
         last_means = self._energies[batch.rows]
-        means = last_means + self._rate(1.0) * (energies - last_means)
+        means = last_means + self._rate(passes=1.0) * (energies - last_means)
         self._energies[batch.rows] = np.where(np.isnan(last_means), energies, means)
         self._lengths[batch.rows] = batch.lengths
 
     def bound_terms(self, total: float) -> float:
-        """Return the terms of all y_i in the bound in nats, estimated from rows of known energy.
+        """Return the terms of all y_i in the bound, in nats, estimated from rows of known energy.
 
-        ``total`` is the weight of all rows.
+        ``total`` is the weight of all rows, to which the mean over the known rows is scaled.
         """
         known_rows = np.flatnonzero(~np.isnan(self._energies))
         if self.done or known_rows.size == 0:
@@ -121,10 +128,11 @@ class LocalTempering(VariationalTempering):
         Highest temperature of the ladder, decreasing to 1 as in :class:`VariationalTempering`.
     memory : float, optional
         Number of passes over which the energies of each row, and of all data, are averaged. The
-        energies of all data determine the temperature of rows before their first visit, and when
-        all rows reach T = 1. None is half of the fit's passes.
+        energies of all data determine two things: the temperature of a row in its first local step,
+        and the time at which all rows reach T = 1. If None, half of the fit's passes.
     replication : float, default=10.0
-        As in :class:`LinearAnnealing`, while T > 1.
+        Number of times that the global update counts each row while T > 1, as in
+        :class:`LinearAnnealing`.
 
     Examples
     --------
@@ -150,7 +158,7 @@ class LocalTempering(VariationalTempering):
             )
 
     def start(self, plan: FitPlan) -> RunningPolicy:
-        """Return the running policy, with the energy of each row under the pilot as reference."""
+        """Return the running policy, with the energy of each row after the pilot as reference."""
         reference, references = plan.pilot(self.replication, every_row=True)
         # The ladder is evenly spaced in log T, although [VT16 sec. 4] spaces it evenly in 1 / T.
         # From T = 1 to 1.6, entries of the two ladders differ by at most 0.022 in 1 / T.

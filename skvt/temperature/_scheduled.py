@@ -1,8 +1,10 @@
 """Temperatures that follow a schedule: constant, or falling to 1 by annealing [VT16 sec. 2.2].
 
 The public classes are *recipes*, objects of parameters that users create. Their method ``start``
-makes the *running policy* of one fit. The *progress* of a running policy rises from 0 to 1 while
-the temperature falls.
+makes the *running policy* of one fit, which holds the present temperature. The engine calls
+``advance`` of the running policy before each step, an update of the global parameters from a
+minibatch or from all data. The *progress* of a running policy rises from 0 to 1 while the
+temperature falls.
 """
 
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ from skvt.ties import exceeds
 STREAM_STEPS = 64
 # If the number of rows of a stream is known, T is 1 after this share of the rows at the latest.
 STREAM_SHARE = 0.5
-# Share of a fit's passes over which the temperature falls.
+# Share of a fit's passes over which the temperature falls, unless users choose another share.
 SHARE_OF_PASSES = 0.75
 
 
@@ -78,7 +80,10 @@ class _Scheduled(RunningPolicy):
     _progress: float = 0.0
 
     def validate(self, d: int, k: int) -> bool:
-        """Return whether a policy that was read from a file, and its recipe, are legal."""
+        """Return whether a policy that was read from a file has legal numbers.
+
+        Illegal parameters of the recipe raise ValueError.
+        """
         self._recipe.check(None)  # type: ignore[arg-type]  # reads no plan
         return super().validate(d, k) and self._length > 0.0 and 0.0 <= self._progress <= 1.0
 
@@ -86,14 +91,20 @@ class _Scheduled(RunningPolicy):
         self.advance(0.0, 0.0, 0)
 
     def advance(self, passes: float, step: float, n_steps: int) -> None:
-        """Set the temperature, and whether it is 1 for the rest of the fit, by the progress."""
-        # Take the middle of the step, so that the first temperature is near the initial one and the
-        # last near 1. Passes are a sum of weights, which rounding may leave just below the length.
+        """Set the temperature of the next step, and whether T is 1 for the rest of the fit.
+
+        ``passes`` and ``n_steps`` are the numbers of passes and steps so far, and ``step`` is the
+        share of a pass that the next step makes.
+        """
+        # Take the progress in the middle of the step, so that the first temperature is near the
+        # initial temperature and the last is near 1. Passes are a sum of weights, which rounding
+        # may leave just below the length; then progress is 1.
         n_done = n_steps + 0.5 if self._in_steps else passes + 0.5 * step
         progress = n_done / self._length if exceeds(self._length, n_done) else 1.0
         if self._knows_total and step > 0.0:
-            # Progress must be so large that it reaches 1 in time, by steps as small as in a long
-            # stream. Count the steps of this size from the middle of the step until T must be 1.
+            # Progress must be so large that it reaches 1 in time, although each step raises it by
+            # no more than in a long stream. Count the steps of the present size from the middle of
+            # this step until T must be 1.
             n_remaining = (STREAM_SHARE - passes) / step - 0.5
             progress_for_end = 1.0 - max(n_remaining, 0.0) / self._length
             # Progress never falls, even if later steps are smaller and more of them remain.
@@ -105,7 +116,7 @@ class _Scheduled(RunningPolicy):
 
 @dataclass(eq=False, repr=False)
 class _Annealing(TemperaturePolicy):
-    """Base of annealing policies; a subclass gives the temperature at a progress from 0 to 1."""
+    """Base of annealing policies. Subclasses define the temperature as a function of progress."""
 
     initial_temperature: float = 1.5
     n_passes: float | None = None
@@ -123,7 +134,7 @@ class _Annealing(TemperaturePolicy):
     def start(self, plan: FitPlan) -> RunningPolicy:
         """Return the running policy, with a copy of the recipe and the length of the schedule."""
         recipe = clone(self)
-        # Streams have an infinite number of passes.
+        # A stream has an infinite number of passes. Its schedule counts steps.
         if self.n_passes is None and not np.isfinite(plan.n_passes):
             return _Scheduled(recipe, STREAM_STEPS, _in_steps=True, _knows_total=plan.knows_total)
         return _Scheduled(recipe, plan.passes(self.share, self.n_passes), _in_steps=False)
@@ -138,11 +149,11 @@ class LinearAnnealing(_Annealing):
     initial_temperature : float, default=1.5
         Temperature at the start, at least 1.
     n_passes : float, optional
-        Passes over the data until T = 1. T is 1 at the latest in the last pass of a fit, or in the
-        second half of its only pass. None is a ``share`` of the fit's passes; in ``partial_fit``,
-        it is 64 minibatches. If ``total_samples`` is given, T is 1 after half of these rows at the
-        latest: a stream of n < 128 minibatches begins at a lower temperature, n / 2 minibatches
-        before the end of the schedule.
+        Number of passes over the data until T = 1. T is 1 at the latest in the last pass of a fit,
+        or in the second half of its only pass. If None, the number is a ``share`` of the fit's
+        passes; in ``partial_fit``, T is 1 after 64 minibatches. If ``total_samples`` is given, T is
+        1 after half of these rows at the latest: a stream of n < 128 minibatches enters the
+        schedule n / 2 minibatches before its end, and thus begins at a lower temperature.
     replication : float, default=10.0
         Number of times that the global update counts each row while T > 1. The divergence of the
         global parameters from their prior in the bound is divided by this number. 1 is the
@@ -187,11 +198,12 @@ class GeometricAnnealing(_Annealing):
     initial_temperature : float, default=1.5
         Temperature at the start, at least 1.
     n_passes : float, optional
-        Passes over the data until T = 1, as in :class:`LinearAnnealing`.
+        Number of passes over the data until T = 1, as in :class:`LinearAnnealing`.
     replication : float, default=10.0
-        As in :class:`LinearAnnealing`.
+        Number of times that the global update counts each row while T > 1, as in
+        :class:`LinearAnnealing`.
     share : float, default=0.75
-        As in :class:`LinearAnnealing`.
+        Share of the fit's passes over which the temperature falls, as in :class:`LinearAnnealing`.
 
     Examples
     --------

@@ -2,20 +2,22 @@
 
 The latent variable y chooses a temperature of a *ladder* 1 = T_1 < ... < T_M. Its distribution is
 q(y) = Mult(r), and all other updates use the expectation E_q[1 / T_y]. C(T) is the normalising
-constant of the tempered model. For W units of data, such as tokens, with energy e per unit, which
-is a log probability in nats, and c = log C per unit, r_m is proportional to
+constant of the tempered model, and c = log C per unit of data, such as a token. For W units, whose
+energy per unit is e, a log probability in nats, r_m is proportional to
 
     exp(W (e / T_m - c(T_m))).                                                [VT16 eq. 9]
 
 Four things differ from the paper. The reason for the first three is that the update of the paper
 stays at the highest temperature or falls to 1 at once.
 
-- The energy has the assignments summed out, ``log sum_k exp(E[log theta_k] + E[log beta_kw])``.
-  Under E[log p(w, z | .)] the temperature never falls.
+- The energy has the assignments summed out. For a token of word w in LDA it is
+  ``log sum_k exp(E[log theta_k] + E[log beta_kw])``. With E[log p(w, z | .)] in its place the
+  temperature never falls.
 - The zero of the energy is calibrated. log C(T) under the priors is not comparable with an energy
-  under a posterior, so that a pilot run of plain inference, at most one pass, determines which
-  energy e_ref corresponds to T = 1. The exponent is ``(e - e_ref + c'(1)) / T - c(T)``. Its
-  derivative by 1 / T at T = 1 is e - e_ref.
+  under a posterior. A pilot, a run of plain inference of at most one pass before the fit, therefore
+  determines which energy e_ref corresponds to T = 1. The exponent per unit is
+  ``(e - e_ref + c'(1)) / T - c(T)``. Because of the term c'(1), its derivative by 1 / T at T = 1 is
+  e - e_ref, so that energies above e_ref lead to T = 1.
 - y changes slowly, by a step for each global update: e is a running mean over a share of the fit's
   passes, which begins with the energy at the random start.
 - A fit ends at T = 1 and gets there without a jump: the ladder's temperatures are
@@ -56,15 +58,15 @@ TOLERANCE_AT_ONE = 1e-3
 @in_files("temperature.Ladder")
 @dataclass(eq=False)
 class _Ladder:
-    """Temperatures from 1 to T_max, evenly spaced in log T, limited by the ceiling."""
+    """The M temperatures from 1 to T_max, evenly spaced in log T and limited by the ceiling."""
 
-    # (M,): inverse temperatures 1 / T_m in descending order, each at least 1 over the ceiling.
+    # (M,): inverse temperatures 1 / T_m in descending order, each at least 1 / ceiling.
     inv_temps: Annotated[Array, "n", PRIOR]
     # (M,): c(T_m) in nats per unit.
     log_partition: Annotated[Array, "n"]
     # c'(1), the derivative of c by 1 / T at T = 1.
     slope_at_one: float
-    # Both arrays without a ceiling, in ascending order of 1 / T for interpolation.
+    # The values of both arrays without a ceiling, in ascending order of 1 / T for interpolation.
     _full: tuple[Array, ...] = field(init=False)
 
     def validate(self, d: int, k: int) -> bool:
@@ -118,15 +120,15 @@ class Learned(RunningPolicy):
     _units: float
     # Number of passes that the running mean of energies remembers; None for a stream.
     _memory: float | None
-    # Number of passes until T is 1.
+    # Number of passes until the ceiling is 1; infinite for a stream.
     _hot_passes: float
     # Running mean e in nats per unit; None before the first step.
     _energy: float | None = None
-    # Energy in nats of the rows of the last step, as far as it has been observed.
+    # Sum of the energies in nats, and number of units, of the rows that the present step has
+    # visited so far. ``observe`` adds to both, and ``advance`` reads both and sets them to 0.
     _seen_energy: float = 0.0
-    # Number of units of these rows.
     _seen_units: float = 0.0
-    # Share of a pass that the last step makes.
+    # Share of a pass that the present step makes.
     _seen_share: float = 0.0
     # q(y), which is at the highest temperature until energies are known.
     _r: Array = field(init=False)
@@ -150,7 +152,7 @@ class Learned(RunningPolicy):
         ``passes`` is the number of passes so far, and ``step`` is the share of a pass that the next
         step makes. ``n_steps`` is not used.
         """
-        # Take the middle of the step, as in annealing.
+        # Take the progress in the middle of the step, as in annealing.
         progress = (passes + 0.5 * step) / self._hot_passes
         # The hot passes are over if ``progress`` is 1, up to rounding.
         if self.done or not exceeds(1.0, progress):
@@ -214,9 +216,9 @@ class VariationalTempering(TemperaturePolicy):
         three quarters of the fit's passes, counted as in :class:`LinearAnnealing`; the energies can
         only lower T sooner.
     memory : float, optional
-        Number of passes over which energies are averaged, as the time constant of a running mean,
-        which determines how fast y changes. None is a quarter of the fit's passes; in
-        ``partial_fit``, it is 32 minibatches.
+        Number of passes over which energies are averaged: the time constant of a running mean,
+        which determines how fast the temperature follows the energies. If None, a quarter of the
+        fit's passes; in ``partial_fit``, 32 minibatches.
     replication : float, default=10.0
         Number of times that the global update counts each row while T > 1, as in
         :class:`LinearAnnealing`.
@@ -244,11 +246,11 @@ class VariationalTempering(TemperaturePolicy):
         remedy = "Use LinearAnnealing() instead."
         return (Requirement(type(self).__name__, Capability.TEMPERABLE, remedy),)
 
-    # Default of ``memory`` as a share of the fit's passes.
+    # Default of ``memory`` as a share of the fit's passes, which a subclass may change.
     _default_memory = 0.25
 
     def check(self, plan: FitPlan) -> None:
-        """Raise ValueError for illegal parameters and for models without log C(T)."""
+        """Raise ValueError for illegal parameters, and for models whose log C(T) is not known."""
         self._require("n_temperatures", 2, integral=True)
         self._require("max_temperature", 1.0, low_open=True)
         self._require("replication", 1.0)
@@ -257,7 +259,7 @@ class VariationalTempering(TemperaturePolicy):
         check_requirements(plan.model, self.requires)
 
     def start(self, plan: FitPlan) -> RunningPolicy:
-        """Return the running policy, with the energy of the pilot as reference."""
+        """Return the running policy, with the energy after the pilot as reference."""
         reference, _ = plan.pilot(self.replication)
         return Learned(
             self._ladder(plan), reference, plan.n_units, self._memory_in_passes(plan),
