@@ -8,8 +8,11 @@ counts of a batch under beta. Their log probability ``sum_v hat_v log beta_v`` h
     grad_u = (d log b_u / d lam_u) (hat_u - beta_u sum_v hat_v)
 
 with respect to lam. In natural coordinates this is ``V hat = F^-1 grad`` with the Fisher
-information of the Dirichlet, ``F = diag(psi'(lam)) - psi'(sum lam) 1 1'``. V is the identity on
-average over the draw of beta.
+information of the Dirichlet, ``F = diag(psi'(lam)) - psi'(sum lam) 1 1'``, where psi is the digamma
+function. V is the identity on average over the draw of beta.
+
+There are K topics beta and V words; u and v number words. In the compiled loops, ``claim_items``
+yields the items that the present thread takes from the shared ``counter``.
 """
 
 from typing import Any, NamedTuple, Self
@@ -130,7 +133,8 @@ def _slopes_of_large(a: Array, log_x: Array, out: Array) -> None:
         sign = -1.0 if x_j <= shape else 1.0
         # Bound the length beyond which the density is below exp(-_TAIL) of its value at s = 0. Its
         # logarithm falls by at least x s^2 / 2 in the upper tail, x s^2 / (2 + |s|) in the lower
-        # tail, and |s (a - x)| in both.
+        # tail, and |s (a - x)| in both. ``upper``, ``lower`` and the quotient below are the |s| at
+        # which these numbers are _TAIL.
         c = _TAIL / x_j
         lower, upper = 0.5 * (c + np.sqrt(c * c + 8.0 * c)), np.sqrt(2.0 * c)
         # The quotient is infinite if x = a.
@@ -145,8 +149,8 @@ def _slopes_of_large(a: Array, log_x: Array, out: Array) -> None:
     for j in range(n):
         shape = shapes[j]
         if shape > _NEARLY_NORMAL:
-            # The cube root w of x / a is 1 - 1 / (9 a) + z / (3 sqrt(a)) with a normal variate z,
-            # which is fixed at a fixed quantile.
+            # The cube root w of x / a is 1 - 1 / (9 a) + z / (3 sqrt(a)) with a normal variate z.
+            # At a fixed quantile, z is a constant.
             w = exp((log_x[entries[j]] - np.log(shape)) / 3.0)
             out[entries[j]] = (1.0 + (1.0 / (6.0 * shape) - 1.5 * (w - 1.0)) / w) / shape
         else:
@@ -174,7 +178,8 @@ def _slopes_of_equal_shapes(
 ) -> None:
     """Write slopes, as :func:`log_gamma_slopes`, of variates x <= e that have the same shape.
 
-    The coefficients of :func:`_series` serve all variates. Slopes of greater x are wrong.
+    The ``coefficients`` of :func:`_series` at this shape serve all variates. The slopes written for
+    greater x are wrong, and the caller must replace them.
     """
     for i in range(log_x.size):
         x = exp(min(log_x[i], 1.0))
@@ -219,9 +224,9 @@ def _gradients(
         block_sums = sums[block]
         block_sums[:] = 0.0
         gradient_sums, inverse_sums, lam_sums = block_sums[0], block_sums[1], block_sums[2]
-        # First treat each entry as if its lam were the prior, as it is for most words of a topic,
-        # and its variate at most e. The functions of the prior are then computed only once. List
-        # the other entries, which are computed again.
+        # First treat each entry as if its lam were the prior, which is true of most words of a
+        # topic, and its variate at most e. The functions of the prior are then computed only once.
+        # List the entries for which this is false. They are computed again.
         n = 0
         for v in range(start, stop):
             eta, row = np.float64(prior[v]), row_of_word[v]
@@ -303,8 +308,9 @@ def correct_statistics(
     run : Run
         Runs the loops over words.
     scale : float
+        Factor of ``array`` in lam.
     prior : Array or None
-        (V,) or (V, K); None stands for zeros.
+        Term of lam for each word, (V,), or for each word and topic, (V, K). None stands for zeros.
     max_common : float or Array
         Maximum, for each topic, of the sum of the common part over words, in absolute value.
     """
@@ -315,6 +321,7 @@ def correct_statistics(
         return hat
     if prior is None:
         prior = np.zeros(n_words)
+    # The compiled loop takes one prior for all topics. If topics differ, ``array`` becomes lam.
     if prior.ndim == 2:
         array = prior + scale * array
         scale = 1.0

@@ -1,7 +1,10 @@
 """The tempered normaliser log C(T) of likelihoods whose C(T) is known [VT16 app. C].
 
-Learned temperatures need log C(T) as a function of the inverse temperature b = 1 / T. The functions
-serve mixtures and factorial models. Both return log C(T) and its slope in b, in nats.
+C(T) normalises the tempered likelihood: it is the likelihood to the power 1 / T, integrated over
+the data and summed over assignments. Learned temperatures need log C(T) as a function of the
+inverse temperature b = 1 / T. The functions compute its terms for mixtures and factorial models, in
+nats: the term of normal noise, and the term of a choice among J values, such as components. M is
+the number of temperatures.
 """
 
 import numpy as np
@@ -22,7 +25,7 @@ def noise_log_partition(b: Array, n_features: int, variance: float) -> tuple[Arr
 def choice_log_partition(b: Array, log_p: Array) -> tuple[Array, Array]:
     """Return ``log sum_j p_j^b`` and its slope in b, (M, ...) each, for ``b`` (M,).
 
-    ``log_p`` (J, ...) are the logarithms of p.
+    ``log_p`` (J, ...) are the log probabilities of the J values of one or several choices.
     """
     powers = np.multiply.outer(b, log_p)
     value = logsumexp(powers, axis=1)

@@ -1,4 +1,4 @@
-"""Topics as globals of the local steps of topic models."""
+"""Topics as global parameters of the local steps of topic models."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from skvt.typing import Array, IndexArray
 
 
 class Topics(NamedTuple):
-    """Topics on which a local step is conditioned."""
+    """Word probabilities of K topics, given which a local step infers the topics of tokens."""
 
     # (A, K): log probabilities, or expected log probabilities, of the A words of the batch.
     log_beta: Array
@@ -18,5 +18,5 @@ class Topics(NamedTuple):
     gammas: Gammas | None = None
 
     def select_words(self, positions: IndexArray) -> "Topics":
-        """Return the topics for the words at these positions; there must be no gamma variates."""
+        """Return the topics for the words at these positions; ``gammas`` must be None."""
         return self._replace(log_beta=self.log_beta[positions])
