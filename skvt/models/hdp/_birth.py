@@ -2,8 +2,8 @@
 
 Before a pass, a few topics are chosen as *targets*. During the pass, a sample of the documents that
 have most tokens of a target is collected, together with the documents' contributions to the memos.
-A memo is what memoized inference keeps of a batch, and a contribution is the part of it that comes
-from some documents. After the pass
+A memo holds the statistics, the entropy and the weight that memoized inference keeps of a batch,
+and a contribution is the part of a memo that comes from some documents. After the pass
 
 1. fresh topics are fitted to the target's tokens in these documents alone: more topics than are
    expected, by an annealed fit, which then merge while the bound of these documents rises;
@@ -12,6 +12,8 @@ from some documents. After the pass
    is known. If it has risen, the change is kept.
 
 Documents that were not collected can use the fresh topics from the next pass on.
+
+On a stream, whose documents are seen once, births are tried on each batch instead.
 """
 
 from collections.abc import Hashable
@@ -79,7 +81,11 @@ SURPLUS = "a topic of words in surplus"
 
 
 class BirthOfTopics(Move):
-    """Propose fresh topics for documents of a topic, up to ``max_components`` in all."""
+    """Propose fresh topics for documents of a topic, up to ``max_components`` topics in all.
+
+    The engine calls ``begin`` before a pass, the function of ``make_observer`` and ``store_notes``
+    for each batch, and ``finish`` after the pass. On a stream it calls ``change_within_batch``.
+    """
 
     requires = require_growing_topics("A birth")
 
@@ -92,9 +98,10 @@ class BirthOfTopics(Move):
         # The topics that failed as targets, with their tokens at the time. Topics that a birth
         # makes or changes are noted like failures, so that they are not tried again at once.
         self._ledger = Ledger(same_mass=SAME_MASS)
-        # Maximum number of documents of a target, and probability that one may be collected.
-        self._most_documents, self._chance = MAX_DOCUMENTS, 1.0
-        # Identities of the topics at the beginning of the pass.
+        # Maximum number of documents of a target, and probability with which each document of the
+        # corpus may be collected.
+        self._max_documents, self._sampling_probability = MAX_DOCUMENTS, 1.0
+        # Identifiers of the topics at the beginning of the pass.
         self._ids: IndexArray = np.empty(0, np.int64)
         # Whether a replacement of all topics of a batch has been tried.
         self._has_replaced = False
@@ -108,24 +115,26 @@ class BirthOfTopics(Move):
         if self._ledger.n_in_vain < MAX_FAILURES:
             self._targets = self._choose_targets(masses, self._ids, tools.rng)
         n_rows = state.memos.total().weight if len(state.memos) else 0.0
-        self._most_documents = MAX_DOCUMENTS // max(1, len(self._targets))
-        # Draw the documents that may be collected, so that all batches contribute.
-        self._chance = min(1.0, 2.0 * MAX_DOCUMENTS / n_rows) if n_rows else 1.0
+        self._max_documents = MAX_DOCUMENTS // max(1, len(self._targets))
+        # Collect documents only from a random sample of 2 MAX_DOCUMENTS documents on average, so
+        # that all batches contribute.
+        self._sampling_probability = min(1.0, 2.0 * MAX_DOCUMENTS / n_rows) if n_rows else 1.0
 
     def make_observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Return the function that collects documents of a batch, or None if there are enough."""
         wanted = {
-            target.components[0]: self._most_documents - _count_documents(target)
+            target.components[0]: self._max_documents - _count_documents(target)
             for target in self._targets
-            if _count_documents(target) < self._most_documents
+            if _count_documents(target) < self._max_documents
         }
         if not wanted:
             return None
-        drawn = tools.rng.random(n_rows) < self._chance if self._chance < 1.0 else None
+        probability = self._sampling_probability
+        drawn = tools.rng.random(n_rows) < probability if probability < 1.0 else None
         return partial(_collect_documents, wanted, drawn)
 
     def store_notes(self, noted: dict[int, BatchPart]) -> None:
-        """Keep the collected documents."""
+        """Keep the documents of a batch that were collected for each topic."""
         for target in self._targets:
             if (topic := target.components[0]) in noted:
                 target.rows.append(noted[topic])
@@ -151,7 +160,12 @@ class BirthOfTopics(Move):
     def change_within_batch(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Try births on one batch: from words in surplus, from targets, and for all its topics."""
+        """Try births on one batch.
+
+        First try topics of words in surplus, one after the other while they succeed, then births
+        from targets. After the first batch with a success, also try to replace the topics of the
+        batch by fresh topics.
+        """
         records: list[MoveRecord] = []
         while state.component_ids.size < self._max_components and len(records) < MAX_TARGETS:
             part = BatchPart.from_batch(key, batch, state)
@@ -174,8 +188,8 @@ class BirthOfTopics(Move):
     ) -> MoveRecord:
         """Try a birth from words that occur in a batch more often than its topics predict.
 
-        This birth finds a topic that is new in a stream. A birth from a target would not, since
-        each old topic takes only a few tokens of the new topic.
+        This birth finds a topic that is new in a stream. A birth from a target would not find it,
+        since the tokens of the new topic are spread over the old topics, each of which takes a few.
         """
         observed, usage = state.memos[part.key].stats.arrays
         masses = observed.sum(axis=1)
@@ -204,7 +218,7 @@ class BirthOfTopics(Move):
     ) -> list[MoveRecord]:
         """Try to replace all topics of which no other batch has tokens by fresh topics.
 
-        This is worth a try because topics that were born one after the other have taken words that
+        The reason is that topics that were born one after the other may have taken words that
         belong to later topics.
         """
         _, is_elsewhere = sum_other_memos(model, state, part.key)
@@ -254,6 +268,7 @@ class BirthOfTopics(Move):
                 decision = decision._replace(reason="The documents have no tokens of the topic.")
                 return decision.record(tools.n_iter, "birth", [topic], "no topics")
             n_fresh = max(MIN_TOPICS, int(np.sqrt(X.sum() / TOKENS_OF_FIRST_TOPIC)))
+            # One topic more than may be born, because the largest is left out at first.
             n_fresh = min(n_fresh, self._max_components - n_before + 1)
             fresh = fit_fresh_topics(model, X, weights, n_fresh, tools)
             decision = decision._replace(reason="The fresh topics have become one.")
@@ -282,13 +297,14 @@ class BirthOfTopics(Move):
         without their tokens in the documents of the parts.
         """
         total = state.memos.total()
-        n_steps = TRIAL_STEPS if kept is None else REPLACEMENT_STEPS
+        max_updates = TRIAL_STEPS if kept is None else REPLACEMENT_STEPS
         old_topics = np.arange(state.component_ids.size) if kept is None else kept
         bound_before = compute_bound(model, total)
         n_old = old_topics.size
 
         def begin(competing: Stats) -> tuple[TopicTrial, RunningStats]:
             """Return a trial of the competing topics, and the statistics at its beginning."""
+            # The old number of each topic of the trial, and -1 for a fresh topic.
             index = np.concatenate([old_topics, np.full(len(competing.arrays[0]), -1)])
             trial = TopicTrial(model, parts, total, index, tools)
             memo = trial.total_memo if kept is None else trial.others
@@ -301,7 +317,7 @@ class BirthOfTopics(Move):
 
         fresh = Stats(tuple(array[: self._max_components - n_old] for array in fresh.arrays))
         scale = find_scale(bound_before, total)
-        trial, decision = compete(begin, fresh, bound_before, n_steps, scale, MIN_GAIN)
+        trial, decision = compete(begin, fresh, bound_before, max_updates, scale, MIN_GAIN)
         if decision.is_accepted:
             trial.keep(state)
             # Note the target and the fresh topics, which this trial has judged, so that they are
@@ -322,11 +338,11 @@ def _collect_documents(
     wanted: dict[int, int], drawn: NDArray[np.bool_] | None, model: HDP, solved_batch: SolvedBatch,
     tools: ObserverTools,
 ) -> dict[int, BatchPart]:  # fmt: skip
-    """Collect documents of a batch for targets.
+    """Collect documents of a batch for targets; return them by the topics of the targets.
 
-    ``wanted`` has the topic of each target and the number of documents that it still lacks. A
-    document is collected for the target that has most of its tokens, if it is among the ``drawn``
-    documents (n,), and if it has enough tokens of the target.
+    ``wanted`` has the topic of each target and the number of documents that the target still lacks.
+    A document is collected for the target that has most of its tokens, if ``drawn`` (n,) is True
+    for the document or None, and if the document has enough tokens of the target.
     """
     assert solved_batch.result.counts is not None
     tokens = solved_batch.result.counts[:, list(wanted)]

@@ -1,10 +1,11 @@
 """Deletes of topics: the documents of a small topic are explained without it.
 
 During a pass, the documents that have tokens of a few small topics, the *candidates*, are
-collected, together with their contributions to the memos of memoized
-inference. After the pass, the documents of each candidate are solved again without it, in a few
-updates of all other topics. All other documents have no tokens of the candidate and do not change,
-so that the exact bound without it is known. The topic is deleted if the bound rises.
+collected, together with their contributions to the memos, which hold the statistics, the entropy
+and the weight that memoized inference keeps of each batch. After the pass, local steps of the
+documents of each candidate are made without it, in a few updates of all other topics. All other
+documents have no tokens of the candidate and do not change, so that the exact bound without the
+candidate is known. The topic is deleted if the bound rises.
 """
 
 from collections import defaultdict
@@ -41,33 +42,41 @@ MAX_SHARE = 0.3
 # Maximum number of bytes of the collected documents. If there are more, the largest candidates wait
 # for a later pass.
 MAX_BYTES = 2**28
-# Maximum number of updates by which a delete is judged; see :meth:`~skvt.moves.Trial.gain`.
+# Maximum number of updates by which a delete is judged; see
+# :meth:`~skvt.moves.Trial.compute_gain`.
 TRIAL_STEPS = 5
 # After this number of failures in a row, no topic is tried until topics are born or deleted.
 MAX_FAILURES = 8
 
 
 class DeleteTopic(Move):
-    """Delete topics without which the bound rises, smallest first."""
+    """Delete topics without which the bound rises, smallest first.
+
+    The engine calls ``begin`` before a pass, the function of ``make_observer`` and ``store_notes``
+    for each batch, and ``finish`` after the pass. On a stream it calls ``change_within_batch``.
+    """
 
     # Attributes that files keep, with their types.
     kept_attributes: ClassVar[dict[str, Any]] = {**Move.kept_attributes, "_ledger": Ledger}
     requires = require_growing_topics("A delete")
 
     def __init__(self) -> None:
-        # Collected documents of each candidate, and their rows in the batches.
+        # By candidate, the documents collected from each batch, and their rows in the batch.
         self._parts: dict[int, list[tuple[BatchPart, IndexArray]]] = {}
         # Number of documents of each candidate.
         self._n_documents: dict[int, float] = {}
         # Whether a candidate waits for a later pass.
         self._is_waiting = False
-        # Identities of the topics at the beginning of the pass.
+        # Identifiers of the topics at the beginning of the pass.
         self._ids: IndexArray = np.empty(0, np.int64)
         # The topics that could not be deleted, with their number of documents at the time.
         self._ledger = Ledger()
 
     def begin(self, model: HDP, state: MovableState, tools: MoveTools) -> None:
-        """Choose as candidates the topics in the fewest documents that were not tried in vain."""
+        """Choose the candidates: the topics with the fewest documents.
+
+        Topics that were tried in vain are left out until they change.
+        """
         usage = state.plain_stats.as_stats().arrays[1]
         self._ids = state.component_ids
         self._ledger = self._ledger.record_targets(self._ids)
@@ -77,18 +86,18 @@ class DeleteTopic(Move):
             return
         is_untried = self._ledger.count_failures(self._ids, n_users) == 0
         # Number of documents that further candidates may have.
-        n_left = MAX_SHARE * n_documents
+        n_allowed = MAX_SHARE * n_documents
         for k in stable_order(n_users, scale=n_documents):
-            if is_untried[k] and n_users[k] < n_left and len(self._parts) < MAX_CANDIDATES:
+            if is_untried[k] and n_users[k] < n_allowed and len(self._parts) < MAX_CANDIDATES:
                 self._parts[int(k)], self._n_documents[int(k)] = [], float(n_users[k])
-                n_left -= n_users[k]
+                n_allowed -= n_users[k]
 
     def make_observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Return the function that collects documents of a batch, or None without candidates."""
         return partial(_collect_documents, tuple(self._parts)) if self._parts else None
 
     def store_notes(self, noted: dict[int, tuple[BatchPart, IndexArray]]) -> None:
-        """Keep the collected documents, up to ``MAX_BYTES``."""
+        """Keep the documents of a batch that were collected for each candidate, up to MAX_BYTES."""
         for k, part_and_rows in noted.items():
             if k in self._parts:
                 self._parts[k].append(part_and_rows)
@@ -116,7 +125,7 @@ class DeleteTopic(Move):
             self.exhausted = False
             candidates = []
         records: list[MoveRecord] = []
-        # Rows of each batch that have been solved again.
+        # Rows of each batch whose documents have changed because a topic was deleted.
         changed_rows = defaultdict[Hashable, set[int]](set)
         for topic in candidates:
             parts = self._parts[topic]
@@ -128,6 +137,7 @@ class DeleteTopic(Move):
                 self.exhausted = False
                 for part, rows in parts:
                     changed_rows[part.key].update(rows.tolist())
+                # The state has one topic less than the collected contributions.
                 self._remove_from_contributions(k, len(state.component_ids) + 1)
         self._parts = {}
         return records
@@ -144,7 +154,7 @@ class DeleteTopic(Move):
     def change_within_batch(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Delete candidates without which the bound rises, if no other batch has tokens of them."""
+        """Delete candidates without which the bound rises, if no other batch has their tokens."""
         self.begin(model, state, tools)
         _, is_elsewhere = sum_other_memos(model, state, key)
         records = []
@@ -169,6 +179,7 @@ class DeleteTopic(Move):
         decision = decide(trial.compute_gain(first_stats, bound_before, TRIAL_STEPS, scale), scale)
         if decision.is_accepted:
             trial.keep(state)
+            # A success cancels all failures so far.
             self._ledger = self._ledger.record_success(MAX_FAILURES, [], [])
         else:
             n_documents = float(total.stats.arrays[1][k, IN_USE])
@@ -179,7 +190,7 @@ class DeleteTopic(Move):
 def _collect_documents(
     topics: tuple[int, ...], model: HDP, solved_batch: SolvedBatch, tools: ObserverTools
 ) -> dict[int, tuple[BatchPart, IndexArray]]:
-    """Collect the documents of a batch that have tokens of each topic, and their rows."""
+    """Return by topic the documents of a batch that have tokens of the topic, and their rows."""
     tokens = solved_batch.result.counts
     collected = dict[int, tuple[BatchPart, IndexArray]]()
     assert tokens is not None

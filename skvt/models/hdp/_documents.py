@@ -1,9 +1,11 @@
-"""Documents that moves of topics take out of a corpus and solve again.
+"""Documents of which moves of topics make new local steps, while all other documents stay.
 
 Memoized inference keeps a memo of each batch: statistics, entropy and weight. A *contribution* is
-what some documents add to a memo. If a few documents are solved again with other topics, their old
-contributions are subtracted from the memos and their new contributions are added, so that the exact
-bound of the whole corpus is known.
+what some documents add to a memo. If the local steps of a few documents are repeated with other
+topics, their old contributions are subtracted from the memos and their new contributions are added,
+so that the exact bound of the whole corpus is known. A *part* is a few documents of one batch with
+their contribution. Shapes have A words that occur in the documents, V words of the vocabulary and K
+topics.
 """
 
 from collections.abc import Hashable, Iterable
@@ -37,8 +39,8 @@ def require_growing_topics(move: str) -> tuple[Requirement, ...]:
     return (Requirement(move, Capability.GROWING_TOPICS, "Leave it out of moves."),)
 
 
-# Minimum number of tokens of a fresh topic. A document is collected for a target, which is a topic,
-# only if it has more tokens of the target than this.
+# Minimum number of tokens of a fresh topic, which a birth proposes. A birth from a topic collects a
+# document only if it has more tokens of this topic than this number.
 MIN_TOKENS = 2.0
 # Bytes of an entry of a batch. Each entry is stored twice: by document and by word.
 _BYTES_OF_ENTRY = 24
@@ -48,13 +50,13 @@ _BYTES_OF_ENTRY = 24
 _ROUNDING = np.finfo(np.float64).eps
 # Smallest expected count that is kept in the tokens of a topic.
 _MIN_COUNT = 1e-3
-# Maximum number of entries of an array of responsibilities.
+# Maximum number of responsibilities that are in memory at a time.
 _NUMBERS_AT_ONCE = 2_000_000
 
 
 @dataclass(frozen=True)
 class Contribution:
-    """What documents contribute to a memo: sparse arrays, since documents have few words."""
+    """The contribution of documents to a memo, with sparse word counts."""
 
     # (K, A): expected counts of the A words that occur in the documents.
     words: sp.csr_array
@@ -77,14 +79,16 @@ class Contribution:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the word counts; all else is small."""
+        """Bytes of the word counts; the other fields are small."""
         return int(self.words.data.nbytes + self.words.indices.nbytes)
 
     def with_topics(self, index: IndexArray) -> "Contribution":
-        """Return the contribution whose topic j is topic ``index[j]`` of this one.
+        """Return the contribution whose topic j is topic ``index[j]`` of this contribution.
 
-        Topic j is empty if ``index[j]`` is -1, or the number of a topic that this one lacks.
+        Topic j is empty if ``index[j]`` is -1, or the number of a topic that this contribution
+        lacks.
         """
+        # Multiply the word counts by a matrix that selects the known topics.
         is_known = (index >= 0) & (index < len(self.usage))
         source = np.where(is_known, index, 0)
         selection = sp.csr_array((is_known.astype(np.float64), (np.arange(index.size), source)),
@@ -132,23 +136,24 @@ class BatchPart:
     def from_solved(
         cls, solved_batch: SolvedBatch, model: HDP, rows: IndexArray, tools: ObserverTools
     ) -> "BatchPart":
-        """Return the documents ``rows`` of a batch that has just been solved as a part."""
+        """Return the documents ``rows`` of a batch after its local step as a part."""
         batch, global_params = solved_batch.batch, solved_batch.global_params
         X = make_csr(batch, batch.counts, model.n_features)
         documents = model.batch(X[rows], np.arange(rows.size), batch.weights[rows])
         positions = np.searchsorted(batch.active, documents.active)
         global_params = Globals(global_params.expected_log[positions], global_params.sticks)
-        # Solve the documents again to get their contribution. The result is the same as before,
-        # since the local step of a document does not depend on the other documents of its batch.
+        # Repeat the local step of these documents to get their contribution. The result is the same
+        # as before, since the local step of a document does not depend on the other documents of
+        # its batch.
         result = model.local_step(documents, global_params, 1.0, tools.run)
         memo = tools.make_memo(model, result, documents)
         return cls(solved_batch.key, documents, Contribution.from_memo(memo, documents.active))
 
 
 def make_csr(batch: Any, values: Array, n_features: int) -> sp.csr_array:
-    """Return the entries of a batch with other ``values`` as a matrix (n, V).
+    """Return the entries of a batch, with ``values`` in place of their counts, as a matrix (n, V).
 
-    The types of its indices are those for which the compiled loops of the package exist already.
+    The index types of the matrix are types for which the package's loops are compiled already.
     """
     dtype = np.int32 if values.size < 2**31 else np.int64
     words, indptr = batch.active[batch.words].astype(dtype), batch.indptr.astype(dtype)
@@ -158,9 +163,9 @@ def make_csr(batch: Any, values: Array, n_features: int) -> sp.csr_array:
 def count_tokens_in_parts(
     model: HDP, parts: list[BatchPart], topic: int, state: MovableState, tools: MoveTools
 ) -> tuple[sp.csr_array, Array]:
-    """Return the expected word counts of a topic in all documents of the parts.
+    """Return the expected word counts (n, V) of a topic in all documents of the parts.
 
-    Returns the counts (n, V) and the weights of the documents (n,).
+    The second result are the weights of the documents, (n,).
     """
     counts, weights = [], []
     for part in parts:
@@ -194,8 +199,8 @@ def count_topic_tokens(
 class TopicTrial(Trial):
     """Updates of all topics on the documents of parts, while other documents do not change.
 
-    ``index`` has the old number of each topic of the trial, or -1 for a new topic. Parts may be
-    older than the last births; they have no tokens of topics born since.
+    ``index`` has the old number of each topic of the trial, or -1 for a new topic. Topics may have
+    been born after the documents of the parts were collected; the parts have no tokens of them.
 
     ``memo`` is the memo of the whole corpus before the trial, and the attribute ``total_memo`` is
     this memo after the last update. ``others`` is the memo of all documents that are not in the
@@ -209,6 +214,7 @@ class TopicTrial(Trial):
         self._parts, self._tools, self._model = parts, tools, model
         self._batches = [part.batch for part in parts]
         self._index = np.asarray(index)
+        # Contributions of the documents before the trial, and after its last update.
         self._old_contributions = [part.contribution.with_topics(self._index) for part in parts]
         self._new_contributions = self._old_contributions
         self.total_memo = memo.rearranged(self._index)
@@ -223,7 +229,10 @@ class TopicTrial(Trial):
         self.others = add_contributions(self.total_memo, narrow_contributions, sign=-1.0)
 
     def _narrow_trial(self, columns: IndexArray) -> list[Contribution]:
-        """Narrow model, memo and batches to ``columns``; return the narrow contributions."""
+        """Narrow model, memo and batches to ``columns`` and one column for all other words.
+
+        Return the old contributions with columns of the narrowed statistics.
+        """
         model, all_words = self._model, self.total_memo.stats
         self._model = model.restrict_to_words(columns)
         self.total_memo = replace(self.total_memo, stats=self.narrow(all_words))
@@ -242,7 +251,7 @@ class TopicTrial(Trial):
         ]
 
     def narrow(self, stats: Stats) -> Stats:
-        """Narrow statistics over all words to the columns of the trial."""
+        """Return statistics over all words narrowed to the columns of the trial."""
         words, *others = stats.arrays
         if self._columns is not None:
             words = narrow_columns(words, self._columns)
@@ -261,7 +270,7 @@ class TopicTrial(Trial):
         return compute_bound(model, self.total_memo) + self._bound_of_other_words
 
     def find_survivors(self, fresh_stats: Stats) -> tuple[NDArray[np.bool_], Stats]:
-        """Return which fresh topics survive (n,), and the part of ``fresh_stats`` of these topics.
+        """Return which fresh topics survive the trial, (n,), and their rows of ``fresh_stats``.
 
         A topic survives if it has enough tokens, and if the documents in which it is in use have
         a weight of more than 1.

@@ -1,7 +1,7 @@
 """Fresh topics, which births propose: an annealed fit to a few documents alone.
 
-The fit begins with more topics than are expected. Updates of all documents at once and merges of
-topics follow, as long as the bound of these documents rises.
+The fit begins with more topics than are expected. A few updates of all documents at once follow,
+then merges of topics as long as the bound of these documents rises, and then both once more.
 """
 
 from typing import Any
@@ -66,11 +66,12 @@ def _update_and_merge(model: HDP, batch: Any, stats: Stats, tools: MoveTools) ->
         global_params = model.expectation(RunningStats(stats.arrays), batch, tools.run)
         return global_params, model.local_step(batch, global_params, 1.0, tools.run)
 
+    # Merges follow the updates of each of the two rounds.
     for n_steps in (N_STEPS_BEFORE, N_STEPS_AFTER):
         for _ in range(n_steps):
             global_params, result = update()
             stats = result.stats
-        # Merge as long as the bound rises, each topic once in a round.
+        # Merge as long as the bound rises; a call of ``choose_merges`` merges each topic once.
         while len(stats.arrays[0]) > 1:
             pairs = find_similar_pairs(model, stats.arrays[0])
             changes = compute_pair_changes(model, batch, global_params, result, pairs, tools.run)
@@ -79,6 +80,7 @@ def _update_and_merge(model: HDP, batch: Any, stats: Stats, tools: MoveTools) ->
             if not chosen:
                 break
             merged = changes.merge(memo, chosen).stats
+            # Remove the second topic of each merged pair, which is empty.
             kept = np.delete(np.arange(len(merged.arrays[0])), pairs[chosen, 1])
             stats = Stats(tuple(array[kept] for array in merged.arrays))
             if len(kept) > 1:
@@ -97,6 +99,7 @@ def _fit_annealed(
     model = model.resized(n_topics)
     policy = LinearAnnealing(n_passes=HOT_PASSES).start(FitPlan(model, ANNEALED_PASSES))
     state, sweep = tools.separate_fit(model, X, weights, policy, n_batches=n_batches)
+    # Make the passes, without moves.
     for _ in range(ANNEALED_PASSES):
         model, _ = sweep(model, ())
     return state.memos.total().stats

@@ -1,7 +1,7 @@
 """Compiled loops of the hierarchical Dirichlet process.
 
-They compute the bound of q(u), its gradient and its maximum, and the entropy that is lost if two
-topics merge. They are compiled, since the search for the maximum evaluates the gradient dozens of
+They compute the gradient of the bound of q(u), search for its maximum, and compute the entropy that
+is lost if two topics merge. They are compiled, since the search evaluates the gradient dozens of
 times for each batch. The guide (doc/guide/memoized_hdp.md) derives the bound.
 
 Throughout, u_k is the stick of topic k with the prior Beta(1, ``gamma``), and the weight of the
@@ -117,13 +117,13 @@ def stick_divergence(sticks: Array, gamma: float) -> float:
 
     Row k of ``sticks`` (K, 2) has a_k and b_k.
     """
-    total = 0.0
+    total_divergence = 0.0
     for k in range(sticks.shape[0]):
         size = sticks[k, 0] + sticks[k, 1]
         mean, complement = sticks[k, 0] / size, sticks[k, 1] / size
         _, _, divergence = _stick_terms(mean, complement, size, gamma)
-        total += divergence
-    return total
+        total_divergence += divergence
+    return total_divergence
 
 
 @jit
@@ -139,7 +139,8 @@ def write_gradient(
     must be another array than ``x`` and ``direction``. Logits and log(a_k + b_k) beyond their
     limits are taken at the limits.
     """
-    # Names of derivatives begin with ``by_``: ``by_a`` is the derivative with respect to a.
+    # Names of derivatives begin with ``by_``: ``by_logit`` is the derivative with respect to a
+    # logit.
     n_topics = x.shape[1]
     remaining = 1.0
     for k in range(n_topics):
@@ -166,9 +167,10 @@ def write_gradient(
         size = exp(min(max(log_size, MIN_LOG_SIZE), MAX_LOGIT))
         a, b = mean * size, complement * size
         coef_u, coef_complement = n_documents + 1.0, n_documents * (n_topics - k) + gamma
-        # The derivatives of E[log u], E[log(1 - u)] and the divergence contain x^2 trigamma(x),
-        # which is x + _trigamma_excess(x). The terms x are as large as a + b; they cancel, so that
-        # they are left out.
+        # The bound contains (coef_u - a) E[log u] + (coef_complement - b) E[log(1 - u)] + log B,
+        # where B is the beta function of a and b. Its derivatives with respect to log a, log b and
+        # log(a + b) contain x^2 trigamma(x), which is x + _trigamma_excess(x). The terms x are as
+        # large as a + b. They cancel, so that ``by_a``, ``by_b`` and ``by_size`` leave them out.
         by_a = _trigamma_excess(a) * (coef_u / a - 1.0)
         by_b = _trigamma_excess(b) * (coef_complement / b - 1.0)
         by_size = _trigamma_excess(size) * ((coef_u + coef_complement) / size - 1.0)
@@ -281,7 +283,8 @@ def climb_sticks(
         if n_taken == N_NEWTON_STEPS or (is_close and n_final == N_FINAL_STEPS):
             break
         n_final += is_close
-        # Find the next step by conjugate gradients, which end once the residual is small.
+        # Find the next step by conjugate gradients. They end once the norm of the residual is 1e-2
+        # of the norm of the gradient, or 1e-8 near the maximum.
         smallest_norm2 = (1e-16 if is_close else 1e-4) * gradient_norm2
         residual_norm2, direction_norm2 = gradient_norm2, gradient_norm2
         for _ in range(N_CONJUGATE_STEPS):
@@ -355,12 +358,12 @@ def add_pair_losses(
                     for k in range(n_topics):
                         norm += topic_weights[d, k] * table[word, k]
                     inverse_norm[j] = 1.0 / norm
-            total = 0.0
+            document_loss = 0.0
             for j in range(end - first):
                 word = words[first + j]
                 r_a = inverse_norm[j] * topic_weights[d, a] * table[word, a]
                 r_b = inverse_norm[j] * topic_weights[d, b] * table[word, b]
                 if min(r_a, r_b) > 0.0:
-                    lost = r_a * log(1.0 + r_b / r_a) + r_b * log(1.0 + r_a / r_b)
-                    total += counts[first + j] * lost
-            loss[p] += row_weights[d] * total
+                    token_loss = r_a * log(1.0 + r_b / r_a) + r_b * log(1.0 + r_a / r_b)
+                    document_loss += counts[first + j] * token_loss
+            loss[p] += row_weights[d] * document_loss

@@ -1,8 +1,9 @@
 """Merges of topics, judged by the exact bound.
 
-A memo is what memoized inference keeps of a batch. During a pass, the changes of the memos if
-topics merge (:mod:`skvt.models.hdp._pairs`) are gathered for the most similar pairs of topics.
-After the pass, pairs merge as long as the bound rises.
+A memo holds the statistics, the entropy and the weight that memoized inference keeps of a batch.
+During a pass, each batch computes how its memo would change if topics merged
+(:mod:`skvt.models.hdp._pairs`), for the most similar pairs of topics. After the pass, pairs merge
+as long as the bound rises.
 """
 
 from collections.abc import Hashable
@@ -39,7 +40,7 @@ from skvt.moves import (
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
-# Number of other topics, with the most similar words, with which each topic forms a pair.
+# Number of topics with which each topic forms pairs: the topics with the most similar words.
 PAIRS_PER_TOPIC = 2
 # Largest error in nats of the approximate bound of the sticks.
 _MAX_ERROR = 10.0
@@ -50,8 +51,9 @@ _LONGEST_PAUSE = 3
 def choose_merges(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int], Array]:
     """Choose merges that raise the bound, best first, each topic at most once.
 
-    Returns the indices of the chosen pairs, and the gains of all P pairs in nats, (P,). The gains
-    of pairs that clearly lose are approximate.
+    ``memo`` is the sum of the memos, and ``changes`` are its changes by each merge. Returns the
+    indices of the chosen pairs, and the gains of all P pairs in nats, (P,). The gains are exact
+    except for pairs whose merges would clearly lower the bound, or whose topics have merged.
     """
     pairs = changes.pairs
     if not len(pairs):
@@ -67,7 +69,8 @@ def choose_merges(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int
     ])  # fmt: skip
     # Approximate all gains first, since the exact bound of the sticks costs more.
     sticks = model.sticks
-    # Numbers of the topics that are left after the merges chosen so far.
+    # The original numbers of the topics that remain after the merges chosen so far, which are the
+    # topics of the rows of ``usage``.
     topics: IndexArray = np.arange(len(usage))
     approximate_bound = sticks.approximate_best_bound(usage)
     stick_gains = np.array([
@@ -113,7 +116,7 @@ def _merge_usage(
 def sum_other_memos(
     model: HDP, state: MovableState, key: Hashable
 ) -> tuple[Memo, NDArray[np.bool_]]:
-    """Return the sum of all memos but ``key``, and whether other batches have each topic, (K,)."""
+    """Return the sum of all memos but ``key``, and whether it has tokens of each topic, (K,)."""
     total = state.memos.total()
     others = total.plus(state.memos[key], sign=-1.0)
     masses, all_masses = (model.component_masses(memo.stats) for memo in (others, total))
@@ -121,7 +124,11 @@ def sum_other_memos(
 
 
 class MergeTopics(Move):
-    """Merge pairs of topics, best gain first, each topic once a pass."""
+    """Merge pairs of topics, best gain first, each topic at most once in a pass.
+
+    The engine calls ``begin`` before a pass, the function of ``make_observer`` and ``store_notes``
+    for each batch, and ``finish`` after the pass. On a stream it calls ``change_within_batch``.
+    """
 
     # Attributes that files keep, with their types.
     kept_attributes: ClassVar[dict[str, Any]] = {**Move.kept_attributes, "_ledger": Ledger}
@@ -131,13 +138,13 @@ class MergeTopics(Move):
         # Pairs of this pass, (P, 2), and the changes of the memo of each batch if they merge.
         self._pairs: IndexArray = np.empty((0, 2), np.int64)
         self._changes: dict[Hashable, PairChanges] = {}
-        # Identities of the topics at the beginning of the pass.
+        # Identifiers of the topics at the beginning of the pass.
         self._ids: IndexArray = np.empty(0, np.int64)
-        # Counts searches without a merge, and says when to search again.
+        # Counter of passes and of searches without a merge, which says when to search again.
         self._ledger = Ledger()
 
     def begin(self, model: HDP, state: MovableState, tools: MoveTools) -> None:
-        """Choose the pairs, unless searches among the same topics in vain have led to a pause."""
+        """Choose the pairs, unless there is a pause after a search without a merge."""
         self._changes = {}
         self._pairs = np.empty((0, 2), np.int64)
         self._ids = state.component_ids
@@ -156,7 +163,7 @@ class MergeTopics(Move):
         self._changes[key] = changes
 
     def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
-        """Merge while the bound rises."""
+        """Merge pairs as long as the bound rises."""
         if not np.array_equal(self._ids, state.component_ids):
             # Another move of this pass has changed the documents since the changes were gathered.
             self.exhausted = False
@@ -177,14 +184,14 @@ class MergeTopics(Move):
             _merge(state, self._changes, self._pairs, chosen)
         self.exhausted = not chosen
         self._ledger = self._ledger.record_search(bool(chosen), _LONGEST_PAUSE)
-        return _records(
+        return _make_records(
             tools, self._pairs, chosen, gains, find_scale(compute_bound(model, total), total)
         )
 
     def change_within_batch(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Merge pairs of topics, one of which at least has no tokens in other batches.
+        """Merge pairs of topics, at least one of which has no tokens in other batches.
 
         No document of another batch has both topics of such a pair, so that the changes of the
         other memos are known without a local step.
@@ -212,7 +219,7 @@ class MergeTopics(Move):
         gains += (compute_bound(model, new_total) - bound_before) / max(1, len(chosen))
         scale = find_scale(bound_before, total)
         if not chosen or not exceeds_rounding(gains[chosen].sum(), scale):
-            return _records(tools, pairs, [], gains, scale)
+            return _make_records(tools, pairs, [], gains, scale)
         batch_changes = {
             other: PairChanges.without_common_documents(pairs, state.memos[other].stats.arrays[1])
             for other in state.memos
@@ -220,10 +227,10 @@ class MergeTopics(Move):
         state.memos[key] = memo
         _merge(state, batch_changes | {key: changes}, pairs, chosen)
         self.exhausted = False
-        return _records(tools, pairs, chosen, gains, scale)
+        return _make_records(tools, pairs, chosen, gains, scale)
 
 
-def _records(
+def _make_records(
     tools: MoveTools, pairs: IndexArray, chosen: list[int], gains: Array, scale: float
 ) -> list[MoveRecord]:
     """Return a record of each chosen merge, and one record of all other pairs."""

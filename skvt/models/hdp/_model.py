@@ -1,4 +1,4 @@
-"""The hierarchical Dirichlet process: LDA with an unknown number of topics.
+"""The hierarchical Dirichlet process (HDP): LDA with an unknown number of topics.
 
     u_k ~ Beta(1, gamma)                                    sticks, global
     beta_k = u_k prod_{l<k} (1 - u_l)                       weights of topics
@@ -6,8 +6,8 @@
     pi_d ~ Dir(alpha beta)                                  proportions of document d, local
     z_dn ~ Cat(pi_d),  w_dn ~ Cat(phi_{z_dn})
 
-Mean field is truncated to K topics and the rest, which stands for all topics that are not
-represented:
+There are V words in the vocabulary and D documents. Mean field is truncated to K topics and *the
+rest*, which stands for all topics that are not represented:
 
     q(u_k) = Beta(a_k, b_k),  q(phi_k) = Dir(lam_k),
     q(z_dn) = Cat(r_dn) with r_dnk = 0 for k > K,
@@ -17,19 +17,21 @@ Truncations are nested: the bound with K topics equals the bound with K + 1 topi
 no tokens, except for the few nats of one more q(u).
 
 The guide (doc/guide/memoized_hdp.md) derives the bound L. Two of its terms are replaced by lower
-bounds that are sums over documents. ``E[log c_D(alpha beta)]`` has the bound
-:meth:`~skvt.models.hdp._sticks.Sticks.log_normalizer_bound`. ``log Gamma(c_dk)``, with
-``c_dk = N_dk + alpha E[beta_k]`` and N_dk = sum_n r_dnk, is convex, so that its tangent is a bound.
-The tangent touches at theta_dk, the value of c_dk in the document's last local step, or at
-``alpha E[beta_k]`` if the document has next to no tokens of topic k.
+bounds that are sums over documents. ``E[log c_D(alpha beta)]``, with the normaliser c_D of the
+Dirichlet density, has the bound :meth:`~skvt.models.hdp._sticks.Sticks.log_normalizer_bound`.
+``log Gamma(c_dk)``, with ``c_dk = N_dk + alpha E[beta_k]`` and N_dk = sum_n r_dnk, is convex, so
+that its tangent is a bound. The tangent touches at theta_dk, the value of c_dk in the document's
+last local step, or at the *pseudo-count* ``alpha E[beta_k]`` if the document has next to no tokens
+of topic k.
 
 If alpha is learned, ``-log Gamma(alpha + N_d)``, which is not convex, is replaced by
 ``-log Gamma(alpha) + log Gamma(a) - log Gamma(a + N_d) - (alpha - a) (psi(a + N_d) - psi(a))``.
 This is a lower bound, exact at alpha = a, the value in the last local step.
 
-All documents are thus represented by the expected word counts of topics, the usage of topics
-(:mod:`skvt.models.hdp._usage`) and the entropy of a memo. The best q(u) is a function of the usage
-alone. At T = 1 every step raises L. Sticks are sorted by the usage of topics if that raises L.
+All documents are thus represented by three sums: the expected word counts of topics, the *usage* of
+topics (:mod:`skvt.models.hdp._usage`), and an entropy, which memoized inference keeps with both in
+the memo of each batch. The best q(u) is a function of the usage alone. At T = 1 every step raises
+L. Topics, and with them their sticks, are sorted by usage if that raises L.
 """
 
 from collections.abc import Iterable, Sequence
@@ -59,16 +61,18 @@ from skvt.rows import column_totals, sums_of_rows
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray, Run
 
-# A topic is in use in a document if its tokens exceed this share of its pseudo-count.
+# A topic is in use in a document if its tokens there exceed this share of its pseudo-count.
 MIN_USE = 0.01
 # Standard deviation of the noise of initial statistics, relative to their mean.
 _NOISE = 0.1
 
 
 class Globals(NamedTuple):
-    """Parameters of a local step: E[log phi] of A words of a batch (A, K), and sticks (K, 2)."""
+    """Global parameters of a local step."""
 
+    # (A, K): E[log phi] of the A words of a batch.
     expected_log: Array
+    # (K, 2): the parameters (a_k, b_k) of q(u_k).
     sticks: Array
 
     def select_words(self, positions: IndexArray) -> "Globals":
@@ -78,15 +82,16 @@ class Globals(NamedTuple):
 
 @dataclass(frozen=True)
 class DocumentsResult(LocalResult):
-    """The result of a local step; ``q`` (n, K) are the points at which tangents touch.
+    """The result of a local step.
 
-    They are theta, or the pseudo-count of a topic that is not in use.
+    ``q`` (n, K) are the points at which tangents of log Gamma touch: theta, or the pseudo-count of
+    a topic that is not in use.
     """
 
     # The part of these documents' bound that is not linear in statistics, in nats: the entropy of
     # q(z) and the constants of the tangents.
     entropy: float = np.nan
-    # (n, K): theta of all topics.
+    # (n, K): theta of all topics, whether or not they are in use.
     solved_theta: Array | None = None
 
 
@@ -101,13 +106,13 @@ class HDP(ConjugateModel):
 
     # An LDA model, which makes the local step of documents given pseudo-counts of topics.
     topics: Any
-    # gamma and alpha.
+    # The prior of the weights of topics: gamma and alpha.
     sticks: Sticks
     # Initial number of topics.
     n_initial: Annotated[int, COMPONENTS] = 1
     # (n_initial, V): word probabilities of the initial topics; None draws initial statistics.
     start: Annotated[Array | None, "n_initial d"] = None
-    # Whether gamma, alpha and eta, with one value for all words, are learned.
+    # Whether gamma, alpha, and one eta for all words, are learned.
     learn_topic_concentration: bool = False
     learn_doc_topic_concentration: bool = False
     learn_topic_word_prior: bool = False
@@ -175,6 +180,7 @@ class HDP(ConjugateModel):
 
     def document_model(self, stats: RunningStats) -> Any:
         """Return the LDA model whose prior of documents is ``alpha E[beta]`` of the K topics."""
+        # The last weight is that of the rest, which LDA does not have.
         pseudo_counts = self.sticks.doc_concentration * self.weights(stats)[:-1]
         return replace(self.topics, doc_topic_prior=pseudo_counts.astype(self.dtype))
 
@@ -211,12 +217,18 @@ class HDP(ConjugateModel):
         return word_terms + self.sticks.document_terms(global_params.sticks, usage)
 
     def collapsed_energy(self, stats: Stats) -> float:
-        """Return :meth:`statistics_energy` less the divergence of q(beta) at its best."""
+        """Return the maximum over q(u) and q(phi) of :meth:`statistics_energy` less divergences.
+
+        These are the divergences of q(u) and q(phi) from their priors, in nats.
+        """
         words, usage = stats.arrays
         return float(self.words_evidence(words).sum()) + self.sticks.best_bound(usage)
 
     def compact(self, stats: RunningStats) -> tuple[Self, RunningStats]:
-        """Narrow model and statistics to the words that occur, if most words do not."""
+        """Return model and statistics for the words that occur, if most words do not occur.
+
+        Otherwise return this model and ``stats``.
+        """
         occurring = find_occurring_words(stats.arrays[0])
         if occurring is None:
             return self, stats
@@ -233,9 +245,9 @@ class HDP(ConjugateModel):
         return replace(self, topics=topics, start=None, learn_topic_word_prior=False)
 
     def best_order(self, stats: RunningStats) -> IndexArray | None:
-        """Return the order of topics by the number of their documents if it raises the bound.
+        """Return the order of topics by descending numbers of documents, if it raises the bound.
 
-        Return None if the order of the topics shall not change.
+        Return None if it does not, or if topics are in this order already.
         """
         usage = stats.as_stats().arrays[1]
         n_documents = float(usage[:, DOCUMENTS].max())
@@ -286,6 +298,7 @@ class HDP(ConjugateModel):
             with_marginal=with_marginal, with_stats=with_stats,
         )  # fmt: skip
         documents = _Documents.of(batch, result, inv_temp, lda_prior.astype(np.float64))
+        # The last pseudo-count is that of the rest.
         bound = documents.bound(result.bound, pseudo_counts[-1], self.sticks, sticks)
         energy, marginal = result.energy, result.marginal_energy
         if energy is not None:
@@ -316,7 +329,8 @@ class HDP(ConjugateModel):
     ) -> tuple[Array, Array | None]:
         """Return ``result.entropy``, (), and None in place of the losses of pairs.
 
-        Merges compute these losses, see :mod:`skvt.models.hdp._pairs`.
+        The losses are the entropies that are lost if pairs of topics merge. Merges compute them
+        themselves, see :mod:`skvt.models.hdp._pairs`.
         """
         return np.array(result.entropy), None
 
@@ -355,7 +369,7 @@ class HDP(ConjugateModel):
         return replace(self, n_initial=n_components, start=None)
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
-        """Return statistics of the initial topics ``start``, each with as many tokens.
+        """Return statistics of the initial topics ``start``, which share all tokens equally.
 
         Without ``start``, the tokens of each word are shared evenly among topics, with noise.
         """
@@ -375,9 +389,10 @@ class HDP(ConjugateModel):
     def symmetry_breaking_stats(
         self, stats: RunningStats, data: RowSource, share: float, rng: np.random.Generator
     ) -> Stats:
-        """Draw noise of word counts whose standard deviation is ``share`` of the counts.
+        """Draw noise of the statistics, which makes equal topics different.
 
-        The noise takes at most half of a count. There is no noise of the usage.
+        The standard deviation of the noise of a word count is ``share`` of the count, and the noise
+        lowers a count by at most half. The usage has no noise.
         """
         words, usage = stats.as_stats().arrays
         noise = np.zeros_like(words)
@@ -394,13 +409,20 @@ class HDP(ConjugateModel):
 
 
 def find_occurring_words(words: Array) -> IndexArray | None:
-    """Return the words with a count in ``words`` (..., V), or None if they are half or more."""
+    """Return the words that have a count in ``words`` (..., V).
+
+    Return None if these are at least half of the words, so that leaving out the others would save
+    little.
+    """
     occurring = np.flatnonzero(words.reshape(-1, words.shape[-1]).any(axis=0))
     return occurring if 2 * occurring.size < words.shape[-1] else None
 
 
 def unite_words(word_lists: Iterable[IndexArray], n_words: int) -> IndexArray | None:
-    """Return the distinct words in order, or None if they are half of ``n_words`` or more."""
+    """Return the distinct words of all lists in order, or None if they are half of all or more.
+
+    ``n_words`` is the number of all words.
+    """
     distinct: IndexArray = np.unique(np.concatenate([np.empty(0, np.int64), *word_lists]))
     return distinct if 2 * distinct.size < n_words else None
 
@@ -460,12 +482,13 @@ class _Documents:
         """Return each document's part of L, (n,), given its bound in LDA with K topics.
 
         ``rest`` is the pseudo-count of the rest, ``prior`` has gamma and alpha, and ``sticks`` are
-        the parameters of q(u). Terms of the bound of LDA are replaced by terms of L: ``log Gamma(A)
-        - log Gamma(A + N_d)``, with A the sum of pseudo-counts, and for each topic ``log
-        Gamma(theta) + (c - theta) psi(theta) - log Gamma(alpha_k)``. All other terms are the same.
+        the parameters of q(u). The bound of LDA, with the pseudo-counts alpha_k as its prior,
+        differs from L in two terms, which are replaced: ``log Gamma(A) - log Gamma(A + N_d)``, with
+        A the sum of the pseudo-counts, and for each topic ``log Gamma(theta) + (c - theta)
+        psi(theta) - log Gamma(alpha_k)``.
         """
-        alpha, total = prior.doc_concentration, self.pseudo_counts.sum()
-        bound = lda_bound + gammaln(total + self.lengths) - gammaln(total)
+        alpha, prior_sum = prior.doc_concentration, self.pseudo_counts.sum()
+        bound = lda_bound + gammaln(prior_sum + self.lengths) - gammaln(prior_sum)
         bound = bound - gammaln(alpha + self.lengths)
         constant = gammaln(self.pseudo_counts).sum() + gammaln(rest)
         bound += constant + prior.log_normalizer_bound(sticks)

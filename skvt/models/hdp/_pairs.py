@@ -1,10 +1,10 @@
 """Changes of memos if pairs of topics merge, for merges and for births, which also merge.
 
 A memo is what memoized inference keeps of a batch: statistics, entropy and weight. If topics a and
-b merge, their responsibilities r_a and r_b of each token add up. The bound has a tangent of log
-Gamma for each document and topic, see :mod:`skvt.models.hdp._model`; the tangents of the merged
-topic touch at theta_a + theta_b. The statistics of words add up, too. The changes of usage and
-entropy are sums over documents, which are computed from a local step.
+b merge, their responsibilities r_a and r_b of each token add up, and so do their word counts. The
+bound has a tangent of log Gamma for each document and topic, see :mod:`skvt.models.hdp._model`; the
+tangents of the merged topic touch at theta_a + theta_b. The changes of the usage of topics and of
+the entropy are sums over documents, which are computed from a local step.
 """
 
 from dataclasses import dataclass, replace
@@ -22,10 +22,11 @@ from skvt.models.hdp._usage import DOCUMENTS, IN_USE, N_COLUMNS, SLOPE, TRACES
 from skvt.rows import pieces
 from skvt.typing import Array, IndexArray, Run
 
-# A topic with fewer tokens than this in a document counts as absent from the document. The error is
-# below rounding. The same number is the limit for the tokens of a topic in all other batches.
+# A topic with fewer tokens than this in a document counts as absent from the document, which
+# changes the bound by less than rounding. A topic also counts as absent from all other batches if
+# it has fewer tokens there than this number.
 NEGLIGIBLE_TOKENS = 1e-9
-# Number of documents of a task.
+# Number of documents for which a thread computes losses at a time.
 _ROWS_PER_TASK = 256
 
 
@@ -42,7 +43,7 @@ class PairChanges:
     entropy: Array
 
     def merge(self, memo: Any, chosen: list[int]) -> Any:
-        """Return the memo after merges of the ``chosen`` pairs; their second topics are empty."""
+        """Return the memo after the ``chosen`` pairs have merged; their second topics are empty."""
         words, usage = (array.copy() for array in memo.stats.arrays)
         for p in chosen:
             kept, removed = self.pairs[p]
@@ -64,10 +65,11 @@ class PairChanges:
 
     @classmethod
     def without_common_documents(cls, pairs: IndexArray, usage: Array) -> "PairChanges":
-        """Return the changes in documents that have at most one topic of each pair.
+        """Return the changes in documents each of which has at most one topic of each pair.
 
-        ``usage`` (K, 5) is the usage of topics in these documents. Tangents do not move, so that
-        the entropy does not change.
+        ``usage`` (K, 5) is the usage of topics in these documents. The usage of a merged topic is
+        the sum over both topics. Tangents touch at the same points as before, so that the entropy
+        does not change.
         """
         pair_usage = usage[pairs].sum(axis=1)
         pair_usage[:, DOCUMENTS:] = 0.0
@@ -79,8 +81,9 @@ def compute_pair_changes(
 ) -> PairChanges:
     """Compute the changes of the memo of a batch, from a local step at T = 1."""
     assert result.counts is not None
-    expected = expected_weights(global_params.sticks)[:-1]
-    pseudo_counts = model.sticks.doc_concentration * expected
+    # Leave out the last weight, which belongs to all topics that are not represented.
+    weights_of_topics = expected_weights(global_params.sticks)[:-1]
+    pseudo_counts = model.sticks.doc_concentration * weights_of_topics
     # Round the pseudo-counts as the local step does, so that they equal ``theta`` of topics
     # that are not in use.
     pseudo_counts = pseudo_counts.astype(model.dtype).astype(np.float64)

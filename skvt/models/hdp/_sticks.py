@@ -3,12 +3,14 @@
     u_k ~ Beta(1, gamma),  beta_k = u_k prod_{l<k} (1 - u_l),  beta_rest = prod_{l<=K} (1 - u_l)
     pi_d ~ Dir(alpha beta_1, ..., alpha beta_K, alpha beta_rest)
 
-with q(u_k) = Beta(a_k, b_k), for topics k = 1 to K; the rest are all topics that are not
-represented. In the bound of :class:`~skvt.models.hdp.HDP`, documents appear only in the *usage* of
-topics, see :mod:`skvt.models.hdp._usage`, so that the best q(u) is a function of additive
-statistics. The guide (doc/guide/memoized_hdp.md) derives the bound.
+for topics k = 1 to K, with q(u_k) = Beta(a_k, b_k). pi_d are the topic proportions of document d,
+and the rest are all topics that are not represented. In the bound of
+:class:`~skvt.models.hdp.HDP`, documents appear only in the *usage* of topics, see
+:mod:`skvt.models.hdp._usage`, so that the best q(u) is a function of additive statistics. The guide
+(doc/guide/memoized_hdp.md) derives the bound.
 
-``sticks`` (K, 2) are the parameters (a_k, b_k), and ``usage`` is (K, 5).
+``sticks`` (K, 2) are the parameters (a_k, b_k), and ``usage`` is (K, 5). c_D is the normaliser of
+the Dirichlet density.
 """
 
 from dataclasses import dataclass
@@ -37,7 +39,7 @@ from skvt.typing import Array
 _MAX_GRADIENT = 1e-2
 # Maximum number of evaluations by L-BFGS.
 _N_EVALUATIONS = 500
-# Smallest logit of E[u_k], and smallest log(a_k + b_k).
+# Smallest logit of E[u_k], and smallest log(a_k + b_k), as a column (2, 1).
 _MIN_X = np.array([[-MAX_LOGIT], [MIN_LOG_SIZE]])
 # Range of learned concentrations.
 _LEARNED_RANGE = 1e-3, 1e3
@@ -129,13 +131,14 @@ class Sticks:
     def with_learned(
         self, usage: Array, *, concentration: bool, doc_concentration: bool
     ) -> "Sticks":
-        """Return sticks with concentrations that maximise the bound, given q(u).
+        """Return the prior with the concentrations that maximise the bound, given the best q(u).
 
         ``concentration`` and ``doc_concentration`` say whether gamma and alpha are learned.
         """
         sticks = self.find_best(usage)
         gamma, alpha = self.concentration, self.doc_concentration
         if concentration:
+            # The bound contains sum_k (log gamma + (gamma - 1) E[log(1 - u_k)]).
             _, log_complement = _expected_logs(sticks)
             gamma = float(np.clip(-len(sticks) / log_complement.sum(), *_LEARNED_RANGE))
         if doc_concentration:
@@ -209,9 +212,10 @@ class _Problem:
         return np.exp(log_size)[:, None] * np.stack([expit(logit), expit(-logit)], axis=1)
 
     def loss(self, x: Array) -> tuple[float, Array]:
-        """Return minus the bound and its gradient (2 K,)."""
+        """Return minus the bound, and the gradient of minus the bound, (2 K,)."""
         loss = -self.prior.bound(self.sticks(x), self.constants[0])
         x, gradient = x.reshape(2, -1), np.empty_like(self.scale)
+        # The gradient at x itself is that after a step of length 0 in any direction.
         write_gradient(x, 0.0, x, self.scale, *self.constants, gradient)
         return loss, gradient.ravel()
 

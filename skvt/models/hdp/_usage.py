@@ -1,8 +1,10 @@
 """The usage of topics: sums over documents on which the best sticks of an HDP depend.
 
-The bound of :class:`~skvt.models.hdp.HDP` needs only these sums of the documents' q(pi_d), whose
-parameters are theta_d. A topic is in use in a document if its tokens exceed the share
-:data:`~skvt.models.hdp._model.MIN_USE` of its pseudo-count alpha E[beta_k].
+The bound of :class:`~skvt.models.hdp.HDP` needs only these sums of the documents' q(pi_d), the
+Dirichlet distributions of their topic proportions, whose parameters are theta_d. beta_k is the
+weight of topic k, and alpha beta is the prior of the proportions. A topic is in use in a document
+if its tokens exceed the share :data:`~skvt.models.hdp._model.MIN_USE` of its pseudo-count
+alpha E[beta_k]. psi is the digamma function.
 """
 
 import numpy as np
@@ -31,9 +33,10 @@ def find_document_totals(usage: Array) -> tuple[float, float]:
 def estimate_usage_of_union(usage: Array) -> Array:
     """Estimate the usage (5,) of the union of topics, given the usage (n, 5) of each.
 
-    If n_a and n_b of D documents have topics a and b in use, ``n_a n_b / D`` have both in use by
-    chance. In these documents, psi of the sum of both theta is at least
-    ``log(exp(psi_a) + exp(psi_b))``, since exp(psi) is convex, and 0 at 0.
+    If n_a and n_b of D documents have topics a and b in use, ``n_a n_b / D`` documents have both in
+    use by chance. In these documents, psi of the sum of both theta is at least
+    ``log(exp(psi_a) + exp(psi_b))``, since exp(psi) is convex, and 0 at 0. Here psi_a is the mean
+    of psi(theta_da) over the documents that have topic a in use.
     """
     union = usage[0].copy()
     for added in usage[1:]:
