@@ -2,7 +2,8 @@
 
 They serve the local step of :mod:`skvt.models.gap_nmf._model`, which explains the model. q(H) of a
 row is a gamma distribution with parameters ``shape`` and ``rate`` for each of the K components.
-``shape`` is (n, K), and ``rate`` is (n, K), or (1, K) if all rows have equal rates.
+``shape`` is (n, K), and ``rate`` is (n, K), or (1, K) if all rows have equal rates. ``lit(x, c)``
+is the constant c in the floating-point type of x.
 """
 
 from typing import Any
@@ -82,9 +83,11 @@ def ascend_activations(
 ) -> None:  # fmt: skip
     """Update q(z) and q(H) in turn by mean field, each row until it has converged.
 
-    ``counts`` is (n, F) and ``table`` (K, F) has the tempered rates of components relative to each
-    bin's largest. ``shape`` and ``levels``, which are exp(E[log H]), (n, K) each, are updated in
-    place. A row has converged once its shapes change by less than ``tol`` on average.
+    ``counts`` are (n, F), and ``table`` (K, F) has the tempered rates of components, divided by the
+    largest rate of each bin. ``prior`` is shape and rate of the prior of H. ``shape`` and
+    ``levels``, which are exp(E[log H]), (n, K) each, are updated in place. A row has converged once
+    its shapes change by less than ``tol`` on average. ``smallest_rate`` is added to tempered rates,
+    so that no rate is 0.
 
     The loop is for few rows, because matrix products are faster for many rows. Columns without
     counts have no effect, so that each row uses a table of the columns that have counts, padded to
@@ -143,8 +146,8 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, smallest: float, out: Arra
     normal = np.empty(width + 1, np.float32)
     doubles, bit_scratch = np.empty((5, width)), np.empty((2, width), np.uint64)
     int_scratch = np.empty((3, width), np.int32)
-    # Input and output of :func:`draw_gammas_exactly`; column j belongs to doubtful entry j of a
-    # row.
+    # Input and output of :func:`draw_gammas_exactly`, which draws the *doubtful* entries, whose
+    # proposals fail the cheap test. Column j belongs to doubtful entry j of a row.
     shapes, normals, values, bits = doubles[0], doubles[1], doubles[2], bit_scratch[0]
     is_doubtful, components = int_scratch[0], int_scratch[2]
     for i in range(n):
@@ -157,8 +160,8 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, smallest: float, out: Arra
             value, is_doubtful[k] = propose_gamma(a, normal[k], test)
             value = value * _power(u, a) / row_rate[k]
             out[i, k] = value if value >= smallest else lit(value, 0.0)
-        # List the components of doubtful entries. With the constant 0 instead of np.int64(0), numba
-        # would compile draw_gammas_exactly again.
+        # List the components of doubtful entries: always write k, but count it only if doubtful.
+        # With the constant 0 instead of np.int64(0), numba would compile draw_gammas_exactly again.
         n_doubtful = np.int64(0)
         for k in range(width):
             components[n_doubtful] = k

@@ -5,11 +5,11 @@
     H_nk ~ Gamma(b, b)                      activations of row n, local, (K,)
     Y_nf ~ Poisson(sum_k theta_k W_kf H_nk)
 
-The model is that of [HB15 eq. 12]. Y, W and H are the transposes of the paper's, so that a row of Y
-is a frame, such as the spectrum of a moment of sound, and its columns are frequency bins. Mean
-field has gamma distributions for theta, W and H, and an allocation q(z = k) = phi_nfk of each of
-the Y_nf counts to a component. Allocations are summed out below. Structured inference solves a row
-given theta and W [HB15 sec. 4.3].
+This is the model of [HB15 eq. 12], with the matrices Y, W and H transposed: a row of Y is a frame,
+such as the spectrum of a moment of sound, and its F columns are frequency bins. There are K
+components and n rows. Mean field has gamma distributions for theta, W and H, and an allocation
+q(z = k) = phi_nfk of each of the Y_nf counts to a component. Allocations are summed out below.
+Structured inference infers H of a row given theta and W [HB15 sec. 4.3].
 
 The likelihood is tempered, p(y, z | H, theta, W)^(1/T); the priors of H and of the globals are not.
 If y is not a whole number, Gamma(y + 1) replaces y!, which is a constant of the data.
@@ -33,10 +33,12 @@ from skvt.typing import Array, IndexArray, Run
 # Number of rows of a parallel task. Fewer rows are padded by empty rows, because the rounding of a
 # row in a matrix product is independent of its position only if the matrix has a fixed size.
 ROWS_PER_BLOCK = 256
-# Without statistics, a batch of fewer rows is padded to a power of two, at least this number. Rows
-# of blocks of this size are solved one by one.
+# If a local step returns no statistics, a batch of fewer than ROWS_PER_BLOCK rows is padded to the
+# next power of two, but at least to this number of rows. In a block of this size, a loop updates
+# one row after the other.
 MIN_ROWS = 8
-# Smaller activations are set to 0, and so are smaller rates relative to the largest of their bin.
+# Activations below this number are set to 0, and so are rates below this share of the largest rate
+# in their bin.
 SMALLEST = 1e-15
 # Number that is added to rates before data are divided by the rates: the square of SMALLEST.
 MIN_RATE = 1e-30
@@ -50,7 +52,8 @@ START_NOISE = 0.1
 class _BlockResult(NamedTuple):
     """Results of the local step of a block of n rows."""
 
-    # SW without the factor ``table``, (K, F), and SH, (K, F) or (K, 1); None without statistics.
+    # The statistics SW without the factor ``table``, (K, F), and SH, (K, F) or (K, 1), see
+    # :class:`GaPNMF`; None if they are not requested.
     sums: tuple[Array, ...] | None
     # (n,): tempered bound in nats.
     bound: Array
@@ -63,7 +66,7 @@ class _BlockResult(NamedTuple):
 
 
 class Spectra(NamedTuple):
-    """Globals of a local step."""
+    """Global parameters of a local step."""
 
     # (K, F), float64: log(theta_k W_kf), or its expectation.
     log_rates: Array
@@ -105,12 +108,13 @@ class GaPNMF(ConjugateModel):
     data_mean_prior: Annotated[float, PRIOR] = 1.0
     # Local step: "gibbs" or "mean_field".
     local: str = "gibbs"
-    # Numbers of sweeps of the sampler in a local step that are dropped and kept.
+    # Number of sweeps of a local step by Gibbs sampling that are dropped first, and number that are
+    # kept.
     n_burn_in: int = 2
     n_samples: Annotated[int, PRIOR] = 2
     # Number of mean-field updates of a row whose last activations are known.
     n_local_iter: int = 1
-    # Maximum number of mean-field updates of a row solved from scratch.
+    # Maximum number of mean-field updates of a row whose last activations are not known.
     max_local_iter: int = 200
     # A row has converged once the shapes of its q(H) change by less than this on average.
     mean_change_tol: float = 1e-3
@@ -135,6 +139,7 @@ class GaPNMF(ConjugateModel):
     def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
         """Return shapes and rates of q(theta) (K, 2) and q(W) (K, F, 2) at their joint optimum."""
         SW, SH = stats.as_stats().arrays
+        # The prior of theta.
         prior_shape, prior_rate = self.prior().arrays[0][0]
         a = self.component_shape
         W_shape = a + SW
@@ -159,9 +164,11 @@ class GaPNMF(ConjugateModel):
         if not mean.any():
             mean = np.ones_like(mean)
         frames = np.where(np.isnan(frames), mean, frames)
+        # Scale each frame, and the mean of all frames, to the mean 1 over bins.
         frames /= np.maximum(frames.mean(axis=1, keepdims=True), MIN_RATE)
         SW = SHARE_OF_FRAME * frames + (1.0 - SHARE_OF_FRAME) * mean / mean.mean()
         SW *= rng.gamma(START_NOISE**-2, START_NOISE**2, size=SW.shape)
+        # All components together explain all counts.
         SW *= counts.sum() / SW.sum()
         return RunningStats([SW, np.tile(observed_weight, (self.n_components, 1))])
 
@@ -182,6 +189,7 @@ class GaPNMF(ConjugateModel):
         seed = int(rng.integers(2**63))
         if kind == "mean_field":
             return self.expectation(stats, batch, run)._replace(seed=seed)
+        # The logarithms of draws from q(theta) and q(W). The last axis of lam is shape and rate.
         weights, spectra = (
             log_standard_gamma(lam[..., 0], rng) - np.log(lam[..., 1])
             for lam in self.natural_parameters(stats)
@@ -201,10 +209,11 @@ class GaPNMF(ConjugateModel):
         self, batch: RowBatch, global_params: Spectra, inv_temp: float | Array, run: Run, *,
         with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
     ) -> LocalResult:  # fmt: skip
-        """Solve each row given spectra; ``q`` of the result is E[H], (n, K).
+        """Infer H of each row given spectra; ``q`` of the result is E[H], (n, K).
 
         With Gibbs sampling, ``bound`` is not a bound but the log likelihood at a draw of H. The
-        ``row_starts`` of the result is the H of the last sweep.
+        ``row_starts`` of the result is the H of the last sweep, from which the next local step of
+        the same rows starts.
         """
         if np.ndim(inv_temp) > 0:
             raise ValueError(
@@ -214,14 +223,15 @@ class GaPNMF(ConjugateModel):
         table, shift = _make_table(global_params.log_rates, inv_temp, self.dtype)
         spectra = table, shift, global_params.rates.astype(self.dtype)
         blocks = pieces(batch.n_rows, ROWS_PER_BLOCK)
-        # Draw the seeds of blocks: consecutive seeds would be shared, because the sweeps of a block
-        # have consecutive seeds.
+        # Draw the seed of each block at random. If blocks had consecutive seeds, they would share
+        # seeds of sweeps, because the sweeps of a block have consecutive seeds.
         seeds: list[Any] = [None] * len(blocks)
         if self.local == "gibbs" and global_params.seed is not None:
             rng = np.random.default_rng(global_params.seed)
             seeds = rng.integers(2**62, size=len(blocks)).tolist()
         height = ROWS_PER_BLOCK
         if not with_stats:
+            # The shift gives the smallest power of two that is at least ``n_rows``.
             height = min(height, max(MIN_ROWS, 1 << (batch.n_rows - 1).bit_length()))
         tasks = []
         for rows, seed in zip(blocks, seeds, strict=True):
@@ -243,10 +253,12 @@ class GaPNMF(ConjugateModel):
 class _Block:
     """Up to ``height`` rows and the arrays of their local step.
 
-    Arrays have B = ``height`` rows; rows beyond the number of data rows are empty. ``spectra`` are
-    the ``table`` and ``shift`` of :func:`_make_table`, and the rates (K, F). ``levels`` (B, K) is
-    the H of a sweep: ``exp(E[log H])``, or a draw. ``shape`` (B, K) and ``rate`` are the parameters
-    of q(H); ``rate`` is (B, K), or (1, K) if nothing is missing.
+    Arrays have B = ``height`` rows; rows beyond the number of data rows are empty. ``start`` (n, K)
+    is the H from which sweeps start, or None. ``spectra`` are the ``table`` and ``shift`` of
+    :func:`_make_table`, and the rates theta_k W_kf (K, F). ``levels`` (B, K) is the H of a sweep:
+    ``exp(E[log H])``, or a draw. ``shape`` (B, K) and ``rate`` are the parameters of q(H); ``rate``
+    is (B, K), or (1, K) if nothing is missing. :meth:`solve` sets ``weights`` (B, 1), the weights
+    of the rows, which the other methods read.
     """
 
     def __init__(
@@ -263,7 +275,8 @@ class _Block:
         is_missing = np.isnan(self.Y)
         # (B, F): 1 for observed values; None if nothing is missing.
         self.observed = None
-        # The exposure of h_k is the sum of theta_k W_kf over observed bins.
+        # The expected counts of a row are the sum over k of h_k times its exposure, the sum of
+        # theta_k W_kf over observed bins.
         if is_missing.any():
             self.Y[is_missing] = 0.0
             self.observed = (~is_missing).astype(model.dtype)
@@ -273,7 +286,7 @@ class _Block:
         self.exposure = self.inv_temp * exposure
         self.rate = self.prior + self.exposure
         self.levels = np.ones((height, model.n_components), model.dtype)
-        # Whether rows are solved from scratch.
+        # Whether the last activations of a row are not known. Then no row starts from them.
         self.is_new = start is None or bool(np.isnan(start[:, 0]).any())
         if not self.is_new:
             self.levels[:n_rows] = start
@@ -284,7 +297,10 @@ class _Block:
     def solve(
         self, seed: int | None, weights: Array, with_energy: bool, with_stats: bool
     ) -> _BlockResult:
-        """Solve the rows, by Gibbs sampling if there is a seed, and otherwise by mean field."""
+        """Infer H of the rows, by Gibbs sampling if there is a seed, and otherwise by mean field.
+
+        Mean field also prepares new rows for Gibbs sampling. The results leave out padding rows.
+        """
         n_rows = weights.size
         self.weights = np.zeros((len(self.Y), 1), self.model.dtype)
         self.weights[:n_rows, 0] = weights
@@ -314,7 +330,7 @@ class _Block:
     def _allocate(self, ratio: Array) -> Array:
         """Return the shapes ``b + sum_f y_f phi_fk / T`` of q(H), (B, K).
 
-        ``ratio`` (B, F) are the data over the tempered rates.
+        ``ratio`` (B, F) are the data divided by the tempered rates.
         """
         shape = ratio @ self.table.T
         shape *= self._tempered_levels()
@@ -387,8 +403,9 @@ class _Block:
     def _log_likelihood(self, rates: Array, H: Array) -> Array:
         """Return ``log sum_z p(y, z | H)^(1/T)`` of each row, (B,), in nats.
 
-        ``rates`` are the tempered rates at the levels, and ``H`` enters the expected counts. The
-        attribute ``log_factorials`` (B,) is set, too.
+        ``rates`` are the tempered rates at the levels. ``H``, which is E[H] for a bound, enters the
+        expected counts. The method also sets the attribute ``log_factorials`` (B,), which
+        :meth:`_results` reads.
         """
         logs, self.log_factorials = np.empty((2, len(self.Y)))
         kernels.write_poisson_terms(self.Y, rates, logs, self.log_factorials)
@@ -399,7 +416,7 @@ class _Block:
     def _results(
         self, with_energy: bool, with_stats: bool
     ) -> tuple[tuple[Array, ...] | None, Array, Array | None]:
-        """Return sums, tempered bound and energy or None at q(H) and the best q(z).
+        """Return sums, tempered bound, and energy or None, at q(H) and the best q(z).
 
         At T = 1, with allocations summed out, the bound is
         ``sum_f y_f log sum_k exp(E[log theta_k W_kf H_k]) - sum_kf E[theta_k] E[W_kf] E[H_k]
@@ -434,16 +451,17 @@ def _solve_block(block: tuple[Any, ...], *args: Any) -> _BlockResult:
 def _solve_expected_weights(
     theta_shape: Array, prior_rate: float, W_shape: Array, SH: Array, a: float
 ) -> Array:
-    """Solve for E[theta], (K,).
+    """Return E[theta] (K,) under the joint optimum of q(theta) and q(W).
 
-    It is the root t of ``prior_rate t + sum_f W_shape t SH / (a + t SH) = theta_shape``. The left
-    side grows with t from 0, so there is one root. If no value is missing, SH is the same for all
-    bins and the equation is quadratic. Otherwise Newton's method in log t starts from the root of
-    the quadratic equation for a weighted mean of SH.
+    For each component, E[theta] is the root t of
+    ``prior_rate t + sum_f W_shape t SH / (a + t SH) = theta_shape``. The left side grows with t
+    from 0, so there is one root. If no value is missing, SH is the same for all bins and the
+    equation is quadratic. Otherwise Newton's method in log t starts from the root of the quadratic
+    equation for a weighted mean of SH.
     """
-    total = W_shape.sum(axis=1)
-    mean_SH = (W_shape * SH).sum(axis=1) / total
-    half = 0.5 * (prior_rate * a + (total - theta_shape) * mean_SH)
+    W_shape_sum = W_shape.sum(axis=1)
+    mean_SH = (W_shape * SH).sum(axis=1) / W_shape_sum
+    half = 0.5 * (prior_rate * a + (W_shape_sum - theta_shape) * mean_SH)
     root = np.sqrt(half**2 + prior_rate * mean_SH * theta_shape * a)
     # The quadratic equation is prior_rate mean_SH t^2 + 2 half t = theta_shape a. Its solution is
     # (root - half) / (prior_rate mean_SH), which is equal to theta_shape a / (half + root). Use the
@@ -455,6 +473,8 @@ def _solve_expected_weights(
     t[is_negative] = (root - half)[is_negative] / (prior_rate * mean_SH[is_negative])
     if np.array_equal(SH, np.broadcast_to(SH[:, :1], SH.shape)):
         return t
+    # ``slope`` is the derivative of ``excess`` with respect to log t. A step changes t by a factor
+    # of at most e^2.
     for _ in range(100):
         share = a / (a + t[:, None] * SH)
         excess = prior_rate * t + (W_shape * (1.0 - share)).sum(axis=1) - theta_shape
@@ -473,13 +493,13 @@ def _make_table(log_rates: Array, inv_temp: float | Array, dtype: DTypeLike) -> 
     """
     shift = log_rates.max(axis=0)
     table = np.exp(inv_temp * (log_rates - shift)).astype(dtype)
-    # Products of smaller numbers would be denormal.
+    # Products of smaller numbers could be denormal, and arithmetic of denormal numbers is slow.
     table[table < SMALLEST] = 0.0
     return table, shift.astype(dtype)
 
 
 def sum_columns(X: Any, weights: Array) -> tuple[Array, Array]:
-    """Return weighted sum and weight of the observed values of each column of X, (F,) each."""
+    """Return the weighted sum, and the weight, of the observed values of each column, (F,) each."""
     filled, missing = without_missing(X)
     observed_weight = np.full(X.shape[1], weights.sum())
     if missing is not None:
@@ -496,7 +516,7 @@ def _project(direction: Array, X: Any) -> Array:
 def _draw_rows(X: Any, weights: Array, n: int, rng: np.random.Generator) -> IndexArray:
     """Draw n row numbers, evenly spaced by weight along a random projection.
 
-    The order of the rows in X has no effect.
+    The drawn rows do not depend on the order of the rows in X, except for rows of equal projection.
     """
     direction = rng.random(X.shape[1])
     order = np.argsort(evaluate_rows(X, weights, partial(_project, direction)), kind="stable")
