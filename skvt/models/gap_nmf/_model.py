@@ -268,6 +268,7 @@ class _Block:
         self.model = model
         self.table, self.shift, rates = spectra
         self.inv_temp = model.dtype(inv_temp)
+        # b, shape and rate of the prior of H.
         self.prior = model.dtype(model.activation_shape)
         n_rows = X.shape[0]
         self.Y = np.zeros((height, model.n_features), model.dtype)

@@ -133,11 +133,11 @@ class BirthOfTopics(Move):
         drawn = tools.rng.random(n_rows) < probability if probability < 1.0 else None
         return partial(_collect_documents, wanted, drawn)
 
-    def store_notes(self, noted: dict[int, BatchPart]) -> None:
+    def store_notes(self, notes: dict[int, BatchPart]) -> None:
         """Keep the documents of a batch that were collected for each topic."""
         for target in self._targets:
-            if (topic := target.components[0]) in noted:
-                target.rows.append(noted[topic])
+            if (topic := target.components[0]) in notes:
+                target.rows.append(notes[topic])
 
     def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
         """Try births from all targets, one after the other.

@@ -96,9 +96,9 @@ class DeleteTopic(Move):
         """Return the function that collects documents of a batch, or None without candidates."""
         return partial(_collect_documents, tuple(self._parts)) if self._parts else None
 
-    def store_notes(self, noted: dict[int, tuple[BatchPart, IndexArray]]) -> None:
+    def store_notes(self, notes: dict[int, tuple[BatchPart, IndexArray]]) -> None:
         """Keep the documents of a batch that were collected for each candidate, up to MAX_BYTES."""
-        for k, part_and_rows in noted.items():
+        for k, part_and_rows in notes.items():
             if k in self._parts:
                 self._parts[k].append(part_and_rows)
         while sum(part.nbytes for parts in self._parts.values() for part, _ in parts) > MAX_BYTES:

@@ -155,11 +155,11 @@ class MergeTopics(Move):
 
     def make_observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Return the function that computes the changes of a batch, or None without pairs."""
-        return partial(_observe, self._pairs) if len(self._pairs) else None
+        return partial(_compute_changes, self._pairs) if len(self._pairs) else None
 
-    def store_notes(self, noted: tuple[Hashable, PairChanges]) -> None:
-        """Keep the changes of the batch with this key."""
-        key, changes = noted
+    def store_notes(self, notes: tuple[Hashable, PairChanges]) -> None:
+        """Keep the changes of a batch by the key of its memo."""
+        key, changes = notes
         self._changes[key] = changes
 
     def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
@@ -253,7 +253,7 @@ def _merge(
     state.resum()
 
 
-def _observe(
+def _compute_changes(
     pairs: IndexArray, model: HDP, solved_batch: SolvedBatch, tools: ObserverTools
 ) -> tuple[Hashable, PairChanges]:
     """Return the key of a batch and the changes of its memo if each pair merges."""

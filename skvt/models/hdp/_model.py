@@ -241,8 +241,8 @@ class HDP(ConjugateModel):
         eta = self.topic_word_prior
         eta_of_others = eta.sum(dtype=np.float64) - eta[words].sum(dtype=np.float64)
         eta = np.append(eta[words], eta.dtype.type(eta_of_others))
-        topics = replace(self.topics, topic_word_prior=eta)
-        return replace(self, topics=topics, start=None, learn_topic_word_prior=False)
+        lda = replace(self.topics, topic_word_prior=eta)
+        return replace(self, topics=lda, start=None, learn_topic_word_prior=False)
 
     def best_order(self, stats: RunningStats) -> IndexArray | None:
         """Return the order of topics by descending numbers of documents, if it raises the bound.
@@ -290,11 +290,11 @@ class HDP(ConjugateModel):
         sticks, alpha = global_params.sticks, self.sticks.doc_concentration
         pseudo_counts = alpha * expected_weights(sticks)
         lda_prior = pseudo_counts[:-1].astype(self.dtype)
-        topics = replace(self.topics, doc_topic_prior=lda_prior, counts_tokens=True)
+        lda = replace(self.topics, doc_topic_prior=lda_prior, counts_tokens=True)
         is_tempered = np.ndim(inv_temp) > 0 or inv_temp != 1.0
-        expected_log = Topics(np.ascontiguousarray(global_params.expected_log, self.dtype))
-        result = topics.local_step(
-            batch, expected_log, inv_temp, run, with_energy=with_energy or is_tempered,
+        topics = Topics(np.ascontiguousarray(global_params.expected_log, self.dtype))
+        result = lda.local_step(
+            batch, topics, inv_temp, run, with_energy=with_energy or is_tempered,
             with_marginal=with_marginal, with_stats=with_stats,
         )  # fmt: skip
         documents = _Documents.of(batch, result, inv_temp, lda_prior.astype(np.float64))
@@ -479,7 +479,7 @@ class _Documents:
         return np.asarray(self.lengths / self.inv_temp * change)
 
     def bound(self, lda_bound: Array, rest: float, prior: Sticks, sticks: Array) -> Array:
-        """Return each document's part of L, (n,), given its bound in LDA with K topics.
+        """Return each document's part of L in nats, (n,), given its bound in LDA with K topics.
 
         ``rest`` is the pseudo-count of the rest, ``prior`` has gamma and alpha, and ``sticks`` are
         the parameters of q(u). The bound of LDA, with the pseudo-counts alpha_k as its prior,

@@ -11,11 +11,14 @@ import numpy as np
 
 from skvt.typing import Array
 
-# Columns of the usage (K, 5). Each is a sum over documents d, weighted by w_d, for topic k:
-# SLOPE sums psi(theta_dk) over the documents in which the topic is in use, TRACES the tokens of the
-# topic in all other documents, IN_USE counts the documents in which the topic is in use, DOCUMENTS
-# counts all documents, and LENGTH_SLOPE sums psi(alpha + N_d) - psi(alpha) for documents of N_d
-# tokens. All columns of a new topic are 0, so that DOCUMENTS and LENGTH_SLOPE of a topic leave out
+# Columns of the usage (K, 5). Row k belongs to topic k, and each column is a sum over documents d,
+# weighted by their weights:
+# - SLOPE is the sum of psi(theta_dk) over the documents in which the topic is in use;
+# - TRACES is the number of tokens of the topic in all other documents;
+# - IN_USE is the number of documents in which the topic is in use;
+# - DOCUMENTS is the number of all documents;
+# - LENGTH_SLOPE is the sum of psi(alpha + N_d) - psi(alpha), where N_d are the document's tokens.
+# All columns of a new topic are 0, so that DOCUMENTS and LENGTH_SLOPE of a topic leave out
 # documents whose last local step preceded its birth.
 SLOPE, TRACES, IN_USE, DOCUMENTS, LENGTH_SLOPE = range(5)
 N_COLUMNS = 5

@@ -34,13 +34,14 @@ from skvt.typing import Array, IndexArray, Run
 # Maximum number of groups of documents. The number is limited because the sweep over a group does
 # not see how the sweeps over other groups change the counts.
 MAX_GROUPS = 8
-# Each group has a copy of the counts. If there are more than two groups, all copies together have
-# at most this number of entries per token of the batch.
+# Each group has a copy of the counts. There are more than two groups only if all copies together
+# have at most this number of entries per token of the batch.
 COUNTS_PER_TOKEN = 3
-# Maximum number of documents of a group whose draws are interleaved.
-STREAMS = 4
+# Maximum number of documents of a group whose draws are interleaved, so that the processor need not
+# wait for the result of one draw before it begins the next.
+MAX_STREAMS = 4
 # If groups have d documents on average, the draws of d // DOCUMENTS_PER_STREAM documents are
-# interleaved, at least 1 and at most STREAMS. Few documents are interleaved in a small group,
+# interleaved, at least 1 and at most MAX_STREAMS. Few documents are interleaved in a small group,
 # because tokens that are drawn at the same time do not see the changes that they make to the
 # counts.
 DOCUMENTS_PER_STREAM = 16
@@ -50,10 +51,10 @@ MAX_DENSE = 700
 
 
 class TopicCounts(NamedTuple):
-    """The global parameters of a local step: counts n of the A words of the batch, with eta."""
+    """The global parameters of a local step, where n are the counts n_wk."""
 
-    # With the dense sampler ``eta + n``, (A, W), float32, padded with zeros from K to W topics.
-    # With the sparse sampler n without eta, a CSR matrix (A, K).
+    # With the dense sampler ``eta + n`` of the batch's words, (A, W), float32, padded with zeros
+    # from K to W topics. With the sparse sampler n without eta, a CSR matrix (A, K).
     lam: Array
     # (K,): sums of ``eta + n`` over all words of the vocabulary.
     totals: Array
@@ -68,9 +69,9 @@ class TopicCounts(NamedTuple):
 class _Draws(NamedTuple):
     """Input and output arrays of a sweep over G groups of documents."""
 
-    # (n + 1,): the number of the first token of each document, and the number of all tokens.
+    # (n + 1,): the number of the first token of each document, and last the number of all tokens.
     token_bounds: IndexArray
-    # (G + 1,): the number of the first document of each group, and the number of all documents.
+    # (G + 1,): the number of the first document of each group, and last the number of documents.
     groups: IndexArray
     # (G, K): the totals of topics in each group's copy of the counts. The sweep changes them.
     totals: Array
@@ -89,7 +90,7 @@ class TokenBatch(DocumentBatch):
     Tokens are numbered document by document, and entry by entry within a document.
     """
 
-    # (nnz + 1,): the number of the first token of each entry, and the number of all tokens.
+    # (nnz + 1,): the number of the first token of each entry, and last the number of all tokens.
     token_indptr: IndexArray
     # (A + 1,): the position in ``tokens`` at which the tokens of each word begin.
     word_token_indptr: IndexArray
@@ -112,9 +113,10 @@ class CollapsedLDA(LDAGivenTopics):
     Given topics, which are the global parameters in a stream and for the bound, it is the local
     step of :class:`LDAGivenTopics`.
 
-    Both a batch and a local result have the topics of the tokens, (tokens,), as ``row_starts``: a
-    sweep starts from these topics, and ends with those. If a batch has no ``row_starts``, its
-    tokens are drawn given the counts in the global parameters alone, with uniform proportions.
+    ``row_starts`` of a batch, (tokens,), are the topics of the tokens from which a sweep starts,
+    and ``row_starts`` of the result are the topics that it has drawn. If a batch has no
+    ``row_starts``, its tokens are drawn given the counts in the global parameters alone, with
+    uniform proportions.
     ``q`` of the result is n_dk (n, K), the weight of the tokens of each document in each topic; it
     is a CSR matrix if the sparse sampler was used. ``bound`` of the result is not a bound, but the
     sum of ``log p(w_i | z_-i, w_-i)`` over the tokens of each document.
@@ -235,7 +237,7 @@ class CollapsedLDA(LDAGivenTopics):
         if sp.issparse(global_params.lam):
             doc_counts, stats = self._sparse_sweep(batch, global_params.lam, draws, run)
         else:
-            doc_counts = self._sweep(batch, global_params.lam, draws, run)
+            doc_counts = self._dense_sweep(batch, global_params.lam, draws, run)
             stats = self._count_changes(batch, draws.topics, run)
         # ``row_starts`` is declared as an array of floating point, but holds integers here.
         start: Any = draws.topics
@@ -248,7 +250,7 @@ class CollapsedLDA(LDAGivenTopics):
             counts=doc_counts,
         )
 
-    def _sweep(self, batch: TokenBatch, lam: Array, draws: _Draws, run: Run) -> Array:
+    def _dense_sweep(self, batch: TokenBatch, lam: Array, draws: _Draws, run: Run) -> Array:
         """Draw the topics of all tokens by the dense sampler; return n_dk (n, K)."""
         n_groups, n_topics = draws.groups.size - 1, self.n_components
         has_start = batch.row_starts is not None
@@ -261,7 +263,7 @@ class CollapsedLDA(LDAGivenTopics):
         eta = np.clip(self._sampling_eta[batch.active], *COUNT_RANGE).astype(np.float32)
         eta = eta if eta.ndim == 2 else eta[:, None]
         doc_counts = np.zeros((batch.n_rows, n_topics), np.float32)
-        n_streams = min(max(batch.n_rows // (n_groups * DOCUMENTS_PER_STREAM), 1), STREAMS)
+        n_streams = min(max(batch.n_rows // (n_groups * DOCUMENTS_PER_STREAM), 1), MAX_STREAMS)
         # SharedLoop takes the number of items, here the groups of documents, the number of items
         # that a thread takes at a time, and the arguments of the function.
         run(kernels.sweep_collapsed, SharedLoop(
@@ -345,9 +347,10 @@ class CollapsedLDA(LDAGivenTopics):
     def prior_statistics(self, batch: DocumentBatch, result: LocalResult) -> PriorTerm | None:
         """Return the statistics from which alpha is learned; None unless alpha is learned.
 
-        The statistics are ``sum_d w_d E[log theta_d | z_d]`` and ``sum_d w_d``. The first array has
-        an additional last entry, ``sum_d w_d digamma(sum_k alpha_k + n_d)``, where n_d is the
-        number of tokens of the document.
+        The statistics are ``sum_d w_d E[log theta_d | z_d]`` (K,) and ``sum_d w_d``, with the
+        weights w_d of documents. The first array has an additional last entry,
+        ``sum_d w_d digamma(sum_k alpha_k + n_d)``, where n_d is the number of tokens of the
+        document.
 
         With covariates, the first array is the result of
         :meth:`DocumentRegression.statistics_of_counts`, and the additional last row is 0. If the

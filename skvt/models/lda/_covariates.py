@@ -111,6 +111,7 @@ class DocumentRegression:
 
     def log_prior(self) -> float:
         """Return log p(lambda) in nats, without the intercepts, whose prior is flat."""
+        # Add the log density of Student's t for the n coefficients of each group.
         value = 0.0
         for columns in self._columns_of_groups:
             n, sum_of_squares = self.coef[columns].size, (self.coef[columns] ** 2).sum()

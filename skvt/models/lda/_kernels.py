@@ -329,6 +329,8 @@ def _extrapolate(gamma: Array, updated: Array, alpha: Array, last_step: Array) -
     """
     zero = lit(gamma[0], 0.0)
     for k in range(gamma.size):
+        # If each update multiplies the distance by r, ``last_step`` is change / r, and the extra
+        # step is (15 - 9 / r) times the change.
         change = updated[k] - gamma[k]
         extra_step = lit(change, 15.0) * change - lit(change, 9.0) * last_step[k]
         limit = lit(change, 6.0) * change

@@ -81,19 +81,20 @@ class Documents(NamedTuple):
 class Conditional(NamedTuple):
     """The parts of the conditional probability of a topic that stay the same during a local step.
 
-    With b the inverse temperature, the probability is the sum of two parts. The first part is
-    ``((alpha_k + b n_k)^b - alpha_k^b) beta_kw^b``. Its first factor is the gain of topic k, which
-    is 0 if the document has no tokens of the topic. The second part is ``alpha_k^b beta_kw^b``.
+    With b the inverse temperature, the probability is proportional to the sum of two parts. The
+    first part is ``((alpha_k + b n_k)^b - alpha_k^b) beta_kw^b``. Its first factor is the *gain* of
+    topic k, which is 0 if the document has no tokens of the topic. The second part is
+    ``alpha_k^b beta_kw^b``.
     """
 
-    # float32 (A, K): beta_kw^b; each word may have an arbitrary factor.
+    # float32 (A, K): beta_kw^b; each word may have an arbitrary factor, which cancels.
     table: Array
     # float32 (1, K) or (n, K): alpha^b of all documents or of each; 0 for topics that a document
     # must not have.
     alpha_powers: Array
-    # float32 (A, B): sums of the second part up to the end of each of B blocks of topics, for each
-    # word, see :func:`write_prior_sums`. If documents differ in alpha, it is scratch (E, B) for
-    # each entry of a document, where E is the largest number of entries of a document.
+    # float32 (A, B): for each word, the sums of the second part up to the end of each of B blocks
+    # of topics, see :func:`write_prior_sums`. If documents differ in alpha, it is scratch (E, B),
+    # which holds these sums for each entry of one document; E is the largest number of entries.
     cumulative: Array
     # (1, K) or (n, K): alpha of all documents or of each.
     alpha: Array

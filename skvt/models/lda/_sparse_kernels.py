@@ -417,8 +417,8 @@ def _sweep_sparse(
                 # Draw a slot of the document, or the second part. ``others_sum`` is the sum of the
                 # second part without this token, ``norm`` the sum of both parts, ``others_total``
                 # the sum of alpha + n_dk without this token, and ``width`` the padded number of
-                # slots. Without topics there are no slots, so that slot 0 is not below the width 0
-                # and the second part is drawn.
+                # slots. If tokens have no topics yet, others_total is the sum of alpha = 1, and
+                # there are no slots: slot 0 is not below the width 0, so the second part is drawn.
                 others_sum, norm = second_sum, np.float32(second_sum)
                 others_total = np.float64(n_topics)
                 width, slot = np.int64(0), np.int64(0)

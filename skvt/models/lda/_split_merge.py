@@ -176,9 +176,9 @@ class _Split(NamedTuple):
 class _Sample:
     """A sample of the documents, and the computations of moves on it.
 
-    ``rows`` (n,) are the rows of the sampled documents in the data, and ``document`` (nnz,) is the
-    position of each entry's document in the sample. ``factor`` is the ratio of the weight of all
-    documents to the weight of the sample.
+    ``rows`` (n,) are the rows of the sampled documents in the data, and ``document_of`` (nnz,) is
+    the position of each entry's document in the sample. ``factor`` is the ratio of the weight of
+    all documents to the weight of the sample.
     """
 
     def __init__(self, model: LDA, data: RowSource, tools: MoveTools) -> None:
@@ -188,7 +188,7 @@ class _Sample:
             # Draw the sample at random, because rows may be sorted.
             self.rows = np.sort(tools.rng.choice(data.n_rows, SAMPLE, replace=False))
         self.batch = data.batch(model, self.rows)
-        self.document = np.repeat(np.arange(self.rows.size), np.diff(self.batch.indptr))
+        self.document_of = np.repeat(np.arange(self.rows.size), np.diff(self.batch.indptr))
         self.factor = data.total / self.batch.weights.sum(dtype=np.float64)
         # eta, as (1, V), or as (K, V) if topics have separate priors.
         self.priors = np.ascontiguousarray(model.prior().arrays[0], np.float64)
@@ -222,7 +222,7 @@ class _Sample:
         # Scratch of the kernel.
         row = np.empty(n_topics, table.dtype)
         list_sizes = np.zeros(n_topics, np.int64)
-        inputs = self.document, batch.words, batch.counts, weights, table, row
+        inputs = self.document_of, batch.words, batch.counts, weights, table, row
         # Call the kernel twice. The first call has empty output and only writes the number of
         # entries of each topic to ``list_sizes``. The second call writes the lists. It takes the
         # positions at which they begin.
@@ -290,7 +290,7 @@ def _propose_splits(
     counts_of_topics = sample.list_expected_counts(stats, result.q.astype(np.float64))
     for topic, (entries, values) in enumerate(counts_of_topics):
         # Build the matrix of the topic's counts, with the documents and words that have the topic.
-        documents, row_of_entry = np.unique(sample.document[entries], return_inverse=True)
+        documents, row_of_entry = np.unique(sample.document_of[entries], return_inverse=True)
         words, column_of_entry = np.unique(batch.words[entries], return_inverse=True)
         counts = sp.csr_array(
             (values.astype(np.float64), (row_of_entry, column_of_entry)),
