@@ -55,7 +55,7 @@ class _LearnedByRow(Learned):
         self._all_rows = self.mean_inv_temp
 
     def resume(self, n_rows: int) -> None:
-        """Forget the energies of rows, and take the reference of all data as that of each new row.
+        """Forget the energies of rows, and take the reference of all data for each new row.
 
         The engine calls it if further passes are over ``n_rows`` other rows.
         """
@@ -66,7 +66,7 @@ class _LearnedByRow(Learned):
     def inv_temp(self, batch: Batch) -> float | Array:
         """Return E[1 / T_i] of each row, (n,), or 1 once T is 1 for the rest of the fit.
 
-        At the first local step of a row, E[1 / T_i] is that of all data.
+        At the first local step of a row, E[1 / T_i] is the inverse temperature of all data.
         """
         if self.done:
             return 1.0

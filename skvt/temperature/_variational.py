@@ -143,6 +143,7 @@ class Learned(RunningPolicy):
         return super().validate(d, k) and legal and self._r.shape == self._ladder.inv_temps.shape
 
     def __post_init__(self) -> None:
+        # The last temperature is the highest.
         self._r = np.eye(self._ladder.inv_temps.size)[-1]
         self.mean_inv_temp = self._ladder.inv_temps[-1]
 
@@ -182,7 +183,7 @@ class Learned(RunningPolicy):
         return -np.expm1(-age)
 
     def observe(self, result: Energies, batch: Batch) -> None:
-        """Add the energies of a batch to those of the step, which may have several batches."""
+        """Add the energies of a batch to the sums of the step, which may have several batches."""
         if self.done:
             return
         # ``wants_marginal`` requests the energies.

@@ -287,7 +287,8 @@ class _Block:
         self.exposure = self.inv_temp * exposure
         self.rate = self.prior + self.exposure
         self.levels = np.ones((height, model.n_components), model.dtype)
-        # Whether the last activations of a row are not known. Then no row starts from them.
+        # Whether the last activations of a row are not known, which ``start`` may mark by NaN. Then
+        # no row of the block starts from its last activations.
         self.is_new = start is None or bool(np.isnan(start[:, 0]).any())
         if not self.is_new:
             self.levels[:n_rows] = start

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from skvt.contracts import (
@@ -201,8 +202,8 @@ class BirthOfTopics(Move):
             reason = "No words occur more often than topics predict."
             decision = Decision(is_accepted=False, gain=np.nan, reason=reason)
             return decision.record(tools.n_iter, "birth", (), SURPLUS)
-        # Add as many tokens again, divided among all words as expected, since a topic is slow to
-        # gain words that it lacks.
+        # Double the tokens of the fresh topic by tokens that are divided among all words as
+        # expected, since a topic is slow to gain words that it lacks.
         surplus += surplus.sum() * expected / expected.sum()
         # Until the first update, the fresh topic has the usage of the topic with the most similar
         # number of tokens.
@@ -225,8 +226,7 @@ class BirthOfTopics(Move):
         kept = np.flatnonzero(is_elsewhere)
         batch = part.batch
         X = make_csr(batch, batch.counts, model.n_features)
-        n_fresh = max(MIN_TOPICS, int(np.sqrt(X.sum() / TOKENS_OF_FIRST_TOPIC)))
-        n_fresh = min(n_fresh, self._max_components - kept.size)
+        n_fresh = _count_first_topics(X, self._max_components - kept.size)
         fresh = fit_fresh_topics(model, X, np.asarray(batch.weights, np.float64), n_fresh, tools)
         n_before = state.component_ids.size
         decision = self._try_topics(model, [part], fresh, state, tools, kept=kept)
@@ -247,7 +247,10 @@ class BirthOfTopics(Move):
     def _choose_targets(
         self, masses: Array, ids: IndexArray, rng: np.random.Generator
     ) -> list[Target]:
-        """Choose topics as targets, unless the model has as many topics as it may have."""
+        """Choose topics as targets, unless the model has as many topics as it may have.
+
+        ``masses`` (K,) are the tokens of the topics, and ``ids`` (K,) their identifiers.
+        """
         n_targets = min(MAX_TARGETS, max(1, int(TARGETS_PER_TOPIC * masses.size)))
         n_targets = n_targets if masses.size < self._max_components else 0
         return draw_targets(self._ledger, np.maximum(masses, 0.0), ids, rng, n_targets)
@@ -258,6 +261,7 @@ class BirthOfTopics(Move):
         """Try births from the documents collected for a target, and remember a failure."""
         n_before = state.component_ids.size
         n_fresh = 0
+        # Number of the target among the present topics.
         topic = int(np.flatnonzero(state.component_ids == target.ids[0])[0])
         reason = "There are as many topics as there may be."
         decision = Decision(is_accepted=False, gain=np.nan, reason=reason)
@@ -267,9 +271,8 @@ class BirthOfTopics(Move):
                 # Documents without tokens of the target do not count as its failure.
                 decision = decision._replace(reason="The documents have no tokens of the topic.")
                 return decision.record(tools.n_iter, "birth", [topic], "no topics")
-            n_fresh = max(MIN_TOPICS, int(np.sqrt(X.sum() / TOKENS_OF_FIRST_TOPIC)))
-            # One topic more than may be born, because the largest is left out at first.
-            n_fresh = min(n_fresh, self._max_components - n_before + 1)
+            # Allow one topic more than may be born, because the largest is left out at first.
+            n_fresh = _count_first_topics(X, self._max_components - n_before + 1)
             fresh = fit_fresh_topics(model, X, weights, n_fresh, tools)
             decision = decision._replace(reason="The fresh topics have become one.")
             order = stable_order(-fresh.arrays[0].sum(axis=1), scale=float(X.sum()))
@@ -296,17 +299,17 @@ class BirthOfTopics(Move):
         ``kept`` is not None, all topics but ``kept`` are removed, and the topics ``kept`` begin
         without their tokens in the documents of the parts.
         """
-        total = state.memos.total()
+        total_memo = state.memos.total()
         max_updates = TRIAL_STEPS if kept is None else REPLACEMENT_STEPS
         old_topics = np.arange(state.component_ids.size) if kept is None else kept
-        bound_before = compute_bound(model, total)
+        bound_before = compute_bound(model, total_memo)
         n_old = old_topics.size
 
         def begin(competing: Stats) -> tuple[TopicTrial, RunningStats]:
             """Return a trial of the competing topics, and the statistics at its beginning."""
             # The old number of each topic of the trial, and -1 for a fresh topic.
             index = np.concatenate([old_topics, np.full(len(competing.arrays[0]), -1)])
-            trial = TopicTrial(model, parts, total, index, tools)
+            trial = TopicTrial(model, parts, total_memo, index, tools)
             memo = trial.total_memo if kept is None else trial.others
             words, usage = (array.copy() for array in memo.stats.arrays)
             fresh_words, fresh_usage = trial.narrow(competing).arrays
@@ -316,7 +319,7 @@ class BirthOfTopics(Move):
             return trial, RunningStats((words, usage))
 
         fresh = Stats(tuple(array[: self._max_components - n_old] for array in fresh.arrays))
-        scale = find_scale(bound_before, total)
+        scale = find_scale(bound_before, total_memo)
         trial, decision = compete(begin, fresh, bound_before, max_updates, scale, MIN_GAIN)
         if decision.is_accepted:
             trial.keep(state)
@@ -327,6 +330,11 @@ class BirthOfTopics(Move):
             ids = state.component_ids[topics].tolist()
             self._ledger = self._ledger.record_success(FAILURES_OF_BIRTH, ids, masses[topics])
         return decision
+
+
+def _count_first_topics(X: sp.csr_array, max_topics: int) -> int:
+    """Return the number of topics with which a fit to the word counts X (n, V) begins."""
+    return min(max(MIN_TOPICS, int(np.sqrt(X.sum() / TOKENS_OF_FIRST_TOPIC))), max_topics)
 
 
 def _count_documents(target: Target) -> int:

@@ -170,11 +170,11 @@ class DeleteTopic(Move):
         self, model: HDP, parts: list[BatchPart], k: int, state: MovableState, tools: MoveTools
     ) -> MoveRecord:
         """Delete topic k, whose documents are the ``parts``, if the bound rises."""
-        total = state.memos.total()
-        bound_before = compute_bound(model, total)
-        scale = find_scale(bound_before, total)
+        total_memo = state.memos.total()
+        bound_before = compute_bound(model, total_memo)
+        scale = find_scale(bound_before, total_memo)
         kept = np.delete(np.arange(state.component_ids.size), k)
-        trial = TopicTrial(model, parts, total, kept, tools)
+        trial = TopicTrial(model, parts, total_memo, kept, tools)
         first_stats = RunningStats(trial.total_memo.stats.arrays)
         decision = decide(trial.compute_gain(first_stats, bound_before, TRIAL_STEPS, scale), scale)
         if decision.is_accepted:
@@ -182,7 +182,7 @@ class DeleteTopic(Move):
             # A success cancels all failures so far.
             self._ledger = self._ledger.record_success(MAX_FAILURES, [], [])
         else:
-            n_documents = float(total.stats.arrays[1][k, IN_USE])
+            n_documents = float(total_memo.stats.arrays[1][k, IN_USE])
             self._ledger = self._ledger.record_failure([int(state.component_ids[k])], [n_documents])
         return decision.record(tools.n_iter, "delete", [k], "its tokens belong to the others")
 

@@ -53,6 +53,7 @@ def fit_fresh_topics(
     stats = _update_and_merge(model, model.batch(X, np.arange(rows.size), weights), stats, tools)
     if used_words is None:
         return stats
+    # Return to the whole vocabulary, without the last column of the narrow model.
     words = np.zeros((len(stats.arrays[0]), n_words))
     words[:, used_words] = stats.arrays[0][:, :-1]
     return Stats((words, *stats.arrays[1:]))

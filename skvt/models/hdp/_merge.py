@@ -178,15 +178,14 @@ class MergeTopics(Move):
             np.sum([change.usage for change in batch_changes], axis=0),
             np.sum([change.entropy for change in batch_changes], axis=0),
         )
-        total = state.memos.total()
-        chosen, gains = choose_merges(model, total, changes)
+        total_memo = state.memos.total()
+        chosen, gains = choose_merges(model, total_memo, changes)
         if chosen:
             _merge(state, self._changes, self._pairs, chosen)
         self.exhausted = not chosen
         self._ledger = self._ledger.record_search(bool(chosen), _LONGEST_PAUSE)
-        return _make_records(
-            tools, self._pairs, chosen, gains, find_scale(compute_bound(model, total), total)
-        )
+        scale = find_scale(compute_bound(model, total_memo), total_memo)
+        return _make_records(tools, self._pairs, chosen, gains, scale)
 
     def change_within_batch(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
@@ -196,7 +195,7 @@ class MergeTopics(Move):
         No document of another batch has both topics of such a pair, so that the changes of the
         other memos are known without a local step.
         """
-        total = state.memos.total()
+        total_memo = state.memos.total()
         others, is_elsewhere = sum_other_memos(model, state, key)
         other_usage = others.stats.arrays[1]
         self.exhausted = True
@@ -204,7 +203,8 @@ class MergeTopics(Move):
             return []
         global_params = model.expectation(state.stats, batch, tools.run)
         result = model.local_step(batch, global_params, 1.0, tools.run)
-        pairs = find_similar_pairs(model, total.stats.arrays[0])
+        pairs = find_similar_pairs(model, total_memo.stats.arrays[0])
+        # Leave out pairs of which other batches have both topics.
         pairs = pairs[~is_elsewhere[pairs].all(axis=1)]
         changes = compute_pair_changes(model, batch, global_params, result, pairs, tools.run)
         other_changes = PairChanges.without_common_documents(pairs, other_usage)
@@ -213,11 +213,11 @@ class MergeTopics(Move):
         # Judge the merges and the new memo together, against the bound before, and divide the
         # change that is due to the new memo equally among the gains of the chosen merges.
         memo = tools.make_memo(model, result, batch)
-        new_total = others.plus(memo)
-        bound_before = compute_bound(model, total)
-        chosen, gains = choose_merges(model, new_total, all_changes)
-        gains += (compute_bound(model, new_total) - bound_before) / max(1, len(chosen))
-        scale = find_scale(bound_before, total)
+        new_total_memo = others.plus(memo)
+        bound_before = compute_bound(model, total_memo)
+        chosen, gains = choose_merges(model, new_total_memo, all_changes)
+        gains += (compute_bound(model, new_total_memo) - bound_before) / max(1, len(chosen))
+        scale = find_scale(bound_before, total_memo)
         if not chosen or not exceeds_rounding(gains[chosen].sum(), scale):
             return _make_records(tools, pairs, [], gains, scale)
         batch_changes = {
@@ -257,13 +257,8 @@ def _compute_changes(
     pairs: IndexArray, model: HDP, solved_batch: SolvedBatch, tools: ObserverTools
 ) -> tuple[Hashable, PairChanges]:
     """Return the key of a batch and the changes of its memo if each pair merges."""
-    batch, global_params, result = (
-        solved_batch.batch,
-        solved_batch.global_params,
-        solved_batch.result,
-    )
-    changes = compute_pair_changes(model, batch, global_params, result, pairs, tools.run)
-    return solved_batch.key, changes
+    batch, key, global_params, result = solved_batch
+    return key, compute_pair_changes(model, batch, global_params, result, pairs, tools.run)
 
 
 def find_similar_pairs(model: HDP, words: Array) -> IndexArray:

@@ -288,6 +288,7 @@ class HDP(ConjugateModel):
         ``alpha E[beta_k]`` as prior. The rest has no tokens and enters only the bound.
         """
         sticks, alpha = global_params.sticks, self.sticks.doc_concentration
+        # The last pseudo-count is that of the rest, which LDA does not have.
         pseudo_counts = alpha * expected_weights(sticks)
         lda_prior = pseudo_counts[:-1].astype(self.dtype)
         lda = replace(self.topics, doc_topic_prior=lda_prior, counts_tokens=True)
@@ -298,7 +299,6 @@ class HDP(ConjugateModel):
             with_marginal=with_marginal, with_stats=with_stats,
         )  # fmt: skip
         documents = _Documents.of(batch, result, inv_temp, lda_prior.astype(np.float64))
-        # The last pseudo-count is that of the rest.
         bound = documents.bound(result.bound, pseudo_counts[-1], self.sticks, sticks)
         energy, marginal = result.energy, result.marginal_energy
         if energy is not None:
@@ -492,7 +492,8 @@ class _Documents:
         bound = bound - gammaln(alpha + self.lengths)
         constant = gammaln(self.pseudo_counts).sum() + gammaln(rest)
         bound += constant + prior.log_normalizer_bound(sticks)
-        # Move the tangents of topics that are not in use from theta to their pseudo-counts.
+        # LDA has tangents at theta for all topics. Move the tangents of topics that are not in use
+        # to their pseudo-counts.
         moved = (self.solved_theta != self.pseudo_counts) & ~self.in_use
         document, topic = np.nonzero(moved)
         if document.size:

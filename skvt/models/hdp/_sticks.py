@@ -96,6 +96,7 @@ class Sticks:
         """
         alpha = self.doc_concentration
         n_documents, length_slope = find_document_totals(usage)
+        # Pseudo-counts of the K topics, and last of the rest, which has no tokens.
         c = alpha * expected_weights(sticks)
         tangents = c[:-1] @ usage[:, SLOPE] + usage[:, TRACES] @ psi(c[:-1])
         # Number of documents that do not use a topic, for the K topics and the rest.

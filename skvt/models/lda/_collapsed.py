@@ -264,8 +264,8 @@ class CollapsedLDA(LDAGivenTopics):
         eta = eta if eta.ndim == 2 else eta[:, None]
         doc_counts = np.zeros((batch.n_rows, n_topics), np.float32)
         n_streams = min(max(batch.n_rows // (n_groups * DOCUMENTS_PER_STREAM), 1), MAX_STREAMS)
-        # SharedLoop takes the number of items, here the groups of documents, the number of items
-        # that a thread takes at a time, and the arguments of the function.
+        # SharedLoop takes the number of items, here groups of documents, the number of items that a
+        # thread takes at a time, and the arguments of ``sweep_collapsed`` in order.
         run(kernels.sweep_collapsed, SharedLoop(
             n_groups, 1, n_streams, batch.indptr, batch.token_indptr, lam, batch.words,
             batch.counts, batch.weights, draws.seeds, alpha, eta, draws.groups, draws.totals,
@@ -293,10 +293,13 @@ class CollapsedLDA(LDAGivenTopics):
         alpha = np.clip(self.doc_topic_prior, *COUNT_RANGE).astype(np.float32)
         eta = np.clip(self._sampling_eta[batch.active], *COUNT_RANGE)
         document_counts = sparse.allocate_document_counts(np.diff(draws.token_bounds), alpha.size)
+        # Number of the first token of each group.
         first_tokens = draws.token_bounds[draws.groups[:-1]]
         changes = sparse.allocate_changes(first_tokens, draws.topics, self.dtype)
         # The sampler multiplies probabilities of the tokens of each document in this scratch array.
         products = np.ones(batch.n_rows)
+        # The arguments are in the order of ``sweep_sparse``. If tokens have no topics yet, it draws
+        # them with alpha = 1.
         run(sparse.sweep_sparse, SharedLoop(
             draws.groups.size - 1, 1, alpha if has_start else np.ones_like(alpha), batch.indptr,
             batch.counts, batch.token_indptr, batch.weights, batch.active, batch.word_token_indptr,

@@ -177,10 +177,10 @@ def _begin_document(
 def _end_document(
     s: Any, topics: IndexArray, doc_topics: Array, log_probability: Array, streams: Any
 ) -> None:
-    """Add to the results of the document that stream s has finished.
+    """Write the results of the document that stream s has finished.
 
-    The weights of its tokens are added to ``doc_topics``, and the logarithm of the product of the
-    last probabilities to ``log_probability``.
+    Add the weights of its tokens to ``doc_topics``, and the logarithm of the product of the last
+    tokens' probabilities to ``log_probability``.
     """
     d, first_token = streams.document[s], streams.first_token[s]
     log_probability[d] += log(streams.product[s])
@@ -198,9 +198,9 @@ def _sweep_collapsed(
 ) -> None:  # fmt: skip
     """Draw the topic of each token given the topics of all other tokens.
 
-    Each claim of the loop is one group of documents. If ``has_topics`` is false, tokens have no
-    topics before the sweep. Topics are then drawn given alpha, ``lam`` and ``totals`` alone, which
-    stay the same during the sweep.
+    Threads take one group of documents at a time. If ``has_topics`` is false, tokens have no topics
+    before the sweep. Topics are then drawn given alpha, ``lam`` and ``totals`` alone, which stay
+    the same during the sweep.
 
     Parameters
     ----------

@@ -529,7 +529,7 @@ class LDA:
         return weights @ Dirichlet.expectation(result.q), weights.sum()
 
     def prior_step(self, rho: float, share: float) -> float:
-        """Return the step size of the mean :meth:`prior_statistics` towards those of a minibatch.
+        """Return the step size of the mean :meth:`prior_statistics` towards a minibatch's.
 
         ``rho`` is the step size of the statistics S, and ``share`` is the share of the minibatch in
         the data. Without covariates, the result is ``rho``. With covariates, it is at least the

@@ -574,7 +574,7 @@ def _sweep_gibbs(
 
     Parameters
     ----------
-    n_burn_in : number of sweeps that are dropped after sweep 0, which is dropped, too
+    n_burn_in : number of sweeps after sweep 0 that are dropped; sweep 0 is always dropped
     samples : (tokens, n_samples) int32, the topic of each token in each of the ``n_samples`` sweeps
         that are kept, written
     proportions : (n, K) mean of ``alpha + n_k`` over the kept sweeps, not divided by its sum;
@@ -623,8 +623,8 @@ def _sweep_gibbs(
         if large_entries is not None:
             large_entries.scratch[0, :] = 0.0
         for sweep in range(n_burn_in + n_samples + 1):
-            # Sweep 0 assigns each token given the tokens before it. ``sample`` is the number of the
-            # kept sweep; it is negative in sweep 0 and in the sweeps that are dropped.
+            # Sweep 0 draws the first topic of each token, given the tokens before it. ``sample`` is
+            # the number of a kept sweep, and negative in dropped sweeps.
             sample = sweep - n_burn_in - 1
             for i in range(n_doc_tokens):
                 word, weight, row_of_sums = token_words[i], token_weights[i], rows_of_sums[i]
