@@ -72,7 +72,7 @@ class _LearnedByRow(Learned):
             return 1.0
         # The gain of a row is NaN before its first local step.
         gains = self._energies[batch.rows] - self._references[batch.rows]
-        r = self._ladder.weights(np.nan_to_num(gains), self._lengths[batch.rows])
+        r = self._ladder.probabilities(np.nan_to_num(gains), self._lengths[batch.rows])
         inv_temps = np.where(np.isnan(gains), self._all_rows, r @ self._ladder.inv_temps)
         self.mean_inv_temp = float(np.average(inv_temps, weights=batch.weights))
         return inv_temps
@@ -111,7 +111,7 @@ class _LearnedByRow(Learned):
         terms = 0.0
         for rows in (known_rows[chunk] for chunk in pieces(known_rows.size, ROWS_AT_ONCE)):
             gains = self._energies[rows] - self._references[rows]
-            r = self._ladder.weights(gains, self._lengths[rows])
+            r = self._ladder.probabilities(gains, self._lengths[rows])
             terms += float(self._ladder.bound_terms(r, self._lengths[rows]).sum())
         return terms * total / known_rows.size
 

@@ -82,14 +82,14 @@ class _Ladder:
     def __post_init__(self) -> None:
         self._full = self.inv_temps[::-1], self.log_partition[::-1]
 
-    def lower(self, share: float) -> None:
+    def set_ceiling(self, share: float) -> None:
         """Set the ceiling of the temperatures to ``1 + share * (T_max - 1)``."""
         full_inv_temps, full_log_partition = self._full
         ceiling = 1.0 + share * (1.0 / full_inv_temps[0] - 1.0)
         self.inv_temps = np.maximum(full_inv_temps[::-1], 1.0 / ceiling)
         self.log_partition = np.interp(self.inv_temps, full_inv_temps, full_log_partition)
 
-    def weights(self, gain: ArrayLike, units: ArrayLike) -> Array:
+    def probabilities(self, gain: ArrayLike, units: ArrayLike) -> Array:
         """Return r, the probabilities (..., M) of the temperatures [VT16 eq. 9].
 
         ``gain`` (...) is ``e - e_ref`` in nats per unit, and ``units`` (...) is W.
@@ -159,7 +159,7 @@ class Learned(RunningPolicy):
         if self.done or not exceeds(1.0, progress):
             self._finish()
             return
-        self._ladder.lower(1.0 - progress)
+        self._ladder.set_ceiling(1.0 - progress)
         if self._seen_units > 0.0:
             # Move the running mean towards the energy of the last step.
             energy = self._seen_energy / self._seen_units
@@ -169,7 +169,7 @@ class Learned(RunningPolicy):
         self._seen_energy = self._seen_units = 0.0
         self._seen_share = step
         if self._energy is not None:
-            self._r = self._ladder.weights(self._energy - self._reference, self._units)
+            self._r = self._ladder.probabilities(self._energy - self._reference, self._units)
         self.mean_inv_temp = float(self._r @ self._ladder.inv_temps)
         if self.mean_inv_temp > 1.0 - TOLERANCE_AT_ONE:
             self._finish()

@@ -24,9 +24,11 @@ that its tangent is a bound. The tangent touches at theta_dk, the value of c_dk 
 last local step, or at the *pseudo-count* ``alpha E[beta_k]`` if the document has next to no tokens
 of topic k.
 
-If alpha is learned, ``-log Gamma(alpha + N_d)``, which is not convex, is replaced by
-``-log Gamma(alpha) + log Gamma(a) - log Gamma(a + N_d) - (alpha - a) (psi(a + N_d) - psi(a))``.
-This is a lower bound, exact at alpha = a, the value in the last local step.
+If alpha is learned, ``-log Gamma(alpha + N_d)`` for a document of N_d tokens, which is not convex,
+is replaced by
+``-log Gamma(alpha) + log Gamma(a) - log Gamma(a + N_d) - (alpha - a) (psi(a + N_d) - psi(a))``,
+where psi is the digamma function. This is a lower bound, exact at alpha = a, the value in the last
+local step.
 
 All documents are thus represented by three sums: the expected word counts of topics, the *usage* of
 topics (:mod:`skvt.models.hdp._usage`), and an entropy, which memoized inference keeps with both in

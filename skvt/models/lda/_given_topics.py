@@ -213,7 +213,7 @@ class LDAGivenTopics(LDA):
         return proportions, self._sum_by_word(sampling.write_cvb0_statistics, batch, run, shares)
 
     def _sum_by_word(self, kernel: Any, batch: DocumentBatch, run: Run, *assignments: Any) -> Stats:
-        """Return the statistics that a compiled loop computes from assignments of tokens."""
+        """Return the statistics that the loop ``kernel`` computes from assignments of tokens."""
         statistics = np.empty((batch.active.size, self.n_components), self.dtype)
         run(kernel, SharedLoop(
             batch.active.size, WORDS_PER_CLAIM, batch.word_indptr, batch.documents, batch.entries,

@@ -40,8 +40,8 @@ from skvt.typing import Array, IndexArray, Run
 # Later sweeps over a document leave out a topic that has fewer tokens of the document than this
 # number and than a tenth of an equal share.
 PRUNE = 0.01
-# A topic's prior excludes a word if its pseudo-count is below this share of the word's largest
-# pseudo-count in any topic.
+# The prior of a topic excludes a word if eta of the word in this topic is below this share of the
+# word's largest eta in any topic.
 EXCLUDED_SHARE = 1e-2
 # Coefficients of covariates are learned from the documents of the last local steps, about 1 /
 # RECENT of all documents or fewer.
@@ -50,7 +50,7 @@ RECENT = 4.0
 
 @dataclass(frozen=True)
 class DocumentBatch:
-    """Documents prepared for local steps: n rows of X, whose A words are numbered from 0."""
+    """Documents prepared for local steps: n rows of X, in which A words occur, numbered from 0."""
 
     # (n + 1,), (nnz,) and (nnz,): a CSR matrix of the documents over the A words.
     indptr: IndexArray
