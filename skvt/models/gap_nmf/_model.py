@@ -321,9 +321,10 @@ class _Block:
         return self.levels if self.inv_temp == 1.0 else self.levels**self.inv_temp
 
     def _tempered_rates(self) -> Array:
-        """Return tempered rates (B, F), summed over k, relative to each bin's largest.
+        """Return tempered rates (B, F), summed over k.
 
-        The rates are in the memory that the next call overwrites.
+        They lack the factor of each bin that :func:`_make_table` has divided out, and are in memory
+        that the next call overwrites.
         """
         np.matmul(self._tempered_levels(), self.table, out=self._memory)
         self._memory += self.model.dtype(MIN_RATE)
@@ -357,6 +358,7 @@ class _Block:
                 SMALLEST, model.dtype(MIN_RATE), shape, levels,
             )  # fmt: skip
             return
+        # Which new rows have not converged yet.
         is_moving = np.ones((len(self.Y), 1), bool)
         for _ in range(max_iter):
             rates = self._tempered_rates()
@@ -489,7 +491,7 @@ def _solve_expected_weights(
 
 
 def _make_table(log_rates: Array, inv_temp: float | Array, dtype: DTypeLike) -> tuple[Array, Array]:
-    """Return the table of tempered rates (K, F), relative to each bin's largest, and the shift.
+    """Return the table of tempered rates (K, F), divided by the largest in each bin, and the shift.
 
     ``shift`` (F,) is the largest of the ``log_rates`` (K, F) in each bin.
     """

@@ -189,8 +189,9 @@ def write_start(usage: Array, n_documents: float, alpha: float, gamma: float, ou
 
     ``out[0]`` has the logits of E[u_k], and ``out[1]`` has log(a_k + b_k). The starting point is
     near the best q(u): it maximises ``sum_{k <= K+1} (count_k log beta_k + rise_k beta_k)``. This
-    sum approximates the bound: q(u) is taken for a point, TRACES are left out, and
-    ``log Gamma(1 + c)`` is replaced by its tangent at 0, ``-0.577 c``. The maximum is at
+    sum approximates the bound, where rise_k beta_k are the terms that are linear in beta_k: q(u) is
+    taken for a point, TRACES are left out, and ``log Gamma(1 + c)``, with c = alpha beta_k, is
+    replaced by its tangent at 0, ``-0.577 c``. The maximum is at
     ``beta_k = count_k / (multiplier - rise_k)`` with the Lagrange multiplier for which the weights
     sum to 1. Bisection finds the multiplier.
     """

@@ -474,7 +474,8 @@ def optimise_documents(
                     last_step[k] = kept_updated[k] - kept_gamma[k]
                     kept_gamma[k] = kept_updated[k]
 
-        # Compute the part of the bound that comes from q(z) at the final gamma, and the ratios.
+        # Compute the part of the bound that comes from q(z) at the final gamma, for which ``ratio``
+        # holds the denominators, and replace the denominators by the ratios.
         shift_topics = np.float64(shift_topics)
         value = 0.0
         for j in range(padded_size):
