@@ -41,8 +41,9 @@ from skvt._compiled import (
 )
 from skvt.typing import Array, IndexArray
 
-# Numbers of words and of documents that a thread takes at a time. They are NumPy integers, since
-# numba treats a Python integer as a constant and compiles a function once for each.
+# Number of words, and number of documents, in a claim: the items that a thread takes at a time. They
+# are NumPy integers, since numba treats a Python integer as a constant and compiles a function once
+# for each.
 WORDS_PER_CLAIM = np.int64(16)
 DOCUMENTS_PER_CLAIM = np.int64(1)
 # A document's table is padded to a multiple of this number of topics and words. The samplers pad

@@ -249,6 +249,8 @@ def _draw_from_second_part(number: Any, second_sum: Any, scratch: Any) -> Any:
         remainder -= scratch.range_sums[r]
         r += 1
     start, stop = r * TOPICS_PER_RANGE, min((r + 1) * TOPICS_PER_RANGE, scratch.phi.size)
+    # The remainder as a share of the sum of the range is a random number for the draw in the range.
+    # ``ones`` stand for a third factor, and for the array that would be fetched for the next draw.
     number = np.float32(max(min(remainder / scratch.range_sums[r], 1.0), 0.0))
     k, _ = draw_from_products(
         scratch.alpha[start:stop], scratch.phi[start:stop], scratch.ones, scratch.ones,
@@ -335,9 +337,10 @@ def _sweep_sparse(
 ) -> None:  # fmt: skip
     """Draw the topic of each token given the topics of all other tokens.
 
-    A thread claims one group of documents at a time, and visits the tokens of the group word by
+    A thread takes one group of documents at a time, and visits the tokens of the group word by
     word. If tokens have no topics yet, topics are drawn with probabilities proportional to phi_k
-    alone. The caller then passes alpha = 1.
+    alone. The caller then passes alpha = 1. Indices g, d, a, t, k and r number groups, documents,
+    the batch's words, tokens, topics and ranges of topics.
 
     Parameters
     ----------

@@ -6,10 +6,11 @@ chosen and judged on a sample of the documents. The split follows from a mixture
 multinomials, which divides the documents of c into two groups; the mixture starts from the leading
 direction in which these documents differ. All topics of a proposal have equal priors.
 
-A local step on the sample gives the expected counts of topics, from which merges and splits are
-proposed. The *evidence* of a topic is the probability of its expected counts with beta integrated
-out. The gain of a merge or a split is its change of the log evidence. Shapes have n documents of
-the sample, A words that occur in them, V words of the vocabulary and K topics.
+A *search* draws a sample and tries proposals on it, one after the other. A local step on the sample
+gives the expected counts of topics, from which merges and splits are proposed. The *evidence* of a
+topic is the probability of its expected counts with beta, its word probabilities, integrated out.
+The gain of a merge or a split is its change of the log evidence. Shapes have n documents of the
+sample, A words that occur in them, V words of the vocabulary and K topics.
 """
 
 from collections.abc import Iterable
@@ -118,13 +119,16 @@ class SplitMerge(ResumableMixin):
         splits = _propose_splits(sample, stats, result, tools.rng)
         merges = _propose_merges(sample, counts)
         records: list[MoveRecord] = []
+        # Topics of the proposals so far.
         used: set[int] = set()
         # Gains that are smaller than the rounding errors of the evidence count as 0. The evidence
         # is a sum over tokens, so that its rounding errors grow with the number of tokens.
         rounding = {"scale": counts.sum() / sample.factor, "dtype": sample.model.dtype}
         split_order = stable_order([-split.gain for split in splits], **rounding)
         splits = [splits[i] for i in split_order if exceeds(splits[i].gain, 0.0, **rounding)]
+        # Topics of equal priors have the same number in ``kinds`` (K,).
         kinds = sample.model.prior_kinds()
+        # Tokens that the documents of further trials may have.
         n_tokens_left = TOKENS_PER_SEARCH * sample.batch.lengths.sum(dtype=np.float64)
         for i in stable_order([-merge.gain for merge in merges], **rounding):
             a, b = merges[i].topics
