@@ -217,6 +217,7 @@ def _gradients(
     entries, entry_slopes = np.empty(block_size, np.int64), np.empty(block_size)
     shapes, log_x = np.empty(block_size), np.empty(block_size)
     coefficients = np.empty((_TERMS + 1, 2))
+    # The prior for which ``coefficients`` and the two numbers after it have been computed.
     last_eta, digamma_eta, inverse_eta = -1.0, 0.0, 0.0
     for block in claim_items(counter, np.int64(1), len(sums)):
         start = block * _WORDS
@@ -226,7 +227,7 @@ def _gradients(
         gradient_sums, inverse_sums, lam_sums = block_sums[0], block_sums[1], block_sums[2]
         # First treat each entry as if its lam were the prior, which is true of most words of a
         # topic, and its variate at most e. The functions of the prior are then computed only once.
-        # List the entries for which this is false. They are computed again.
+        # List the n entries for which this is false. They are computed again.
         n = 0
         for v in range(start, stop):
             eta, row = np.float64(prior[v]), row_of_word[v]

@@ -206,6 +206,9 @@ class TopicTrial(Trial):
     this memo after the last update. ``others`` is the memo of all documents that are not in the
     parts. If most words do not occur in the documents of the parts, the last column of the word
     counts in ``total_memo`` and ``others`` is the sum over the absent words.
+
+    A move lets :meth:`compute_gain` or :func:`skvt.moves.compete` call :meth:`update` several
+    times, and calls :meth:`keep` if it accepts the result.
     """
 
     def __init__(
@@ -252,10 +255,10 @@ class TopicTrial(Trial):
 
     def narrow(self, stats: Stats) -> Stats:
         """Return statistics over all words narrowed to the columns of the trial."""
-        words, *others = stats.arrays
+        words, usage = stats.arrays
         if self._columns is not None:
             words = narrow_columns(words, self._columns)
-        return Stats((words, *others))
+        return Stats((words, usage))
 
     def update(self, stats: RunningStats) -> float:
         """Make one local step of the documents; return the bound of the whole corpus in nats."""

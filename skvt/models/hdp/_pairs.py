@@ -36,8 +36,8 @@ class PairChanges:
 
     # (P, 2): the topic that stays, then the topic that is removed.
     pairs: IndexArray
-    # (P, 5): the usage of the merged topic itself, not its change; DOCUMENTS and LENGTH_SLOPE are
-    # 0.
+    # (P, 5): the usage of the merged topic itself, not its change, with 0 in the columns DOCUMENTS
+    # and LENGTH_SLOPE.
     usage: Array
     # (P,): change of the memo's entropy in nats.
     entropy: Array
@@ -108,12 +108,12 @@ def compute_pair_changes(
         either_in_use = in_use[:, a] | in_use[:, b]
         merged_theta = theta[either_in_use, a] + theta[either_in_use, b]
         merged_tokens = tokens[:, a] + tokens[:, b]
-        slope, user_weights = psi(merged_theta), weights[either_in_use]
-        usage[p, SLOPE] = user_weights @ slope
+        slope, weights_in_use = psi(merged_theta), weights[either_in_use]
+        usage[p, SLOPE] = weights_in_use @ slope
         usage[p, TRACES] = weights[~either_in_use] @ merged_tokens[~either_in_use]
-        usage[p, IN_USE] = user_weights.sum()
+        usage[p, IN_USE] = weights_in_use.sum()
         excess = merged_tokens[either_in_use] - merged_theta
-        entropy[p] += user_weights @ (gammaln(merged_theta) + excess * slope)
+        entropy[p] += weights_in_use @ (gammaln(merged_theta) + excess * slope)
     entropy -= _compute_entropy_losses(model, batch, global_params, result, pairs, run)
     return PairChanges(pairs, usage, entropy)
 

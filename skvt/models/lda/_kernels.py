@@ -41,7 +41,7 @@ from skvt._compiled import (
 )
 from skvt.typing import Array, IndexArray
 
-# Number of words, and number of documents, in a claim: the items that a thread takes at a time. They
+# Number of words, and number of documents, in a claim, which is what a thread takes at a time. They
 # are NumPy integers, since numba treats a Python integer as a constant and compiles a function once
 # for each.
 WORDS_PER_CLAIM = np.int64(16)
