@@ -25,7 +25,7 @@ from skvt.inference import (
     make_ascent_phases,
 )
 from skvt.models.gap_nmf import _kernels as kernels
-from skvt.models.gap_nmf._model import SMALLEST, GaPNMF, Spectra
+from skvt.models.gap_nmf._model import ZERO_BELOW, GaPNMF, Spectra
 
 N, F, K = 300, 7, 4  # more rows than a block
 
@@ -411,7 +411,7 @@ def test_one_temperature_for_each_row_is_refused():
 
 def test_small_levels_count_as_none():
     shape, rate, out = np.full((1, 2), 0.02), np.ones((1, 2)), np.empty((1, 2))
-    kernels.write_geometric_means(shape, rate, SMALLEST, out)
+    kernels.write_geometric_means(shape, rate, ZERO_BELOW, out)
     np.testing.assert_array_equal(out, 0.0)
-    kernels.write_geometric_means(np.full((1, 2), 0.2), rate, SMALLEST, out)
+    kernels.write_geometric_means(np.full((1, 2), 0.2), rate, ZERO_BELOW, out)
     np.testing.assert_allclose(out, np.exp(digamma(0.2)), rtol=1e-12)

@@ -34,13 +34,16 @@ from skvt.typing import Array
 
 # ------------------------------------------------------------------------------- activations
 @jit
-def write_geometric_means(shape: Array, rate: Array, smallest: float, out: Array) -> None:
-    """Write exp(E[log h]) of gamma variables to ``out`` (n, K); values below ``smallest`` are 0."""
+def write_geometric_means(shape: Array, rate: Array, zero_below: float, out: Array) -> None:
+    """Write exp(E[log h]) of gamma variables h to ``out`` (n, K).
+
+    Values below ``zero_below`` are replaced by 0.
+    """
     for i in range(shape.shape[0]):
         row_rate = rate[i] if rate.shape[0] > 1 else rate[0]
         for k in range(shape.shape[1]):
             value = exp(digamma(shape[i, k])) / row_rate[k]
-            out[i, k] = value if value >= smallest else lit(value, 0.0)
+            out[i, k] = value if value >= zero_below else lit(value, 0.0)
 
 
 @jit
@@ -79,14 +82,14 @@ def write_poisson_terms(counts: Array, rates: Array, logs: Array, log_factorials
 @jit_allocating
 def ascend_activations(
     counts: Array, table: Array, inv_temp: Any, prior: Any, rate: Array, max_iter: int, tol: float,
-    smallest: float, smallest_rate: Any, shape: Array, levels: Array,
+    zero_below: float, min_rate: Any, shape: Array, levels: Array,
 ) -> None:  # fmt: skip
     """Update q(z) and q(H) in turn by mean field, each row until it has converged.
 
     ``counts`` are (n, F), and ``table`` (K, F) has the tempered rates of components, divided by the
     largest rate of each bin. ``prior`` is shape and rate of the prior of H. ``shape`` and
     ``levels``, which are exp(E[log H]), (n, K) each, are updated in place. A row has converged once
-    its shapes change by less than ``tol`` on average. ``smallest_rate`` is added to tempered rates,
+    its shapes change by less than ``tol`` on average. ``min_rate`` is added to tempered rates,
     so that no rate is 0.
 
     The loop is for few rows, because matrix products are faster for many rows. Columns without
@@ -119,7 +122,7 @@ def ascend_activations(
                 tempered_levels[k] = level if inv_temp == 1.0 else level**inv_temp
             weighted_sum(row_table, tempered_levels, ratio)
             for j in range(n_padded):
-                ratio[j] = y[j] / (ratio[j] + smallest_rate)
+                ratio[j] = y[j] / (ratio[j] + min_rate)
             # Allocate the counts to components, and update q(H).
             dot_products(row_table, ratio, totals)
             change = lit(prior, 0.0)
@@ -128,15 +131,15 @@ def ascend_activations(
                 change += abs(updated - shape[i, k])
                 shape[i, k] = updated
                 value = exp(digamma(updated)) / row_rate[k]
-                levels[i, k] = value if value >= smallest else lit(value, 0.0)
+                levels[i, k] = value if value >= zero_below else lit(value, 0.0)
             if change < tol * n_components:
                 break
 
 
 # ------------------------------------------------------------------------------------- draws
 @jit_allocating
-def draw_gammas(shape: Array, rate: Array, seed: Any, smallest: float, out: Array) -> None:
-    """Draw gamma variates to ``out`` (n, K); values below ``smallest`` are 0.
+def draw_gammas(shape: Array, rate: Array, seed: Any, zero_below: float, out: Array) -> None:
+    """Draw gamma variates to ``out`` (n, K); values below ``zero_below`` are replaced by 0.
 
     A variate of shape a is ``g(a + 1) u^(1/a)`` with a uniform u, and g(a + 1) of shape a + 1 is
     drawn by rejection (Marsaglia and Tsang 2000). A loop over the row makes a proposal for each
@@ -159,7 +162,7 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, smallest: float, out: Arra
             u, test = uniform_pair(mix(state - GOLDEN * np.uint64(k + 1)))
             value, is_doubtful[k] = propose_gamma(a, normal[k], test)
             value = value * _power(u, a) / row_rate[k]
-            out[i, k] = value if value >= smallest else lit(value, 0.0)
+            out[i, k] = value if value >= zero_below else lit(value, 0.0)
         # List the components of doubtful entries: always write k, but count it only if doubtful.
         # With the constant 0 instead of np.int64(0), numba would compile draw_gammas_exactly again.
         n_doubtful = np.int64(0)
@@ -175,7 +178,7 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, smallest: float, out: Arra
             k = components[j]
             a = shape[i, k]
             value = values[j] * _power(uniform_pair(bits[j])[0], a) / row_rate[k]
-            out[i, k] = value if value >= smallest else lit(a, 0.0)
+            out[i, k] = value if value >= zero_below else lit(a, 0.0)
 
 
 @jit_inlined

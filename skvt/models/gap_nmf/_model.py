@@ -39,8 +39,8 @@ ROWS_PER_BLOCK = 256
 MIN_ROWS = 8
 # Activations below this number are set to 0, and so are rates below this share of the largest rate
 # in their bin.
-SMALLEST = 1e-15
-# Number that is added to rates before data are divided by the rates: the square of SMALLEST.
+ZERO_BELOW = 1e-15
+# Number that is added to rates before data are divided by the rates: the square of ZERO_BELOW.
 MIN_RATE = 1e-30
 # Share of a frame in the initial spectrum of a component. The mean of all frames has the other
 # part.
@@ -355,7 +355,7 @@ class _Block:
             shape, levels = self.shape[:n_rows], self.levels[:n_rows]
             kernels.ascend_activations(
                 self.Y[:n_rows], self.table, self.inv_temp, self.prior, self.rate, max_iter, tol,
-                SMALLEST, model.dtype(MIN_RATE), shape, levels,
+                ZERO_BELOW, model.dtype(MIN_RATE), shape, levels,
             )  # fmt: skip
             return
         # Which new rows have not converged yet.
@@ -368,7 +368,7 @@ class _Block:
                 shape = np.where(is_moving, shape, self.shape)
                 is_moving &= change >= model.mean_change_tol
             self.shape = shape
-            kernels.write_geometric_means(shape, self.rate, SMALLEST, self.levels)
+            kernels.write_geometric_means(shape, self.rate, ZERO_BELOW, self.levels)
             if not is_moving.any():
                 break
 
@@ -390,7 +390,7 @@ class _Block:
             self.shape = self._allocate(ratio)
             if sweep >= n_burn_in:
                 sums = tuple(map(np.add, sums, self._sums(ratio)))
-            kernels.draw_gammas(self.shape, self.rate, seed + sweep, SMALLEST, self.levels)
+            kernels.draw_gammas(self.shape, self.rate, seed + sweep, ZERO_BELOW, self.levels)
         sums = tuple(array / n_samples for array in sums)
         return sums, log_likelihood, log_likelihood / float(self.inv_temp)
 
@@ -498,7 +498,7 @@ def _make_table(log_rates: Array, inv_temp: float | Array, dtype: DTypeLike) -> 
     shift = log_rates.max(axis=0)
     table = np.exp(inv_temp * (log_rates - shift)).astype(dtype)
     # Products of smaller numbers could be denormal, and arithmetic of denormal numbers is slow.
-    table[table < SMALLEST] = 0.0
+    table[table < ZERO_BELOW] = 0.0
     return table, shift.astype(dtype)
 
 
