@@ -331,12 +331,12 @@ class LDA:
         # SharedLoop takes the number of items, the number that a thread takes at a time, and the
         # arguments of the compiled loop, which ``run`` calls in each thread.
         run(kernels.expected_log_topics, SharedLoop(
-            batch.active.size, kernels.WORDS_PER_CLAIM, *self.parameters_of(stats, batch),
+            batch.active.size, kernels.WORDS_PER_CLAIM, *self.parameters_for_loops(stats, batch),
             digamma_sums, expected_log,
         ))  # fmt: skip
         return Topics(expected_log)
 
-    def parameters_of(
+    def parameters_for_loops(
         self, stats: RunningStats, batch: DocumentBatch
     ) -> tuple[Array, IndexArray, Any, Array]:
         """Return an array, rows, a scale and a prior, by which compiled loops compute lam.
