@@ -53,7 +53,7 @@ from skvt.typing import Array, IndexArray
 MAX_DOCUMENTS = 20_000
 # Minimum number of documents of a target that is tried.
 MIN_DOCUMENTS = 10
-# Smallest share of the target in a document that is collected for it.
+# Smallest share of the target in the tokens of a document that is collected for the target.
 MIN_SHARE = 0.1
 # Maximum number of targets of a pass.
 MAX_TARGETS = 8
@@ -63,8 +63,8 @@ TARGETS_PER_TOPIC = 0.5
 TOKENS_OF_FIRST_TOPIC = 40.0
 # Minimum number of topics with which a fit of fresh topics begins.
 MIN_TOPICS = 4
-# A failure is a target without a birth. Each birth cancels FAILURES_OF_BIRTH failures. No
-# births are tried once MAX_FAILURES failures are not cancelled.
+# A failure is a target without a birth. Each birth cancels FAILURES_OF_BIRTH failures. No births are
+# tried once there are MAX_FAILURES failures that no birth has cancelled.
 MAX_FAILURES = 24
 FAILURES_OF_BIRTH = 4
 # A word is in surplus if its count is this number of standard deviations above its expectation.

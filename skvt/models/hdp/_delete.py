@@ -80,17 +80,18 @@ class DeleteTopic(Move):
         usage = state.plain_stats.as_stats().arrays[1]
         self._ids = state.component_ids
         self._ledger = self._ledger.record_targets(self._ids)
-        n_users, n_documents = usage[:, IN_USE], float(usage[:, DOCUMENTS].max())
+        # Numbers of documents in which each topic is in use, (K,), and number of all documents.
+        doc_counts, n_documents = usage[:, IN_USE], float(usage[:, DOCUMENTS].max())
         self._parts, self._n_documents, self._is_waiting = {}, {}, False
-        if len(n_users) < 2 or not len(state.memos) or self._ledger.n_in_vain >= MAX_FAILURES:
+        if len(doc_counts) < 2 or not len(state.memos) or self._ledger.n_in_vain >= MAX_FAILURES:
             return
-        is_untried = self._ledger.count_failures(self._ids, n_users) == 0
+        is_untried = self._ledger.count_failures(self._ids, doc_counts) == 0
         # Number of documents that further candidates may have.
         n_allowed = MAX_SHARE * n_documents
-        for k in stable_order(n_users, scale=n_documents):
-            if is_untried[k] and n_users[k] < n_allowed and len(self._parts) < MAX_CANDIDATES:
-                self._parts[int(k)], self._n_documents[int(k)] = [], float(n_users[k])
-                n_allowed -= n_users[k]
+        for k in stable_order(doc_counts, scale=n_documents):
+            if is_untried[k] and doc_counts[k] < n_allowed and len(self._parts) < MAX_CANDIDATES:
+                self._parts[int(k)], self._n_documents[int(k)] = [], float(doc_counts[k])
+                n_allowed -= doc_counts[k]
 
     def make_observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Return the function that collects documents of a batch, or None without candidates."""
@@ -158,6 +159,7 @@ class DeleteTopic(Move):
         self.begin(model, state, tools)
         _, is_elsewhere = sum_other_memos(model, state, key)
         records = []
+        # Remember candidates by their identifiers, since a delete changes the numbers of topics.
         for id_ in [self._ids[k] for k in self._parts if not is_elsewhere[k]]:
             k = int(np.flatnonzero(state.component_ids == id_)[0])
             records.append(

@@ -100,8 +100,8 @@ class LDAGivenTopics(LDA):
         n_blocks = -(-words.size // sampling.WORDS_PER_BLOCK)
         log_sums, shape_sums = np.empty((2, n_blocks, self.n_components))
         run(sampling.draw_log_gammas, SharedLoop(
-            len(log_sums), 1, *self.parameters_for_loops(stats, batch), seed_of_words, logs, log_sums,
-            shape_sums,
+            len(log_sums), 1, *self.parameters_for_loops(stats, batch), seed_of_words, logs,
+            log_sums, shape_sums,
         ))  # fmt: skip
         gammas = Gammas(logs, np.logaddexp.reduce(log_sums), rows=words)
         if words.size < self.n_features:

@@ -396,7 +396,8 @@ def _draw_assignments(
             out[k], state = draw_binomial(n_remaining, weight / (weight + later_sums[k]), state)
         n_remaining -= out[k]
         # The fractional token goes to the first topic with ``later_sums[k] <= draw``. The draw is
-        # uniform below the sum of all weights, so that topic k has the probability weight / total.
+        # uniform between 0 and the sum of all weights, so that topic k has the probability
+        # ``weight / total``.
         if draw >= later_sums[k] and weight > 0.0:
             out[k] += fraction
             fraction = 0.0
