@@ -63,8 +63,8 @@ TARGETS_PER_TOPIC = 0.5
 TOKENS_OF_FIRST_TOPIC = 40.0
 # Minimum number of topics with which a fit of fresh topics begins.
 MIN_TOPICS = 4
-# A failure is a target without a birth. Each birth cancels FAILURES_OF_BIRTH failures. No births are
-# tried once there are MAX_FAILURES failures that no birth has cancelled.
+# A failure is a target without a birth. Each birth cancels FAILURES_OF_BIRTH failures. There are no
+# more trials once there are MAX_FAILURES failures that no birth has cancelled.
 MAX_FAILURES = 24
 FAILURES_OF_BIRTH = 4
 # A word is in surplus if its count is this number of standard deviations above its expectation.
