@@ -211,10 +211,10 @@ class LDA:
         return Stats((np.atleast_2d(self.topic_word_prior.T),))
 
     def prior_kinds(self) -> IndexArray:
-        """Return a number for each topic, (K,).
+        """Return the number of each topic's kind, (K,).
 
-        Topics have the same number if they have the same prior and are allowed in the same
-        documents.
+        Topics are of the same kind if they have the same prior and are allowed in the same
+        documents. Moves combine only topics of the same kind.
         """
         groups = self.topic_groups
         if groups is None:
@@ -375,7 +375,7 @@ class LDA:
         """Optimise q(theta_d) q(z_d) of each document; ``q`` of the result is gamma (n, K).
 
         ``global_params`` are :class:`Topics`. The statistics are ``sum_d w_d n_dv phi_dvk`` for the
-        words of the batch, [Hoffman10 eq. 5].
+        words v of the batch, with the sample weights w_d and the counts n_dv [Hoffman10 eq. 5].
         """
         expected_log, n_words = global_params.log_beta, batch.active.size
         floor, loops = kernels.FLOOR[self.dtype], []
@@ -398,11 +398,12 @@ class LDA:
         energy = np.empty(batch.n_rows * with_energy)
         marginal = np.empty(batch.n_rows) if with_marginal else None
         tokens = np.empty_like(gamma) if self.counts_tokens else None
-        # Add loops in an order in which each needs the results of earlier loops only. At separate
-        # temperatures the loop over documents computes energies, otherwise a loop of their own.
+        # Add loops in an order in which each needs the results of earlier loops only. If rows have
+        # separate temperatures, the loop over documents computes energies, too. Otherwise a
+        # separate loop computes them.
         documents = batch.indptr, batch.words, batch.counts, batch.lengths, expected_log
         document_arguments = (
-            batch.longest, *documents, table, shift, self._filled_priors(batch), inv_temp,
+            batch.longest, *documents, table, shift, self._padded_priors(batch), inv_temp,
             row_inv_temps, floor, self.max_doc_update_iter, self.dtype.type(self.mean_change_tol),
             self.dtype.type(PRUNE), weights, ratio, bound,
             None if row_inv_temps is None else energy, digamma_sums, gamma,
@@ -444,7 +445,7 @@ class LDA:
         alpha = self.doc_topic_prior[None]
         return alpha if batch.allowed is None else alpha * batch.allowed
 
-    def _filled_priors(self, batch: DocumentBatch) -> Array:
+    def _padded_priors(self, batch: DocumentBatch) -> Array:
         """Return alpha and log Gamma(alpha) as (2, 1 or n, w), padded by the minimum of alpha.
 
         The number of topics w is rounded up to a multiple of TABLE_MULTIPLE.
