@@ -84,8 +84,9 @@ SURPLUS = "a topic of words in surplus"
 class BirthOfTopics(Move):
     """Propose fresh topics for documents of a topic, up to ``max_components`` topics in all.
 
-    The engine calls ``begin`` before a pass, the function of ``make_observer`` and ``store_notes``
-    for each batch, and ``finish`` after the pass. On a stream it calls ``change_within_batch``.
+    The engine calls ``begin`` before a pass and ``finish`` after it. For each batch of the pass it
+    calls ``make_observer``, the function that this method returns, and ``store_notes`` with the
+    notes of this function. On a stream it calls ``change_within_batch`` for each batch.
     """
 
     requires = require_growing_topics("A birth")

@@ -52,8 +52,9 @@ MAX_FAILURES = 8
 class DeleteTopic(Move):
     """Delete topics without which the bound rises, smallest first.
 
-    The engine calls ``begin`` before a pass, the function of ``make_observer`` and ``store_notes``
-    for each batch, and ``finish`` after the pass. On a stream it calls ``change_within_batch``.
+    The engine calls ``begin`` before a pass and ``finish`` after it. For each batch of the pass it
+    calls ``make_observer``, the function that this method returns, and ``store_notes`` with the
+    notes of this function. On a stream it calls ``change_within_batch`` for each batch.
     """
 
     # Attributes that files keep, with their types.

@@ -126,8 +126,9 @@ def sum_other_memos(
 class MergeTopics(Move):
     """Merge pairs of topics, best gain first, each topic at most once in a pass.
 
-    The engine calls ``begin`` before a pass, the function of ``make_observer`` and ``store_notes``
-    for each batch, and ``finish`` after the pass. On a stream it calls ``change_within_batch``.
+    The engine calls ``begin`` before a pass and ``finish`` after it. For each batch of the pass it
+    calls ``make_observer``, the function that this method returns, and ``store_notes`` with the
+    notes of this function. On a stream it calls ``change_within_batch`` for each batch.
     """
 
     # Attributes that files keep, with their types.

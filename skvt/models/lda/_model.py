@@ -67,7 +67,7 @@ class DocumentBatch:
     lengths: Array
     weights: Array
     rows: IndexArray
-    # The state from which local steps of some subclasses start; other local steps ignore it.
+    # The state from which local steps start, for models that keep a state between local steps.
     row_starts: Array | None = None
     # (n, P): covariates of the documents; None unless the prior depends on them.
     design: Array | None = None
