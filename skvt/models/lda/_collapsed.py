@@ -298,8 +298,8 @@ class CollapsedLDA(LDAGivenTopics):
         changes = sparse.allocate_changes(first_tokens, draws.topics, self.dtype)
         # The sampler multiplies probabilities of the tokens of each document in this scratch array.
         products = np.ones(batch.n_rows)
-        # The arguments are in the order of ``sweep_sparse``. If tokens have no topics yet, topics are
-        # drawn with alpha = 1.
+        # The arguments are in the order of ``sweep_sparse``. If tokens have no topics yet, it draws
+        # topics with alpha = 1.
         run(sparse.sweep_sparse, SharedLoop(
             draws.groups.size - 1, 1, alpha if has_start else np.ones_like(alpha), batch.indptr,
             batch.counts, batch.token_indptr, batch.weights, batch.active, batch.word_token_indptr,
