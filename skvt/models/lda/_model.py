@@ -398,9 +398,8 @@ class LDA:
         energy = np.empty(batch.n_rows * with_energy)
         marginal = np.empty(batch.n_rows) if with_marginal else None
         tokens = np.empty_like(gamma) if self.counts_tokens else None
-        # Add loops in an order in which each needs the results of earlier loops only. If rows have
-        # separate temperatures, the loop over documents computes energies, too. Otherwise a
-        # separate loop computes them.
+        # Each loop needs the results of earlier loops only. If rows have separate temperatures, the
+        # loop over documents computes energies, too; otherwise a separate loop computes energies.
         documents = batch.indptr, batch.words, batch.counts, batch.lengths, expected_log
         document_arguments = (
             batch.longest, *documents, table, shift, self._padded_priors(batch), inv_temp,
