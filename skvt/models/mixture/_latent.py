@@ -1,11 +1,11 @@
 """Gaussians with ordinal columns, whose latent values are known only to lie in intervals.
 
-The level of an ordinal column says in which interval its latent real value lies. Given the
-component, real and latent values of a row are jointly Gaussian, so that an ordinal column is
-correlated with all other columns within a component. All components share the ends of the
-intervals. Fits use the posterior q of latent values in :mod:`skvt.models.mixture._ordinal`.
-Predictive densities need the probability of a box, the product of the intervals of a row, under a
-Student t, see :mod:`skvt.models.mixture._boxes`.
+The value of a row in an ordinal column is a level, which says in which interval a latent real value
+lies. Given the component, real and latent values of a row are jointly Gaussian, so that an ordinal
+column may be correlated with all other columns. All components share the ends of the intervals. The
+local step uses the posterior q of latent values in :mod:`skvt.models.mixture._ordinal`. Predictive
+densities need the probability under a Student t of a box, which is the product of the intervals of
+a row, see :mod:`skvt.models.mixture._boxes`.
 """
 
 from dataclasses import dataclass, field
@@ -55,8 +55,10 @@ from skvt.typing import Array
 class LatentGaussian(FullGaussian):
     """N(mu_k, Lambda_k^-1) of real and latent values, with a normal-Wishart prior.
 
-    Parameters and statistics have the form of :class:`FullGaussian`. The center of ordinal columns
-    is 0. A score is the mean of a standard normal in the interval of an ordinal value.
+    The fields, natural parameters and statistics are those of :class:`FullGaussian`. The center of
+    ordinal columns is 0. The score of an ordinal value is the mean of a standard normal that is
+    truncated to the interval of the value. The arguments ``lam`` (K, E) of methods are natural
+    parameters of q of K components.
     """
 
     # Ordinal columns and the intervals of their levels.
@@ -74,6 +76,7 @@ class LatentGaussian(FullGaussian):
         return full_features(rows, True, self.added)
 
     def completion(self, table: Array) -> Completion | None:
+        """Return a function that finds q of missing and latent values, given the table (K, P)."""
         return OrdinalCompletion(self.center, table, self.cells).holes
 
     def filled(self, X: Any) -> Any:
@@ -99,6 +102,7 @@ class LatentGaussian(FullGaussian):
     def _complete_scores(self, X: Any) -> Array:
         """Return rows with scores for ordinal values and conditional means for missing values."""
         rows = self._with_latent(X, self.cells.scores(X))
+        # The component of the prior is the only one, and has the index 0.
         return super().conditional_mean(rows, self.prior[None])[0]
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
@@ -108,17 +112,21 @@ class LatentGaussian(FullGaussian):
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """Return rows with means, or most probable levels, for missing values, (K, n, D)."""
+        # Each component imputes alone, with the probability 1.
         memberships = np.ones((X.shape[0], 1))
         return np.stack([self.imputed(X, lam[[k]], memberships) for k in range(len(lam))])
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        """Replace missing values by means, and by most probable levels in ordinal columns."""
+        """Replace missing values by means, and by most probable levels in ordinal columns.
+
+        ``memberships`` (n, K) are the probabilities of the components.
+        """
         # Average the means (n, D) and the probabilities (n, J, C) of levels over components, where
-        # C is the largest number of levels of a column.
+        # C is the largest number of levels of a column. The first sum broadcasts this shape.
         mean, probabilities = np.zeros(X.shape), np.zeros(1)
         for k, box in enumerate(self._sample_boxes(X, lam)):
-            # Insert the means of the latent values, because the means of missing real values are
-            # linear in the latent values.
+            # It suffices to insert the means of the latent values, because the means of missing
+            # real values are linear in the latent values.
             latent = np.einsum("ns,nsj->nj", box.weights, box.draws)
             rows = super().conditional_mean(self._with_latent(X, latent), lam[[k]])[0]
             mean += memberships[:, [k]] * rows
@@ -160,12 +168,14 @@ class LatentGaussian(FullGaussian):
         mean, scale, freedom = self._student(lam)
         log_densities = student_t_log_density(real, mean, scale, freedom)
         holes = GaussianCompletion.from_scale(0.0, mean, scale).holes(real, np.ones(1))
+        # There is a column that is missing, because there is an ordinal column.
         assert holes is not None
         n_real = X.shape[1] - holes.missing.sum(axis=1)
         # In each row, put the ordinal columns with missing values last, because `sample_box` draws
         # one column after the other, given the columns before it.
         order = np.argsort(cells.codes(X) < 0, axis=1, kind="stable")
         columns = cells.columns[order]
+        # (n, 1): indices of rows that broadcast with the columns (n, J).
         row_numbers = np.arange(len(order))[:, None]
         low, high = (bound[row_numbers, order] for bound in cells.intervals(X))
         uniform = sobol_points(J + 1)
@@ -204,6 +214,7 @@ class TiedLatentGaussian(LatentGaussian, TiedGaussian):
         return LatentGaussian(self.prior, self.center, self.dtype, self.added, cells=self.cells)
 
 
+# The components with ordinal columns.
 LATENT_GAUSSIANS = LatentGaussian, TiedLatentGaussian
 
 
@@ -211,7 +222,7 @@ def make_latent_gaussian_component(
     X: Any, weights: Any, covariance_type: str, cells: Cells,
     prior: GaussianPrior = DEFAULTS,
 ) -> tuple[LatentGaussian | TiedLatentGaussian, dict[str, Any]]:  # fmt: skip
-    """Return the component with the prior that ``prior`` describes, and its parameters by name.
+    """Return the component for rows X of ``weights`` (n,), and its prior's parameters by name.
 
     Parameters that are None in ``prior`` are derived from the data as in
     :func:`~skvt.models.mixture.make_gaussian_component`. For the derivation, each ordinal value is
@@ -231,11 +242,12 @@ def make_latent_gaussian_component(
     if prior.covariance is None:
         scale = default_scale(diagonal_if_few_rows(moment, weights.sum()))
         prior = prior._replace(covariance=scale)
-    # The component of this function is not used, because its center in ordinal columns is the mean
-    # of the scores, but ``center`` is 0. Natural parameters are relative to the center.
+    # Use only the second result. The first result is a component whose center in ordinal columns is
+    # the mean of the scores, but ``center`` is 0 there, and natural parameters are relative to it.
     _, priors = make_gaussian_component(
         rows, weights, covariance_type, zero_mean=False, prior=prior
     )
+    # The parameters are in the order of the fields of GaussianPrior.
     mean, *others = priors.values()
     eta = natural_prior(covariance_type, GaussianPrior(mean - center, *others))
     errors = rounding_variance(X, weights)

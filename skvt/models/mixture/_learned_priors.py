@@ -1,24 +1,26 @@
 """Learning of the parameters of a mixture's priors, by maximisation of the bound.
 
-At the best q, ``q_k = eta + S_k``, the bound depends on the prior eta of the components only
-through their evidence,
+Let eta be the natural parameters of the components' prior, A their log normalizer, t the sufficient
+statistics, and S_k the sums of the statistics over the rows of component k. At the best q, whose
+natural parameters are eta + S_k, the bound depends on eta only through the evidence of the
+components,
 
     F(eta) = sum_k [A(eta + S_k) - A(eta)],      dF/deta = sum_k (E_{q_k}[t] - E_eta[t]),
 
 so that at the maximum the expectations E_eta[t] of the prior are the averages of E_{q_k}[t] over
-components. A step of EM maximises the bound at fixed q. For Dirichlets and the concentration of
-sticks, the fixed-point step of [Minka00 eq. 55] is used instead, which also raises F. A step is
-lengthened as long as longer steps raise F, because plain steps are short if a prior counts as more
-rows than a component has.
+components. A step of expectation maximisation (EM) maximises the bound at fixed q. For Dirichlets
+and the concentration of sticks, the fixed-point step of [Minka00 eq. 55] is used instead, which
+also raises F. A step is lengthened as long as longer steps raise F, because plain steps are short
+if a prior counts as more rows than a component has.
 
 The prior cannot be learned from one component: the best prior would be concentrated at this
 component and make all other components improbable. :class:`~skvt.models.mixture._model.Mixture`
 therefore learns only from two or more components. The ranges of parameters are limited for the
 same reason: if few components happen to have similar means or covariances, a prior concentrated at
-these would prevent that different components are added. For Dirichlets, a conjugate prior of the
-concentrations has the same purpose. This prior counts as ``PSEUDO_COMPONENTS`` further components
-with the expectations under concentrations of 1. Steps raise F plus the log density of this prior,
-and all steps of a call are undone if they lower F.
+these values would prevent that different components are added. For Dirichlets, a conjugate prior of
+the concentrations has the same purpose. This prior counts as ``PSEUDO_COMPONENTS`` further
+components whose expectations are those under concentrations of 1. Steps raise the sum of F and the
+log density of this prior. If the steps of a call lower F itself, all of them are undone.
 """
 
 from collections.abc import Callable
@@ -34,8 +36,10 @@ from skvt.files import in_files
 from skvt.models.mixture._weights import StickBreaking
 from skvt.typing import Array
 
-# Range of concentrations and of gamma shapes.
-CONCENTRATION = (1e-3, 1e3)
+# Smallest and largest value of concentrations and of gamma shapes.
+_CONCENTRATION_LIMITS = (1e-3, 1e3)
+# Smallest and largest logarithm of rates, so that rates neither overflow nor become 0.
+_LOG_RATE_LIMITS = (-100.0, 100.0)
 # Number of components that the conjugate prior of learned concentrations counts as.
 PSEUDO_COMPONENTS = 2.0
 # Maximum number of steps in one call.
@@ -47,7 +51,10 @@ _MAX_LENGTH = 16.0
 
 
 class PriorLearner(Protocol):
-    """Learns the prior of a component by steps towards the maximum of the bound; immutable."""
+    """An immutable object that learns a component's prior by steps that raise the bound.
+
+    The methods do not change the component, but return a new one.
+    """
 
     def learn_prior(self, component: Any, sums: Array) -> Any:
         """Return the component with a prior of higher evidence, given sums of features (K, P)."""
@@ -60,9 +67,13 @@ class PriorLearner(Protocol):
 
 
 class Ascent:
-    """Base of learners that make lengthened steps on unconstrained parameters x of the prior."""
+    """Base of learners that make lengthened steps on unconstrained parameters x of the prior.
 
-    # Maximum number of steps in one call.
+    Subclasses define `with_parameters`, `parameters` and `step`. The method `learn_prior` calls
+    them, and `select_informative` and `log_density`.
+    """
+
+    # Maximum number of steps in one call of `learn_prior`.
     most_steps: int = MAX_STEPS
 
     def with_parameters(self, component: Any, x: Array) -> Any:
@@ -74,11 +85,14 @@ class Ascent:
         raise NotImplementedError
 
     def step(self, component: Any, sums: Array) -> Array:
-        """Return the parameters x after a step, given sums of features (K', P)."""
+        """Return the parameters x after a step, given sums of features (K', P).
+
+        The rows of ``sums`` are those that :meth:`select_informative` returns.
+        """
         raise NotImplementedError
 
     def select_informative(self, component: Any, sums: Array) -> Array:
-        """Return the sums of features (K', P) of those components over which steps average."""
+        """Return the sums of features (K', P) of those components over which a step averages."""
         return sums
 
     def log_density(self, component: Any) -> float:
@@ -107,7 +121,10 @@ class Ascent:
 
 
 def _log_evidence(component: Any, sums: Array) -> float:
-    """Return the log evidence of all rows, given sums of features (K, P), without base measure."""
+    """Return the log evidence F of all rows in nats, without the base measure.
+
+    ``sums`` are the sums of features (K, P).
+    """
     after = component.family.log_normalizer(component.natural_parameters(sums))
     return float(after.sum() - len(sums) * component.log_normalizer)
 
@@ -123,19 +140,20 @@ def _ascend(
     that has raised F, the next step is made twice as long. ``with_parameters(current, x)`` returns
     the object with parameters x, and ``objective(current)`` returns F in nats.
     """
-    value, length = objective(current), 1.0
+    F, length = objective(current), 1.0
     for _ in range(most_steps):
         x, target = step(current)
         trial = with_parameters(current, x + length * (target - x))
-        trial_value = objective(trial)
-        # Shorten a lengthened step that does not raise F.
-        if length > 1.0 and not trial_value > value:
+        trial_F = objective(trial)
+        # Replace a lengthened step that does not raise F by the plain step. The negated comparisons
+        # include a value of NaN.
+        if length > 1.0 and not trial_F > F:
             length = 1.0
             trial = with_parameters(current, target)
-            trial_value = objective(trial)
-        if not trial_value > value:
+            trial_F = objective(trial)
+        if not trial_F > F:
             break
-        gain, current, value = trial_value - value, trial, trial_value
+        gain, current, F = trial_F - F, trial, trial_F
         if gain < _MIN_GAIN:
             break
         length = min(2.0 * length, _MAX_LENGTH)
@@ -148,9 +166,9 @@ def clip_log(log_value: float, limits: tuple[float, float]) -> float:
 
 
 def _find_root(function: Callable[[float], float], limits: tuple[float, float]) -> float:
-    """Return log x at which a decreasing function of log x is 0, or the nearer end of the range.
+    """Return log x at which a decreasing function of log x is 0.
 
-    ``limits`` are the ends of the range of x.
+    If there is no such x between the two ``limits``, the result is the log of the nearer limit.
     """
     low, high = np.log(limits)
     if function(low) <= 0.0:
@@ -165,7 +183,7 @@ def _find_root(function: Callable[[float], float], limits: tuple[float, float]) 
 class DirichletLearner(Ascent):
     """Learns the concentrations of Dirichlet priors."""
 
-    # Name of the parameter in descriptions.
+    # Name of the learned parameter, under which `learned_values` returns it.
     name: str
     # Number of entries of each Dirichlet. The flattened prior has one Dirichlet after the other.
     sizes: tuple[int, ...]
@@ -183,12 +201,14 @@ class DirichletLearner(Ascent):
         return np.log(component.prior).reshape(-1)
 
     def with_parameters(self, component: Any, x: Array) -> Any:
-        """Return the component with these concentrations, clipped to their range."""
-        prior = np.exp(np.clip(x, *np.log(CONCENTRATION)))
+        """Return the component with the log concentrations x, clipped to their range."""
+        prior = np.exp(np.clip(x, *np.log(_CONCENTRATION_LIMITS)))
         return replace(component, prior=prior.reshape(component.prior.shape))
 
     def make_symmetric(self, component: Any) -> Any:
+        """Return the component with the mean concentration in each Dirichlet."""
         sizes = np.array(self.sizes, np.intp)
+        # Sum the entries of each Dirichlet, from its first position on.
         totals = np.add.reduceat(component.prior.ravel(), np.cumsum(sizes) - sizes)
         return self.with_parameters(component, np.repeat(np.log(totals / sizes), sizes))
 
@@ -200,7 +220,8 @@ class DirichletLearner(Ascent):
     def log_density(self, component: Any) -> float:
         """Return the sum of ``<alpha, E_1[log phi]> - A(alpha)`` over pseudo-components, in nats.
 
-        E_1 is the expectation under concentrations of 1.
+        Here alpha are the concentrations, phi are the probabilities that the Dirichlet describes,
+        and E_1 is the expectation under concentrations of 1.
         """
         mean_log = component.family.expectation(np.ones_like(component.prior))
         log_density = float((component.prior * mean_log).sum()) - component.log_normalizer
@@ -210,8 +231,8 @@ class DirichletLearner(Ascent):
         """Return log concentrations after a fixed-point step [Minka00 eq. 55].
 
         A step multiplies each concentration by the ratio of two sums over components. Both sums
-        have a further term for the pseudo-components. A negative term of one sum is subtracted from
-        the other sum, so that both sums stay positive.
+        have a further term for the pseudo-components. If this term is negative in one sum, its
+        absolute value is added to the other sum instead, so that both sums stay positive.
         """
         alpha = component.prior.reshape(-1)
         counts = component.natural_sums(sums).reshape(len(sums), -1)
@@ -233,13 +254,15 @@ class DirichletLearner(Ascent):
         # The concentrations of a column without values stay as they are.
         has_values = denominator > 0.0
         ratio = np.where(has_values, numerator / np.where(has_values, denominator, 1.0), 1.0)
-        return np.log(np.maximum(alpha * ratio, 0.1 * CONCENTRATION[0]))
+        # The limit keeps the logarithm finite. It is below the range to which results are clipped.
+        smallest, _ = _CONCENTRATION_LIMITS
+        return np.log(np.maximum(alpha * ratio, 0.1 * smallest))
 
 
 @in_files("models.GammaLearner")
 @dataclass(frozen=True)
 class GammaLearner(Ascent):
-    """Learns the shape that the gamma priors of all columns share, and the rate of each column."""
+    """Learns gamma priors: the shape, which all columns share, and the rate of each column."""
 
     # A subset of "shape_prior" and "rate_prior".
     names: frozenset[str]
@@ -255,20 +278,23 @@ class GammaLearner(Ascent):
         return np.log(np.append(shape[0], rate))
 
     def with_parameters(self, component: Any, x: Array) -> Any:
+        """Return the component with the parameters x = (log shape, log rates), clipped."""
+        log_shape, log_rate = x[0], x[1:]
         shape, rate = component.prior.T
         if "shape_prior" in self.names:
-            shape = np.full_like(shape, np.exp(clip_log(x[0], CONCENTRATION)))
+            shape = np.full_like(shape, np.exp(clip_log(log_shape, _CONCENTRATION_LIMITS)))
         if "rate_prior" in self.names:
-            rate = np.exp(np.clip(x[1:], -100.0, 100.0))
+            rate = np.exp(np.clip(log_rate, *_LOG_RATE_LIMITS))
         return replace(component, prior=np.stack([shape, rate], axis=1))
 
     def step(self, component: Any, sums: Array) -> Array:
         """Return log(shape, rates) that maximise the bound at fixed q.
 
-        The shape a solves ``sum avg E[log tau] = sum (digamma(a) - log b)`` and the rates are ``b =
-        a / avg E[tau]``, with sums over columns and averages over components. If the rates are not
-        learned, b are the rates of the prior.
+        Let tau be the gamma variable of a column. The shape a solves ``sum avg E[log tau] = sum
+        (digamma(a) - log b)`` and the rates are ``b = a / avg E[tau]``, with sums over columns and
+        averages over components. If the rates are not learned, b are the rates of the prior.
         """
+        # The statistics of a column are (log tau, -tau).
         t = component.family.expectation(component.natural_parameters(sums)).mean(axis=0)
         mean_log, mean = t[:, 0], -t[:, 1]
         shape, rate = component.prior.T
@@ -277,30 +303,33 @@ class GammaLearner(Ascent):
             learns_rate = "rate_prior" in self.names
 
             def excess(log_a: float) -> float:
+                """Return the left side of the equation for the shape minus the right side."""
                 log_rate = log_a - np.log(mean) if learns_rate else np.log(rate)
                 return float((mean_log + log_rate - digamma(np.exp(log_a))).sum())
 
-            a = np.exp(_find_root(excess, CONCENTRATION))
+            a = np.exp(_find_root(excess, _CONCENTRATION_LIMITS))
         rate = a / mean if "rate_prior" in self.names else rate
         return np.log(np.append(a, rate))
 
 
 def with_learned_concentration(weights: Any, counts: Array) -> Any:
-    """Return the sticks ``weights`` with a concentration alpha of higher evidence.
+    """Return the ``weights``, which are sticks v_k, with a concentration alpha of higher evidence.
 
     ``counts`` (K,) are the counts of the components. Steps lead to the fixed point ``alpha = -K /
     sum_k E[log(1 - v_k)]``.
     """
 
     def step(current: StickBreaking) -> tuple[Array, Array]:
-        lam = current.natural_parameters(counts)
-        # Expectations of -log(1 - v_k).
-        minus_log_remainders = digamma(lam.sum(axis=1)) - digamma(lam[:, 1])
+        """Return the present log alpha and the target of a step."""
+        a, b = current.natural_parameters(counts).T
+        # Expectations of -log(1 - v_k) under Beta(a, b).
+        minus_log_remainders = digamma(a + b) - digamma(b)
         target = np.log(counts.size / minus_log_remainders.sum())
         return np.log([current.concentration]), np.array([target])
 
     def with_parameters(current: StickBreaking, x: Array) -> StickBreaking:
-        return replace(current, concentration=float(np.exp(clip_log(x[0], CONCENTRATION))))
+        log_concentration = clip_log(x[0], _CONCENTRATION_LIMITS)
+        return replace(current, concentration=float(np.exp(log_concentration)))
 
     def objective(current: StickBreaking) -> float:
         return current.log_evidence(counts)

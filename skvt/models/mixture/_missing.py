@@ -1,8 +1,9 @@
 """Missing values of Gaussians with full covariances: rows with NaN in some columns.
 
-Let the columns m of a row be missing and the columns o observed. The row then has a further local
-variable, x_m given z = k. Let ``A = E[Lambda_k]``, ``b = E[Lambda_k mu_k]`` and ``v = b_m - A_mo
-x_o``. At temperature T, the best q of x_m and the entropy of this q are
+The rows x of component k (z = k) have the distribution N(mu_k, Lambda_k^-1), whose parameters are
+phi_k. Let the columns m of a row be missing and the columns o observed. The row then has a further
+local variable, x_m given z = k. Let ``A = E[Lambda_k]``, ``b = E[Lambda_k mu_k]`` and ``v = b_m -
+A_mo x_o``. At temperature T, the best q of x_m and the entropy of this q are
 
     q(x_m | z = k) = N(A_mm^-1 v, T A_mm^-1),      h_k = |m| (1 + log(2 pi T)) / 2 - log|A_mm| / 2.
 
@@ -58,11 +59,13 @@ class Patterns(NamedTuple):
         n_columns = missing.shape[1]
         n_missing = missing.sum(axis=1)
         rows = np.flatnonzero((n_missing >= min_missing) & (n_missing < n_columns))
-        # Sort the rows by keys whose digits in base 3 are the mask, modulo 2^64. If there are many
-        # columns, different patterns may have the same key.
+        # Sort the rows by keys whose digits in base 3 are the mask, modulo 2^64. In base 2, the
+        # digits of the first columns would be lost if there are more than 64. Even in base 3,
+        # different patterns of many columns may have the same key.
         keys = missing[rows] @ 3 ** np.arange(n_columns)[::-1]
         rows = rows[np.argsort(keys, kind="stable")]
-        # Start a group at each row whose pattern differs from that of the row before.
+        # Start a group at each row whose pattern differs from that of the row before. The slice is
+        # empty if there are no rows.
         masks = missing[rows]
         is_new = np.append(True, np.any(masks[1:] != masks[:-1], axis=1))[: rows.size]
         starts = np.append(np.flatnonzero(is_new), rows.size)
@@ -112,9 +115,10 @@ class GaussianCompletion:
         return cls(center, np.einsum("kij,kj->ki", precision, mean), precision, True)
 
     def holes(self, X: Any, inv_temps: Array) -> "GaussianHoles | None":
-        """Return the missing values of a chunk of rows; None if no value is missing.
+        """Return the missing values of rows, or None if no value is missing.
 
-        ``X`` is (n, D) with NaN for missing values, ``inv_temps`` (n,) or (1,).
+        ``X`` (n, D) has NaN in place of missing values. ``inv_temps`` (n,) or (1,) are 1 / T of
+        each row, or of all rows.
         """
         X = np.subtract(X, self.center, order="C", dtype=np.float64)
         missing = np.isnan(X)
@@ -126,9 +130,9 @@ class GaussianCompletion:
 
 @dataclass(frozen=True)
 class GaussianHoles:
-    """Missing values of a chunk of n rows.
+    """The missing values of n rows.
 
-    It implements :class:`skvt.contracts.HiddenValues`, the contract of hidden values of rows.
+    The class implements :class:`skvt.contracts.HiddenValues`, the contract of hidden values.
     """
 
     completion: GaussianCompletion
@@ -165,7 +169,7 @@ class GaussianHoles:
     def add_statistics(self, weighted: Array, sums: Array) -> None:
         """Add expected features that contain missing values to ``sums`` (K, P).
 
-        ``weighted`` (n, K) are weighted responsibilities.
+        ``weighted`` (n, K) are the responsibilities times the weights of the rows.
         """
         completion = self.completion
         add_expected_features(
@@ -371,8 +375,9 @@ def add_expected_features(
     D = X.shape[1]
     # ``u`` has the expected hidden values of a row, in the order of ``hidden``. ``value_sums`` is
     # the sum of w u over rows with the weights w, and ``product_sums`` is the sum of ``w u x'``,
-    # where ``x`` holds the observed values and half of each hidden value. The sum of
-    # ``product_sums`` and its transpose then has all products that contain hidden values.
+    # where ``x`` has the observed values and half of each hidden value. The sum of ``product_sums``
+    # and its transpose then has all products that contain hidden values. For the same reason, half
+    # of each covariance is added to ``product_sums``.
     lower, u = np.empty((D, D)), np.empty(D)
     x, value_sums, product_sums = np.empty(D), np.empty(D), np.empty((D, D))
     # This condition is evaluated when the function is compiled.
@@ -442,7 +447,8 @@ def add_expected_features(
                             product_sums[missing[a], missing[c]] += half * W[a, j] * W[c, j]
             # Add the covariance T A_mm^-1 of each row.
             _add_inverse(lower, missing, 0.5 * sum_of_temperatures, u, product_sums)
-        # Add the sums of this component to those entries of the features that they belong to.
+        # Add the sums of this component to the entries of ``sums`` for x and for the upper triangle
+        # of x x'. Entry 0, that of the constant feature, contains no hidden values.
         position = 1
         for i in range(D if with_linear else 0):
             sums[k, position] += value_sums[i]

@@ -5,9 +5,9 @@
     z_n ~ Cat(w),  x_n ~ F(phi_{z_n})
 
 [HS13 sec. 2]. The posterior is approximated by mean field with nested truncation: q(z_n = k) = 0
-for k > K, and no mass is forced on the last component, so that a further component without rows
-changes nothing. :mod:`skvt.models.mixture._weights` defines the parameters of the weights, and
-whether there may be more than K components. :mod:`skvt.models.mixture.components` defines H and F.
+for k > K. The last stick is not set to 1, so that a further component without rows changes nothing.
+:mod:`skvt.models.mixture._weights` defines the parameters of the weights, and whether there may be
+more than K components. :mod:`skvt.models.mixture.components` defines H and F.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ from skvt.typing import Array, IndexArray, Run
 # Number of rows whose features are computed at a time. The features of so many rows fit into the
 # cache, and their matrix products are efficient.
 ROWS_PER_CHUNK = 512
-# Number of rows of one parallel task that computes entropies.
+# Number of rows in a parallel task that computes entropies.
 _ROWS_PER_TASK = 4096
 # Maximum number of parallel tasks of a batch, each of which has a copy of the statistics.
 MAX_TASKS = 8
@@ -58,8 +58,10 @@ _MAX_COMPLETIONS = 40
 _MAX_COMPLETIONS_OF_SEEDS = 3
 # Updates of missing values end when the gain in nats per row is below this number.
 _COMPLETION_TOL = 1e-4
-# Maximum number of data-augmentation sweeps of an imputation.
+# Maximum number of sweeps of data augmentation, with which missing values are drawn, and the share
+# of the variance of missing values that draws may lack after the sweeps.
 _MAX_SWEEPS = 30
+_LACKING_VARIANCE = 0.03
 # E[log w] of a component that gets no rows.
 _LOG_ZERO_WEIGHT = -1e30
 # E[log w] (K,) and the table (K, P), see `Mixture`.
@@ -69,14 +71,16 @@ _Params: TypeAlias = tuple[Array, Array]
 @in_files("models.Mixture")
 @dataclass(frozen=True)
 class Mixture(ConjugateModel):
-    """The model of a mixture; :class:`~skvt.contracts.Model` documents its methods.
+    """The model of a mixture; :class:`~skvt.contracts.Model` documents the methods.
 
-    All engines, which are the algorithms of inference, can fit it. Its statistics are the counts of
-    the components (K,), which are sums of responsibilities, and the weighted sums of the rows'
-    features (K, P), both float64. ``global_params`` is the pair of E[log w] (K,) and the table
-    (K, P). The product of a row's features and the table is E[log p(x | phi_k)] of all components.
+    All engines, which are the algorithms of inference, can fit the model. Its statistics are the
+    counts of the components (K,), which are sums of responsibilities, and the weighted sums of the
+    rows' features (K, P), both float64. ``global_params`` is the pair of E[log w] (K,) and the
+    table (K, P). The inner product of a row's features and row k of the table is
+    E[log p(x | phi_k)]. ``run`` is a function that runs parallel tasks.
     """
 
+    # Distribution of the weights w, such as the sticks of a Dirichlet process.
     weights: Weights
     # Likelihood and prior of the components.
     component: Component
@@ -119,14 +123,15 @@ class Mixture(ConjugateModel):
         return self.component.n_features
 
     def validate(self, d: int, k: int) -> bool:
+        """Return whether the parts of the model fit each other, for loaded files."""
         # Separate sticks belong to `MixtureGivenGlobals`.
-        is_legal = type(self.weights) is not SeparateSticks
-        return is_legal and learner_matches(self.learner, self.component)
+        has_legal_weights = type(self.weights) is not SeparateSticks
+        return has_legal_weights and learner_matches(self.learner, self.component)
 
     def statistics_shapes(self, n_components: int) -> list[tuple[int, ...]]:
         """Return the shapes of the counts and of the sums of features."""
-        n_table_columns = self.component.feature_coefficients(self.component.prior).shape[-1]
-        return [(n_components,), (n_components, n_table_columns)]
+        n_row_features = self.component.feature_coefficients(self.component.prior).shape[-1]
+        return [(n_components,), (n_components, n_row_features)]
 
     # -------------------------------------------------------------------- global parameters
     def prior(self) -> Stats:
@@ -152,12 +157,14 @@ class Mixture(ConjugateModel):
         return stats.arrays[0]
 
     def without_component(self, global_params: _Params, k: int) -> _Params:
+        """Return global parameters under which component k gets no rows."""
         log_weights, table = global_params
         log_weights = log_weights.copy()
         log_weights[k] = _LOG_ZERO_WEIGHT
         return log_weights, table
 
     def statistics_energy(self, stats: RunningStats, global_params: _Params) -> float:
+        """Return the energy E_q[log p(x, z | w, phi)] of all rows in nats."""
         counts, sums = stats.as_stats().arrays
         log_weights, table = global_params
         return float(counts @ log_weights + np.einsum("kp,kp->", sums, table))
@@ -171,8 +178,8 @@ class Mixture(ConjugateModel):
     def collapsed_energy(self, stats: Stats) -> float:
         """Return the log evidence of weights and components in nats.
 
-        It is the bound without the entropies of local variables [HS13 eq. 8], at the best order of
-        the components, and it includes the log density of the parameters of the components' prior.
+        This is the bound without the entropies of local variables [HS13 eq. 8], at the best order
+        of the components. It includes the log density of the parameters of the components' prior.
         """
         counts, sums = stats.arrays
         components_evidence = self.component.log_evidence(sums).sum() + self.log_hyperprior()
@@ -182,6 +189,7 @@ class Mixture(ConjugateModel):
         return self.component.log_hyperprior
 
     def best_order(self, stats: RunningStats) -> IndexArray | None:
+        """Return the order of components with the highest bound, or None if it is the present."""
         counts = stats.as_stats().arrays[0]
         order = self.weights.order(counts)
         return None if np.array_equal(order, np.arange(order.size)) else order
@@ -204,6 +212,7 @@ class Mixture(ConjugateModel):
         # The component of each column of ``resp``, which differs between rows with candidates.
         components = np.arange(n_components, dtype=np.int32)[None]
         if sp.issparse(resp):
+            # All rows have the same number of candidates.
             components, resp = (a.reshape(batch.n_rows, -1) for a in (resp.indices, resp.data))
         # Each parallel task sums over one slice of rows, and writes to the slice's entries.
         slices = pieces(batch.n_rows, _ROWS_PER_TASK)
@@ -246,14 +255,14 @@ class Mixture(ConjugateModel):
             self.component, batch, log_weights, np.ascontiguousarray(table.T), completion,
             inv_temps, resp=resp, bound=bound, energy=energy,
         )  # fmt: skip
-        total = _Total()
+        totals = _OrderedTotals()
         run(step.run_task, [
-            (rows, partial(total.add, task) if with_stats else None)
+            (rows, partial(totals.add, task) if with_stats else None)
             for task, rows in enumerate(_split_into_tasks(batch.n_rows))
         ])  # fmt: skip
         stats = hidden_entropy = None
         if with_stats:
-            counts, sums, hidden_entropy = total.arrays
+            counts, sums, hidden_entropy = totals.arrays
             stats = Stats((counts, sums))
             hidden_entropy = None if completion is None else hidden_entropy
         marginal = bound / inv_temps if with_marginal else None
@@ -275,9 +284,9 @@ class Mixture(ConjugateModel):
     ) -> tuple[Stats, Array | None]:
         """Return statistics at given responsibilities (n, K) and entropies of missing values (K,).
 
-        Updates of q of the missing values and of q of the components alternate, and start with the
-        components' prior. At most ``max_steps`` updates of the missing values are made. The
-        entropies are None if no value is missing.
+        Updates of q of the missing values alternate with updates of q of the components' parameters
+        phi. The first update of the missing values uses the prior of phi. There are at most
+        ``max_steps`` updates of the missing values. The entropies are None if no value is missing.
         """
         component = self.component
         weighted = resp * batch.weights[:, None]
@@ -299,7 +308,7 @@ class Mixture(ConjugateModel):
             holes.add_statistics(weighted, stats.arrays[1])
             if step == max_steps - 1:
                 break
-            # Update q of the components, unless the last update has hardly raised the bound.
+            # Update q of phi, unless the last update has hardly raised the bound.
             bound = hidden_entropy.sum() + self.collapsed_energy(stats)
             if bound - previous_bound < smallest_gain:
                 break
@@ -310,11 +319,13 @@ class Mixture(ConjugateModel):
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
         """Return the model with priors of higher evidence.
 
-        Priors stay as they are unless at least two components have rows.
+        Priors stay as they are unless at least two components have rows. ``prior_stats`` is not
+        used, because all priors of a mixture are learned from the statistics ``stats``.
         """
         if stats is None or not (self.learner or self.learns_concentration):
             return self
         value = stats.as_stats()
+        # Do not use ``arrays[0]``, which has more than the counts in `MixtureGivenGlobals`.
         counts = self.component_masses(value)
         _, sums = value.arrays
         # Compare with half a row, because rounding may change the count of one row.
@@ -358,6 +369,7 @@ class Mixture(ConjugateModel):
         )  # fmt: skip
 
     def with_priors_of(self, other: "Mixture") -> Self:
+        """Return the model with the priors of the weights and components of ``other``."""
         return replace(self, weights=other.weights, component=other.component)
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
@@ -389,6 +401,7 @@ class Mixture(ConjugateModel):
             )
         ]
         best_stats = proposals[0]
+        # A single proposal is compared with no other, and needs no bound.
         best_bound = self.collapsed_energy(best_stats) if len(proposals) > 1 else 0.0
         for proposal in proposals[1:]:
             bound = self.collapsed_energy(proposal)
@@ -397,8 +410,9 @@ class Mixture(ConjugateModel):
         return best_stats
 
     def _pad_components(self, arrays: Sequence[Array]) -> list[Array]:
-        """Return the statistics, padded with components without rows up to ``n_fewest``."""
-        n_lacking = max(0, self.n_fewest - arrays[0].size)
+        """Return statistics to which components without rows are appended up to ``n_fewest``."""
+        counts, *_ = arrays
+        n_lacking = max(0, self.n_fewest - counts.size)
         return [np.pad(a, [(0, n_lacking)] + [(0, 0)] * (a.ndim - 1)) for a in arrays]
 
     def symmetry_breaking_stats(
@@ -431,9 +445,10 @@ class Mixture(ConjugateModel):
         positions = evaluate_rows(data.X, data.weights, project)
         order = np.argsort(positions, kind="stable")
         cumulative_weights = np.cumsum(np.asarray(data.weights)[order])
+        # Draw one number from each of ``n_draws`` equal parts of [0, 1], in random order.
         quantiles = (rng.permutation(n_draws) + rng.random(n_draws)) / n_draws
-        total = cumulative_weights[-1]
-        ranks = np.searchsorted(cumulative_weights, total * quantiles, side="right")
+        total_weight = cumulative_weights[-1]
+        ranks = np.searchsorted(cumulative_weights, total_weight * quantiles, side="right")
         return order[np.minimum(ranks, data.n_rows - 1)]
 
     # --------------------------------------------------------------------------- predictions
@@ -443,10 +458,10 @@ class Mixture(ConjugateModel):
         return _map_rows(X, predictive.log_density, shape=(), run=run)
 
     def _posterior_predictive(self, stats: RunningStats) -> "_Predictive":
-        """Return the posterior predictive mixture of the components and one without rows."""
+        """Return the posterior predictive mixture of K components and a component without rows."""
         lam_weights, lam_components = self.natural_parameters(stats)
         weights = self.weights.mean(lam_weights)[: len(lam_components)]
-        # The component without rows has the rest of the weight, and the prior.
+        # The component without rows has the weight that remains, and the prior.
         weights = np.append(weights, max(0.0, 1.0 - weights.sum()))
         components = np.concatenate([lam_components, self.component.prior[None]])
         components = self.component.with_shared_globals(components)
@@ -483,9 +498,9 @@ class Mixture(ConjugateModel):
         """Draw the missing values of rows X (n, D), given one draw of the global parameters from q.
 
         Under full covariances, q of the global parameters counts missing values as observed, so
-        that its variance is too small. If ``are_fit_rows`` says that X are the rows of the fit,
-        data augmentation [TannerWong87] adds the lacking variance: global parameters given the
-        completed rows, and missing values given the global parameters, are drawn in turn.
+        that its variance is too small. If X are the rows of the fit (``are_fit_rows``), data
+        augmentation [TannerWong87] adds the lacking variance. Each of its sweeps draws global
+        parameters given the completed rows, and then missing values given the global parameters.
         """
         rows, resp = self._draw_predictive(stats, rng).draw_missing(X, rng)
         # Complete only those missing values for which the fit has a factor of q.
@@ -516,9 +531,9 @@ def _compute_expectation(stats: Stats, weights: Weights, component: Component) -
     """Return E[log w_k] (K,) and the table of E[log p(x | phi_k)] (K, P)."""
     counts, sums = stats.arrays
     t = weights.family.expectation(weights.natural_parameters(counts))
-    return weights.log_weights(t)[: len(sums)], component.expected_table(
-        component.natural_parameters(sums)
-    )
+    table = component.expected_table(component.natural_parameters(sums))
+    # A finite Dirichlet may have more weights than there are components with statistics.
+    return weights.log_weights(t)[: len(sums)], table
 
 
 def _split_into_tasks(n_rows: int) -> list[slice]:
@@ -535,7 +550,7 @@ def _split_into_chunks(rows: slice) -> list[slice]:
     return pieces(rows.stop, ROWS_PER_CHUNK, rows.start)
 
 
-class _Total:
+class _OrderedTotals:
     """Sums of arrays over parallel tasks.
 
     Arrays are added in the order of the tasks, so that the rounded sums do not depend on the order
@@ -557,6 +572,7 @@ class _Total:
             self._waiting[task] = arrays
             while self._n_added in self._waiting:
                 addends = self._waiting.pop(self._n_added)
+                # There are no sums before the first task, whose arrays become the sums.
                 for total, addend in zip(self.arrays, addends, strict=self._n_added > 0):
                     total += addend
                 self.arrays = self.arrays or addends
@@ -564,7 +580,7 @@ class _Total:
 
 
 class _LocalStep(NamedTuple):
-    """A local step of a batch of n rows, whose parallel tasks compute slices of the rows."""
+    """A local step for a batch of n rows, in which each parallel task computes a slice of rows."""
 
     component: Component
     batch: RowBatch
@@ -599,6 +615,7 @@ class _LocalStep(NamedTuple):
             if holes is not None:
                 entropy = np.zeros_like(r)
                 holes.add_to(r, entropy)
+            # Replace ``r`` by responsibilities, and write the bounds and the energies of the rows.
             responsibilities(r, inv_temps, self.bound[chunk], self.energy[chunk])
             self.resp[chunk] = r
             if holes is not None:
@@ -617,7 +634,7 @@ class _LocalStep(NamedTuple):
 
 
 class _Predictive(NamedTuple):
-    """A predictive mixture of K components. The last one may be a component without rows."""
+    """A predictive mixture of K components, the last of which may be a component without rows."""
 
     component: Component
     # (K, ...): natural parameters of the components.
@@ -638,6 +655,7 @@ class _Predictive(NamedTuple):
         return softmax(self.log_joint(X), axis=1)
 
     def imputed(self, X: Array) -> Array:
+        """Return rows with predictive means or most probable categories for missing values."""
         return self.component.imputed(X, self.components, self.memberships(X))
 
     def draw_missing(self, X: Array, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -657,14 +675,14 @@ class _Predictive(NamedTuple):
 
 
 def _count_sweeps(share: float) -> int:
-    """Return the number of sweeps after which draws lack at most 3 % of the missing variance.
+    """Return the number of sweeps after which draws lack at most the share `_LACKING_VARIANCE`.
 
     ``share`` is the largest share of missing values in a column. Each sweep multiplies the
     deviation from the exact distribution by at most this share, and its variance by the square.
     """
     if share == 0.0:
         return 0
-    n_sweeps = np.ceil(np.log(0.03) / (2.0 * np.log(min(share, 0.99))))
+    n_sweeps = np.ceil(np.log(_LACKING_VARIANCE) / (2.0 * np.log(min(share, 0.99))))
     return int(np.clip(n_sweeps, 1, _MAX_SWEEPS))
 
 

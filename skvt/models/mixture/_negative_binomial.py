@@ -1,7 +1,9 @@
 """Components for columns of counts that are negative binomial given the component.
 
-Such counts have a larger variance than Poisson counts. :mod:`skvt.models.mixture._sizes` has the
-mathematics: the posterior of sizes r and rates, and the interpolation between exposures.
+Such counts have a larger variance than Poisson counts. The size r of a column determines how much
+larger. An exposure is a number of each row by which the rates of its counts are multiplied. The
+module :mod:`skvt.models.mixture._sizes` has the mathematics: the posterior of sizes and rates, and
+the interpolation between exposures.
 """
 
 from collections.abc import Callable
@@ -25,9 +27,11 @@ from skvt.typing import Array, IndexArray
 
 # log h_r(x) is tabulated for counts x less than this number.
 _N_TABULATED = 1024
-# Local steps compute features if these take less time. This is so if the values of all counts up to
-# the largest are more than this share of the features, if K times the number of exposures e_j is
-# more than this many times D, or if D is at most this number and there is one exposure.
+# Local steps use features, and not `_CountRows`, where features take less time. This is so in three
+# cases. First, the numbers that `_CountRows` tabulates for all counts up to the largest are more
+# than the share _MAX_SHARE_OF_VALUES of the number of features. Second, K times the number of
+# exposures e_j is more than _MAX_EXPOSURES_PER_COLUMN times D. Third, D is at most _FEW_COLUMNS,
+# and there is one exposure.
 _MAX_SHARE_OF_VALUES = 0.3
 _MAX_EXPOSURES_PER_COLUMN = 20
 _FEW_COLUMNS = 5
@@ -39,6 +43,9 @@ _NEGLIGIBLE_SHARE = 1e-9
 _MIN_LEARNED_SHARE = 1e-5
 # Number of bisections for the logarithm of a quantile.
 _N_HALVINGS = 35
+# Larger means of drawn counts are replaced by this number, because NumPy raises an error for very
+# large means. Rates of components without rows may be so large.
+_MAX_DRAWN_MEAN = 1e15
 
 
 @in_files("models.NegativeBinomial")
@@ -46,12 +53,15 @@ _N_HALVINGS = 35
 class NegativeBinomial(ExposureColumns):
     """Independent columns of counts, each negative binomial given the component.
 
-    There are G sizes r_g and J exposures e_j, and L_j are Lagrange's polynomials at the row's
-    exposure e. The features are
+    There are G sizes r_g. Functions of the exposure e of a row are interpolated between J exposures
+    e_j by Lagrange's polynomials, whose values at e are L_j. The features are
 
         [log h_g(x_d) (D, G), x_d L_j (D, J), -missing_d L_j (D, J), L_j (J,), sum_d x_d log e],
 
-    flattened. All except the last J + 1 are 0 where x_d is 0.
+    flattened, where h_g(x) is the factor of p(x | r_g) that does not depend on the rate, and
+    missing_d is 1 if x_d is missing and 0 otherwise. All features except the last J + 1 are 0 where
+    x_d is 0. P is the number of features. The arguments ``lam`` (K, D, G + 2 J) of methods are
+    natural parameters of q of K components.
     """
 
     # (D, G + 2 J): natural parameters of each column's prior, see `SizesAndRates`.
@@ -59,6 +69,7 @@ class NegativeBinomial(ExposureColumns):
     dtype: np.dtype[Any]
     # (J,): exposures e_j, in ascending order.
     points: Annotated[Array, "n_points", PRIOR]
+    # These fields are those of the other components with exposures, see `ExposureColumns`.
     exposure: str = "none"
     typical: Annotated[float, PRIOR] = 1.0
     shares: Annotated[Array | None, "n"] = None
@@ -76,10 +87,11 @@ class NegativeBinomial(ExposureColumns):
         return super().validate(d, k) and is_ascending and self.prior.shape[1] == width
 
     def with_prior(self, shape: Array, rate: Array, probabilities: Array) -> "NegativeBinomial":
-        """Return the component whose prior counts as ``shape`` counts in exposures ``rate``.
+        """Return the component whose prior has the weight of observed counts.
 
-        ``shape`` and ``rate`` are (D,); in the limit of large sizes they are the parameters of a
-        gamma prior. ``probabilities`` (G,) are the prior probabilities of sizes.
+        The prior of column d counts as the sum ``shape[d]`` of counts at a total exposure of
+        ``rate[d]``. In the limit of large sizes, it is Gamma(shape[d], rate[d]). ``probabilities``
+        (G,) are the prior probabilities of sizes.
         """
         pseudo_counts = shape[:, None] * self.family.typical
         rows = (rate / self.typical)[:, None]
@@ -92,8 +104,8 @@ class NegativeBinomial(ExposureColumns):
 
     def with_size_probabilities(self, probabilities: Array) -> "NegativeBinomial":
         """Return the component with these prior probabilities of sizes, (G,)."""
-        # Replace the present log probabilities by the new ones. The constant makes the
-        # log-normalizer of the prior 0.
+        # Replace the present log probabilities by the new ones. Subtracting ``log_integral`` makes
+        # the log-normalizer of the prior 0.
         present = self.family.condition_on_sizes(self.prior).probability
         log_integral = self.family.log_normalizer(self.prior)[:, None]
         prior = self.prior.copy()
@@ -112,7 +124,11 @@ class NegativeBinomial(ExposureColumns):
         return np.append(np.zeros(D * (SIZES.size + 2 * J) + J), 1.0)
 
     def _evaluate_polynomials(self, exposures: Array) -> Array:
-        """Return Lagrange's polynomials (n, J) at exposures (n,), clipped to the points' range."""
+        """Return Lagrange's polynomials (n, J) at exposures (n,), clipped to the range of points.
+
+        The points are Chebyshev points in log e: on the scale from -1 to 1 of Chebyshev
+        polynomials, they are cosines of equidistant ``angles``.
+        """
         nodes = np.log(self.points)
         if nodes.size == 1:
             return np.ones((exposures.size, 1))
@@ -156,6 +172,7 @@ class NegativeBinomial(ExposureColumns):
             features[:, -J - 1 : -1] = L
             features[:, -1] = np.nansum(counts, axis=1) * np.log(exposures)
             return features
+        # The row of each stored entry.
         rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
         counts, is_missing = separate_missing(counts)
         constants = np.bincount(rows, counts.data, counts.shape[0]) * np.log(exposures)
@@ -180,11 +197,11 @@ class NegativeBinomial(ExposureColumns):
         return super()._sums_of_few_rows(X, weighted) if rows is None else rows.sums(weighted)
 
     def _count_rows(self, X: Any, n_components: int) -> "_CountRows | None":
-        """Return the rows for computations without features.
+        """Convert rows for computations without features.
 
-        Return None if features take less time or memory: for sparse rows, for counts so large that
-        a table of all counts up to the largest is costly, for many components with few columns, and
-        for few columns without exposures.
+        Returns None if features take less time or memory. This is so for sparse rows, for counts so
+        large that a table of all counts up to the largest is costly, for many components with few
+        columns, and for few columns without exposures.
         """
         counts, exposures = self.split_exposure(X)
         if sp.issparse(counts):
@@ -198,9 +215,8 @@ class NegativeBinomial(ExposureColumns):
             return None
         if J * n_components > _MAX_EXPOSURES_PER_COLUMN * D or (J == 1 and D <= _FEW_COLUMNS):
             return None
-        log_h = np.append(
-            self._log_h(np.arange(float(n_values))), np.zeros((1, SIZES.size)), axis=0
-        )
+        # Missing counts have the additional last row of the table, which is 0.
+        log_h = np.append(self._log_h(np.arange(float(n_values))), np.zeros((1, G)), axis=0)
         positions = np.where(is_missing, n_values, counts).astype(np.intp)
         constants = counts.sum(axis=1) * np.log(exposures)
         polynomials = self._evaluate_polynomials(exposures)
@@ -219,8 +235,9 @@ class NegativeBinomial(ExposureColumns):
     def feature_coefficients(self, t: Array) -> Array:
         lead = t.shape[:-2]
         parts = np.split(t, [SIZES.size, SIZES.size + self.points.size], axis=-1)
+        _, _, of_observed = parts
         flat = [part.reshape(*lead, -1) for part in parts]
-        return np.concatenate([*flat, parts[2].sum(axis=-2), np.zeros((*lead, 1))], axis=-1)
+        return np.concatenate([*flat, of_observed.sum(axis=-2), np.zeros((*lead, 1))], axis=-1)
 
     def feature_sums(self, statistics: Array) -> Array:
         """Return sums S for which ``M S`` equals ``statistics``, with 0 in the last J + 1 entries.
@@ -234,8 +251,8 @@ class NegativeBinomial(ExposureColumns):
     def fits_to_self(self, features: Any) -> tuple[Array, Array]:
         """Return the fit of each row under a component fitted to this row alone, and its magnitude.
 
-        The fit is an expected log density, and its magnitude is the sum of the absolute values
-        of its terms, the scale of rounding errors.
+        The fit is an expected log density in nats. Its magnitude is the sum of the absolute values
+        of its terms, to which rounding errors are relative. Both are (n,).
 
         The sum over columns in which a row is zero is interpolated between the exposures e_j, and
         so are the fits of other counts that occur often.
@@ -259,6 +276,7 @@ class NegativeBinomial(ExposureColumns):
         values, value_of_entry = np.unique(counts, return_inverse=True)
         keys = columns.astype(np.int64) * values.size + value_of_entry
         keys, key_of_entry = np.unique(keys, return_inverse=True)
+        # Interpolate if this takes fewer fits than one for each entry.
         if J * keys.size < counts.size:
             at_points = self._self_fits_at_points(keys // values.size, values[keys % values.size])
             fits, magnitudes = (
@@ -276,6 +294,7 @@ class NegativeBinomial(ExposureColumns):
     def _self_fits_at_points(self, columns: IndexArray, counts: Array) -> tuple[Array, Array]:
         """Return fits of counts (m,) to themselves at each e_j, and magnitudes, (m, J) each."""
         J, m = self.points.size, counts.size
+        # At the exposure e_j, polynomial j is 1 and the others are 0.
         at_points = np.repeat(columns, J), np.repeat(counts, J), np.tile(np.eye(J), (m, 1))
         fits, magnitudes = self._fit_to_self(*at_points)
         return fits.reshape(m, J), magnitudes.reshape(m, J)
@@ -311,7 +330,8 @@ class NegativeBinomial(ExposureColumns):
     def log_predictive_mixed(
         self, X: Any, lam: Array, common: Array, probabilities: Array
     ) -> Array:
-        # Concatenate the sizes of both distributions, each with its share of the probability.
+        # The mixture of two distributions over G sizes is a distribution over 2 G sizes, in which
+        # the probabilities of each distribution are multiplied by its share.
         separate_q, common_q = (self.family.condition_on_sizes(eta) for eta in (lam, common))
         fields = zip(separate_q, common_q, strict=True)
         q = QGivenSizes(*(np.concatenate(np.broadcast_arrays(*pair), axis=-1) for pair in fields))
@@ -321,10 +341,14 @@ class NegativeBinomial(ExposureColumns):
         return self._log_predictive_of(X, q._replace(probability=q.probability * probabilities))
 
     def _log_predictive_of(self, X: Any, q: QGivenSizes) -> Array:
-        """Return log densities (n, K) under q (K, D, G'), whose G' sizes are SIZES, repeated."""
+        """Return log densities (n, K) of rows X under q, whose arrays are (K, D, G').
+
+        G' is a multiple of G, since the sizes of q are SIZES, repeated.
+        """
         counts, exposures = self.split_exposure(X)
         counts = sp.csr_array(counts)
         counts.eliminate_zeros()
+        # The row of each entry that is not 0.
         rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
         missing = np.isnan(counts.data)
         L = self._evaluate_polynomials(exposures)
@@ -350,9 +374,7 @@ class NegativeBinomial(ExposureColumns):
     def _draw_rows(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array:
         size, rate = self.family.sample(np.broadcast_to(lam, (exposures.size, *lam.shape)), rng)
         means = exposures[:, None] * rate * rng.standard_gamma(size) / size
-        # Limit the means, because NumPy raises an error for very large means. Rates of components
-        # without rows may be so large.
-        draws = rng.poisson(np.minimum(means, 1e15)).astype(self.dtype)
+        draws = rng.poisson(np.minimum(means, _MAX_DRAWN_MEAN)).astype(self.dtype)
         return self.append_exposure(draws, exposures.astype(self.dtype))
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
@@ -361,7 +383,8 @@ class NegativeBinomial(ExposureColumns):
         columns = np.arange(lam.shape[1])
 
         def rate_quantiles(p: float) -> Array:
-            # The quantile lies between the quantiles given each of the likely sizes.
+            # The quantile lies between the quantiles given each of the likely sizes. Given a size,
+            # the rate is SIZES / q.scale times the odds of a variable with distribution Beta(B, A).
             given_sizes = betaincinv(q.b, q.a, p)
             logs = np.log(given_sizes) - np.log1p(-given_sizes) + np.log(SIZES / q.scale)
             is_likely = q.probability > _NEGLIGIBLE_SHARE
@@ -390,13 +413,15 @@ class NegativeBinomial(ExposureColumns):
 class _CountRows(NamedTuple):
     """Dense rows of counts, of which log densities and sums are computed without their features.
 
-    The results are those of the features that :class:`NegativeBinomial` describes. The part of a
-    log density that depends on log h_g(x) is looked up in a table of all values x of each column.
+    The results are the same as with the features that :class:`NegativeBinomial` describes, whose
+    symbols are used here. The part of a log density that depends on log h_g(x) is looked up in a
+    table of all counts x up to the largest in each column. A table (P, K) has the coefficients of
+    P features in the expected log densities of K components.
     """
 
-    # (n, D): the counts as positions in ``log_h``. A missing count has the last position.
+    # (n, D): the row of ``log_h`` for each count. A missing count has the last row.
     positions: IndexArray
-    # (V + 1, G): log h_g(x) of the counts x less than V, and 0 for missing counts.
+    # (V + 1, G): log h_g(x) of the counts x = 0, ..., V - 1, and 0 for missing counts.
     log_h: Array
     # (n, D): the counts, 0 where they are missing.
     counts: Array
@@ -413,6 +438,7 @@ class _CountRows(NamedTuple):
         ends = np.cumsum([D * self.log_h.shape[1], D * J, D * J])
         log_h_table, count_table, missing_table, row_table = np.split(table, ends)
         log_densities = np.column_stack([self.polynomials, self.constants]) @ row_table
+        # (D, V + 1, K): the contribution of log h_g(x) for each count x.
         values = self.log_h @ log_h_table.reshape(D, -1, K)
         _add_values(self.positions, values, log_densities)
         # (n, J, K): factors of L_j.
@@ -425,6 +451,7 @@ class _CountRows(NamedTuple):
     def sums(self, weighted: Array) -> Array:
         """Return the sums of features (K, P) for weighted responsibilities (n, K)."""
         D, J, K = self.counts.shape[1], self.polynomials.shape[1], weighted.shape[1]
+        # The sum of the responsibilities of the rows with each count in each column.
         weights_of_values = np.zeros((D, len(self.log_h), K))
         _add_weights(self.positions, weighted, weights_of_values)
         log_h_sums = np.transpose(self.log_h.T @ weights_of_values, (2, 0, 1))
@@ -480,13 +507,17 @@ def _write_features(counts: Array, log_h: Array, L: Array, out: Array) -> None:
 
 
 def _log_h(counts: Array) -> Array:
-    """Return ``log h_g(x) = log Gamma(x + r_g) - log Gamma(r_g) - log x!`` of counts, (m, G)."""
+    """Return ``log h_g(x) = log Gamma(x + r_g) - log Gamma(r_g) - log x!``, (m, G), of counts x."""
     counts = counts[:, None]
     return gammaln(counts + SIZES) - gammaln(SIZES) - gammaln(counts + 1.0)
 
 
 def _widen_entries(X: Any, values: Array) -> Any:
-    """Return a CSR array in which W columns of ``values`` (nnz, W) replace each entry of X."""
+    """Return a CSR array in which each stored entry of X is replaced by W entries.
+
+    These are the numbers in one row of ``values`` (number of stored entries, W). They are in W
+    adjacent columns, so that the result has W times as many columns as X.
+    """
     width = values.shape[1]
     indices = (X.indices[:, None].astype(np.int64) * width + np.arange(width)).ravel()
     shape = (X.shape[0], X.shape[1] * width)
@@ -501,11 +532,12 @@ def _log_densities(q: QGivenSizes, columns: IndexArray, counts: Any, exposures: 
     """
     counts = np.broadcast_to(np.asarray(counts, np.float64), columns.shape)
     densities = np.zeros(columns.size)
+    # np.resize repeats SIZES up to the number G' of sizes of q.
     for g, size in enumerate(np.resize(SIZES, q.probability.shape[1])):
         entries = np.flatnonzero((q.probability[:, g] > _NEGLIGIBLE_SHARE)[columns])
         d, x = columns[entries], counts[entries]
         a, b = q.a[d, g], q.b[d, g]
-        # Compute the mean of Beta(A', B') and the total A' + B' from A and B, then A' and B'.
+        # Compute the mean of Beta(A', B') and the ``total`` A' + B' from A and B, then A' and B'.
         mean = 1.0 / (1.0 + exposures[entries] * b / (a * q.scale[d, g]))
         total = a * b / ((a + b) * mean * (1.0 - mean))
         a, b = total * mean, total * (1.0 - mean)
@@ -521,7 +553,8 @@ class SizesLearner(Ascent):
     """Learns the prior probabilities of sizes, which are the same for all columns."""
 
     def learned_values(self, component: Any) -> dict[str, Any]:
-        """Return the probabilities (G,) of the dispersions in ascending order."""
+        """Return the probabilities (G,) of the dispersions 1 / r in ascending order."""
+        # Dispersions ascend as sizes descend.
         return {"dispersion_prior": np.exp(self.parameters(component))[::-1].copy()}
 
     def parameters(self, component: Any) -> Array:
@@ -530,7 +563,7 @@ class SizesLearner(Ascent):
     def with_parameters(self, component: Any, x: Array) -> Any:
         """Return the component whose sizes have the log probabilities x, up to a constant.
 
-        No probability is below the lower limit.
+        Smaller probabilities are raised to `_MIN_LEARNED_SHARE` of the largest.
         """
         return component.with_size_probabilities(
             np.maximum(np.exp(x - x.max()), _MIN_LEARNED_SHARE)
@@ -538,6 +571,8 @@ class SizesLearner(Ascent):
 
     def step(self, component: Any, sums: Array) -> Array:
         """Return logarithms of posterior probabilities, averaged over components and columns."""
-        share = component.family.condition_on_sizes(component.natural_parameters(sums)).probability
-        share = share.reshape(-1, share.shape[-1]).mean(axis=0)
-        return np.log(np.maximum(share, _MIN_LEARNED_SHARE))
+        lam = component.natural_parameters(sums)
+        # (K, D, G): q of the size of each component and column.
+        probability = component.family.condition_on_sizes(lam).probability
+        mean = probability.reshape(-1, probability.shape[-1]).mean(axis=0)
+        return np.log(np.maximum(mean, _MIN_LEARNED_SHARE))

@@ -5,7 +5,7 @@ of a row in component k are jointly N(mu_k, Lambda_k^-1). Let m be the missing c
 the ordinal columns with values, and o the real columns with values. With ``A = E[Lambda_k]`` and
 ``b = E[Lambda_k mu_k]``, the best q(x_m | x_c, z = k) is the Gaussian of
 :mod:`skvt.models.mixture._missing`. With this q, the terms of the energy E_q[log p] that depend on
-x_c are a quadratic form,
+x_c are the quadratic form
 
     d' x_c - x_c' S x_c / 2,      S = A_cc - A_cm A_mm^-1 A_mc,
                                   d = b_c - A_co x_o - A_cm A_mm^-1 (b_m - A_mo x_o).
@@ -19,10 +19,10 @@ which are computed by coordinate ascent. The density of q is log-concave, and th
 For any g_j, optimal or not, the energy plus T times the entropy of this q is
 
     d' e - e' S e / 2 + sum_j [S_jj e_j^2 / 2 - g_j e_j + T log int_{I_j} exp((g_j x - S_jj x^2 / 2)
-    / T) dx],      e_j = E[x_j],
+    / T) dx],      e_j = E[x_j].
 
-exactly, so that the ELBO is valid before the ascent has converged. With one ordinal column this q
-is the exact posterior.
+Since this equation is exact, the ELBO is valid even before the ascent has converged. With one
+ordinal column, this q is the exact posterior.
 """
 
 from dataclasses import dataclass
@@ -50,13 +50,13 @@ from skvt.typing import Array, IndexArray
 _LOG_2PI = np.log(2.0 * np.pi)
 # Nodes and weights of Gauss-Legendre quadrature on [0, 1]. Quadrature computes the moments of
 # truncated normals, because no closed form is accurate both for intervals far from the mean and
-# for narrow intervals. Ten nodes are exact to rounding if the log density changes by less than
-# _MAX_LOG_DROP_FOR_10 over the interval; otherwise 20 nodes are used.
+# for narrow intervals. Ten nodes are exact to rounding if the log density falls by less than
+# _MAX_LOG_DROP_FOR_10 over the interval. Otherwise 20 nodes are used.
 _NODES_10, _NODES_20 = (0.5 * (np.polynomial.legendre.leggauss(n)[0] + 1.0) for n in (10, 20))
 _WEIGHTS_10, _WEIGHTS_20 = (0.5 * np.polynomial.legendre.leggauss(n)[1] for n in (10, 20))
 _MAX_LOG_DROP_FOR_10 = 5.0
-# Intervals are integrated to where the density is exp(-37) of its maximum. Smaller densities do not
-# change a sum in double precision.
+# Integrals end where the log density has fallen by this number from its maximum, because smaller
+# densities do not change a sum in double precision.
 _MAX_LOG_DROP = 37.0
 # Coordinate ascent ends when each mean moves by less than this share of its factor's standard
 # deviation before truncation.
@@ -70,7 +70,7 @@ _MAX_SWEEPS = 500
 class Cells:
     """Intervals of the latent values of ordinal columns, one interval for each level.
 
-    Levels are the values of an ordinal column in the data of the fit.
+    The levels are the distinct values of an ordinal column in the data of the fit.
     """
 
     # (J,): the ordinal columns, in ascending order.
@@ -81,18 +81,24 @@ class Cells:
     edges: tuple[Array, ...]
 
     def validate(self, d: int, k: int) -> bool:
+        """Return whether the fields fit each other and data of ``d`` columns, for loaded files."""
         pairs = list(zip(self.levels, self.edges, strict=True))
         return (
             is_within(self.columns, d)
             and self.columns.shape == (len(pairs),)
             and all(levels.shape == (edges.size - 1,) for levels, edges in pairs)
-            and all(edges.ndim == 1 < edges.size for _, edges in pairs)
+            and all(edges.ndim == 1 and edges.size > 1 for _, edges in pairs)
+            # Levels and edges are in ascending order.
             and all(np.all(numbers[1:] > numbers[:-1]) for pair in pairs for numbers in pair)
         )
 
     @classmethod
     def from_frequencies(cls, X: Any, weights: Any, columns: IndexArray) -> "Cells":
-        """Put thresholds at normal quantiles of the cumulative frequencies of the levels in X."""
+        """Return intervals for rows X, given their ``weights`` (n,) and the ordinal ``columns``.
+
+        The thresholds between levels are the standard normal quantiles of the cumulative weighted
+        frequencies of the levels in X. Rows without weight are ignored.
+        """
         weights = np.asarray(weights)
         levels, edges = [], []
         for j in columns.tolist():
@@ -109,10 +115,11 @@ class Cells:
         return cls(columns, tuple(levels), tuple(edges))
 
     def codes(self, X: Any) -> IndexArray:
-        """Return the numbers (n, J) of the levels of rows (n, D); -1 for missing values.
+        """Return the numbers (n, J) of the levels of rows (n, D), and -1 for missing values.
 
-        A value between two levels counts as the higher level. A value above all levels counts as
-        the highest level.
+        The levels of a column have the numbers 0, 1, .... New rows may contain values that are no
+        levels: a value between two levels counts as the higher level, and a value above all levels
+        as the highest level.
         """
         codes = np.empty((X.shape[0], self.columns.size), np.intp)
         for j, (column, levels) in enumerate(zip(self.columns, self.levels, strict=True)):
@@ -161,7 +168,7 @@ class Cells:
         for j, edges in enumerate(self.edges):
             w = weights * (codes[:, j] >= 0)
             _, variances = _truncated_moments(edges)
-            # The code -1 of missing values has the weight 0.
+            # The code -1 of a missing value selects the last variance, with the weight 0.
             sums[j] = w @ variances[codes[:, j]]
             weight_sums[j] = w.sum()
         return sums, weight_sums
@@ -178,7 +185,8 @@ class Cells:
         """Return rows (n, D) with latent values replaced by the levels of their intervals."""
         out = np.array(rows)
         for j, levels, edges in zip(self.columns, self.levels, self.edges, strict=True):
-            out[:, j] = levels[np.searchsorted(edges[1:-1], rows[:, j])]
+            thresholds = edges[1:-1]
+            out[:, j] = levels[np.searchsorted(thresholds, rows[:, j])]
         return out
 
 
@@ -196,9 +204,9 @@ def _truncated_moments(edges: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class OrdinalCompletion:
-    """Completes rows with missing and ordinal values, given parameters of the components."""
+    """Completes rows with missing and ordinal values, given q of the components' parameters phi."""
 
-    # (D,): subtracted from the rows; 0 in ordinal columns.
+    # (D,): the centre that is subtracted from the rows; 0 in ordinal columns.
     center: Array
     # (K, P): coefficients of the features of a row x in E[log p(x | phi_k)].
     table: Array
@@ -210,11 +218,15 @@ class OrdinalCompletion:
         return GaussianCompletion.from_table(self.center, self.table, self.center.size)
 
     def holes(self, X: Any, inv_temps: Array) -> "OrdinalHoles":
-        """Return the missing and latent values of a chunk of rows."""
+        """Return the missing and latent values of rows X (n, D).
+
+        ``inv_temps`` (n,) or (1,) are 1 / T of each row, or of all rows.
+        """
         rows = np.subtract(X, self.center, order="C", dtype=np.float64)
         missing = np.isnan(rows)
         rows[missing] = 0.0
         rows[:, self.cells.columns] = 0.0
+        # Rows without missing values are included, because their ordinal values are hidden.
         return OrdinalHoles(
             self.gaussian, rows, self.cells.columns, self.cells.intervals(X),
             Patterns.from_mask(missing, min_missing=0), inv_temps,
@@ -223,9 +235,9 @@ class OrdinalCompletion:
 
 @dataclass(frozen=True)
 class OrdinalHoles:
-    """Missing and latent values of a chunk of n rows.
+    """The missing and latent values of n rows.
 
-    It implements :class:`skvt.contracts.HiddenValues`, the contract of hidden values of rows.
+    The class implements :class:`skvt.contracts.HiddenValues`, the contract of hidden values.
     """
 
     gaussian: GaussianCompletion
@@ -242,9 +254,9 @@ class OrdinalHoles:
 
     @cached_property
     def _latent_moments(self) -> tuple[Array, Array, Array]:
-        """Means and variances of latent values, (n, K, J), and additions to the bound, (2, n, K).
+        """Means and variances of latent values, (n, K, J) each, and additions, (2, n, K).
 
-        :meth:`add_to` adds the first entry of the additions to logits, and the second to entropies.
+        :meth:`add_to` adds ``additions[0]`` to the logits and ``additions[1]`` to the entropies.
         """
         n, K, J = len(self.rows), len(self.gaussian.precision), self.columns.size
         means, variances, additions = np.zeros((n, K, J)), np.zeros((n, K, J)), np.zeros((2, n, K))
@@ -280,8 +292,8 @@ def _truncated(lower: float, upper: float, mean: float, scale: float) -> tuple[f
     ``lower`` to ``upper``. If the interval has no width, the logarithm is -inf, the mean is the end
     of the interval, and the variance is 0.
     """
-    # Distances in this function are in standard deviations. If an interval lies below the mean,
-    # mirror it, so that ``near`` is the end next to the mean.
+    # Positions in this function are in standard deviations from the mean. If an interval lies below
+    # the mean, mirror it, so that ``near`` is the end next to the mean.
     near, far = (lower - mean) / scale, (upper - mean) / scale
     side = 1.0
     if far < 0.0:
@@ -289,16 +301,19 @@ def _truncated(lower: float, upper: float, mean: float, scale: float) -> tuple[f
     # Integrate outwards from the point of highest density, ``start``: to both sides if the mean is
     # inside the interval, and otherwise to one side.
     start = max(near, 0.0)
+    # At this distance from ``start``, the log density has fallen by `_MAX_LOG_DROP`.
     reach = 2.0 * _MAX_LOG_DROP / (start + np.sqrt(start * start + 2.0 * _MAX_LOG_DROP))
+    # These are the integrals of f, f x and f x^2, where x is the position relative to ``start`` and
+    # f is the density relative to its maximum.
     total, first, second = 0.0, 0.0, 0.0
     # Part 0 of the interval lies on the far side of ``start``, and part 1 on the near side.
-    for half in range(2):
-        length = min(far - start if half == 0 else -near, reach)
+    for part in range(2):
+        length = min(far - start if part == 0 else -near, reach)
         if length > 0.0:
-            signed_length = length if half == 0 else -length
-            needs_10 = length * (start + 0.5 * length) < _MAX_LOG_DROP_FOR_10
-            nodes = _NODES_10 if needs_10 else _NODES_20
-            node_weights = _WEIGHTS_10 if needs_10 else _WEIGHTS_20
+            signed_length = length if part == 0 else -length
+            ten_suffice = length * (start + 0.5 * length) < _MAX_LOG_DROP_FOR_10
+            nodes = _NODES_10 if ten_suffice else _NODES_20
+            node_weights = _WEIGHTS_10 if ten_suffice else _WEIGHTS_20
             for i in range(nodes.size):
                 distance = length * nodes[i]
                 f = length * node_weights[i] * exp(-distance * (start + 0.5 * distance))
@@ -348,6 +363,7 @@ def _ascend_for_row(
             total, row, old_mean = d[j], S[j], e[j]
             for i in range(size):
                 total -= row[i] * e[i]
+            # The sum in g_j leaves out the term i = j, which ``total`` contains.
             g[j] = total + row[j] * old_mean
             _, e[j], _ = _truncated(lower[j], upper[j], g[j] / row[j], v[j])
             largest_move = max(largest_move, abs(e[j] - old_mean) / v[j])
@@ -356,6 +372,7 @@ def _ascend_for_row(
     for j in range(size):
         mean, scale = g[j] / S[j, j], v[j]
         log_z[j], _, v[j] = _truncated(lower[j], upper[j], mean, scale)
+        # Convert the integral over standardised values to the integral over x.
         log_z[j] += log(scale) + 0.5 * (mean / scale) ** 2
 
 
@@ -381,6 +398,7 @@ def _ascend(
         :meth:`skvt.contracts.HiddenValues.add_to`
     """
     D, J = X.shape[1], columns.size
+    # ``lower`` is the Cholesky factor of A_mm. W and S are the results of `marginal_precision`.
     lower, u, W, S = np.empty((D, D)), np.empty(D), np.empty((D, J)), np.empty((J, J))
     all_positions, all_hidden = np.empty(J, np.int64), np.empty(D, np.int64)
     for k in range(precision.shape[0]):
@@ -398,7 +416,7 @@ def _ascend(
             for row in range(starts[group], starts[group + 1]):
                 n = rows[row]
                 temp = 1.0 / (inv_temps[n] if inv_temps.size > 1 else inv_temps[0])
-                # ``u`` is A_mm^-1 (b_m - A_mo x_o), from which d follows.
+                # Write A_mm^-1 (b_m - A_mo x_o), from which d follows, to ``u``.
                 square = whiten(X[n], linear[k], A, missing, lower, u)
                 solve_transposed(lower, u, missing.size)
                 for j in range(present.size):

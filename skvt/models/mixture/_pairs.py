@@ -1,8 +1,9 @@
-"""Pairs of clusters that can be joined, and the entropy of assignments that a pair loses.
+"""Pairs of clusters that can be joined, and the entropy of assignments that is lost in a join.
 
-A cluster whose shape is not that of a component is fitted by several components, and the
-assignments of its rows are uncertain. A join of two clusters a and b adds up their
-responsibilities. The entropy of the assignments then falls by [Baudry10 sec. 3]
+A cluster in the data whose shape is not that of a component is fitted by several components, and
+the assignments of its rows are uncertain. To find such clusters, components are joined step by
+step: the join of two clusters a and b adds up their responsibilities. The entropy of the
+assignments then falls by [Baudry10 sec. 3]
 
     H_a + H_b - H_ab = sum_n w_n ((r_na + r_nb) log(r_na + r_nb) - r_na log r_na - r_nb log r_nb),
 
@@ -40,8 +41,8 @@ _TINY = float(np.finfo(float).tiny)
 _ROWS_OF_GROUP = 8
 # A row lies between two clusters if each of them has at least this responsibility for it.
 _BETWEEN = 0.25
-# The depth of a valley is the difference of this quantile of the log densities, within the clusters
-# and between them.
+# The depth of a valley is the difference between this quantile of the log densities of rows within
+# the clusters and the same quantile of rows between them.
 _DENSITY_QUANTILE = 0.9
 
 
@@ -57,8 +58,9 @@ def largest_loss(x: Any, y: Any) -> Any:
 class JoinCriterion:
     """Clusters that can be joined, and the losses by which the next pair is chosen.
 
-    Subclasses define the losses. The arguments a and b are indices of clusters, which begin as the
-    K components. After b is joined into a, the union has the index a, and b is not used again.
+    Subclasses define the losses. The arguments a and b of methods are indices of clusters. At
+    first, these are the K components. After b is joined into a, the union has the index a, and b is
+    not used again.
     """
 
     # (K,): fraction of the rows in each cluster.
@@ -74,7 +76,7 @@ class JoinCriterion:
 
     @property
     def entropy_assignments(self) -> "Assignments | None":
-        """Assignments whose losses of entropy affect the order of joins; None without them.
+        """Assignments whose losses of entropy affect the order of joins; None if none do.
 
         The losses of entropy are computed only for pairs that may be joined next.
         """
@@ -85,7 +87,10 @@ class JoinCriterion:
         return deepcopy(self)
 
     def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
-        """Return the losses of joining a with each of b, or pair by pair, in nats per row."""
+        """Return the losses of joining a with each of b, in nats per row.
+
+        If a is an array, ``a[i]`` is paired with ``b[i]``.
+        """
         raise NotImplementedError
 
     def largest_losses(self, a: Any, b: Any) -> Any:
@@ -108,7 +113,10 @@ class JoinCriterion:
 
 
 class _Rows(NamedTuple):
-    """Rows of a batch or of all batches; unsure rows have two or more positive responsibilities."""
+    """Results for the rows of one batch or of all batches.
+
+    Unsure rows have two or more positive responsibilities.
+    """
 
     # (n,): most probable component of each row.
     labels: IndexArray
@@ -124,7 +132,7 @@ class _Rows(NamedTuple):
 class Assignments(JoinCriterion):
     """Clusters whose losses are losses of the entropy of assignments [Baudry10 sec. 3].
 
-    Each of the batches has responsibilities (n, K), weights (n,) and log densities (n,) of rows.
+    ``batches`` are triples of responsibilities (n, K), weights (n,) and log densities (n,) of rows.
     Only unsure rows, which have two or more positive responsibilities, have an entropy to lose.
     """
 
@@ -138,6 +146,7 @@ class Assignments(JoinCriterion):
         for resp, weights, log_densities in batches:
             n, K = resp.shape
             self.dtype = resp.dtype
+            # The function writes to these arrays, of which the entries for unsure rows are first.
             labels, second, unsure, ends = np.empty((4, n), int)
             components, positive = np.empty(n * K, np.int32), np.empty(n * K)
             batch_mass, roots = np.zeros(K), np.empty((n, K))
@@ -147,7 +156,8 @@ class Assignments(JoinCriterion):
             )  # fmt: skip
             total_weight += float(weights.sum())
             mass = mass + batch_mass
-            # Add the weighted sums of sqrt(r_na r_nb) over the unsure rows.
+            # Add the weighted sums of sqrt(r_na r_nb) over the unsure rows. Each entry of ``roots``
+            # contains the square root of the row's weight.
             roots = roots[:n_unsure]
             root_products = root_products + roots.T @ roots
             # Keep those entries of the arrays that have been written.
@@ -172,23 +182,25 @@ class Assignments(JoinCriterion):
         # (n_unsure, K): responsibilities.
         self.resp = sp.vstack(resp_parts, format="csr")
         by_column = self.resp.tocsc()
-        # K lists. The responsibilities of cluster k are the sum of the columns in list k, which is
-        # computed when it is first used.
+        # K lists. The responsibilities of cluster k are the sum of the columns in list k. This sum
+        # is computed when it is needed first.
         self.columns = [
             [_Column.from_resp(by_column.indices[i:j].astype(np.intp), by_column.data[i:j])]
             for i, j in itertools.pairwise(by_column.indptr)
         ]
         # Sums x of weighted responsibilities over groups of rows, and x log x, (K, n_groups) each.
+        # Bounds of losses are computed from them.
         group_sums = self._sum_over_groups()
         self.groups = group_sums, _x_log_x(group_sums)
 
     def _sum_over_groups(self) -> Array:
-        """Return the weighted responsibilities of groups of unsure rows, (K, n_groups).
+        """Return sums of weighted responsibilities over groups of unsure rows, (K, n_groups).
 
         The rows are sorted by their two most probable components, so that the rows of a group are
         alike and the bounds computed from groups are close.
         """
         order = np.lexsort((self.rows.second_components, self.rows.first_components))
+        # The last group may have fewer rows than the others.
         ends = np.arange(0, order.size + _ROWS_OF_GROUP, _ROWS_OF_GROUP).clip(max=order.size)
         # A matrix (n_groups, n_unsure) with the weights of the rows of each group.
         grouping = sp.csr_array((self.weights[order], order, ends), (ends.size - 1, order.size))
@@ -199,7 +211,7 @@ class Assignments(JoinCriterion):
         return self
 
     def copy(self) -> Self:
-        # Do not copy the responsibilities, which joins do not change.
+        """Return a copy whose clusters can be joined; it shares what joins do not change."""
         out = copy(self)
         for name in ("proportions", "is_vacant", "bounds", "groups"):
             setattr(out, name, deepcopy(getattr(self, name)))
@@ -219,8 +231,8 @@ class Assignments(JoinCriterion):
         """
         pairs = pairs[:, :2].astype(int)
         # Order the components so that the components of each cluster follow each other.
-        # ``next_join`` (K,) is the join in which the clusters of a component and of its successor
-        # in this order meet.
+        # ``next_join[k]`` is the join that unites the clusters of component k and of its successor
+        # in this order.
         members = [[k] for k in range(self.proportions.size)]
         next_join = np.empty(self.proportions.size, int)
         for step, (a, b) in enumerate(pairs):
@@ -244,7 +256,8 @@ class Assignments(JoinCriterion):
         than within them. It is inf if no row lies between the two, and NaN if one of the two is the
         most probable cluster for no row.
         """
-        # Collect the log densities of the rows between the clusters of each join.
+        # Collect the log densities of the rows between the clusters of each join, which is
+        # identified by its step in the hierarchy.
         _, joins_of_rows = self._losses_and_between(joins.linkage)
         rows, _ = np.nonzero(joins_of_rows >= 0)
         steps_of_rows = joins_of_rows[joins_of_rows >= 0]
@@ -252,7 +265,8 @@ class Assignments(JoinCriterion):
         steps = np.arange(len(joins.linkage))
         limits = np.searchsorted(steps_of_rows[order], steps[1:])
         between = np.split(self.rows.unsure_log_densities[rows[order]], limits)
-        # Collect the log densities of the rows of each cluster in ascending order.
+        # Collect the log densities of the rows of each cluster in ascending order. At first, the
+        # clusters are the components. Each join appends a union.
         log_densities = self.rows.log_densities
         order = np.lexsort((log_densities, self.labels))
         limits = np.searchsorted(self.labels[order], np.arange(1, joins.n_components))
@@ -270,6 +284,7 @@ class Assignments(JoinCriterion):
         return depths
 
     def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
+        """Return the losses of joining a with each of b, or pair by pair, in nats per row."""
         pairs = zip(np.broadcast_to(a, b.shape), b, strict=True)
         return np.array([self.loss_of_pair(i, j) for i, j in pairs])
 
@@ -278,7 +293,7 @@ class Assignments(JoinCriterion):
         return self._sum_columns(a).loss_with(self._sum_columns(b), self.weights)
 
     def _sum_columns(self, k: int) -> "_Column":
-        """Return the responsibilities of cluster k, and keep this sum in place of its terms."""
+        """Return the responsibilities of cluster k, and store their sum in place of the terms."""
         if len(self.columns[k]) > 1:
             union = functools.partial(_Column.union, n_rows=self.weights.size)
             self.columns[k] = [functools.reduce(union, self.columns[k])]
@@ -304,6 +319,7 @@ class Assignments(JoinCriterion):
 
 def _quantile(values: Array) -> float:
     """Return the quantile `_DENSITY_QUANTILE` of ``values``, which are in ascending order."""
+    # Interpolate between the two values next to the position, or take the only value.
     position = (values.size - 1) * _DENSITY_QUANTILE
     neighbours = values[int(position) :][:2]
     return float(neighbours[0] + position % 1.0 * (neighbours[-1] - neighbours[0]))
@@ -337,5 +353,8 @@ class _Column(NamedTuple):
         return self.from_resp(rows, resp[rows])
 
     def loss_with(self, other: Self, weights: Array) -> float:
-        """Return the loss of joining this cluster with another."""
+        """Return the loss of joining this cluster with another, in nats per row.
+
+        ``weights`` (n_unsure,) are fractions of the weight of all rows.
+        """
         return float(loss_of_pair(*self, *other, weights))

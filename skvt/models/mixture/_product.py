@@ -27,7 +27,7 @@ from skvt.typing import Array, IndexArray
 
 @in_files("models.Block")
 class Block(NamedTuple):
-    """Columns of the data and their likelihood."""
+    """Columns of the data, and the component that describes them."""
 
     name: str
     component: Component
@@ -64,7 +64,7 @@ def name_block_in_errors(name: str) -> Iterator[None]:
 class FamilyOfBlocks:
     """The exponential family of the parameters of a product: one family for each block.
 
-    The natural parameters of all blocks are flattened and concatenated to E numbers.
+    The natural parameters ``eta`` of all blocks are flattened and concatenated to E numbers.
     """
 
     # Names of the blocks, for error messages.
@@ -112,36 +112,37 @@ class FamilyOfBlocks:
 
 
 class FitsOfBlocks(NamedTuple):
-    """Fits of rows to components that are fitted to one seed row each, summed over blocks.
+    """Fits of rows under components that are fitted to one row each, their seed.
 
-    The methods are those of :class:`~skvt.models.mixture.components.RowFits`.
+    A fit is an expected log density in nats, summed over blocks. The methods are those of
+    :class:`~skvt.models.mixture.components.RowFits`.
     """
 
     # The `RowFits` of each block.
     blocks: list[Any]
 
     def prepare(self, rows: Any) -> list[Any]:
-        """Return what each block prepares for the rows with the indices ``rows``."""
+        """Return the numbers that the other methods need of the rows with the indices ``rows``."""
         return [block.prepare(rows) for block in self.blocks]
 
     def fits_to_seeds(
         self, prepared: list[Any], seeds: Any, *, with_magnitudes: bool = True
     ) -> tuple[Array, Array]:
-        pairs = zip(self.blocks, prepared, strict=True)
-        return _add_fits(
-            [
-                block.fits_to_seeds(part, seeds, with_magnitudes=with_magnitudes)
-                for block, part in pairs
-            ]
-        )
+        """Return fits of rows to seeds, and the magnitudes of their terms, (n, K) each."""
+        fits = [
+            block.fits_to_seeds(part, seeds, with_magnitudes=with_magnitudes)
+            for block, part in zip(self.blocks, prepared, strict=True)
+        ]
+        return _add_fits(fits)
 
     def fits_to_self(self, prepared: list[Any]) -> tuple[Array, Array]:
+        """Return fits of rows to themselves as seeds, and their magnitudes, (n,) each."""
         pairs = zip(self.blocks, prepared, strict=True)
         return _add_fits([block.fits_to_self(part) for block, part in pairs])
 
 
 def _add_fits(fits_and_magnitudes: list[tuple[Array, Array]]) -> tuple[Array, Array]:
-    """Return the sum of the fits of blocks, and the sum of the magnitudes of their terms."""
+    """Return the sum over blocks of fits, and the sum of the magnitudes of their terms."""
     fits, magnitudes = zip(*fits_and_magnitudes, strict=True)
     return sum(fits), sum(magnitudes)
 
@@ -151,9 +152,11 @@ def _add_fits(fits_and_magnitudes: list[tuple[Array, Array]]) -> tuple[Array, Ar
 class Product(ConjugateComponent):
     """A component for rows whose columns form blocks that are independent given the component.
 
-    Features (P of each row), their sums, tables (coefficients of features in log densities) and
-    natural parameters of the blocks are concatenated, so that algorithms of inference see one
-    component. Columns that belong to no block are ignored.
+    The blocks' features, sums of features, tables and natural parameters are concatenated, so that
+    algorithms of inference see one component. A row has P features, and a table (K, P) has their
+    coefficients in E[log p(x | phi_k)]. The arguments ``lam`` (K, E) of methods are natural
+    parameters of q of K components. Columns of the data that belong to no block are ignored.
+    :class:`skvt.contracts.Component` documents the methods without docstrings.
     """
 
     blocks: tuple[Block, ...]
@@ -161,13 +164,14 @@ class Product(ConjugateComponent):
     dtype: np.dtype[Any]
 
     def validate(self, d: int, k: int) -> bool:
+        """Return whether the blocks fit each other and data of ``d`` columns, for loaded files."""
         return self._are_disjoint(d)
 
     def _are_disjoint(self, n_columns: int) -> bool:
-        """Return whether blocks have unique names and no column is described twice.
+        """Return whether the blocks can describe rows of ``n_columns`` columns together.
 
-        In addition, given columns must be the same in all blocks, the number of columns of each
-        block must suit its component, and positions must be less than ``n_columns``.
+        Their names must be unique, given columns must be the same in all blocks, the number of
+        columns of each block must suit its component, and no column may be described twice.
         """
         given = self.blocks[0].given
         columns = np.concatenate([*(block.explained for block in self.blocks), given])
@@ -182,7 +186,7 @@ class Product(ConjugateComponent):
 
     @cached_property
     def _widths(self) -> list[int]:
-        """The number of features of each block, from the features of a row of zeros."""
+        """The number of features of each block, which is counted for a row of zeros."""
         return [
             block.component.features(np.zeros((1, block.columns.size))).shape[1]
             for block in self.blocks
@@ -208,7 +212,7 @@ class Product(ConjugateComponent):
 
     @cached_property
     def base(self) -> Array:
-        """The constants of the blocks' densities, shape (P,)."""
+        """The coefficients of the features that do not depend on the parameters, (P,)."""
         pairs = zip(self.blocks, self._widths, strict=True)
         return np.concatenate([np.broadcast_to(b.component.base, width) for b, width in pairs])
 
@@ -229,11 +233,11 @@ class Product(ConjugateComponent):
         return [sums[..., entries] for entries in self._slices]
 
     def _with_sums(self, sums: Array) -> Iterator[tuple[Block, Array]]:
-        """Return pairs of each block and its part of sums of features (..., P)."""
+        """Return each block together with its part of the sums of features, (..., P)."""
         return zip(self.blocks, self.split_by_block(sums), strict=True)
 
     def _with_lam(self, lam: Array) -> Iterator[tuple[Block, Array]]:
-        """Return pairs of each block and its part of natural parameters (..., E)."""
+        """Return each block together with its part of the natural parameters, (..., E)."""
         return zip(self.blocks, self.family.split(lam), strict=True)
 
     @cached_property
@@ -242,7 +246,7 @@ class Product(ConjugateComponent):
         return slices_of(self._widths)
 
     def _convert_rows(self, X: Any) -> Any:
-        """Return rows X in the form that the blocks describe; here X itself.
+        """Return rows X in the form that the blocks describe, in this class X itself.
 
         A subclass that overrides this method must also override the methods that return rows.
         """
@@ -259,7 +263,7 @@ class Product(ConjugateComponent):
             yield component, part.toarray() if sp.issparse(X) and not component.sparse else part
 
     def features(self, X: Any) -> Any:
-        """Return the concatenated features of all blocks; CSR if those of any block are CSR."""
+        """Return the concatenated features of all blocks, as CSR if any of them are CSR."""
         parts = [component.features(part) for component, part in self._with_columns(X)]
         return self._side_by_side(parts)
 
@@ -308,11 +312,13 @@ class Product(ConjugateComponent):
         return self._side_by_side(parts)
 
     def row_fits(self, X: Any) -> "FitsOfBlocks":
+        """Return the fits of rows under components that are fitted to one row each."""
         return FitsOfBlocks([component.row_fits(part) for component, part in self._with_columns(X)])
 
     def projected(self, X: Any, weights: Array, directions: Any) -> Any:
-        """Return fits of the projected rows, or None if no block can be projected.
+        """Return fits of rows projected onto directions, or None if no block can be projected.
 
+        ``directions`` is a function that finds the directions for the rows and weights of a block.
         If only some blocks can be projected, the other blocks have the fits of unprojected rows.
         """
         pairs = list(self._with_columns(X))
@@ -407,11 +413,12 @@ class Product(ConjugateComponent):
         return np.asarray(self.block_evidence(sums).sum(axis=1))
 
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
-        gain = np.zeros(a.size)
+        """Return the gain of merging each pair of components (a, b), in nats."""
+        gains = np.zeros(a.size)
         for block, part in self._with_sums(sums):
             with name_block_in_errors(block.name):
-                gain += block.component.merge_gains(part, a, b)
-        return gain
+                gains += block.component.merge_gains(part, a, b)
+        return gains
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return the sum of log densities over the independent blocks, (n, K) in nats."""
@@ -422,6 +429,7 @@ class Product(ConjugateComponent):
         return log_densities
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
+        """Return rows with imputed missing values, given each row's memberships (n, K)."""
         rows = np.array(X, np.float64)
         for block, part, block_lam in self._with_missing(rows, lam):
             rows[:, block.columns] = block.component.imputed(part, block_lam, memberships)
@@ -522,7 +530,7 @@ class Product(ConjugateComponent):
 class HolesOfBlocks:
     """Hidden values of rows in independent blocks, such as missing values.
 
-    It implements :class:`skvt.contracts.HiddenValues`, the contract of hidden values of rows.
+    The class implements :class:`skvt.contracts.HiddenValues`, the contract of hidden values.
     """
 
     # For each block with hidden values, its entries in sums of features, and its hidden values.
@@ -581,10 +589,8 @@ class ProductLearner:
         """Return the product with symmetric priors, see :class:`PriorLearner`."""
         parts = zip(component.blocks, self.learners, strict=True)
         return component.with_components(
-            [
-                block.component if learner is None else learner.make_symmetric(block.component)
-                for block, learner in parts
-            ]
+            block.component if learner is None else learner.make_symmetric(block.component)
+            for block, learner in parts
         )
 
     def learned_values(self, component: Any) -> dict[str, Any]:
@@ -599,7 +605,10 @@ class ProductLearner:
 @in_files("models.ValuesLearner")
 @dataclass(frozen=True)
 class ValuesLearner:
-    """Learns the priors of the first two blocks of a product; the other priors are fixed."""
+    """Learns the priors of the first two blocks of a product, whose other priors are fixed.
+
+    A product with only one block has no use for the second learner.
+    """
 
     # The learner of the first block, which describes values. If it is None, the prior is fixed.
     learner: PriorLearner | None
@@ -607,7 +616,7 @@ class ValuesLearner:
     second: PriorLearner | None = None
 
     def for_blocks(self, component: Any) -> ProductLearner:
-        """Return the learner of all blocks of a product, which may have only one block."""
+        """Return the learner of all blocks of a product."""
         n_blocks = len(component.blocks)
         fixed = (None,) * n_blocks
         return ProductLearner((self.learner, self.second, *fixed)[:n_blocks])
@@ -622,8 +631,6 @@ class ValuesLearner:
 
     def learned_values(self, component: Any) -> dict[str, Any]:
         """Return the learned values of the first block by name."""
-        return (
-            {}
-            if self.learner is None
-            else self.learner.learned_values(component.blocks[0].component)
-        )
+        if self.learner is None:
+            return {}
+        return self.learner.learned_values(component.blocks[0].component)

@@ -2,7 +2,7 @@
 
 A row has E explained columns y and G given columns, which explain y and have no distribution. The
 class :class:`GivenColumns` converts the given columns to R standardised regressors u. With
-w = (1, u), the E numbers y of component k are distributed as
+w = (1, u), the E numbers y of a row of component k are distributed as
 
     y ~ N(B_k w, Lambda_k^-1),    B_k | Lambda_k ~ N(M, (V kron Lambda_k)^-1),
     Lambda_k ~ Wishart(nu, W).
@@ -15,9 +15,9 @@ The prior is a matrix normal-Wishart with natural parameters eta and log normali
     E_q[log p(y | w, phi_k)]
         = (E_q[log|Lambda|] - E log(2 pi) - e' E_q[Lambda] e - E w' V_k^-1 w) / 2
 
-where E_q is an expectation, and E is the number of explained columns. The result is quadratic in
-(u, y). Features and the posterior q of missing values of y are therefore the same as for a Gaussian
-of R + E columns with a full covariance.
+where E_q is an expectation under q, and E is the number of explained columns. The parameters phi_k
+are B_k and Lambda_k. The result is quadratic in (u, y). Features and the posterior q of missing
+values of y are therefore the same as for a Gaussian of R + E columns with a full covariance.
 
 The predictive density is a Student t with nu_k - E + 1 degrees of freedom, the location M_k w and
 the scale matrix ``W_k^-1 (1 + w' V_k^-1 w) / (nu_k - E + 1)``.
@@ -25,6 +25,9 @@ the scale matrix ``W_k^-1 (1 + w' V_k^-1 w) / (nu_k - E + 1)``.
 By default the prior is derived from one regression for all rows: M are its coefficients, and W^-1
 is the covariance of its residuals. ``V = diag(kappa, kappa C)`` counts as much as kappa rows, where
 C is the covariance of u in the rows of the fit [Zellner86].
+
+Arguments ``lam`` (K, ...) of methods are natural parameters of q of K components. The class
+:class:`skvt.contracts.Component` documents the methods without docstrings.
 """
 
 from collections.abc import Callable
@@ -70,7 +73,7 @@ from skvt.typing import Array
 @in_files("models.Regression")
 @dataclass(frozen=True)
 class Regression(ConjugateComponent):
-    """E Gaussian columns with a regression on given columns.
+    """A component of E Gaussian columns with a regression on given columns.
 
     Rows of the data have the E explained columns y first, then the G given columns. With the joint
     row z = (u, y), the features of a row are [1, z, upper triangle of z z'].
@@ -79,7 +82,7 @@ class Regression(ConjugateComponent):
     # (1 + (Q + E) (Q + E + 1) / 2,): natural parameters of the prior for centred y. Q = 1 + R is
     # the number of coefficients of each explained column: the intercept and the slopes.
     prior: Array
-    # (E,): subtracted from y.
+    # (E,): the centre that is subtracted from y.
     center: Annotated[Array, "e"]
     # The conversion of given columns to regressors.
     given: GivenColumns
@@ -92,12 +95,13 @@ class Regression(ConjugateComponent):
     missing = True
 
     def validate(self, d: int, k: int) -> bool:
+        """Return whether the shapes of the fields fit each other, for loaded files."""
         E = self.n_explained
-        size, squares = 1 + self.given.n_regressors + E, E * (E + 1) // 2
+        size, n_squares = 1 + self.given.n_regressors + E, E * (E + 1) // 2
         return (
             E > 0
             and self.prior.shape == (1 + size * (size + 1) // 2,)
-            and (self.added is None or self.added.shape == (squares,))
+            and (self.added is None or self.added.shape == (n_squares,))
         )
 
     @property
@@ -126,6 +130,7 @@ class Regression(ConjugateComponent):
         M (E, Q) are the prior means of the coefficients. ``kappa`` (2,) are the numbers of rows as
         which the priors of intercepts and of slopes count. ``scale`` (E, E) is W^-1.
         """
+        # The first coefficient is the intercept, and ``moment`` is C, the covariance of regressors.
         V = np.zeros((M.shape[1], M.shape[1]))
         V[0, 0] = kappa[0]
         V[1:, 1:] = kappa[1] * self.given.moment
@@ -157,8 +162,9 @@ class Regression(ConjugateComponent):
     feature_coefficients = FullGaussian.feature_coefficients
 
     def completion(self, table: Array) -> Completion | None:
-        # Convert the table only once, for the first chunk that has missing values. The center is 0,
-        # because `_joint_rows` returns centred rows.
+        """Return a function that finds q of the missing values of y, given the table (K, P)."""
+        # Convert the table only once, for the first chunk of rows that has missing values. The
+        # center is 0.0, because `_joint_rows` returns centred rows.
         width = self.given.center.size + self.n_explained
         convert_table = cache(partial(GaussianCompletion.from_table, 0.0, table, width))
 
@@ -181,9 +187,14 @@ class Regression(ConjugateComponent):
         return completed if self.n_explained > 1 else X
 
     def projected(self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]) -> Any:
-        """Return fits of projected residuals, because given columns have no distribution."""
+        """Return fits of residuals that are projected onto directions, for the search for seeds.
+
+        Given columns are not projected, because they have no distribution. ``directions`` is a
+        function that finds the directions for residuals and the weights of the rows.
+        """
         residuals = self.residuals(self.filled(X))
-        # The method of this component uses only its number of columns and its dtype.
+        # The prior of this component is empty, because its method `projected` uses only the number
+        # of columns and the dtype.
         gaussian = SphericalGaussian(np.empty(0), np.zeros(residuals.shape[1]), self.dtype)
         return gaussian.projected(residuals, weights, directions)
 
@@ -196,7 +207,8 @@ class Regression(ConjugateComponent):
     def _predict(self, u: Array, lam: Array) -> tuple[Array, Array]:
         """Return predictions ``M_k w``, (K, n, E), and factors ``sqrt(1 + w' V_k^-1 w)``, (K, n).
 
-        The factor is the ratio of the predictive scale to the scale of the residuals.
+        ``u`` (n, R) are the regressors. A factor is the ratio of the predictive scale to the scale
+        of the residuals.
         """
         M, V, _ = self.family.split(lam)
         w = np.concatenate([np.ones((len(u), 1)), u], axis=1)
@@ -224,6 +236,7 @@ class Regression(ConjugateComponent):
     def log_predictive(self, X: Any, lam: Array) -> Array:
         gaussian, residual_lam = self._residual_gaussian(lam)
         _, factor, residuals = self._standardise(X, lam)
+        # Values are missing in the same places for all components.
         n_observed = (~np.isnan(residuals[0])).sum(axis=1)
         # Evaluate each component separately, because each component has different residuals.
         pairs = zip(residuals, residual_lam[:, None], strict=True)
@@ -271,6 +284,8 @@ class Regression(ConjugateComponent):
         shape, rate = column_gammas(q)
         precision = 1.0 / np.diagonal(inverse, axis1=1, axis2=2)
         slopes = []
+        # Convert slopes of standardised regressors to slopes in units of the data. Coefficient 0 is
+        # the intercept.
         regressors = zip(self.given.labels, self.given.scale, strict=True)
         for r, (label, scale) in enumerate(regressors, 1):
             slope = mean_marginals(M[..., r] / scale, precision[:, r, None] * scale**2, shape, rate)
@@ -292,6 +307,7 @@ class Regression(ConjugateComponent):
         # A gamma distribution is a Wishart distribution of one column with nu = 2 shape and
         # W^-1 = 2 rate.
         shape, rate = column_gammas(q)
+        # Each column gets axes of length 1 for a regression of E = 1 column.
         M, V = q["coefficients"][:, :, None], q["coefficients_precision"][:, None]
         eta = self.family.from_standard(M, V, 2.0 * shape, 2.0 * rate[..., None, None])
         return self.family.log_normalizer(eta)
@@ -300,7 +316,7 @@ class Regression(ConjugateComponent):
 @in_files("models.IndependentRegressions")
 @dataclass(frozen=True)
 class IndependentRegressions(Product):
-    """Gaussian columns with regressions on given columns, independent given the component.
+    """A component of Gaussian columns with independent regressions on given columns.
 
     Each explained column has a block whose component is a :class:`Regression`.
     """
@@ -308,6 +324,7 @@ class IndependentRegressions(Product):
     covariance_type = "diag"
 
     def validate(self, d: int, k: int) -> bool:
+        """Return whether block j has the explained column j and all given columns."""
         return all(
             type(block.component) is Regression
             and block.name == str(j)
@@ -334,7 +351,7 @@ class IndependentRegressions(Product):
         return np.concatenate(parts, axis=1)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
-        """Return rows whose missing values are means given the given columns, (K, n, D)."""
+        """Return rows whose missing values are predictions from the given columns, (K, n, D)."""
         completed = np.repeat(dense_rows(X)[None], len(lam), axis=0)
         parts: Any = zip(self._with_columns(X), self.family.split(lam), strict=True)
         for j, ((component, part), column_lam) in enumerate(parts):
@@ -342,7 +359,7 @@ class IndependentRegressions(Product):
         return completed
 
     def marginals(self, lam: Array) -> Any:
-        """Return the marginals of all columns, each with the number of its column."""
+        """Return the marginals of all columns, each with the index of its column in the data."""
         return tuple(
             marginals._replace(columns=np.array([j]))
             for j, column_marginals in enumerate(super().marginals(lam))
@@ -354,7 +371,7 @@ def make_regression_component(
     X: Any, weights: Any, covariance_type: str, given: GivenColumns,
     prior: GaussianPrior = DEFAULTS,
 ) -> tuple[Regression | IndependentRegressions, dict[str, Any]]:  # fmt: skip
-    """Return the component for rows X, and the parameters of its prior by name.
+    """Return the component for rows X of ``weights`` (n,), and its prior's parameters by name.
 
     The given columns are the last columns of X. The ``covariance_type`` of residuals is "full" or
     "diag". The parameters in ``prior`` mean the same as for
@@ -374,10 +391,12 @@ def make_regression_component(
     blocks: list[Block] = []
     priors: list[dict[str, Any]] = []
     for j in range(E):
+        # The prior of one column has arrays (1,) and (1, 1).
         column_prior = prior._replace(
             mean=None if mean is None else mean[[j]], degrees_of_freedom=nu,
             covariance=None if scale is None else scale[[j], None],
         )  # fmt: skip
+        # The explained column is first, and all given columns follow.
         columns = np.append(j, np.arange(E, X.shape[1]))
         component, column_values = _full_regression(X[:, columns], weights, given, column_prior)
         blocks.append(Block(str(j), component, columns))
@@ -430,10 +449,11 @@ def _full_regression(
     scale = prior.covariance
     if scale is None:
         scale = default_scale(diagonal_if_few_rows(covariance, n_rows) + nu * np.diag(errors))
-    # The function only checks shape and definiteness, because the scale is not None.
+    # Check shape and definiteness. The last argument is not used, since the scale is not None.
     scale = prior_scale(scale, "full", E, scale)
     kappa = 1.0 if prior.mean_precision is None else float(prior.mean_precision)
     intercepts = center if prior.mean is None else prior.mean
+    # Natural parameters are relative to the center.
     M = np.column_stack([intercepts - center, slopes])
     added = addition_to_squares(covariance, errors, n_rows)
     # Make the component without a prior first, because `with_prior` needs its other fields.
@@ -467,6 +487,7 @@ def prior_values(component: Regression) -> dict[str, Any]:
 def _prior_of(component: Regression) -> GaussianPrior:
     """Return M, kappa, nu and W^-1 of a regression's prior, as in `Regression.with_prior`."""
     q = component.family.to_standard(component.prior)
+    # V is diag(kappa_0, kappa_1 C), so that one entry of C suffices to find kappa_1.
     V = q["coefficients_precision"]
     kappa = np.array([V[0, 0], V[1, 1] / component.given.moment[0, 0]])
     nu = float(q["degrees_of_freedom"])
@@ -478,14 +499,14 @@ def _prior_of(component: Regression) -> GaussianPrior:
 class RegressionLearner(GaussianLearner):
     """Learns parameters of the prior of a :class:`Regression` by expectation maximisation (EM).
 
-    If a parameter of means is learned, the same parameter of slopes is learned, too. A step of EM,
-    with averages over components, is
+    If a parameter of means is learned, the same parameter of slopes is learned, too. Let avg be the
+    average over components. A step of EM is
 
         M = avg(E_q[Lambda])^-1 avg(E_q[Lambda B]),     D = avg(E_q[(B - M)' Lambda (B - M)]),
         kappa_0 = E / D_00,      kappa_1 = E R / tr(C D_uu),
 
     where E is the number of explained columns. D_00 is the entry of D for the intercept, and D_uu
-    are the entries for the slopes. The steps of W^-1 and nu are those of a Gaussian, see
+    are the entries for the slopes. W^-1 and nu are updated as for a Gaussian, see
     :mod:`skvt.models.mixture._gaussian_learner`.
     """
 
@@ -525,16 +546,16 @@ class RegressionLearner(GaussianLearner):
         """Return the learned parameters, and the same parameters of slopes, by name."""
         values = prior_values(component)
         slope_names = {name.replace("mean", "slope") for name in self.names if "mean" in name}
-        learned = self.names | slope_names
-        return {name: values[name] for name in values if name in learned}
+        learned_names = self.names | slope_names
+        return {name: values[name] for name in values if name in learned_names}
 
     def step(self, component: Any, sums: Array) -> Array:
         """Return the parameter vector after one step of EM, given ``sums`` of features (K, P)."""
         M, kappa, nu, scale = _prior_of(component)
         E, Q = M.shape
         # Average E[B' Lambda B], E[Lambda B] and E[Lambda] over components. The first statistic is
-        # log|Lambda| / 2. The other statistics are -G' Lambda G with G = (B, -I), in which entries
-        # of the diagonal are halved.
+        # log|Lambda| / 2. The others are the upper triangle of -G' Lambda G with G = (B, -I), in
+        # which entries of the diagonal are halved.
         t = component.family.expectation(component.natural_parameters(sums)).mean(axis=0)
         moments = -triangle.unpack(t[1:])
         moments[np.diag_indices(Q + E)] *= 2.0

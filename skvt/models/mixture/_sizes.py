@@ -5,32 +5,35 @@ Given the component, a row of exposure e has the count
     x ~ Poisson(e lam),   lam ~ Gamma(r, b):
     p(x | r, b) = h_r(x) (b / (b + e))^r (e / (b + e))^x,   h_r(x) = Gamma(x + r) / (Gamma(r) x!),
 
-with lam integrated out. The mean of x is e mu with mu = r / b, and its variance is e mu + (e mu)^2
-/ r. The size r has a prior on G values r_g, all equally probable unless the probabilities are
-learned. Its posterior is exact, and no statistic depends on q. Given r_g, the prior of the rate b
-is b / (b + c) ~ Beta(1 + n r_g, s) at a typical exposure c. Such a prior counts as n rows with s
-counts: mu has the mean s / (n c) under each r_g. As r grows, the prior becomes the gamma prior of a
-Poisson's rate.
+where the Poisson rate lam per unit of exposure is integrated out. The mean of x is e mu with
+mu = r / b, and its variance is e mu + (e mu)^2 / r. The size r has a prior on G values r_g, which
+are equally probable unless the probabilities are learned. The posterior of r is exact, and no
+statistic depends on q. Given r_g, the prior of the rate b is b / (b + c) ~ Beta(1 + n r_g, s) at a
+typical exposure c. Such a prior counts as n rows whose counts have the sum s: mu has the mean
+s / (n c) under each r_g. As r grows, the prior becomes the gamma prior of a Poisson's rate.
 
 The statistics of a component in a column are H_g, the sum of log h_r(x) at each r_g, and the sums
 of 1 and of x by exposure. If all exposures are the same, the sums of 1 and of x are two numbers, N
 and X, and the posterior is conjugate. If exposures differ, log(b + e) is interpolated between J
-Chebyshev points e_j in log e, with an error of about 1e-6 of its value. The sums N_j and X_j are
-then weighted by Lagrange's polynomials. With pseudo-counts included, and c_j, the weight of point j
-at the typical exposure, let
+Chebyshev points e_j in log e, with a relative error of about 1e-6. The sums N_j and X_j are then
+weighted by Lagrange's polynomials. Let c_j be the polynomial of point j at the typical exposure.
+With the pseudo-counts of the prior included in N_j and X_j, let
 
     A = 1 + r sum_j N_j,    B = sum_j X_j,    C_j = r N_j + X_j + c_j.
 
 The log likelihood of b is ``A log b - sum_j C_j log(b + e_j)``, with its maximum at b*. The
-posterior is q(b / (b + t)) = Beta(A, B) with t such that the mean p = A / (A + B) lies at b*. The
-logarithm of its linear function ``p t + (1 - p) e_j`` is concave, so that, by Jensen's inequality,
+posterior q of y = b / (b + t) is Beta(A, B), whose mean is p = A / (A + B). The number t is chosen
+so that y = p at b = b*. The function ``log(y t + (1 - y) e_j)`` is concave in y. By Jensen's
+inequality, therefore,
 
-    log int ... db >= A log b* - sum_j C_j log(b* + e_j) + log B(A, B) - A log p - B log(1 - p).
+    log int ... db >= A log b* - sum_j C_j log(b* + e_j) + log Beta(A, B)
+                      - A log p - B log(1 - p),
 
-No Beta near q gives a greater bound, and equality holds if all exposures are the same. The bound of
-the mixture [HS13 eq. 8] therefore remains a lower bound, and passes never lower it. If exposures
-vary tenfold, it loses less than .1 nats in a column. Its slopes in the statistics are the expected
-log densities.
+where the left side is the log of the integral of the likelihood of b, and Beta(A, B) is the beta
+function. No Beta distribution near q gives a greater bound, and equality holds if all exposures are
+the same. The bound of the mixture [HS13 eq. 8] therefore remains a lower bound, and passes over the
+data never lower it. If exposures vary tenfold, the bound is less than 0.1 nats below the exact
+value in a column. The slopes of the bound in the statistics are the expected log densities.
 """
 
 from dataclasses import dataclass
@@ -52,19 +55,22 @@ from skvt._compiled import (
 from skvt.models.mixture.components import draw_positions
 from skvt.typing import Array
 
-# Sizes r, for dispersions 1 / r from 20 to .01. Each size is 1.66 times its predecessor. If any
-# other size in this range is rounded to the nearest of these sizes, about .1 % of the entropy is
+# Sizes r, for dispersions 1 / r from 20 to 0.01. Each size is 1.66 times its predecessor. If any
+# other size in this range is rounded to the nearest of these sizes, about 0.1 % of the entropy is
 # lost.
 SIZES = np.geomspace(0.05, 100.0, 16)
-# New exposures may lie outside the range of the fit by this factor. Others are clipped.
+# Exposures of new rows may lie outside the range of the fit by this factor. Exposures further
+# outside are clipped.
 _MARGIN_FACTOR = 2.0
 # Relative error of the interpolation.
 _INTERPOLATION_ERROR = 1e-6
 # A posterior counts as certain if both the sum of sizes and the sum of counts are at least this.
 _CERTAIN_SUM = 1e6
-# Log probability of all sizes except the certain one.
+# Log probability of impossible sizes.
 _LOG_ZERO = -1e300
-# Maximum number of steps towards b*.
+# Smallest logarithm that is exponentiated, at which the exponential is still a normal number.
+_MIN_EXPONENT = -700.0
+# Maximum number of Newton steps towards b*.
 _MAX_STEPS = 20
 # Steps end when log b* changes by less than this.
 _MIN_STEP = 1e-4
@@ -73,13 +79,13 @@ _MIN_STEP = 1e-4
 def exposure_points(least: float, largest: float) -> Array:
     """Return Chebyshev points (J,) for exposures from ``least`` to ``largest`` and a little beyond.
 
-    log(b + e) is analytic in log e up to a distance pi from the real axis. The number of points
-    that the relative error needs follows from this distance.
+    log(b + e) is analytic in log e up to a distance pi from the real axis. This distance determines
+    the number of points at which the interpolation has the relative error `_INTERPOLATION_ERROR`.
     """
     low, high = np.log(least), np.log(largest)
     half_width = 0.5 * (high - low) + np.log(_MARGIN_FACTOR)
     ratio = np.pi / half_width
-    # Each further point divides the error by this number.
+    # Each further point divides the error by ``gain``.
     gain = ratio + np.hypot(ratio, 1.0)
     n_points = 1 + int(np.ceil(-np.log(_INTERPOLATION_ERROR) / np.log(gain)))
     angles = np.pi * (np.arange(n_points) + 0.5) / n_points
@@ -87,20 +93,21 @@ def exposure_points(least: float, largest: float) -> Array:
 
 
 class SizeAndRate(NamedTuple):
-    """Parameters of a column: the size r, and the rate mu for an exposure of 1."""
+    """Parameters of columns: the sizes r, and the rates mu for an exposure of 1."""
 
     size: Array
     rate: Array
 
 
 class QGivenSizes(NamedTuple):
-    """The posterior of columns given each size, (..., G) each."""
+    """The posterior of columns given each size, (..., G) each, in the symbols of the module."""
 
     # Probability of the size.
     probability: Array
-    # A and B of q(b / (b + t)) = Beta(A, B), and t.
+    # A and B of q(b / (b + t)) = Beta(A, B). The field ``b`` is B, and not the rate.
     a: Array
     b: Array
+    # t.
     scale: Array
 
 
@@ -108,21 +115,22 @@ class QGivenSizes(NamedTuple):
 class SizesAndRates:
     """The family of q of size and rate of a column.
 
-    The natural parameters eta are ``[log shares (G), X_j (J), N_j (J)]``.
+    The natural parameters eta are ``[log shares (G), X_j (J), N_j (J)]``. The log shares are the
+    log prior probabilities of the sizes plus H_g.
     """
 
     # (J,): exposures e_j.
     points: Array
-    # (J,): weights of the points in the interpolation at the typical exposure.
+    # (J,): c_j, the weights of the points in the interpolation at the typical exposure.
     typical: Array
-
+    # The name in texts, where other families are classes and have a ``__name__``.
     __name__ = "NegativeBinomial"
 
     def _integrate_eta(self, eta: Any, *, slopes: bool = False) -> tuple[QGivenSizes, Array, Array]:
         """Return q given each size, the log of the integral over b, and the slopes of this log.
 
-        The integral (...) is summed over sizes. The slopes of its logarithm in X_j and N_j are
-        (..., 2 J), or empty unless ``slopes`` is set.
+        The integral is summed over sizes, and its logarithm is (...). The slopes of the logarithm
+        in X_j and N_j are (..., 2 J), or empty unless ``slopes`` is set.
         """
         eta = np.asarray(eta, np.float64)
         lead = eta.shape[:-1]
@@ -155,6 +163,7 @@ class SizesAndRates:
         """Draw the size, and then the rate given the size."""
         q = self.condition_on_sizes(eta)
         g = draw_positions(q.probability, rng)
+        # Select A, B and t of the drawn size. Given the size, the odds of b / (b + t) are drawn.
         _, a, b, scale = (np.take_along_axis(x, g[..., None], -1)[..., 0] for x in q)
         odds = rng.standard_gamma(b) / rng.standard_gamma(a)
         return SizeAndRate(SIZES[g], SIZES[g] / scale * odds)
@@ -165,6 +174,8 @@ class SizesAndRates:
         They correspond to many rows at the typical exposure. The number of rows is limited because
         log-gammas lose digits with even more rows.
         """
+        # ``mean`` is the mean count at the typical exposure. Its ratio to the size is limited,
+        # because the larger of A and B would be too large otherwise.
         size, mean = x.size[..., None], x.rate[..., None] * (self.points @ self.typical)
         mean = np.clip(mean, 1e-6 * size, 1e6 * size)
         n_rows = _CERTAIN_SUM / np.minimum(size, mean)
@@ -181,7 +192,8 @@ class SizesAndRates:
 
     def _mean_and_variance(self, eta: Any) -> tuple[SizeAndRate, SizeAndRate]:
         q = self.condition_on_sizes(eta)
-        # Moments of the rate given each size.
+        # Compute the first two moments of mu = r / b given each size. Since (1 - y) / y = t / b for
+        # y = b / (b + t), mu is r / t times the odds (1 - y) / y of a Beta(A, B) variable y.
         share, rate = q.probability, SIZES / q.scale
         first = rate * q.b / (q.a - 1.0)
         has_second = q.a > 2.0
@@ -228,7 +240,8 @@ def _integrate(
     """
     G, J = sizes.size, points.size
     # ``pi_sum`` is the sum of C_j pi_j with pi_j = b* / (b* + e_j), and ``pi_slope`` is its slope
-    # in log b*. ``value`` is the log of the integral over b given each size.
+    # in log b*. ``value`` is the log of the integral over b given each size plus the log share of
+    # the size.
     a, best, pi_sum, pi_slope, value, share = np.empty((6, G))
     row_slope, count_slope = np.empty((2, G))
     log_best_and_e = np.empty((J, G))
@@ -283,7 +296,7 @@ def _integrate(
         # Compute the probability of each size times ``norm``.
         max_value, norm = value.max(), 0.0
         for g in range(G):
-            share[g] = exp(max(value[g] - max_value, -700.0))
+            share[g] = exp(max(value[g] - max_value, _MIN_EXPONENT))
             norm += share[g]
         log_integral[m] = max_value + log(norm)
         for g in range(G):
@@ -291,10 +304,11 @@ def _integrate(
             q.scale[m, g] = best[g] * b / a[g]
         if slopes.shape[0] == 0:
             continue
+        # These are the parts of the slopes in X_j and N_j that are the same for all points.
         for g in range(G):
-            both = log(a[g] + b) - digamma(a[g] + b)
-            count_slope[g] = digamma(b) - log(b) + both
-            row_slope[g] = digamma(a[g]) - log(a[g]) + both + log(best[g])
+            term_of_sum = log(a[g] + b) - digamma(a[g] + b)
+            count_slope[g] = digamma(b) - log(b) + term_of_sum
+            row_slope[g] = digamma(a[g]) - log(a[g]) + term_of_sum + log(best[g])
         for j in range(J):
             x_slope, n_slope, logs = 0.0, 0.0, log_best_and_e[j]
             for g in range(G):

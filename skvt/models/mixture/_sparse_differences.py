@@ -6,30 +6,33 @@ components share,
     pi_k ~ Uniform{pi_1, ..., pi_G},    s_kd ~ Bernoulli(pi_k),    phi_kd ~ H(eta_d),
     psi_d ~ H(eta_d),    x_nd | z_n = k ~ F(phi_kd) if s_kd = 1,  F(psi_d) if s_kd = 0,
 
-a spike and slab [MitchellBeauchamp88] whose spike, psi, is estimated. Each component has its own
-probability pi_k that a column differs, because a large component determines psi and differs from
-it nowhere, while a small component may differ in many columns. The log odds of pi_1, ..., pi_G are
-equidistant. Let q(psi_d) = H(eta_d + R_d), and let S_kd be the statistics of the component's rows.
-The best q(pi_k, s_k, phi_k) is the posterior given q(psi): q(phi_kd | s_kd = 1) is H(eta_d + S_kd),
-and the indicators of a component are independent given pi_k. With the odds o_g of pi_g and
+a spike and slab [MitchellBeauchamp88] whose spike, psi, is estimated. H(eta) is the conjugate prior
+with the natural parameters eta and the log normalizer A, and t are its sufficient statistics. Each
+component has its own probability pi_k that a column differs, because a large component determines
+psi and differs from it nowhere, while a small component may differ in many columns. The log odds of
+pi_1, ..., pi_G are equidistant. Let q(psi_d) = H(eta_d + R_d), and let S_kd be the statistics of
+the rows of component k. The best q(pi_k, s_k, phi_k) is the posterior given q(psi):
+q(phi_kd | s_kd = 1) is H(eta_d + S_kd), and the indicators of a component are independent given
+pi_k. Let o_g be the odds of pi_g, and let
 
-    Delta_kd = A(eta_d + S_kd) - A(eta_d) - <S_kd, E_q[t(psi_d)]>,
+    Delta_kd = A(eta_d + S_kd) - A(eta_d) - <S_kd, E_q[t(psi_d)]>
 
-the nats by which separate parameters explain the rows of component k better in column d, the bound
-is a sum over components,
+be the nats by which separate parameters explain the rows of component k better in column d than the
+common parameters. The bound is a sum over components and a divergence,
 
     sum_k ( sum_d <S_kd, E_q[t(psi_d)]> + log sum_g 1/G prod_d (1 + o_g exp Delta_kd) / (1 + o_g) )
         - sum_d KL(q(psi_d) || H(eta_d)).
 
 Each term of the first sum is convex in S_k, and its gradient is the expectation of the statistics
-under q. Given q(psi), the distributions of such components therefore form an exponential family,
-and engines and moves need no knowledge of the indicators. Births compare their components with the
-distribution of all rows. The second line is the log density of a hyperprior. q(psi) is learned like
-parameters of a prior, by
+under q. Given q(psi), the distributions of such components therefore form an exponential family.
+Algorithms of inference, and moves that add, merge and split components, need not know of the
+indicators. Components that a move adds are compared with the distribution of all rows. The second
+line is treated as the log density of a hyperprior, and q(psi) is learned like parameters of a
+prior, by
 
-    R_d = sum_k q(s_kd = 0) S_kd,
+    R_d = sum_k q(s_kd = 0) S_kd.
 
-which maximises the bound at fixed q(s), so that the bound never falls.
+This update maximises the bound at fixed q(s), so that the bound never falls.
 
 Predictive densities treat the columns as independent given the component. They average over the
 indicators,
@@ -38,7 +41,8 @@ indicators,
                      + q(s_kd = 0) int F(x_d | psi) q(psi_d = psi) dpsi.
 
 Both integrals are predictive densities of the conjugate family, exp(A(lam + t(x)) - A(lam)) up to
-the base measure. Descriptions take the more probable value of each indicator.
+the base measure, where lam are the natural parameters of q. Descriptions of components for users
+take the more probable value of each indicator.
 """
 
 from collections.abc import Callable
@@ -69,10 +73,11 @@ from skvt.typing import Array, IndexArray
 _INDEPENDENT_LIKELIHOODS = (
     Bernoulli, Categorical, DiagonalGaussian, KnownVarianceGaussian, NegativeBinomial, Poisson,
 )  # fmt: skip
-# Number G of values of pi_k, the probability that a column of a component differs.
+# Number G of values of pi_k, the probability that a column of a component differs. These values are
+# called shares.
 _N_SHARES = 8
-# Separate parameters that explain a column better by more nats than this are certain, so that
-# larger gains are not exponentiated.
+# If separate parameters explain a column better by more than this number of nats, they are certain.
+# Larger gains are not exponentiated.
 _CERTAIN = 500.0
 # Maximum number of updates of the common distribution in one call.
 _MAX_STEPS = 10
@@ -84,9 +89,10 @@ _MIN_GAIN = 1e-2
 class SpikeAndSlab(FamilyOfBlocks):
     """The family of parameters whose columns are separate or common.
 
-    Natural parameters ``eta`` of the class are ``eta_d + S_kd`` of the module in all columns d:
-    those of the separate parameters. They are flattened, (..., P), or in the ``shape`` of the
-    prior, (..., *shape).
+    The natural parameters ``eta`` in this class are ``eta_d + S_kd`` of the module in all columns
+    d, that is, those of q of the separate parameters. They are flattened, (..., P), or have the
+    ``shape`` of the prior, (..., *shape). All columns are in one block, so that each attribute for
+    blocks has one entry.
     """
 
     # (*shape): natural parameters of the prior.
@@ -104,8 +110,9 @@ class SpikeAndSlab(FamilyOfBlocks):
         )
 
     def _sum_entries(self, values: Array) -> Array:
-        """Sum ``values`` (..., *shape) over the entries of each column; return (..., D)."""
-        lead = values.shape[: values.ndim - len(self.shapes[0])]
+        """Return sums of ``values`` (..., *shape) over the entries of each column, (..., D)."""
+        (shape,) = self.shapes
+        lead = values.shape[: values.ndim - len(shape)]
         return np.asarray(np.add.reduceat(values.reshape(*lead, -1), self._starts, axis=-1))
 
     def repeat_for_entries(self, columns: Array) -> Array:
@@ -115,28 +122,31 @@ class SpikeAndSlab(FamilyOfBlocks):
     def _log_normalizers(self, eta: Array) -> Array:
         """Return the log normalizer of each column, (..., D)."""
         family: Any = self.families[0]
+        # Some families return the sum over columns as ``log_normalizer``.
         log_normalizers = getattr(family, "log_normalizers", family.log_normalizer)
         return np.asarray(log_normalizers(eta))
 
     @cached_property
     def _prior_log_normalizers(self) -> Array:
+        """``A(eta_d)`` of the prior of each column, (D,)."""
         return self._log_normalizers(self.prior)
 
     @cached_property
     def _odds(self) -> Array:
-        """The odds o_g of pi_1, ..., pi_G, (G,). They reach from 1 / (D + 1) to D + 1."""
+        """The odds o_g of pi_1, ..., pi_G, (G,), from 1 / (D + 1) to D + 1."""
         return np.exp(np.linspace(-1.0, 1.0, _N_SHARES) * np.log1p(len(self.parameter_counts)))
 
     def _sum_over_shares(self, eta: Array) -> tuple[Array, Array, Array, Array]:
         """Return the terms of the bound in the module.
 
         They are ``<S_kd, E_q[t(psi_d)]>`` (..., D), ``log(1 + o_g exp Delta_kd)`` (..., D, G), the
-        logarithm of the sum over g (...), and q(pi_k = pi_g) (..., G).
+        log of the sum over g (...), and q(pi_k = pi_g) (..., G).
         """
-        # The first and only block has all columns.
-        eta = self.split(eta)[0]
+        (eta,) = self.split(eta)
         log_common = self._sum_entries((eta - self.prior) * self.common)
+        # Delta_kd of the module.
         gain = self._log_normalizers(eta) - self._prior_log_normalizers - log_common
+        # Above the limit, log(1 + o exp(gain)) is gain + log(o) to rounding.
         exponent = np.minimum(gain, _CERTAIN)
         log_ratios = np.log1p(np.exp(exponent)[..., None] * self._odds)
         log_ratios += (gain - exponent)[..., None]
@@ -152,6 +162,7 @@ class SpikeAndSlab(FamilyOfBlocks):
     def indicators_and_bound(self, eta: Array) -> tuple[Array, Array]:
         """Return q(s_kd = 1), (..., D), and each component's term of the bound, (...) in nats."""
         log_common, log_ratios, log_sum, share_probabilities = self._sum_over_shares(eta)
+        # q(s_kd = 1 | pi_k = pi_g) is 1 - 1 / (1 + o_g exp Delta_kd).
         probabilities = (-np.expm1(-log_ratios) @ share_probabilities[..., None])[..., 0]
         # Rounding may raise a probability above 1.
         return np.minimum(probabilities, 1.0), log_common.sum(axis=-1) + log_sum
@@ -166,6 +177,7 @@ class SpikeAndSlab(FamilyOfBlocks):
         return self.indicators_and_bound(eta)[1] + self._prior_log_normalizers.sum()
 
     def expectation(self, eta: Array) -> Array:
+        """Return the expected statistics (..., P), averaged over the indicators."""
         probability = self.repeat_for_entries(self.indicators(eta))
         separate = self.join([self.families[0].expectation(self.split(eta)[0])])
         return probability * separate + (1.0 - probability) * self.common.reshape(-1)
@@ -176,7 +188,10 @@ class SpikeAndSlab(FamilyOfBlocks):
 class SparseDifferences(Product):
     """A component of one block, each of whose columns may have the common distribution.
 
-    The module has the model.
+    The docstring of the module has the model. The arguments ``lam`` (K, P) of methods are the
+    natural parameters of the family of the component, :class:`SpikeAndSlab`, and ``sums`` (K, P')
+    are sums of features. :class:`skvt.contracts.Component` documents the methods without
+    docstrings.
     """
 
     # Natural parameters eta + R of q(psi), in the shape of the block's prior.
@@ -194,6 +209,7 @@ class SparseDifferences(Product):
         return cls(blocks, D, component.dtype, common=common)
 
     def validate(self, d: int, k: int) -> bool:
+        """Return whether the fields fit each other and data of ``d`` columns, for loaded files."""
         return (
             len(self.blocks) == 1
             and type(self.inner_component) in _INDEPENDENT_LIKELIHOODS
@@ -218,7 +234,7 @@ class SparseDifferences(Product):
 
     @cached_property
     def log_hyperprior(self) -> float:
-        """``-KL(q(psi) || H)`` in nats."""
+        """``-KL(q(psi) || H)`` in nats, the second line of the bound in the module."""
         family = self.family
         divergence = ((self.common - family.prior) * family.common).sum()
         divergence -= np.sum(self.inner_component.family.log_normalizer(self.common))
@@ -230,7 +246,8 @@ class SparseDifferences(Product):
         return True
 
     # ------------------------------------------------------------------------------ evidence
-    # The family of the product has the evidence, which is not that of the block alone.
+    # The evidence follows from the family of this component, and not, as in other products, from
+    # the evidence of the block.
     log_evidence = ConjugateComponent.log_evidence
     merge_gains = ConjugateComponent.merge_gains
 
@@ -259,6 +276,7 @@ class SparseDifferences(Product):
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         mixed = self.inner_component.mix_parameters(*self._both_parameters(lam))
+        # If no natural parameters have the mixed density, average conditional means.
         if mixed is None:
             return ConjugateComponent.imputed(self, X, lam, memberships)
         return np.asarray(self.inner_component.imputed(X, mixed, memberships))
@@ -284,13 +302,19 @@ class SparseDifferences(Product):
     ) -> Array:
         """Draw the indicators of each row, and then its values.
 
-        ``draw(parameters)`` draws all values under separate or under common natural parameters.
+        ``draw(parameters)`` draws all values of the rows under one array of natural parameters.
+        Each indicator selects between a draw under separate and a draw under common parameters.
         """
         probabilities = self._append_exposure_column(self.family.indicators(lam))
         differs = rng.random((n_rows, probabilities.size)) < probabilities
         return np.where(differs, draw(self.family.split(lam)[0]), draw(self.common))
 
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple[Any, Array]:
+        """Draw parameters and indicators; return a product and a ``lam`` concentrated at the draw.
+
+        The product has no indicators, because the drawn parameters of a column are the separate or
+        the common ones.
+        """
         family = self.family
         probabilities = family.indicators(lam)
         uniform = family.repeat_for_entries(rng.random(probabilities.shape))
@@ -329,10 +353,14 @@ class SparseDifferencesLearner:
     learner: PriorLearner | None
 
     def learn_prior(self, component: SparseDifferences, sums: Array) -> SparseDifferences:
-        """Return the component with a higher bound."""
+        """Return the component with a common distribution and a prior of a higher bound.
+
+        ``sums`` (K, P) are sums of features.
+        """
         best, bound = _improve_common(component, sums)
         if self.learner is None:
             return best
+        # Keep the new prior only if it raises the bound.
         trial = _improve_prior(best, self.learner, sums)
         base_measure = float((sums * component.base).sum())
         evidence = float(trial.log_evidence(sums).sum()) - base_measure
@@ -343,16 +371,16 @@ class SparseDifferencesLearner:
         return component
 
     def learned_values(self, component: SparseDifferences) -> dict[str, Any]:
-        """Return the learned values of the prior."""
-        return (
-            {} if self.learner is None else self.learner.learned_values(component.inner_component)
-        )
+        """Return the learned values of the prior by name."""
+        if self.learner is None:
+            return {}
+        return self.learner.learned_values(component.inner_component)
 
 
 def _improve_common(component: SparseDifferences, sums: Array) -> tuple[SparseDifferences, float]:
-    """Return the component with a better common distribution, and its bound in nats.
+    """Return the component with a better common distribution, and the bound in nats.
 
-    The bound is that of the components, without their base measure.
+    The bound is the one of the module, without the base measure.
     """
     # Leave out components without rows.
     lam = component.natural_parameters(sums)
@@ -380,15 +408,16 @@ def _improve_prior(
 ) -> SparseDifferences:
     """Return the component with a prior learned from the common and the separate parameters.
 
-    The learner gets the statistics of the common parameters like those of a further component. The
-    columns in which a component does not differ count as columns without rows, which do not change
-    the evidence of the prior.
+    The learner gets the statistics R of the common parameters like those of a further component.
+    The columns in which a component does not differ count as columns without rows, which do not
+    change the evidence of the prior.
     """
-    inner, family = component.inner_component, component.family
+    inner = component.inner_component
     lam = component.natural_parameters(sums)
     separate = np.where(component.differs(lam), lam - component.prior, 0.0)
+    (separate,) = component.family.split(separate)
     R = component.common - inner.prior
-    statistics = np.concatenate([R[None], family.split(separate)[0]])
+    statistics = np.concatenate([R[None], separate])
     inner = learner.learn_prior(inner, inner.feature_sums(statistics))
     return replace(component.with_components([inner]), common=inner.prior + R)
 
@@ -396,17 +425,17 @@ def _improve_prior(
 def with_sparse_differences(
     component: Any, learner: PriorLearner | None, sums: Array
 ) -> tuple[Any, PriorLearner | None]:
-    """Return the component and its learner so that columns may have a common distribution.
+    """Return a component whose columns may have a common distribution, and its learner.
 
-    ``sums`` (P,) are the sums of features of all rows. Components that wrap others are changed
-    inside. Other likelihoods whose columns are not independent given the component are returned
-    unchanged.
+    They are made from ``component`` and ``learner``. ``sums`` (P,) are the sums of features of all
+    rows. In a component that wraps others, the wrapped components are replaced. If the columns are
+    not independent given the component, the arguments are returned unchanged.
     """
     if type(component) in _INDEPENDENT_LIKELIHOODS:
         return SparseDifferences.from_component(component, sums), SparseDifferencesLearner(learner)
     if type(component) not in (Indicated, Logged):
         return component, learner
-    # The second block, of indicators or volumes, has no learner before it is changed here.
+    # The second block, which describes indicators or volumes, has no learner so far.
     learners = [learner.learner if type(learner) is ValuesLearner else learner, None]
     parts = [block.component for block in component.blocks]
     changed = map(with_sparse_differences, parts, learners, component.split_by_block(sums))

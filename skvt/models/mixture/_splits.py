@@ -1,4 +1,4 @@
-"""Splits of clusters in two until there is the requested number of clusters."""
+"""Splits of clusters until there is a requested number of clusters, larger than that of the fit."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -17,15 +17,16 @@ from skvt.typing import Array, IndexArray
 
 # Priors are learned from clusters around seeds, at most one seed for this number of rows.
 _ROWS_PER_SEED = 5
-# Maximum number of passes that assign rows again, after each split and after all splits.
+# Maximum number of passes that assign rows to their best clusters: after each split, after the last
+# split, and while priors are learned.
 _MAX_PASSES = 10
 
 
 def number_distinct_rows(X: Any) -> tuple[IndexArray, IndexArray]:
     """Number the distinct rows of X in the order in which they first occur.
 
-    Return the index of the first row with each number, and the number of each row, (n,). Equal rows
-    have equal numbers.
+    Returns the index of the first row with each number, and the number of each row, (n,). Equal
+    rows have equal numbers.
     """
     if sp.issparse(X):
         X = sp.csr_array(X, copy=True)
@@ -45,11 +46,12 @@ def split_clusters(
     model: Mixture, X: Any, weights: Array, labels: IndexArray, n_clusters: int,
     rng: np.random.Generator,
 ) -> IndexArray:  # fmt: skip
-    """Split the cluster that gains most evidence in two until there are ``n_clusters``.
+    """Split clusters in two until there are ``n_clusters``; return the cluster of each row.
 
-    Each half begins with a seed by k-means++ and is fitted by hard assignments, under priors that
-    are learned for this number of clusters. Finally all rows are assigned among all clusters again,
-    as long as no cluster becomes empty.
+    The cluster whose split gains most evidence is split first. The halves of a split begin with two
+    seeds by k-means++ and are fitted by hard assignments, under priors that are learned for this
+    number of clusters. Finally, all rows are assigned to the best of all clusters, as long as no
+    cluster becomes empty.
 
     Parameters
     ----------
@@ -65,12 +67,12 @@ def split_clusters(
     Returns
     -------
     array of shape (n,)
-        0, ..., n_clusters - 1, each at least once; clusters split from the same label have
-        consecutive numbers.
+        Numbers of clusters, 0, ..., n_clusters - 1, each at least once. Clusters that come from the
+        same label have consecutive numbers.
     """
     batch = model.batch(X, np.arange(weights.size), weights)
     model = _adapt_to_smaller_clusters(model, batch, n_clusters, rng)
-    # ``origins`` has the original label of each cluster, and ``labels`` are renumbered from 0.
+    # ``origins`` is the list of the original labels of clusters. ``labels`` are renumbered from 0.
     unique_labels, labels = np.unique(labels, return_inverse=True)
     origins = unique_labels.tolist()
     # The gain of the split of each cluster in nats, and the rows of its second half.
@@ -86,7 +88,7 @@ def split_clusters(
         for k in (chosen, new):
             splits[k] = _split_in_half(model, X, weights, labels, k, rng)
     labels = _reassign_rows(model, batch, labels, n_clusters)
-    # Number the clusters so that those of the same origin follow each other.
+    # Number the clusters so that clusters of the same origin follow each other.
     ranks = np.empty(n_clusters, np.intp)
     ranks[np.argsort(origins, kind="stable")] = np.arange(n_clusters)
     return ranks[labels]
@@ -116,7 +118,7 @@ def _adapt_to_smaller_clusters(
 def _split_in_half(
     model: Mixture, X: Any, weights: Array, labels: IndexArray, k: int, rng: np.random.Generator
 ) -> tuple[float, IndexArray]:
-    """Split cluster k in two; return the gain in nats and the rows of the second half.
+    """Split cluster k in two; return the gain in nats and the indices of rows in the second half.
 
     The gain is the change of the log evidence. It is -inf for a cluster of one row.
     """
@@ -140,7 +142,10 @@ def _split_in_half(
 def _reassign_rows(
     model: Mixture, batch: RowBatch, labels: IndexArray, n_clusters: int
 ) -> IndexArray:
-    """Assign rows to their best clusters a few times, unless a cluster becomes empty."""
+    """Return labels after rows are repeatedly assigned to their best clusters.
+
+    This ends when no label changes, before a cluster becomes empty, or after `_MAX_PASSES`.
+    """
     for _ in range(_MAX_PASSES):
         chosen, _ = _assign_rows(model, batch, _statistics(model, batch, labels, n_clusters))
         if np.array_equal(chosen, labels) or np.unique(chosen).size < n_clusters:

@@ -5,28 +5,30 @@ The model is
     u ~ Gamma(nu_k / 2, nu_k / 2),      x | u ~ N(mu_k, (u Lambda_k)^-1)      given z = k,
 
 with one u per row ("full") or one per value ("diag"). The scale u is a local variable, like z.
-Let ``2 d = E[(x - mu)' Lambda (x - mu)]``, and let m of the D columns be missing. At the
-temperature T = 1, the best q of the local variables is
+Let m be the set of the missing columns of a row, of which there are |m|. Under the Gaussian with
+u = 1, :mod:`skvt.models.mixture._missing` defines x^, the conditional mean of the missing values.
+With x^ in their place, let ``2 d = E[(x - mu)' Lambda (x - mu)]``. At the temperature T = 1, the
+best q of the local variables is
 
-    q(u | z = k) = Gamma((nu + D - m) / 2, nu / 2 + d),
-    q(x_m | u, z = k) = N(x^, (u A_mm)^-1),      A = E[Lambda],
+    q(u | z = k) = Gamma((nu + D - |m|) / 2, nu / 2 + d),
+    q(x_m | u, z = k) = N(x^, (u A_mm)^-1),      A = E[Lambda].
 
-with x^, the conditional mean of the missing values, and d as under the Gaussian
-(:mod:`skvt.models.mixture._missing`). The energy, which is the expected log density under q, is
-linear in the sums over rows with responsibilities r
+The energy, which is the expected log density under q, is linear in the sums over rows with
+responsibilities r
 
     S = sum r (1, E[u], E[u x], E[u x x'], E[log u - u]).
 
 The posterior of all parameters depends on the data through S only. Sums of batches of rows add up,
-and so do the sums of merged components; the rows of a merged component keep the mixture of both q.
-The posterior of mu and Lambda is that of a Gaussian whose rows have weights r E[u]. The value of nu
-is the point at which the bound is highest. With N, the first sum of S, and L, the last sum, the
-part of the bound that depends on nu is
+and so do the sums of two components that are merged: q of the local variables of their rows is then
+the mixture of q under the two. The posterior of mu and Lambda is that of a Gaussian whose rows have
+weights r E[u]. The value of nu is the number that maximises the bound. With N, the first sum of S,
+and L, the last sum, the part of the bound that depends on nu is
 
     max_nu N [nu / 2 log(nu / 2) - log Gamma(nu / 2)] + nu / 2 L.
 
-This maximum takes the place of a log-normaliser, because the energy of a row is linear in the
-gradient of the maximum with respect to (N, L).
+This maximum serves as the log-normaliser of an exponential family with the natural parameters
+(N, L), see :class:`DegreesOfFreedom`. Its gradient serves as the expected statistics, because the
+energy of a row is linear in the gradient.
 """
 
 from dataclasses import dataclass, replace
@@ -62,6 +64,8 @@ from skvt.typing import Array
 LIMITS = (1.0, 100.0)
 # Value of nu of a component without rows.
 _FREEDOM_WITHOUT_ROWS = 10.0
+# Lower limit of log(nu / 2) - digamma(nu / 2), which is reached where nu is far above its range.
+_MIN_LOG_MINUS_DIGAMMA = 1e-6
 # Number of Newton's steps in the computation of nu, which converge quadratically.
 _NEWTON_STEPS = 8
 # Smallest shape of q(u). A limit is needed because the bound may have no maximum over the shape at
@@ -79,8 +83,9 @@ _SEARCH_STRIDE = 3
 # The sum over nodes ends where the log integrand less its maximum is below this number.
 _NEGLIGIBLE_LOG_RATIO = -25.0
 # Larger squared distances are replaced by this number, whose square does not overflow.
-_MAX_DISTANCE = 1e140
-# Position of [u, u x, u x x'] in the features [1, u, u x, u x x', 1, log u - u] of full scales.
+_MAX_SQUARED_DISTANCE = 1e140
+# Position of [u, u x, u x x'] in the features [1, u, u x, u x x', 1, log u - u] of a component with
+# one scale for each row.
 _FEATURES_OF_U = slice(1, -2)
 
 
@@ -95,6 +100,7 @@ class DegreesOfFreedom:
 
     # Range of nu; both limits are equal if nu is fixed.
     limits: tuple[float, float] = LIMITS
+    # The name in texts, where other families are classes and have a ``__name__``.
     __name__ = "DegreesOfFreedom"
 
     def mean(self, eta: ArrayLike) -> Array:
@@ -104,7 +110,7 @@ class DegreesOfFreedom:
         # At the maximum, x = nu / 2 solves log(x) - digamma(x) = target, the equation of the shape
         # in a maximum likelihood fit of a gamma distribution.
         target = np.where(has_rows, -L / np.where(has_rows, N, 1.0) - 1.0, 1.0)
-        target = np.maximum(target, 1e-6)
+        target = np.maximum(target, _MIN_LOG_MINUS_DIGAMMA)
         # Begin with an approximate solution x, and improve 1 / x by Newton's method.
         x = (3.0 - target + np.sqrt((target - 3.0) ** 2 + 24.0 * target)) / (12.0 * target)
         for _ in range(_NEWTON_STEPS):
@@ -142,7 +148,7 @@ class DegreesOfFreedom:
 @in_files("models.WeightedFullGaussian")
 @dataclass(frozen=True)
 class WeightedFullGaussian(FullGaussian):
-    """Gaussians of rows with scales u; the features are [1, u, u x, u x x'].
+    """Gaussians whose rows have a scale u each; the features are [1, u, u x, u x x'].
 
     The method `features` sets u = 1. :class:`_ScalesOfRows` inserts E[u].
     """
@@ -164,7 +170,7 @@ class WeightedFullGaussian(FullGaussian):
         features = super().features(X)
         return np.concatenate([features[:, :1], features], axis=1)
 
-    # The methods of `FullGaussian` do not fit, because the rows have a further feature, u.
+    # The methods of `FullGaussian` cannot be inherited, because they do not know the feature u.
     log_densities_and_sums = ConjugateComponent.log_densities_and_sums
     weighted_sums = ConjugateComponent.weighted_sums
     # The features are the statistics of the family, so that sums of features need no conversion.
@@ -175,7 +181,9 @@ class WeightedFullGaussian(FullGaussian):
 @in_files("models.WeightedDiagonalGaussian")
 @dataclass(frozen=True)
 class WeightedDiagonalGaussian(DiagonalGaussian):
-    """Gaussians of values with scales u; the features are [is observed, u, u x, u x^2], D of each.
+    """Gaussians whose values have a scale u each; features are [is observed, u, u x, u x^2].
+
+    Each of these four features is one number for each of the D columns.
 
     The method `features` sets u = 1. :class:`_ScalesOfValues` inserts E[u].
     """
@@ -197,7 +205,9 @@ class WeightedDiagonalGaussian(DiagonalGaussian):
         return np.stack([n_observed, sum_u_xx, sum_u_x, sum_u], axis=-1)
 
     def feature_coefficients(self, t: Array) -> Array:
-        return np.concatenate([t[..., 0], t[..., 3], t[..., 2], t[..., 1]], axis=-1)
+        # Both orders are those of `natural_sums`.
+        of_observed, of_u_xx, of_u_x, of_u = np.moveaxis(t, -1, 0)
+        return np.concatenate([of_observed, of_u, of_u_x, of_u_xx], axis=-1)
 
 
 @in_files("models.Freedom")
@@ -209,7 +219,8 @@ class Freedom(PairOfEachColumn):
     :class:`PairOfEachColumn`.
     """
 
-    # Zeros, (1, 2) if each row has a scale u, or (D, 2) if each value has a scale u.
+    # Natural parameters, which are 0 because nu has no prior: (1, 2) if each row has a scale u, or
+    # (D, 2) if each value has a scale u.
     prior: Annotated[Array, "1 2 | d 2"]
     n_features: int
     dtype: np.dtype[Any]
@@ -254,12 +265,14 @@ class StudentT(WrapperMixin, Product):
     """Student t components of "full" or "diag" scale, with the blocks "gaussian" and "freedom".
 
     The Gaussian block describes rows given their scales u, and the other block describes u given
-    the degrees of freedom nu. Only the first feature of each block, or the first D features if each
-    value has a scale, do not depend on u. The method `features` returns 0 for all other features,
-    and the completion adds their expectations under q(u).
+    the degrees of freedom nu. In each block, the first feature does not depend on u, or the first D
+    features do not if each value has a scale. The method `features` returns 0 for all other
+    features, and the completion adds their expectations under q(u). The arguments ``lam`` of
+    methods are natural parameters of q of K components.
     """
 
     def validate(self, d: int, k: int) -> bool:
+        """Return whether the blocks fit each other and data of ``d`` columns, for loaded files."""
         return (
             [block.name for block in self.blocks] == ["gaussian", "freedom"]
             and type(self.value_component) in (WeightedFullGaussian, WeightedDiagonalGaussian)
@@ -314,8 +327,8 @@ class StudentT(WrapperMixin, Product):
         return np.clip(rows[:-1], lower_quartile - distance, upper_quartile + distance)
 
     def completion(self, table: Array) -> Completion:
-        scales = _ScalesOfRows if self._is_full else _ScalesOfValues
-        return partial(scales, self.value_component, table)
+        hidden_scales = _ScalesOfRows if self._is_full else _ScalesOfValues
+        return partial(hidden_scales, self.value_component, table)
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return log posterior predictive densities (n, K) in nats, by quadrature over log u."""
@@ -323,8 +336,10 @@ class StudentT(WrapperMixin, Product):
         nu = self._freedom.family.mean(freedom_lam)
         if self._is_full:
             mixture, half_log_dets, _ = self._scale_mixtures(X, gaussian_lam, nu[:, 0])
+            # Rows without observed values keep the log density 0.
             return np.asarray(mixture.log_density() - half_log_dets * (mixture.n_observed > 0.0))
-        # With one scale for each value, the columns are independent given the component.
+        # With one scale for each value, the columns are independent given the component. The known
+        # scale of a column is twice the rate of the gamma distribution of its precision.
         q = NormalGamma.to_standard(gaussian_lam)
         log_densities = np.zeros((X.shape[0], len(lam)))
         rows, is_observed = self.value_component._observed(X)
@@ -342,12 +357,13 @@ class StudentT(WrapperMixin, Product):
         """Return the predictive distributions of rows X if each row has one scale u.
 
         ``lam`` (K, ...) are the natural parameters of the Gaussian block, and ``nu`` is (K,).
-        Returns the distributions (n, K), half the log-determinants of the shape matrices of
+        Returns the distributions (n, K), half the log-determinants of the known scales of
         observed columns, (n, K) or (K,), and the missing values or None.
         """
         mean, scale, freedom_given_u = self.value_component._student(lam)
         kappa = self.value_component.family.to_standard(lam)["mean_precision"]
-        # The predictive of a Gaussian has the scale (1 + 1 / kappa) times W^-1. Keep only W^-1.
+        # The Gaussian block has the predictive scale (1 + 1 / kappa) W^-1. Keep only W^-1, the
+        # known scale of the mixture.
         scale = scale * (kappa / (1.0 + kappa))[:, None, None]
         rows = self.value_component._centred(X)
         distances, half_log_dets, n_observed, holes = distances_of_observed(rows, mean, scale)
@@ -360,7 +376,7 @@ class StudentT(WrapperMixin, Product):
         gaussian_lam, freedom_lam = self.family.split(lam)
         u = self._freedom.sample(freedom_lam, n_rows, rng)
         q = self.value_component.family.to_standard(gaussian_lam)
-        # With one scale for each value, means and kappa are (D, 1).
+        # With one scale for each value, means and kappa have a further axis of length 1.
         kappa = q["mean_precision"] if self._is_full else q["mean_precision"][:, 0]
         location = self.value_component.center + (q["mean"] if self._is_full else q["mean"][:, 0])
         # The Gaussian block draws with the factor 1 + 1 / kappa of the scale. Convert the draws to
@@ -382,6 +398,8 @@ class StudentT(WrapperMixin, Product):
         mixture, _, holes = self._scale_mixtures(X, gaussian_lam, nu)
         if holes is None:
             return np.array(X, np.float64)
+        # Given u and the observed values, the missing values are Student t. Such a draw is a normal
+        # draw times the root of the scale over a chi-square.
         scale_factor = 1.0 / mixture.draw_u(rng)[:, 0] + 1.0 / mixture.kappa
         chi_square = rng.chisquare(mixture.freedom_given_u + mixture.n_observed[:, 0])
         noise_factor = np.sqrt((scale_factor + mixture.distance[:, 0]) / chi_square)
@@ -391,7 +409,7 @@ class StudentT(WrapperMixin, Product):
     def column_evidence(self, sums: Array) -> Array:
         """Return the sum of the evidence of both blocks for each column, (K, D) in nats.
 
-        If each row has one scale u, each column has the evidence of the row's scale added.
+        If each row has one scale u, the evidence of this scale is added to that of every column.
         """
         evidence = super().column_evidence(sums)
         gaussian_evidence, freedom_evidence = np.split(evidence, [self.n_features], axis=1)
@@ -426,28 +444,30 @@ def make_student_t_component(
 class _Scales:
     """The gamma distributions q(u) = Gamma(shape, rate) of several scales u.
 
-    The docstring of the module gives shape and rate at T = 1. The arrays among the fields broadcast
-    to each other.
+    The docstring of the module gives shape and rate at T = 1, and defines d, A and m. The arrays
+    among the fields broadcast to each other.
     """
 
     # Degrees of freedom.
     nu: Array
-    # d, half the expected squared distance.
+    # d, half the expected squared distance of the row or the value from the component.
     half_distance: Array
     # 1 / T.
     inv_temps: Array
     # Number of columns that share a scale u.
     n_columns: int
-    # Number of these columns that are missing in each row.
+    # |m|, the number of these columns that are missing in each row.
     n_missing: Array
 
     @cached_property
     def shape(self) -> Array:
+        """The shapes of q(u)."""
         optimum = self.inv_temps * self._log_u_coefficient + 1.0 - 0.5 * self.n_missing
         return np.maximum(optimum, _MIN_SHAPE)
 
     @cached_property
     def rate(self) -> Array:
+        """The rates of q(u)."""
         return np.asarray(self.inv_temps * (0.5 * self.nu + self.half_distance))
 
     @property
@@ -467,9 +487,10 @@ class _Scales:
 
     def energy(self) -> Array:
         """Return the expected log density in nats, without the terms that do not depend on u."""
-        missing_energy = 0.5 * self.n_missing / self.inv_temps
-        linear = self.mean * (0.5 * self.nu + self.half_distance)
-        return np.asarray(self._log_u_coefficient * self.mean_log - linear - missing_energy)
+        # The variance of missing values lowers the energy by T |m| / 2.
+        missing_term = 0.5 * self.n_missing / self.inv_temps
+        linear_term = self.mean * (0.5 * self.nu + self.half_distance)
+        return np.asarray(self._log_u_coefficient * self.mean_log - linear_term - missing_term)
 
     def entropy(self) -> Array:
         """Return the entropy of u and of missing values, without the determinant of A_mm."""
@@ -481,15 +502,15 @@ class _Scales:
 
 @dataclass(frozen=True)
 class _ScalesOfRows:
-    """The hidden variables of a chunk of rows with one u for each row: u and the missing values.
+    """The hidden variables of n rows with one u for each row: u and the missing values.
 
-    It implements :class:`~skvt.contracts.HiddenValues`, the contract of variables such as missing
-    values, whose q the local step integrates out.
+    The class implements :class:`~skvt.contracts.HiddenValues`, the contract of variables such as
+    missing values, over whose q the local step takes expectations.
     """
 
     gaussian: WeightedFullGaussian
-    # (K, P): coefficients of the features [1, u, u x, u x x'] of the block "gaussian" and of the
-    # features [1, log u - u] of the block "freedom" in log densities.
+    # (K, P): coefficients in E[log p(x, u | phi_k)] of the features [1, u, u x, u x x'] of the
+    # block "gaussian" and of the features [1, log u - u] of the block "freedom".
     table: Array
     # (n, D): rows of the data.
     X: Any
@@ -511,8 +532,8 @@ class _ScalesOfRows:
     @cached_property
     def _scales(self) -> tuple[_Scales, Array]:
         """q(u) and half the log-determinants of A_mm, (n, K)."""
-        # The product of table and features is -d after the part of the coefficient of u that does
-        # not depend on the parameters has been subtracted.
+        # The product of the table and the features is -d, once the part of the coefficient of u
+        # that does not depend on the parameters has been subtracted.
         table = self.table[:, _FEATURES_OF_U].copy()
         table[:, 0] -= self.gaussian.base[1]
         half_distance = -self._features @ table.T
@@ -520,13 +541,14 @@ class _ScalesOfRows:
         n_missing = np.zeros((len(self._features), 1))
         if self._missing is not None:
             n_missing = self._missing.missing.sum(axis=1, keepdims=True).astype(np.float64)
-            gain, entropy = np.zeros((2, *half_distance.shape))
-            self._missing.add_to(gain, entropy)
+            logit_gain, entropy = np.zeros((2, *half_distance.shape))
+            self._missing.add_to(logit_gain, entropy)
             half_log_dets = 0.5 * n_missing * (1.0 + LOG_2PI) - entropy
-            # Missing values at their conditional means reduce d. The gain of the logits is the sum
-            # of this reduction and of the entropy less half the number of missing values.
-            half_distance -= gain - entropy + 0.5 * n_missing
+            # So far, missing values are 0. Their conditional means reduce d. The gain of the logits
+            # is this reduction plus the entropy less half the number of missing values.
+            half_distance -= logit_gain - entropy + 0.5 * n_missing
         D = self.gaussian.n_features
+        # The last coefficient of the table, that of log u - u, is (nu + D) / 2 - 1.
         scales = _Scales(
             nu=2.0 * self.table[:, -1] + 2.0 - D, half_distance=np.maximum(half_distance, 0.0),
             inv_temps=self.inv_temps[:, None], n_columns=D, n_missing=n_missing,
@@ -536,6 +558,7 @@ class _ScalesOfRows:
     @property
     def _has_values(self) -> Array:
         """1 for each row with an observed value and 0 for the others, (n, 1)."""
+        # This is the feature u at u = 1.
         return self._features[:, :1]
 
     def add_to(self, logits: Array, entropy: Array) -> None:
@@ -551,8 +574,8 @@ class _ScalesOfRows:
         gaussian_sums = weighted_means.T @ self._features
         missing = self._missing
         if missing is not None:
-            # Add the missing values component by component, because their variances are divided by
-            # E[u], which acts like an inverse temperature and differs between components.
+            # Complete the sums component by component. The variances of missing values are divided
+            # by E[u], which acts like an inverse temperature and differs between components.
             linear, precision = missing.completion.linear, missing.completion.precision
             for k in range(len(sums)):
                 k_only = replace(missing.completion, linear=linear[[k]], precision=precision[[k]])
@@ -568,14 +591,15 @@ class _ScalesOfRows:
 
 @dataclass(frozen=True)
 class _ScalesOfValues:
-    """The hidden variables of a chunk of rows with one u for each value.
+    """The hidden scales u of n rows with one u for each value.
 
-    It implements :class:`~skvt.contracts.HiddenValues`, as :class:`_ScalesOfRows` does.
+    The class implements :class:`~skvt.contracts.HiddenValues`, as :class:`_ScalesOfRows` does.
     """
 
     gaussian: WeightedDiagonalGaussian
-    # (K, 6 D): coefficients of the features [1, u, u x, u x^2] of the block "gaussian" and of the
-    # features [1, log u - u] of the block "freedom" in log densities, D of each.
+    # (K, 6 D): coefficients in E[log p(x, u | phi_k)] of the features [is observed, u, u x, u x^2]
+    # of the block "gaussian" and of the features [is observed, log u - u] of the block "freedom",
+    # D of each.
     table: Array
     # (n, D): rows of the data.
     X: Any
@@ -589,20 +613,21 @@ class _ScalesOfValues:
 
     @cached_property
     def _scales(self) -> list[_Scales]:
-        """q(u) under each component."""
+        """q(u) under each component, a list of length K."""
         rows, _ = self._observed
         # Split the table into the (K, D) coefficients of each kind of feature.
         _, u_table, ux_table, uxx_table, _, log_u_table = np.split(self.table, 6, axis=1)
         precision = -2.0 * uxx_table
         mean = ux_table / precision
         # Each value has at least this d, because the mean is uncertain and because a variance may
-        # be added to squares.
-        smallest = np.maximum(-(u_table + 0.5) - 0.5 * precision * mean**2, 0.0)
+        # be added to squares. The coefficient of u contains -1 / 2, see `WeightedDiagonalGaussian`.
+        smallest_d = np.maximum(-(u_table + 0.5) - 0.5 * precision * mean**2, 0.0)
         if self.gaussian.added is not None:
-            smallest = smallest + 0.5 * precision * self.gaussian.added
+            smallest_d = smallest_d + 0.5 * precision * self.gaussian.added
         scales = []
         for k in range(len(self.table)):
-            half_distance = 0.5 * precision[k] * (rows - mean[k]) ** 2 + smallest[k]
+            half_distance = 0.5 * precision[k] * (rows - mean[k]) ** 2 + smallest_d[k]
+            # The coefficient of log u - u is (nu + 1) / 2 - 1.
             scales.append(_Scales(
                 nu=2.0 * log_u_table[k] + 1.0, half_distance=half_distance,
                 inv_temps=self.inv_temps[:, None], n_columns=1, n_missing=np.zeros(1),
@@ -633,9 +658,10 @@ class _ScalesOfValues:
 
 # ---------------------------------------------------------------------------------- predictive
 class _ScaleMixture(NamedTuple):
-    """Student t whose scale is a known scale times 1 / u + 1 / kappa, u ~ Gamma(nu / 2, nu / 2).
+    """Student t with the known scale times 1 / u + 1 / kappa, where u ~ Gamma(nu / 2, nu / 2).
 
-    The fields are arrays that broadcast to each other.
+    The known scale is the shape matrix of the Student t times its degrees of freedom at
+    ``1 / u + 1 / kappa = 1``. The fields are arrays that broadcast to each other.
     """
 
     # Squared distances of rows from the location, in units of the known scale.
@@ -655,8 +681,8 @@ class _ScaleMixture(NamedTuple):
         Rows without observed values have the log density 0.
         """
         n = self.n_observed
-        half_freedom, total = 0.5 * self.freedom_given_u, 0.5 * (self.freedom_given_u + n)
-        constant = gammaln(total) - gammaln(half_freedom) - 0.5 * n * np.log(np.pi)
+        half_f, half_f_n = 0.5 * self.freedom_given_u, 0.5 * (self.freedom_given_u + n)
+        constant = gammaln(half_f_n) - gammaln(half_f) - 0.5 * n * np.log(np.pi)
         constant = constant + 0.5 * self.nu * np.log(0.5 * self.nu) - gammaln(0.5 * self.nu)
         # The uniform number 0.5 has no effect, since the draw of u is not used.
         log_integral, _ = self._integrate_log_u(0.5)
@@ -671,7 +697,7 @@ class _ScaleMixture(NamedTuple):
     def _integrate_log_u(self, uniform: Any) -> tuple[Array, Array]:
         """Return log integrals over log u without constants, and draws of u given the values.
 
-        The draws are functions of the numbers ``uniform`` in [0, 1).
+        Each draw of u is determined by a number in ``uniform``, which is drawn from [0, 1).
         """
         arrays = np.broadcast_arrays(*self, uniform)
         flat = [ensure_writeable(np.array(array, np.float64).ravel()) for array in arrays]
@@ -700,7 +726,7 @@ def _integrate(
     ``-(nu + n) / 2``, from which the distance between nodes is derived.
     """
     for i in range(distance.size):
-        d = min(distance[i], _MAX_DISTANCE)
+        d = min(distance[i], _MAX_SQUARED_DISTANCE)
         n = n_observed[i]
         half_nu = 0.5 * nu[i]
         half_nu_n = 0.5 * (nu[i] + n)
@@ -714,7 +740,7 @@ def _integrate(
         step = min(_NODE_DISTANCE / np.sqrt(half_nu_n), _MAX_NODE_DISTANCE)
         # Number of the node after which there is no mode.
         last = int(np.ceil(max(log(1.0 + n / nu[i]) - first, 0.0) / step))
-        total, log_max = 0.0, -np.inf
+        sum_of_terms, log_max = 0.0, -np.inf
         uniform_number = uniform[i]
         # The nodes have the numbers j = ..., -1, 0, 1, ..., and the first node has the number 0.
         # Phase 0 finds the maximum of the integrand, phase 1 sums over the nodes 0, -1, -2, ...,
@@ -734,10 +760,10 @@ def _integrate(
                     j, phase = 0, 1
                 continue
             term = exp(log_term - log_max)
-            total += term
+            sum_of_terms += term
             # Draw this node, in place of the node drawn before, with the probability ``share``.
             # Given the outcome of the comparison, the rescaled number is uniform again.
-            share = term / total
+            share = term / sum_of_terms
             if uniform_number < share:
                 drawn_u[i], uniform_number = u, uniform_number / share
             else:
@@ -750,4 +776,4 @@ def _integrate(
             else:
                 phase = 3 if is_negligible and j > last else 2
                 j += 1
-        log_integral[i] = log_max + log(total * step)
+        log_integral[i] = log_max + log(sum_of_terms * step)

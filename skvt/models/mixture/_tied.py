@@ -3,8 +3,9 @@
     Lambda ~ Wishart(nu_0, W_0),      mu_k | Lambda ~ N(m_0, (kappa_0 Lambda)^-1)
 
 so that q(Lambda) is a Wishart distribution that depends on all rows, and the joint evidence is not
-a sum over components, see doc/guide/memoized_dpgmm.md. A merge increases the scatter of rows about
-their means. Its gain includes the change of the Wishart's log-normaliser that this scatter causes.
+a sum over components, see doc/guide/memoized_dpgmm.md. A merge of two components increases the
+scatter of rows about the means of their components. The gain of a merge includes the change of the
+Wishart's log-normaliser that this scatter causes.
 """
 
 from dataclasses import dataclass
@@ -26,7 +27,12 @@ _ENTRIES_AT_ONCE = 2**21
 @in_files("models.TiedGaussian")
 @dataclass(frozen=True)
 class TiedGaussian(FullGaussian):
-    """N(mu_k, Lambda^-1) with one Lambda; parameters are those of :class:`FullGaussian`."""
+    """N(mu_k, Lambda^-1) with one Lambda, and with the fields of :class:`FullGaussian`.
+
+    The arguments ``lam`` (K, E) of methods are natural parameters, one normal-Wishart for each
+    component, and ``sums`` (K, P) are sums of features. :class:`skvt.contracts.Component` documents
+    the methods without docstrings.
+    """
 
     covariance_type = "tied"
 
@@ -42,34 +48,38 @@ class TiedGaussian(FullGaussian):
         return self.family.with_shared_globals(lam)
 
     def in_data_coordinates(self, lam: Array) -> tuple[TiedNormalWishart, Array]:
+        """Return the family and ``lam`` for columns that are not centred."""
         family = TiedNormalWishart(self.add_center(NormalWishart, self.prior))
         q = self.family.to_standard(lam)
         return family, family.from_standard(**(q | {"mean": q["mean"] + self.center}))
 
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
-        """Return the gain of merging each pair of components, exact if it is the only merge.
+        """Return the gain of merging each pair of components (a, b) in nats.
 
-        A gain includes the change of the evidence of the shared covariance.
+        A gain includes the change of the evidence of the shared covariance. It is exact if the
+        merge is the only one.
         """
         lam = self.natural_parameters(sums)
         shared = Wishart.to_standard(self.family.precision_marginal(lam))
         single, prior = NormalWishart.to_standard(lam), NormalWishart.to_standard(self.prior)
         nu, scale = shared["degrees_of_freedom"], shared["scale_inverse"]
         kappa, kappa_prior = single["mean_precision"], prior["mean_precision"]
+        # Terms of the means and of the shared covariance are added to the gains one by one.
         gain = 0.5 * self.n_features * np.log(kappa[a] * kappa[b] / kappa_prior)
-        before = np.linalg.slogdet(scale)[1]
+        log_det_before = np.linalg.slogdet(scale)[1]
         for pairs in pieces(a.size, max(1, _ENTRIES_AT_ONCE // scale.size)):
             first, second = a[pairs], b[pairs]
             both = NormalWishart.to_standard(self.natural_parameters(sums[first] + sums[second]))
             # Compute the matrix that the merge adds to the inverse scale of the shared covariance.
             scatter = both["scale_inverse"] + prior["scale_inverse"]
             scatter -= single["scale_inverse"][first] + single["scale_inverse"][second]
-            after = np.linalg.slogdet(scale + scatter)[1]
-            gain[pairs] -= 0.5 * nu * (after - before)
+            log_det_after = np.linalg.slogdet(scale + scatter)[1]
+            gain[pairs] -= 0.5 * nu * (log_det_after - log_det_before)
             gain[pairs] -= 0.5 * self.n_features * np.log(both["mean_precision"])
         return gain
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
         """Return means (K, D) and the inverse of the expected precision (D, D)."""
+        # The method of the base class repeats the shared covariance for each component.
         means, covariances = super().moments(lam)
         return means, covariances[0]

@@ -1,8 +1,10 @@
 """Base of components that model transformed values of rows.
 
-There are four such components: :mod:`skvt.models.mixture._indicated` adds indicators of values,
-:mod:`skvt.models.mixture._logs` takes logarithms, :mod:`skvt.models.mixture._student` gives rows or
-values random scales, and :mod:`skvt.models.mixture._given_columns` separates the values of cells.
+There are four such components. :mod:`skvt.models.mixture._indicated` adds indicators of whether
+values are observed. :mod:`skvt.models.mixture._logs` takes logarithms.
+:mod:`skvt.models.mixture._student` gives rows or values random scales.
+:mod:`skvt.models.mixture._given_columns` separates rows by cells, the combinations of categories in
+columns that explain the others.
 """
 
 from typing import Any
@@ -19,10 +21,11 @@ class WrapperMixin:
     The method `_convert_rows` converts rows of the data to rows that begin with the values. A
     second block may describe indicators of values, the volume element (Jacobian determinant) of
     logarithms, or random scales. Missing values are predicted by the first block and converted to
-    the units of the data.
+    the units of the data. The arguments ``lam`` of methods are natural parameters of q of K
+    components. :class:`skvt.contracts.Component` documents the methods without docstrings.
     """
 
-    # The subclass of Product defines these attributes.
+    # The class that inherits from this mixin and from Product defines these attributes.
     blocks: Any
     family: Any
     n_features: Any
@@ -35,13 +38,14 @@ class WrapperMixin:
         return self.blocks[0].component
 
     def _values_of(self, X: Any) -> Any:
-        """Return the values of rows X, the columns of the first block."""
+        """Return the values in rows X of the data, that is, the columns of the first block."""
         return self._convert_rows(X)[:, : self.value_component.n_features]
 
     def _convert_to_data_units(self, X: Array, values: Array, *others: Array) -> Array:
-        """Convert values, or their means, of rows X, (..., n, D), to the units of the data.
+        """Convert the values of rows X, or means of these values, to the units of the data.
 
-        ``others`` has the natural parameters ``lam`` of each block except the first.
+        ``values`` and the result are (..., n, D). ``others`` are the natural parameters of each
+        block except the first.
         """
         return values
 
@@ -51,13 +55,19 @@ class WrapperMixin:
         """Convert draws of the values of rows X, (n, D), to the units of the data."""
         return self._convert_to_data_units(X, draws, *others)
 
-    # Rows stay unchanged, because the method `filled_features` fills in the values.
+    # The method `filled` of this base class returns the rows unchanged. This suffices, because the
+    # method `filled_features` fills in the values.
     filled = ConjugateComponent.filled
 
     def with_completed(self, X: Any, completed: Array) -> Any:
         return self.value_component.with_completed(X, completed)
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
+        """Return rows (n, D) whose missing values are imputed, in units of the data.
+
+        The first block imputes the values, given the probabilities ``memberships`` (n, K) of the
+        components.
+        """
         values_lam, *others = self.family.split(lam)
         completed = self.value_component.imputed(self._values_of(X), values_lam, memberships)
         return np.where(np.isnan(X), self._convert_to_data_units(X, completed, *others), X)
@@ -76,9 +86,10 @@ class WrapperMixin:
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         values_lam, *others = self.family.split(lam)
         draws = self.value_component.sample(values_lam, n_rows, rng)
-        # All values of the rows are unknown, so that all of them are drawn.
+        # Rows without any known value, so that all values of the result are draws.
         unknown = np.full((n_rows, self.n_features), np.nan)
         return self._convert_draws(unknown, draws, rng, *others).astype(self.dtype)
 
     def column_probabilities(self, lam: Array, column: int, X: Any) -> Array:
-        return self.value_component.column_probabilities(self.family.split(lam)[0], column, X)
+        values_lam, *_ = self.family.split(lam)
+        return self.value_component.column_probabilities(values_lam, column, X)
