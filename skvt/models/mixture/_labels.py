@@ -2,10 +2,11 @@
 
     log p(y_n | z_n = k) = 0 if y_n is unknown or the class of component k, else -inf.
 
-The class of a row is in the last column of the rows: 0 if it is unknown, else 1, ..., C. Its
-indicators are features, so that the statistics of a component contain its number of rows of each
-class. They determine the component's class. Moves, which add, merge and split components, and the
-memos that memoized inference keeps of batches therefore need no other information.
+The class of a row is in the last column of the rows: 0 if it is unknown, else 1, ..., C. The
+indicators of classes are features, so that the statistics of a component contain its number of rows
+of each class. These numbers determine the component's class. Moves, which add, merge and split
+components, and memoized inference, which keeps the statistics of batches, therefore need no other
+information on classes.
 """
 
 from collections.abc import Callable
@@ -25,28 +26,29 @@ from skvt.typing import Array, IndexArray
 
 # Log density in place of -inf, whose product with 0 would be NaN.
 _IMPOSSIBLE = -1e25
-# A merge of components of different classes has a lower gain than this.
+# A merge of components of different classes has a lower gain than this, and no other merge has.
 _MIN_GAIN = 1e-9 * _IMPOSSIBLE
-# A component of a birth, a move that adds components, has a class only if its rows of this class
-# are at least _MIN_ROWS and at least the share _MIN_SHARE * s of its rows, where s is the share
-# of all rows that have a label.
+# A birth is a move that adds components. Such a component has a class only if its rows of this
+# class are at least _MIN_ROWS and at least the share _MIN_SHARE * s of its rows, where s is the
+# share of all rows that have a label.
 _MIN_SHARE = 0.1
 _MIN_ROWS = 0.5
 
 
 def classes_of(counts: Array) -> IndexArray:
-    """Return the class 1, ..., C of most rows of each component; 0 if no row has a class.
+    """Return the most frequent class of each component, 1, ..., C, or 0 if no row has a class.
 
-    ``counts`` are (K, C + 1): rows without a class, and rows of each class.
+    ``counts`` (K, C + 1) are the numbers of rows without a class, and of rows of each class.
     """
-    known = counts[..., 1:]
-    return np.where(known.max(axis=-1) > 0.0, known.argmax(axis=-1) + 1, 0)
+    class_counts = counts[..., 1:]
+    return np.where(class_counts.max(axis=-1) > 0.0, class_counts.argmax(axis=-1) + 1, 0)
 
 
 def append_class_counts(stats: Stats, classes: IndexArray, n_classes: int) -> Stats:
-    """Return statistics with the numbers of rows of each class, for components of these classes.
+    """Return statistics to which the numbers of rows of each class are appended.
 
-    All rows of a component count as rows of its class, 0 if it has none.
+    ``classes`` (K,) are the classes of the components, 0 for components without a class. All rows
+    of a component count as rows of its class.
     """
     counts, sums = stats.arrays
     class_counts = counts[:, None] * (classes[:, None] == np.arange(n_classes + 1))
@@ -55,37 +57,49 @@ def append_class_counts(stats: Stats, classes: IndexArray, n_classes: int) -> St
 
 @dataclass(frozen=True)
 class _OneClass:
-    """A point mass at the class of each component; natural parameters are counts of classes."""
+    """The family of point masses at the classes of components.
+
+    Natural parameters ``eta`` (..., C + 1) are numbers of rows without a class and of each class.
+    """
 
     # Share of all rows that have a label, for births, see `_MIN_SHARE`; None otherwise.
     labelled_share: float | None = None
 
     def log_normalizer(self, eta: Array) -> Array:
-        """Return 0 if all rows are of one class; each other row adds the log density -inf."""
-        known = eta[..., 1:]
-        return np.asarray(_IMPOSSIBLE * (known.sum(axis=-1) - known.max(axis=-1)))
+        """Return the log density of the classes of each component's rows, (...).
+
+        It is 0 if all rows with a class have the same class. Each row of another class adds -inf.
+        """
+        class_counts = eta[..., 1:]
+        n_other_rows = class_counts.sum(axis=-1) - class_counts.max(axis=-1)
+        return np.asarray(_IMPOSSIBLE * n_other_rows)
 
     def expectation(self, eta: Array) -> Array:
         """Return the log density of rows of each class, (..., C + 1).
 
-        It is 0 for rows without a label and of the component's class, and -inf for others.
+        It is 0 for rows without a class and for rows of the component's class. It is -inf for rows
+        of other classes.
         """
         classes = classes_of(eta)
+        # In a birth, components with few rows of their class lose the class. This is decided only
+        # for arrays of all components, because the one with most rows of a class keeps it.
         if self.labelled_share is not None and eta.ndim == 2:
             n_class_rows = eta[:, 1:].max(axis=1)
             min_rows = np.maximum(_MIN_ROWS, _MIN_SHARE * self.labelled_share * eta.sum(axis=1))
-            # The component with most rows of a class keeps the class.
+            # For each class, find the component with most rows of this class.
             has_most = np.isin(np.arange(len(eta)), eta[:, 1:].argmax(axis=0))
             classes = np.where(has_most | (n_class_rows >= min_rows), classes, 0)
         is_allowed = classes[..., None] == np.arange(eta.shape[-1])
+        # Rows without a class may be in any component.
         is_allowed[..., 0] = True
         return np.where(is_allowed, 0.0, _IMPOSSIBLE)
 
 
 @dataclass(frozen=True)
 class _Classes(ConjugateComponent):
-    """The column of classes; features (n, C + 1) are their indicators."""
+    """The component of the column of classes; features (n, C + 1) are indicators of classes."""
 
+    # (C + 1,): zeros, because no class is known before the rows.
     prior: Array
     dtype: np.dtype[Any]
     family: Any = _OneClass()
@@ -96,13 +110,19 @@ class _Classes(ConjugateComponent):
         return np.eye(self.prior.size)[np.asarray(dense(X), np.intp)[:, 0]]
 
     def row_fits(self, X: Any) -> RowFits:
-        """Return fits of 0, the fits of features of 0, so that other columns determine seeds."""
+        """Return fits that are 0, so that the other columns determine the initial components.
+
+        A fit is 0 because the features are 0.
+        """
         return RowFits(self, lambda rows: np.zeros((X[rows].shape[0], self.prior.size)))
 
 
 @dataclass(frozen=True)
 class _Labelled(Product):
-    """Product of a component and of classes; rows without a column of classes have no class."""
+    """Product of a component and of classes.
+
+    Rows without a column of classes have no class.
+    """
 
     def _convert_rows(self, X: Any) -> Any:
         if X.shape[1] > self.n_features:
@@ -123,7 +143,10 @@ class LabelledMixture(Mixture):
     def resized(
         self, n_components: int, *, learns_priors: bool = False, init_params: str = "k-means++"
     ) -> "LabelledMixture":
-        """Return the model of births, whose components have no class if few of their rows do."""
+        """Return the model for births, in which components with few rows of a class have no class.
+
+        The arguments are those of `Mixture.resized`.
+        """
         component: Any = self.component
         values, classes = (block.component for block in component.blocks)
         classes = replace(classes, family=_OneClass(self.labelled_share))
@@ -133,7 +156,7 @@ class LabelledMixture(Mixture):
         )
 
     def merge_gains(self, stats: Stats, a: IndexArray, b: IndexArray) -> Array:
-        """Return the gains of merges, -inf for components of different classes."""
+        """Return the gains of merges in nats; they are -inf for components of different classes."""
         gains = super().merge_gains(stats, a, b)
         return np.where(gains < _MIN_GAIN, -np.inf, gains)
 
@@ -158,19 +181,19 @@ def with_labels(
 ) -> LabelledMixture:
     """Return the model of rows whose last column is their class, see :func:`append_class_column`.
 
-    ``classes`` (n,) are 1, ..., C, and 0 where unknown. If ``begins_fit`` says that the fit begins
-    with these rows, and some classes are known, the model starts with one component for each class;
-    each class must then have a row.
+    ``classes`` (n,) are 1, ..., C, or 0 where a class is unknown. If ``begins_fit`` says that the
+    fit begins with these rows, and some classes are known, the model starts with one component for
+    each class. Each class must then have a row.
     """
-    width = X.shape[1] - 1
-    dtype = model.dtype
+    # The last of the columns, which have the positions 0, ..., D, has the classes.
+    D, dtype = X.shape[1] - 1, model.dtype
     blocks = (
-        Block("values", model.component, np.arange(width)),
-        Block("classes", _Classes(np.zeros(max(n_classes, 1) + 1), dtype), np.array([width])),
+        Block("values", model.component, np.arange(D)),
+        Block("classes", _Classes(np.zeros(max(n_classes, 1) + 1), dtype), np.array([D])),
     )
     learner = None if model.learner is None else ValuesLearner(model.learner)
     labelled = LabelledMixture(**vars(model) | {
-        "component": _Labelled(blocks, width, dtype), "learner": learner,
+        "component": _Labelled(blocks, D, dtype), "learner": learner,
         "labelled_share": float(weights[classes > 0].sum() / weights.sum()),
     })  # fmt: skip
     if not (begins_fit and classes.any()):
@@ -181,10 +204,10 @@ def with_labels(
 def without_labels(
     model: Any, stats: RunningStats
 ) -> tuple[Mixture, Callable[[Stats], Stats], IndexArray]:
-    """Return the model without classes of rows, given a :class:`LabelledMixture`.
+    """Convert a :class:`LabelledMixture` to a model without classes of rows.
 
     Returns the model, a function that removes classes of rows from statistics, and the classes of
-    the components, (K,).
+    the components, (K,). The classes are read from the statistics ``stats`` of the fit.
     """
     values, _ = model.component.blocks
     fields = {name: value for name, value in vars(model).items() if name != "labelled_share"}

@@ -122,7 +122,7 @@ class LatentGaussian(FullGaussian):
         ``memberships`` (n, K) are the probabilities of the components.
         """
         # Average the means (n, D) and the probabilities (n, J, C) of levels over components, where
-        # C is the largest number of levels of a column. The first sum broadcasts this shape.
+        # C is the largest number of levels of a column. The scalar 0 stands for (n, J, C) zeros.
         mean, probabilities = np.zeros(X.shape), np.zeros(1)
         for k, box in enumerate(self._sample_boxes(X, lam)):
             # It suffices to insert the means of the latent values, because the means of missing
@@ -168,7 +168,7 @@ class LatentGaussian(FullGaussian):
         mean, scale, freedom = self._student(lam)
         log_densities = student_t_log_density(real, mean, scale, freedom)
         holes = GaussianCompletion.from_scale(0.0, mean, scale).holes(real, np.ones(1))
-        # There is a column that is missing, because there is an ordinal column.
+        # Values are missing in all rows, because ordinal columns are NaN in ``real``.
         assert holes is not None
         n_real = X.shape[1] - holes.missing.sum(axis=1)
         # In each row, put the ordinal columns with missing values last, because `sample_box` draws

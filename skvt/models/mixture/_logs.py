@@ -1,13 +1,13 @@
 """Columns whose logarithms are modelled: amounts such as incomes, prices and areas.
 
-Let y = log x in some columns, and y = x in the other columns. With f, the density of a component of
-y, the density of x is
+Let y = log x in some columns, and y = x in the other columns. If f(y | phi) is the density of y in
+a component with the parameters phi, the density of x is
 
     p(x | phi) = f(y | phi) prod_j 1 / x_j,
 
 where j runs over the columns in logarithms whose value is not missing. The product is the Jacobian
-determinant of y as a function of x, and it has no parameters. It is a separate block, so that all
-bounds and densities refer to x.
+determinant of y as a function of x, and it has no parameters. A separate block of columns
+contributes this product, so that all bounds and densities refer to x.
 """
 
 from dataclasses import dataclass, field
@@ -29,10 +29,10 @@ from skvt.typing import Array, IndexArray
 @in_files("models.Volume")
 @dataclass(frozen=True)
 class Volume(ConjugateComponent):
-    """The factor ``prod_j 1 / x_j`` of a density, as a component of rows of logarithms.
+    """The factor ``prod_j 1 / x_j`` of a density, as a component of rows of logarithms log x_j.
 
-    Every component needs parameters with a prior. This component has a Dirichlet of two entries, on
-    which no density depends.
+    Every component needs parameters with a prior. This component has a Dirichlet with two entries,
+    on which no density depends.
     """
 
     n_features: int
@@ -40,6 +40,7 @@ class Volume(ConjugateComponent):
     prior: Annotated[Array, "1 2"] = field(default_factory=lambda: np.ones((1, 2)))
 
     family = Dirichlet
+    # The coefficient of the only feature, which is the log of the factor.
     base = 1.0
 
     def features(self, X: Any) -> Array:
@@ -58,14 +59,17 @@ class Volume(ConjugateComponent):
 class Logged(WrapperMixin, Product):
     """Product of the block "values" of all columns and the block "volume".
 
-    The values are logarithms in some columns and numbers in the other columns. The block "volume"
-    describes the columns in logarithms.
+    The values are logarithms in some columns and the numbers themselves in the other columns. The
+    block "volume" has the columns in logarithms. The arguments ``lam`` (K, E) of methods are
+    natural parameters of q of K components.
     """
 
-    # Lower limit of each column in logarithms. Smaller numbers are raised to the limit.
+    # Lower limit of each column in logarithms. Smaller numbers are raised to the limit, since the
+    # logarithms must be finite.
     least: tuple[float, ...] = field(kw_only=True)
 
     def validate(self, d: int, k: int) -> bool:
+        """Return whether the fields fit each other and data of ``d`` columns, for loaded files."""
         values, volume = self.blocks
         least = np.array(self.least)
         return (
@@ -84,13 +88,18 @@ class Logged(WrapperMixin, Product):
         return self.blocks[1].columns
 
     def _convert_to_data_units(self, X: Array, values: Array, *others: Array) -> Array:
-        """Take exponentials in columns in logarithms, which turns means into medians."""
+        """Return values with exponentials in place of logarithms.
+
+        If ``values`` are means of logarithms, which are also their medians, the exponentials are
+        medians.
+        """
         out = np.array(values)
         out[..., self.logs] = np.exp(out[..., self.logs])
         return out
 
+    # The first entry of a list for blocks belongs to the block "values".
     def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
-        """Return the family and natural parameters of the values."""
+        """Return the family and natural parameters of the values, before they are centred."""
         return self.value_component.in_data_coordinates(self.family.split(lam)[0])
 
     def parts(self, lam: Array) -> dict[str, tuple[Any, Array]]:
@@ -106,13 +115,14 @@ class Logged(WrapperMixin, Product):
         For columns in logarithms, medians take the place of means, and standard deviations are
         those of logarithms.
         """
-        of_values, _ = super().marginals(lam)
-        return tuple(part for group in of_values for part in self._separate_logs(group))
+        marginals_of_values, _ = super().marginals(lam)
+        return tuple(part for group in marginals_of_values for part in self._separate_logs(group))
 
     def _separate_logs(self, marginals: Marginals) -> list[Marginals]:
         """Separate the marginals of columns of numbers from those of columns in logarithms.
 
-        Means of logarithms become medians. Other quantities of logarithms get another name.
+        Means of logarithms become medians of the numbers. Other quantities of logarithms get a name
+        that says that they are quantities of logarithms.
         """
         is_log = np.isin(marginals.columns, self.logs)
         logs, others = marginals.select(is_log), marginals.select(~is_log)

@@ -1,5 +1,6 @@
 """Factor analysers: Gaussians whose covariance is a matrix of low rank plus noise of each column.
 
+A row is W_k h plus a mean and noise, with a vector of factors h for each row.
 :mod:`skvt.expfam._factor_analysis` has the model and its posterior. The factors of a row are
 integrated out of the bound, so that the statistics are those of Gaussians with full covariances.
 The evidence of merged components follows from sums of statistics, and missing values are treated as
@@ -24,19 +25,24 @@ from skvt.models.mixture.components import (
 )
 from skvt.typing import Array, IndexArray
 
-# The gain of a merge is costly, and is not computed if the merge surely loses this many nats.
+# The gain of a merge is costly. It is not computed if a merge surely loses more nats than this.
 _CLEAR_LOSS = 10.0
 
 
 @in_files("models.LowRankGaussian")
 @dataclass(frozen=True)
 class LowRankGaussian(FullGaussian):
-    """N(mu_k, W_k W_k' + diag(psi_k)^-1), with the parameters of :class:`FullGaussian`."""
+    """N(mu_k, W_k W_k' + diag(psi_k)^-1), with the parameters of :class:`FullGaussian`.
+
+    W_k are the loadings, and psi_k are the precisions of the noise of each column. The arguments
+    ``lam`` (K, E) of methods are natural parameters of q of K components, and ``sums`` (K, P) are
+    sums of features.
+    """
 
     # Maximum number of columns of W_k.
     max_rank: int = 1
-    # Factors from which :class:`~skvt.expfam.FactorAnalysis` starts; None except while other priors
-    # are tried.
+    # Factors from which the iterations of :class:`~skvt.expfam.FactorAnalysis` start, while other
+    # priors are tried. Otherwise None.
     initial_factors: Factors | None = None
 
     covariance_type = "low_rank"
@@ -46,7 +52,10 @@ class LowRankGaussian(FullGaussian):
         return FactorAnalysis(self.prior, self.max_rank, self.initial_factors)
 
     def trial(self, sums: Array) -> "LowRankGaussian":
-        """Return a component for trials of other priors, starting from the best q at ``sums``."""
+        """Return a component for trials of other priors, which start from the best q at ``sums``.
+
+        The learner of the prior calls this method.
+        """
         family = self.family.trial(self.natural_parameters(sums))
         trial = replace(self, initial_factors=family.initial_factors)
         # Set the cached property, because this family knows the best q under the present prior.
@@ -54,11 +63,12 @@ class LowRankGaussian(FullGaussian):
         return trial
 
     def in_data_coordinates(self, lam: Array) -> tuple[FactorAnalysis, Array]:
+        """Return the family and natural parameters of columns before they are centred."""
         prior, eta = (self.add_center(NormalWishart, eta) for eta in (self.prior, lam))
         return FactorAnalysis(prior, self.max_rank), eta
 
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple[FullGaussian, Array]:
-        """Draw means and covariances; return a full Gaussian that has them."""
+        """Draw means and covariances; return a full Gaussian and a ``lam`` concentrated at them."""
         full = FullGaussian(self.prior, self.center, self.dtype, self.added)
         return full, NormalWishart.concentrate_at(self.family.sample(lam, rng))
 
@@ -84,25 +94,27 @@ class LowRankGaussian(FullGaussian):
         the gain itself is costly. The evidence of the merged component is less than the likelihood
         of its rows under the best Gaussian, and the weights gain at most log 2 for each row.
         """
+        # The features are [1, x, upper triangle of x x'], so that the first sum counts the rows.
         n_rows, D = sums[a, 0] + sums[b, 0], self.n_features
         # The upper bound needs a regular covariance of the rows, which few rows do not have.
         has_bound = n_rows > D + 1.0
         merged = sums[a[has_bound]] + sums[b[has_bound]]
         mean = merged[:, 1 : 1 + D] / merged[:, :1]
         moment = triangle.unpack(merged[:, 1 + D :]) / merged[:, :1, None]
+        # A singular covariance gives NaN or inf.
         with np.errstate(divide="ignore", invalid="ignore"):
-            log_det = np.linalg.slogdet(moment - mean[:, :, None] * mean[:, None])[1]
+            _, log_det = np.linalg.slogdet(moment - mean[:, :, None] * mean[:, None])
         evidence = self.log_evidence(sums)
         gains = np.full(a.size, np.nan)
         gains[has_bound] = -0.5 * n_rows[has_bound] * (log_det + D * (1.0 + LOG_2PI))
         gains = gains - evidence[a] - evidence[b]
-        # The negation includes pairs whose upper bound is NaN.
+        # The negation includes pairs without an upper bound, which is NaN.
         may_gain = ~(gains < -n_rows * np.log(2.0) - _CLEAR_LOSS)
         gains[may_gain] = super().merge_gains(sums, a[may_gain], b[may_gain])
         return gains
 
     def noise(self, lam: Array) -> tuple[float, Array]:
-        """Return averages over components of ``sum_d E[log psi_d]`` and of E[psi], (D,)."""
+        """Return the averages over components of ``sum_d E[log psi_d]`` and of E[psi_d], (D,)."""
         q = self.family.to_standard(lam)
         log_psi = digamma_array(q["shape"])[:, None] - np.log(q["rate"])
         return float(log_psi.sum(axis=1).mean()), (q["shape"][:, None] / q["rate"]).mean(axis=0)
@@ -112,7 +124,10 @@ class LowRankGaussian(FullGaussian):
         return mean + self.center, np.linalg.inv(precision)
 
     def _student(self, lam: Array) -> tuple[Array, Array, Array]:
-        """Return a Student t with the mean and covariance of the predictive.
+        """Return a Student t with the mean and covariance of the posterior predictive.
+
+        The results are the means (K, D), the scales (K, D, D), which are the shape matrices times
+        the degrees of freedom, and the degrees of freedom (K,).
 
         The predictive is a Gaussian around W h, for factors h, with the precision of each column's
         noise integrated out. It has no closed form. Without factors, the Student t also has the
@@ -125,7 +140,7 @@ class LowRankGaussian(FullGaussian):
         rank = (np.abs(q["loadings"]).sum(axis=1) > 0.0).sum(axis=1)
         freedom = 2.0 * shape + (D - 1.0) * np.maximum(2.0 * shape - 4.0, 0.0) / 3.0
         # Divide the covariance by the ratio of a Student t's covariance to its shape matrix. The
-        # ratio is set to 1 if there is no covariance.
+        # ratio is set to 1 if there is no covariance, that is, if E[1 / psi] is infinite.
         has_covariance = shape > 1.0
         ratio = freedom / np.where(has_covariance, freedom - 2.0, 1.0)
         ratio = np.where(has_covariance, ratio, 1.0)
@@ -154,6 +169,7 @@ class LowRankGaussian(FullGaussian):
 
         Such a model has no factors.
         """
+        # For both arrays of natural parameters, use the marginal of each column.
         after, before = (
             normal_gamma_log_normalizers(
                 q["mean_precision"][:, None],

@@ -1,4 +1,4 @@
-"""Single columns of components: posterior marginals, and evidence for separate parameters."""
+"""Posterior marginals of single columns, and the evidence that a component differs in a column."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,29 +8,29 @@ from scipy.special import betaincinv, gammainccinv, gammaincinv, stdtrit
 
 from skvt.typing import Array, IndexArray
 
-# Parameters of a beta above which scipy's quantiles may be NaN or far off.
+# If a parameter of a beta distribution is larger, scipy's quantiles may be NaN or far off.
 _MAX_BETA_PARAMETER = 1e7
-# Components below this share of the rows may consist of errors.
+# Components with less than this share of the rows may consist of errors in the data.
 MIN_SHARE = 0.05
 
 
 class Marginals(NamedTuple):
     """Posterior marginals of one kind of parameter of K components."""
 
-    # "mean", "standard deviation", "probability", "rate", "dispersion" and the like.
+    # Name of the kind, such as "mean", "standard deviation", "probability" or "rate".
     quantity: str
     # (Q,): the column of each parameter, as a position among the component's columns.
     columns: IndexArray
     # (K, Q): posterior means, or medians of standard deviations, whose means need not exist.
     estimate: Array
-    # Returns the quantiles (K, Q) of a probability.
+    # Function that returns the quantiles (K, Q) for a probability.
     quantile: Callable[[float], Array]
-    # (Q,): codes of the categories whose probabilities these are; None if each column has one
-    # parameter.
+    # (Q,): if the parameters are probabilities of categories, the codes of the categories. None if
+    # each column has one parameter.
     categories: IndexArray | None = None
 
     def select(self, positions: Any) -> "Marginals":
-        """Return marginals of the parameters in a mask or at indices; categories are left out."""
+        """Return the marginals at ``positions``, a mask or indices, without their categories."""
         return Marginals(
             self.quantity, self.columns[positions], self.estimate[:, positions],
             lambda p: self.quantile(p)[:, positions],
@@ -40,18 +40,19 @@ class Marginals(NamedTuple):
 def mean_marginals(mean: Array, mean_precision: Array, shape: Array, rate: Array) -> Marginals:
     """Return the marginals of means under normal-gammas with the shape a, the rate b and kappa.
 
-    They are Student t with 2a degrees of freedom and the squared scale b / (a kappa). Parameters
-    broadcast to (K, D), see :class:`~skvt.expfam.NormalGamma`.
+    Here ``mean_precision`` is kappa. The marginals are Student t with 2a degrees of freedom and the
+    squared scale b / (a kappa). The arguments broadcast to (K, D), see
+    :class:`~skvt.expfam.NormalGamma`.
     """
     scale, columns = np.sqrt(rate / (shape * mean_precision)), np.arange(mean.shape[1])
     return Marginals("mean", columns, mean, lambda p: mean + scale * stdtrit(2.0 * shape, p))
 
 
 def deviation_marginals(shape: Array, rate: Array) -> Marginals:
-    """Return the marginals (K, D) of standard deviations with Gamma(shape, rate) precisions."""
+    """Return the marginals of standard deviations, (K, D), given Gamma(shape, rate) precisions."""
 
     def quantile(p: float) -> Array:
-        # A quantile of the deviation is the opposite quantile of the precision.
+        # The p-quantile of the deviation belongs to the (1 - p)-quantile of the precision.
         return np.sqrt(rate / gammainccinv(shape, p))
 
     median = quantile(0.5)
@@ -70,7 +71,7 @@ def probability_marginals(
 ) -> Marginals:  # fmt: skip
     """Return the marginals of probabilities that are Beta(counts, others), (K, Q).
 
-    A probability is certainly 1 if ``others`` is 0.
+    A probability is certainly 1 if ``others`` is 0, as for the only category of a column.
     """
     is_certain = others <= 0.0
     b = np.where(is_certain, 1.0, others)
@@ -85,9 +86,9 @@ def probability_marginals(
 def _beta_quantile(a: Array, b: Array, p: float) -> Array:
     """Return the quantiles of Beta(a, b) for the probability p.
 
-    The odds are a ratio of two gamma variables. If one parameter is above the limit of scipy, its
-    gamma variable hardly varies. The quantile of the other variable is then raised to the power
-    that gives the log odds the variance 1/a + 1/b.
+    The odds are the ratio of a Gamma(a) and a Gamma(b) variable. If one parameter is above the
+    limit of scipy, its gamma variable hardly varies. The quantile of the other variable is then
+    raised to the power that gives the log odds the variance 1/a + 1/b.
     """
     small, large = np.minimum(a, b), np.maximum(a, b)
     if not np.any(large > _MAX_BETA_PARAMETER):
@@ -99,9 +100,9 @@ def _beta_quantile(a: Array, b: Array, p: float) -> Array:
 
 
 def have_many_rows(counts: Array) -> Array:
-    """Return which components have at least ``MIN_SHARE`` of the rows, (K,).
+    """Return whether each component has at least ``MIN_SHARE`` of the rows, (K,).
 
-    Half of the mean share suffices if it is smaller.
+    If half of the mean share is smaller than ``MIN_SHARE``, it suffices.
     """
     shares = counts / counts.sum()
     return np.asarray(shares >= min(MIN_SHARE, 0.5 / shares.size))
@@ -111,20 +112,22 @@ def relevance(evidence: Callable[[Array], Array], sums: Array, counts: Array) ->
     """Return the evidence in nats per row that each component differs from all other rows, (K, B).
 
     This is ``[log M(S_k) + log M(S_rest) - log M(S_k + S_rest)] / N_k``, the log Bayes factor of
-    separate parameters against parameters shared with all other rows. ``evidence`` maps sums of
-    features (K, P) to log marginal likelihoods ``log M`` (K, B) of B parts of the values, up to
-    terms linear in the sums. N_k (K,) are numbers of rows, raised to at least 1.
+    separate parameters against parameters shared with all other rows. S_k are the ``sums`` of
+    features (K, P) of component k, and S_rest are those of the other rows. ``evidence`` maps sums
+    to log marginal likelihoods ``log M`` (K, B) of B parts of the values, up to terms linear in the
+    sums. N_k are the ``counts`` (K,) of rows, raised to at least 1.
 
-    If other components have many rows, only the rows of these count as other rows, because a few
-    errors with a separate component would determine the variance of all other rows.
+    If some of the other components have many rows, only their rows count as other rows. Otherwise,
+    a few errors in a component of their own would determine the variance of all other rows.
     """
-    # Add up all other components and then, if there are any, only the large ones.
+    # Add up all other components. Then replace the sum by that of the large ones, if there are any.
     others = np.zeros_like(sums)
-    for part in (sums, sums * have_many_rows(counts)[:, None]):
-        # Add from both ends, because differences of squares would lose digits.
+    for summands in (sums, sums * have_many_rows(counts)[:, None]):
+        # Add the components before k and those after k, because a difference of the total and the
+        # sums of k would lose digits. The slice ``[:0:-1]`` has the components K - 1, ..., 1.
         total = np.zeros_like(sums)
-        total[1:] += np.cumsum(part[:-1], axis=0)
-        total[:-1] += np.cumsum(part[:0:-1], axis=0)[::-1]
+        total[1:] += np.cumsum(summands[:-1], axis=0)
+        total[:-1] += np.cumsum(summands[:0:-1], axis=0)[::-1]
         others = np.where(total.any(axis=1, keepdims=True), total, others)
     gain = evidence(sums) + evidence(others) - evidence(sums + others)
     return np.asarray(gain / np.maximum(counts, 1.0)[:, None])

@@ -1,13 +1,14 @@
-"""Refits of a mixture by expectation-maximisation.
+"""Refits of a mixture by expectation-maximisation (EM).
 
-Mean-field inference assigns rows by E[log w_k] and E[log p(x | phi_k)]. These expectations are less
-than log E[w_k] and log E[p(x | phi_k)], and the difference is larger for components with fewer
-rows. Small components that overlap with other components therefore lose their rows. A refit avoids
-this bias: it assigns rows by predictive densities E[p(x | phi_k)] and by expected component weights
-E[w_k] under a uniform prior. Dirichlet priors that the fit has learned are made symmetric, because
-they are learned from the assignments of the fit: otherwise, a refit of clusters that overlap would
-stay near these assignments. :func:`make_refits` serves the uncertainty of clusters, which is
-estimated from refits to drawn weights of the rows.
+Mean-field inference assigns rows by E[log w_k] and E[log p(x | phi_k)], where w_k is the weight of
+component k, and phi_k are its parameters. These expectations are less than log E[w_k] and
+log E[p(x | phi_k)], and the difference is larger for components with fewer rows. Small components
+that overlap with other components therefore lose their rows. A refit avoids this bias: it assigns
+rows by predictive densities E[p(x | phi_k)] and by expected weights E[w_k] under a uniform prior.
+Dirichlet priors that the fit has learned are made symmetric before a refit. Since they are learned
+from the assignments of the fit, a refit of clusters that overlap would otherwise stay near these
+assignments. The uncertainty of clusters is estimated from refits to drawn weights of the rows,
+which :func:`make_refits` prepares.
 """
 
 from dataclasses import replace
@@ -21,15 +22,15 @@ from skvt.models.mixture._seeds import ROWS_TO_SEED, merge_equal_rows
 from skvt.rows import pieces
 from skvt.typing import Array
 
-# Minimum and maximum of the largest number of EM steps. Between these limits, it is such that the
-# product of steps, rows and parameters is at most _WORK.
+# EM makes at most so many steps that the product of steps, rows and parameters is _MAX_WORK. This
+# maximum number of steps is raised to _MIN_STEPS or lowered to _MAX_STEPS.
 _MIN_STEPS, _MAX_STEPS = 10, 400
-_WORK = 200_000_000
+_MAX_WORK = 200_000_000
 # Refits to drawn weights use a sample of the rows if there are many. In the sample, the product of
-# rows and parameters is at most _MAX_STEP, but the sample has at least _MIN_ROWS and at most
-# ROWS_TO_SEED rows.
+# rows and parameters is at most _MAX_WORK_OF_STEP, but the sample has at least _MIN_ROWS and at
+# most ROWS_TO_SEED rows.
 _MIN_ROWS = 200
-_MAX_STEP = 20_000_000
+_MAX_WORK_OF_STEP = 20_000_000
 # EM ends after a step that changes every responsibility by less than this.
 _TOL = 1e-4
 
@@ -37,9 +38,9 @@ _TOL = 1e-4
 class Refits(NamedTuple):
     """Responsibilities after a refit to all n rows, and the data for refits to drawn weights.
 
-    Refits to drawn weights use m distinct rows. These come from all rows, or from a sample if there
-    are many rows. Each distinct row represents all rows that equal it. If there is a sample, each
-    row of the sample represents n / (size of the sample) rows.
+    Refits to drawn weights use m distinct rows, each of which represents all rows that equal it.
+    If there are many rows, the distinct rows come from a sample, in which each row represents
+    n / (size of the sample) rows.
     """
 
     # (n, K): responsibilities of all rows after the refit.
@@ -49,10 +50,10 @@ class Refits(NamedTuple):
     X: Any
     # (m,): total weight of the rows that each distinct row represents.
     weights: Array
-    # (m,): effective number (sum w)^2 / sum w^2 of the rows that each distinct row represents. Here
-    # w are the weights of these rows.
+    # (m,): effective number (sum w)^2 / sum w^2 of the rows that each distinct row represents,
+    # where w are the weights of these rows.
     effective_numbers: Array
-    # (m, K): responsibilities of the distinct rows before a refit.
+    # (m, K): responsibilities of the distinct rows with which all refits begin.
     start_resp: Array
     # (m, K): responsibilities of the distinct rows after a refit to ``weights``.
     refit_resp: Array
@@ -91,7 +92,7 @@ def make_refits(model: Mixture, X: Any, weights: Array, resp: Array) -> Refits:
     counts, sums = _statistics(model, X, weights, resp)
     # Draw a sample if the rows are many.
     n = X.shape[0]
-    max_rows = int(np.clip(_MAX_STEP // sums.size, _MIN_ROWS, ROWS_TO_SEED))
+    max_rows = int(np.clip(_MAX_WORK_OF_STEP // sums.size, _MIN_ROWS, ROWS_TO_SEED))
     rows = np.arange(n)
     if n > max_rows:
         rows = np.sort(np.random.default_rng(0).choice(n, max_rows, replace=False))
@@ -116,17 +117,20 @@ def refit_by_em(model: Mixture, X: Any, weights: Array, resp: Array) -> Array:
     [VR08].
     """
     counts, sums = _statistics(model, X, weights, resp)
-    n_steps = int(np.clip(_WORK // (X.shape[0] * sums.size), _MIN_STEPS, _MAX_STEPS))
+    # The array of sums has about as many entries as the components have parameters.
+    max_steps = int(np.clip(_MAX_WORK // (X.shape[0] * sums.size), _MIN_STEPS, _MAX_STEPS))
     previous = resp
-    for step in range(n_steps):
+    for step in range(max_steps):
         before_previous, previous, resp = previous, resp, _responsibilities(model, X, counts, sums)
         change = resp - previous
-        if abs(change).max() < _TOL or step == n_steps - 1:
+        if abs(change).max() < _TOL or step == max_steps - 1:
             break
         if step % 3 == 2:
-            # Extrapolate along ``first``, the change of the previous step, and ``second``, the
-            # difference of the last two changes. A factor of 1 would leave ``resp`` unchanged.
-            first, second = previous - before_previous, change - (previous - before_previous)
+            # Extrapolate along ``first``, the change in the previous step, and ``second``, the
+            # difference of the last two changes. A factor of 1 would leave ``resp`` unchanged. The
+            # maximum prevents a division by 0.
+            first = previous - before_previous
+            second = change - first
             factor = np.sqrt((weights @ first**2).sum() / max((weights @ second**2).sum(), 1e-300))
             if factor > 1.0:
                 resp = np.maximum(before_previous + 2.0 * factor * first + factor**2 * second, 0.0)

@@ -23,9 +23,9 @@ from skvt.typing import Array, IndexArray
 ROWS_TO_SEED = 2_000
 # Subspaces in which seeds are also drawn, by ``init_params``.
 _SUBSPACES = {"k-means++": project_to_principal, "least normal": project_to_least_normal}
-# Number of clusters in a line up to which "k-means++" finds all of them.
+# Up to this number of clusters along a line, "k-means++" finds all of them.
 FEW_IN_LINE = 10
-# Smallest numbers of clusters in a line by ``init_params``.
+# Minimum number of clusters along a line that are proposed, by ``init_params``.
 _MIN_IN_LINE = {"in line": FEW_IN_LINE + 1, "few in line": 2}
 # Number of rows that are assigned to seeds at a time.
 _ROWS_AT_ONCE = 1024
@@ -35,9 +35,10 @@ def propose_responsibilities(
     component: Component, X: Any, weights: Array, n_components: int, init_params: str,
     rng: np.random.Generator,
 ) -> list[Array]:  # fmt: skip
-    """Return responsibilities (n, K) of at most ``n_components`` components found on rows.
+    """Find initial components by a method; return a list of one or more proposals.
 
-    The method is ``init_params``:
+    Each proposal is an array of responsibilities (n, K) of K <= ``n_components`` components for the
+    rows X, whose weights are ``weights`` (n,). The method is ``init_params``:
 
     - "random" draws each row's responsibilities from a uniform distribution.
     - "random_from_data" draws rows as seeds uniformly. Rows are then assigned to the seed that
@@ -46,16 +47,17 @@ def propose_responsibilities(
       nats by which a separate component would explain it better than the seeds drawn before. This
       is k-means++ with the divergence of the likelihood [ArthurVassilvitskii07 sec. 2]. If
       components do not differ in many columns or directions, the noise of these columns outweighs
-      the differences in other columns. A second result therefore comes from Gaussian columns
+      the differences in other columns. A second proposal therefore comes from Gaussian columns
       projected onto the subspace in which they vary most, which contains the means of K spherical
       clusters [VempalaWang04].
     - "least normal" does the same, but projects Gaussian columns onto the subspace in which rows
       are least normal by their kurtosis.
     - "in line" separates clusters at the valleys of the density along one direction. All rows are
-      one cluster unless there are more than ``FEW_IN_LINE`` clusters. "few in line" requires two.
+      one cluster unless there are more than ``FEW_IN_LINE`` clusters.
+    - "few in line" does the same, but requires only two clusters.
 
     If components may have a common distribution in some columns, "k-means++" and "least normal"
-    also return the result of :func:`find_clusters_at_ends`.
+    also propose the result of :func:`find_clusters_at_ends`.
     """
     if n_components == 1:
         return [np.ones((weights.size, 1))]
@@ -68,18 +70,18 @@ def propose_responsibilities(
     # Use a separate stream of random numbers for projections, so that the caller's stream advances
     # the same with and without them.
     other_rng = np.random.Generator(rng.bit_generator.jumped())  # type: ignore[attr-defined]
-    results = [_assign_to_seeds(fits, weights, n_components, init_params, rng)]
+    proposals = [_assign_to_seeds(fits, weights, n_components, init_params, rng)]
     if init_params in _SUBSPACES:
         if component.has_common_columns:
-            results.append(
-                find_clusters_at_ends(component, X, weights, n_components - 1, other_rng)
-            )
+            resp = find_clusters_at_ends(component, X, weights, n_components - 1, other_rng)
+            proposals.append(resp)
+        # The means of K clusters lie in a subspace of K - 1 dimensions.
         directions = partial(_SUBSPACES[init_params], number=n_components - 1)
         projected = component.projected(X, weights, directions)
         if projected is not None:
             resp = _assign_to_seeds(projected, weights, n_components, init_params, other_rng)
-            results.append(resp)
-    return results
+            proposals.append(resp)
+    return proposals
 
 
 def _find_clusters_in_line(
@@ -88,18 +90,21 @@ def _find_clusters_in_line(
     """Return one-hot responsibilities (n, K) of clusters along a direction.
 
     If there are fewer than ``min_clusters`` or more than ``max_clusters``, all rows are one
-    cluster. Of several Gaussian blocks, the block with most clusters counts.
+    cluster. If the component has several Gaussian blocks of columns, the block in which most
+    clusters are found is used.
     """
     one_cluster: IndexArray = np.zeros(weights.size, np.intp)
     labelings = [one_cluster]
 
     def find_clusters(rows: Array, weights: Array) -> Array:
+        """Append the clusters of the rows of one block to ``labelings``."""
         labelings.append(cluster_along_line(rows, weights))
         return rows
 
-    # The method `projected` hands the rows of each Gaussian block to ``find_clusters``. Its result
-    # is not needed.
+    # The method `projected` calls ``find_clusters`` with the rows of each Gaussian block, in place
+    # of a function that finds directions. The result of the method is not needed.
     component.projected(X, weights, find_clusters)
+    # The largest label is the number of clusters minus 1.
     labels = max(labelings, key=np.max)
     if not min_clusters <= labels.max() + 1 <= max_clusters:
         labels = one_cluster
@@ -107,33 +112,41 @@ def _find_clusters_in_line(
 
 
 def merge_equal_rows(component: Component, X: Any, weights: Array) -> tuple[Any, Any]:
-    """Return the distinct rows in order and their total weights.
+    """Return the distinct rows in ascending order, and the sums of the weights of equal rows.
 
     Draws from these rows depend neither on the order of rows, nor on whether a row occurs twice or
-    has weight 2, nor on whether rows are sparse. If there are more than ROWS_TO_SEED rows, they are
-    returned unchanged.
+    has weight 2, nor on whether rows are sparse. If there are more than ROWS_TO_SEED rows, rows and
+    weights are returned unchanged.
     """
     if X.shape[0] > ROWS_TO_SEED:
         return X, weights
+    # ``is_new`` says of each row, in ascending order, whether it differs from the row before it.
     if sp.issparse(X) and component.sparse:
         keys = _sort_keys(X)
         order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
-        first = np.array([True, *(keys[a] != keys[b] for a, b in pairwise(order))])
-        return X[order[first]], np.bincount(np.cumsum(first) - 1, weights=weights[order])
+        is_new = np.array([True, *(keys[a] != keys[b] for a, b in pairwise(order))])
+        return X[order[is_new]], np.bincount(np.cumsum(is_new) - 1, weights=weights[order])
     X = X.toarray() if sp.issparse(X) else X
-    # Sort as np.unique(X, axis=0) does, in which NumPy may turn an interrupt into a TypeError.
+    # Sort as np.unique(X, axis=0) does, whose call is avoided because NumPy may turn an interrupt
+    # in it into a TypeError. The view has one record for each row, and records sort by columns.
     order = np.argsort(np.ascontiguousarray(X).view([("", X.dtype)] * X.shape[1])[:, 0])
     ranked = X[order]
-    first = np.append(True, np.any(ranked[1:] != ranked[:-1], axis=1))
+    is_new = np.append(True, np.any(ranked[1:] != ranked[:-1], axis=1))
     inverse = np.empty(order.size, np.intp)
-    inverse[order] = np.cumsum(first) - 1
-    return ranked[first], np.bincount(inverse, weights=weights)
+    inverse[order] = np.cumsum(is_new) - 1
+    return ranked[is_new], np.bincount(inverse, weights=weights)
 
 
 def _sort_keys(X: Any) -> list[tuple[float, ...]]:
-    """Return keys that sort sparse non-negative rows in the order of the dense rows."""
+    """Return keys that sort sparse non-negative rows in the order of the dense rows.
+
+    The key of a row is the sequence of its entries that are not 0, each as the pair of its negative
+    column and its value. Of two rows, the one whose next such entry is in an earlier column has the
+    larger negative column, and is also the larger dense row.
+    """
     X = sp.csr_array(X, copy=True)
     X.eliminate_zeros()
+    # NaN sorts last.
     values = np.where(np.isnan(X.data), np.inf, X.data)
     pairs = np.column_stack([-X.indices.astype(np.float64), values]).ravel().tolist()
     return [tuple(pairs[2 * a : 2 * b]) for a, b in pairwise(X.indptr.tolist())]
@@ -142,21 +155,23 @@ def _sort_keys(X: Any) -> list[tuple[float, ...]]:
 def _assign_to_seeds(
     fits: RowFits, weights: Array, n_components: int, init_params: str, rng: np.random.Generator,
 ) -> Array:  # fmt: skip
-    """Draw seeds, and return one-hot responsibilities (n, K) of each row's best seed.
+    """Draw seeds among the rows, and assign each row to its best seed.
 
-    ``fits`` computes how well a component that is fitted to one row explains another row, in nats.
+    Returns one-hot responsibilities (n, K) of the seeds. ``fits`` computes how well a component
+    that is fitted to one row explains another row, in nats.
     """
     candidates = rng.permutation(weights.size)[:ROWS_TO_SEED]
     prepared, candidate_weights = fits.prepare(candidates), weights[candidates]
-    # How well each candidate is explained by a separate component, and by the best seed so far.
-    # Ties are judged relative to ``magnitudes``.
+    # ``best_fit`` says how well each candidate is explained by a separate component, which is not
+    # needed if seeds are drawn uniformly. ``fit_so_far`` says how well it is explained by the best
+    # seed so far. Ties are judged relative to ``magnitudes``.
     best_fit, magnitudes = (
         fits.fits_to_self(prepared) if init_params in _SUBSPACES else (None, None)
     )
     fit_so_far: Array = np.full(candidates.size, -np.inf)
     seeds: list[int] = []
     is_seed = np.zeros(candidates.size, dtype=bool)
-    # Probabilities of the next seed, not normalised.
+    # The probability that a candidate is the next seed is proportional to these numbers.
     draw_weights = candidate_weights
     while len(seeds) < min(n_components, candidates.size) and draw_weights.sum() > 0.0:
         seed = rng.choice(candidates.size, p=draw_weights / draw_weights.sum())
@@ -173,8 +188,9 @@ def _assign_to_seeds(
     resp = np.zeros((weights.size, len(seeds)))
     for rows in pieces(weights.size, _ROWS_AT_ONCE):
         fit, magnitude = fits.fits_to_seeds(fits.prepare(rows), seeds)
-        magnitude = np.take_along_axis(magnitude, fit.argmax(axis=1)[:, None], axis=1)
+        best_magnitude = np.take_along_axis(magnitude, fit.argmax(axis=1)[:, None], axis=1)
         # Ties go to the seed that was drawn first.
-        nearest = stable_argmax(fit, scale=magnitude)
-        resp[rows][np.arange(nearest.size), nearest] = 1.0
+        best_seed = stable_argmax(fit, scale=best_magnitude)
+        # ``rows`` is a slice, so that the assignment changes ``resp``.
+        resp[rows][np.arange(best_seed.size), best_seed] = 1.0
     return resp

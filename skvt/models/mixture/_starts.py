@@ -13,7 +13,7 @@ from skvt.rows import pieces, sums_of_rows
 from skvt.ties import stable_argmax
 from skvt.typing import Array, IndexArray
 
-# Number of rows whose features are held at a time.
+# Number of rows whose features are in memory at a time.
 _ROWS_AT_ONCE = 4096
 
 
@@ -28,14 +28,17 @@ def initialise_from_labels(model: Mixture, X: Any, weights: Array, labels: Index
     unknown = np.flatnonzero(labels < 0)
     if unknown.size:
         component = model.component
-        tables = component.expected_table(component.natural_parameters(stats.arrays[1]))
+        # The product of a row's features and the tables is the expected log density under each
+        # component, given the labelled rows.
+        _, sums = stats.arrays
+        tables = component.expected_table(component.natural_parameters(sums))
         labels = labels.copy()
         for part in pieces(unknown.size, _ROWS_AT_ONCE):
             rows = unknown[part]
             features = component.filled_features(X[rows])
-            # Ties are judged relative to the sizes of the terms of each sum.
-            sizes = (abs(features) @ np.abs(tables).T).max(axis=1, keepdims=True)
-            labels[rows] = stable_argmax(features @ tables.T, scale=sizes)
+            # Ties are judged relative to the sums of the absolute values of terms.
+            magnitudes = (abs(features) @ np.abs(tables).T).max(axis=1, keepdims=True)
+            labels[rows] = stable_argmax(features @ tables.T, scale=magnitudes)
         stats = sum_by_label(model, X, weights, labels, n_components)
     return stats
 
@@ -46,10 +49,12 @@ def initialise_from_means(model: Mixture, X: Array, weights: Array, means: Array
     ``means`` are (K, D). Distances are measured in the metric of the prior's covariance, over the
     observed values. A component has no rows if every row is nearer to another mean.
     """
+    # Differences of rows times the whitener have Euclidean lengths in this metric.
     scale = gaussian_prior_of(model.component).covariance
     if np.ndim(scale) == 2:
         whitener = np.linalg.inv(np.linalg.cholesky(scale)).T
     else:
+        # The prior has one variance, or a variance of each column.
         whitener = np.eye(X.shape[1]) / np.sqrt(scale)
     return Stats(sums_of_rows(X, weights, partial(_assign_to_means, model, whitener, means)))
 
@@ -60,6 +65,7 @@ def _assign_to_means(
     """Return the counts (K,) and sums (K, P) of components with the rows nearest to their means."""
     labels = np.empty(X.shape[0], np.intp)
     for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
+        # Missing values are NaN, and their differences become 0.
         whitened = (np.nan_to_num(X[rows] - mean) @ whitener for mean in means)
         # Squared distances (rows, K), summed in double precision.
         distances = np.array([np.einsum("nd,nd->n", z, z, dtype=np.float64) for z in whitened]).T
@@ -70,11 +76,14 @@ def _assign_to_means(
 def sum_by_label(
     model: Mixture, X: Any, weights: Array, labels: IndexArray, n_components: int
 ) -> Stats:
-    """Return counts (K,) and sums of features (K, P), without the rows that are labelled -1."""
+    """Return the statistics of components with the rows of each label, without the label -1.
+
+    They are the counts (K,) and the sums of features (K, P) with K = ``n_components``.
+    """
     counts, sums = np.zeros(n_components), np.zeros((n_components, 1))
     for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
-        shares = (labels[rows, None] == np.arange(n_components)).astype(np.float64)
-        batch = RowBatch(X[rows], weights[rows], np.arange(len(shares)))
-        part_counts, part_sums = model.statistics_of_assignments(batch, shares).arrays
+        resp = (labels[rows, None] == np.arange(n_components)).astype(np.float64)
+        batch = RowBatch(X[rows], weights[rows], np.arange(len(resp)))
+        part_counts, part_sums = model.statistics_of_assignments(batch, resp).arrays
         counts, sums = counts + part_counts, sums + part_sums
     return Stats((counts, sums))

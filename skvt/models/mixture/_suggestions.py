@@ -1,7 +1,9 @@
 """Rules that suggest a number of clusters, and the hierarchies of joins that lead to this number.
 
-:func:`choose_clusters` combines valleys, entropy and evidence; :func:`choose_by_elbow` uses the
-evidence alone.
+A hierarchy joins the components of a mixture to clusters, two at a time. Three criteria choose the
+pairs: valleys of the density between clusters, the entropy of assignments of rows that a join
+loses, and the evidence that it loses. :func:`choose_clusters` combines the three, and
+:func:`choose_by_elbow` uses the evidence alone.
 """
 
 from dataclasses import replace
@@ -14,9 +16,10 @@ from skvt.models.mixture._joins import ONE_MODE, SIGNIFICANT, SURELY_ONE, Joins,
 from skvt.models.mixture._pairs import Assignments, JoinCriterion
 from skvt.typing import IndexArray
 
-# Minimum factor by which the evidence falls faster after an elbow than before it.
+# In the course of joins, the evidence falls faster after an elbow than before it, by at least this
+# factor.
 _STEEPER_EVIDENCE = 1.8
-# The same factor if the weight of a join is ``m_a m_b / (m_a + m_b)``, see `choose_by_elbow`.
+# The minimum factor if the weight of a join is ``m_a m_b / (m_a + m_b)``, see `choose_by_elbow`.
 _STEEPER_IN_BALANCE = 1.5
 # There is a valley between two clusters if the log density of the rows between them is more than
 # this number of nats below that of the rows of each, see `Assignments.valley_depths`.
@@ -26,17 +29,18 @@ _VALLEY = 0.1
 def separate_by_valleys(valleys: JoinCriterion) -> IndexArray:
     """Join components until valleys separate all clusters; return the cluster of each, (K,)."""
     joins = join_components(valleys, relative=False)
-    # Stop before the first join across a significant valley, but join all components without rows.
-    is_joined = (joins.losses < SIGNIFICANT) | (np.arange(len(joins.losses)) < joins.n_vacant)
-    return joins.component_clusters(
-        joins.n_components - int(np.argmin(np.append(is_joined, False)))
-    )
+    # Stop before the first join across a significant valley. The first ``n_vacant`` joins are made
+    # in any case, because they join components without rows.
+    is_made = (joins.losses < SIGNIFICANT) | (np.arange(len(joins.losses)) < joins.n_vacant)
+    # Find the first False. The appended False counts if all joins are made.
+    n_joins = int(np.argmin(np.append(is_made, False)))
+    return joins.component_clusters(joins.n_components - n_joins)
 
 
 def choose_clusters(
     assignments: Assignments, evidence: Evidence, n_blocks: int, valleys: JoinCriterion | None
 ) -> Joins:
-    """Choose the rule for these components; return the hierarchy with the suggested number.
+    """Return the hierarchy of joins with the suggested number of clusters, by one of three rules.
 
     - If components have fewer rows than statistics on average, even components of one cluster
       hardly overlap. The evidence alone then gives the hierarchy, and its elbow gives the number.
@@ -44,10 +48,10 @@ def choose_clusters(
     - If ``valleys`` is not None, tests of valleys give the suggested clusters. Within a cluster,
       the least distinct components are joined first.
     - Otherwise the entropy gives the hierarchy and the number, see `ONE_MODE`. Valleys of the
-      density count only if there is one block of columns (``n_blocks``), since components that
-      differ in all blocks overlap as classes do.
+      density are considered only if there is one block of columns (``n_blocks``). Components of
+      several blocks that differ in all of them overlap as classes do.
 
-    Below the suggested number, the least distinct clusters are joined first.
+    To fewer clusters than the suggested number, the least distinct clusters are joined first.
     """
     n_with_rows = int(np.count_nonzero(~assignments.is_vacant))
     n_by_valley = 0
@@ -62,11 +66,13 @@ def choose_clusters(
             return joins
     if valleys is not None:
         number = int(valleys.clusters.max()) + 1
+        # Each join reduces the number of clusters by one.
         n_by_valley = valleys.proportions.size - number
         order = Distinctness(assignments, evidence, None, valleys.clusters)
         by_distinctness = join_components(order, relative=False)
-        # Make the same joins again, with losses of entropy as heights.
+        # Make the same joins again, so that the heights of the hierarchy are losses of entropy.
         entropy = make_hierarchy(assignments, by_distinctness.linkage)
+        # The reasons for one cluster, for several clusters of joined components, and for no joins.
         reasons = (
             "no valley separates the components",
             "components that no valley separates are joined",
@@ -100,13 +106,16 @@ def choose_clusters(
 
 
 def _n_until_valley(joins: Joins, assignments: Assignments, number: int) -> int:
-    """Continue the joins from ``number`` clusters on; return the number at which they stop.
+    """Continue the joins from ``number`` clusters on; return the number of clusters at the end.
 
-    They stop before the first join across a valley of the density, or with a share of the entropy
-    below SURELY_ONE.
+    The joins end before the first join of two clusters that are apart: those with a valley of the
+    density between them, and those whose join loses less than the share SURELY_ONE of the largest
+    possible loss of entropy.
     """
     are_apart = (joins.shares < SURELY_ONE) | (assignments.valley_depths(joins) > _VALLEY)
-    return number - int(np.argmax(np.append(are_apart[joins.n_components - number :], True)))
+    # Count the further joins up to the first True. The appended True follows the last join.
+    further = are_apart[joins.n_components - number :]
+    return number - int(np.argmax(np.append(further, True)))
 
 
 def choose_by_elbow(evidence: Evidence, reason: str) -> Joins:
@@ -115,14 +124,15 @@ def choose_by_elbow(evidence: Evidence, reason: str) -> Joins:
     ``reason`` says why the evidence alone is used. If there is no elbow, the suggested number is
     the number of components with rows.
 
-    A small cluster loses little evidence per row of both clusters if it is joined to a large one,
-    however distinct it is. Normal clusters at a small distance lose evidence in proportion to
-    ``m_a m_b / (m_a + m_b)``, where m are their shares of the rows. An elbow therefore counts only
-    if the losses also rise _STEEPER_IN_BALANCE times as fast after it as before it when these
-    numbers are the weights of joins.
+    The elbow is found in the losses of evidence per row of the joined clusters. A small cluster
+    that is joined to a large one loses little evidence per row, however distinct it is. Normal
+    clusters at a small distance lose evidence in proportion to ``m_a m_b / (m_a + m_b)``, where m
+    are their shares of the rows. Take this number as the weight of a join in place of the number of
+    rows. An elbow counts only if the losses per weight are then also _STEEPER_IN_BALANCE times as
+    large after the elbow as before it.
     """
     joins = join_components(evidence, relative=False)
-    n_joins = joins.elbow(1, max_ratio=1.0 / _STEEPER_EVIDENCE)
+    n_joins = joins.elbow(n_after=1, max_ratio=1.0 / _STEEPER_EVIDENCE)
     if n_joins:
         pairs = joins.linkage[:, :2].astype(int)
         first, second = with_unions(evidence.proportions, pairs)[pairs.T]

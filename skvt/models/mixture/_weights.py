@@ -1,7 +1,8 @@
-"""Distributions of the weights of a mixture, see :class:`skvt.contracts.Weights`.
+"""Distributions of the weights w_k of a mixture of K components.
 
 Weights are formed from the sticks of a Dirichlet process, have a symmetric Dirichlet prior, or are
-known.
+known. The classes implement :class:`skvt.contracts.Weights`, which documents the methods without
+docstrings. N_k is the count of component k, the sum of its responsibilities.
 """
 
 from dataclasses import dataclass
@@ -54,7 +55,7 @@ class StickBreaking:
         return sticks * np.concatenate([ones, remainders[..., :-1]], axis=-1)
 
     def mean(self, lam: Array) -> Array:
-        """Return ``E[w_k]``, shape (K,). The rest of the weight belongs to new components."""
+        """Return ``E[w_k]``, shape (K,); the weight that remains belongs to new components."""
         return self.weights_of(Beta.mean(lam))
 
     def log_evidence(self, counts: Array) -> float:
@@ -72,8 +73,8 @@ class StickBreaking:
 class SeparateSticks(StickBreaking):
     """Sticks whose statistics are the pairs ``(N_k, sum_{l>k} N_l)``, shape (K, 2).
 
-    Structured inference changes both numbers of a pair separately, so that there may be no counts
-    (K,) from which the pairs follow.
+    Structured inference, which draws the weights, changes both numbers of a pair separately, so
+    that there may be no counts (K,) from which the pairs follow.
     """
 
     def statistics(self, counts: Array) -> Array:
@@ -101,7 +102,7 @@ class SymmetricDirichlet:
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.MERGEABLE})
 
     def validate(self, d: int, k: int) -> bool:
-        # See `skvt.files`: k is the number of components that have statistics in a file.
+        """Return whether a file may have ``k`` components, see `skvt.files`."""
         return k <= self.n_components
 
     def prior(self) -> Array:
@@ -129,6 +130,7 @@ class SymmetricDirichlet:
         return _log_evidence(Dirichlet, self.natural_parameters(counts), self.prior())
 
     def order(self, counts: Array) -> IndexArray:
+        """Return the present order, because all orders have the same bound."""
         return np.arange(counts.size)
 
 
@@ -146,7 +148,7 @@ def _log_evidence(family: Family, lam: Array, prior: Array) -> float:
 
 
 class _Known:
-    """The family of known weights, which has no natural parameters and no divergence."""
+    """The family of known weights, without natural parameters, so that its divergence is 0."""
 
     @staticmethod
     def log_normalizer(eta: Array) -> Array:
@@ -197,7 +199,7 @@ class KnownWeights:
         by_count = by_weight[_largest_first(counts[by_weight])]
         # Give the largest weight to the first component, and so on. Components that get equal
         # weights form a group, in which they are sorted by number.
-        group = np.unique(-self.weights, return_inverse=True)[1]
+        _, group = np.unique(-self.weights, return_inverse=True)
         order = np.empty_like(by_count)
         order[np.argsort(group, kind="stable")] = by_count[np.lexsort((by_count, np.sort(group)))]
         return order
