@@ -108,10 +108,9 @@ class NegativeBinomial(ExposureColumns):
         # the log-normalizer of the prior 0.
         present = self.family.condition_on_sizes(self.prior).probability
         log_integral = self.family.log_normalizer(self.prior)[:, None]
+        log_probabilities = np.log(probabilities / probabilities.sum())
         prior = self.prior.copy()
-        prior[:, : SIZES.size] += (
-            np.log(probabilities / probabilities.sum()) - np.log(present) - log_integral
-        )
+        prior[:, : SIZES.size] += log_probabilities - np.log(present) - log_integral
         return replace(self, prior=prior)
 
     @cached_property
@@ -565,9 +564,8 @@ class SizesLearner(Ascent):
 
         Smaller probabilities are raised to `_MIN_LEARNED_SHARE` of the largest.
         """
-        return component.with_size_probabilities(
-            np.maximum(np.exp(x - x.max()), _MIN_LEARNED_SHARE)
-        )
+        probabilities = np.maximum(np.exp(x - x.max()), _MIN_LEARNED_SHARE)
+        return component.with_size_probabilities(probabilities)
 
     def step(self, component: Any, sums: Array) -> Array:
         """Return logarithms of posterior probabilities, averaged over components and columns."""

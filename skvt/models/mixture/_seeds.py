@@ -140,9 +140,9 @@ def merge_equal_rows(component: Component, X: Any, weights: Array) -> tuple[Any,
 def _sort_keys(X: Any) -> list[tuple[float, ...]]:
     """Return keys that sort sparse non-negative rows in the order of the dense rows.
 
-    The key of a row is the sequence of its entries that are not 0, each as the pair of its negative
-    column and its value. Of two rows, the one whose next such entry is in an earlier column has the
-    larger negative column, and is also the larger dense row.
+    The key of a row is the sequence of its entries that are not 0, each as the pair of its column
+    times -1 and its value. If such an entry is in an earlier column than that of another row, both
+    the dense row and the key are the larger ones.
     """
     X = sp.csr_array(X, copy=True)
     X.eliminate_zeros()

@@ -105,9 +105,8 @@ class SpikeAndSlab(FamilyOfBlocks):
     @cached_property
     def _starts(self) -> IndexArray:
         """Positions of the first natural parameter of each column, (D,)."""
-        return np.cumsum(self.parameter_counts, dtype=np.intp) - np.array(
-            self.parameter_counts, np.intp
-        )
+        counts = np.array(self.parameter_counts, np.intp)
+        return np.cumsum(counts) - counts
 
     def _sum_entries(self, values: Array) -> Array:
         """Return sums of ``values`` (..., *shape) over the entries of each column, (..., D)."""
@@ -252,9 +251,8 @@ class SparseDifferences(Product):
     merge_gains = ConjugateComponent.merge_gains
 
     def column_evidence(self, sums: Array) -> Array:
-        return self._append_exposure_column(
-            self.family.column_bounds(self.natural_parameters(sums))
-        )
+        bounds = self.family.column_bounds(self.natural_parameters(sums))
+        return self._append_exposure_column(bounds)
 
     def _append_exposure_column(self, columns: Array) -> Array:
         """Append a zero to values (..., D) of columns if the data have a column of exposures."""

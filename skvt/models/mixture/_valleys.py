@@ -2,11 +2,12 @@
 
 The fitted density has valleys between components even where several components cover one cluster,
 such as a uniform cloud or a curved band. Whether the rows have a valley is therefore tested. Rows
-of two components that touch are projected to the direction that separates the components best, and
-counted in windows between the two means. There is a valley if a window has fewer rows than windows
-at the lower of the two peaks, by more than chance explains. Shallow valleys between normal clusters
-need more rows than that. If rows do not contradict that clusters are mixtures of Gaussians, the
-valleys of the fitted density count, too. See doc/guide/clusters.md.
+of two components that touch are projected onto the direction that separates the components best,
+and counted in windows between the two means. There is a valley if a window has fewer rows than a
+window at the lower of the two peaks, by more than chance explains. This test misses shallow valleys
+between normal clusters unless there are many rows. If rows do not contradict that clusters are
+mixtures of Gaussians, valleys of the fitted density are therefore accepted, too. See
+doc/guide/clusters.md.
 """
 
 from collections.abc import Callable
@@ -25,11 +26,11 @@ from skvt.typing import Array, IndexArray
 # a separate peak of the density.
 _MAX_COLUMNS = 3
 # Two components hardly overlap if joining them loses less than the share _OVERLAP of the largest
-# possible loss of entropy. Such components are taken as apart without counting rows in two cases:
-# if the log densities at their means differ by more than _CLIFF nats, or if their means are less
-# than _CROSSING standard deviations apart, so that they cross or one lies within the other. Two
-# clusters are compared at their peaks if the lower peak is more than _CLIFF nats above the density
-# of the connection, see `Valleys`.
+# possible loss of entropy. Such components are taken as apart, without a count of rows, in two
+# cases: if the log densities at their means differ by more than _CLIFF nats, or if their means are
+# less than _CROSSING standard deviations apart, so that they cross or one lies within the other.
+# Two clusters are compared at their peaks if the lower peak is more than _CLIFF nats above the
+# density of the connection, see `Valleys`.
 _OVERLAP = 0.1
 _CLIFF = 1.0
 _CROSSING = 2.0
@@ -38,7 +39,7 @@ _CROSSING = 2.0
 _APART = 50.0
 # Value of the test for two clusters without components that touch.
 _NOT_TOUCHING = 100.0
-# Positions on the path from one mean (0) to another (1), in the shape that broadcasts. Two
+# Positions on the path from one mean (0) to another (1), without the ends, (15, 1, 1). Two
 # components touch if at none of these points the density of a third component exceeds the sum of
 # their densities.
 _PATH = np.linspace(0.0, 1.0, 17)[1:-1, None, None]
@@ -49,7 +50,7 @@ _NEIGHBOURS = 24
 _STEP = 0.05
 _CENTRES = np.arange(-10, 31) * _STEP
 _BETWEEN = np.arange(10, 31)
-# Width of a window, and widths of the stretches that are tested, as multiples of it.
+# Width of a window, and widths in windows of the stretches in which a valley may lie.
 _WIDTH = 4 * _STEP
 _STRETCH_WIDTHS = (1, 2, 3)
 # Rows and draws from the fit are compared by the spread of their log densities. Rows have Gaussian
@@ -57,18 +58,19 @@ _STRETCH_WIDTHS = (1, 2, 3)
 # level. _N_DRAWS is the number of draws.
 _SMALLER_SPREAD = 1.28
 _N_DRAWS = 10_000
-# Two components of Gaussian clusters are separated if the test of the rows that the fit expects
-# between them is at least this.
+# Two components of Gaussian clusters are separated if the valley of the rows that the fit expects
+# between them is at least this many standard errors deep.
 _EXPECTED = 0.8
-# Positions of expected rows.
+# Positions at which the expected numbers of rows are computed.
 _POSITIONS = np.linspace(_CENTRES[0] - _WIDTH, _CENTRES[-1] + _WIDTH, 600)
 
 
 class Valleys(JoinCriterion):
     """Tests of the valleys between clusters.
 
-    The test of two clusters is a weighted mean over the pairs of their components that touch.
-    ``saddle_densities`` (K, K) are densities at the saddles, 0 where components do not touch, and
+    A test is the depth of a valley in standard errors. The test of two clusters is a weighted mean
+    over the pairs of their components that touch. The weights are the densities at the saddles
+    between components, ``saddle_densities`` (K, K), which are 0 where components do not touch.
     ``weighted_tests`` (K, K) are weights times tests. The two clusters with the smallest test are
     joined first.
 
@@ -85,17 +87,12 @@ class Valleys(JoinCriterion):
     sign = -1.0
 
     def __init__(
-        self,
-        assignments: Assignments,
-        saddle_densities: Array,
-        tests: Array,
-        peaks: Array,
+        self, assignments: Assignments, saddle_densities: Array, tests: Array, peaks: Array,
         peak_counts: Array,
-    ) -> None:
-        self.proportions, self.is_vacant = (
-            assignments.proportions.copy(),
-            assignments.is_vacant.copy(),
-        )
+    ) -> None:  # fmt: skip
+        # Copy the arrays that joins change.
+        self.proportions = assignments.proportions.copy()
+        self.is_vacant = assignments.is_vacant.copy()
         self.dtype = assignments.dtype
         self.saddle_densities, self.weighted_tests = saddle_densities, saddle_densities * tests
         self.peaks, self.peak_counts = peaks.copy(), peak_counts.copy()
@@ -105,9 +102,11 @@ class Valleys(JoinCriterion):
     def join_tests(self, joins: Joins) -> Array:
         """Return the tests of the clusters in each join, (K - 1,), inf if they do not touch."""
         tests = self.join_losses(joins.linkage)
+        # Only clusters that do not touch have tests above `_APART`.
         return np.where(tests > 0.5 * (_APART + _NOT_TOUCHING), np.inf, tests)
 
     def join_losses(self, pairs: Array) -> Array:
+        """Return the tests of the clusters in each join, (K - 1,)."""
         # Make the joins on a copy, in which the cluster with number i has the index ``indices[i]``.
         clusters = self.copy()
         indices = list(range(self.proportions.size))
@@ -126,7 +125,7 @@ class Valleys(JoinCriterion):
         np.divide(
             self.weighted_tests[a, b], saddle_densities, out=tests, where=saddle_densities > 0.0
         )
-        # Compare the clusters at their peaks.
+        # Compare the clusters at their peaks. ``lower`` are the clusters with the lower peaks.
         lower = np.where(self.peaks[a] < self.peaks[b], a, b)
         depths = np.where(levels > -np.inf, self.peaks[lower] - levels, 0.0)
         # This is 2 (sqrt(n) - sqrt(n exp(-depth))) / sqrt(2) of n rows, as in `measure_valley`.
@@ -135,6 +134,7 @@ class Valleys(JoinCriterion):
         return np.where(depths > _CLIFF, np.maximum(tests, peak_tests), tests)
 
     def join(self, a: int, b: int) -> None:
+        """Join b into a: their saddles are added up, and the higher peak is that of the union."""
         super().join(a, b)
         for values in (self.saddle_densities, self.weighted_tests):
             values[a] += values[b]
@@ -149,10 +149,11 @@ class Valleys(JoinCriterion):
 def find_valleys(
     assignments: Assignments, component: Component, lam: Array, X: Array, weights: Array
 ) -> Valleys | None:
-    """Test the valleys between Gaussian components by weighted rows X (n, D).
+    """Test the valleys between Gaussian components by rows X (n, D) of ``weights`` (n,).
 
-    The result is None if components are not Gaussian, or have too many columns. Missing values are
-    filled with the mean of the row's most probable component.
+    ``lam`` (K, E) are the natural parameters of the components. The result is None if components
+    are not Gaussian, or have too many columns. Missing values are filled with the mean of the row's
+    most probable component.
     """
     lam = component.with_shared_globals(lam)
     gaussians = component.gaussians(lam) if component.n_features <= _MAX_COLUMNS else None
@@ -160,89 +161,98 @@ def find_valleys(
         return None
     means, covariances = gaussians
     K = len(means)
-    mass = np.maximum(assignments.proportions, np.finfo(float).tiny)
+    proportions = np.maximum(assignments.proportions, np.finfo(float).tiny)
 
-    def joint(points: Array) -> Array:
-        """Return log mass plus log density of points (n, D) under each component, (n, K)."""
-        return component.log_predictive(points, lam) + np.log(mass)
+    def log_joint(points: Array) -> Array:
+        """Return log proportion plus log density of points (n, D) for each component, (n, K)."""
+        return component.log_predictive(points, lam) + np.log(proportions)
 
-    saddles, peaks = _find_saddles(joint, means, covariances)
+    saddles, peaks = _find_saddles(log_joint, means, covariances)
     # Test the pairs of components that touch, by their rows unless they are taken as apart.
     tests = np.full((K, K), _APART)
     X = np.where(np.isnan(X), means[assignments.labels], X)
     rows_of = [np.flatnonzero(assignments.labels == k) for k in range(K)]
     for a in range(K):
+        # Take each pair once, with b > a.
         others = a + 1 + np.flatnonzero(saddles[a, a + 1 :] > -np.inf)
-        for b, share in zip(others, assignments.relative_losses(a, others), strict=True):
+        for b, loss in zip(others, assignments.relative_losses(a, others), strict=True):
             step = means[b] - means[a]
             direction = np.linalg.solve(covariances[a] + covariances[b], step)
             # Half the squared distance of the means in standard deviations.
             squared = float(step @ direction)
             is_crossing = 2.0 * squared < _CROSSING**2
-            if share >= _OVERLAP or not (is_crossing or abs(peaks[a] - peaks[b]) > _CLIFF):
+            if loss >= _OVERLAP or not (is_crossing or abs(peaks[a] - peaks[b]) > _CLIFF):
                 rows = np.concatenate([rows_of[a], rows_of[b]])
+                # The projections of the two means get the positions 0 and 1.
                 positions = (X[rows] - means[a]) @ direction / max(squared, np.finfo(float).tiny)
                 tests[a, b] = tests[b, a] = min(measure_valley(positions, weights[rows]), _APART)
     # Weight the tests by the densities at the saddles. The exponents are limited, so that weights
     # of components that touch stay positive.
     highest = max(float(saddles.max()), np.finfo(float).min)
     logs = np.maximum(saddles - highest, 0.5 * np.log(np.finfo(float).tiny))
-    touching = saddles > -np.inf
-    density = np.where(touching, np.exp(logs), 0.0)
-    n_rows = weights.sum() * mass
-    valleys = Valleys(assignments, density, tests.copy(), peaks, n_rows)
-    # Within Gaussian clusters, the valleys of the fitted density count, too.
-    draws = _draw_points(means, covariances, mass)
+    are_touching = saddles > -np.inf
+    densities = np.where(are_touching, np.exp(logs), 0.0)
+    n_rows = weights.sum() * proportions
+    valleys = Valleys(assignments, densities, tests.copy(), peaks, n_rows)
+    # Within Gaussian clusters, also accept the valleys of the fitted density.
+    draws = _draw_points(means, covariances, proportions)
     clusters = separate_by_valleys(valleys)
-    is_gaussian = _find_gaussian_clusters(joint, draws, X, weights, clusters)
-    for a, b in np.argwhere(np.triu(touching, 1) & is_gaussian[:, None] & is_gaussian):
+    is_gaussian = _find_gaussian_clusters(log_joint, draws, X, weights, clusters)
+    for a, b in np.argwhere(np.triu(are_touching, 1) & is_gaussian[:, None] & is_gaussian):
         expected = _test_expected_rows(means[[a, b]], covariances[[a, b]], n_rows[[a, b]])
+        # Scale the expected test, so that it is significant from `_EXPECTED` on.
         tests[a, b] = tests[b, a] = max(tests[a, b], expected / _EXPECTED * SIGNIFICANT)
-    valleys.clusters = separate_by_valleys(Valleys(assignments, density, tests, peaks, n_rows))
+    # The result keeps the tests of the rows, but suggests clusters by the raised tests.
+    valleys.clusters = separate_by_valleys(Valleys(assignments, densities, tests, peaks, n_rows))
     return valleys
 
 
-def _draw_points(means: Array, covariances: Array, mass: Array) -> Array:
+def _draw_points(means: Array, covariances: Array, proportions: Array) -> Array:
     """Return points that are drawn from a mixture of Gaussians, (_N_DRAWS, D)."""
     rng = np.random.default_rng(0)
-    labels = rng.choice(mass.size, _N_DRAWS, p=mass / mass.sum())
+    labels = rng.choice(proportions.size, _N_DRAWS, p=proportions / proportions.sum())
     noise = rng.standard_normal((_N_DRAWS, means.shape[1]))
     return means[labels] + np.einsum("nij,nj->ni", np.linalg.cholesky(covariances)[labels], noise)
 
 
 def _find_gaussian_clusters(
-    joint: Callable[[Array], Array], draws: Array, X: Array, weights: Array, clusters: IndexArray
-) -> NDArray[np.bool_]:
-    """Return whether rows do not contradict that a component's cluster is a Gaussian mixture, (K,).
+    log_joint: Callable[[Array], Array], draws: Array, X: Array, weights: Array,
+    clusters: IndexArray,
+) -> NDArray[np.bool_]:  # fmt: skip
+    """Return whether the cluster of each component may be a mixture of Gaussians, (K,).
 
-    If Gaussians tile a cluster of another shape, such as a uniform cloud or a curved band, its rows
-    have no tails, so that their log densities have a smaller spread than those of ``draws`` from
-    the fit. From each log density, the mean over draws with the same most probable component is
-    subtracted. The spread is compared in all rows, and in each of the ``clusters`` (K,). In D
-    Gaussian columns, the kurtosis of the log density is 3 + 12 / D, so that the log of its standard
-    deviation in n rows has the standard error ``sqrt((1 + 6 / D) / (2 n))``.
+    ``clusters`` (K,) are the clusters of the components. The result is False where the rows X
+    contradict. If Gaussians tile a cluster of another shape, such as a uniform cloud or a curved
+    band, its rows have no tails, so that their log densities have a smaller spread than the log
+    densities of ``draws`` from the fit. Before the spread is measured, the mean over draws with the
+    same most probable component is subtracted from each log density. The spread is compared in all
+    rows, and in the rows of each cluster. In D Gaussian columns, the kurtosis of the log density is
+    3 + 12 / D, so that the log of its standard deviation in n rows has the standard error
+    ``sqrt((1 + 6 / D) / (2 n))``.
     """
     K, D = clusters.size, X.shape[1]
     # Each of these four lists has an array for the draws, followed by an array for the rows.
-    log_joints = [joint(draws), joint(X)]
-    labels = [log_joint.argmax(axis=1) for log_joint in log_joints]
-    densities = [logsumexp(log_joint, axis=1) for log_joint in log_joints]
+    log_joints = [log_joint(draws), log_joint(X)]
+    labels = [log_joint_of_points.argmax(axis=1) for log_joint_of_points in log_joints]
+    log_densities = [logsumexp(log_joint_of_points, axis=1) for log_joint_of_points in log_joints]
     both_weights = [np.ones(_N_DRAWS), weights]
+    # The mean log density of the draws of each component.
     counts = np.maximum(np.bincount(labels[0], minlength=K), 1)
-    centres = np.bincount(labels[0], densities[0], K) / counts
+    centres = np.bincount(labels[0], log_densities[0], K) / counts
 
     def is_smaller(is_member: NDArray[np.bool_]) -> bool:
         """Return whether rows of the member components have a smaller spread than their draws."""
         log_spreads, variance = [], 0.0
-        for label, density, weight in zip(labels, densities, both_weights, strict=True):
-            kept = is_member[label] & (weight > 0.0)
-            if np.count_nonzero(kept) < 2:
+        for label, log_density, weight in zip(labels, log_densities, both_weights, strict=True):
+            is_used = is_member[label] & (weight > 0.0)
+            if np.count_nonzero(is_used) < 2:
                 return False
-            centred = (density - centres[label])[kept]
-            centred -= np.average(centred, weights=weight[kept])
-            square = max(np.average(centred**2, weights=weight[kept]), 1e-300)
-            log_spreads.append(0.5 * np.log(square))
-            variance += (1.0 + 6.0 / D) / (2.0 * weight[kept].sum())
+            centred = (log_density - centres[label])[is_used]
+            centred -= np.average(centred, weights=weight[is_used])
+            # The limit keeps the logarithm finite.
+            mean_square = max(np.average(centred**2, weights=weight[is_used]), 1e-300)
+            log_spreads.append(0.5 * np.log(mean_square))
+            variance += (1.0 + 6.0 / D) / (2.0 * weight[is_used].sum())
         draws_log_spread, rows_log_spread = log_spreads
         return bool(draws_log_spread - rows_log_spread > _SMALLER_SPREAD * np.sqrt(variance))
 
@@ -253,7 +263,11 @@ def _find_gaussian_clusters(
 
 
 def _test_expected_rows(means: Array, covariances: Array, counts: Array) -> float:
-    """Return the test of the valley between two Gaussians for the rows that they expect."""
+    """Return the test of the valley between two Gaussians for the expected numbers of rows.
+
+    ``means`` (2, D), ``covariances`` (2, D, D) and ``counts`` (2,), the numbers of rows, are those
+    of the two.
+    """
     step = means[1] - means[0]
     direction = np.linalg.solve(covariances[0] + covariances[1], step)
     squared = max(float(step @ direction), np.finfo(float).tiny)
@@ -265,71 +279,77 @@ def _test_expected_rows(means: Array, covariances: Array, counts: Array) -> floa
 
 
 def _find_saddles(
-    joint: Callable[[Array], Array], means: Array, covariances: Array
+    log_joint: Callable[[Array], Array], means: Array, covariances: Array
 ) -> tuple[Array, Array]:
-    """Return log densities: at saddles (K, K), and of each component at its mean, (K,).
+    """Return log densities at the saddles between components (K, K), and at peaks (K,).
 
-    Saddles are -inf where components do not touch. All peaks and saddles of two Gaussians lie on
-    the curve of points at which their gradients have opposite directions [Ray05 eq. 4]. The
-    saddle is approximated by the point of lowest density on this curve.
+    The peaks are the log densities of each component at its mean. Saddles are -inf where components
+    do not touch. All peaks and saddles of two Gaussians lie on the curve of points at which the
+    gradients of the two have opposite directions [Ray05 eq. 4]. The saddle is approximated by the
+    point of lowest density on this curve.
     """
     K = len(means)
-    at_means = joint(means)
+    at_means = log_joint(means)
     peaks = np.diagonal(at_means)
-    # Compare each component with those that are most probable at its mean.
+    # Compare each component with itself and with those that are most probable at its mean.
     is_near = np.zeros((K, K), bool)
     most_probable = np.argsort(-at_means, axis=1, kind="stable")[:, : 1 + _NEIGHBOURS]
     np.put_along_axis(is_near, most_probable, True, axis=1)
     is_near |= is_near.T
     saddles = np.full((K, K), -np.inf)
     precisions = np.linalg.inv(covariances)
-    scaled = np.einsum("kij,kj->ki", precisions, means)
+    scaled_means = np.einsum("kij,kj->ki", precisions, means)
     for a in range(K - 1):
         # Find points on the curves from component a to the others. [Ray05 eq. 4]
         others = a + 1 + np.flatnonzero(is_near[a, a + 1 :])
         precision = (1.0 - _PATH[..., None]) * precisions[a] + _PATH[..., None] * precisions[others]
-        scaled_mean = (1.0 - _PATH) * scaled[a] + _PATH * scaled[others]
+        scaled_mean = (1.0 - _PATH) * scaled_means[a] + _PATH * scaled_means[others]
         points = np.linalg.solve(precision, scaled_mean[..., None]).reshape(-1, means.shape[1])
-        densities = joint(points)
-        density = logsumexp(densities, axis=1).reshape(len(_PATH), -1)
+        # Log densities of the mixture, (points, curves), and of components, (points, curves, K).
+        by_component = log_joint(points)
+        of_mixture = logsumexp(by_component, axis=1).reshape(len(_PATH), -1)
+        by_component = by_component.reshape(*of_mixture.shape, K)
         # Compare the sum of the densities of the two components with each third component.
-        densities = densities.reshape(*density.shape, K)
         curves = np.arange(others.size)
-        pair_density = np.logaddexp(densities[..., a], densities[:, curves, others])
-        densities[..., a] = densities[:, curves, others] = -np.inf
-        touching = (pair_density >= densities.max(axis=2)).all(axis=0)
-        saddles[a, others] = np.where(touching, density.min(axis=0), -np.inf)
+        of_pair = np.logaddexp(by_component[..., a], by_component[:, curves, others])
+        by_component[..., a] = by_component[:, curves, others] = -np.inf
+        are_touching = (of_pair >= by_component.max(axis=2)).all(axis=0)
+        saddles[a, others] = np.where(are_touching, of_mixture.min(axis=0), -np.inf)
+    # Make the matrix symmetric.
     return np.maximum(saddles, saddles.T), peaks
 
 
 def measure_valley(positions: Array, weights: Array) -> float:
     """Return the depth of the deepest valley between positions 0 and 1, in standard errors.
 
-    The positions (n,) have weights (n,), which are added up in windows. If there is no valley, a
-    stretch of m windows has at least m times the rows of one window at the lower of the two peaks
-    on its sides. The square root of a count has the variance 1/4, so that ``sqrt(m peak) -
-    sqrt(stretch)`` has the standard error ``sqrt(m + 1) / 2``.
+    The positions (n,) have weights (n,), which are added up in windows. Consider a stretch of m
+    windows, and one window at the highest peak on each side of the stretch. If there is no valley,
+    the stretch has at least m times the rows of the lower of the two peaks. The square root of a
+    count has the variance 1/4, so that ``sqrt(m peak) - sqrt(stretch)`` has the standard error
+    ``sqrt(m + 1) / 2``.
     """
     order = np.argsort(positions, kind="stable")
     positions = positions[order]
-    total = np.append(0.0, weights[order].cumsum())
+    cumulative_weights = np.append(0.0, weights[order].cumsum())
 
     def sum_windows(width: float) -> Array:
         """Return the sum of weights in a window of this width around each centre."""
-        below, above = (np.searchsorted(positions, _CENTRES + e * width) for e in (-0.5, 0.5))
-        return np.asarray(total[above] - total[below])
+        below = np.searchsorted(positions, _CENTRES - 0.5 * width)
+        above = np.searchsorted(positions, _CENTRES + 0.5 * width)
+        return np.asarray(cumulative_weights[above] - cumulative_weights[below])
 
     windows = sum_windows(_WIDTH)
-    # Highest peaks up to each window from the left, and from the right.
+    # The largest sum in any window up to each centre from the left, and from the right.
     left_peaks = np.maximum.accumulate(windows)
     right_peaks = np.maximum.accumulate(windows[::-1])[::-1]
-    largest = 0.0
+    deepest = 0.0
     for m in _STRETCH_WIDTHS:
-        # Only windows that do not overlap the stretch can be its peaks.
+        # Only windows that do not overlap the stretch can be its peaks. This is their minimum
+        # distance from the centre of the stretch in steps.
         distance = round((m + 1) * _WIDTH / 2.0 / _STEP)
         left_peak = left_peaks[np.maximum(_BETWEEN - distance, 0)]
         right_peak = right_peaks[np.minimum(_BETWEEN + distance, windows.size - 1)]
         lower_peak = np.minimum(left_peak, right_peak)
         depths = np.sqrt(m * lower_peak) - np.sqrt(sum_windows(m * _WIDTH)[_BETWEEN])
-        largest = max(largest, 2.0 * float(depths.max()) / np.sqrt(m + 1.0))
-    return largest
+        deepest = max(deepest, 2.0 * float(depths.max()) / np.sqrt(m + 1.0))
+    return deepest

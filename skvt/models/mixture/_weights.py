@@ -73,8 +73,8 @@ class StickBreaking:
 class SeparateSticks(StickBreaking):
     """Sticks whose statistics are the pairs ``(N_k, sum_{l>k} N_l)``, shape (K, 2).
 
-    Structured inference, which draws the weights, changes both numbers of a pair separately, so
-    that there may be no counts (K,) from which the pairs follow.
+    Structured inference, which draws global parameters, changes both numbers of a pair separately,
+    so that there may be no counts (K,) from which the pairs follow.
     """
 
     def statistics(self, counts: Array) -> Array:
