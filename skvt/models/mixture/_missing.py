@@ -112,7 +112,7 @@ class GaussianCompletion:
         """
         precision = np.linalg.inv(scale)
         precision = 0.5 * (precision + np.swapaxes(precision, 1, 2))
-        return cls(center, np.einsum("kij,kj->ki", precision, mean), precision, True)
+        return cls(center, np.einsum("kij,kj->ki", precision, mean), precision, with_linear=True)
 
     def holes(self, X: Any, inv_temps: Array) -> "GaussianHoles | None":
         """Return the missing values of rows, or None if no value is missing.

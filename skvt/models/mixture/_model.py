@@ -209,10 +209,10 @@ class Mixture(ConjugateModel):
         """
         resp: Any = result.q
         n_components = resp.shape[1]
-        # The component of each column of ``resp``, which differs between rows with candidates.
+        # (1, K), or (n, number of candidates): the component of each column of ``resp``.
         components = np.arange(n_components, dtype=np.int32)[None]
         if sp.issparse(resp):
-            # All rows have the same number of candidates.
+            # Rows have different candidates, but the same number of them.
             components, resp = (a.reshape(batch.n_rows, -1) for a in (resp.indices, resp.data))
         # Each parallel task sums over one slice of rows, and writes to the slice's entries.
         slices = pieces(batch.n_rows, _ROWS_PER_TASK)
@@ -236,9 +236,9 @@ class Mixture(ConjugateModel):
     ) -> LocalResult:  # fmt: skip
         """Compute responsibilities, statistics and the bound of each row.
 
-        The field ``q`` of the result holds responsibilities (n, K). They are CSR if only a few
-        candidate components are evaluated for each row, see
-        :mod:`skvt.models.mixture._candidates`.
+        ``inv_temp`` is 1 / T of all rows, or (n,). The field ``q`` of the result has the
+        responsibilities (n, K). They are CSR if only a few candidate components are evaluated for
+        each row, see :mod:`skvt.models.mixture._candidates`. The energies are computed in any case.
         """
         # Global parameters that engines draw have a third field, which this model does not need.
         log_weights, table = global_params[:2]

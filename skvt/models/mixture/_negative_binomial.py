@@ -93,12 +93,14 @@ class NegativeBinomial(ExposureColumns):
         ``rate[d]``. In the limit of large sizes, it is Gamma(shape[d], rate[d]). ``probabilities``
         (G,) are the prior probabilities of sizes.
         """
+        # All pseudo-counts are at the typical exposure.
         pseudo_counts = shape[:, None] * self.family.typical
-        rows = (rate / self.typical)[:, None]
-        pseudo_rows = rows * self.family.typical
-        # If each size had the log probability 0, the integrals of large shapes would differ by
-        # thousands of nats, so that the probabilities of some sizes would round to 0.
-        log_probabilities = -betaln(1.0 + SIZES * rows, shape[:, None])
+        n_rows = (rate / self.typical)[:, None]
+        pseudo_rows = n_rows * self.family.typical
+        # Begin with log probabilities that offset the integrals over b given each size. Otherwise,
+        # these integrals would differ by thousands of nats for large shapes, so that the
+        # probabilities of some sizes would round to 0.
+        log_probabilities = -betaln(1.0 + SIZES * n_rows, shape[:, None])
         prior = np.concatenate([log_probabilities, pseudo_counts, pseudo_rows], axis=1)
         return replace(self, prior=prior).with_size_probabilities(probabilities)
 
@@ -119,6 +121,7 @@ class NegativeBinomial(ExposureColumns):
 
     @property
     def base(self) -> Array:
+        """The coefficients that do not depend on the parameters: 1 for the last feature, else 0."""
         D, J = len(self.prior), self.points.size
         return np.append(np.zeros(D * (SIZES.size + 2 * J) + J), 1.0)
 
@@ -186,6 +189,11 @@ class NegativeBinomial(ExposureColumns):
     def log_densities_and_sums(
         self, X: Any, table: Array
     ) -> tuple[Array, Callable[[Array], Array]]:
+        """Return expected log densities (n, K), and a function that sums features.
+
+        ``table`` (P, K) has the coefficients of features. The function returns sums (K, P) for
+        weighted responsibilities (n, K).
+        """
         rows = self._count_rows(X, table.shape[1])
         if rows is None:
             return super().log_densities_and_sums(X, table)
@@ -228,10 +236,15 @@ class NegativeBinomial(ExposureColumns):
         log_h, x_L, minus_missing_L, L = np.split(sums[..., :-1], ends, axis=-1)
         lead = sums.shape[:-1]
         log_h, x_L = log_h.reshape(*lead, D, G), x_L.reshape(*lead, D, J)
+        # Sum L_j over the rows in which each column is observed: over all rows less the missing.
         observed_L = minus_missing_L.reshape(*lead, D, J) + L[..., None, :]
         return np.concatenate([log_h, x_L, observed_L], axis=-1)
 
     def feature_coefficients(self, t: Array) -> Array:
+        """Convert values of statistics (..., D, G + 2 J) to coefficients of features (..., P).
+
+        This is the transpose of :meth:`natural_sums`.
+        """
         lead = t.shape[:-2]
         parts = np.split(t, [SIZES.size, SIZES.size + self.points.size], axis=-1)
         _, _, of_observed = parts
@@ -267,6 +280,7 @@ class NegativeBinomial(ExposureColumns):
             sum_over_j = sp.kron(np.ones((2, 1)), sp.kron(sp.eye_array(D), np.ones((J, 1))))
             entries = sp.coo_array(x_and_missing @ sum_over_j)
         else:
+            # The axis a has the two kinds of features.
             entries = sp.coo_array(np.einsum("nadj->nd", x_and_missing.reshape(-1, 2, D, J)))
         rows, columns = entries.coords
         counts = np.rint(entries.data)
@@ -279,8 +293,8 @@ class NegativeBinomial(ExposureColumns):
         if J * keys.size < counts.size:
             at_points = self._self_fits_at_points(keys // values.size, values[keys % values.size])
             fits, magnitudes = (
-                np.einsum("mj,mj->m", weights[rows], part[key_of_entry])
-                for weights, part in zip((L, np.abs(L)), at_points, strict=True)
+                np.einsum("mj,mj->m", factors[rows], of_keys[key_of_entry])
+                for factors, of_keys in zip((L, np.abs(L)), at_points, strict=True)
             )
         else:
             fits, magnitudes = self._fit_to_self(columns, counts, L[rows])

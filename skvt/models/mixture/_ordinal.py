@@ -278,6 +278,7 @@ class OrdinalHoles:
         ``weighted`` (n, K) are weighted responsibilities.
         """
         means, variances, _ = self._latent_moments
+        # The argument True says that the features include x.
         add_expected_features(
             self.rows, *self.patterns, self.gaussian.linear, self.gaussian.precision,
             self.inv_temps, weighted, (self.columns, means, variances), True, sums,

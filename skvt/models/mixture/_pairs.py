@@ -225,9 +225,10 @@ class Assignments(JoinCriterion):
     def _losses_and_between(self, pairs: Array) -> tuple[Array, IndexArray]:
         """Return the losses of joins, (K - 1,), and the joins between whose clusters rows lie.
 
-        A row lies between the two clusters of a join if it has a responsibility of at least
-        `_BETWEEN` for each of them. This holds for at most three joins. The second result
-        (n_unsure, 3) has the numbers of these joins for each unsure row, followed by -1.
+        A row lies between the two clusters of a join if each of them has a responsibility of at
+        least `_BETWEEN`, which is 1 / 4, for the row. This holds for at most three joins, because
+        at most four clusters without common components have such responsibilities. The second
+        result (n_unsure, 3) has the numbers of these joins for each unsure row, followed by -1.
         """
         pairs = pairs[:, :2].astype(int)
         # Order the components so that the components of each cluster follow each other.
@@ -307,6 +308,7 @@ class Assignments(JoinCriterion):
         return np.asarray(self.losses(a, others) / self.largest_losses(a, others))
 
     def join(self, a: int, b: int) -> None:
+        """Join b into a; the responsibilities of the union are summed when they are needed."""
         super().join(a, b)
         self.columns[a] = self.columns[a] + self.columns[b]
         self.columns[b] = []

@@ -355,6 +355,7 @@ class IndependentRegressions(Product):
         completed = np.repeat(dense_rows(X)[None], len(lam), axis=0)
         parts: Any = zip(self._with_columns(X), self.family.split(lam), strict=True)
         for j, ((component, part), column_lam) in enumerate(parts):
+            # The explained column is the first column of the block.
             completed[..., j] = component.conditional_mean(part, column_lam)[..., 0]
         return completed
 

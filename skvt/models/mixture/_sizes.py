@@ -240,9 +240,8 @@ def _integrate(
     """
     G, J = sizes.size, points.size
     # ``pi_sum`` is the sum of C_j pi_j with pi_j = b* / (b* + e_j), and ``pi_slope`` is its slope
-    # in log b*. ``value`` is the log of the integral over b given each size plus the log share of
-    # the size.
-    a, best, pi_sum, pi_slope, value, share = np.empty((6, G))
+    # in log b*. ``log_weight`` is the log share of each size plus the log of the integral over b.
+    a, best, pi_sum, pi_slope, log_weight, weight = np.empty((6, G))
     row_slope, count_slope = np.empty((2, G))
     log_best_and_e = np.empty((J, G))
     for m in range(eta.shape[0]):
@@ -285,22 +284,22 @@ def _integrate(
                 break
         # Compute the bound of the log integral given each size.
         for g in range(G):
-            log_a_and_b = log(a[g] + b)
-            value[g] = a[g] * (log(best[g]) - log(a[g]) + log_a_and_b) - b * (log(b) - log_a_and_b)
-            value[g] += eta[m, g] + gammaln(a[g]) + gammaln(b) - gammaln(a[g] + b)
+            log_sum = log(a[g] + b)
+            log_weight[g] = a[g] * (log(best[g]) - log(a[g]) + log_sum) - b * (log(b) - log_sum)
+            log_weight[g] += eta[m, g] + gammaln(a[g]) + gammaln(b) - gammaln(a[g] + b)
         for j in range(J):
             x_and_typical, n_j, e, logs = x[j] + typical[j], n[j], points[j], log_best_and_e[j]
             for g in range(G):
                 logs[g] = log(best[g] + e)
-                value[g] -= (x_and_typical + sizes[g] * n_j) * logs[g]
+                log_weight[g] -= (x_and_typical + sizes[g] * n_j) * logs[g]
         # Compute the probability of each size times ``norm``.
-        max_value, norm = value.max(), 0.0
+        max_log_weight, norm = log_weight.max(), 0.0
         for g in range(G):
-            share[g] = exp(max(value[g] - max_value, _MIN_EXPONENT))
-            norm += share[g]
-        log_integral[m] = max_value + log(norm)
+            weight[g] = exp(max(log_weight[g] - max_log_weight, _MIN_EXPONENT))
+            norm += weight[g]
+        log_integral[m] = max_log_weight + log(norm)
         for g in range(G):
-            q.probability[m, g], q.a[m, g], q.b[m, g] = share[g] / norm, a[g], b
+            q.probability[m, g], q.a[m, g], q.b[m, g] = weight[g] / norm, a[g], b
             q.scale[m, g] = best[g] * b / a[g]
         if slopes.shape[0] == 0:
             continue
@@ -312,6 +311,6 @@ def _integrate(
         for j in range(J):
             x_slope, n_slope, logs = 0.0, 0.0, log_best_and_e[j]
             for g in range(G):
-                x_slope += share[g] * (count_slope[g] - logs[g])
-                n_slope += share[g] * sizes[g] * (row_slope[g] - logs[g])
+                x_slope += weight[g] * (count_slope[g] - logs[g])
+                n_slope += weight[g] * sizes[g] * (row_slope[g] - logs[g])
             slopes[m, j], slopes[m, J + j] = x_slope / norm, n_slope / norm

@@ -251,6 +251,7 @@ class SparseDifferences(Product):
     merge_gains = ConjugateComponent.merge_gains
 
     def column_evidence(self, sums: Array) -> Array:
+        """Return each column's term of the bound, (K, D) in nats."""
         bounds = self.family.column_bounds(self.natural_parameters(sums))
         return self._append_exposure_column(bounds)
 
@@ -280,6 +281,7 @@ class SparseDifferences(Product):
         return np.asarray(self.inner_component.imputed(X, mixed, memberships))
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
+        """Return rows with means, averaged over the indicators, for missing values, (K, n, D)."""
         separate = self.inner_component.conditional_mean(X, self.family.split(lam)[0])
         common = self.inner_component.conditional_mean(X, self.common[None])
         probabilities = self._append_exposure_column(self.family.indicators(lam))[:, None]

@@ -1,4 +1,6 @@
-"""Student t components: Gaussians whose precision is scaled by a random u, small for outliers.
+"""Student t components: Gaussians whose precision is scaled by a random u.
+
+The scale u of an outlier is small, so that outliers affect the other parameters little.
 
 The model is
 
@@ -124,8 +126,8 @@ class DegreesOfFreedom:
 
     def expectation(self, eta: ArrayLike) -> Array:
         """Return the gradient of the maximum with respect to N and L, in the shape of ``eta``."""
-        half = 0.5 * self.mean(eta)
-        return np.stack([half * np.log(half) - gammaln(half), half], axis=-1)
+        half_nu = 0.5 * self.mean(eta)
+        return np.stack([half_nu * np.log(half_nu) - gammaln(half_nu), half_nu], axis=-1)
 
     def to_standard(self, eta: ArrayLike) -> dict[str, Array]:
         return {"degrees_of_freedom": self.mean(eta)}
@@ -205,7 +207,7 @@ class WeightedDiagonalGaussian(DiagonalGaussian):
         return np.stack([n_observed, sum_u_xx, sum_u_x, sum_u], axis=-1)
 
     def feature_coefficients(self, t: Array) -> Array:
-        # Both orders are those of `natural_sums`.
+        """Rearrange values of the sufficient statistics (..., D, 4) to the order of features."""
         of_observed, of_u_xx, of_u_x, of_u = np.moveaxis(t, -1, 0)
         return np.concatenate([of_observed, of_u, of_u_x, of_u_xx], axis=-1)
 
@@ -242,6 +244,7 @@ class Freedom(PairOfEachColumn):
         # A row with one scale counts as observed if any of its values is observed.
         if len(self.prior) != is_observed.shape[1]:
             is_observed = is_observed.max(axis=1, keepdims=True)
+        # At u = 1, log u - u is -1.
         return np.concatenate([is_observed, -is_observed], axis=1)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
@@ -297,6 +300,7 @@ class StudentT(WrapperMixin, Product):
         n_scales = len(self._freedom.prior)
         is_observed = self._freedom.features(X)[:, :n_scales]
         features = np.zeros((len(is_observed), sum(self._widths)))
+        # Write the first features of each block.
         for entries in self._slices:
             features[:, entries][:, :n_scales] = is_observed
         return features
