@@ -125,8 +125,8 @@ class LatentGaussian(FullGaussian):
         # C is the largest number of levels of a column. The scalar 0 stands for (n, J, C) zeros.
         mean, probabilities = np.zeros(X.shape), np.zeros(1)
         for k, box in enumerate(self._sample_boxes(X, lam)):
-            # It suffices to insert the means of the latent values, because the means of missing
-            # real values are linear in the latent values.
+            # Average the weighted draws (s) of latent values. It suffices to insert the means of
+            # these, because the means of missing real values are linear in the latent values.
             latent = np.einsum("ns,nsj->nj", box.weights, box.draws)
             rows = super().conditional_mean(self._with_latent(X, latent), lam[[k]])[0]
             mean += memberships[:, [k]] * rows

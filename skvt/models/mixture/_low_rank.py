@@ -80,8 +80,8 @@ class LowRankGaussian(FullGaussian):
         rate = 0.5 * np.diagonal(q["scale_inverse"])
         prior = NormalGamma.from_standard(q["mean"][:, None], kappa, shape, rate)
         added = None if self.added is None else np.diagonal(triangle.unpack(self.added))
-        single = DiagonalGaussian(prior, self.center, self.dtype, added)
-        return single.row_fits(self.filled(X))
+        independent = DiagonalGaussian(prior, self.center, self.dtype, added)
+        return independent.row_fits(self.filled(X))
 
     def ranks(self, lam: Array) -> IndexArray:
         """Return the number of columns of each W_k that the data support, (K,)."""
@@ -137,6 +137,7 @@ class LowRankGaussian(FullGaussian):
         """
         q = self.family.to_standard(lam)
         D, shape, variance = self.n_features, q["shape"], q["loadings_variance"]
+        # The number of columns of loadings that are not 0, (K,).
         rank = (np.abs(q["loadings"]).sum(axis=1) > 0.0).sum(axis=1)
         freedom = 2.0 * shape + (D - 1.0) * np.maximum(2.0 * shape - 4.0, 0.0) / 3.0
         # Divide the covariance by the ratio of a Student t's covariance to its shape matrix. The
@@ -146,6 +147,7 @@ class LowRankGaussian(FullGaussian):
         ratio = np.where(has_covariance, ratio, 1.0)
         mean_noise = 1.0 / np.where(has_covariance, shape - 1.0, 1.0)
         noise = np.where(has_covariance, mean_noise / ratio, 1.0 / shape)
+        # The uncertainty of the loadings adds to the noise.
         noise = noise * (1.0 + rank * variance)
         loadings = q["loadings"] / np.sqrt(ratio)[:, None, None]
         scale = loadings @ np.swapaxes(loadings, 1, 2)

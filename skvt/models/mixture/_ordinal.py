@@ -399,7 +399,8 @@ def _ascend(
         :meth:`skvt.contracts.HiddenValues.add_to`
     """
     D, J = X.shape[1], columns.size
-    # ``lower`` is the Cholesky factor of A_mm. W and S are the results of `marginal_precision`.
+    # ``lower`` is the Cholesky factor of A_mm, and W and S are the results of `marginal_precision`.
+    # ``all_positions`` and ``all_hidden`` have room for all columns.
     lower, u, W, S = np.empty((D, D)), np.empty(D), np.empty((D, J)), np.empty((J, J))
     all_positions, all_hidden = np.empty(J, np.int64), np.empty(D, np.int64)
     for k in range(precision.shape[0]):

@@ -122,9 +122,8 @@ class Valleys(JoinCriterion):
         """Return the tests of the valleys between a and each of b, or pair by pair."""
         tests = np.full(b.size, _NOT_TOUCHING)
         saddle_densities, levels = self.saddle_densities[a, b], self.levels[a, b]
-        np.divide(
-            self.weighted_tests[a, b], saddle_densities, out=tests, where=saddle_densities > 0.0
-        )
+        are_touching = saddle_densities > 0.0
+        np.divide(self.weighted_tests[a, b], saddle_densities, out=tests, where=are_touching)
         # Compare the clusters at their peaks. ``lower`` are the clusters with the lower peaks.
         lower = np.where(self.peaks[a] < self.peaks[b], a, b)
         depths = np.where(levels > -np.inf, self.peaks[lower] - levels, 0.0)
@@ -178,13 +177,14 @@ def find_valleys(
         for b, loss in zip(others, assignments.relative_losses(a, others), strict=True):
             step = means[b] - means[a]
             direction = np.linalg.solve(covariances[a] + covariances[b], step)
-            # Half the squared distance of the means in standard deviations.
-            squared = float(step @ direction)
-            is_crossing = 2.0 * squared < _CROSSING**2
+            # The squared distance of the means in standard deviations, divided by 2.
+            half_square = float(step @ direction)
+            is_crossing = 2.0 * half_square < _CROSSING**2
             if loss >= _OVERLAP or not (is_crossing or abs(peaks[a] - peaks[b]) > _CLIFF):
                 rows = np.concatenate([rows_of[a], rows_of[b]])
                 # The projections of the two means get the positions 0 and 1.
-                positions = (X[rows] - means[a]) @ direction / max(squared, np.finfo(float).tiny)
+                length = max(half_square, np.finfo(float).tiny)
+                positions = (X[rows] - means[a]) @ direction / length
                 tests[a, b] = tests[b, a] = min(measure_valley(positions, weights[rows]), _APART)
     # Weight the tests by the densities at the saddles. The exponents are limited, so that weights
     # of components that touch stay positive.
@@ -222,13 +222,13 @@ def _find_gaussian_clusters(
     """Return whether the cluster of each component may be a mixture of Gaussians, (K,).
 
     ``clusters`` (K,) are the clusters of the components. The result is False where the rows X
-    contradict. If Gaussians tile a cluster of another shape, such as a uniform cloud or a curved
-    band, its rows have no tails, so that their log densities have a smaller spread than the log
-    densities of ``draws`` from the fit. Before the spread is measured, the mean over draws with the
-    same most probable component is subtracted from each log density. The spread is compared in all
-    rows, and in the rows of each cluster. In D Gaussian columns, the kurtosis of the log density is
-    3 + 12 / D, so that the log of its standard deviation in n rows has the standard error
-    ``sqrt((1 + 6 / D) / (2 n))``.
+    contradict such a mixture. If Gaussians tile a cluster of another shape, such as a uniform cloud
+    or a curved band, its rows have no tails, so that their log densities have a smaller spread than
+    the log densities of ``draws`` from the fit. Before the spread is measured, the mean over draws
+    with the same most probable component is subtracted from each log density. The spread is
+    compared in all rows, and in the rows of each cluster. In D Gaussian columns, the kurtosis of
+    the log density is 3 + 12 / D, so that the log of its standard deviation in n rows has the
+    standard error ``sqrt((1 + 6 / D) / (2 n))``.
     """
     K, D = clusters.size, X.shape[1]
     # Each of these four lists has an array for the draws, followed by an array for the rows.
@@ -270,9 +270,9 @@ def _test_expected_rows(means: Array, covariances: Array, counts: Array) -> floa
     """
     step = means[1] - means[0]
     direction = np.linalg.solve(covariances[0] + covariances[1], step)
-    squared = max(float(step @ direction), np.finfo(float).tiny)
+    length = max(float(step @ direction), np.finfo(float).tiny)
     # Standard deviations of the positions, whose means are 0 and 1.
-    deviations = np.sqrt(np.einsum("i,kij,j->k", direction, covariances, direction)) / squared
+    deviations = np.sqrt(np.einsum("i,kij,j->k", direction, covariances, direction)) / length
     standardised = (_POSITIONS[:, None] - np.arange(2.0)) / deviations
     density = np.exp(-0.5 * standardised**2) / (deviations * np.sqrt(2.0 * np.pi))
     return measure_valley(_POSITIONS, density @ counts * (_POSITIONS[1] - _POSITIONS[0]))
