@@ -78,7 +78,7 @@ def split_clusters(
     # The gain of the split of each cluster in nats, and the rows of its second half.
     splits = {k: _split_in_half(model, X, weights, labels, k, rng) for k in range(len(origins))}
     while len(origins) < n_clusters:
-        gains = np.array([splits[k][0] for k in range(len(origins))])
+        gains = np.array([gain for gain, _ in splits.values()])
         # Gains are differences of sums over rows, so that ties are judged by the number of rows.
         chosen = int(stable_argmax(gains, scale=float(weights.sum())))
         _, second_half = splits[chosen]
@@ -162,5 +162,5 @@ def _statistics(model: Mixture, batch: RowBatch, labels: IndexArray, n_clusters:
 def _assign_rows(model: Mixture, batch: RowBatch, stats: Stats) -> tuple[IndexArray, Array]:
     """Return each row's most probable cluster, and its log density under the mixture, (n,)."""
     params = model.row_globals(RunningStats(stats.arrays), batch, run_serially)
-    result = model.local_step(batch, params, 1.0, run_serially, with_stats=False)
+    result = model.local_step(batch, params, inv_temp=1.0, run=run_serially, with_stats=False)
     return stable_argmax(result.q), result.bound
