@@ -213,6 +213,7 @@ class DirichletLearner(Ascent):
         return self.with_parameters(component, np.repeat(np.log(totals / sizes), sizes))
 
     def learn_prior(self, component: Any, sums: Array) -> Any:
+        """Return the component with a prior of higher evidence; see :class:`PriorLearner`."""
         # The steps raise F plus the log density. Undo them if they lower F itself.
         after = super().learn_prior(component, sums)
         return after if _log_evidence(after, sums) > _log_evidence(component, sums) else component
@@ -241,7 +242,7 @@ class DirichletLearner(Ascent):
         numerator = (digamma(counts + alpha) - digamma(alpha)).sum(axis=0)
         denominator = (digamma(counts_sum + alpha_sum) - digamma(alpha_sum)).sum(axis=0)
         denominator = np.repeat(denominator, self.sizes)
-        # Add the pseudo-components.
+        # Add the pseudo-components, for which E_1[log phi] is digamma(1) - digamma(size).
         sizes = np.array(self.sizes, np.float64)
         to_numerator = PSEUDO_COMPONENTS * (digamma(np.ones(1)) - digamma(alpha))
         to_denominator = PSEUDO_COMPONENTS * (digamma(sizes) - digamma(alpha_sum))

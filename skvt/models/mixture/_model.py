@@ -381,6 +381,7 @@ class Mixture(ConjugateModel):
             rows = np.sort(rng.choice(data.n_rows, ROWS_TO_START, replace=False))
         batch = data.batch(self, rows)
         stats = self.seeded_statistics(batch, self.n_initial, self.init_params, rng)
+        # The sample represents the total weight of all rows.
         factor = data.total / batch.weights.sum()
         return RunningStats([factor * a for a in self._pad_components(stats.arrays)])
 
@@ -439,8 +440,9 @@ class Mixture(ConjugateModel):
         whether a row occurs twice or has weight 2.
         """
         component = self.component
-        first, _ = take_rows(data.X, data.weights, np.zeros(1, np.intp))
-        direction = rng.standard_normal(component.features(first).shape[1])
+        # Take the first row to find the number of features.
+        first_row, _ = take_rows(data.X, data.weights, np.zeros(1, np.intp))
+        direction = rng.standard_normal(component.features(first_row).shape[1])
         project = partial(_project_features, component, direction)
         positions = evaluate_rows(data.X, data.weights, project)
         order = np.argsort(positions, kind="stable")
@@ -465,6 +467,7 @@ class Mixture(ConjugateModel):
         weights = np.append(weights, max(0.0, 1.0 - weights.sum()))
         components = np.concatenate([lam_components, self.component.prior[None]])
         components = self.component.with_shared_globals(components)
+        # A weight of 0 has the logarithm -inf.
         with np.errstate(divide="ignore"):
             return _Predictive(self.component, components, np.log(weights))
 
@@ -503,7 +506,8 @@ class Mixture(ConjugateModel):
         parameters given the completed rows, and then missing values given the global parameters.
         """
         rows, resp = self._draw_predictive(stats, rng).draw_missing(X, rng)
-        # Complete only those missing values for which the fit has a factor of q.
+        # Complete only those missing values for which the fit has a factor of q. ``share`` is the
+        # largest share of such values in a column, and is 0 for other rows than those of the fit.
         completed = self.component.with_completed(X, rows) if are_fit_rows else X
         share = float((np.isnan(X) & ~np.isnan(completed)).mean(axis=0).max())
         for _ in range(_count_sweeps(share)):

@@ -385,6 +385,8 @@ class NegativeBinomial(ExposureColumns):
         return self.family.mean(lam).rate
 
     def _draw_rows(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array:
+        """Draw a row of one component for each exposure, and append the column of exposures."""
+        # Each row has its own draws of sizes and rates. Given these, its mean counts are gamma.
         size, rate = self.family.sample(np.broadcast_to(lam, (exposures.size, *lam.shape)), rng)
         means = exposures[:, None] * rate * rng.standard_gamma(size) / size
         draws = rng.poisson(np.minimum(means, _MAX_DRAWN_MEAN)).astype(self.dtype)
@@ -403,7 +405,7 @@ class NegativeBinomial(ExposureColumns):
             is_likely = q.probability > _NEGLIGIBLE_SHARE
             low = np.where(is_likely, logs, np.inf).min(axis=-1)
             high = np.where(is_likely, logs, -np.inf).max(axis=-1)
-            # Find it by bisection.
+            # Find the logarithm of the quantile by bisection.
             for _ in range(_N_HALVINGS):
                 middle = 0.5 * (low + high)
                 odds = np.exp(middle)[..., None] * q.scale / SIZES
@@ -413,7 +415,7 @@ class NegativeBinomial(ExposureColumns):
             return np.exp(0.5 * (low + high))
 
         def dispersion_quantiles(p: float) -> Array:
-            # Dispersions ascend as sizes descend.
+            # Dispersions ascend as sizes descend. Count the dispersions below the quantile.
             index = (q.probability[..., ::-1].cumsum(axis=-1) < p).sum(axis=-1)
             return (1.0 / SIZES[::-1])[np.minimum(index, SIZES.size - 1)]
 

@@ -93,7 +93,8 @@ def choose_clusters(
     chosen = replace(entropy, n_suggested=number, n_by_valley=n_by_valley, reason=reason)
     if number == 1:
         return chosen
-    # Keep the joins down to the suggested number, and continue with joins by distinctness.
+    # Keep the joins down to the suggested number, and continue with joins by distinctness. Heights
+    # of the hierarchy are cumulative losses.
     n_first = entropy.n_components - number
     order = Distinctness(assignments, evidence, valleys, np.zeros(entropy.n_components, int))
     joins = join_components(order, relative=False, first_joins=entropy.linkage[:n_first])
@@ -134,6 +135,7 @@ def choose_by_elbow(evidence: Evidence, reason: str) -> Joins:
     joins = join_components(evidence, relative=False)
     n_joins = joins.elbow(n_after=1, max_ratio=1.0 / _STEEPER_EVIDENCE)
     if n_joins:
+        # Find the shares of rows of the two clusters of each join.
         pairs = joins.linkage[:, :2].astype(int)
         first, second = with_unions(evidence.proportions, pairs)[pairs.T]
         # A union of components without rows may have the mass 0.
