@@ -2,11 +2,11 @@
 
     log p(y_n | z_n = k) = 0 if y_n is unknown or the class of component k, else -inf.
 
-The class of a row is in the last column of the rows: 0 if it is unknown, else 1, ..., C. The
-indicators of classes are features, so that the statistics of a component contain its number of rows
-of each class. These numbers determine the component's class. Moves, which add, merge and split
-components, and memoized inference, which keeps the statistics of batches, therefore need no other
-information on classes.
+The class of a row is in the last column of the rows: 0 if it is unknown, else 1, ..., C. Rows with
+a known class have a label. The indicators of classes are features, so that the statistics of a
+component contain its number of rows of each class. These numbers determine the component's class.
+Moves, which add, merge and split components, and memoized inference, which keeps the statistics of
+batches, therefore need no other information on classes.
 """
 
 from collections.abc import Callable
@@ -125,6 +125,7 @@ class _Labelled(Product):
     """
 
     def _convert_rows(self, X: Any) -> Any:
+        """Append a column of unknown classes to rows without a column of classes."""
         if X.shape[1] > self.n_features:
             return X
         return append_class_column(X, np.zeros(X.shape[0], np.intp))
@@ -164,6 +165,7 @@ class LabelledMixture(Mixture):
         """Return statistics of a random row for each component, without the row's class."""
         counts, sums = super().symmetry_breaking_stats(*args).arrays
         component: Any = self.component
+        # The parts of the blocks are views of ``sums``.
         _, class_sums = component.split_by_block(sums)
         class_sums[:] = 0.0
         return Stats((counts, sums))

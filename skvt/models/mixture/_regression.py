@@ -342,6 +342,7 @@ class IndependentRegressions(Product):
         """Number of explained columns."""
         return len(self.blocks)
 
+    # This method uses only methods and fields that both classes have.
     projected = Regression.projected
 
     def residuals(self, X: Any) -> Array:
@@ -508,7 +509,8 @@ class RegressionLearner(GaussianLearner):
 
     where E is the number of explained columns. D_00 is the entry of D for the intercept, and D_uu
     are the entries for the slopes. W^-1 and nu are updated as for a Gaussian, see
-    :mod:`skvt.models.mixture._gaussian_learner`.
+    :mod:`skvt.models.mixture._gaussian_learner`. The base class documents the methods without
+    docstrings.
     """
 
     # Number of explained columns of the data, which determines the range of nu. It is more than E
