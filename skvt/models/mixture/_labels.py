@@ -35,7 +35,7 @@ _MIN_SHARE = 0.1
 _MIN_ROWS = 0.5
 
 
-def classes_of(counts: Array) -> IndexArray:
+def most_frequent_classes(counts: Array) -> IndexArray:
     """Return the most frequent class of each component, 1, ..., C, or 0 if no row has a class.
 
     ``counts`` (K, C + 1) are the numbers of rows without a class, and of rows of each class.
@@ -80,7 +80,7 @@ class _OneClass:
         It is 0 for rows without a class and for rows of the component's class. It is -inf for rows
         of other classes.
         """
-        classes = classes_of(eta)
+        classes = most_frequent_classes(eta)
         # In a birth, components with few rows of their class lose the class. This is decided only
         # for arrays of all components, because the one with most rows of a class keeps it.
         if self.labelled_share is not None and eta.ndim == 2:
@@ -224,4 +224,4 @@ def without_labels(
         return Stats((counts, sums_of_values.copy()))
 
     _, class_counts = model.component.split_by_block(stats.as_stats().arrays[1])
-    return plain, remove_classes, classes_of(class_counts)
+    return plain, remove_classes, most_frequent_classes(class_counts)

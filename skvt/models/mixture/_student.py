@@ -63,7 +63,7 @@ from skvt.models.mixture.components import (
 from skvt.typing import Array
 
 # Range of the degrees of freedom nu.
-LIMITS = (1.0, 100.0)
+_FREEDOM_LIMITS = (1.0, 100.0)
 # Value of nu of a component without rows.
 _FREEDOM_WITHOUT_ROWS = 10.0
 # Lower limit of log(nu / 2) - digamma(nu / 2), which is reached where nu is far above its range.
@@ -101,7 +101,7 @@ class DegreesOfFreedom:
     """
 
     # Range of nu; both limits are equal if nu is fixed.
-    limits: tuple[float, float] = LIMITS
+    limits: tuple[float, float] = _FREEDOM_LIMITS
     # The name in texts, where other families are classes and have a ``__name__``.
     __name__ = "DegreesOfFreedom"
 
@@ -226,7 +226,7 @@ class Freedom(PairOfEachColumn):
     prior: Annotated[Array, "1 2 | d 2"]
     n_features: int
     dtype: np.dtype[Any]
-    limits: tuple[float, float] = LIMITS
+    limits: tuple[float, float] = _FREEDOM_LIMITS
 
     @property
     def family(self) -> DegreesOfFreedom:
@@ -436,7 +436,7 @@ def make_student_t_component(
     is_full = gaussian.covariance_type == "full"
     kind = WeightedFullGaussian if is_full else WeightedDiagonalGaussian
     weighted: Any = kind(gaussian.prior, gaussian.center, dtype, gaussian.added)
-    limits = LIMITS if freedom is None else (freedom, freedom)
+    limits = _FREEDOM_LIMITS if freedom is None else (freedom, freedom)
     freedom_component = Freedom(np.zeros((1 if is_full else D, 2)), D, dtype, limits)
     columns = np.arange(D)
     blocks = Block("gaussian", weighted, columns), Block("freedom", freedom_component, columns)
