@@ -59,7 +59,9 @@ class Refits(NamedTuple):
     refit_resp: Array
 
     def draw(self, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-        """Draw weights of the distinct rows by the weighted likelihood bootstrap [NR94], and refit.
+        """Draw weights of the distinct rows, and refit the mixture to them.
+
+        The weights are those of the weighted likelihood bootstrap [NR94].
 
         The bootstrap multiplies the weight of each row by a standard exponential variable. The sum
         over r equal rows of equal weight is then a gamma variable of shape r. For rows of unequal
@@ -98,14 +100,14 @@ def make_refits(model: Mixture, X: Any, weights: Array, resp: Array) -> Refits:
         rows = np.sort(np.random.default_rng(0).choice(n, max_rows, replace=False))
     scale = n / rows.size
     # Collect equal rows, with the sums of their weights and of the squares of their weights.
-    sample, total = merge_equal_rows(model.component, X[rows], weights[rows])
-    _, squares = merge_equal_rows(model.component, X[rows], weights[rows] ** 2)
-    effective_numbers = scale * total**2 / np.where(squares > 0.0, squares, 1.0)
+    sample, sums_of_w = merge_equal_rows(model.component, X[rows], weights[rows])
+    _, sums_of_w2 = merge_equal_rows(model.component, X[rows], weights[rows] ** 2)
+    effective_numbers = scale * sums_of_w**2 / np.where(sums_of_w2 > 0.0, sums_of_w2, 1.0)
     start_resp = _responsibilities(model, sample, counts, sums)
     return Refits(
-        resp=refit_by_em(model, X, weights, resp), model=model, X=sample, weights=scale * total,
+        resp=refit_by_em(model, X, weights, resp), model=model, X=sample, weights=scale * sums_of_w,
         effective_numbers=effective_numbers, start_resp=start_resp,
-        refit_resp=refit_by_em(model, sample, scale * total, start_resp),
+        refit_resp=refit_by_em(model, sample, scale * sums_of_w, start_resp),
     )  # fmt: skip
 
 
