@@ -110,9 +110,9 @@ class _Classes(ConjugateComponent):
         return np.eye(self.prior.size)[np.asarray(dense(X), np.intp)[:, 0]]
 
     def row_fits(self, X: Any) -> RowFits:
-        """Return fits that are 0, so that the other columns determine the initial components.
+        """Return fits from features of 0, which are 0.
 
-        A fit is 0 because the features are 0.
+        The other columns alone thus determine the initial components.
         """
         return RowFits(self, lambda rows: np.zeros((X[rows].shape[0], self.prior.size)))
 

@@ -113,7 +113,7 @@ class Logged(WrapperMixin, Product):
         """Return the marginals of all columns.
 
         For columns in logarithms, medians take the place of means, and standard deviations are
-        those of logarithms.
+        standard deviations of the logarithms.
         """
         marginals_of_values, _ = super().marginals(lam)
         return tuple(part for group in marginals_of_values for part in self._separate_logs(group))

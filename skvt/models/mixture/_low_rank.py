@@ -25,7 +25,8 @@ from skvt.models.mixture.components import (
 )
 from skvt.typing import Array, IndexArray
 
-# The gain of a merge is costly. It is not computed if a merge surely loses more nats than this.
+# The gain of a merge is costly to compute. It is left out if the merge surely loses more than this
+# number of nats.
 _CLEAR_LOSS = 10.0
 
 

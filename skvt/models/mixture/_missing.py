@@ -448,7 +448,7 @@ def add_expected_features(
             # Add the covariance T A_mm^-1 of each row.
             _add_inverse(lower, missing, 0.5 * sum_of_temperatures, u, product_sums)
         # Add the sums of this component to the entries of ``sums`` for x and for the upper triangle
-        # of x x'. Entry 0, that of the constant feature, contains no hidden values.
+        # of x x'. Entry 0 belongs to the constant feature, which contains no hidden values.
         position = 1
         for i in range(D if with_linear else 0):
             sums[k, position] += value_sums[i]

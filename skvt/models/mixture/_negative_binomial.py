@@ -69,7 +69,7 @@ class NegativeBinomial(ExposureColumns):
     dtype: np.dtype[Any]
     # (J,): exposures e_j, in ascending order.
     points: Annotated[Array, "n_points", PRIOR]
-    # These fields are those of the other components with exposures, see `ExposureColumns`.
+    # The base class `ExposureColumns` explains these fields.
     exposure: str = "none"
     typical: Annotated[float, PRIOR] = 1.0
     shares: Annotated[Array | None, "n"] = None

@@ -304,7 +304,7 @@ class Assignments(JoinCriterion):
         return largest_loss(self.proportions[a], self.proportions[b])
 
     def relative_losses(self, a: int, others: IndexArray) -> Array:
-        """Return the losses of joining a with each of the others, relative to their maxima."""
+        """Return the losses of joining a with each of ``others``, relative to the largest ones."""
         return np.asarray(self.losses(a, others) / self.largest_losses(a, others))
 
     def join(self, a: int, b: int) -> None:

@@ -513,8 +513,8 @@ class RegressionLearner(GaussianLearner):
     docstrings.
     """
 
-    # Number of explained columns of the data, which determines the range of nu. It is more than E
-    # if each explained column has a separate regression.
+    # Number of explained columns of the data, which determines the range of nu. If each explained
+    # column has a separate regression with E = 1, this number is still that of all columns.
     n_columns: int = 1
 
     @classmethod

@@ -408,7 +408,8 @@ def _improve_prior(
 ) -> SparseDifferences:
     """Return the component with a prior learned from the common and the separate parameters.
 
-    The learner gets the statistics R of the common parameters like those of a further component.
+    The learner gets the statistics R of the common parameters as if they belonged to a further
+    component.
     The columns in which a component does not differ count as columns without rows, which do not
     change the evidence of the prior.
     """

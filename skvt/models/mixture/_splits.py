@@ -1,4 +1,4 @@
-"""Splits of clusters until there is a requested number of clusters, larger than that of the fit."""
+"""Splits of the clusters of a fit until there is a requested, larger number of clusters."""
 
 from dataclasses import replace
 from itertools import pairwise

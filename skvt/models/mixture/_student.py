@@ -21,10 +21,11 @@ responsibilities r
     S = sum r (1, E[u], E[u x], E[u x x'], E[log u - u]).
 
 The posterior of all parameters depends on the data through S only. Sums of batches of rows add up,
-and so do the sums of two components that are merged: q of the local variables of their rows is then
-the mixture of q under the two. The posterior of mu and Lambda is that of a Gaussian whose rows have
-weights r E[u]. The value of nu is the number that maximises the bound. With N, the first sum of S,
-and L, the last sum, the part of the bound that depends on nu is
+and so do the sums of two components that are merged. After a merge, the q of a row's local
+variables is the mixture of its q under the two components. The posterior of mu and Lambda is the
+posterior under a Gaussian with the row weights r E[u]. The value of nu is the number that maximises
+the bound. With N, the first sum of S, and L, the last sum, the part of the bound that depends on nu
+is
 
     max_nu N [nu / 2 log(nu / 2) - log Gamma(nu / 2)] + nu / 2 L.
 

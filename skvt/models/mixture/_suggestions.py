@@ -21,8 +21,9 @@ from skvt.typing import IndexArray
 _STEEPER_EVIDENCE = 1.8
 # The minimum factor if the weight of a join is ``m_a m_b / (m_a + m_b)``, see `choose_by_elbow`.
 _STEEPER_IN_BALANCE = 1.5
-# There is a valley between two clusters if the log density of the rows between them is more than
-# this number of nats below that of the rows of each, see `Assignments.valley_depths`.
+# There is a valley between two clusters if the log density of the rows between them is lower than
+# the log density of the rows of each cluster by more than this, in nats. See the method
+# `Assignments.valley_depths`.
 _VALLEY = 0.1
 
 

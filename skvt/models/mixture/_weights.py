@@ -59,7 +59,8 @@ class StickBreaking:
         return self.weights_of(Beta.mean(lam))
 
     def log_evidence(self, counts: Array) -> float:
-        # Call the method of this class, since that of `SeparateSticks` takes pairs, not counts.
+        # Name this class, because the subclass `SeparateSticks` overrides the method by one that
+        # takes pairs in place of counts.
         lam = StickBreaking.natural_parameters(self, counts)
         return _log_evidence(Beta, lam, self.prior())
 
