@@ -23,14 +23,17 @@ _KINDS = "biufU"
 REAL_SIZES = 4, 8
 # Number of elements of an array that are processed at a time, to avoid a copy of the whole array.
 PART_SIZE = 2**17
-# Loading a file may take this number of bytes of memory for each byte of the file, and in addition
-# the second number for any file.
+# Number of bytes of memory that loading may take for each byte of the file.
 _MEMORY_PER_FILE_BYTE = 10
+# Number of bytes of memory that loading may take in addition, whatever the size of the file.
 _MEMORY_OF_ANY_FILE = 2**23
-# Estimated bytes of memory of the Python objects that are made of JSON. Each character of the dict
-# adds its number of bytes. Numbers cannot be counted before the text is parsed. Their memory is
-# therefore the smaller of two estimates: a number of bytes for each comma, or for each digit.
+# Estimated bytes of memory of the Python objects that a JSON text becomes. The estimate is made
+# from counts of characters, so that a text that would take too much memory is never parsed. Each
+# occurrence of one of these characters adds its number of bytes, for the objects, lists, entries
+# and strings that it begins or separates.
 _BYTES_PER_CHARACTER = {"{": 200, "[": 180, ",": 16, ":": 40, '"': 13}
+# The objects of numbers add the smaller of two estimates: 32 bytes for each comma, because commas
+# separate numbers, or 7 bytes for each digit.
 _BYTES_PER_COMMA = 32
 _BYTES_PER_DIGIT = 7
 
@@ -59,7 +62,7 @@ def _array_name(number):
 
 
 def is_storable(dtype):
-    """Return whether files may hold arrays of this type; compiled loops accept all such types."""
+    """Return whether files may hold arrays of this type, all of which compiled loops accept."""
     has_legal_size = dtype.kind != "f" or dtype.itemsize in REAL_SIZES
     return dtype.kind in _KINDS and not dtype.hasobject and dtype.isnative and has_legal_size
 
@@ -72,7 +75,8 @@ def memory_for(size):
 def check_document(text, size):
     """Raise FileError if the JSON ``text`` of a file of ``size`` bytes takes too much memory."""
     n_digits = sum(map(text.count, "0123456789"))
-    # Memory holds the text as bytes and as a string, which has up to 4 bytes per character.
+    # The text is in memory as bytes and as a string, which takes 1 byte per character if all are
+    # ASCII, and up to 4 otherwise.
     memory = (2 if text.isascii() else 5) * len(text)
     memory += sum(text.count(c) * n_bytes for c, n_bytes in _BYTES_PER_CHARACTER.items())
     memory += min(_BYTES_PER_COMMA * text.count(","), _BYTES_PER_DIGIT * n_digits)
@@ -94,6 +98,7 @@ def write(path, text, arrays):
 def _header(name):
     """Return the header of a member with a fixed date, so that equal models make equal files."""
     info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+    # The upper 16 bits hold the permissions of Unix.
     info.external_attr = 0o644 << 16
     return info
 
@@ -101,13 +106,14 @@ def _header(name):
 class Archive:
     """An archive opened for reading.
 
-    Any exception may be raised if :func:`write` has not made the file.
+    A file that :func:`write` has not made may raise any exception, not only FileError.
     """
 
     def __init__(self, file):
         self._zip = zipfile.ZipFile(file)
+        # Size of the file in bytes.
         self.size = os.fstat(file.fileno()).st_size
-        # The arrays that were read, by number and ``as_double``.
+        # The arrays that were read, by the pair (number, ``as_double``).
         self._arrays = {}
         headers = self._zip.infolist()
         for header in headers:
@@ -116,10 +122,12 @@ class Archive:
                 raise FileError(
                     f"{header.filename!r} is compressed, but no part of a model file is."
                 )
+            # The lowest flag of a member says that the member is encrypted.
             if header.flag_bits & 0x1:
                 raise FileError(
                     f"{header.filename!r} is encrypted, but no part of a model file is."
                 )
+        # All members but the document are arrays. The lengths differ if a name occurs twice.
         expected = {DOCUMENT, *map(_array_name, range(len(headers) - 1))}
         if {header.filename for header in headers} != expected or len(headers) != len(expected):
             raise FileError(
@@ -151,7 +159,10 @@ class Archive:
 
 
 def _read_array(member, size, as_double):
-    """Read an array in NumPy's format, which takes ``size`` bytes with its header."""
+    """Read an array in NumPy's format from a member of ``size`` bytes, the header included.
+
+    The reader of NumPy itself would allocate the array before a comparison with ``size``.
+    """
     is_version_1 = npy.read_magic(member) == (1, 0)
     read_header = npy.read_array_header_1_0 if is_version_1 else npy.read_array_header_2_0
     shape, fortran_order, dtype = read_header(member)
@@ -161,7 +172,8 @@ def _read_array(member, size, as_double):
         raise FileError(
             f"An array saved with dtype='float32' must be of that type, but it is of type {dtype}."
         )
-    # The lengths of the shape are integers of Python, whose product cannot overflow.
+    # The product cannot overflow, because the lengths are integers of Python. After the header,
+    # ``member.tell()`` is the length of the header.
     n_elements = math.prod(shape)
     if n_elements < 0 or n_elements * dtype.itemsize != size - member.tell():
         raise FileError(
@@ -170,7 +182,8 @@ def _read_array(member, size, as_double):
         )
     array = np.empty(shape, np.float64 if as_double else dtype, "F" if fortran_order else "C")
     flat = array.reshape(-1, order="A")
-    # The array is read in parts, to avoid a second copy.
+    # Each part is read into a buffer of the stored type and then converted, so that there is never
+    # a second copy of the whole array.
     for start in range(0, n_elements, PART_SIZE):
         part = np.empty(min(PART_SIZE, n_elements - start), dtype)
         if part.nbytes and member.readinto(memoryview(part.view(np.uint8))) != part.nbytes:

@@ -1,9 +1,14 @@
-"""Checks that the parts of an estimator in a file fit together.
+"""Checks that the parts of an estimator that was read from a file fit together.
 
-The checks are needed, because compiled loops rely on the shapes of their arguments. Conditions on a
-single object are declared with its class, see `skvt.files`; this module compares objects with each
-other. The shapes of arrays are checked before anything is computed from the arrays. K is the number
-of components. A memo has the statistics of one batch of rows.
+Compiled loops do not check the shapes of their arguments, so that an array of another shape could
+crash the process. Conditions on a single object are declared with its class, see `skvt.files`; this
+module compares objects with each other. The shapes of arrays are checked before anything is
+computed from the arrays.
+
+An estimator has the outcome of its fit as ``_fitted``, a :class:`skvt.fitting._fitted.Fitted`. Its
+parts are the ``model`` with the priors, the ``state`` with the statistics, from which the posterior
+of the K components follows, and the ``policy``, which sets the temperature. In memoized inference
+the state also has a *memo* of each batch of rows: the statistics and entropies of the batch.
 """
 
 import operator
@@ -20,38 +25,43 @@ from skvt.progress import RULES, ResumableMixin
 _MAX_TOPIC_PARAMETER = 1e3 * LARGEST
 
 
-def check_estimator(estimator, memory):
+def check_estimator(estimator, max_bytes):
     """Raise FileError unless the estimator's parts fit together.
 
-    ``memory`` is the number of bytes that loading may take.
+    ``max_bytes`` is the number of bytes of memory that loading may take.
     """
     values = vars(estimator)
-    rules = IN_FILES[get_class_name(type(estimator))]
-    required = {*type(estimator)._get_param_names(), "_fitted", "n_features_in_", *rules.attributes}
+    declaration = IN_FILES[get_class_name(type(estimator))]
+    required = {
+        *type(estimator)._get_param_names(), "_fitted", "n_features_in_", *declaration.attributes
+    }  # fmt: skip
     missing = sorted(required - set(values))
     _require(not missing, f"The estimator lacks {', '.join(missing)}.")
     estimator._validate_params()
     fitted = values["_fitted"]
-    _check_fitted(fitted, estimator, memory)
+    _check_fitted(fitted, estimator, max_bytes)
     if values.get("_progress") is not None:
-        _check_progress(values["_progress"], estimator, memory)
+        _check_progress(values["_progress"], estimator, max_bytes)
     _check_names(values.get("feature_names_in_"), estimator.n_features_in_)
     covariates = estimator._covariates
     model = fitted.model
+    # The regression of the prior of documents on their covariates.
     regression = getattr(model, "regression", None)
     if covariates is None:
-        # Without covariates, only a model with allowed topics has a regression, whose only column
-        # is the intercept.
-        are_those_of_covariates = regression is None or (
+        # Without covariates, only a model in which documents have allowed topics has a regression.
+        # Its only column is then the intercept, whose number of a group is 0.
+        has_intercept_only = regression is None or (
             model.topic_groups is not None and np.array_equal(regression.groups, [0])
         )
+        regression_is_legal = has_intercept_only
     else:
-        are_those_of_covariates = covariates.describes(regression, model.topic_groups is not None)
+        regression_is_legal = covariates.describes(regression, model.topic_groups is not None)
     _require(
-        are_those_of_covariates,
+        regression_is_legal,
         "The coefficients of the documents' prior do not belong to the covariates of the fit.",
     )
     if "_table" in values:
+        # The estimator was fitted to a table, whose columns may be of any type.
         priors = values.get("priors_") or ()
         is_described = estimator._table.describes(model.component, priors)
         _require(is_described, "The description of the table's columns does not match the model.")
@@ -64,14 +74,14 @@ def _require(condition, message):
 
 
 def _check_names(names, n_features):
-    """Raise FileError unless ``names`` is None or has a text for each of the columns."""
+    """Raise FileError unless ``names`` is None or an array with a string for each column."""
     if names is not None:
         are_texts = names.shape == (n_features,) and {*map(type, names.tolist())} == {str}
         _require(are_texts, f"The names of the {n_features} columns must be as many strings.")
 
 
 # ------------------------------------------------------------------------- the outcome of a fit
-def _check_fitted(fitted, estimator, memory):
+def _check_fitted(fitted, estimator, max_bytes):
     """Raise FileError unless the parts of the outcome of a fit are legal and fit together."""
     model, state, n_features = fitted.model, fitted.state, estimator.n_features_in_
     _check_parts_of_fit(fitted, estimator)
@@ -80,17 +90,19 @@ def _check_fitted(fitted, estimator, memory):
         check_fields(part, n_features, k)
     shapes = _shapes_of_statistics(model, k, state.stats)
     _check_statistics(fitted, estimator, k, shapes)
-    _check_state(fitted, k, shapes, memory)
-    # All shapes are legal now, so that the posterior can be computed.
+    _check_state(fitted, k, shapes, max_bytes)
+    # All shapes are legal here, so that the posterior can be computed. ``plain_stats`` are the
+    # statistics that count each row once.
     is_proper = all(_posterior_checks(model, state.plain_stats))
     _require(is_proper, "The parameters of the posterior are not those of a distribution.")
-    # Check results of the components that are shown. The label of the background is -1.
-    shown = estimator._get_shown_fit(fitted)
-    n_shown = _number_of_components(shown.model, shown.stats)
+    # If a mixture has a background component, attributes and predictions show the fit without this
+    # component, and rows of the background have the label -1.
+    shown_fit = estimator._get_shown_fit(fitted)
+    n_shown = _number_of_components(shown_fit.model, shown_fit.stats)
     check_fields(fitted.joins, n_features, n_shown)
-    smallest_label = 0 if shown is fitted else -1
+    smallest_label = 0 if shown_fit is fitted else -1
     n_labels = n_shown - smallest_label
-    # Subtract the smallest label, because `is_within` expects numbers from 0.
+    # Subtract the smallest label, because `is_within` compares with 0, ..., n_labels - 1.
     _require(
         fitted.labels is None or is_within(fitted.labels - smallest_label, n_labels),
         f"Labels of rows must be in the range [{smallest_label}, {n_shown}).",
@@ -100,12 +112,14 @@ def _check_fitted(fitted, estimator, memory):
 def _check_parts_of_fit(fitted, estimator):
     """Raise FileError unless the parts of a fit have legal classes, columns, and parameters."""
     model, n_features = fitted.model, estimator.n_features_in_
-    rules = IN_FILES[get_class_name(type(estimator))]
-    for path, classes in rules.fitted.items():
+    declaration = IN_FILES[get_class_name(type(estimator))]
+    class_name = declaration.cls.__name__
+    # A path is a chain of attributes, such as "model.weights".
+    for path, legal_classes in declaration.fitted.items():
         part_class = type(operator.attrgetter(path)(fitted))
         _require(
-            part_class in classes,
-            f"The {path} of {rules.cls.__name__} cannot be of class {part_class.__name__}.",
+            part_class in legal_classes,
+            f"The {path} of {class_name} cannot be of class {part_class.__name__}.",
         )
     has_columns = model.n_features == n_features and n_features >= 1
     _require(
@@ -117,13 +131,15 @@ def _check_parts_of_fit(fitted, estimator):
     unknown = set(fitted.parameters) - set(estimator._get_param_names())
     _require(
         not unknown,
-        f"The fit has parameters that {rules.cls.__name__} does not have: "
-        f"{sorted(map(str, unknown))}.",
+        f"The fit has parameters that {class_name} does not have: {sorted(map(str, unknown))}.",
     )
 
 
 def _check_statistics(fitted, estimator, k, shapes):
-    """Raise FileError unless statistics have these ``shapes``, and results have K components."""
+    """Raise FileError unless statistics have these ``shapes``, and results have K components.
+
+    K is the argument ``k``.
+    """
     model, state, gathered = fitted.model, fitted.state, fitted.gathered
     _require(
         gathered is None
@@ -134,13 +150,14 @@ def _check_statistics(fitted, estimator, k, shapes):
         state.stats.are_legal(shapes),
         f"The statistics must have the shapes {shapes} and the sums that are stored with them.",
     )
-    # The start of the model is None, an array of topics, or statistics with any number of
-    # components. The initial statistics of the state have K components.
+    # ``start``, with which fits of the model begin, is None, an array of topics, or statistics,
+    # which may have another number of components. `are_like` therefore ignores this number.
     start = getattr(model, "start", None)
+    start_is_legal = not hasattr(start, "arrays") or are_like(start.arrays, shapes)
+    # ``initial``, with which this fit has begun, is None or statistics of K components.
     initial = getattr(state, "initial", None)
     _require(
-        (not hasattr(start, "arrays") or are_like(start.arrays, shapes))
-        and (initial is None or are_float_arrays(initial.arrays, shapes)),
+        start_is_legal and (initial is None or are_float_arrays(initial.arrays, shapes)),
         f"The initial statistics do not have the shapes {shapes}.",
     )
     _require(
@@ -149,8 +166,11 @@ def _check_statistics(fitted, estimator, k, shapes):
     )
 
 
-def _check_state(fitted, k, shapes, memory):
-    """Raise FileError unless the position in the fit, statistics of priors, and memos are legal."""
+def _check_state(fitted, k, shapes, max_bytes):
+    """Raise FileError unless the numbers, the statistics of priors and the memos are legal.
+
+    The numbers are the position in the fit, such as the number of steps, and the seed.
+    """
     model, state = fitted.model, fitted.state
     positive_numbers = state.stats.scale, state.replication, state.inv_temp, fitted.n_rows
     _require(
@@ -160,27 +180,33 @@ def _check_state(fitted, k, shapes, memory):
     regression = getattr(model, "regression", None)
     prior_shape = (k,) if regression is None else regression.statistics_shape
     _require(
+        # The sum over rows is a number before the first row was added to it.
         np.shape(state.prior_stats.total) in ((), prior_shape),
         f"The statistics from which priors are learned do not have the shape {prior_shape}.",
     )
     memos = getattr(state, "memos", None)
     if memos is not None:
+        # Components have identifiers as soon as a batch has a memo.
+        has_ids = not memos or state.component_ids.shape == (k,)
         _require(
-            memos.are_legal(shapes, len(state.stats.arrays[0]), memory)
-            and (not memos or state.component_ids.shape == (k,)),
+            memos.are_legal(shapes, len(state.stats.arrays[0]), max_bytes) and has_ids,
             "The sums and entropies of batches do not fit the statistics.",
         )
 
 
 def _number_of_components(model, stats):
-    """Return K: ``n_components`` of the model, or else the length of the first statistics."""
+    """Return K: ``n_components`` of the model, or else the length of the first array of ``stats``.
+
+    Models that can get or lose components have no ``n_components``.
+    """
     return getattr(model, "n_components", len(stats.arrays[0]))
 
 
 def _shapes_of_statistics(model, n_components, stats):
-    """Return the legal shapes of the arrays of statistics.
+    """Return the legal shapes of the arrays of statistics for K = ``n_components``.
 
-    If a model of a user does not declare shapes, any shapes are legal.
+    A model of a user may declare no shapes. Any shapes are then legal, so that those of ``stats``
+    are returned.
     """
     if hasattr(model, "statistics_shapes"):
         return model.statistics_shapes(n_components)
@@ -188,14 +214,17 @@ def _shapes_of_statistics(model, n_components, stats):
 
 
 def _posterior_checks(model, stats):
-    """Yield for each part of the posterior whether its parameters are legal.
+    """Yield for each part of the posterior whether its parameters ``lam`` are legal.
 
-    Topics are checked some words at a time, to avoid a copy of the whole array.
+    ``lam`` are the parameters of the prior plus the statistics, which are ``stats.scale`` times the
+    stored arrays. ``lam`` of a mixture and of topics is computed in parts, to avoid a copy of all
+    statistics.
     """
     arrays = stats.arrays
     if hasattr(model, "topic_word_prior"):
-        # The model is a topic model. If it has sticks, its counts of words are (K, n_features),
-        # otherwise (n_features, K).
+        # The model is a topic model. Its first statistics are the counts of words in topics. If the
+        # model has sticks, the weights of topics in an HDP, the counts are (K, n_features) and the
+        # second statistics belong to the sticks. Otherwise the counts are (n_features, K).
         counts = arrays[0]
         eta = model.topic_word_prior
         has_sticks = len(arrays) > 1
@@ -206,33 +235,40 @@ def _posterior_checks(model, stats):
         n_words = max(1, PART_SIZE // counts.shape[1])
         for first_word in range(0, len(counts), n_words):
             words = slice(first_word, first_word + n_words)
+            # The prior of words is (n_words, K), or (n_words,) if it is the same in all topics.
             prior = eta[words]
             prior = prior if prior.ndim == 2 else prior[:, None]
             lam = stats.scale * counts[words] + prior
             yield is_positive(lam) and lam.max() <= _MAX_TOPIC_PARAMETER
     elif hasattr(model, "component"):
-        # The model is a mixture.
-        # A distribution is proper if its log normalizer is finite.
+        # The model is a mixture. Its statistics are those of the weights, such as the counts of
+        # rows of the components, and the sums of features of each component. A distribution is
+        # proper if its log normalizer is finite.
+        weights_stats, feature_sums = arrays
         weights, component = model.weights, model.component
         yield np.isfinite(component.family.log_normalizer(component.prior)).all()
-        yield is_positive(weights.natural_parameters(stats.scale * arrays[0]))
-        for sums in arrays[1]:
+        yield is_positive(weights.natural_parameters(stats.scale * weights_stats))
+        for sums in feature_sums:
             lam = component.natural_parameters(stats.scale * sums[None])
             yield np.isfinite(component.family.log_normalizer(lam)).all()
     else:
         for family, lam in zip(model.families, model.natural_parameters(stats), strict=True):
-            # Parameters of gammas must also be positive.
+            # The log normalizer of gammas may be finite for parameters that are not positive.
             yield family.__name__ != "Gamma" or is_positive(lam)
             yield np.isfinite(family.log_normalizer(lam)).all()
 
 
 # ------------------------------------------------------------------------------ interrupted fits
-def _check_progress(progress, estimator, memory):
-    """Raise FileError unless the state of an interrupted fit is legal for the estimator."""
+def _check_progress(progress, estimator, max_bytes):
+    """Raise FileError unless the progress of an interrupted fit is legal for the estimator.
+
+    ``progress`` is a :class:`skvt.fitting._resume.Progress`. A fit makes one or more starts, each
+    from other random initial values.
+    """
     fitted = estimator._fitted
     state, model = fitted.state, fitted.model
     n_rows, n_features = progress.rows.shape
-    # ``outcomes`` are of the starts that have ended, and ``interrupted`` is the last start.
+    # The outcomes are those of the starts that have ended before the interrupted one.
     outcomes, interrupted = progress.outcomes, progress.start
     best = outcomes.best
     _require(
@@ -240,8 +276,10 @@ def _check_progress(progress, estimator, memory):
         f"The interrupted fit has rows of shape {progress.rows.shape}, but the estimator has "
         f"n_features_in_={estimator.n_features_in_}.",
     )
+    # A fit has at least one seed, and seeds are not negative.
+    has_legal_seeds = min(progress.seeds, default=-1) >= 0
     _require(
-        min(progress.seeds, default=-1) >= 0 and interrupted.n_starts > len(outcomes.elbos),
+        has_legal_seeds and interrupted.n_starts > len(outcomes.elbos),
         "The interrupted fit has no start left to resume.",
     )
     _require(
@@ -253,9 +291,9 @@ def _check_progress(progress, estimator, memory):
     if best is not None:
         is_outcome = get_class_name(type(best)) == "estimators.Fitted" and best.elbo is not None
         _require(is_outcome, "The best start of the interrupted fit is not a fit with a bound.")
-        _check_fitted(best, estimator, memory)
+        _check_fitted(best, estimator, max_bytes)
     k = _number_of_components(model, state.stats)
-    # A temperature policy may keep an energy of each row.
+    # A policy that learns a temperature of each row keeps an energy of each row.
     energies = getattr(fitted.policy, "_energies", None)
     _require(
         (progress.row_starts is None or progress.row_starts.shape == (n_rows, k))
@@ -268,10 +306,12 @@ def _check_progress(progress, estimator, memory):
 
 
 def _check_parts(name, parts, rule_arguments):
-    """Raise FileError unless ``parts`` is a list of legal data of engines, steps or moves.
+    """Raise FileError unless ``parts`` is a list of what engines, steps or moves keep.
 
-    The error calls the parts ``name``. ``rule_arguments`` are the arguments that `RULES` take after
-    the value: the shapes of the statistics, K, and the number of steps.
+    An interrupted fit keeps a dict of attributes of each engine, of each step after a pass, and of
+    each move. ``name`` is the name of the list in the error. ``rule_arguments`` are the arguments
+    that the functions in `RULES` take after the value that they check: the shapes of the
+    statistics, K, and the number of steps.
     """
     _require(
         conforms(parts, list[dict]),
@@ -284,7 +324,8 @@ def _check_parts(name, parts, rule_arguments):
 def _check_data(data, rule_arguments):
     """Raise FileError unless a `ResumableMixin` keeps attributes of these names and types.
 
-    Any class that keeps them will do, because a file does not name the class.
+    ``data`` has the values of the attributes by name. It is enough that any one class keeps such
+    attributes, because a file does not name the class.
     """
     matching = (
         cls for cls in _every_subclass(ResumableMixin) if _may_keep(cls, data, rule_arguments)
@@ -300,9 +341,9 @@ def _check_data(data, rule_arguments):
 
 
 def _may_keep(cls, data, rule_arguments):
-    """Return whether objects of a class keep attributes of these names and types.
+    """Return whether objects of a class keep the attributes ``data``, by their names and types.
 
-    Attributes for which the class has a default may be missing.
+    ``data`` may lack attributes for which the class has a default.
     """
     names = {*cls.kept_attributes, *cls.kept_parts}
     has_legal_names = set(data) <= names and all(hasattr(cls, name) for name in names - set(data))
@@ -313,7 +354,10 @@ def _may_keep(cls, data, rule_arguments):
 
 
 def _follows_hint(value, hint, rule_arguments):
-    """Return whether a value is of the type ``hint`` and follows the rules in its metadata."""
+    """Return whether a value is of the type ``hint`` and follows the `RULES` that it names.
+
+    For instance, ``Annotated[Any, "rate"]`` is any type with the rule "rate".
+    """
     rules = getattr(hint, "__metadata__", ())
     return conforms(value, hint) and all(RULES[rule](value, *rule_arguments) for rule in rules)
 

@@ -1,6 +1,8 @@
 """The classes whose objects a model file may hold, and the types of their fields.
 
-A class has the name in files under which :func:`skvt.files.in_files` has registered it.
+The decorator :func:`skvt.files.in_files` registers a class together with the *name in files* that
+stands for it, such as "models.Mixture". Fields of dataclasses and named tuples have the types of
+their annotations. A *hint* is such an annotation, which :func:`conforms` compares with a value.
 """
 
 import dataclasses
@@ -24,8 +26,8 @@ _FOLDERS = (
     "components", "estimators", "expfam", "inference", "models", "moves", "schedules", "temperature"
 )  # fmt: skip
 # Types of attributes of estimators that are not parameters. A string stands for all classes whose
-# names in files begin with it. An attribute that is neither a parameter nor listed here may have
-# any type if its name ends with "_".
+# names in files begin with the string. An attribute that is neither a parameter nor listed here may
+# have any type if its name ends with "_".
 ATTRIBUTE_TYPES = {
     "_fitted": "estimators.Fitted",
     "_progress": "estimators.Progress",
@@ -45,21 +47,22 @@ RECORDS = "inference.Entry", "moves.MoveRecord"
 
 
 def register(prefix, *classes):
-    """Let files hold objects of other classes, such as models and estimators of a user.
+    """Let files hold objects of further classes, such as models and estimators of a user.
 
     Classes must be registered both when a file is written and when it is read. Models and
     components must be dataclasses, because the types of their fields are checked. Estimators must
-    be estimators of scikit-learn, and attributes that are not parameters must end with "_". Only
-    estimators of this package and their subclasses can be saved by themselves.
+    be estimators of scikit-learn, and attributes that are not parameters must end with "_".
+    :func:`skvt.save` takes only estimators of this package and their subclasses; objects of other
+    classes can be parts of such an estimator.
 
     Parameters
     ----------
     prefix : str
-        Names in files are ``prefix.ClassName``, whatever modules the classes are in. The package
-        itself must not use the prefix.
+        The classes get the names ``prefix.ClassName`` in files, whatever modules they are in. The
+        prefix must be none of those that the package uses for its own classes.
     *classes : type
-        The classes. Reading a file calls the validation of estimators' parameters and the methods
-        that check the parts of a model, but no ``__init__``.
+        The classes. When a file is read, the parameters of estimators are validated and the methods
+        that check the parts of a model are called. ``__init__`` is not called.
 
     Examples
     --------
@@ -78,14 +81,14 @@ def register(prefix, *classes):
 
 
 def is_key(value):
-    """Return whether files allow a value as a key of a dict or an element of a set."""
+    """Return whether files may hold a value as a key of a dict or an element of a set."""
     if type(value) in (tuple, frozenset):
         return all(map(is_key, value))
     return value is None or isinstance(value, bool | int | float | str | np.generic | Enum)
 
 
 def is_estimator(cls):
-    """Return whether a class is an estimator that files can hold."""
+    """Return whether a class is a registered estimator of this package, or a subclass of one."""
     name = get_class_name(cls)
     return name is not None and issubclass(cls, VariationalEstimator)
 
@@ -106,9 +109,9 @@ def get_class_name(cls):
 
 
 def get_fields(obj):
-    """Return the values of the fields of an object that files hold, by name.
+    """Return the values of an object's fields that files hold, by name.
 
-    A list has one field of the name "", with its elements.
+    A list of a registered class has a single field of the name "", which holds its elements.
     """
     if isinstance(obj, list):
         return {"": list(obj)}
@@ -119,8 +122,8 @@ def get_fields(obj):
 def _declared_fields(cls):
     """Return the names of the fields of a named tuple or a dataclass that files hold.
 
-    Fields marked "process_only" are left out. Return None for other classes. Return None for
-    estimators, too: they are dataclasses, but files also hold attributes that are not fields.
+    Fields with "process_only" in their metadata are left out. Return None for other classes, and
+    for estimators: these are dataclasses, but files also hold their attributes that are no fields.
     """
     if issubclass(cls, tuple):
         return cls._fields
@@ -131,9 +134,9 @@ def _declared_fields(cls):
 
 @cache
 def get_field_types(class_name):
-    """Return the types of the fields of a class by name; None for an estimator.
+    """Return the annotated types of the fields of a class by name; None for an estimator.
 
-    An estimator validates its parameters itself.
+    The parameters of an estimator are checked by its validation instead.
     """
     cls = get_class(class_name)
     names = _declared_fields(cls)
@@ -144,7 +147,10 @@ def get_field_types(class_name):
 
 
 def get_field_defaults(class_name):
-    """Return default values by field, for the fields that files of earlier releases may lack."""
+    """Return the default values of the fields of a class by name.
+
+    Fields with a default may be missing in files of releases in which they did not exist.
+    """
     cls = get_class(class_name)
     names = _declared_fields(cls)
     if names is None or issubclass(cls, tuple):
@@ -154,6 +160,7 @@ def get_field_defaults(class_name):
     fields = [field for field in dataclasses.fields(cls) if field.name in names]
     missing = dataclasses.MISSING
     constants = {field.name: field.default for field in fields if field.default is not missing}
+    # A factory makes a new object, such as an empty list, for each call.
     new_objects = {f.name: f.default_factory() for f in fields if f.default_factory is not missing}
     return constants | new_objects
 
@@ -166,10 +173,11 @@ def required_fields(class_name):
 
 
 def conforms(value, hint):
-    """Return whether a value is of type ``hint``.
+    """Return whether a value is of the type that an annotation ``hint`` describes.
 
-    If the hint is a string, the name of the value's class in files must begin with it.
+    If the hint is a string, the name in files of the value's class must begin with this string.
     """
+    # A type variable may stand for any type.
     if hint in (Any, object) or isinstance(hint, typing.TypeVar):
         return True
     if isinstance(hint, str):
@@ -191,13 +199,14 @@ def conforms(value, hint):
         return _conforms_to_generic(value, origin, get_args(hint))
     if hint is Hashable:
         return is_key(value)
-    # A bool is an int in Python, but it is no number in files.
+    # A bool is an int in Python, but files do not take a bool for a number.
     if hint is float:
         return isinstance(value, int | float | np.floating) and not isinstance(value, bool)
     if hint is int:
         return isinstance(value, int | np.integer) and not isinstance(value, bool)
     if hint is bool:
         return isinstance(value, bool | np.bool_)
+    # A value follows a protocol if its class is registered and has all members of the protocol.
     if getattr(hint, "_is_protocol", False):
         return get_class_name(type(value)) is not None and not missing_members(type(value), hint)
     return isinstance(value, hint)
@@ -206,7 +215,8 @@ def conforms(value, hint):
 def _conforms_to_generic(value, origin, arguments):
     """Return whether a value is of the type ``origin[arguments]``, such as ``list[int]``."""
     if origin is np.ndarray:
-        # A NumPy number may take the place of an array of shape ().
+        # The arguments of an array are its shape, which is not checked here, and its dtype, such as
+        # ``np.dtype[np.floating]``. A NumPy number may take the place of an array of shape ().
         return isinstance(value, np.ndarray | np.generic) and (
             len(arguments) < 2 or _is_of_kind(value.dtype, get_args(arguments[1]))
         )
@@ -219,12 +229,15 @@ def _conforms_to_generic(value, origin, arguments):
         return isinstance(value, dict) and all(
             conforms(key, key_type) and conforms(entry, entry_type) for key, entry in value.items()
         )
+    # A tuple has one type for each element, unless it is of the form ``tuple[T, ...]``.
     if origin is tuple and not (len(arguments) == 2 and arguments[1] is Ellipsis):
         return (
             isinstance(value, tuple)
             and len(value) == len(arguments)
             and all(map(conforms, value, arguments))
         )
+    # Lists, sets, and tuples of any length have one type for all elements. Files hold sequences as
+    # lists or tuples.
     container = {Sequence: list | tuple}.get(origin, origin)
     return isinstance(value, container) and all(conforms(entry, arguments[0]) for entry in value)
 
@@ -232,8 +245,10 @@ def _conforms_to_generic(value, origin, arguments):
 def _is_of_kind(dtype, kinds):
     """Return whether ``dtype`` is of the annotated kind, such as ``(np.floating,)``.
 
-    Kinds that are not types of NumPy, such as Any, allow any dtype.
+    The tuple ``kinds`` has one kind, or is empty if the annotation has none. A kind that is not a
+    type of NumPy, such as Any, allows any dtype.
     """
+    # ``np.floating[Any]`` has the origin ``np.floating``.
     kind = (get_origin(kinds[0]) or kinds[0]) if kinds else Any
     is_numpy_type = isinstance(kind, type) and issubclass(kind, np.generic)
     return not is_numpy_type or np.issubdtype(dtype, kind)

@@ -16,18 +16,18 @@ from skvt.io._graph import Decoder, Encoder
 
 FORMAT = "skvt model"
 VERSION = 1
-# Attributes that scikit-learn sets for callbacks. Files do not hold them, because users set
-# callbacks again after loading.
+# Attributes that scikit-learn sets for callbacks. Files do not hold them, because callbacks may be
+# objects of any class; users set callbacks again after loading.
 _CALLBACK_ATTRIBUTES = (
     "_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx", "_skl_callbacks_to_teardown"
 )  # fmt: skip
 
 
 def save(estimator, path, *, dtype=None):
-    """Write a fitted estimator to a file that lasts: JSON and arrays, no pickle.
+    """Write a fitted estimator to a file of JSON and arrays, without pickle.
 
-    The file is written completely or not at all: if the process is interrupted, the previous file
-    remains.
+    Later releases can read the file. It is written completely or not at all: if the process is
+    interrupted, an earlier file at ``path`` remains.
 
     Parameters
     ----------
@@ -36,15 +36,17 @@ def save(estimator, path, *, dtype=None):
     path : str or path-like
         The file, replaced if it exists.
     dtype : {None, "float32"}, default=None
-        "float32" halves the file: arrays of double precision are rounded, and are converted back
-        when they are loaded. The relative error of statistics is then about 1e-6. Keep None if
-        means are large relative to standard deviations, and for checkpoints.
+        "float32" halves the size of the file: arrays of double precision are rounded to single
+        precision, and are converted back when they are loaded. The relative error of statistics is
+        then about 1e-6. Keep None if means are large relative to standard deviations, and for
+        checkpoints.
 
     Raises
     ------
     TypeError
-        If the estimator is not one of skvt, or has a part that is neither text, number nor array
-        nor an object of skvt, such as a component or a temperature policy that a user has written.
+        If the estimator is not an estimator of skvt, or has a part that files cannot hold, such as
+        a component or a temperature policy of a class that the user has not registered by
+        :func:`skvt.io.register`.
     sklearn.exceptions.NotFittedError
         If the estimator is not fitted.
     skvt.io.FileError
@@ -90,13 +92,14 @@ def save(estimator, path, *, dtype=None):
         "skvt": skvt.__version__,
         "estimator": {"object": name, "fields": fields},
     }
-    # Before the file is written, check it as `load` would.
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)
+    # The size of the file, apart from the headers of its members, in bytes.
     size = len(text) + encoder.n_bytes
+    # Before the file is written, check it as `load` would.
     refused = f"Nothing was written, because load would refuse the file of this {name}"
     with _file_errors(refused, " Please report this, and use pickle or joblib instead."):
         check_document(text, size)
-        # The encoder takes the place of the archive, since it has the arrays.
+        # The encoder takes the place of the archive, because it has the arrays.
         _decode_estimator(document["estimator"], encoder, size)
     write(path, text, encoder.arrays_to_write())
 
@@ -104,9 +107,9 @@ def save(estimator, path, *, dtype=None):
 def load(path):
     """Read an estimator from a file written by :func:`save` or a checkpoint.
 
-    Nothing is unpickled and no code of the file runs: a file holds only numbers and text, which are
-    checked before the estimator is returned. Loading takes little more memory than the arrays, and
-    at most ten times the size of the file plus 8 MB.
+    Nothing is unpickled, and a file contains no code: it holds only numbers and text, which are
+    checked before the estimator is returned. Loading usually takes little more memory than the
+    arrays. A file that would need more than ten times its size plus 8 MB is refused.
 
     Parameters
     ----------
@@ -116,8 +119,9 @@ def load(path):
     Returns
     -------
     estimator
-        The estimator as it was saved, with the same parameters and results. ``partial_fit``, warm
-        starts and, from a checkpoint, ``resume`` can continue it.
+        The estimator as it was saved, with the same parameters and results. ``partial_fit`` and
+        warm starts can continue its fit, and ``resume`` can continue a fit that was interrupted
+        after a checkpoint.
 
     Raises
     ------
@@ -157,9 +161,10 @@ def load(path):
 
 @contextmanager
 def _file_errors(what, remedy=""):
-    """Convert any exception to a FileError, since a hostile file may cause any.
+    """Convert any exception in a ``with`` block to a FileError.
 
-    The error says ``what`` failed, why, and the ``remedy``.
+    A damaged or hostile file may raise exceptions of any type while it is decoded. The message of
+    the FileError says ``what`` failed, why, and the ``remedy``.
     """
     try:
         yield
@@ -173,8 +178,8 @@ def _file_errors(what, remedy=""):
 def _decode_estimator(node, archive, size):
     """Decode and check the estimator of a file of ``size`` bytes.
 
-    ``node`` is the estimator in JSON. ``archive`` has the arrays: it is an
-    :class:`~skvt.io._archive.Archive` or, before a file is written, an Encoder.
+    ``node`` is the JSON of the estimator, see `skvt.io._graph`. The ``archive`` has the arrays: it
+    is an :class:`~skvt.io._archive.Archive` or, before a file is written, an Encoder.
     """
     estimator = Decoder(archive).decode(node)
     name = get_class_name(type(estimator))
@@ -182,10 +187,12 @@ def _decode_estimator(node, archive, size):
         raise FileError(f"The file holds an object of class {name!r}, which is not an estimator.")
     check_estimator(estimator, memory_for(size))
     fitted = estimator._fitted
-    # Files of earlier releases may lack parameters, which get their defaults.
+    # ``fitted.parameters`` are the values of the parameters at the last call. Parameters that did
+    # not exist in the release that wrote the file get their defaults.
     for parameter, default in get_field_defaults(name).items():
         fitted.parameters.setdefault(parameter, default)
-    # Files have no reader. It is made again from the parameters and attributes of the estimator.
+    # The reader, which converts rows that users pass to numbers, is not in the file. Make it again
+    # from the parameters and attributes of the estimator.
     reader = estimator._reader_class.from_estimator(estimator).restore(
         vars(estimator), fitted.model.dtype
     )

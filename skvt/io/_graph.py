@@ -1,14 +1,15 @@
 """Conversion of objects to JSON and arrays, and back.
 
 An :class:`Encoder` makes JSON and a list of arrays from an object, and a :class:`Decoder` makes the
-object again. None, booleans, finite numbers, strings and lists are written as in JSON. Everything
-else is a JSON object, called a node. A key of the node is its kind. The table explains the value of
-this key, and further keys:
+object again. None, booleans, finite numbers, strings and lists are written as in JSON. Each other
+value is written as a JSON object, called a *node*. One key of the node is the *kind* of the value.
+The table has the kinds; it explains the value of the key, and further keys of the node:
 
 ===================  =============================================================================
-``array``            number of an array in the file; ``as``: its precision if it was reduced
+``array``            number of an array in the file; ``as``: "float64" if the array was rounded to
+                     float32
 ``object``           name of a class; ``fields``: values of the fields by name
-``ref``              number of an earlier object, counted from 0
+``ref``              number of an object that was written before, counted from 0
 ``tuple``, ``set``,  list of the elements
 ``frozenset``
 ``dict``             list of pairs of key and value
@@ -48,8 +49,9 @@ from skvt.io._classes import (
     required_fields,
 )
 
-# Types of numbers that are parameters of estimators or fields of models.
+# Names of the types of numbers that parameters of estimators or fields of models may be.
 _NUMBER_TYPES = ("float32", "float64")
+# The range of single precision.
 _SINGLE = np.finfo(np.float32)
 # Maximum number of generators of random numbers in a file.
 _MAX_GENERATORS = 100
@@ -57,8 +59,8 @@ _MAX_GENERATORS = 100
 _MAX_SEED_LENGTH = 100
 # Fields of files of release 0.1.0 that are now constants of their classes.
 _FORMER_FIELDS = {"capabilities"}
-# Maximum number of keys of a set or dict with the same hash, because Python compares them pair by
-# pair.
+# Maximum number of keys of a set or dict with the same hash. Python compares all pairs of such
+# keys, so that a hostile file with many of them would take quadratic time.
 _MAX_KEYS_PER_HASH = 20
 
 
@@ -78,7 +80,8 @@ class Encoder:
         self._arrays = []
         # Numbers of the arrays that are written in single precision.
         self._rounded = set()
-        # Numbers of arrays and of objects by their ids, so that none is written twice.
+        # Numbers of the arrays and of the objects in the file by their ids in Python, so that none
+        # is written twice.
         self._numbers_of_arrays = {}
         self._numbers_of_objects = {}
         # Arrays and objects whose ids are keys of the two dicts. They must not be freed, because
@@ -95,26 +98,27 @@ class Encoder:
         if type(value) is float:
             return value if math.isfinite(value) else {"float": repr(value)}
         if type(value) is list:
-            # Names of the classes of the elements.
-            names = {*map(get_class_name, {*map(type, value)})}
-            if len(names) == 1 and names <= {*RECORDS}:
+            class_names = {*map(get_class_name, {*map(type, value)})}
+            # If all elements are of one class in RECORDS, they are written as columns.
+            if len(class_names) == 1 and class_names <= {*RECORDS}:
                 return self._encode_records(value, path)
             return [self.encode(part, f"{path}[{i}]") for i, part in enumerate(value)]
         if isinstance(value, np.ndarray) and value.dtype.kind != "O":
             return self._encode_array(value, path)
-        # An object of a registered class is written as an object, even if it is also an instance of
-        # a type in `_KINDS`, such as a named tuple.
+        # A registered class may be a subclass of a type in `_KINDS`, such as a named tuple. Its
+        # objects are written as objects.
         for cls, encode in self._KINDS.items():
             if isinstance(value, cls) and get_class_name(type(value)) is None:
                 return encode(self, value, path)
         return self._encode_object(value, path)
 
-    # Each of the following methods returns the node of a value: see the table of the module.
+    # Each of the following methods returns the node of a value, in the form that the table at the
+    # head of the module has for the type of the value.
     def _encode_sequence(self, value, path):
         kind = type(value).__name__
         if kind not in ("tuple", "set", "frozenset"):
             raise self._refusal(value, path)
-        # Elements of sets are written in a fixed order, so that equal models make equal files.
+        # Sets have no order. Their elements are sorted, so that equal models make equal files.
         parts = value if kind == "tuple" else sorted(value, key=repr)
         return {kind: [self.encode(part, f"{path}[{i}]") for i, part in enumerate(parts)]}
 
@@ -130,10 +134,10 @@ class Encoder:
 
     def _encode_scalar(self, value, path):
         value = _in_storable_precision(value)
-        plain = value.item()
-        if not isinstance(plain, bool | int | float | str):
+        python_value = value.item()
+        if not isinstance(python_value, bool | int | float | str):
             raise self._refusal(value, path)
-        return {"scalar": type(value).__name__, "value": self.encode(plain, path)}
+        return {"scalar": type(value).__name__, "value": self.encode(python_value, path)}
 
     def _encode_objects(self, value, path):
         elements = self.encode(value.ravel().tolist(), path)
@@ -150,7 +154,8 @@ class Encoder:
         for field, hint in get_field_types(name).items():
             column = [getattr(record, field) for record in value]
             if hint in (int, float):
-                # An array takes a thirtieth of the memory that numbers in JSON take.
+                # Write numbers as an array, which takes a thirtieth of the memory that numbers in
+                # JSON take.
                 column = np.array(column, hint)
                 columns[field] = self._encode_array(column, path, exact=True)
             else:
@@ -163,6 +168,7 @@ class Encoder:
     def _encode_number_type(self, value, path):
         kind = "type" if isinstance(value, type) else "dtype"
         name = value.__name__ if kind == "type" else value.name
+        # Another type may have the name of a type of NumPy.
         if name not in _NUMBER_TYPES or value not in (np.dtype(name), getattr(np, name)):
             raise self._refusal(value, path)
         return {kind: name}
@@ -176,14 +182,17 @@ class Encoder:
     def _encode_generator(self, value, path):
         if type(value.bit_generator) is not np.random.PCG64:
             raise self._refusal(value, path)
-        # The number of spawned children is kept, because the next children depend on it.
-        seeds = value.bit_generator.seed_seq
-        sequence = {
-            "entropy": seeds.entropy,
-            "spawn_key": tuple(int(key) for key in seeds.spawn_key),
-            "n_children_spawned": seeds.n_children_spawned,
+        # The seed sequence is written, too, because ``spawn`` makes new generators from it. The
+        # next generators depend on the number of those made before, "n_children_spawned".
+        seed_sequence = value.bit_generator.seed_seq
+        seed = {
+            "entropy": seed_sequence.entropy,
+            "spawn_key": tuple(int(key) for key in seed_sequence.spawn_key),
+            "n_children_spawned": seed_sequence.n_children_spawned,
         }
-        return {"generator": self.encode([value.bit_generator.state, sequence], path)}
+        return {"generator": self.encode([value.bit_generator.state, seed], path)}
+
+    # The encoding method for the instances of each class; the first class that fits is used.
 
     _KINDS = {
         tuple: _encode_sequence,
@@ -207,6 +216,7 @@ class Encoder:
             number = len(self._arrays)
             array = np.asarray(value)
             if not array.dtype.isnative:
+                # Convert the bytes of each number to the order of this processor.
                 array = array.astype(array.dtype.newbyteorder("="))
             array = _in_storable_precision(array)
             if not is_storable(array.dtype) or (array.dtype.itemsize == 0 and array.size):
@@ -222,7 +232,11 @@ class Encoder:
         return {"array": number}
 
     def array(self, number, *, as_double=False):
-        """Return the array that :meth:`skvt.io._archive.Archive.array` will read from the file."""
+        """Return the array that :meth:`skvt.io._archive.Archive.array` will read from the file.
+
+        With ``as_double``, the array is written in float32 and converted back to float64 when it is
+        read. The result is then a copy with numbers rounded to float32.
+        """
         if not as_double:
             return self._arrays[number]
         array = np.array(self._arrays[number], order="C")
@@ -244,7 +258,10 @@ class Encoder:
         )
 
     def _encode_object(self, value, path):
-        """Return the node of an object of a registered class, or of an object encoded before."""
+        """Return the node of an object of a registered class.
+
+        If the object was encoded before, the node refers to it by its number.
+        """
         cls = type(value)
         name = get_class_name(cls)
         if name is None:
@@ -274,9 +291,9 @@ class Encoder:
 
 
 def _in_storable_precision(value):
-    """Return an array or number in single or double precision, whichever is nearer.
+    """Return an array or number in a precision that files can hold.
 
-    Half precision becomes single, and extended precision double.
+    Half precision becomes single precision, and extended precision becomes double precision.
     """
     if value.dtype.kind != "f" or value.dtype.itemsize in REAL_SIZES:
         return value
@@ -302,15 +319,19 @@ def _parts(array):
 class Decoder:
     """Decoder of JSON and arrays.
 
-    Any exception may be raised if an :class:`Encoder` has not written the input.
+    Input that no :class:`Encoder` has written may raise any exception, not only FileError. NaN is
+    legal only in the fields that a class declares in `skvt.files.InFiles.nan`, and in attributes of
+    estimators.
     """
 
     def __init__(self, archive):
+        # The arrays: an :class:`~skvt.io._archive.Archive`, or an :class:`Encoder`.
         self._archive = archive
         # Objects decoded so far, to which nodes of the kind "ref" refer by number.
         self._objects = []
         # Numbers of arrays that were searched for NaN and have none.
         self._without_nan = set()
+        # Number of random number generators decoded so far.
         self._n_generators = 0
 
     def decode(self, node, *, allows_nan=False):
@@ -330,7 +351,7 @@ class Decoder:
         )
 
     def _decode_list(self, part, allows_nan):
-        """Return the value of a node that must be a list."""
+        """Return the value of a part of a node; raise FileError unless the value is a list."""
         value = self.decode(part, allows_nan=allows_nan)
         if type(value) is not list:
             raise FileError(
@@ -338,7 +359,8 @@ class Decoder:
             )
         return value
 
-    # Each of the following methods returns the value of a node: see the table of the module.
+    # Each of the following methods returns the value of a node of one kind: see the table at the
+    # head of the module.
     def _decode_array(self, node, allows_nan):
         if node.get("as") not in (None, "float64"):
             raise FileError(f"Arrays can be restored as 'float64' only, not as {node['as']!r}.")
@@ -356,7 +378,8 @@ class Decoder:
         if issubclass(cls, Enum):
             raise FileError(f"{name} is an enumeration, whose members have no fields.")
         if issubclass(cls, list):
-            # The class is the history of a fit. Its elements are the field "".
+            # The only registered class of lists is the history of a fit, whose elements are records
+            # of passes. They are written as the field "".
             value = cls(self._decode_list(nodes.get(""), allows_nan))
             if not {*map(get_class_name, {*map(type, value)})} <= {"inference.Entry"}:
                 raise FileError(f"{name} holds objects that are not records of passes.")
@@ -366,6 +389,7 @@ class Decoder:
             fields = {
                 field: self.decode(part, allows_nan=any_may_be_nan or field in nan_fields)
                 for field, part in nodes.items()
+                # Ignore former fields, unless this class has a field of the same name.
                 if field not in _FORMER_FIELDS or field in (get_field_types(name) or ())
             }
             _check_fields(name, fields)
@@ -383,7 +407,7 @@ class Decoder:
         return self._objects[number]
 
     def _decode_records(self, node, allows_nan):
-        """Return a list of objects of one class, whose fields the node has as columns."""
+        """Return a list of objects of one class, made from columns of the values of each field."""
         name, nodes = node["records"], node["columns"]
         if name not in RECORDS:
             raise FileError(f"Objects of class {name!r} are not stored as a table of columns.")
@@ -393,7 +417,7 @@ class Decoder:
             column = self.decode(part, allows_nan=field in IN_FILES[name].nan)
             if isinstance(column, np.ndarray) and column.ndim == 1:
                 column = column.tolist()
-            # One value of each type is checked, because columns are long.
+            # Check one value of each type only, because columns are long.
             examples = {type(value): value for value in column}.values()
             if field not in types or not all(conforms(value, types[field]) for value in examples):
                 raise FileError(
@@ -470,8 +494,11 @@ class Decoder:
             raise FileError(f"{name} is not an enumeration and has no members.")
         return get_class(name)[member]
 
-    def _count_generators(self):
-        """Count a generator; raise FileError if there are too many, since each takes 3 kB."""
+    def _count_generator(self):
+        """Count a random number generator; raise FileError if there are too many.
+
+        A generator takes 3 kB of memory, much more than its node in a hostile file.
+        """
         self._n_generators += 1
         if self._n_generators > _MAX_GENERATORS:
             raise FileError(
@@ -480,26 +507,28 @@ class Decoder:
             )
 
     def _decode_random_state(self, node, allows_nan):
-        self._count_generators()
+        self._count_generator()
         state = np.random.RandomState()
         state.set_state(("MT19937", *self._decode_list(node["random_state"], allows_nan)))
         return state
 
     def _decode_generator(self, node, allows_nan):
-        self._count_generators()
-        state, sequence = self._decode_list(node["generator"], allows_nan)
-        seeds = {name: sequence[name] for name in ("entropy", "spawn_key", "n_children_spawned")}
-        for seed in seeds.values():
-            numbers = seed if isinstance(seed, list | tuple) else (seed,)
+        self._count_generator()
+        state, seed = self._decode_list(node["generator"], allows_nan)
+        seed = {name: seed[name] for name in ("entropy", "spawn_key", "n_children_spawned")}
+        # Each part of the seed is an integer, a sequence of integers, or None.
+        for part in seed.values():
+            numbers = part if isinstance(part, list | tuple) else (part,)
             if len(numbers) > _MAX_SEED_LENGTH or not {*map(type, numbers)} <= {int, type(None)}:
                 raise FileError(
                     "The seed of a random number generator is not an integer or a short sequence "
                     "of integers."
                 )
-        bit_generator = np.random.PCG64(np.random.SeedSequence(**seeds))
+        bit_generator = np.random.PCG64(np.random.SeedSequence(**seed))
         bit_generator.state = state
         return np.random.Generator(bit_generator)
 
+    # The decoding method for each kind of nodes.
     _KINDS = {
         "array": _decode_array,
         "object": _decode_object,
@@ -523,16 +552,16 @@ class Decoder:
 
 
 def _check_keys(keys):
-    """Return the keys of a set or dict; raise FileError if they are illegal.
+    """Return the keys of a dict or elements of a set; raise FileError if they are illegal.
 
-    Many keys with the same hash are illegal, because a set of them would take too long.
+    Many keys with the same hash are illegal, because it would take too long to make the dict.
     """
     if not all(map(is_key, keys)):
         raise FileError(
             "A key of a dictionary or element of a set is not a number, a string, or a tuple of "
             "these."
         )
-    # Equal hashes are counted by sorting, which takes less than quadratic time.
+    # ``unique`` counts equal hashes by sorting, which takes less than quadratic time.
     _, counts = np.unique(np.array([hash(key) for key in keys], np.int64), return_counts=True)
     if counts.max(initial=0) > _MAX_KEYS_PER_HASH:
         raise FileError(
@@ -542,24 +571,28 @@ def _check_keys(keys):
 
 
 def _check_fields(name, fields):
-    """Raise FileError unless the fields are complete, declared, and of the declared types."""
+    """Raise FileError unless the fields are complete, declared, and of the declared types.
+
+    ``name`` is the name of the class in files, and ``fields`` are the values of the fields.
+    """
     missing = required_fields(name) - set(fields)
     if missing:
         raise FileError(f"An object of class {name} lacks the field {sorted(missing)[0]!r}.")
     types = get_field_types(name)
     for field, value in fields.items():
         if types is not None:
-            legal = field in types and conforms(value, types[field])
+            is_legal = field in types and conforms(value, types[field])
         else:
-            # The object is an estimator. Its fields are parameters, the attributes of
-            # ATTRIBUTE_TYPES, and results, whose names end with "_".
+            # The object is an estimator. Its fields are parameters, the attributes in
+            # ATTRIBUTE_TYPES, and further results. The name of such a result ends with "_" and is
+            # not a name of the class, since it would hide a method or a property.
             cls = get_class(name)
-            legal = field in cls._get_param_names() or (
+            is_legal = field in cls._get_param_names() or (
                 conforms(value, ATTRIBUTE_TYPES[field])
                 if field in ATTRIBUTE_TYPES
                 else field.isidentifier() and field.endswith("_") and not hasattr(cls, field)
             )
-        if not legal:
+        if not is_legal:
             raise FileError(
                 f"{name} has no field {field!r}, or not with a value of type "
                 f"{type(value).__name__}."
@@ -567,10 +600,10 @@ def _check_fields(name, fields):
 
 
 def _make_object(cls, fields):
-    """Return an object of a class with these fields."""
+    """Return an object of a class with these values of its fields, by name."""
     if issubclass(cls, tuple):
         return cls(**fields)
-    # Files hold fields, not the arguments of __init__, which is therefore not called.
+    # __init__ is not called, because its arguments may differ from the fields.
     value = object.__new__(cls)
     vars(value).update(fields)
     return value
