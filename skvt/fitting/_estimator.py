@@ -1,7 +1,10 @@
 """The base of all estimators: ``fit``, ``partial_fit`` and ``resume``.
 
 The methods read rows and check parameters; :mod:`skvt.fitting._fit` makes the passes of a fit, and
-:mod:`skvt.fitting._stream` the steps of a stream.
+:mod:`skvt.fitting._stream` makes the steps of a stream. A *stream* is a sequence of calls of
+``partial_fit``. The outcome of the calls so far is ``_fitted``, a
+:class:`~skvt.fitting._fitted.Fitted`, which some functions take as ``fitted`` or, if it is the
+outcome before a call, as ``before``.
 """
 
 from dataclasses import dataclass
@@ -35,7 +38,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
     - ``_reader_class``, the class of its reader;
     - ``_build_model(X, weights, old=None)``, which returns the model for rows like X. In a warm
-      start or after a change of parameters, it keeps what the ``old`` model has learned;
+      start or after a change of parameters, the model keeps what the model ``old`` has learned;
     - ``_plan(model, X, weights, *, stream=False)``, which returns the :class:`Plan` of a fit to
       these rows or of a call of ``partial_fit``;
     - its parameters, as annotated attributes, with the decorator `estimator`. The parameters of
@@ -49,8 +52,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     verbose_interval: int = 1
     random_state: np.random.RandomState | int | None = None
 
-    # The decorator `estimator` sets these three attributes from the annotations.
-    # Legal values of the parameters, by name.
+    # The decorator `estimator` sets the following three attributes from the annotations.
+    # Legal values of the parameters, by name, as scikit-learn validates them.
     _parameter_constraints = {}
     # Names of parameters that cannot change in warm starts.
     _fixed_parameters = ()
@@ -60,15 +63,16 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     use_labels = False
     # Names of the methods after which the bound is not known, for the error message of ``elbo_``.
     _loses_bound = "partial_fit"
-    # Function that makes the :class:`Restarts` of a fit from its seeds and the :class:`Fit`.
+    # Function that makes the :class:`~skvt.fitting._restarts.Restarts` of a fit, the rule which
+    # start follows, from the seeds and the :class:`~skvt.fitting._fit.Fit`.
     _restarts = SameModel
     # Method that builds the model of the first rows of a stream; None if it is `_build_model`.
     _build_model_of_stream = None
-    # The :class:`~skvt._results.Covariates` that encode covariates of rows; None if there are none.
+    # The :class:`~skvt._results.Covariates` that encode covariates of rows, or None.
     _covariates = None
-    # Class of the reader of rows.
+    # Class of the reader, which checks rows and converts them to numbers.
     _reader_class = Reader
-    # Addresses to which the diagram of scikit-learn links.
+    # Package and address to which the diagram of scikit-learn links.
     _doc_link_module = "skvt"
     _doc_link_template = (
         "https://skvt.readthedocs.io/en/latest/generated/skvt.{estimator_name}.html"
@@ -83,19 +87,25 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
     # --------------------------------------------------- methods that subclasses override
     def _published(self, model):
-        """Return the attributes that depend on the fitted model, by name."""
+        """Return, by name, the public attributes that are set after a call from the fitted model.
+
+        Other results are properties, which are computed when they are read.
+        """
         return {}
 
     def _row_results(self, rows, workers):
-        """Return the fields of :class:`Fitted` that hold results of ``rows``, by name.
+        """Return the fields of :class:`Fitted` that hold results of single rows, by name.
 
-        ``rows`` are the :class:`CallRows` of the last call, and ``workers`` its
-        :class:`~skvt.inference.Workers`.
+        ``rows`` are the :class:`CallRows` of the last call, and ``workers`` are the threads of this
+        call. The method is called after all other attributes were set.
         """
         return {}
 
     def _get_shown_fit(self, fitted):
-        """Return the fit that attributes and predictions show."""
+        """Return the fit that attributes and predictions show.
+
+        A mixture with a background, for instance, shows the fit without this component.
+        """
         return fitted
 
     def _adapted(self, fitted, X, weights):
@@ -108,22 +118,24 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     def _with_details(self, rows, details, used, *, reset):
         """Return ``rows.X`` with the ``details`` of these rows, such as covariates.
 
-        ``details`` has, by name, what the caller passed about all rows; ``used`` selects the rows
-        of positive weight. If ``reset``, the rows begin a fit.
+        ``details`` are further arguments of the call by name, with an entry for each row that the
+        caller passed. ``used`` selects the entries of rows of positive weight, which ``rows`` has.
+        ``reset`` tells whether the rows begin a fit.
         """
         return rows.X
 
     def _gathers(self, before=None):
-        """Return whether small calls of ``partial_fit`` after the fit ``before`` form batches.
+        """Return whether rows of small calls of ``partial_fit`` are gathered to larger batches.
 
-        Births need batches. Calls with labels of rows form none, because labels are not gathered.
+        They are gathered for births, which need large batches. Calls with labels are not gathered,
+        because labels are not kept. ``before`` is the fit before the call.
         """
         is_online = getattr(self, "learning_method", "online") == "online"
         has_births = "birth" in getattr(self, "moves", ()) and not is_online
         return has_births and not self.use_labels
 
     def _model_for_bounds(self):
-        """Return the model that evaluates the bound of rows passed to ``elbo``."""
+        """Return the model with which ``elbo`` evaluates the bound of the rows passed to it."""
         return self._fitted.model
 
     # --------------------------------------------------------------------------------- fit
@@ -137,12 +149,13 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             Rows. The model decides whether they may be a sparse matrix, have missing values (NaN,
             and None and NA in data frames), or have columns of other types than numbers.
         y : array-like of shape (n_samples,), optional
-            With ``use_labels=True``, which some mixtures have, the classes of rows, -1 where
-            unknown. Otherwise ignored.
+            The classes of rows, -1 where unknown, if ``use_labels=True``, a parameter that some
+            mixtures have. Otherwise ignored.
         sample_weight : array-like of shape (n_samples,), optional
-            A row of weight w counts w times, but a local step that draws random numbers draws them
-            once for each row. Minibatches are drawn regardless of weights. Weights of a survey
-            must have a mean near 1: divide weights that add up to a population by their mean.
+            A row of weight w counts as w equal rows, with two exceptions: a local step that draws
+            random numbers draws them once for each row, and minibatches are drawn regardless of
+            weights. Weights of a survey must have a mean near 1: divide weights that add up to a
+            population by their mean.
 
         Returns
         -------
@@ -152,15 +165,17 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            For values that the model does not take or that leave the range of floating point, for
-            too few rows, and for illegal parameters and combinations of them.
+            If X has values that the model does not take, or too few rows; if numbers of the fit
+            leave the range of floating point; or if parameters or their combination are illegal.
         """
         return self._fit(X, y, sample_weight)
 
     def _fit(self, X, y, sample_weight, details=None):
         """Fit to all rows; only topic models take ``details``, see `_with_details`."""
+        # Remove results of the last fit that this fit may not have.
         for name in ("_progress", "restart_elbos_"):
             vars(self).pop(name, None)
+        # The fit that a warm start continues.
         before = self._fitted if self._is_warm_start() else None
         labels = RowLabels.from_rows(self, X, y, sample_weight, before)
         if before is not None:
@@ -173,7 +188,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return self
 
     def _read(self, X, details=None):
-        """Return rows as numbers, by the reader of the fit; topic models add ``details``."""
+        """Return rows as numbers, converted by the reader of the fit; topic models add details."""
         return self._fitted.reader.read(X)
 
     @all_or_nothing
@@ -183,17 +198,17 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
-            Rows, as in ``fit``. With memoized inference they are one batch, which is remembered;
-            otherwise a step is made for every ``batch_size`` rows.
+            Rows, as in ``fit``. With memoized inference they are one batch, whose statistics are
+            kept as its memo; otherwise a step is made for every ``batch_size`` rows.
         y : array-like of shape (n_samples,), optional
-            With ``use_labels=True``, which some mixtures have, the classes of rows, -1 where
-            unknown; new classes may appear. Otherwise ignored.
+            The classes of rows, -1 where unknown, if ``use_labels=True``, a parameter that some
+            mixtures have. New classes may appear. Otherwise ignored.
         sample_weight : array-like of shape (n_samples,), optional
-            A row of weight w counts w times.
+            A row of weight w counts as w equal rows.
         batch_id : hashable or None, default=None
-            None adds X as a new batch. With the id of an earlier call (or the number of a batch of
-            ``fit``, from 0), X replaces the batch of this id. Calls with the same ids can thus make
-            several passes over batches on disk. Not used unless inference is memoized.
+            None adds X as a new batch. With the id of an earlier call, X replaces the batch of this
+            id. The batches of ``fit`` have the ids 0, 1 and so on. Calls with the same ids can thus
+            make several passes over batches on disk. Not used unless inference is memoized.
 
         Returns
         -------
@@ -202,15 +217,15 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
         Notes
         -----
-        A move is made only if the exact bound rises. Births are tried within the batch; calls of
-        fewer than 500 rows are gathered to batches of at least 500 rows. Births are tried when a
-        batch is complete and whenever it has grown by half. Births of a mixture wait for more rows
-        if the new rows of a component are like its other rows. The memos of all batches suffice to
-        merge components of a mixture. Two topics are merged only if no other batch has both, as is
-        the case with topics just added. A topic is deleted only if no other batch has it, and new
-        topics may replace all such topics. Other moves need the rows of all batches, and only
-        ``fit`` makes them. Priors, categories and everything else that ``fit`` takes from the data
-        come from the first rows.
+        A move is made only if the exact bound rises. Births are tried among the rows of a batch;
+        calls of fewer than 500 rows are gathered to batches of at least 500 rows. Births are tried
+        when a batch is complete and whenever it has grown by half. Births of a mixture wait for
+        more rows if the new rows of a component are like its other rows. Components of a mixture
+        are merged by the memos of all batches. Two topics are merged only if no other batch has
+        both, as is the case with topics just added. A topic is deleted only if no other batch has
+        it, and new topics may replace all such topics. Other moves need the rows of all batches,
+        and only ``fit`` makes them. Priors, categories and everything else that ``fit`` takes from
+        the data are taken from the first rows.
         """
         return self._partial_fit(X, y, sample_weight, batch_id)
 
@@ -224,9 +239,9 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
     @all_or_nothing
     def resume(self, X, y=None, sample_weight=None):
-        """Continue a fit that was interrupted, to the same result as without interruption.
+        """Continue an interrupted fit; the result is the same as without the interruption.
 
-        The estimator must be one that :func:`skvt.load` has read from a file written by
+        Call this method of an estimator that :func:`skvt.load` has read from a file written by
         :class:`skvt.callbacks.Checkpoint`.
 
         Parameters
@@ -235,9 +250,9 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             The rows of the interrupted fit, in the same order. Their shape, their type and a sample
             of them are compared with those of the interrupted fit.
         y : ignored
-            Shown to callbacks.
+            Only passed to callbacks.
         sample_weight : array-like of shape (n_samples,), optional
-            The weights of the interrupted fit.
+            The weights of the rows in the interrupted fit.
 
         Returns
         -------
@@ -247,15 +262,15 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If there is nothing to resume, if the rows are others, or if a parameter has changed on
-            which the passes so far depend. They do not depend on ``max_iter``, ``tol``,
-            ``perp_tol``, ``evaluate_every``, ``verbose``, ``verbose_interval``, ``n_jobs`` and
-            ``random_state``.
+            If there is nothing to resume, if the rows are not those of the interrupted fit, or if a
+            parameter has changed. Only ``max_iter``, ``tol``, ``perp_tol``, ``evaluate_every``,
+            ``verbose``, ``verbose_interval``, ``n_jobs`` and ``random_state`` may change, because
+            the passes so far do not depend on them.
 
         Notes
         -----
-        On the same machine with the same libraries the result has the same bits as that of the
-        uninterrupted fit; the guide says what may differ elsewhere. Files do not hold callbacks:
+        On the same machine with the same libraries, the result agrees to the last bit with that of
+        an uninterrupted fit; the guide says what may differ elsewhere. Files do not hold callbacks:
         set them again before the call.
         """
         return self._resume(X, y, sample_weight)
@@ -271,9 +286,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return self
 
     def elbo(self, X):
-        """Return the untempered evidence lower bound of X in nats, with all constants.
+        """Return the evidence lower bound of X at T = 1 in nats, with all constants.
 
-        X counts as the whole data set: the divergence of the global parameters is subtracted once.
+        X counts as the whole data set: the Kullback-Leibler divergence of the global parameters
+        from their prior is subtracted once.
 
         Parameters
         ----------
@@ -295,7 +311,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             return evaluate_bound(self._model_for_bounds(), self._fitted.stats, data, workers)
 
     def _without_rows(self):
-        """Return a copy for predictions in other processes, without memos and callbacks."""
+        """Return a copy for predictions in other processes, without memos and callbacks.
+
+        The copy is small, because it has no results of single rows.
+        """
         copy = object.__new__(type(self))
         omitted = "_progress", "_skl_callbacks"
         vars(copy).update({name: vars(self)[name] for name in vars(self) if name not in omitted})
@@ -309,14 +328,15 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         """
         progress = vars(self).get("_progress")
         if progress is not None:
-            # The history of a warm start has more passes than the interrupted start has made.
+            # The history of a warm start also has the passes of the fit before, so that it has more
+            # passes than the interrupted start has made.
             return len(self._fitted.history) > progress.start.position.n_passes
         return self.warm_start and hasattr(self, "_fitted")
 
     def _result_for_display(self):
-        """Return the result of a fit for notebooks: a title, names of columns, and rows of a table.
+        """Return what notebooks show of a fit: a title, and the column names and rows of a table.
 
-        Without names of columns, no table is shown.
+        If there are no column names, no table is shown.
         """
         return f"after {self.history_['n_iter'][-1]} iterations", (), ()
 
@@ -329,6 +349,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = self._reader_class.accepts_missing
         tags.input_tags.sparse = self._reader_class.accepts_sparse
+        # Only readers of counts, whose numbers must not be negative, check that numbers add up, and
+        # only readers of tables need a scan of all rows.
         tags.input_tags.positive_only = self._reader_class.adds_up
         tags.input_tags.string = tags.input_tags.categorical = self._reader_class.needs_scan
         if tags.transformer_tags is not None:
@@ -343,12 +365,15 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return hasattr(self, "_fitted")
 
     def _rng_of_draws(self, random_state):
-        """Return a generator for draws after a fit; None uses the estimator's ``random_state``."""
+        """Return a random number generator for draws after a fit.
+
+        If ``random_state`` is None, the parameter of the estimator is used.
+        """
         seed = self.random_state if random_state is None else random_state
         return np.random.default_rng(check_random_state(seed).randint(np.iinfo(np.int32).max))
 
     def _require_fitted(self):
-        """Return the :class:`Fitted` to show; raise NotFittedError before a fit."""
+        """Return the fit that predictions use; raise NotFittedError before a fit."""
         check_is_fitted(self)
         return self._get_shown_fit(self._fitted)
 
@@ -360,7 +385,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
     @fitted_property
     def temperature_(self, fitted):
-        """Temperature T of the last step, on average over its rows; 1 means not tempered."""
+        """Temperature T of the last step, 1 if the step is not tempered.
+
+        If rows have separate temperatures, 1 / T is averaged over the rows of the step.
+        """
         return float(fitted.policy.temperature)
 
     @fitted_property

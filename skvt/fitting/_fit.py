@@ -2,8 +2,9 @@
 
 A *start* is a fit from one set of random initial values. A call makes several starts to find a
 better optimum of the bound. A *launch*, a :class:`~skvt.fitting._restarts.Launch`, holds the values
-with which a start begins. The rule that decides which start follows is in
-:mod:`skvt.fitting._restarts`, and :func:`skvt.inference.fit_loop` makes the passes of a start.
+with which a start begins: its plan, its initial model and state, and its random numbers. The rule
+that decides which start follows is in :mod:`skvt.fitting._restarts`, and
+:func:`skvt.inference.fit_loop` makes the passes of a start.
 """
 
 import warnings
@@ -26,7 +27,7 @@ from skvt.readers.validation import find_stack_level, out_of_range_error
 
 
 def run_fit(estimator, rows, workers, before=None):
-    """Make all starts of a fit, and publish the best.
+    """Make all starts of a fit, and set the attributes of the estimator by the best start.
 
     In a warm start, ``before`` is the :class:`Fitted` from which the only start continues.
     """
@@ -41,7 +42,11 @@ def run_fit(estimator, rows, workers, before=None):
 
 
 def resume_fit(estimator, rows, workers, progress):
-    """Make the remaining starts of an interrupted fit, and publish the best of all its starts."""
+    """Make the remaining starts of an interrupted fit.
+
+    The best of all starts of the fit then determines the attributes of the estimator.
+    ``progress`` is the :class:`Progress` of the interrupted fit.
+    """
     fit = Fit(estimator, rows, workers)
     launch = fit.launch_interrupted(progress)
     fit.run(launch, estimator._restarts(progress.seeds, fit), progress.outcomes)
@@ -51,8 +56,8 @@ class Fit:
     """The starts of one call of ``fit`` or ``resume``.
 
     ``rows`` are the :class:`~skvt.fitting._rows.CallRows` of the call. ``before`` is the
-    :class:`Fitted` that a warm start continues, else None. The estimator builds models and plans;
-    nothing else depends on its class.
+    :class:`Fitted` that a warm start continues, else None. The estimator builds the model and the
+    plans; nothing else depends on the class of the estimator.
     """
 
     def __init__(self, estimator, rows, workers, before=None):
@@ -60,15 +65,18 @@ class Fit:
         self.rows = rows
         self.workers = workers
         self.before = before
-        # Whether the fit is a warm start. A resumed fit sets the attribute when it launches.
+        # Whether the fit is a warm start. ``launch_interrupted`` sets the attribute again.
         self.is_warm = before is not None
-        # Whether the first start has taken ``plan``.
+        # Whether a start has taken ``plan``, so that further starts need new plans.
         self._has_launched = False
 
     # ------------------------------------------------------------------------------- launches
     @cached_property
     def _model_and_rows(self):
-        """The model and its rows; with labels, the rows have a further column of classes."""
+        """The model, and the rows to which it is fitted.
+
+        If rows have labels, the rows get a further column with the class of each row.
+        """
         X, weights, labels = self.rows.X, self.rows.weights, self.rows.labels
         old = None if self.before is None else self.before.model
         model = self.estimator._build_model(X, weights, old)
@@ -86,7 +94,10 @@ class Fit:
         return self._make_plan()
 
     def _make_plan(self):
-        """Return a new plan; each start needs a separate plan, since an engine serves one start."""
+        """Return a new plan for one start.
+
+        Starts cannot share a plan, because the engines in a plan serve a single start.
+        """
         model, X = self._model_and_rows
         return self.estimator._plan(model, X, self.rows.weights)
 
@@ -98,16 +109,16 @@ class Fit:
         seed : int
             The seed of the random numbers of the start.
         kind : str
-            A word for the start in printed lines, if it differs from others; otherwise "".
+            A word that describes the start in printed lines; "" for an ordinary start.
         n_starts : int
             The number of starts of the fit, as far as is known.
         model : Model or None
-            The model, if it is not the model of the fit.
+            The model; None for the model of the fit.
         policy : TemperaturePolicy or None
-            The temperature policy, if it is not that of the plan.
+            The temperature policy; None for the policy of the plan.
         """
         model = self.model if model is None else model
-        # The first start takes the plan that was checked.
+        # The first start takes ``self.plan``, which `run_fit` has checked.
         plan = self._make_plan() if self._has_launched else self.plan
         self._has_launched = True
         rng = np.random.default_rng(seed)
@@ -118,25 +129,29 @@ class Fit:
             state, running_policy = plan.begin(model, self.workers, rng)
             fitted = self._initial_fitted(plan, model, state, running_policy)
         else:
-            # Continue a copy of the fit. Keep its memos, that is, the statistics and entropies of
-            # batches, only if they are those of the same rows in the same batches.
+            # Continue a copy of the fit. A memo has the statistics and entropies of a batch. Keep
+            # the memos only if they are of the same rows in the same batches.
             before = before.draft()
             state = before.state
             if not self._has_memos_of(data):
                 state = state.without_memos(data.total)
             if self.rows.labels is not None:
                 state = self.rows.labels.add_to_components(state, model, data.X, data.weights)
+            # The policy forgets data of single rows, since the rows may be others than before.
             before.policy.resume(data.n_rows)
             fitted = self._initial_fitted(plan, model, state, before.policy, before)
+        # The engine of the first phase of the plan makes the first passes.
         state = plan.phases[0].engine.start(state, data.total)
+        # The initial values of the first local steps of rows.
         state.row_starts = plan.row_starts
         start = Start(rng, kind, n_starts, n_moves=len(state.move_log))
         return Launch(plan, replace(fitted, state=state), start)
 
     def launch_interrupted(self, progress):
-        """Return the :class:`Launch` of an interrupted start, which continues after its last pass.
+        """Return the :class:`Launch` with which the interrupted start continues.
 
-        ``progress`` is the :class:`Progress` of the interrupted fit.
+        The start continues after the last pass before the interruption. ``progress`` is the
+        :class:`Progress` of the interrupted fit.
         """
         before = self.estimator._fitted.draft()
         plan = self.estimator._plan(before.model, self.rows.X, self.rows.weights)
@@ -151,16 +166,16 @@ class Fit:
         return Launch(plan, fitted, start)
 
     def _has_memos_of(self, data):
-        """Return whether the fit ``before`` has memos of these rows in batches of this size."""
+        """Return whether the fit ``before`` has memos of the rows ``data`` in the same batches."""
         before = self.before
+        # The hash takes a pass over the rows, so that it is computed only if it may agree.
         may_be_same = before.elbo is not None and before.seen is not None
         return may_be_same and before.seen == (hash_all_rows(data.X, data.weights), data.batch_size)
 
     def _initial_fitted(self, plan, model, state, policy, before=None):
         """Return the :class:`Fitted` of a start before its first pass, without a bound.
 
-        The history, the topic labels and the words are those of the fit ``before``, if there is
-        one.
+        If there is a fit ``before``, its history, topic labels and words are kept.
         """
         parameters = parameters_of(self.estimator)
         fitted = Fitted(model, state, policy, plan.data.total, parameters=parameters)
@@ -171,28 +186,31 @@ class Fit:
 
     # ----------------------------------------------------------------------------------- runs
     def run(self, launch, restarts, outcomes):
-        """Make the starts from ``launch`` on, and publish the best of all starts.
+        """Make the starts from ``launch`` on, and set the attributes of the estimator by the best.
 
-        ``restarts`` is the rule that decides which start follows. ``outcomes`` are those of the
-        starts that have ended already, which only a resumed fit has.
+        ``restarts`` is the rule that decides which start follows. ``outcomes`` are the outcomes of
+        starts that have ended before the call. Only a resumed fit has such starts.
         """
         estimator = self.estimator
         max_iter = launch.plan.stopping.max_iter
         self.callback_data = self.rows.callback_data
         X_shown, y_shown = self.callback_data
-        # The task of the fit, whose subtasks are the passes of all starts.
+        # The context that callbacks get describes the fit as a task, whose subtasks are the passes
+        # of all starts.
         context = estimator._init_callback_context(max_subtasks=launch.start.n_starts * max_iter)
         context.call_on_fit_task_begin(estimator=estimator, X=X_shown, y=y_shown)
         with compilation_announced(estimator.verbose):
             while launch is not None:
+                # The number of starts may have changed.
                 context.max_subtasks = launch.start.n_starts * max_iter
                 plan = launch.plan
                 fitted, converged, stopped = self._run_start(launch, outcomes, restarts, context)
                 outcomes = outcomes.including(launch.start.kind, fitted, converged)
                 launch = None if stopped else restarts.next(outcomes)
             best = outcomes.best
+            # Only an engine with memos knows the exact bound.
             if plan.phases[-1].engine.knows_exact_bound:
-                # Identify the rows of the memos, so that a warm start can use them.
+                # Identify the rows of the memos, so that a warm start can use the memos.
                 seen = hash_all_rows(self.rows.X, self.rows.weights), plan.data.batch_size
                 best = replace(best, seen=seen)
             best = self._without_labels(self._make_last_step(best, plan))
@@ -208,10 +226,10 @@ class Fit:
         return fitted if self.rows.labels is None else self.rows.labels.remove_class_column(fitted)
 
     def _run_start(self, launch, outcomes, restarts, context):
-        """Run a start.
+        """Make the passes of a start.
 
         Return the :class:`Fitted` of the start, whether the start has converged, and whether a
-        callback has stopped it. ``context`` is the context of callbacks of the fit.
+        callback has stopped the start. ``context`` is the context that callbacks of the fit get.
         """
         plan, initial, start = launch.plan, launch.fitted, launch.start
         state, history, data = initial.state, initial.history, plan.data
@@ -220,13 +238,18 @@ class Fit:
 
         @cache
         def identify_rows():
+            """Return the identity of the rows, computed once and only if a callback needs it."""
             return RowsIdentity.of(data.X, data.weights)
 
         def snapshot(model, state, position):
-            """Return the attributes of the estimator as if the fit had stopped at this position."""
+            """Return the attributes of the estimator as if the fit had stopped at this position.
+
+            Everything that further passes change is copied, because callbacks may keep the result.
+            """
             fitted = replace(initial, model=model).draft()
             log = fitted.state.move_log = _renumber(state.move_log, start.n_moves, n_before)
             rng = deepcopy(start.rng)
+            # A resumed start must not number the records of the log again.
             current_start = replace(start, rng=rng, position=position, n_moves=len(log))
             row_starts = None if state.row_starts is None else state.row_starts.copy()
             progress = Progress(
@@ -251,7 +274,8 @@ class Fit:
             initial.model, plan, initial.policy, state,
             workers=self.workers, rng=start.rng, monitor=monitor,
         )  # fmt: skip
-        # If the engine does not know the exact bound, one more pass evaluates it.
+        # If the engine does not know the exact bound, ``finish`` returns None, and a further pass
+        # evaluates the bound.
         elbo = plan.finish(model, state)
         if elbo is None:
             elbo = self._bound(model, state, data)
@@ -263,11 +287,11 @@ class Fit:
 
     def _attributes_to_show(self, fitted, progress):
         """Return the attributes, by name, that the estimator would have if the fit ended now."""
-        shown = self._without_labels(fitted)
+        without_labels = self._without_labels(fitted)
         return {
-            "_fitted": replace(shown, reader=self.rows.reader),
+            "_fitted": replace(without_labels, reader=self.rows.reader),
             # A fit with labels of rows cannot be resumed.
-            **({"_progress": progress} if shown is fitted else {}),
+            **({"_progress": progress} if without_labels is fitted else {}),
             "n_iter_": len(fitted.history),
             "converged_": progress.start.position.converged,
             **self.estimator._published(fitted.model),
@@ -275,14 +299,14 @@ class Fit:
         }
 
     def _bound(self, model, state, data):
-        """Return the exact bound of all rows in nats."""
+        """Return the exact bound of all rows ``data`` in nats at T = 1."""
         rows = make_rows(data.X, data.weights)
         return evaluate_bound(model, state.plain_stats, rows, self.workers)
 
     def _make_last_step(self, best, plan):
-        """Make the last step of the plan, if any, after the best start.
+        """Make the last step of the plan, if it has one, on the outcome ``best`` of all starts.
 
-        Return the best start with the exact bound after the step. The step is left out if the model
+        Return the outcome with the exact bound after the step. The step is left out if the model
         has a single component, or if the start ended above T = 1.
         """
         model, state = best.model, best.state
@@ -291,18 +315,20 @@ class Fit:
             return best
         plan.last_step(model, state, plan.data, self.workers)
         elbo = float(self._bound(model, state, plan.data))
+        # The memos are not those of the changed state, so that a warm start must not use them.
         return replace(best, elbo=elbo, seen=None)
 
     def _warn(self, plan, fitted, has_ended):
         """Warn if the maximum number of passes ended the fit, or births reached the default limit.
 
-        If the user has set ``max_components``, births that reach it need no warning. ``has_ended``
-        tells whether the fit converged or a callback stopped it.
+        If the user has set ``max_components``, births that reach this number need no warning.
+        ``has_ended`` tells whether the fit converged or a callback stopped it.
         """
         estimator = self.estimator
+        # The maximum number of components; None if there are no births.
         limit = plan.stopping.max_components
         if not has_ended and plan.stopping.warns and plan.judges_convergence:
-            warning = (
+            message = (
                 f"No convergence within max_iter={plan.stopping.max_iter} passes: in the last "
                 f"passes, the bound still rose by tol={estimator.tol:g} or more, or was evaluated "
                 "too rarely, or there were moves left to try. Raise max_iter or tol."
@@ -312,20 +338,21 @@ class Fit:
             and estimator.n_components < limit <= fitted.model.size(fitted.stats)
             and estimator.max_components is None
         ):
-            warning = (
+            message = (
                 f"No convergence within the default maximum of {limit} components: births would "
                 "go on. Raise max_components, or use components of another shape or other "
                 "columns, of which fewer may describe the rows."
             )
         else:
             return
-        warnings.warn(warning, ConvergenceWarning, stacklevel=find_stack_level())
+        warnings.warn(message, ConvergenceWarning, stacklevel=find_stack_level())
 
 
 def _renumber(log, n_moves, n_before):
-    """Return the log of moves, with ``n_before`` added to the pass numbers of its last records.
+    """Return the log of moves with pass numbers that count the passes of earlier fits.
 
-    The first ``n_moves`` records stay, because their numbers already count earlier passes.
+    ``n_before``, the number of these passes, is added to the numbers of the records of this start.
+    The first ``n_moves`` records are older, and their numbers already count earlier passes.
     """
     return log[:n_moves] + [
         replace(record, n_iter=n_before + record.n_iter) for record in log[n_moves:]

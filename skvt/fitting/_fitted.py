@@ -22,7 +22,10 @@ from skvt.typing import Array, IndexArray
 @in_files("estimators.Fitted", nan=("parameters",))
 @dataclass(frozen=True)
 class Fitted:
-    """The outcome of a fit.
+    """The outcome of a fit or of a stream of calls of ``partial_fit``, also while it changes.
+
+    beta are the global variables of the model, such as the parameters of its K components, and z
+    are the local variables of a row, such as the component of the row.
 
     - ``model``: the model with the learned priors.
     - ``state``: the statistics, which determine q(beta), and the position in the fit.
@@ -40,12 +43,12 @@ class Fitted:
     - ``topic_labels``: the names that the user gave to topics, by identifiers of topics.
     - ``words`` (n_features,): the names of the columns.
     - ``joins``: the sequence in which components are joined to clusters.
-    - ``seen``: the checksum of the rows of ``fit`` and the number of rows of a batch. A warm start
-      compares them with its data: on the same rows, it can use the memo of each batch, its
-      statistics and entropies. It is None if the state has no memos of these rows.
+    - ``seen``: the checksum of the rows of ``fit`` and the number of rows of a batch; None if the
+      state has no memos of these rows. A memo has the statistics and entropies of a batch. A warm
+      start can use the memos if its rows have the same checksum and the same batches.
     - ``gathered``: rows of the last small calls of ``partial_fit``, among which births are tried.
     - ``n_words``: the sum of all counts of words in ``fit``.
-    - ``reader``: the reader of further rows; None during a fit.
+    - ``reader``: the reader, which converts further rows to numbers; None during a fit.
     """
 
     model: object
@@ -70,7 +73,10 @@ class Fitted:
 
     @property
     def stats(self):
-        """Statistics that count every row once, even if those of the state count it more often."""
+        """Statistics that count every row once.
+
+        The statistics of the state may count each row several times while T > 1.
+        """
         return self.state.plain_stats
 
     def lam(self):
@@ -89,7 +95,10 @@ class Fitted:
 
     @property
     def shown_fit(self):
-        """The fit of a mixture without its background, which attributes and predictions show."""
+        """The fit of a mixture without its background, which attributes and predictions show.
+
+        The background is a component of the rows that belong to no cluster.
+        """
         return self._shown_fit or self
 
     @cached_property
@@ -102,7 +111,7 @@ class Fitted:
         return replace(self, model=model, state=state)
 
     def _state_without_memos(self, **changes):
-        """Return the state, without memos and with these changes, as a State."""
+        """Return the state as a plain State, which has no memos, with these changes of fields."""
         fields_of_state = {name: vars(self.state)[name] for name in State.__dataclass_fields__}
         return State(**fields_of_state | changes)
 
@@ -113,14 +122,14 @@ class Fitted:
     def draft_of_stream(self, rows):
         """Return a draft for a call of ``partial_fit``, without results of earlier calls.
 
-        ``rows`` are indices of rows in the arrays of statistics. Only these rows may be changed in
-        the draft; None stands for all rows.
+        ``rows`` are indices of rows in the arrays of statistics, such as the words of a topic
+        model. Only these rows may be changed in the draft; None stands for all rows.
         """
         results = dict.fromkeys(("elbo", "joins", "labels", "component_classes", "seen"))
         return replace(self, **self._copied_fields(rows), **results)
 
     def _copied_fields(self, rows=None):
-        """Return the fields of which a draft has copies, by name."""
+        """Return copies of the fields that change during a call, by name."""
         state, policy = self.state.draft(rows), deepcopy(self.policy)
         return {"state": state, "policy": policy, "history": History(self.history)}
 
@@ -132,13 +141,15 @@ class Fitted:
     def knows_only(self, gathered, n_components):
         """Return whether a new model of the gathered rows can replace the fit without loss.
 
-        Without memos, rows are gathered only from the beginning of a stream. A new model can
-        replace the fit if the gathered rows come from several calls, since they are then all rows
-        so far. With memos, three conditions must hold: births are due, all memos belong to gathered
-        rows, and the fit has a single component, so that no division of the rows into components
-        would be lost. ``n_components`` is the number of components apart from a background.
+        Without memos, rows are gathered only from the beginning of a stream. If they come from
+        several calls, they are all rows so far, and a new model can replace the fit. With memos,
+        three conditions must hold: births are due, all memos belong to gathered rows, and the fit
+        has a single component, so that no division of the rows into components would be lost.
+        ``gathered`` are the rows of this call and of earlier calls, or None, and ``n_components``
+        is the number of components apart from a background.
         """
         if gathered is not None and not self.memos:
+            # Gathered rows are new if they are the rows of a single call.
             return not gathered.is_new
         is_due = gathered is not None and gathered.is_due
         return is_due and set(self.memos) <= gathered.memo_keys and n_components == 1
@@ -153,15 +164,17 @@ class Fitted:
         return replace(self, state=state, **omitted)
 
     def __getstate__(self):
+        # The cached properties are left out, because they can be computed again.
         return {
             name: value for name, value in vars(self).items() if name not in ("_lam", "_shown_fit")
         }
 
 
 class fitted_property(property):
-    """A property of fitted estimators, whose getter takes the estimator and the :class:`Fitted`.
+    """A property of fitted estimators, used as a decorator of its getter.
 
-    Before a fit, the property raises AttributeError.
+    The getter takes the estimator and the :class:`Fitted` that attributes show. Before a fit, the
+    property raises AttributeError.
     """
 
     def __set_name__(self, owner, name):
@@ -180,8 +193,8 @@ class fitted_property(property):
 def model_property(path, doc):
     """Make a property, with the docstring ``doc``, that returns a field of the fitted model.
 
-    ``path`` names the field, such as "sticks.concentration". Arrays are copied, so that a caller
-    who changes the array does not change the model.
+    ``path`` is a chain of attributes of the model, such as "sticks.concentration". Arrays are
+    copied, so that a caller who changes the array does not change the model.
     """
 
     def read_field(estimator, fitted):

@@ -1,6 +1,8 @@
-"""Parts of plans that several estimators share: policies, batches, memoized inference, moves.
+"""Functions that make the plan of a fit, or parts of it, from the parameters of estimators.
 
-A plan tells :mod:`skvt.fitting._fit` how to make a fit: see :class:`~skvt.inference.Plan`.
+A plan tells :mod:`skvt.fitting._fit` how to make a fit. A :class:`~skvt.inference.Plan` has the
+rows in batches, the engine, that is, the algorithm of inference, the temperature policy and the
+rules for stopping. *Moves*, such as births, change the number of components between passes.
 """
 
 from functools import partial
@@ -20,7 +22,8 @@ from skvt.readers.validation import illegal_value_error
 from skvt.schedules import RobbinsMonro
 from skvt.temperature import POLICIES, ConstantTemperature
 
-# Smallest and largest default number of rows per batch. Between them, it is a tenth of all rows.
+# Smallest and largest default number of rows per batch. Between these limits, the default is a
+# tenth of all rows.
 BATCH_SIZE_LIMITS = 1_000, 50_000
 
 
@@ -48,8 +51,8 @@ def check_moves(moves, known):
 def check_memoized(estimator):
     """Raise ValueError for illegal parameters of memoized inference.
 
-    They are both ``n_batches`` and ``batch_size``, unknown moves, and a ``max_components`` below
-    ``n_components``.
+    It is illegal to give both ``n_batches`` and ``batch_size``, to name unknown moves, and to set
+    ``max_components`` below ``n_components``.
     """
     n_batches, batch_size = estimator.n_batches, estimator.batch_size
     if n_batches is not None and batch_size is not None:
@@ -66,19 +69,17 @@ def check_memoized(estimator):
 
 
 def choose_max_components(estimator):
-    """Return the maximum number of components, the parameter ``max_components``.
+    """Return the maximum number of components, by default the parameter ``max_components``.
 
     If the parameter is None, the maximum is ``_default_max_components`` of the estimator, or twice
-    the initial number of components if that is more. Estimators without the parameter keep the
-    initial number.
+    the initial number of components if that is more. For estimators without the parameter, whose
+    number of components does not change, the maximum is the initial number.
     """
     n_initial = estimator.n_components
     max_components = getattr(estimator, "max_components", n_initial)
-    return (
-        max(estimator._default_max_components, 2 * n_initial)
-        if max_components is None
-        else max_components
-    )
+    if max_components is None:
+        return max(estimator._default_max_components, 2 * n_initial)
+    return max_components
 
 
 def make_rate(estimator, scale):
@@ -92,14 +93,15 @@ def make_rate(estimator, scale):
 def choose_batch_size(estimator, n_rows, limits=BATCH_SIZE_LIMITS, *, stream):
     """Return the number of rows per batch; raise ValueError if a fit has more batches than rows.
 
-    ``n_rows`` is the number of rows of the fit or, in a ``stream``, of the call. ``limits`` are the
-    smallest and largest default number.
+    ``stream`` tells whether the method is ``partial_fit``, and ``n_rows`` is the number of rows of
+    the call. ``limits`` are the smallest and largest default number of rows per batch.
     """
     if not stream and estimator.n_batches is not None and estimator.n_batches > n_rows:
         legal = f"in the range [1, n_samples] = [1, {n_rows}]"
         raise illegal_value_error("n_batches", legal, estimator.n_batches)
     if estimator.learning_method == "batch":
         return n_rows
+    # -(-a // b) is a / b, rounded up.
     if estimator.n_batches is not None:
         return -(-n_rows // estimator.n_batches)
     if estimator.batch_size is not None:
@@ -113,26 +115,28 @@ def make_plan_with_moves(
 ):
     """Return the plan of memoized inference with moves, or of stochastic inference.
 
-    ``moves`` maps names to constructors of moves, in the order in which the moves act after a pass.
-    If ``moves`` is None, they are the moves of mixtures. ``scale`` multiplies the step sizes, and
-    ``limits`` are the smallest and largest default number of rows per batch.
+    Memoized inference keeps a *memo* of each batch, its statistics and entropies. ``moves`` maps
+    names to constructors of moves, in the order in which the moves act after a pass. If ``moves``
+    is None, they are the moves of mixtures. ``stream`` tells whether the plan is for a call of
+    ``partial_fit``. ``scale`` multiplies the step sizes, and ``limits`` are the smallest and
+    largest default number of rows per batch.
     """
     if moves is None:
-        # Deletes come before merges, because a delete gives each row of a component to the best of
-        # the others, and a merge gives all rows to the same one.
+        # Deletes come before merges, since they can give the rows of one component to several other
+        # components: each row goes to the component that explains it best. A merge gives all rows
+        # of a component to a single other component.
         birth = partial(Birth, choose_max_components(estimator))
         moves = {"delete": Delete, "merge": Merge, "birth": birth}
     n_rows, n_parallel = X.shape[0], estimator.n_parallel_batches
     rate = make_rate(estimator, scale)
     batch_size = choose_batch_size(estimator, n_rows, limits, stream=stream)
-    # A learned temperature takes the minibatches for its pilot, whatever the batches of the fit.
+    # These minibatches also serve the pilot, see below.
     minibatches = make_rows(X, weights, batch_size, n_parallel)
     if estimator.learning_method == "online":
         data, move_names = minibatches, []
         engine = StochasticInference(rate)
     else:
-        # In a stream, the rows of a call are one batch with one memo, which has its statistics and
-        # entropies.
+        # In a stream, the rows of a call are one batch with one memo.
         data = make_rows(X, weights, n_rows, n_parallel) if stream else minibatches
         move_names = [name for name in moves if name in estimator.moves]
         engine = MemoizedInference([moves[name]() for name in move_names])
@@ -140,6 +144,8 @@ def make_plan_with_moves(
         estimator.max_iter, estimator.evaluate_every, estimator.tol,
         max_components=choose_max_components(estimator) if "birth" in move_names else None,
     )  # fmt: skip
+    # The pilot is a short fit at T = 1, by which a policy learns the temperature. It makes steps on
+    # minibatches even if the data of the fit are one batch.
     return Plan(
         data, (Phase(engine),), make_policy(estimator.temperature), stopping,
         pilot=Pilot(rate, minibatches), stream=StreamPlan(estimator.total_samples),

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 
 def publish(estimator, fitted, rows, workers, **attributes):
-    """Set the attributes of an estimator that depend on the fit, after a call.
+    """Set the attributes of an estimator that depend on ``fitted``, the outcome of a call.
 
     ``attributes`` are further attributes by name. Attributes of columns and covariates are not
-    among them, because they were set when the rows were read.
+    set here, because they were set when the rows were read.
     """
     vars(estimator).pop("_progress", None)
     fitted = replace(fitted, reader=rows.reader)

@@ -1,4 +1,7 @@
-"""Reading of the rows that are passed to a method of an estimator."""
+"""Reading of the rows that are passed to a method of an estimator.
+
+A *reader* checks rows and converts them to numbers, see :mod:`skvt.readers`.
+"""
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,7 +27,7 @@ class CallRows:
     X: Any
     # Weights of these rows, (n,), in memory or in chunks.
     weights: Any
-    # The reader that has read the rows, and that will read later rows in the same way.
+    # The reader that has read the rows, and by which later rows are read in the same way.
     reader: Reader
     # y as the caller passed it.
     y: Any = None
@@ -48,10 +51,10 @@ class CallRows:
 def read_rows(estimator, X, sample_weight, details=None, *, reset, in_stream=False):
     """Read the rows of a call; return :class:`CallRows` without y and labels.
 
-    If ``reset``, a new reader reads the rows, and the estimator gets attributes of the columns,
-    such as ``n_features_in_``. Otherwise the reader of the fit reads the rows. ``details`` has, by
-    name, what the caller passed about the rows besides X and weights, such as covariates.
-    ``in_stream`` tells whether the method is ``partial_fit``.
+    If ``reset``, the rows begin a fit: a new reader reads them, and the estimator gets attributes
+    of the columns, such as ``n_features_in_``. Otherwise the reader of the fit reads the rows.
+    ``details`` are further arguments about the rows by name, such as covariates. ``in_stream``
+    tells whether the method is ``partial_fit``.
     """
     if reset:
         reader = replace(estimator._reader_class.from_estimator(estimator), in_stream=in_stream)
@@ -64,10 +67,12 @@ def read_rows(estimator, X, sample_weight, details=None, *, reset, in_stream=Fal
             vars(estimator).pop(name, None)
         vars(estimator).update(reader.attributes)
     rows = CallRows(X, numbers, weights, reader, in_stream=in_stream)
-    # The rows of a new fit without details are complete. Rows after a fit are checked by the
-    # estimator even without details, since the fit may require details.
+    # Add the details to the rows. A new fit without details has nothing to add. After a fit,
+    # `_with_details` is called even without details, because it refuses rows without the details
+    # that the fit had.
     if reset and not details:
         return rows
+    # The reader has kept the rows of positive weight only.
     used = slice(None) if sample_weight is None else np.asarray(sample_weight) > 0.0
     return replace(rows, X=estimator._with_details(rows, details or {}, used, reset=reset))
 
@@ -76,8 +81,8 @@ def read_rows(estimator, X, sample_weight, details=None, *, reset, in_stream=Fal
 def open_rows(estimator, X, sample_weight=None, details=None, *, reset=False):
     """Provide the :class:`CallRows` of a call in a ``with`` block.
 
-    After the block, a cluster of machines may free the memory of the rows. Parameters are explained
-    in :func:`read_rows`.
+    After the block, the workers of a cluster may free the memory of the rows. The parameters are
+    explained in :func:`read_rows`.
     """
     rows = read_rows(estimator, X, sample_weight, details, reset=reset)
     try:
@@ -92,8 +97,8 @@ def open_rows_and_workers(
 ):
     """Provide the :class:`CallRows` and the :class:`Workers` of a fit in a ``with`` block.
 
-    Within the block, stages of the fit are printed if the estimator is verbose. y and ``labels``
-    are added to the rows; the other parameters are explained in :func:`read_rows`.
+    Within the block, what the fit is doing is printed if the estimator is verbose. ``y`` and
+    ``labels`` are added to the rows; the other parameters are explained in :func:`read_rows`.
     """
     printing = reporting_stages(estimator.verbose)
     reading = open_rows(estimator, X, sample_weight, details, reset=reset)

@@ -2,7 +2,9 @@
 
 The rows of small calls are gathered, because births, the moves that add components, need more rows
 than a small call has: see :mod:`skvt.fitting._buffer`. In memoized inference, each batch of rows
-has a memo: its statistics and the entropies of its assignments.
+has a *memo*: its statistics and the entropies of its assignments. ``before`` is the
+:class:`Fitted` before a call, None if there is none. Labels of rows are classes that the caller
+passed as y; while the fit changes, the model and the rows have a further column of the classes.
 """
 
 import time
@@ -30,9 +32,8 @@ STREAM_ROWS = 1e6
 def update(estimator, X, sample_weight, batch_id, details=None, labels=None):
     """Update an estimator on rows in memory, or on one chunk of rows after the other.
 
-    ``details`` has what the caller passed about the rows besides X and weights, by name, such as
-    covariates. ``labels`` are the :class:`~skvt.readers.labels.RowLabels` or None. Rows in chunks
-    have neither details nor labels.
+    ``details`` are further arguments about the rows by name, such as covariates. ``labels`` are the
+    :class:`~skvt.readers.labels.RowLabels` or None. Rows in chunks have neither details nor labels.
     """
     if not is_chunked(X):
         options = {"passed_X": X, "details": details, "labels": labels}
@@ -53,9 +54,9 @@ def update(estimator, X, sample_weight, batch_id, details=None, labels=None):
 def _update_in_memory(
     estimator, X, sample_weight, batch_id, *, passed_X=None, details=None, labels=None
 ):
-    """Update an estimator on rows in memory, and publish the fit.
+    """Update an estimator on rows in memory, and set its attributes.
 
-    ``passed_X`` is X as the caller passed it; None for a chunk of X.
+    ``passed_X`` is X as the caller passed it to ``partial_fit``; None if X here is a chunk of it.
     """
     # An interrupted fit cannot be resumed after an update on other rows.
     vars(estimator).pop("_progress", None)
@@ -77,24 +78,29 @@ def _fit_call(estimator, before, rows, batch_id, workers):
     ``before`` is the fit that the call continues; None in the first call.
     """
     X, weights, labels = rows.X, rows.weights, rows.labels
-    # Gather the rows of small calls. The gathered rows then take the place of the rows of this call
-    # if the stream begins, if births are due, or if no earlier rows are gathered.
+    # Gather the rows of small calls.
     gathered = None
     if estimator._gathers(before):
         memos = {} if before is None else before.memos
         gathered = Gathered.of(before and before.gathered, X, weights, batch_id, memos)
+    # A stream also begins anew if the gathered rows are all rows so far, so that a new model can
+    # replace the fit.
     begins = before is None
     if not begins:
-        shown = estimator._get_shown_fit(before)
-        begins = before.knows_only(gathered, shown.model.size(shown.stats))
+        shown_fit = estimator._get_shown_fit(before)
+        begins = before.knows_only(gathered, shown_fit.model.size(shown_fit.stats))
+    # The gathered rows take the place of the rows of this call if the stream begins, if births are
+    # due, or if no earlier rows are gathered.
     if gathered is not None and (begins or gathered.is_due or gathered.is_new):
         X, weights, batch_id = gathered.X, gathered.weights, gathered.batch_id
     # Begin a stream, or copy the fit so far.
     if begins:
         fitted, plan = _begin_stream(estimator, before, X, weights, labels, workers)
     else:
+        # Copy only the statistics that the steps of this call change.
         fitted = before.draft_of_stream(before.model.touched_columns(X))
     started = time.perf_counter()
+    # Without memos, rows are gathered only while a stream begins.
     gathered = gathered if begins or before.memos else None
     fitted.policy.resume(X.shape[0])
     # Adapt the fit to changes in the kind of rows and in the estimator's parameters.
@@ -104,8 +110,8 @@ def _fit_call(estimator, before, rows, batch_id, workers):
     if not begins:
         if labels is not None:
             model, X = labels.add_class_column(fitted.model, X, weights)
-            # Without memos, the statistics represent all rows of the stream, so that those of
-            # labelled rows are scaled to the weight of the stream.
+            # Without memos, the statistics represent all rows of the stream. The statistics of the
+            # labelled rows of this call are therefore scaled to the weight of the stream.
             scale = 1.0 if fitted.memos else fitted.n_rows / weights.sum()
             state = labels.add_to_components(fitted.state, model, X, weights, scale)
             fitted = replace(fitted, model=model, state=state)
@@ -120,8 +126,8 @@ def _fit_call(estimator, before, rows, batch_id, workers):
 def _begin_stream(estimator, before, X, weights, labels, workers):
     """Return the :class:`Fitted` before the first step of a stream, and the plan of the first call.
 
-    A fit ``before`` is replaced if all of its rows are among X. The result then has the history,
-    the log of moves, the parameters and the words of ``before``.
+    If there is a fit ``before``, all of its rows are among X, so that the stream begins anew. The
+    result keeps the history, the log of moves, the parameters and the words of ``before``.
     """
     build = estimator._build_model_of_stream or estimator._build_model
     model = build(X, weights)
@@ -160,11 +166,12 @@ def _with_changed_parameters(estimator, fitted, X, weights):
 def _make_steps(fitted, plan, workers, batch_id, gathered, random_state):
     """Make steps on rows of a stream; return the :class:`Fitted` and the size of the last step.
 
-    ``gathered`` are the gathered rows of this call and earlier ones, or None.
+    ``gathered`` are the gathered rows of this call and earlier calls, or None.
     """
     n_steps = fitted.state.n_steps
 
     def make_rng():
+        """Return a random number generator that differs between the calls of a stream."""
         seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
         return np.random.default_rng([seed, n_steps])
 
@@ -174,13 +181,16 @@ def _make_steps(fitted, plan, workers, batch_id, gathered, random_state):
         batch_id=batch_id, make_rng=make_rng, tries_moves=tries_moves,
         n_judged=None if gathered is None else gathered.n_judged_before(set(fitted.memos)),
     )  # fmt: skip
-    # Rows of several calls with ids are one batch while births are tried, and separate batches
-    # afterwards. Rows of a call without an id join the batch of the earlier calls.
     if gathered is not None and batch_id == gathered.key:
+        # The batch consists of all gathered rows. After the moves, calls with ids become separate
+        # batches; there are none of them if calls have no ids.
         stream.rows_of_batches = gathered.rows_of_calls
     elif gathered is not None and batch_id is None:
+        # The batch consists of the rows of this call, which has no id. After the local step they
+        # join the batch of the earlier calls.
         stream.joined_batch_id = gathered.key
     if gathered is not None:
+        # Note that births have been tried among all gathered rows.
         n_judged = gathered.weights.size if tries_moves else gathered.n_judged
         gathered = replace(gathered, n_judged=n_judged).for_next_call()
     engine = plan.phases[0].engine
@@ -202,6 +212,7 @@ def _record_call(fitted, rate, n_moves, started):
     # The moves of the call get the number of the call.
     log = state.move_log
     log[n_moves:] = [replace(record, n_iter=number) for record in log[n_moves:]]
+    # The bounds are not known.
     entry = HistoryEntry(
         number, elbo=np.nan, objective=np.nan, temperature=fitted.policy.temperature,
         learning_rate=rate, n_components=fitted.model.size(state.stats),
