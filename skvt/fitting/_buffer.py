@@ -1,9 +1,9 @@
 """Rows of several small calls of ``partial_fit``, which are gathered to one batch.
 
 Births, the moves that add components, need more rows than a small call has, and are therefore tried
-among the rows of several calls. In memoized inference, each batch has a memo: its statistics and
-the entropies of its assignments. A call may have an id, by which the user can replace the rows of
-the call later.
+among the rows of several calls. In memoized inference, each batch has a *memo*: its statistics and
+the entropies of its assignments. Memos have keys. A call may have an id, ``batch_id``, by which the
+user can replace the rows of the call later; the id is then the key of the memo of the call.
 """
 
 from collections.abc import Hashable
@@ -18,19 +18,19 @@ from skvt.inference import find_unused_key
 from skvt.rows import stack_rows
 from skvt.typing import Array
 
-# Number of rows with which a batch of small calls is complete.
+# Number of rows from which on a batch of small calls is complete.
 _ROWS_OF_BATCH = 500
 # Maximum number of rows of a call with an id; larger calls with ids are not gathered.
 _MAX_ROWS_OF_CALL = 100
 # Key of the joint memo of calls with ids. The calls have a joint memo while births are tried, and
 # separate memos at other times. No user is likely to choose this key as the id of a batch.
 TOGETHER = ("calls gathered",)
-# Number of additional rows after which births are tried again, as a share of the rows among which
-# births were last tried.
+# Births are tried again after this many additional rows, as a share of the rows among which births
+# were last tried, but not before _MIN_ADDED additional rows.
 _MIN_SHARE_ADDED = 0.5
-# Smallest number of additional rows after which births are tried again.
 _MIN_ADDED = 20
-# In the first batch, births do not wait when the number of rows reaches one of these.
+# In the first batch of a stream, births do not wait for later rows in the call in which the number
+# of gathered rows reaches one of these numbers.
 _MILESTONES = np.array([20, 60, 180])
 
 
@@ -51,7 +51,7 @@ class Gathered:
     weights: Array
     # Number of rows of the last call.
     n_last: int
-    # Number of gathered rows when births were last tried.
+    # Number of gathered rows when births were last tried, less the rows that were replaced since.
     n_judged: int = 0
     # Number of rows of each call with an id, in the order of the rows; empty for calls without ids.
     calls: dict[Hashable, int] = field(default_factory=dict)
@@ -61,10 +61,11 @@ class Gathered:
         """Return the gathered rows after a call of ``partial_fit``, or None if none are gathered.
 
         No rows are gathered if the call has an id and more than ``_MAX_ROWS_OF_CALL`` rows.
-        Otherwise the rows of the call are added to those of earlier calls, and replace the rows of
-        an earlier call with the same id. The result has only the rows of the call if either only
-        the call or only earlier calls have ids, or if either alone has at least ``_ROWS_OF_BATCH``
-        rows.
+        Otherwise the rows of the call are added to ``before``, the rows of earlier calls, and
+        replace the rows of an earlier call with the same id. In two cases the rows of earlier calls
+        are dropped, so that the result has only the rows of this call: if this call has an id and
+        the earlier calls have none, or the reverse; and if this call, or all earlier calls
+        together, have at least ``_ROWS_OF_BATCH`` rows.
 
         Parameters
         ----------
@@ -73,12 +74,13 @@ class Gathered:
         X, weights, batch_id
             The rows of the call, (n, D), their weights (n,), and the id of the call or None.
         memos : mapping
-            The memos of the fit. The key of a new batch of calls without ids is not among theirs.
+            The memos of the fit. A new batch of calls without ids gets a key that no memo has.
         """
         n_rows = weights.size
         has_id = batch_id is not None
         if has_id and n_rows > _MAX_ROWS_OF_CALL:
             return None
+        # Only calls with ids are in ``calls``.
         if before is not None and bool(before.calls) == has_id:
             before = before._without(batch_id)
             if max(before.weights.size, n_rows) < _ROWS_OF_BATCH:
@@ -102,6 +104,7 @@ class Gathered:
         # Number of rows of each call with an id.
         sizes = [*self.calls.values()]
         values = X.data if sp.issparse(X) else X
+        # Calls with ids have TOGETHER as the key, and consist of all rows.
         return (
             (reader.accepts_sparse if sp.issparse(X) else isinstance(X, np.ndarray))
             and X.shape == (weights.size, n_features)
@@ -119,30 +122,38 @@ class Gathered:
         """Return the gathered rows without the rows of an earlier call with this id, if any."""
         if batch_id not in self.calls:
             return self
-        parts = self.rows_of_calls
-        removed = parts.pop(batch_id)
-        rows = np.concatenate([np.empty(0, np.intp), *parts.values()])
-        calls = {name: part.size for name, part in parts.items()}
-        # Births have not been tried among the rows that replace the removed ones.
-        n_judged = max(0, self.n_judged - removed.size)
-        X, weights = self.X[rows], self.weights[rows]
+        kept_rows_of_calls = self.rows_of_calls
+        removed_rows = kept_rows_of_calls.pop(batch_id)
+        # The empty array serves the case that no call is left.
+        kept_rows = np.concatenate([np.empty(0, np.intp), *kept_rows_of_calls.values()])
+        calls = {name: rows.size for name, rows in kept_rows_of_calls.items()}
+        # Births have not been tried among the rows that replace the removed rows.
+        n_judged = max(0, self.n_judged - removed_rows.size)
+        X, weights = self.X[kept_rows], self.weights[kept_rows]
         return replace(self, X=X, weights=weights, n_judged=n_judged, calls=calls)
 
     @property
     def rows_of_calls(self):
         """Positions of the rows of each call, by id; empty for calls without ids."""
         ends = np.cumsum(list(self.calls.values()), dtype=np.intp)
-        # The last part, after the end of the last call, is empty and belongs to no call.
+        # ``split`` returns one part more than there are calls: the rows after the end of the last
+        # call. ``zip`` leaves this part out.
         return dict(zip(self.calls, np.split(np.arange(self.weights.size), ends), strict=False))
 
     @property
     def memo_keys(self):
-        """Keys of the memos of the gathered rows: the ids of the calls, or without ids ``key``."""
+        """Keys of the memos of the gathered rows between two calls of ``partial_fit``.
+
+        They are the ids of the calls, or ``key`` if the calls have no ids.
+        """
         return set(self.calls or {self.key})
 
     @property
     def batch_id(self):
-        """Key of the memo of all gathered rows: the id of a single call with an id, or ``key``."""
+        """Key of the memo of all gathered rows together, while births are tried.
+
+        It is ``key``, but the id of the call if only one call with an id is gathered.
+        """
         return next(iter(self.calls)) if len(self.calls) == 1 else self.key
 
     @property
@@ -153,12 +164,12 @@ class Gathered:
     def for_next_call(self):
         """Return the gathered rows for the next call, or None if the batch is complete.
 
-        The result shares no arrays with the caller of ``partial_fit``, who may overwrite the rows
-        of the call.
+        The result shares no arrays with the caller of ``partial_fit``, because the caller may
+        overwrite X after the call.
         """
         if self.is_complete:
             return None
-        # Rows of several calls are a copy already, made when they were concatenated.
+        # Rows of several calls are a copy already, because they were concatenated.
         if not self.is_new:
             return self
         return replace(self, X=self.X.copy(), weights=self.weights.copy())
@@ -171,12 +182,13 @@ class Gathered:
     def n_judged_before(self, keys):
         """Return ``n_judged`` if births can wait for rows of later calls, otherwise None.
 
-        Births cannot wait if the batch is complete, or if it is the first one and has passed a
-        milestone. ``keys`` are the keys of all memos.
+        Births cannot wait if the batch is complete. They cannot wait either if the batch is the
+        first of the stream and has reached one of the ``_MILESTONES`` since births were last tried.
+        ``keys`` are the keys of all memos of the stream.
         """
         is_first = keys <= self.memo_keys
-        passed = (self.n_judged < _MILESTONES) & (_MILESTONES <= self.weights.size)
-        return None if self.is_complete or (is_first and passed.any()) else self.n_judged
+        is_reached = (self.n_judged < _MILESTONES) & (_MILESTONES <= self.weights.size)
+        return None if self.is_complete or (is_first and is_reached.any()) else self.n_judged
 
     @property
     def is_due(self):

@@ -1,4 +1,4 @@
-"""Compare the parameters of an estimator with their values at the last call."""
+"""Comparison of an estimator's parameters with their values at its last ``fit`` or other call."""
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -14,9 +14,9 @@ FREE_TO_CHANGE = frozenset(
 def parameters_of(estimator):
     """Return the values of the parameters by name, for a comparison with later values.
 
-    Values that are estimators and values of parameters that must not change within a stream are
-    copied, so that the comparison also finds changes in place. Other values are not copied, since
-    their arrays may be as large as the data.
+    A stream is a sequence of calls of ``partial_fit``. Values of parameters that must not change
+    within a stream, and values that are estimators, are copied, so that the comparison also finds
+    changes in place. Other values are not copied, since their arrays may be as large as the data.
     """
     return {
         name: _copy(value)
@@ -71,9 +71,10 @@ def check_changes(estimator, fitted):
         If a parameter is illegal, or has changed and must not change within a stream.
     """
     before, now = fitted.parameters, _current_values(estimator)
-    # Most values are the same objects, for which a call would take longer than the comparison.
-    others = {name for name, value in now.items() if value is not before.get(name)}
-    changed = {name for name in others if not _is_same(before.get(name), now[name])}
+    # Most values are the same objects as before. They are left out first, because a call of
+    # `_is_same` for each of them would take longer.
+    other_objects = {name for name, value in now.items() if value is not before.get(name)}
+    changed = {name for name in other_objects if not _is_same(before.get(name), now[name])}
     if not changed:
         return None
     # The changed values must be validated here, since scikit-learn validates the parameters only in
@@ -87,8 +88,8 @@ def check_changes(estimator, fitted):
 def _copy(value):
     """Copy the lists, tuples, estimators and arrays in the value of a parameter.
 
-    Other objects, such as selectors of columns, are not copied: they may compare by identity, so
-    that a copy would differ from the original.
+    Other objects, such as selectors of columns, are not copied. They may be equal to themselves
+    only, so that a copy would seem to be a change.
     """
     if isinstance(value, list | tuple):
         return type(value)(map(_copy, value))

@@ -1,8 +1,8 @@
-"""The log of moves as a table."""
+"""The log of moves, that is, of proposed changes of the components of a model, as a table."""
 
 
 class MoveLog(dict):
-    """A table of the proposals of moves: a dict of columns by name, which prints as a table."""
+    """The proposals of moves: a dict of lists, the columns, by name, which prints as a table."""
 
     def to_frame(self):
         """Return the table as a data frame of pandas."""
@@ -12,11 +12,12 @@ class MoveLog(dict):
 
     def __repr__(self):
         """Return the table as aligned text."""
-        rows = [list(self), *zip(*(map(_as_text, column) for column in self.values()), strict=True)]
+        names = list(self)
+        rows = [names, *zip(*(map(_as_text, column) for column in self.values()), strict=True)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 def _as_text(value):
-    """Return a cell of the table as text."""
+    """Return a cell of the table as text, a float with four digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,8 @@
-"""Parameters of estimators: their declaration by annotations, and their legal values."""
+"""Parameters of estimators: their declaration by annotations, and their legal values.
+
+Legal values are given as in scikit-learn's validation of parameters: by intervals, sets of strings,
+classes, or names such as "array-like" and "random_state".
+"""
 
 import inspect
 import re
@@ -12,14 +16,15 @@ from skvt.contracts import TemperaturePolicy
 from skvt.fitting._texts import with_shared_texts
 from skvt.temperature import POLICIES
 
-# Legal values of parameters. Estimators also take AUTO and POSITIVE from this module.
+# Sets of legal values. AUTO and POSITIVE, which this module imports, are further ones.
 NATURAL = Interval(Integral, 0, None, closed="left")
 AT_LEAST_ONE = Interval(Integral, 1, None, closed="left")
 NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
 FRACTION = Interval(Real, 0, 1, closed="both")
 OFFSET = Interval(Real, 1.0, None, closed="left")
 
-# Mark of parameters that cannot change in warm starts or within a stream.
+# Mark of parameters that cannot change in warm starts, and not between the calls of
+# ``partial_fit``, which make a stream.
 FIXED = object()
 # Mark of parameters that can change in warm starts, but not within a stream.
 FIXED_IN_STREAMS = object()
@@ -28,7 +33,8 @@ _MARKS = {FIXED, FIXED_IN_STREAMS}
 Temperature: TypeAlias = TemperaturePolicy | str | None
 MemoizedMethod = Annotated[str, FIXED_IN_STREAMS, StrOptions({"memoized", "online", "batch"})]
 
-# Legal values and marks of parameters whose annotations have no legal values.
+# Legal values and marks of parameters, by name. They are used unless the annotation of a parameter
+# has legal values.
 CONSTRAINTS = {
     "n_components": [FIXED, AT_LEAST_ONE],
     "max_components": [None, AT_LEAST_ONE],
@@ -75,33 +81,36 @@ CONSTRAINTS = {
 def estimator(cls):
     """Make a class an estimator whose parameters are the annotated names, with their defaults.
 
-    An annotation may be ``Annotated`` with legal values as scikit-learn describes them, and with
-    the marks ``FIXED`` and ``FIXED_IN_STREAMS``. If it has no legal values, those of the name in
-    ``CONSTRAINTS`` are used. Shared texts are added to the docstring, see `skvt.fitting._texts`.
-    Parameters of base classes are also parameters of the class.
+    An annotation may be ``Annotated`` with legal values, and with the marks ``FIXED`` and
+    ``FIXED_IN_STREAMS``. If it has no legal values, the values of ``CONSTRAINTS`` are used. Shared
+    texts are added to the docstring, see `skvt.fitting._texts`. Parameters of base classes are also
+    parameters of the class.
     """
     cls = dataclass(eq=False, repr=False)(cls)
-    # Types of parameters are removed, so that help() and the API reference show names and defaults
-    # only: the docstring has the types.
+    # Remove the types of parameters, so that help() and the API reference show only names and
+    # defaults. The docstring has the types.
     cls.__init__.__annotations__ = {}
     hints = get_type_hints(cls, include_extras=True)
     # The legal values and the marks of each parameter.
     rules = {}
     for name in (field.name for field in fields(cls)):
-        extras = getattr(hints[name], "__metadata__", ())
-        has_legal_values = bool(set(extras) - _MARKS)
-        rules[name] = extras if has_legal_values else (*extras, *CONSTRAINTS.get(name, ()))
+        # The arguments of ``Annotated`` after the type.
+        annotated_rules = getattr(hints[name], "__metadata__", ())
+        has_legal_values = bool(set(annotated_rules) - _MARKS)
+        further_rules = () if has_legal_values else CONSTRAINTS.get(name, ())
+        rules[name] = (*annotated_rules, *further_rules)
     legal = {name: [rule for rule in rules[name] if rule not in _MARKS] for name in rules}
     cls._parameter_constraints = {name: legal[name] for name in legal if legal[name]}
     cls._fixed_parameters = [name for name in rules if FIXED in rules[name]]
     cls._fixed_in_streams = [name for name in rules if _MARKS & set(rules[name])]
     cls = with_shared_texts(cls)
-    # Parameters of base classes come first in the signature. Sort them as in the docstring, whose
-    # entries begin with the names of parameters. ``self`` is not among them and stays first.
+    # In the signature, the parameters of base classes come first. Sort all parameters in the order
+    # of the entries of the docstring. An entry begins with the name of a parameter, or with the
+    # names of several. ``self`` has no entry and gets the position -1, so that it stays first.
     labels = re.findall(r"^(\w[\w, ]*) : ", cls.__doc__ or "", re.MULTILINE)
-    order = {name: i for i, name in enumerate(", ".join(labels).split(", "))}
+    positions = {name: i for i, name in enumerate(", ".join(labels).split(", "))}
     signature = inspect.signature(cls.__init__)
     parameters = signature.parameters.values()
-    parameters = sorted(parameters, key=lambda p: (p.kind, order.get(p.name, -1)))
+    parameters = sorted(parameters, key=lambda p: (p.kind, positions.get(p.name, -1)))
     cls.__init__.__signature__ = signature.replace(parameters=parameters)
     return cls

@@ -19,14 +19,17 @@ from skvt.ties import exceeds
 class Start:
     """A start of a fit, apart from its model and state: random numbers, kind and position."""
 
+    # Random numbers of the start.
     rng: np.random.Generator
-    # Kind of the start, for printed lines; "" for a start of the model that the estimator builds.
+    # A word that describes the start in printed lines; "" for a start of the model that the
+    # estimator builds.
     kind: str = ""
     # Number of starts of the fit, as far as is known.
     n_starts: int = 1
+    # Position in the start, such as the number of passes made.
     position: Position = field(default_factory=Position)
-    # Number of records in the log of moves that are from before this fit or before its
-    # interruption. The pass numbers of these records already count the passes of earlier fits.
+    # Number of records in the log of moves that are older than this fit, or than its interruption.
+    # The pass numbers of these records already count the passes of earlier fits.
     n_moves: int = 0
 
 
@@ -34,9 +37,9 @@ class Start:
 class Launch:
     """The values with which a start begins, or with which an interrupted start continues."""
 
-    # The plan of this start alone, because an engine serves one start.
+    # The plan of this start alone, because the engines in a plan serve a single start.
     plan: Plan
-    # The model, the state, the running policy and the history before the next pass.
+    # The model, the state, the temperature policy and the history before the next pass.
     fitted: Fitted
     start: Start
 
@@ -50,7 +53,8 @@ class Outcomes:
     kinds: tuple[str, ...] = ()
     # Exact bound of each start in nats.
     elbos: tuple[float, ...] = ()
-    # The Fitted of the best start; None before a start has ended.
+    # The :class:`Fitted` of the best start, the start with the highest bound; None before a start
+    # has ended.
     best: object = None
     # Whether the best start has converged.
     converged: bool = False
@@ -72,20 +76,24 @@ class Restarts(Protocol):
     """The rule that decides which start follows."""
 
     def next(self, outcomes: Outcomes) -> Launch | None:
-        """Return the next start, given the outcomes of earlier starts; None if the fit ends."""
+        """Return the next start, given the outcomes of earlier starts; None if the fit ends.
+
+        The :class:`~skvt.fitting._fit.Fit` calls the method before the first start and after each
+        start.
+        """
 
 
 @dataclass(frozen=True)
 class SameModel:
-    """One start of the same model for each seed."""
+    """The rule that makes one start for each seed, all from the same model."""
 
     seeds: tuple[int, ...]
     # The `skvt.fitting._fit.Fit`, whose ``launch(seed, n_starts=...)`` begins a start.
     fit: Any
 
     def next(self, outcomes: Outcomes) -> Launch | None:
-        """Return the start of the next seed; None after the last."""
-        number = len(outcomes.elbos)
-        if number == len(self.seeds):
+        """Return the start with the next seed; None after the start with the last seed."""
+        n_ended = len(outcomes.elbos)
+        if n_ended == len(self.seeds):
             return None
-        return self.fit.launch(self.seeds[number], n_starts=len(self.seeds))
+        return self.fit.launch(self.seeds[n_ended], n_starts=len(self.seeds))

@@ -1,8 +1,9 @@
 """The progress of an interrupted fit, and checksums that identify the rows of a fit.
 
-:class:`Progress` is what ``resume`` needs besides the :class:`Fitted`. :class:`RowsIdentity` is a
-checksum of a sample, for ``resume``. :func:`hash_all_rows` is a checksum of all numbers, by which
-warm starts and ``impute`` recognise the rows of the last fit.
+:class:`Progress` has the data that ``resume`` needs besides the :class:`Fitted`, the outcome of the
+passes so far. ``resume`` recognises the rows of the interrupted fit by a :class:`RowsIdentity`, a
+checksum of a sample of the rows. Warm starts and ``impute`` recognise the rows of the last fit by
+:func:`hash_all_rows`, a checksum of all numbers.
 """
 
 import hashlib
@@ -33,8 +34,8 @@ class RowsIdentity:
     shape: tuple[int, int]
     # Name of the type of the numbers.
     dtype: str
-    # BLAKE2b hash, as hexadecimal text, of at most 1,000 evenly spaced rows, with their weights,
-    # covariates and allowed topics, and of the lengths of chunks.
+    # BLAKE2b hash as hexadecimal text. It covers at most _SAMPLE_SIZE evenly spaced rows with their
+    # weights, covariates and allowed topics, and the lengths of chunks.
     digest: str
 
     @classmethod
@@ -43,16 +44,18 @@ class RowsIdentity:
         n_rows = X.shape[0]
         rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLE_SIZE)).astype(np.int64))
         sample, sample_weights = take_rows(X, weights, rows)
-        parts = [np.asarray(sample_weights, np.float64), get_chunk_sizes(X), *_details_of(sample)]
+        arrays = [np.asarray(sample_weights, np.float64), get_chunk_sizes(X), *_details_of(sample)]
         if sp.issparse(sample):
+            # Equal sparse rows can be stored in several ways. Bring them to one form, in which
+            # entries are sorted and indices are int64.
             sample = sp.csr_array(sample)
             sample.sum_duplicates()
-            parts += [sample.indptr.astype(np.int64), sample.indices.astype(np.int64), sample.data]
+            arrays += [sample.indptr.astype(np.int64), sample.indices.astype(np.int64), sample.data]
         else:
-            parts.append(sample)
+            arrays.append(sample)
         digest = hashlib.blake2b(digest_size=16)
-        for part in parts:
-            digest.update(np.ascontiguousarray(part).tobytes())
+        for array in arrays:
+            digest.update(np.ascontiguousarray(array).tobytes())
         return cls(tuple(X.shape), np.dtype(X.dtype).name, digest.hexdigest())
 
     def check(self, X, weights):
@@ -80,7 +83,8 @@ def _details_of(X):
 def hash_all_rows(X, weights):
     """Return a checksum of all rows with their weights, covariates and allowed topics, as text.
 
-    The order of chunks of equal size does not count, because the hashes of chunks are added.
+    The checksum does not depend on the order of chunks of equal size, because the hashes of chunks
+    are added.
     """
     (digest,) = sums_of_rows(X, weights, _digest)
     return (
@@ -89,13 +93,15 @@ def hash_all_rows(X, weights):
 
 
 def _digest(X, weights):
-    """Return the BLAKE2b hash of rows and their details as two integers, for `sums_of_rows`.
+    """Return the BLAKE2b hash of a chunk of rows with weights and details, as two integers.
 
-    That function adds up the integers of all chunks of rows.
+    `sums_of_rows` calls the function for each chunk, or once for rows in memory, and adds the
+    integers. The result is a tuple, because that function may add several arrays.
     """
     digest = hashlib.blake2b(digest_size=16)
     arrays = [weights, X.indptr, X.indices, X.data] if sp.issparse(X) else [weights, X]
     for array in [*arrays, *_details_of(X)]:
+        # Hash some rows at a time, because arrays that are not contiguous are copied.
         step = max(1, _BYTES_HASHED // max(1, array[:1].nbytes))
         for start in range(0, len(array), step):
             digest.update(np.ascontiguousarray(array[start : start + step]))
@@ -105,7 +111,10 @@ def _digest(X, weights):
 @in_files("estimators.Progress", nan=("row_starts", "engine"))
 @dataclass(frozen=True)
 class Progress:
-    """The state of an interrupted fit, apart from the :class:`Fitted` of the current start."""
+    """The state of an interrupted fit, apart from the :class:`Fitted` of the current start.
+
+    A fit makes one or more starts, each from other random initial values.
+    """
 
     # The identity of the rows.
     rows: RowsIdentity
@@ -115,8 +124,8 @@ class Progress:
     outcomes: Outcomes
     # The start that was interrupted.
     start: Start
-    # What the engines and the steps after passes keep from pass to pass: the result of
-    # :meth:`skvt.inference.Plan.get_progress`.
+    # The data that engines and steps after passes keep from pass to pass, by the names of
+    # attributes: the result of :meth:`skvt.inference.Plan.get_progress`.
     engine: dict[str, Any]
     # (N, K): initial value for the next local step of each row; None for default values.
     row_starts: Array | None = None

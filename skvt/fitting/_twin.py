@@ -1,4 +1,4 @@
-"""Methods that change an estimator completely or not at all."""
+"""The decorator of methods that change an estimator completely or not at all."""
 
 from functools import wraps
 
@@ -9,12 +9,13 @@ from skvt.readers.validation import out_of_range_error
 
 
 def all_or_nothing(method):
-    """Validate parameters as scikit-learn does, and change the estimator only at the very end.
+    """Decorate a method, so that it changes the estimator only when it returns.
 
-    The decorated method runs on a shallow copy, the twin. A single assignment then gives the
-    estimator the attributes of the twin. An exception, which an interrupt can raise anywhere, thus
-    leaves the estimator unchanged. The method must not change objects in place, because the twin
-    shares them with the estimator: :meth:`Fitted.draft` makes a copy that may change.
+    The decorated method runs on a shallow copy of the estimator, the *twin*. A single assignment
+    then gives the estimator the attributes of the twin. An exception thus leaves the estimator
+    unchanged; an interrupt, such as Ctrl-C, can raise one anywhere. The method must not change
+    objects in place, because the twin shares them with the estimator: :meth:`Fitted.draft` makes a
+    copy that may change. Parameters are validated before the method runs, as in scikit-learn.
     """
     validated = fit_context(prefer_skip_nested_validation=True)(method)
 
@@ -28,15 +29,16 @@ def all_or_nothing(method):
         except np.linalg.LinAlgError as error:
             raise out_of_range_error(error) from error
         after = vars(twin)
-        # Keep attributes that the estimator got during the call; drop those that the twin deleted.
+        # Callbacks may have set attributes of the estimator during the call. Keep these, and drop
+        # the attributes that the method deleted from the twin.
         kept = {name: value for name, value in vars(self).items()
                 if name in after or name not in before}  # fmt: skip
         new = {name: value for name, value in after.items()
                if name not in before or value is not before[name]}  # fmt: skip
-        changed = kept | new
-        # No call follows this assignment, so that Python handles no interrupt before the method
-        # returns.
-        self.__dict__ = changed
+        attributes = kept | new
+        # Python handles interrupts only at calls and backward jumps. None follows this assignment,
+        # so that no interrupt can come between the change and the return.
+        self.__dict__ = attributes
         return self
 
     return on_a_twin

@@ -50,10 +50,9 @@ def check_estimator(estimator, max_bytes):
     if covariates is None:
         # Without covariates, only a model in which documents have allowed topics has a regression.
         # Its only column is then the intercept, whose number of a group is 0.
-        has_intercept_only = regression is None or (
+        regression_is_legal = regression is None or (
             model.topic_groups is not None and np.array_equal(regression.groups, [0])
         )
-        regression_is_legal = has_intercept_only
     else:
         regression_is_legal = covariates.describes(regression, model.topic_groups is not None)
     _require(
