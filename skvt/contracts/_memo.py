@@ -1,7 +1,8 @@
 """Protocols of memos and of the state of a fit, which moves read and change.
 
-A *memo* holds the statistics and entropies of one batch of rows after its last local step, at
-T = 1. `skvt.inference` defines the classes.
+Memoized inference keeps a *memo* of each batch of rows: the statistics and the entropies of the
+batch after its last local step, at the temperature T = 1. Moves change the K components of a model
+between passes. `skvt.inference` defines the classes that follow these protocols.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -14,15 +15,15 @@ from skvt.typing import Array, IndexArray
 class Memo(Protocol):
     """The memo of a batch, or the sum of the memos of several batches."""
 
-    # Statistics; the first axis of each array has the K components.
+    # Sums of the sufficient statistics over rows; the first axis of each array has length K.
     @property
     def stats(self) -> Stats: ...
     # (K,): entropy of the assignments to each component in nats; or (): entropy of all local
     # variables.
     @property
     def entropy(self) -> Array: ...
-    # (K, K): for a < b, the entropy in nats that is lost if components a and b become one; NaN
-    # where it is not known. It is None if no entry is known.
+    # (K, K): entry (a, b), for a < b, is the entropy in nats that is lost if components a and b
+    # become one; NaN where this loss is not known. The array is None if no loss is known.
     @property
     def merge_entropy_loss(self) -> Array | None: ...
     # Sum of the weights of the rows.
@@ -30,14 +31,17 @@ class Memo(Protocol):
     def weight(self) -> float: ...
 
     def plus(self, other: Any, sign: float = 1.0) -> Self:
-        """Return the sum of the memo and ``other``, or their difference if ``sign`` is -1."""
+        """Return the sum of this memo and ``other``, or their difference if ``sign`` is -1."""
 
     def rearranged(self, index: IndexArray) -> Self:
-        """Return a memo whose component i is component ``index[i]``, or empty if it is -1."""
+        """Return a memo whose component i is the component ``index[i]`` of this memo.
+
+        Where ``index[i]`` is -1, component i is empty.
+        """
 
 
 class Memos(Protocol):
-    """The memo of each batch by a key that identifies the batch, and the sum of all memos."""
+    """A mapping from a key of each batch to its memo, which also keeps the sum of all memos."""
 
     def __getitem__(self, key: Hashable, /) -> Memo: ...
     def __setitem__(self, key: Hashable, memo: Any, /) -> None: ...
@@ -45,54 +49,63 @@ class Memos(Protocol):
     def __iter__(self) -> Iterator[Hashable]: ...
 
     def of(self, memos: Mapping[Hashable, Any]) -> Any:
-        """Return a new collection with the memos of a mapping."""
+        """Return a new object of this class that holds the memos of a mapping."""
 
     def total(self) -> Memo:
         """Return the sum of all memos as a new memo, whose arrays may be changed."""
 
 
 class SampledState(Protocol):
-    """A state whose statistics moves change between passes, by a sample of the rows."""
+    """The state of a fit without memos, in which moves change only the statistics."""
 
+    # Statistics of all rows.
     stats: RunningStats
 
 
 class MovableState(SampledState, Protocol):
-    """A state with memos, which moves read and change: see `skvt.inference.MemoizedState`."""
+    """The state of a fit with memos, see `skvt.inference.MemoizedState`."""
 
     # (K,): the identifier of each component, which stays the same if components change their order.
     component_ids: IndexArray
 
     @property
     def memos(self) -> Memos: ...
-    # The statistics with each row counted once.
+    # The statistics with each row counted once. ``stats`` may count each row several times, if the
+    # temperature policy has a ``replication`` above 1.
     @property
     def plain_stats(self) -> RunningStats: ...
 
     def with_row_starts(self, batch: Any) -> Any:
-        """Return the batch with the initial value for the local step of each row.
+        """Return the batch with the initial values for the local steps of its rows.
 
-        The initial value is the end of the last local step of the row.
+        The local step of a row begins where the last local step of the same row has ended.
         """
 
     def store_row_starts(self, rows: IndexArray | None, starts: Array | None) -> None:
-        """Store initial values for the next local steps of the rows with these indices."""
+        """Store ``starts``, the initial values for the next local steps of rows.
+
+        ``rows`` are the indices of the rows in the data.
+        """
 
     def merge(self, a: int, b: int, *, bounded: bool = False) -> None:
         """Give the rows of component b to component a, a < b, and leave b empty.
 
-        The entropies that further merges of a would lose are then unknown. They become NaN, or if
-        ``bounded``, upper bounds.
+        The entropies that further merges with a would lose are then unknown. Their entries in
+        ``merge_entropy_loss`` become NaN or, if ``bounded``, upper bounds of the losses.
         """
 
     def rearrange(self, index: IndexArray) -> None:
-        """Make component ``index[i]`` the component i, for each i; -1 makes a new, empty one."""
+        """Move component ``index[i]`` to position i, for each i.
+
+        Where ``index[i]`` is -1, component i becomes a new, empty component. Components that are
+        not in ``index`` are removed.
+        """
 
     def resum(self) -> None:
         """Recompute the statistics as the sum of the memos."""
 
     def checkpoint(self) -> Any:
-        """Return the present memos and components, for :meth:`restore`."""
+        """Return the present memos and identifiers of components, to which `restore` returns."""
 
     def restore(self, checkpoint: Any) -> None:
         """Undo all changes of memos and components since :meth:`checkpoint`."""

@@ -1,9 +1,14 @@
 """The contract of a move, which changes the components of a model if the bound rises.
 
-:class:`Move` is the base of moves of memoized inference, which keeps a *memo* of each batch: its
-statistics and entropies after its last local step. The memos give the exact bound of all rows by
-which a move decides. :class:`SampledMove` is the protocol of moves of other engines, which decide
-by a sample of the rows. This module also defines the tools and the records of moves.
+:class:`Move` is the base of moves of memoized inference. This kind of inference keeps a *memo* of
+each batch of rows: the statistics and entropies after the last local step of the batch. The memos
+give the exact bound of all rows, by which a move decides whether to accept a *proposal*, that is, a
+possible change. :class:`SampledMove` is the protocol of moves of other engines, which decide by a
+sample of the rows. This module also defines the tools and the records of moves.
+
+An engine calls the methods of a :class:`Move` in this order. Before a pass it calls ``begin``, and
+for each batch of the pass ``make_observer`` and, after the local step, the observer and
+``store_notes``. After the pass it calls ``finish``, and after the last pass ``conclude``.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -29,7 +34,8 @@ class MoveRecord:
     n_iter: int
     # "birth", "merge", "delete", "refresh", "superposition" or "split-merge".
     move: str
-    # Numbers of the components that the proposal concerns, in their order when it was made.
+    # Indices of the components that the proposal concerns, in the order of the components when the
+    # proposal was made.
     target: str
     # Description of the proposed change.
     tried: str
@@ -39,8 +45,8 @@ class MoveRecord:
     # proposal was accepted.
     accepted: int
     # Rise of the bound in nats; negative if the bound would have fallen, NaN if the rise was not
-    # computed. It is the rise of the exact bound if memoized inference has accepted the proposal,
-    # and an estimate from a sample of the rows in engines without memos.
+    # computed. In memoized inference, the gain of an accepted proposal is the rise of the exact
+    # bound. In engines without memos, the gain is an estimate from a sample of the rows.
     gain: float
     # Why the proposal was accepted or not, as a sentence.
     reason: str
@@ -52,14 +58,15 @@ class MoveTools(Protocol):
     # Number of the pass, from 1.
     @property
     def n_iter(self) -> int: ...
-    # Random numbers for draws of the moves.
+    # Random number generator for draws of the moves.
     @property
     def rng(self) -> np.random.Generator: ...
-    # ``run(function, tasks)`` returns the results of the function for a list of tuples of
-    # arguments.
+    # ``run(function, tasks)`` calls a function with each tuple of arguments in a list, perhaps in
+    # several threads, and returns the list of the results.
     @property
     def run(self) -> Run: ...
-    # In a stream, ``n_judged`` of `Stream`.
+    # In a stream, the field ``n_judged`` of `skvt.contracts.Stream`: the number of rows among which
+    # births were tried before, or None.
     @property
     def n_judged(self) -> int | None: ...
 
@@ -78,35 +85,38 @@ class MoveTools(Protocol):
     ) -> tuple[MovableState, "Callable[[Any, Sequence[Move]], tuple[Any, bool]]"]:
         """Begin a fit of the rows X (n, D) with weights (n,) by memoized inference.
 
-        ``policy`` sets the temperature, ``n_batches`` is the number of batches, and ``seeds`` are
-        the indices of the rows among which initial components are chosen; None for all rows. Return
-        the initial state, and a function ``sweep(model, moves)``, which makes a pass and these
-        moves. The function changes the state in place, and returns the model with learned priors
-        and whether the fit may stop.
+        Moves use such a fit to find new components for some rows. ``policy`` sets the temperature,
+        ``n_batches`` is the number of batches, and ``seeds`` are the indices of the rows among
+        which initial components are chosen; None for all rows. Return the initial state, and a
+        function ``sweep(model, moves)``, which makes one pass and these moves after the pass. The
+        function changes the state in place, and returns the model with learned priors and whether
+        the fit may stop.
         """
 
 
 class SolvedBatch(NamedTuple):
     """A batch after its local step, the input of observers."""
 
+    # The rows, prepared by the model.
     batch: Any
     # Key of the batch's memo.
     key: Hashable
-    # The global parameters as passed to the local step.
+    # The global parameters that the local step was given.
     global_params: Any
     # The result of the local step.
     result: LocalResult
 
 
 class ObserverTools(NamedTuple):
-    """Tools of observers, with the meaning that they have in :class:`MoveTools`."""
+    """Tools of observers; each is the tool of the same name in :class:`MoveTools`."""
 
     run: Run
     make_memo: Callable[[Any, LocalResult, Any], Memo]
 
 
-#: ``observer(model, solved_batch, tools)`` returns the notes of a move on a batch, which are data
-#: of any type. It runs in the process that holds the rows of the batch, and must be picklable.
+#: ``observer(model, solved_batch, tools)`` returns the *notes* of a move on a batch: data of any
+#: type that the move needs after the pass. The observer runs in the process that holds the rows of
+#: the batch, and must be picklable.
 Observer: TypeAlias = Callable[[Any, SolvedBatch, ObserverTools], Any]
 
 
@@ -114,8 +124,8 @@ class Move(ResumableMixin):
     """Base of moves of memoized inference, which prepare before a pass and act after the pass.
 
     During the pass, a move may observe each batch and take notes. A subclass overrides ``finish``
-    and the methods that do something for this move. It changes memos and identifiers of components
-    only by the methods of the state, which keep both consistent.
+    and those other methods in which the move does something. A move changes memos and identifiers
+    of components only by the methods of the state, which keep both consistent.
 
     Attributes
     ----------
@@ -126,47 +136,51 @@ class Move(ResumableMixin):
     """
 
     requires: tuple[Requirement, ...] = ()
-    # Attributes that interrupted fits restore, with their types.
+    # Names and types of the attributes that an interrupted fit keeps, so that it can be resumed.
     kept_attributes: ClassVar[dict[str, Any]] = {"exhausted": bool}
     exhausted: bool = True
-    # A model with the priors under which the last change was accepted; None if the priors have not
-    # changed since the last call of ``update_priors``.
+    # A change may be accepted under priors that were learned again for it. A move then sets this
+    # attribute to a model with these priors, and ``update_priors`` takes the priors and sets None.
     _relearned: Any = None
 
     def begin(self, model: Any, state: MovableState, tools: MoveTools) -> None:
-        """Prepare before the pass."""
+        """Prepare the move before a pass, for instance by choosing what to observe."""
 
     def make_observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Return the observer of the next batch, which has ``n_rows`` rows; None for no observer.
 
-        It is called after :meth:`begin`, once for each batch of the pass.
+        The method is called once for each batch of the pass, after :meth:`begin`.
         """
         return None
 
     def store_notes(self, notes: Any) -> None:
-        """Store the notes that the observer of a batch has returned."""
+        """Store the notes on a batch, which the observer from :meth:`make_observer` has returned.
+
+        The method is called for each batch that has an observer.
+        """
 
     def finish(self, model: Any, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
         """Change the state after the pass, when all memos are exact; return records of proposals.
 
-        ``model`` has the priors learned so far, and the statistics of ``state`` are the sum of the
-        memos.
+        ``model`` has the priors learned so far. The statistics of ``state`` are the sum of the
+        memos when the method is called.
         """
         raise NotImplementedError(f"{type(self).__name__} must define finish(model, state, tools).")
 
     def change_within_batch(
         self, model: Any, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Try changes after a batch of a stream, whose memo has this key; return their records.
+        """Change the state after a batch of a stream; return records of proposals.
 
-        Only the rows of this batch are available, and the memos of all batches.
+        ``key`` is the key of the batch's memo. Only the rows of this batch are available, and the
+        memos of all batches.
         """
         return []
 
     def update_priors(self, model: Any) -> Any:
         """Return the model with the priors under which the last changes were accepted.
 
-        The engine calls it after each call of :meth:`begin`, :meth:`finish` and
+        The engine calls this method after each call of :meth:`begin`, :meth:`finish` and
         :meth:`change_within_batch`.
         """
         relearned = self._relearned
@@ -174,12 +188,12 @@ class Move(ResumableMixin):
         return model if relearned is None else model.with_priors_of(relearned)
 
     def conclude(self, model: Any, state: MovableState) -> bool:
-        """Change the state after the last pass of a fit; return whether it may have changed."""
+        """Change the state after the last pass of a fit; return whether the state may differ."""
         return False
 
 
 class SampledMove(Protocol):
-    """A move between two passes of an engine without memos; a sample of the rows decides on it."""
+    """A move between two passes of an engine without memos, which decides by a sample of rows."""
 
     # Capabilities that the move needs of a model.
     requires: tuple[Requirement, ...]

@@ -1,9 +1,11 @@
 """The contract of the weights w of a mixture, the probabilities of its K components.
 
-The weights are a function of variables with a conjugate prior and a variational posterior q: the
-weights themselves, or the sticks of a Dirichlet process. Inference keeps statistics of these
-variables. They are the expected numbers of rows of the components, the ``counts`` (K,). Structured
-inference, which draws the variables from q, keeps :meth:`DrawnWeights.statistics` instead.
+The weights are a function of random variables: of the weights themselves, whose prior is a
+Dirichlet distribution, or of the sticks of a Dirichlet process, which have beta distributions.
+These variables have a conjugate prior and a variational posterior q with the natural parameters
+``lam``. Inference keeps statistics, from which ``lam`` follows: the expected numbers of rows of the
+components, the ``counts`` (K,). Structured inference, which draws the variables from q, keeps the
+result of :meth:`DrawnWeights.statistics` instead of the counts.
 """
 
 from typing import Protocol
@@ -16,12 +18,12 @@ from skvt.typing import Array, IndexArray
 class Weights(Protocol):
     """The prior and posterior of the weights w of a mixture, immutable."""
 
-    # Family of the variables that determine the weights, such as the sticks of a Dirichlet process.
+    # Exponential family of the variables that determine the weights.
     @property
     def family(self) -> Family: ...
-    # MERGEABLE if any number of components is possible; TEMPERABLE if the weights are fixed and
+    # MERGEABLE if the number of components can change; TEMPERABLE if the weights are fixed and
     # known. TEMPERABLE weights have a method ``log_partition(b)``, which returns
-    # ``log sum_k w_k^b`` and its derivative by b.
+    # ``log sum_k w_k^b`` and its derivative by b, the inverse temperature.
     @property
     def capabilities(self) -> frozenset[Capability]: ...
 
@@ -35,29 +37,31 @@ class Weights(Protocol):
         """
 
     def log_weights(self, t: Array) -> Array:
-        """Return ``log w_k`` from the sufficient statistics ``t``.
+        """Return ``log w_k`` for values ``t`` of the sufficient statistics of the family.
 
-        The result has an entry for each of the K components. More entries, of components without
-        rows, may follow. ``log w_k`` is linear in t: the result for ``E[t]`` is ``E[log w_k]``.
+        The result has an entry for each of the K components. Further entries, for components
+        without rows, may follow. ``log w_k`` is linear in t, so that the result for ``E[t]`` is
+        ``E[log w_k]``.
         """
 
     def mean(self, lam: Array) -> Array:
-        """Return ``E[w_k]`` under the q with the parameters ``lam``, as :meth:`log_weights` does.
+        """Return ``E[w_k]`` under q with the parameters ``lam``, entries as in `log_weights`.
 
-        If the result sums to less than 1, the remainder is the weight of new components.
+        If the sum of the result is less than 1, the remainder is the expected weight of all further
+        components.
         """
 
     def weights_of(self, value: Array) -> Array:
         """Return the weights (..., K) for values of the variables that were drawn from q."""
 
     def log_evidence(self, counts: Array) -> float:
-        """Return the log probability in nats of assignments of rows to components.
+        """Return the log probability in nats of the assignments of all rows to components.
 
-        Component k has ``counts[k]`` rows, and the weights are integrated out.
+        The assignments give ``counts[k]`` rows to component k. The weights are integrated out.
         """
 
     def order(self, counts: Array) -> IndexArray:
-        """Return the order of the components (K,) with the largest :meth:`log_evidence`.
+        """Return the indices (K,) of the components in the order of largest :meth:`log_evidence`.
 
         Components with equal counts keep their order.
         """
@@ -67,4 +71,7 @@ class DrawnWeights(Weights, Protocol):
     """Weights for structured inference, with Dirichlet or beta distributions."""
 
     def statistics(self, counts: Array) -> Array:
-        """Return the statistics that structured inference keeps instead of the counts (K,)."""
+        """Return the statistics that structured inference keeps instead of the counts (K,).
+
+        They are what the counts add to the natural parameters of the prior.
+        """

@@ -13,8 +13,7 @@ def with_result(diagram, title, names, rows):
     has texts, the other columns have numbers.
     """
     omitted = f"<p>{len(rows) - MAX_ROWS} more are not shown.</p>" if rows[MAX_ROWS:] else ""
-    last_column = len(names) - 1
-    table = html_table(names, rows[:MAX_ROWS], text={last_column}) if names else ""
+    table = html_table(names, rows[:MAX_ROWS], text={len(names) - 1}) if names else ""
     return f"<div>{diagram}<p>{escape(title)}</p>{table}{omitted}</div>"
 
 

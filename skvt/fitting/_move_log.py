@@ -12,8 +12,8 @@ class MoveLog(dict):
 
     def __repr__(self):
         """Return the table as aligned text."""
-        names = list(self)
-        rows = [names, *zip(*(map(_as_text, column) for column in self.values()), strict=True)]
+        # The first row has the names of the columns.
+        rows = [list(self), *zip(*(map(_as_text, column) for column in self.values()), strict=True)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 

@@ -313,9 +313,8 @@ def with_shared_texts(cls):
         return f"{names} : {kind}\n{text}"
 
     def make_entries(line):
-        """Return the text of the entries that stands in place of a line, a match of _LINE."""
-        (labels,) = line.groups()
-        return "\n".join(map(make_entry, labels.split(", "))).rstrip()
+        """Return the entries of the labels of a line, which is a match of _LINE."""
+        return "\n".join(map(make_entry, line[1].split(", "))).rstrip()
 
     cls.__doc__ = _LINE.sub(make_entries, inspect.cleandoc(cls.__doc__)) + "\n"
     return cls

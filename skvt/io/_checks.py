@@ -31,10 +31,9 @@ def check_estimator(estimator, max_bytes):
     ``max_bytes`` is the number of bytes of memory that loading may take.
     """
     values = vars(estimator)
-    declaration = IN_FILES[get_class_name(type(estimator))]
-    required = {
-        *type(estimator)._get_param_names(), "_fitted", "n_features_in_", *declaration.attributes
-    }  # fmt: skip
+    cls = type(estimator)
+    declaration = IN_FILES[get_class_name(cls)]
+    required = {*cls._get_param_names(), "_fitted", "n_features_in_", *declaration.attributes}
     missing = sorted(required - set(values))
     _require(not missing, f"The estimator lacks {', '.join(missing)}.")
     estimator._validate_params()
