@@ -6,10 +6,13 @@ of this module therefore emit instructions of LLVM for vectors of :data:`LANES` 
 compiler splits into vectors of the size that a processor has.
 
 In this module, a *vector* is LANES consecutive numbers of an array, and a *lane* is a position
-within vectors: index k belongs to lane k modulo LANES. Functions that emit instructions get the
-``builder`` of llvmlite, and their other arguments are values of LLVM, which stand for the numbers
-that the instructions will compute. Each function that draws or fetches has a twin in Python, which
-is used if numba does not compile.
+within vectors: index k belongs to lane k modulo LANES. A draw chooses first a lane, by the sum of
+the numbers of each lane, and then a vector, by the partial sums of the numbers of this lane.
+
+Functions whose names begin with ``_emit`` append instructions to the function that is compiled.
+They get the ``builder`` of llvmlite, and their other arguments are *values* of LLVM, which stand
+for the numbers that the instructions will compute. Each function that draws or fetches has a twin
+in Python, which is used if numba does not compile.
 """
 
 from typing import Any
@@ -25,7 +28,7 @@ from skvt.typing import Array
 # Number of numbers in a vector.
 LANES = 16
 
-# Types of LLVM, and constants in these types.
+# Types of LLVM, and constants in these types. ``_undefined_vector`` has no values yet.
 _float32 = ir.FloatType()
 _int32 = ir.IntType(32)
 _int64 = ir.IntType(64)
@@ -48,23 +51,32 @@ def allocate_aligned(n_rows: int, n_columns: int, dtype: DTypeLike = np.float32)
     one cache line of 64 bytes. Vectors that cross cache lines load at half speed.
     """
     memory = np.empty(n_rows * n_columns + LANES, dtype)
-    # The number of items up to the next address that is a multiple of LANES items.
-    begin = -(memory.ctypes.data // memory.itemsize) % LANES
+    # Skip the items before the first address that is a multiple of the size of LANES items.
+    address_in_items = memory.ctypes.data // memory.itemsize
+    begin = -address_in_items % LANES
     return memory[begin : begin + n_rows * n_columns].reshape(n_rows, n_columns)
 
 
 def _draw_from_products_in_python(
     first: Array, second: Array, third: Array, following: Array, sums: Array, number: Any
 ) -> tuple[int, np.float32]:
-    """Do the same as :func:`draw_from_products` in Python, up to rounding."""
+    """Do the same as :func:`draw_from_products` in Python, up to rounding.
+
+    Results may differ, because the sums of lanes are cumulated in another order.
+    """
+    # Row i has the products of vector i, with a column for each lane.
     products = (first * second * third).reshape(-1, LANES)
     partial_sums = np.cumsum(products, axis=0, dtype=np.float32)
-    cumulative = np.cumsum(partial_sums[-1], dtype=np.float32)
-    remainder = number * cumulative[-1]
+    lane_sums = partial_sums[-1]
+    cumulative = np.cumsum(lane_sums, dtype=np.float32)
+    total = cumulative[-1]
+    remainder = number * total
+    # The drawn lane is the number of cumulative sums that do not exceed the target number * total.
     lane = min(int((remainder >= cumulative).sum()), LANES - 1)
     remainder -= cumulative[lane - 1] if lane else np.float32(0.0)
+    # The last partial sum is left out, so that rounding cannot lead beyond the last vector.
     vector = int((remainder >= partial_sums[:-1, lane]).sum())
-    return vector * LANES + lane, cumulative[-1]
+    return vector * LANES + lane, total
 
 
 @instruction(_draw_from_products_in_python)
@@ -74,25 +86,28 @@ def draw_from_products(
     """Draw k with probability proportional to ``first[k] * second[k] * third[k]``.
 
     Return k and the sum of the products. The arrays are float32 and have the same length, a
-    multiple of LANES. The random ``number`` in [0, 1) determines first the lane of k, by the sums
-    of the lanes, and then the vector of k, by the partial sums of this lane. ``sums`` is scratch
-    for the partial sums. The array ``following``, which the next draw needs, is meanwhile fetched
-    into the caches. The order of summation is the same on all processors.
+    multiple of LANES. The random ``number`` in [0, 1) determines first the lane of k and then the
+    vector of k. ``sums`` is scratch for the partial sums of the lanes. The array ``following``,
+    which the next draw needs, is meanwhile fetched into the caches. The order of summation is the
+    same on all processors.
     """
 
-    # The parameters of this function are types. The function that numba calls to emit instructions
-    # gets the values.
+    # numba calls this function with types as arguments. It calls ``codegen``, which emits the
+    # instructions, with the values of LLVM for the same arguments.
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        arrays = _unpack_arrays(context, builder, signature, arguments[:-1])
+        *array_values, number = arguments
+        arrays = _unpack_arrays(context, builder, signature, array_values)
         width = builder.extract_value(arrays[0].shape, 0)
+        # Pointers to the numbers of the arrays.
         *factors, following, sums = (array.data for array in arrays)
 
         def product(k: Any) -> Any:
+            """Emit the products of the vector that begins at index k."""
             a, b, c = (_load_vector(builder, factor, k) for factor in factors)
             return builder.fmul(builder.fmul(a, b), c)
 
         lane_sums = _emit_partial_sums(builder, product, [following], sums, width)
-        lane, remainder, total, _ = _emit_lane_draw(builder, lane_sums, arguments[-1])
+        lane, remainder, total, _ = _emit_lane_draw(builder, lane_sums, number)
         k = _emit_vector_draw(builder, sums, lane, remainder, width)
         return context.make_tuple(builder, signature.return_type, [k, total])
 
@@ -109,11 +124,13 @@ def _draw_from_members_in_python(
     products = (weights[used] - special_weight * is_special) * np.where(
         is_special, special_value, values[members[used]]
     )
+    # Sum in the order of the vectors and lanes.
     partial_sums = np.cumsum(products.reshape(-1, LANES), axis=0, dtype=np.float32)
     sum_of_products = np.cumsum(partial_sums[-1], dtype=np.float32)[-1]
     total = sum_of_products + others
     if number * total >= sum_of_products:
         return width, total
+    # Draw among the products by a number in [0, 1).
     ones = np.ones_like(products)
     number_within = number * total / sum_of_products
     return _draw_from_products_in_python(products, ones, ones, ones, sums, number_within)[0], total
@@ -125,38 +142,44 @@ def draw_from_members(
 ) -> Any:
     """Draw m with probability proportional to ``weights[begin + m] * values[members[begin + m]]``.
 
-    Return m in 0, ..., ``width``, and the sum of ``others`` and all products. ``width`` is a
-    multiple of LANES. The result m = ``width`` stands for ``others``, and has a probability
-    proportional to it.
+    Return m in 0, ..., ``width``, and the sum of all products and ``others``. ``width`` is a
+    multiple of LANES. The number ``others`` stands for all outcomes besides the members: the result
+    m = ``width`` has a probability proportional to ``others``.
 
-    For example, ``weights`` and the int32 array ``members`` have an entry for each topic of a
-    document, and ``values`` has an entry for each topic. ``numbers`` is the tuple (begin, width,
-    special, special_weight, special_value, others, number). The weight of the member ``special``,
-    such as the old topic of a token, is reduced by ``special_weight``, and its value is
-    ``special_value``. ``number`` and ``sums`` are as in :func:`draw_from_products`.
+    ``numbers`` is the tuple (begin, width, special, special_weight, special_value, others, number).
+    For the member ``special``, ``special_weight`` is subtracted from the weight, and
+    ``special_value`` takes the place of the value. ``number`` and ``sums`` are as in
+    :func:`draw_from_products`.
+
+    For example, ``weights`` and the int32 array ``members`` have an entry for each topic that
+    occurs in a document, ``values`` has an entry for each topic, and ``special`` is the old topic
+    of a token.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        arrays = _unpack_arrays(context, builder, signature, arguments[:4])
+        *array_values, numbers_value = arguments
+        arrays = _unpack_arrays(context, builder, signature, array_values)
         weights, members, values, sums = (array.data for array in arrays)
         begin, width, special, special_weight, special_value, others, number = (
-            builder.extract_value(arguments[4], i) for i in range(7)
+            builder.extract_value(numbers_value, i) for i in range(7)
         )
+        # Let the pointers begin at ``weights[begin]`` and ``members[begin]``.
         weights, members = (builder.gep(pointer, [begin]) for pointer in (weights, members))
         special_weights = _broadcast(builder, _float32_vector, special_weight)
         special_values = _broadcast(builder, _float32_vector, special_value)
         specials = _broadcast(builder, _int32_vector, builder.trunc(special, _int32))
 
         def product(k: Any) -> Any:
+            """Emit the products of the vector that begins at index k."""
             member_vector = _load_vector(builder, members, k, _int32_vector)
+            # Collect the values of the members one by one, since they lie apart in memory.
             value_vector = _undefined_vector
             for lane in range(LANES):
                 position = ir.Constant(_int32, lane)
                 member = builder.extract_element(member_vector, position)
                 value = builder.load(builder.gep(values, [member]))
                 value_vector = builder.insert_element(value_vector, value, position)
-            # Replace the value of the special member in the vector, so that the array of values
-            # need not be changed before the draw.
+            # Replace the value of the special member in the vector instead of the array of values.
             is_special = builder.icmp_signed("==", member_vector, specials)
             weight_vector = _load_vector(builder, weights, k)
             reduction = builder.select(is_special, special_weights, _zero_vector)
@@ -167,6 +190,7 @@ def draw_from_members(
         lane_sums = _emit_partial_sums(builder, product, [], sums, width)
         lane, remainder, total, is_other = _emit_lane_draw(builder, lane_sums, number, others)
         k = _emit_vector_draw(builder, sums, lane, remainder, width)
+        # m is ``width`` if ``others`` is drawn, otherwise k.
         m = builder.select(is_other, width, k)
         return context.make_tuple(builder, signature.return_type, [m, total])
 
@@ -175,7 +199,7 @@ def draw_from_members(
 
 @instruction(lambda array, index: None)
 def fetch(typingctx: Any, array: Any, index: Any) -> Any:
-    """Fetch the cache line of ``array[index]`` into the caches.
+    """Fetch the cache line of ``array[index]`` into the caches before it is needed.
 
     ``index`` may lie beyond the end of the array, since no value is read.
     """
@@ -195,15 +219,16 @@ def _emit_fetch(builder: Any, pointer: Any) -> None:
         [_byte_pointer],
         ir.FunctionType(ir.VoidType(), [_byte_pointer, _int32, _int32, _int32]),
     )
+    # The codes by which LLVM knows these three options of the intrinsic.
     to_read, to_all_caches, of_data = (ir.Constant(_int32, value) for value in (0, 3, 1))
     address = builder.bitcast(pointer, _byte_pointer)
     builder.call(prefetch, [address, to_read, to_all_caches, of_data])
 
 
 def _unpack_arrays(context: Any, builder: Any, signature: Any, arguments: Any) -> list[Any]:
-    """Return the ``arguments``, which are arrays, as structures with ``data`` and ``shape``.
+    """Return the values ``arguments``, which are arrays, as structures with ``data`` and ``shape``.
 
-    The types of the arguments are the first types of ``signature``.
+    They are the first arguments of a function with this ``signature``, which has their types.
     """
     return [
         context.make_array(kind)(context, builder, value)
@@ -212,9 +237,9 @@ def _unpack_arrays(context: Any, builder: Any, signature: Any, arguments: Any) -
 
 
 def _load_vector(builder: Any, pointer: Any, k: Any, kind: Any = _float32_vector) -> Any:
-    """Load the LANES numbers that begin at index k.
+    """Emit the load of the LANES numbers that begin at index k; return them as a vector.
 
-    The alignment is that of one number, because arrays and vectors may begin anywhere.
+    The instruction assumes the alignment of one number, because arrays may begin anywhere.
     """
     return builder.load(builder.bitcast(builder.gep(pointer, [k]), kind.as_pointer()), align=4)
 
@@ -222,23 +247,26 @@ def _load_vector(builder: Any, pointer: Any, k: Any, kind: Any = _float32_vector
 def _broadcast(builder: Any, kind: Any, number: Any) -> Any:
     """Return the vector that has ``number`` in all lanes."""
     first = builder.insert_element(ir.Constant(kind, ir.Undefined), number, _first_position)
+    # Each lane of the result is lane 0 of ``first``.
     return builder.shuffle_vector(first, first, ir.Constant(_int32_vector, [0] * LANES))
 
 
 def _emit_partial_sums(
     builder: Any, product: Any, to_fetch: list[Any], sums: Any, width: Any
 ) -> Any:
-    """Write the partial sums of each lane to ``sums``; return the vector of the sums of the lanes.
+    """Emit a loop that sums the products of each lane; return the vector of the sums of the lanes.
 
-    ``product(k)`` returns the products of the vector that begins at k, below ``width``. The arrays
+    ``product(k)`` emits the products of the vector that begins at index k, for k = 0, LANES, ...
+    below ``width``. The partial sums are written to the array at the pointer ``sums``. The arrays
     at the pointers ``to_fetch`` are meanwhile fetched into the caches.
     """
     before, loop = builder.block, builder.append_basic_block("sums")
     after = builder.append_basic_block("after_sums")
     builder.branch(loop)
     builder.position_at_end(loop)
-    # In each round of the loop, k is the beginning of a vector, and last_sums are the sums before
-    # it.
+    # In each round of the loop, k is the beginning of a vector, and last_sums are the sums of all
+    # vectors before. A phi has one value in the first round, where the loop is entered from the
+    # block ``before``, and another value in later rounds.
     k, last_sums = builder.phi(_int64), builder.phi(_float32_vector)
     new_sums = builder.fadd(last_sums, product(k))
     target = builder.bitcast(builder.gep(sums, [k]), _float32_vector.as_pointer())
@@ -246,9 +274,9 @@ def _emit_partial_sums(
     for pointer in to_fetch:
         _emit_fetch(builder, builder.gep(pointer, [k]))
     next_k = builder.add(k, _lanes_constant)
-    for phi, start, value in (k, _zero, next_k), (last_sums, _zero_vector, new_sums):
-        phi.add_incoming(start, before)
-        phi.add_incoming(value, loop)
+    for phi, first_value, next_value in (k, _zero, next_k), (last_sums, _zero_vector, new_sums):
+        phi.add_incoming(first_value, before)
+        phi.add_incoming(next_value, loop)
     builder.cbranch(builder.icmp_signed("<", next_k, width), loop, after)
     builder.position_at_end(after)
     return new_sums
@@ -257,20 +285,22 @@ def _emit_partial_sums(
 def _emit_lane_draw(
     builder: Any, lane_sums: Any, number: Any, others: Any = None
 ) -> tuple[Any, Any, Any, Any]:
-    """Draw a lane by ``number`` in [0, 1), given the vector of the sums of the lanes.
+    """Emit the draw of a lane by ``number`` in [0, 1), given the vector of the sums of the lanes.
 
-    ``number`` times the total is the target. Return the lane, the target less the sums of the lanes
-    before it, the total of all lanes and ``others``, and whether ``others`` is drawn instead of a
-    lane.
+    The total is the sum of all lanes and of the number ``others``, if it is given, which is drawn
+    like a further lane. The target is ``number`` times the total. Return the lane, the target minus
+    the sums of the lanes before the lane, the total, and whether ``others`` is drawn.
     """
 
     def shift(x: Any, by: int) -> Any:
         """Return x moved ``by`` lanes up, with 0 in the lowest lanes."""
-        # Sources from LANES on are lanes of x. Source 0 is a lane of the vector of zeros.
+        # ``shuffle_vector`` numbers the lanes of its first vector, here zeros, from 0, and the
+        # lanes of its second vector, here x, from LANES.
         sources = [LANES + lane - by if lane >= by else 0 for lane in range(LANES)]
         return builder.shuffle_vector(_zero_vector, x, ir.Constant(_int32_vector, sources))
 
-    # Compute the cumulative sums of the lanes.
+    # Compute the cumulative sums of the lanes. After each round, a lane has the sum of twice as
+    # many lanes up to itself.
     cumulative = lane_sums
     for by in 1, 2, 4, 8:
         cumulative = builder.fadd(cumulative, shift(cumulative, by))
@@ -278,12 +308,13 @@ def _emit_lane_draw(
     if others is not None:
         total = builder.fadd(total, others)
     target = builder.fmul(number, total)
-    # The number of cumulative sums that do not exceed the target is the drawn lane.
+    # The drawn lane is the number of cumulative sums that do not exceed the target: count the bits
+    # that are 1 in the results of the comparisons.
     is_passed = builder.fcmp_ordered(">=", _broadcast(builder, _float32_vector, target), cumulative)
     is_passed = builder.bitcast(is_passed, ir.IntType(LANES))
     lane = builder.zext(builder.ctpop(is_passed), _int64)
-    # Take the last lane if the target is not below the sum of all lanes, which can be due to
-    # rounding, or to ``others``.
+    # If the target is not below the sum of all lanes, the count is LANES. ``others`` is then drawn
+    # or, without ``others``, rounding is the cause. Take the last lane in both cases.
     is_below_last = builder.icmp_signed("<", lane, _last_lane)
     is_other = builder.icmp_signed(">", lane, _last_lane)
     lane = builder.select(is_below_last, lane, _last_lane)
@@ -292,11 +323,13 @@ def _emit_lane_draw(
 
 
 def _emit_vector_draw(builder: Any, sums: Any, lane: Any, remainder: Any, width: Any) -> Any:
-    """Draw a vector, given its lane and the ``remainder`` of the target; return the drawn index.
+    """Emit the draw of a vector, given the drawn lane; return the drawn index k.
 
-    The number of partial sums of the lane that do not exceed the remainder is the drawn vector. The
-    last partial sum is not compared, so that rounding cannot lead beyond the last vector.
+    The drawn vector is the number of partial sums of the lane that do not exceed ``remainder``, see
+    :func:`_emit_lane_draw`. The last partial sum is not compared, so that rounding cannot lead
+    beyond the last vector.
     """
+    # Let the pointer begin at the first partial sum of the lane.
     sums = builder.gep(sums, [lane])
     before, test = builder.block, builder.append_basic_block("test")
     loop, after = builder.append_basic_block("count"), builder.append_basic_block("after_count")
@@ -311,9 +344,9 @@ def _emit_vector_draw(builder: Any, sums: Any, lane: Any, remainder: Any, width:
     is_passed = builder.fcmp_ordered(">=", remainder, builder.load(builder.gep(sums, [k])))
     next_k = builder.add(k, _lanes_constant)
     next_n_passed = builder.add(n_passed, builder.zext(is_passed, _int64))
-    for phi, value in (k, next_k), (n_passed, next_n_passed):
+    for phi, next_value in (k, next_k), (n_passed, next_n_passed):
         phi.add_incoming(_zero, before)
-        phi.add_incoming(value, loop)
+        phi.add_incoming(next_value, loop)
     builder.branch(test)
     builder.position_at_end(after)
     return builder.add(builder.mul(n_passed, _lanes_constant), lane)

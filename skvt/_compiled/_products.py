@@ -1,7 +1,8 @@
-"""Products of a matrix and a vector, for compiled loops whose rows are too short for BLAS.
+"""Products of a matrix and a vector, for compiled loops.
 
-The number K of rows of the matrix must be a multiple of 4, since the loops take four rows at a
-time.
+The vectors are too short for BLAS, whose calls would take longer than the products. The number K of
+rows of the matrix must be a multiple of 4, since the loops take four rows at a time: the compiler
+can then keep several sums in registers.
 """
 
 from skvt._compiled._special import jit_inlined, lit

@@ -1,8 +1,10 @@
 """Random numbers of compiled loops, by the generator SplitMix64.
 
-The state of the generator is an integer of 64 bits, which advances by :data:`GOLDEN`. :func:`mix`
-turns a state into 64 random bits. Each item of a loop can thus start from a separate state, so that
-results do not depend on the threads that compute them.
+The state of the generator is an integer of 64 bits. It advances by adding :data:`GOLDEN`, and
+:func:`mix` turns a state into 64 random bits. Each item of a loop can thus start from a separate
+state, so that results do not depend on the threads that compute them. Functions that draw a random
+number from a *state* advance and return it; functions that take ``bits`` turn random bits into
+numbers.
 """
 
 import math
@@ -14,11 +16,12 @@ from numpy.typing import NDArray
 from skvt._compiled._special import Real, jit, jit_inlined, lit, log, polynomial
 from skvt.typing import Array, IndexArray
 
-# Constants of SplitMix64: the step of the state, and the factors of its finaliser.
+# Constants of SplitMix64: the step of the state, and the factors of its finaliser, `mix_states`.
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
-# Numbers of bits by which states are shifted, and the mask of the lowest 24 bits.
+# Numbers of bits by which states are shifted, and the mask of the lowest 24 bits. They are uint64,
+# since uint64 combined with signed integers becomes float64.
 _S30 = np.uint64(30)
 _S27 = np.uint64(27)
 _S31 = np.uint64(31)
@@ -26,9 +29,9 @@ _S40 = np.uint64(40)
 _S16 = np.uint64(16)
 _LOW_24 = np.uint64(0xFFFFFF)
 # Maximum number of proposals for one variate. At most 22 % of the proposals are refused on average,
-# but all of them if a parameter is NaN.
+# but all of them are refused if a parameter is NaN.
 MAX_TRIES = 100
-# A binomial variate with fewer expected successes is drawn by sequential search.
+# Binomial variates with fewer expected successes are drawn by sequential search.
 _MIN_SUCCESSES = 10.0
 # Coefficients of the Taylor series of cos(x) and sin(x) / x in powers of x**2, highest power first.
 _COSINE = tuple((-1) ** i / math.factorial(2 * i) for i in range(9, -1, -1))
@@ -53,12 +56,14 @@ mix = jit(mix_states)
 @jit_inlined
 def uniform(bits: np.uint64) -> np.float64:
     """Return a float64 in [0, 1) from the upper 53 bits."""
+    # The factor is 2**-53.
     return np.float64(bits >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
 @jit_inlined
 def uniform_float32(bits: np.uint64) -> np.float32:
     """Return a float32 in [0, 1) from the upper 24 bits."""
+    # The factor is 2**-24.
     return np.float32(np.int32(bits >> _S40)) * np.float32(1.0 / 16777216.0)
 
 
@@ -81,6 +86,7 @@ def normal_pair(state: np.uint64) -> tuple[float, float, np.uint64]:
 @jit_inlined
 def uniform_pair(bits: np.uint64) -> tuple[np.float32, np.float32]:
     """Return two float32 in (0, 1], each from 24 of the bits."""
+    # The step between neighbouring numbers is 2**-24.
     one, step = np.float32(1.0), np.float32(1.0 / 16777216.0)
     first = (np.float32(np.int32(bits >> _S40)) + one) * step
     return first, (np.float32(np.int32((bits >> _S16) & _LOW_24)) + one) * step
@@ -89,14 +95,14 @@ def uniform_pair(bits: np.uint64) -> tuple[np.float32, np.float32]:
 @jit_inlined
 def make_normals(bits: np.uint64) -> tuple[np.float32, np.float32]:
     """Return two float32 normal variates by the Box-Muller method."""
-    u, turn = uniform_pair(bits)
-    turn -= lit(u, 0.5)
+    u, turns = uniform_pair(bits)
+    # The angle is ``turns`` full turns, or 2 pi times ``turns``, at most pi in absolute value.
+    turns -= lit(u, 0.5)
     radius = np.sqrt(lit(u, -2.0) * log(u))
-    # The angle is 2 pi turn, at most pi in absolute value. The series in the squared angle give its
-    # cosine, and its sine divided by the angle.
-    squared_angle = turn * turn * lit(u, 4.0 * math.pi**2)
+    # The series in the squared angle give the cosine, and the sine divided by the angle.
+    squared_angle = turns * turns * lit(u, 4.0 * math.pi**2)
     cosine, sine_ratio = polynomial(squared_angle, _COSINE), polynomial(squared_angle, _SINE)
-    return radius * cosine, radius * sine_ratio * turn * lit(u, 2.0 * math.pi)
+    return radius * cosine, radius * sine_ratio * turns * lit(u, 2.0 * math.pi)
 
 
 @jit_inlined
@@ -112,15 +118,17 @@ def fill_normals(state: np.uint64, out: NDArray[np.float32]) -> None:
 
 @jit_inlined
 def propose_gamma(a: Real, normal: Real, test: Real) -> tuple[Real, np.uint8]:
-    """Propose a gamma variate of shape a + 1; return it and whether it is doubtful.
+    """Propose a gamma variate of shape a + 1 and rate 1; return it and whether it is doubtful.
 
-    The method is that of Marsaglia and Tsang (2000). ``normal`` is a standard normal variate, and
+    This is the method of Marsaglia and Tsang (2000). ``normal`` is a standard normal variate, and
     the proposal is d v with d = a + 2/3 and v = (1 + normal / sqrt(9 d))^3. ``test`` is a uniform
-    variate, with which a cheap test accepts most proposals at once. The other proposals are
-    doubtful, and need the exact test of :func:`_test_gamma`. The result has the precision of a.
+    variate, with which a cheap test accepts most proposals. The other proposals are doubtful: they
+    need the exact test of :func:`_test_gamma`. The proposal has the precision of a.
     """
+    # The sum with 0 converts ``normal`` to the precision of a.
     z = normal + lit(a, 0.0)
     d = a + lit(a, 2.0 / 3.0)
+    # v is root**3.
     root = lit(a, 1.0) + z / np.sqrt(lit(a, 9.0) * d)
     threshold = lit(a, 1.0) - lit(a, 0.0331) * z * z * z * z
     return d * root * root * root, np.uint8(root <= lit(a, 0.0)) | np.uint8(test > threshold)
@@ -134,7 +142,7 @@ def _test_gamma(a: float, normal: float, test: float) -> tuple[np.uint8, float]:
     """
     d, z = a + 2.0 / 3.0, normal
     root = 1.0 + z / np.sqrt(9.0 * d)
-    # The minimum keeps log(v) finite. Proposals with smaller roots are refused at the end.
+    # The lower limit keeps log(v) finite. Proposals with smaller roots are refused below.
     v = max(root, 1e-3) ** 3
     accepted = log(test) < 0.5 * z * z + d - d * v + d * log(v)
     return np.uint8(accepted & (root > 1e-3)), d * v
@@ -159,18 +167,20 @@ def draw_gamma(a: float, state: np.uint64) -> tuple[float, np.uint64]:
 def draw_binomial(n: float, p: float, state: np.uint64) -> tuple[float, np.uint64]:
     """Draw a binomial variate of n trials of probability p; return it and the new state.
 
-    n and p are float64, and n is a whole number. The variate is the number of n uniform numbers
-    that are below p. Each round of the method of Ahrens and Dieter (1974) draws x, the i-th
-    smallest of the numbers, which is a beta variate. If x is at most p, the i smallest numbers
+    n and p are float64, and n is a whole number. The variate is the number of n uniform numbers in
+    [0, 1) that are below p. Each round of the method of Ahrens and Dieter (1974) draws x, the i-th
+    smallest of these numbers, which is a beta variate. If x is at most p, the i smallest numbers
     are below p, and each of the n - i larger numbers is below p with probability (p - x) / (1 - x).
     Otherwise the numbers below p are among the i - 1 numbers below x, each of which is above p with
-    probability (x - p) / x. With i about n p, a round leaves about sqrt(n p) expected successes.
-    After a few rounds so few are left that a sequential search is fast.
+    probability (x - p) / x. In both cases a binomial variate of fewer trials remains to be drawn.
+    With i about n p, the expected value of this variate is about sqrt(n p). After a few rounds the
+    expected value is so small that a sequential search is fast.
     """
-    # The variate is ``successes`` plus ``sign`` times a binomial variate of the present n and p.
+    # In each round, the result is ``successes`` plus ``sign`` times a binomial variate of the
+    # present n and p.
     successes, sign = 0.0, 1.0
     for _ in range(MAX_TRIES):
-        # Count failures instead of successes if these are fewer.
+        # Count failures instead of successes if there are fewer failures.
         if p > 0.5:
             successes = successes + sign * n
             sign = -sign
@@ -178,6 +188,7 @@ def draw_binomial(n: float, p: float, state: np.uint64) -> tuple[float, np.uint6
         if n * p < _MIN_SUCCESSES:
             break
         i = np.floor((n + 1.0) * p)
+        # x has the distribution Beta(i, n + 1 - i), by gamma variates of these two shapes.
         below, state = draw_gamma(i - 1.0, state)
         above, state = draw_gamma(n - i, state)
         x = below / (below + above)
@@ -206,16 +217,19 @@ def draw_binomial(n: float, p: float, state: np.uint64) -> tuple[float, np.uint6
 
 @jit_inlined
 def resample(weights: Array, offset: float, parents: IndexArray) -> None:
-    """Resample particles systematically; write the index of a parent for each particle.
+    """Resample P particles systematically; write the index of the parent of each new particle.
 
-    ``weights`` (P,) are the weights of the particles, which need not sum to 1, and ``offset`` is
-    a random number in [0, 1). ``parents`` (P,) is overwritten.
+    ``weights`` (P,) are the weights of the old particles, which need not sum to 1, and ``offset``
+    is a random number in [0, 1). The parents are the old particles at P equal steps of the
+    cumulative weight. They are written to ``parents`` (P,).
     """
     n_particles = weights.size
     step = weights.sum() / n_particles
     cumulative, parent = 0.0, -1
     for i in range(n_particles):
         target = (i + offset) * step
+        # Go on until the cumulative weight exceeds the target. Rounding must not lead beyond the
+        # last particle, nor to no particle.
         while (cumulative <= target and parent < n_particles - 1) or parent < 0:
             parent += 1
             cumulative += weights[parent]
@@ -228,15 +242,20 @@ def draw_gammas_exactly(
 ) -> None:
     """Draw n gamma variates of rate 1, each from the first proposal that the exact test accepts.
 
-    The first two proposals are made and tested in loops over all open entries, which the compiler
-    vectorises. An entry is open until a proposal is accepted for it. The few entries that are open
-    after two proposals are drawn one by one.
+    An entry is *open* until a proposal for its variate is accepted. The first two proposals are
+    made and tested in loops over all open entries, which the compiler vectorises. The few entries
+    that are open after two proposals are drawn one by one.
 
-    Rows 0 to 2 of ``doubles`` (5, N) are the shapes less 1, the normal variates of the first
-    proposals, which are overwritten, and the gamma variates, which are written. Row 0 of
-    ``bit_scratch`` (2, N) has random bits; the second number of ``uniform_pair`` of these bits is
-    the test of the first proposal. The other rows of ``doubles`` and ``bit_scratch`` and the first
-    two rows of ``int_scratch`` are scratch. The first n columns of all arrays are used.
+    The first n columns of all arrays are used. The rows of ``doubles`` (5, N) are
+
+    0. the shapes minus 1;
+    1. the normal variates of the first proposals, which are overwritten;
+    2. the gamma variates, which are written;
+    3. and 4. scratch.
+
+    Row 0 of ``bit_scratch`` (2, N) has random bits: the second number of ``uniform_pair`` of these
+    bits is the number by which the first proposal is tested. The other row, and the first two rows
+    of ``int_scratch``, are scratch.
     """
     shapes, normals, out, proposals = doubles[0], doubles[1], doubles[2], doubles[3]
     open_shapes, bits, open_bits = doubles[4], bit_scratch[0], bit_scratch[1]
@@ -256,10 +275,12 @@ def draw_gammas_exactly(
             open_shapes[n_refused], open_bits[n_refused] = open_shapes[j], open_bits[j]
             n_refused += 1 - is_accepted[j]
         n_open = n_refused
-        # Draw the normal variates and the bits of the next proposals.
+        # Draw the normal variates and the bits of the next proposals. The old bits serve as the
+        # state; different steps give independent numbers.
         for j in range(n_open):
             normals[j] = make_normals(mix(open_bits[j] + GOLDEN))[0]
             open_bits[j] = mix(open_bits[j] - GOLDEN)
+    # Draw the entries that are still open by further proposals.
     for j in range(n_open):
         i = open_entries[j]
         out[i], _ = draw_gamma(shapes[i], mix(bits[i]))

@@ -1,17 +1,21 @@
 """Compiled loops shared among threads.
 
-Every thread calls the same compiled function with the same arguments. The function claims the next
-few items, such as rows, by a common counter until no item is left. The threads thus end together,
-and the interpreter handles one call per thread, for any number of items. Results do not depend on
-which thread computes an item, as long as the result of an item does not depend on other items.
+Every thread calls the same compiled function with the same arguments. The function *claims* the
+next few items of the loop, such as rows, until no item is left: an atomic addition to a counter,
+which the threads share, gives the items to this thread alone. The threads thus end together, and
+the interpreter handles one call per thread, for any number of items. The compiled function is
 
     for i in claim_items(counter, SIZE, n):
         ...
 
+Results do not depend on which thread computes an item, as long as the result of an item does not
+depend on other items.
+
 Threads can also share several loops, each of which needs the results of the loops before. Every
 thread then calls a Python function, which calls a compiled function for each loop, with one counter
-for each loop. After each loop it calls ``wait_for_items``, which waits for a while. If the result
-is False, it calls the compiled function of this loop again.
+for each loop. After each loop the Python function calls :func:`wait_for_items`, which waits for the
+other threads a little. If the result is False, the Python function calls the compiled function of
+this loop again, because items may be left.
 """
 
 import os
@@ -29,16 +33,17 @@ from skvt.typing import IndexArray, T, Whole
 # Maximum number of claims of one call. The number is limited so that the interpreter can handle an
 # interrupt, such as Ctrl-C, between calls.
 CLAIMS = 2000
-# Number of entries of a counter. Threads other than the calling thread are *helpers*. A helper gets
-# the same counters with one more entry at the end. The last counter of a helper thus has more than
-# COUNTER_SIZE entries, by which :func:`claim_items` recognises a helper.
+# Number of entries of a counter. The *calling thread* is the thread of the user's call; the other
+# threads are *helpers*. Helpers get the same counters with one more entry at the end. The last
+# counter of a helper thus has more than COUNTER_SIZE entries, by which :func:`claim_items`
+# recognises a helper.
 COUNTER_SIZE = 16
-# Index of the number of claimed items.
+# Index, within a counter, of the number of claimed items.
 _CLAIMED = 0
-# Index of the number of finished items, which lies in another cache line than the number of claimed
-# items.
+# Index, within a counter, of the number of finished items. It is in another cache line than the
+# number of claimed items, so that changes of the one do not delay reads of the other.
 _FINISHED = 8
-# Number of reads of a counter before a thread gives up, which take about 30 microseconds.
+# Number of reads of a counter after which a thread stops waiting. They take about 30 microseconds.
 _N_READS = 6_000
 # Number of reads by which a helper delays its return after the last item is finished.
 _N_LAST_READS = 500
@@ -47,7 +52,10 @@ _lock = threading.Lock()
 
 
 def _pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """Return the address of an entry of an int64 array; ``args`` are the array and the index."""
+    """Return the address of an entry of an int64 array, as a value of LLVM.
+
+    The first two ``args`` are the array and the index.
+    """
     array = context.make_array(signature.args[0])(context, builder, args[0])
     return builder.gep(array.data, [args[1]])
 
@@ -73,9 +81,10 @@ def _fetch_and_add(typingctx: Any, counter: Any, index: Any, size: Any) -> Any:
 
 @instruction(lambda counter, index: int(counter[index]))
 def _read(typingctx: Any, counter: Any, index: Any) -> Any:
-    """Read ``counter[index]`` with acquire order.
+    """Read ``counter[index]`` anew, after changes by other threads.
 
-    A fence prevents the compiler from merging several reads into one.
+    The acquire order makes the results visible that other threads wrote before they changed the
+    counter. The fence prevents the compiler from merging several reads into one.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -90,7 +99,7 @@ def _read(typingctx: Any, counter: Any, index: Any) -> Any:
 def wait_for_items(counter: IndexArray, n: int) -> bool:
     """Return whether all n items are finished, after a short wait for items of other threads.
 
-    The function does not wait if any item is left that no thread has claimed. It waits by reading
+    The function does not wait if there is an item that no thread has claimed. It waits by reading
     the counter again and again instead of sleeping, because waking up would take longer than the
     last items of other threads.
     """
@@ -107,9 +116,9 @@ def claim_items(counter: IndexArray, size: Whole, n: int) -> Iterator[int]:
     """Claim ``size`` of n items at a time, up to CLAIMS times, and yield each claimed item.
 
     A helper that finds no item left delays its return until shortly after all items are finished,
-    or until :func:`wait_for_items` gives up. The calling thread thus returns to the interpreter
-    first. Otherwise a helper could hold the lock of the interpreter, and the calling thread would
-    have to sleep until it gets the lock.
+    or until :func:`wait_for_items` stops waiting. The calling thread thus returns to the
+    interpreter first. Otherwise a helper could hold the lock of the interpreter, and the calling
+    thread would have to sleep until it gets the lock.
     """
     for _ in range(CLAIMS):
         start = _fetch_and_add(counter, _CLAIMED, size)
@@ -128,7 +137,7 @@ def claim_items(counter: IndexArray, size: Whole, n: int) -> Iterator[int]:
 
 
 def run_serially(function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> list[T]:
-    """Call ``function`` with the arguments of each task in this thread; return all results."""
+    """Call ``function`` for each task, a tuple of arguments, in this thread; return all results."""
     return [function(*task) for task in tasks]
 
 
@@ -144,8 +153,9 @@ def yield_core() -> None:
 class SharedLoop(list[tuple[Any, ...]]):
     """List of tasks that compute a shared loop over n items, for ``run(function, tasks)``.
 
-    A task is the tuple of arguments of one call. The list has the calls of the calling thread,
-    which are enough to finish the loop without helpers. A runner with several threads adds the task
+    ``run`` is `run_serially`, or the method of an object with several threads. A task is the tuple
+    of arguments of one call of the function. The list has the tasks of the calling thread, which
+    are enough to finish the loop without helpers. ``run`` with several threads adds the task
     ``helpers_call`` for each helper.
 
     Parameters
@@ -153,10 +163,10 @@ class SharedLoop(list[tuple[Any, ...]]):
     n : int
         Number of items of the loop, or of the last of several loops.
     size : int
-        Number of items that a claim takes in this loop.
+        Number of items of a claim in this loop.
     *args
-        Arguments of the function, except the last. The last argument is the counter; if there are
-        several loops, it is an array of all counters, one after the other.
+        Arguments of the function, except the last. The last argument is the counter of the loop.
+        If there are several loops, it is an array of all counters, one after the other.
     n_loops : int, default=1
         Number of loops of the function.
     """
@@ -166,7 +176,8 @@ class SharedLoop(list[tuple[Any, ...]]):
         # The counters of all loops, and the additional last entry, which only helpers get.
         counters = np.zeros(COUNTER_SIZE * n_loops + 1, np.int64)
         self._last_counter = counters[-COUNTER_SIZE - 1 :]
-        # A function of several loops itself repeats its calls of compiled functions.
+        # A call claims at most size * CLAIMS items, so that the calling thread needs n divided by
+        # this number, rounded up, calls. A function of several loops repeats calls itself.
         n_calls = -(-n // (size * CLAIMS)) if n_loops == 1 else 1
         super().__init__([(*args, counters[:-1])] * n_calls)
         self.helpers_call = (*args, counters)

@@ -41,11 +41,12 @@ from numpy.typing import ArrayLike
 
 from skvt.typing import Array
 
-# Type of the argument, which is the type of the result.
+# Type of the argument of a function, which is also the type of its result.
 Real = TypeVar("Real", np.float32, np.float64)
 
-# "reassoc" lets the compiler compute sums in vector lanes. "nnan" and "ninf" are left out, so that
-# NaN and infinities stay visible in results.
+# Liberties that the compiler may take with floating-point numbers, by the names of LLVM. "reassoc"
+# permits another order of sums, so that they can be computed by vector instructions. "nnan" and
+# "ninf" are left out, so that NaN and infinities stay visible in results.
 FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
 _OPTIONS = {
     "nogil": True, "fastmath": FASTMATH, "error_model": "numpy", "no_cfunc_wrapper": True,
@@ -53,28 +54,29 @@ _OPTIONS = {
 
 
 class _GarbagePause(event.Listener):
-    """Listener of the compiler that pauses garbage collection while it compiles functions of skvt.
+    """Listener that pauses Python's garbage collection while numba compiles functions of skvt.
 
     The compiler makes many objects that stay alive, so that a tenth of the time would be spent on
     searching for garbage. The listener needs no lock, since numba compiles in one thread at a time.
     """
 
-    # Dispatcher of the function whose compilation paused the garbage collection. Functions that are
-    # compiled meanwhile, as parts of this function, do not end the pause.
-    _paused: Any = None
+    # The dispatcher, numba's object of a compiled function, whose compilation has begun the pause;
+    # None if there is no pause. Functions that this function calls are compiled meanwhile, and do
+    # not end the pause.
+    _paused_by: Any = None
 
     def on_start(self, event: Any) -> None:
         """Pause garbage collection if a function of skvt begins to compile."""
         function = getattr(event.data["dispatcher"], "py_func", None)
         is_ours = str(getattr(function, "__module__", "")).startswith("skvt.")
-        if self._paused is None and gc.isenabled() and is_ours:
-            self._paused = event.data["dispatcher"]
+        if self._paused_by is None and gc.isenabled() and is_ours:
+            self._paused_by = event.data["dispatcher"]
             gc.disable()
 
     def on_end(self, event: Any) -> None:
         """End the pause if the function that began it has been compiled."""
-        if self._paused is event.data["dispatcher"]:
-            self._paused = None
+        if self._paused_by is event.data["dispatcher"]:
+            self._paused_by = None
             gc.enable()
 
 
@@ -82,11 +84,11 @@ event.register("numba:compile", _GarbagePause())
 
 
 class _TolerantCache(FunctionCache):
-    """Cache of the machine code of a function in files.
+    """Cache of the machine code of a function in files, which raises no errors.
 
-    A function is compiled again if its files cannot be read, such as an index that a power failure
-    has cut short. If its files cannot be written, there is a warning, and only this process uses
-    the machine code.
+    The function is compiled again if its files cannot be read, for instance because a power failure
+    has cut one short. If its files cannot be written, there is a warning, and only this process
+    uses the machine code.
     """
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -95,6 +97,7 @@ class _TolerantCache(FunctionCache):
             return super().load_overload(sig, target_context)
         # Catch all exceptions, since damaged pickles raise errors of many types.
         except Exception:
+            # Remove the damaged index, so that the next process does not read it again.
             with suppress(OSError):
                 self.flush()
             return None
@@ -147,18 +150,19 @@ else:
     jit = functools.partial(_cached, allocates=False)
     #: Decorator of a compiled function that Python calls and that makes arrays.
     jit_allocating = functools.partial(_cached, allocates=True)
+    _INLINED_OPTIONS = {"no_cpython_wrapper": True, "forceinline": True, **_OPTIONS}
     #: Decorator of an inlined function, which only compiled functions call. A call from Python
     #: crashes the process: inlined functions have no wrapper for such calls, since the wrapper of
     #: a short function would take as long to compile as the function.
     #:
     #: Functions are inlined for two reasons. First, loops that call them can be vectorised. Second,
-    #: results are reproducible: a process uses the first machine code that it gets for a function
-    #: that is not inlined, and the last digits of results differ between machine code that was
-    #: compiled in this process and machine code from a file.
+    #: results are reproducible to the last digit. For a function that is not inlined, a process
+    #: uses the first machine code that it gets, which it may have compiled or read from a file, and
+    #: the last digits of results differ between the two.
     #:
-    #: An inlined function is compiled alone and again within each function above it. Few levels
-    #: of inlined functions therefore compile faster than many.
-    _INLINED_OPTIONS = {"no_cpython_wrapper": True, "forceinline": True, **_OPTIONS}
+    #: An inlined function is compiled by itself, and again within each function that calls it,
+    #: directly or through other inlined functions. Few levels of inlined functions therefore
+    #: compile faster than many.
     jit_inlined = nb.njit(_nrt=False, **_INLINED_OPTIONS)
     #: Decorator of an inlined function that makes arrays.
     jit_inlined_allocating = nb.njit(_nrt=True, **_INLINED_OPTIONS)
@@ -167,9 +171,10 @@ else:
 def instruction(python_twin: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
     """Return the decorator of a function that emits LLVM instructions.
 
-    The decorator makes an intrinsic of numba: the function gets the types of the arguments, and
-    returns the signature and a function ``codegen`` that emits the instructions. Under
-    NUMBA_DISABLE_JIT the decorator returns ``python_twin`` instead, which does the same in Python.
+    The decorator makes an intrinsic of numba: the decorated function gets the types of the
+    arguments, and returns the signature and a function ``codegen`` that emits the instructions.
+    Under NUMBA_DISABLE_JIT the decorator returns ``python_twin`` instead, a function that does the
+    same in Python.
     """
     return (lambda function: python_twin) if nb.config.DISABLE_JIT else intrinsic
 
@@ -212,7 +217,7 @@ def lit(typingctx: Any, x: Any, value: Any) -> Any:
 
 @instruction(lambda x, single, double: type(x)(single if type(x) is np.float32 else double))
 def _by_type(typingctx: Any, x: Any, single: Any, double: Any) -> Any:
-    """Return ``single`` if ``x`` is float32, else ``double``, in the type of ``x``."""
+    """Return ``single`` if ``x`` is float32, or ``double`` if ``x`` is float64, in this type."""
     if not isinstance(x, types.Float):
         return None
 
@@ -235,8 +240,8 @@ def polynomial(typingctx: Any, x: Any, coefficients: Any) -> Any:
     """Evaluate a polynomial at ``x``.
 
     ``coefficients`` is a tuple of compile-time constants, highest power first. The intrinsic emits
-    all instructions at once, which compiles fast: the compiler would infer the type of every
-    product, sum and constant of an expression.
+    all instructions at once. An expression would take longer to compile, since the compiler would
+    infer the type of each product, sum and constant.
     """
     if not isinstance(x, types.Float):
         return None
@@ -290,13 +295,14 @@ def _frexp(x: Real) -> tuple[Real, Real]:
 
 @instruction(_frexp)
 def _mantissa_exponent(typingctx: Any, x: Any) -> Any:
-    """Return floats m and e with x = m 2**e and m in [sqrt(1/2), sqrt(2))."""
+    """Return floats m and e with x = m 2**e and m in [sqrt(1/2), sqrt(2)); e is a whole number."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         integer, real, n_mantissa_bits, _ = _float_layout(x.bitwidth)
         n_mantissa_bits = ir.Constant(integer, n_mantissa_bits)
-        # Subtract the bits of sqrt(1/2) from the bits of x: the bits above the mantissa then hold
-        # e. For x in [sqrt(1/2), sqrt(2)), e is 0; it grows by 1 as x doubles.
+        # Subtract the bits of sqrt(1/2) from the bits of x, both as integers. The bits above the
+        # mantissa of the difference are e: they are 0 for x in [sqrt(1/2), sqrt(2)), and grow by 1
+        # if x is doubled.
         root_bits = ir.Constant(integer, 0x3F3504F3 if x.bitwidth == 32 else 0x3FE6A09E667F3BCD)
         bits = builder.bitcast(args[0], integer)
         exponent = builder.ashr(builder.sub(bits, root_bits), n_mantissa_bits)
@@ -329,15 +335,15 @@ def log(x: Real) -> Real:
 def exp(x: Real) -> Real:
     """Compute the exponential of x in float64; return it in the type of x.
 
-    The result is 0 for x up to -708 in float64 and for x up to -87 in float32, since a little below
-    these limits the exponential is a denormal number.
+    The result is 0 for x <= -708 in float64 and for x <= -87 in float32, since the exponential of
+    slightly smaller numbers is denormal.
     """
     lowest = _by_type(x, -87.0, -708.0)
     y = np.float64(x if x > lowest else lowest)
     n = _floor(y * (1.0 / math.log(2.0)) + 0.5)
     # exp(y) is 2**n exp(r) with r = y - n log 2. Subtract log 2 in two parts: the product of n and
-    # the first part is exact, so that r keeps more digits. "reassoc" permits the compiler
-    # to add the two parts; then the error of r grows with |x|.
+    # the first part is exact, so that r keeps more digits. If the compiler adds the two parts,
+    # which "reassoc" permits, the error of r grows with |x|.
     r = (y - n * 0.693145751953125) - n * 1.42860682030941723212e-6
     power = _power_of_two(n)
     result = _by_type(x, polynomial(r, _EXP_SHORT) * power, polynomial(r, _EXP) * power)
@@ -346,9 +352,10 @@ def exp(x: Real) -> Real:
 
 @jit_inlined
 def _digamma(x: float, inverse: float, recurrence: float) -> float:
-    """Compute digamma by the asymptotic series at x, less the terms of the recurrence.
+    """Compute digamma at x by the asymptotic series, minus ``recurrence``.
 
-    ``inverse`` is 1 / x, and ``recurrence`` is the sum of the terms that lead to x.
+    ``inverse`` is 1 / x. ``recurrence`` is the difference between digamma at x and at the smaller
+    argument of :func:`digamma`.
     """
     z = inverse * inverse
     p = polynomial(z, (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12))
@@ -360,22 +367,26 @@ def digamma(x: Real) -> Real:
     """Compute the derivative of log Gamma at x > 0.
 
     With the recurrence digamma(x) = digamma(x + n) - sum_{j<n} 1 / (x + j), the asymptotic series
-    is evaluated at x + n. For the digits of float32, n is 3; for the digits of float64, n is 6.
+    is evaluated at x + n. The precision of float32 needs n = 3, and the precision of float64 needs
+    n = 6.
 
-    Both are computed in float64. In float32 the rounding of the logarithm and of the sum, which
-    nearly cancel, would grow a hundredfold in sweeps over documents of uncertain topics.
+    Both results are computed in float64. In float32 the logarithm of the series and the sum over j
+    nearly cancel, so that their rounding errors would grow a hundredfold in sweeps over documents
+    of uncertain topics.
     """
     v: Any = np.float64(x)
-    # Compute the result with n = 3. One division serves the sum over j and 1 / (v + 3). The product
-    # cannot overflow if x is float32; if x is float64, ``single`` is not used.
+    # Compute the result with n = 3. One division gives ``inverse``, from which both the sum over j
+    # and 1 / (v + 3) follow by products. The product cannot overflow if x is float32; if x is
+    # float64, the result ``single`` is not used.
     product = v * (v + 1.0) * (v + 2.0)
     inverse = 1.0 / (product * (v + 3.0))
     recurrence = ((3.0 * v + 6.0) * v + 2.0) * (v + 3.0) * inverse
     single = _digamma(v + 3.0, product * inverse, recurrence)
-    # Compute the result with n = 6. The limit of x avoids overflow. Beyond the limit the sum over j
-    # is too small to change the logarithm.
+    # Compute the result with n = 6. The upper limit of u avoids overflow. Beyond this limit the sum
+    # over j is too small to change the result.
     u = min(v, 1e30)
-    # The sum over j is added in pairs: 1 / u + 1 / (u + 1) is (2 u + 1) / a, and so on.
+    # Add the terms of the sum over j in pairs: 1 / u + 1 / (u + 1) = (2 u + 1) / a, and likewise
+    # for b and c.
     a, b, c = u * (u + 1.0), (u + 2.0) * (u + 3.0), (u + 4.0) * (u + 5.0)
     product = a * b * c
     inverse = 1.0 / (product * (u + 6.0))
@@ -388,7 +399,7 @@ def digamma(x: Real) -> Real:
 def trigamma(x: float) -> float:
     """Compute the derivative of digamma at x > 0.
 
-    The asymptotic series is evaluated at x + 8, and trigamma(x) = trigamma(x + 8) +
+    The asymptotic series is evaluated at x + 8, because trigamma(x) is trigamma(x + 8) +
     sum_{i<8} 1 / (x + i)^2.
     """
     recurrence = 0.0
@@ -452,10 +463,10 @@ gammaln_array = _array_function(_map_gammaln)
 
 
 def ensure_writeable(array: Array) -> Array:
-    """Return ``array``, or a copy of it if it is read-only.
+    """Return ``array``, or a copy if it is read-only.
 
-    A read-only array has another type for numba, so that a kernel would be compiled anew for it.
-    Arrays of a model in a memory-mapped file, for example, are read-only. Use this function for
-    small arguments of large kernels.
+    A read-only array has another type for numba, so that a compiled function would be compiled anew
+    for it. Arrays of a model in a memory-mapped file, for example, are read-only. Use this function
+    for arguments that are small, of functions that take long to compile.
     """
     return array if array.flags.writeable else array.copy()

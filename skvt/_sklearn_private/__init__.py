@@ -1,8 +1,8 @@
 """Names of scikit-learn that may move: private names, and names that older releases lack.
 
-All other modules import these names from this package, so that only the package must change if a
-release of scikit-learn moves a name. ``_param_validation`` is private, but scikit-learn's own
-template for third-party estimators uses it.
+All other modules of skvt import these names from this package, so that only this package must
+change if a release of scikit-learn moves a name. The module ``_param_validation`` is private, but
+scikit-learn's own template for third-party estimators uses it.
 """
 
 from types import SimpleNamespace
@@ -21,11 +21,14 @@ except ImportError:  # scikit-learn 1.6 to 1.8
     _indices = column_indices
 
     def column_indices(X, key):
-        """Return positions of columns as scikit-learn does, also for data frames of polars 2.
+        """Return the positions of the columns that ``key`` selects, as scikit-learn does.
 
-        Older scikit-learn looks up names by an interchange protocol that polars 2 lacks.
+        These releases of scikit-learn find the names of columns of other packages than pandas by an
+        interchange protocol that polars 2 lacks.
         """
         if hasattr(X, "get_column_index"):
+            # X is a data frame of polars. Replace it by an object with those attributes of a data
+            # frame of pandas by which scikit-learn finds columns.
             X = SimpleNamespace(shape=X.shape, columns=SimpleNamespace(get_loc=X.columns.index))
         return _indices(X, key)
 

@@ -1,8 +1,8 @@
 """The contract of a mixture's components.
 
 The likelihood of a component is conjugate-exponential. Component k has the parameters phi_k. Their
-prior has the natural parameters eta, their posterior lam_k. A row x has features F(x), a vector of
-P numbers, and
+prior has the natural parameters eta, and their posterior q has the natural parameters lam_k. A row
+x has features F(x), a vector of P numbers, and
 
     log p(x | phi_k) = <F(x), T(phi_k)>,      lam_k = eta + M sum_n r_nk F(x_n).
 
@@ -12,15 +12,17 @@ The *table* (K, P) has T(phi_k), or its expectation under q, in row k. All log d
 are one matrix product ``F @ table.T``, and all sums of features are another, ``R.T @ F`` with the
 responsibilities R. Engines and moves therefore do not depend on the likelihood.
 
-In shapes, n is a number of rows, D of columns, K of components, P of features, and ``...`` stands
-for the axes of factors of the family. The last axis of ``lam`` (K, ..., E) has the E natural
-parameters of a factor.
+In shapes, n is the number of rows, D the number of columns, K the number of components and P the
+number of features. ``lam`` (K, ..., E) has the natural parameters of all components: the posterior
+of a component may be a product of independent factors, which the axes ``...`` count, and the last
+axis has the E natural parameters of a factor.
 
-The contract consists of five protocols, one for each kind of caller: global steps, local steps,
-moves and initialisation, predictions, and descriptions.
+The contract consists of five protocols, one for each kind of caller: :class:`Likelihood` for global
+steps, :class:`Completes` for local steps, :class:`SharesGlobals` for moves and initialisation,
+:class:`Predicts` for predictions, and :class:`Describes` for descriptions.
 
 A missing value (NaN) contributes no features, so that it is integrated out. With full covariances,
-missing values are local variables, too: see :mod:`skvt.models.mixture._missing`.
+missing values are local variables with a posterior q: see :mod:`skvt.models.mixture._missing`.
 """
 
 from collections.abc import Callable
@@ -34,13 +36,18 @@ from skvt.typing import Array, IndexArray
 
 
 class HiddenValues(Protocol):
-    """The missing values of n rows, with the q of these values under each of K components."""
+    """The missing values of n rows, with their posterior q under each of K components.
+
+    A local step calls :meth:`add_to` before, and :meth:`add_statistics` after it has computed the
+    responsibilities.
+    """
 
     def add_to(self, logits: Array, entropy: Array) -> None:
         """Correct ``logits`` (n, K) for missing values, and add their entropies to ``entropy``.
 
-        The logits are the logarithms of unnormalised responsibilities. Entry (n, k) of ``entropy``,
-        in nats, is that of the missing values of row n under component k.
+        Both arrays change in place. The logits are the logarithms of unnormalised responsibilities.
+        Entry (n, k) of ``entropy`` is the entropy in nats of the missing values of row n under
+        component k.
 
         The function ``skvt.models.mixture._kernels.responsibilities`` computes the bounds and the
         energies of rows from the logits. With corrected logits, the bounds include the entropies of
@@ -48,25 +55,25 @@ class HiddenValues(Protocol):
         """
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
-        """Add the expected features of missing values to ``sums`` (K, P).
+        """Add the expected features of missing values to ``sums`` (K, P), in place.
 
         ``weighted`` (n, K) has the responsibilities times the weights of the rows.
         """
 
 
 #: ``completion(X, inv_temps)`` returns the :class:`HiddenValues` of rows X under one table, or None
-#: if no value is missing. ``inv_temps`` has the inverse temperature of each row, (n,), or of all,
-#: (1,).
+#: if no value is missing. ``inv_temps`` has the inverse temperature of each row, (n,), or one
+#: inverse temperature for all rows, (1,).
 Completion: TypeAlias = Callable[[Any, Array], HiddenValues | None]
 
 
 class Likelihood(Protocol):
     """Features of rows and posterior of the parameters, for global steps."""
 
-    # Family of the global parameters of a component.
+    # Exponential family of the parameters phi_k of a component.
     @property
     def family(self) -> Family: ...
-    # (..., E): natural parameters eta of one component.
+    # (..., E): natural parameters eta of the prior of one component.
     @property
     def prior(self) -> Array: ...
     # Number D of columns of the data.
@@ -76,12 +83,13 @@ class Likelihood(Protocol):
     # always float64, since covariances are differences of sums of squares.
     @property
     def dtype(self) -> np.dtype[Any]: ...
-    # The likelihood declares TEMPERABLE if the integral of ``p(x | phi_k)^b`` over x does not
-    # depend on phi_k. It then has a method ``log_partition(b)``, which returns the logarithm of the
-    # integral in nats and its derivative by b, from which temperatures are learned.
+    # The capability TEMPERABLE is declared if the integral of ``p(x | phi_k)^b`` over x does not
+    # depend on phi_k. The likelihood then has a method ``log_partition(b)``, from which
+    # temperatures are learned. It returns the logarithm of the integral in nats and the derivative
+    # of this logarithm by b.
     @property
     def capabilities(self) -> frozenset[Capability]: ...
-    # (P,): the constant of T, ``T(phi) - M' t(phi)``; a number if it is the same for all features.
+    # (P,): the constant ``T(phi) - M' t(phi)``; a number if it is the same for all features.
     @property
     def base(self) -> Any: ...
 
@@ -89,19 +97,22 @@ class Likelihood(Protocol):
         """Return F(x) of each row, (n, P); features of missing values are 0 or not stored."""
 
     def natural_sums(self, sums: Array) -> Array:
-        """Return ``M S``, (K, ..., E): natural parameters from ``sums`` of features S, (K, P)."""
+        """Return ``M S``, (K, ..., E), the part of ``lam`` that rows add to the prior.
+
+        ``sums`` (K, P) are the sums S of features over the rows of each component.
+        """
 
     def feature_coefficients(self, t: Array) -> Array:
         """Return ``M' t``, (K, P), for values ``t`` (K, ..., E) of the sufficient statistics."""
 
     def natural_parameters(self, sums: Array) -> Array:
-        """Return ``lam = eta + M S``, (K, ..., E), for ``sums`` of features S, (K, P)."""
+        """Return ``lam = eta + M S``, (K, ..., E), for the sums S of features ``sums`` (K, P)."""
 
     def expected_table(self, lam: Array) -> Array:
         """Return the table ``E_q[T(phi_k)]``, (K, P), for the parameters ``lam`` of q."""
 
     def table_at(self, t: Array) -> Array:
-        """Return the table ``T(phi_k)``, (K, P), for values ``t`` of ``t(phi_k)``."""
+        """Return the table ``T(phi_k)``, (K, P), for the values ``t`` (K, ..., E) of t(phi_k)."""
 
 
 class Completes(Protocol):
@@ -113,8 +124,8 @@ class Completes(Protocol):
     # Whether features of sparse rows are sparse.
     @property
     def sparse(self) -> bool: ...
-    # Whether sums of features, and densities under few components, are computed from the rows
-    # without making their features, which may be much larger than the rows.
+    # Whether sums of features, and densities under few components, are computed directly from the
+    # rows. The features, which may be much larger than the rows, are then not made.
     @property
     def avoids_features(self) -> bool: ...
 
@@ -123,8 +134,8 @@ class Completes(Protocol):
     ) -> tuple[Array, Callable[[Array], Array]]:
         """Return log densities of rows, (n, K), and a function for their sums of features.
 
-        ``table`` is the transposed table, (P, K). ``function(weighted)`` returns
-        :meth:`weighted_sums` of the rows.
+        ``table`` is the transposed table, (P, K). The function takes ``weighted`` and returns the
+        :meth:`weighted_sums` of the rows X. The two results can thus share the features of X.
         """
 
     def weighted_sums(self, X: Any, weighted: Array) -> Array:
@@ -134,18 +145,21 @@ class Completes(Protocol):
         """
 
     def completion(self, table: Array) -> Completion | None:
-        """Return the completion of missing values under the table (K, P); None if not needed."""
+        """Return the completion of missing values under the table (K, P).
+
+        Return None if missing values only leave out features, so that no completion is needed.
+        """
 
     def filled(self, X: Any) -> Any:
-        """Return rows X, with missing values at the prior means if features need complete rows."""
+        """Return rows X, with the prior means for missing values if features need complete rows."""
 
     def filled_features(self, X: Any) -> Any:
         """Return the features (n, P) of rows that :meth:`filled` has completed."""
 
     def with_completed(self, X: Any, completed: Array) -> Any:
-        """Return rows X with missing values taken from ``completed`` (n, D).
+        """Return rows X with values of ``completed`` (n, D) in place of missing values.
 
-        Missing values that the likelihood integrates out, and does not complete, stay NaN.
+        Missing values that the likelihood integrates out instead of completing them stay NaN.
         """
 
     def without_indicator(self, column: int) -> "Component":
@@ -156,14 +170,15 @@ class SharesGlobals(Protocol):
     """Evidence of components, for moves and initialisation.
 
     Components may share global parameters: for instance, all may have the same covariance matrix.
-    ``sums`` are the sums of features of each component, (K, P).
+    The argument ``sums`` (K, P) has the sums of features over the rows of each component.
     """
 
     @property
     def without_shared_globals(self) -> "Component":
         """The likelihood without shared global parameters, for operations on a single component."""
 
-    # Log density of parameters of the prior that have a prior themselves, in nats; 0 if none have.
+    # Parameters of the prior may have a prior themselves. The value is their log density in nats, 0
+    # if there are none.
     @property
     def log_hyperprior(self) -> float: ...
 
@@ -172,9 +187,9 @@ class SharesGlobals(Protocol):
         """Whether all components may have the same distribution in some columns."""
 
     def with_shared_globals(self, lam: Array) -> Array:
-        """Return ``lam`` with the posterior that shared global parameters have given all rows.
+        """Return ``lam``, in which the shared global parameters have their posterior of all rows.
 
-        Predictions and descriptions need this form. It differs from ``lam`` only if components
+        Predictions and descriptions need this form. It differs from the argument only if components
         share global parameters.
         """
 
@@ -191,10 +206,13 @@ class SharesGlobals(Protocol):
         """
 
     def row_fits(self, X: Any) -> Any:
-        """Return a `skvt.models.mixture.components.RowFits`, in which each row is a component."""
+        """Return a `skvt.models.mixture.components.RowFits`, in which each row is a component.
+
+        Initialisation compares rows with each other by these components.
+        """
 
     def projected(self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]) -> Any:
-        """Return :meth:`row_fits` of rows X after a projection to a subspace.
+        """Return the :meth:`row_fits` of rows X after a projection to a subspace.
 
         Missing values are filled in first. ``directions(rows, weights)`` then returns the projected
         rows (n, D). The result is None if the likelihood has no form for projected rows.
@@ -213,23 +231,23 @@ class Predicts(Protocol):
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         """Return rows (n, D) with means or the most probable categories for missing values.
 
-        ``memberships`` (n, K) has the probabilities of the components for each row. A missing value
-        has the mixture of the distributions under the components, with these probabilities.
+        ``memberships`` (n, K) has the probabilities of the components for each row. They are the
+        weights of the mixture that is the distribution of the missing values of a row.
         """
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         """Draw the missing values of rows (n, D) of one component, whose ``lam`` is (..., E).
 
-        Their distribution is the predictive distribution of the component, given the other values
-        of their row if the component has dependent columns.
+        They are drawn from the predictive distribution of the component. If the component has
+        dependent columns, it is the distribution given the observed values of the row.
         """
 
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple["Component", Array]:
         """Draw parameters from q; return a likelihood, and a ``lam`` concentrated at the draw.
 
-        The predictive densities and draws of the returned likelihood under the returned ``lam`` are
-        those given the drawn parameters. The family needs a method ``concentrate_at(x)``, which
-        returns natural parameters concentrated at x.
+        Under the returned ``lam``, the returned likelihood has the predictive densities and draws
+        that follow from the drawn parameters. The family needs a method ``concentrate_at(x)``,
+        which returns natural parameters of a distribution concentrated at x.
         """
 
     @property
@@ -242,13 +260,19 @@ class Predicts(Protocol):
 
 
 class Describes(Protocol):
-    """Parameters in the units of the data, for descriptions of components and for attributes."""
+    """Parameters in the units of the data, for descriptions of components and for attributes.
+
+    The likelihood may centre the data. ``lam`` then describes centred rows.
+    """
 
     def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
         """Return the family, and ``lam`` in the coordinates of the data before centring."""
 
     def parts(self, lam: Array) -> dict[str, tuple["Component", Array]]:
-        """Return the likelihood and ``lam`` of each named block of columns; {} without blocks."""
+        """Return the likelihood and ``lam`` of each block of columns, by the name of the block.
+
+        The result is empty if the likelihood does not consist of blocks.
+        """
 
     def marginals(self, lam: Array) -> tuple[Any, ...]:
         """Return the `skvt.models.mixture.Marginals` of the columns, in units of the data."""
@@ -257,11 +281,14 @@ class Describes(Protocol):
         """Return means (K, D) and covariances (K, D, D); None if components are not Gaussian."""
 
     def column_evidence(self, sums: Array) -> Array:
-        """Return the log evidence of each column alone, (K, D), in nats.
+        """Return the log evidence of each column by itself, (K, D), in nats.
 
-        The base measure of the family is left out.
+        The terms of the base measure, which depend only on the rows, are left out.
         """
 
 
 class Component(Likelihood, Completes, SharesGlobals, Predicts, Describes, Protocol):
-    """The likelihood of a mixture's components, immutable."""
+    """The likelihood of a mixture's components, with the members of all five protocols.
+
+    It is immutable: no method changes it.
+    """

@@ -1,10 +1,12 @@
 """The contract of an engine, the algorithm by which a fit makes its passes over the rows.
 
-An engine turns statistics of rows into a posterior q(beta) over the global variables beta of a
-model, pass by pass. After each pass it returns a :class:`PassResult` to the loop over the passes.
-``requires`` declares the capabilities that the engine needs of a model, which are checked before a
-fit begins. A :class:`StreamEngine` also serves ``partial_fit``, whose calls are :class:`Stream`
-values.
+An engine turns statistics of rows into a posterior q(beta) of the global variables beta of a model,
+pass by pass. The local variables z_n of a row x_n have the posterior q(z_n). After each pass the
+engine returns a :class:`PassResult` to the loop over the passes, `skvt.inference.fit_loop`.
+
+The attribute ``requires`` of an engine declares the capabilities that it needs of a model. They are
+checked before a fit begins. A :class:`StreamEngine` serves ``partial_fit``. A *stream* is a
+sequence of calls of ``partial_fit``, and :class:`Stream` describes one of these calls.
 """
 
 import math
@@ -28,7 +30,8 @@ StateT = TypeVar("StateT")
 class LocalTotals:
     """Weighted sums of the local parts of the bound over the rows of a pass, in nats.
 
-    Row n has the weight w_n, the energy ``E_q[log p(x_n, z_n | beta)]`` and the entropy of q(z_n).
+    The weight of row n is w_n, its energy is ``E_q[log p(x_n, z_n | beta)]``, its entropy is the
+    entropy of q(z_n), and its inverse temperature is 1 / T.
     """
 
     # ``sum_n w_n (inv_temp_n * energy_n + entropy_n)``.
@@ -53,7 +56,7 @@ class LocalTotals:
         weights = np.asarray(weights, dtype=np.float64)
         tempered = float(weights @ result.bound)
         self.tempered += tempered
-        # The energy is needed only if the inverse temperature is not 1.
+        # At T = 1 the two sums are equal. Otherwise the untempered sum needs the energy.
         if np.ndim(inv_temp) == 0 and inv_temp == 1.0:
             self.untempered += tempered
         elif result.energy is None:
@@ -69,7 +72,10 @@ class LocalTotals:
         self.weight += other.weight
 
     def scaled(self, total: float) -> "LocalTotals":
-        """Return the totals multiplied by a factor, so that their weight is ``total``."""
+        """Return the sums multiplied by a factor, so that their weight is ``total``.
+
+        Sums over a sample of the rows thus become estimates of the sums over all rows.
+        """
         factor = total / self.weight
         return LocalTotals(self.tempered * factor, self.untempered * factor, total)
 
@@ -77,11 +83,11 @@ class LocalTotals:
 class PassInputs(NamedTuple):
     """Inputs of the passes of a fit, or of a call of ``partial_fit``."""
 
-    # The rows, divided into batches: a `skvt.inference.Rows`.
+    # The rows, divided into batches: a `skvt.inference.Rows` object.
     data: Any
-    # The running policy, which sets the temperatures.
+    # The temperature policy of this fit, which sets the temperature of each step.
     policy: RunningPolicy
-    # The threads: a `skvt.inference.Workers`.
+    # The threads: a `skvt.inference.Workers` object.
     workers: Any
     # The `numpy.random.Generator` of the passes of a fit; None in a stream.
     rng: Any = None
@@ -96,11 +102,11 @@ class PassResult(NamedTuple):
     divergence: float
     # The model, with the priors learned so far.
     model: Model
-    # How ``totals`` minus ``divergence`` relates to the bound. "exact": it is the bound at the
-    # current global parameters. "estimate": it is the bound at the global parameters before the
-    # pass, or an estimate from minibatches. "none": it is no bound.
+    # What the difference ``totals`` minus ``divergence`` is. "exact": the bound at the current
+    # global parameters. "estimate": the bound at the global parameters before the pass, or an
+    # estimate from minibatches. "none": no bound.
     bound_kind: str = "estimate"
-    # Size of the last step, from 0 to 1.
+    # Size of the last step of the statistics, from 0 to 1.
     learning_rate: float = 1.0
     # Whether passes at a constant temperature never lower the bound, apart from rounding errors.
     monotone: bool = False
@@ -111,10 +117,16 @@ class PassResult(NamedTuple):
 
 
 class Resumable(Protocol):
-    """A part that can continue an interrupted fit; `skvt.progress.ResumableMixin` is its base."""
+    """An engine or step that can continue an interrupted fit.
+
+    `skvt.progress.ResumableMixin` implements both methods.
+    """
 
     def get_progress(self) -> dict[str, Any]:
-        """Return the data that the next pass needs, as values that a file can hold."""
+        """Return the data from this pass that the next pass needs; a file must be able to hold it.
+
+        The data are attributes by name.
+        """
 
     def set_progress(self, progress: dict[str, Any]) -> None:
         """Continue an interrupted fit from the result of :meth:`get_progress`."""
@@ -126,15 +138,17 @@ class Engine(Resumable, Protocol[ModelT, StateT]):
     An engine serves one fit from one initial state. Further starts of the fit need new engines.
     """
 
-    # Capabilities that the engine needs of a model beyond the :class:`Model` contract.
+    # Capabilities that the engine needs of a model in addition to the contract :class:`Model`.
     requires: tuple[Requirement, ...]
-    # Whether the exact bound is known after each pass, so that the fit need not evaluate it.
+    # Whether the engine knows the exact bound after each pass, so that no further pass need
+    # evaluate the bound.
     knows_exact_bound: bool
 
     def start(self, state: Any, total: float) -> StateT:
-        """Return ``state`` in the type that the engine uses, before the first pass of a fit.
+        """Return ``state`` as an object of the class that the engine uses.
 
-        ``total`` is the weight of all rows of the fit.
+        The method is called once, before the first pass of a fit. ``total`` is the weight of all
+        rows of the fit.
         """
 
     def run_pass(self, model: ModelT, state: StateT, inputs: PassInputs) -> PassResult:
@@ -144,21 +158,22 @@ class Engine(Resumable, Protocol[ModelT, StateT]):
         """Finish after the last pass; return the exact bound in nats, or None if it is unknown."""
 
 
-#: An engine for any models and states.
+#: An engine for models and states of any class.
 AnyEngine: TypeAlias = Engine[Any, Any]
 
 
 class StepAfterPass(Resumable, Protocol):
-    """A step after each pass of a fit, for any engine."""
+    """A change of the state after each pass of a fit, independent of the engine."""
 
     # Capabilities that the step needs of a model.
     @property
     def requires(self) -> tuple[Requirement, ...]: ...
 
     def apply(self, result: PassResult, number: int, state: Any, inputs: PassInputs) -> PassResult:
-        """Change ``state`` in place after a pass; return the result of the pass with the changes.
+        """Change ``state`` in place after a pass; return ``result`` with the consequences.
 
-        ``number`` is the number of the pass, from 1.
+        ``result`` is the result of the pass, such as its bound. ``number`` is the number of the
+        pass, from 1.
         """
 
     def finish(self, state: Any) -> bool:
@@ -169,12 +184,13 @@ class StepAfterPass(Resumable, Protocol):
 class Stream:
     """A call of ``partial_fit``: the weight of the stream so far, and the batch of the call.
 
-    The fields from ``batch_id`` on are for memoized inference, which keeps a memo of each batch,
-    its statistics and entropies.
+    The fields from ``batch_id`` on are for memoized inference. This kind of inference keeps a memo
+    of each batch of rows, its statistics and entropies, and makes *moves*, such as births, which
+    add components.
     """
 
-    # If the stream grows, the weight of its rows so far; otherwise the assumed weight of the whole
-    # stream.
+    # The weight of the rows of the stream so far if ``counts_rows``, otherwise the assumed weight
+    # of the whole stream.
     n_rows: float
     # Whether the weight of new rows is added to ``n_rows``.
     counts_rows: bool
@@ -186,22 +202,21 @@ class Stream:
     make_rng: Callable[[], np.random.Generator] = np.random.default_rng
     # Whether moves are tried.
     tries_moves: bool = True
-    # Number of rows, the first of the batch, among which births were tried before; None if births
-    # cannot wait for rows of later calls. If births can wait, they are tried only from components
-    # whose later rows differ from their other rows.
+    # Births were tried before among this number of rows, the first rows of the batch. If it is not
+    # None, births can wait for rows of later calls: they are tried only from components whose later
+    # rows differ from their other rows. If it is None, births cannot wait.
     n_judged: int | None = None
     # Id of an earlier batch, which the rows of this call join after their local step; None if
     # these rows stay a separate batch.
     joined_batch_id: Hashable | None = None
-    # If the rows of the call consist of several batches, the positions of the rows of each batch by
-    # its id. The rows are one batch for the moves, but separate batches after the call.
+    # The positions of the rows of each batch by its id, if the rows of the call consist of several
+    # batches. The moves see one batch of all these rows; after the call the batches are separate.
     rows_of_batches: Mapping[Hashable, IndexArray] = field(default_factory=dict)
 
     def count_rows(self, weight: float) -> float:
         """Count new rows of this weight; return the weight to which a step scales their statistics.
 
-        The returned weight is that of the whole stream, if the user gave it. Otherwise it is
-        ``n_rows``.
+        The result is the weight of the whole stream if the user gave it, and otherwise ``n_rows``.
         """
         if self.counts_rows:
             self.n_rows += weight
@@ -211,18 +226,20 @@ class Stream:
 class StreamEngine(Protocol[StateT]):
     """An engine of ``partial_fit``."""
 
+    # Capabilities that the engine needs of a model in addition to the contract :class:`Model`.
     requires: tuple[Requirement, ...]
 
     def resume(self, state: Any, total: float) -> StateT:
-        """Return ``state`` in the type that the engine uses, before a call of ``partial_fit``.
+        """Return ``state`` as an object of the class that the engine uses.
 
-        ``total`` is ``n_rows`` of the :class:`Stream` before the call.
+        The method is called at the beginning of each call of ``partial_fit``. ``total`` is
+        ``n_rows`` of the :class:`Stream` before the call.
         """
 
     def update(
         self, model: Any, state: StateT, stream: Stream, inputs: PassInputs
     ) -> tuple[Any, float]:
-        """Make steps on the rows; return the model and the size of the last step.
+        """Make steps on the rows ``inputs.data``; return the model and the size of the last step.
 
-        ``state`` and ``stream`` change in place.
+        The returned model has the priors learned so far. ``state`` and ``stream`` change in place.
         """

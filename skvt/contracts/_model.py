@@ -1,12 +1,15 @@
 """The contract between a model and the engines.
 
-A model is conditionally conjugate: with global variables beta and the local variables z of a row x,
+An *engine* is an algorithm of inference, which makes the passes of a fit. A model is conditionally
+conjugate: with global variables beta, the *globals*, and the local variables z of a row x,
 
     E_q[log p(x, z | beta)] = <S, E_q[t(beta)]> + a local term.
 
-q(beta) therefore has the natural parameters ``lam = prior + S``, and an engine does arithmetic on
-the statistics S. The globals may consist of several *blocks*, such as the weights and the
-parameters of the components, each with its own exponential family and its own array of statistics.
+Here t(beta) are the sufficient statistics of q(beta), and S are the expected statistics of the row,
+which depend on x and q(z). With S summed over all rows, q(beta) has the natural parameters
+``lam = prior + S``, so that an engine does arithmetic on S. The globals may consist of several
+*blocks*, such as the weights and the parameters of the components. Each block has an exponential
+family and an array of statistics.
 
 A *local step* optimises q(z) of a batch of rows. It does not depend on q(beta) itself, only on the
 numbers ``global_params``: ``E_q[t(beta)]`` in mean-field inference, or ``t(beta)`` with beta drawn
@@ -15,7 +18,8 @@ part of the bound.
 
 The *energy* of a row is ``E_q[log p(x, z | beta)]``. The inverse temperature 1 / T multiplies the
 energy and the statistics; it never multiplies the natural parameters of a prior. A *unit of data*
-is a token in a model of documents, and a row in other models.
+is a token in a model of documents, and a row in other models. In shapes, n is the number of rows of
+a batch, N the number of all rows, D the number of columns and K the number of components.
 """
 
 from collections.abc import Iterable
@@ -29,8 +33,8 @@ from skvt.expfam import Family, RunningStats, Stats
 from skvt.files import in_files
 from skvt.typing import Array, IndexArray, Run
 
-#: ``(sum, weight)``: sum over rows of the statistics from which priors are learned, weighted by the
-#: weights of the rows, and sum of these weights.
+#: The pair ``(sum, weight)``: the weighted sum over rows of the statistics from which the priors of
+#: local variables are learned, and the sum of the weights of the rows.
 PriorTerm: TypeAlias = tuple[Any, float]
 
 
@@ -38,28 +42,29 @@ PriorTerm: TypeAlias = tuple[Any, float]
 class LocalResult:
     """Result of the local step of n rows."""
 
-    # Expected sufficient statistics, summed over the rows with their weights and not multiplied by
-    # the inverse temperature; None if not requested.
+    # The statistics S: weighted sums over the rows, not multiplied by the inverse temperature; None
+    # if not requested.
     stats: Stats | None
-    # (n,), float64: part of the tempered bound of each row in nats, that is, inverse temperature
-    # times energy, plus the entropy of q(z). It is not multiplied by the weight of the row.
+    # (n,), float64: part of the tempered bound of each row in nats: the inverse temperature times
+    # the energy, plus the entropy of q(z). It is not multiplied by the weight of the row.
     bound: Array
-    # (n,), float64: ``E_q[log p(x, z | beta)]`` in nats, untempered; None if not requested.
+    # (n,), float64: energy ``E_q[log p(x, z | beta)]`` of each row in nats, not multiplied by the
+    # inverse temperature; None if not requested.
     energy: Array | None
     # (n, ...): parameters of q(z) of each row, such as responsibilities (n, K). A CSR matrix if
     # rows are compared only with their ``candidates``.
     q: Array
-    # (n,), float64: untempered energy in nats with z summed out; local variables that the model
-    # cannot sum out are at their expectations. It is None if not requested.
+    # (n,), float64: energy of each row in nats at T = 1, with z summed out. Local variables that
+    # the model cannot sum out have their expected values. It is None if not requested.
     marginal_energy: Array | None = None
     # (n, ...): initial value for the next local step of each row; None if the model always begins
     # local steps anew.
     row_starts: Array | None = None
-    # (K,): entropy in nats of the missing values given the component of their row, summed over rows
-    # with the weights of ``stats``; None if no value is missing.
+    # (K,): entropy in nats of the missing values, given that their row belongs to component k,
+    # summed over rows like ``stats``; None if no value is missing.
     hidden_entropy: Array | None = None
-    # (n, K): expected number of units of data of each row that belong to each component,
-    # untempered; None if the model does not count them.
+    # (n, K): expected number of units of data of each row that belong to each component, not
+    # multiplied by the inverse temperature; None if the model does not count them.
     counts: Array | None = None
     # (n, J): components with which the next local step compares each row; None for all components.
     candidates: IndexArray | None = None
@@ -75,20 +80,20 @@ class RowBatch:
     weights: Array
     # (n,): indices of the rows in the data.
     rows: IndexArray
-    # (n, J): components with which the local step compares each row; -1 is a removed component.
-    # None stands for all components. With the shape (n, 0), the local step compares each row with
-    # all components, and returns candidates for the next local step.
+    # (n, J): components with which the local step compares each row; -1 stands for a component that
+    # was removed. If ``candidates`` is None or has the shape (n, 0), each row is compared with all
+    # components. With the shape (n, 0), the result also has candidates for the next local step.
     candidates: IndexArray | None = field(default=None, kw_only=True)
-    # (n, ...): initial value for the local step of each row; NaN or None for the default one.
+    # (n, ...): initial value for the local step of each row; NaN or None stands for the default.
     row_starts: Array | None = field(default=None, kw_only=True)
 
     @classmethod
     def of(cls, X: Any, rows: IndexArray, weights: Array) -> Self:
-        """Return the batch of the rows of X with these indices, without copying them if possible.
+        """Return the batch of the rows of X with the indices ``rows``, without a copy if possible.
 
         ``weights`` (n,) are the weights of these rows.
         """
-        # Rows that follow each other are taken by a slice, because a slice is a view.
+        # Take consecutive rows by a slice, because a slice of an array is a view.
         is_consecutive = rows.size > 0 and bool((rows[1:] - rows[:-1] == 1).all())
         selected = slice(rows[0], rows[-1] + 1) if is_consecutive else rows
         return cls(X[selected], np.asarray(weights, dtype=np.float64), rows)
@@ -108,9 +113,9 @@ class BatchScope(NamedTuple):
     """The part of the globals that the local step of a batch needs."""
 
     # (A,): columns of the data that occur in the batch, such as the words of its documents, in
-    # ascending order; None if the globals of all columns are needed. The globals of a model that
-    # sets ``active`` must have a method ``at(positions)``, which returns the globals of the columns
-    # ``active[positions]``.
+    # ascending order; None if the globals of all columns are needed. A model that sets ``active``
+    # must have ``global_params`` with a method ``at(positions)``, which returns those of the
+    # columns ``active[positions]`` only.
     active: IndexArray | None = None
     # Whether values of the batch are missing.
     has_missing: bool = False
@@ -128,8 +133,8 @@ class RowSource(Protocol):
     # Number of rows N.
     @property
     def n_rows(self) -> int: ...
-    # Weight of the data set that these rows represent. It is larger than the sum of their weights
-    # if they are a sample.
+    # Weight of the data set that these rows represent. It is larger than the sum of ``weights`` if
+    # the rows are a sample.
     @property
     def total(self) -> float: ...
 
@@ -139,10 +144,10 @@ class RowSource(Protocol):
 
 @in_files("models.Capability")
 class Capability(StrEnum):
-    """Capabilities of models beyond :class:`Model`.
+    """Capabilities that only some models have, in addition to the protocol :class:`Model`.
 
-    ``PROTOCOLS`` has the protocol of each capability that adds methods. The values complete the
-    phrase "needs ..." of error messages.
+    Most capabilities require further methods: ``PROTOCOLS`` has the protocol of each of them. The
+    values complete the phrase "needs ..." of error messages.
     """
 
     MEMOIZABLE = "the bound from statistics and entropies that are kept for each batch"
@@ -162,7 +167,7 @@ class Capability(StrEnum):
 class Model(Protocol):
     """An immutable model, whose methods take and return arrays."""
 
-    # Exponential family of each block of the globals.
+    # Exponential family of each block of the globals, in the order of the arrays of statistics.
     @property
     def families(self) -> tuple[Family, ...]: ...
     # Number D of columns of the data.
@@ -171,18 +176,21 @@ class Model(Protocol):
     # Type of the numbers in the data and in the results for rows: float32 or float64.
     @property
     def dtype(self) -> Any: ...
-    # Capabilities of the model. It must have the members of their protocols.
+    # Capabilities of the model. The model must have the members of their protocols.
     @property
     def capabilities(self) -> frozenset[Capability]: ...
 
     def prior(self) -> Stats:
-        """Return the natural parameters of the prior, broadcastable to the blocks of statistics."""
+        """Return the natural parameters of the prior, an array for each block of the globals.
+
+        Each array can be broadcast to the array of statistics of its block.
+        """
 
     def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
-        """Return ``lam = prior + S`` for each block.
+        """Return ``lam = prior + S``, an array for each block of the globals.
 
-        The last axis of each array has the natural parameters of one factor of q(beta); the other
-        axes count the factors of the block.
+        q(beta) is a product of factors. The last axis of each array has the natural parameters of
+        one factor; the other axes count the factors of the block.
         """
 
     def size(self, stats: RunningStats) -> int:
@@ -196,28 +204,29 @@ class Model(Protocol):
         """
 
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> Any:
-        """Prepare the rows of X with these indices for local steps; return them as a batch.
+        """Prepare the rows of X with the indices ``rows`` for local steps; return them as a batch.
 
         ``weights`` (n,) are the weights of these rows. The batch is a dataclass such as
-        :class:`RowBatch`. It must have ``weights``, ``rows``, and ``lengths``, the number of units
-        of data of each row. It also has ``row_starts`` if the local step of a row begins where the
-        last local step of this row ended.
+        :class:`RowBatch`. It must have the attributes ``weights``, ``rows``, and ``lengths``, the
+        number of units of data of each row. It also has ``row_starts`` if the local step of a row
+        begins where the last local step of the same row ended.
         """
 
     def scope(self, batch: Any) -> BatchScope:
         """Return the part of the globals that the local step of the batch needs."""
 
     def touched_columns(self, X: Any) -> IndexArray | None:
-        """Return the columns that occur in X if a step on X changes only their statistics.
+        """Return the columns whose statistics a step on the rows X changes.
 
-        The columns are ascending indices. Return None if a step changes all statistics.
+        The columns are ascending indices, for instance of the words that occur in X. Return None if
+        a step changes all statistics.
         """
 
     def expectation(self, stats: RunningStats, batch: Any, run: Run) -> Any:
-        """Return ``E_q[t(beta)]`` at ``lam = prior + stats``, the mean-field ``global_params``.
+        """Return ``E_q[t(beta)]`` for ``lam = prior + stats``, the mean-field ``global_params``.
 
-        Return only the part that the local step of ``batch`` needs, and all of it if ``batch`` is
-        None.
+        The result has only the part that the local step of ``batch`` needs. If ``batch`` is None,
+        the result is complete.
         """
 
     def mean_field(self) -> "Model":
@@ -252,10 +261,11 @@ class Model(Protocol):
         """
 
     def prior_step(self, rho: float, share: float) -> float:
-        """Return the size of a step of the mean :meth:`prior_statistics` towards a minibatch's.
+        """Return the size of a step of the statistics from which priors are learned.
 
-        ``rho`` is the size of the same step of the statistics S, and ``share`` is the share of the
-        minibatch in the weight of the data.
+        Stochastic inference moves the mean of :meth:`prior_statistics` towards the mean of a
+        minibatch by this size, and the statistics S by the size ``rho``. ``share`` is the share of
+        the minibatch in the weight of the data.
         """
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
@@ -277,7 +287,7 @@ class ConjugateModel:
     capabilities: Any = frozenset()
 
     def natural_parameters(self: Any, stats: RunningStats) -> tuple[Array, ...]:
-        """Return ``lam = prior + S`` for each block."""
+        """Return ``lam = prior + S``, an array for each block of the globals."""
         blocks = zip(self.prior().arrays, stats.as_stats().arrays, strict=True)
         return tuple(prior + S for prior, S in blocks)
 
@@ -286,7 +296,7 @@ class ConjugateModel:
         return len(stats.arrays[0])
 
     def compact(self, stats: RunningStats) -> tuple[Self, RunningStats]:
-        """Return the model and the statistics unchanged, because all of their parts are used."""
+        """Return the model and the statistics unchanged, because rows use all of their parts."""
         return self, stats
 
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> Any:
@@ -294,7 +304,7 @@ class ConjugateModel:
         return RowBatch.of(X, rows, weights)
 
     def scope(self, batch: Any) -> BatchScope:
-        """Return the scope of a batch that needs all globals."""
+        """Return the scope of a batch whose local step needs all globals."""
         return BatchScope()
 
     def touched_columns(self, X: Any) -> IndexArray | None:
@@ -306,11 +316,11 @@ class ConjugateModel:
         return self
 
     def prior_statistics(self, batch: Any, result: LocalResult) -> PriorTerm | None:
-        """Return None, because no priors are learned from local variables."""
+        """Return None, because no priors of local variables are learned."""
         return None
 
     def prior_step(self, rho: float, share: float) -> float:
-        """Return ``rho``: priors are learned as slowly as the globals."""
+        """Return ``rho``, so that priors are learned as slowly as the globals."""
         return rho
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
@@ -318,15 +328,15 @@ class ConjugateModel:
         return self
 
     def for_target(self, stats: Stats) -> Self:
-        """Return this model, because births from all components are alike."""
+        """Return this model, because births from all components use the same model."""
         return self
 
 
 class Memoizable(Model, Protocol):
     """A model for memoized inference: its bound can be computed from sums over batches.
 
-    Memoized inference keeps a *memo* of each batch: its statistics and entropies after its last
-    local step.
+    Memoized inference keeps a *memo* of each batch: the statistics and entropies after the last
+    local step of the batch.
     """
 
     def memo_entropy(
@@ -334,9 +344,10 @@ class Memoizable(Model, Protocol):
     ) -> tuple[Array, Array | None]:
         """Return the entropy of a batch and the losses of entropy by merges, in nats.
 
-        The entropy of the local variables has an entry for each component, (K,), or is a single
-        number, (). Entry (a, b) of the losses, (K, K), for a < b, is the entropy that would be lost
-        if components a and b became one. The losses are None unless ``pairs``.
+        ``result`` is the local result of the batch. The entropy of the local variables has an entry
+        for each component, (K,), or is a single number, (). The losses (K, K) are None unless
+        ``pairs``. Their entry (a, b), for a < b, is the entropy that would be lost if components a
+        and b became one.
         """
 
     def statistics_energy(self, stats: RunningStats, global_params: Any) -> float:
@@ -349,19 +360,21 @@ class Memoizable(Model, Protocol):
     def collapsed_energy(self, stats: Stats) -> float:
         """Return the maximum over q(beta) of energy minus ``KL(q(beta) || p(beta))``, in nats.
 
-        If the bound depends on the order of the components, return the maximum over the orders.
+        The energy is that of the rows with the statistics ``stats``. If the bound depends on the
+        order of the components, return the maximum over the orders.
         """
 
     def compact(self, stats: RunningStats) -> tuple[Self, RunningStats]:
         """Return a smaller model and its statistics, without parts that no row uses.
 
-        They have the same energy and divergence, and cost less to evaluate.
+        An example of such a part is a word that occurs in no document. The energy and the
+        divergence are the same as before, and cost less to evaluate.
         """
 
     def best_order(self, stats: RunningStats) -> IndexArray | None:
         """Return the order of components that maximises the bound; None if it is the current one.
 
-        The order is an array (K,) of the current numbers of the components.
+        The order is an array (K,) of the current indices of the components.
         """
 
     def symmetry_breaking_stats(
@@ -374,7 +387,7 @@ class Memoizable(Model, Protocol):
 
 
 class Restartable(Memoizable, Protocol):
-    """A model that can begin with other numbers of components."""
+    """A model that can begin a fit with another number of components."""
 
     def resized(self, n_components: int) -> Self:
         """Return the model with another number of initial components."""
@@ -398,17 +411,17 @@ class Mergeable(Memoizable, Protocol):
         """
 
     def weights_log_evidence(self, counts: Array) -> float:
-        """Return the log probability in nats of assignments of rows to components.
+        """Return the log probability in nats of the assignments of all rows to components.
 
-        Component k has ``counts[k]`` rows. The mixture weights are integrated out, and the
-        components are in the order for which the probability is largest.
+        The assignments give ``counts[k]`` rows to component k. The mixture weights are integrated
+        out, and the components are in the order for which the probability is largest.
         """
 
     def make_local_result(self, batch: Any, resp: Array) -> LocalResult:
         """Return the local result of a batch whose responsibilities are ``resp`` (n, K)."""
 
     def without_component(self, global_params: Any, k: int) -> Any:
-        """Return ``global_params`` under which no row belongs to component k."""
+        """Return ``global_params`` that give component k the probability 0 for every row."""
 
     def resized(
         self, n_components: int, *, learns_priors: bool = False, init_params: str = "k-means++"
@@ -423,13 +436,17 @@ class Mergeable(Memoizable, Protocol):
         """Return the model with the priors of another model."""
 
     def for_target(self, stats: Stats) -> Self:
-        """Return the model for births from components, whose statistics are ``stats``."""
+        """Return the model for births from some components, whose statistics are ``stats``.
+
+        A birth from a component tries to replace it by several new ones.
+        """
 
 
 class Drawable(Model, Protocol):
     """A model with local steps given drawn globals [HB15 sec. 2]."""
 
-    # Whether each step changes all statistics, not only those of the columns that its rows have.
+    # Whether each step changes the statistics of all columns, and not only those of the columns
+    # that occur in its rows of data.
     @property
     def updates_all_rows(self) -> bool: ...
 
@@ -438,7 +455,7 @@ class Drawable(Model, Protocol):
     ) -> Any:
         """Return the ``global_params`` for the local step of a batch.
 
-        ``kind``, the kind of global step, determines what they are:
+        ``kind``, the kind of the global step, determines what ``global_params`` are:
 
         - "mean_field": ``E_q[t(beta)]``,
         - "map": ``t(E_q[beta])``,
@@ -455,7 +472,11 @@ class Drawable(Model, Protocol):
 
 
 class Correctable(Drawable, Protocol):
-    """A model for SSVI with the correction V of its steps [HB15 eq. 7], which SSVI-A leaves out."""
+    """A model for structured stochastic inference, SSVI, with a correction V [HB15 eq. 7].
+
+    The correction accounts for the dependence of the draw beta on ``lam``. The approximation SSVI-A
+    leaves it out.
+    """
 
     def corrected(
         self, stats: RunningStats, global_params: Any, result_stats: Stats, run: Run
@@ -471,22 +492,25 @@ class Collapsible(Model, Protocol):
     """A model with local steps in which the globals are integrated out.
 
     A local step draws each local variable given all others. Its ``global_params`` hold the
-    statistics of all rows. If the batch has ``row_starts``, that is, the local variables that the
-    last local step has drawn, the step returns the change of the statistics since this start.
-    Batches have ``nbytes``, their size in bytes. The sum of :meth:`prior_statistics` has one more
-    entry than that of other models, from which :meth:`with_most_probable_priors` learns.
+    statistics of all rows. A batch has ``row_starts`` if an earlier local step has drawn its local
+    variables: they are these draws. The statistics in the result are then the change since the
+    earlier step. Batches have ``nbytes``, their size in bytes. The sum of :meth:`prior_statistics`
+    has one more entry than in other models, from which :meth:`with_most_probable_priors` learns.
     """
 
     def counts_given_others(self, stats: RunningStats, batch: Any, seed: int) -> Any:
-        """Return the ``global_params`` for a local step with random numbers from this seed."""
+        """Return the ``global_params`` for a local step of the batch.
+
+        The random numbers of the local step follow from ``seed``.
+        """
 
     def with_most_probable_priors(
         self, prior_stats: Any, stats: RunningStats | None, *, slowly: bool
     ) -> Self:
         """Return the model with priors under which the drawn local variables are more probable.
 
-        Other arguments are as in :meth:`with_learned_priors`. If ``slowly``, the priors make
-        smaller steps, because the statistics still change a lot.
+        ``prior_stats`` and ``stats`` are as in :meth:`with_learned_priors`. If ``slowly``, the
+        priors make smaller steps, because the statistics still change a lot.
         """
 
 
@@ -494,7 +518,7 @@ class Temperable(Model, Protocol):
     """A model whose temperature can be learned, for all rows or for each row."""
 
     def tempered_log_partition(self, inv_temps: Array) -> tuple[Array, Array]:
-        """Return log C(T) per unit of data in nats, and its slope in 1/T [VT16 eq. 13].
+        """Return log C(T) per unit of data in nats, and its derivative by 1 / T [VT16 eq. 13].
 
         C(T) is the normalising constant of the tempered model. ``inv_temps`` are M values of 1 / T,
         and both results have the shape (M,).
@@ -502,9 +526,9 @@ class Temperable(Model, Protocol):
 
 
 class HasHyperprior(Model, Protocol):
-    """A model whose priors have parameters that have a prior themselves, a hyperprior.
+    """A model whose priors have parameters with a prior, a hyperprior.
 
-    The parameters are learned at the mode of their posterior.
+    The learned values of the parameters are the mode of their posterior.
     """
 
     def log_hyperprior(self) -> float:
@@ -517,7 +541,7 @@ class HasHyperprior(Model, Protocol):
 class Requirement(NamedTuple):
     """A capability that an engine, a move or a temperature policy requires of a model."""
 
-    # The engine, move or policy as the subject of the error message, such as "A birth".
+    # The engine, move or policy, as the subject of the sentence of an error, such as "A birth".
     subject: str
     capability: Capability
     # Remedy for a model without the capability, as a sentence.
@@ -539,6 +563,7 @@ PROTOCOLS = {
 
 def missing_members(cls: type, protocol: Any) -> list[str]:
     """Return the names of the members of a protocol that a class does not have."""
+    # ``dir`` does not list fields without defaults.
     members = {*dir(cls), *getattr(cls, "__dataclass_fields__", ())}
     missing = {*dir(protocol), *getattr(protocol, "__annotations__", ())} - members
     return sorted(name for name in missing if not name.startswith("_"))

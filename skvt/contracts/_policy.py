@@ -1,9 +1,14 @@
 """The contract of a temperature policy, which sets the temperature T of each step of a fit.
 
-A *recipe*, such as ``LinearAnnealing(...)``, is an object of parameters that users create, a
-:class:`TemperaturePolicy`. Its method ``start`` makes the *running policy* of one fit, a
-:class:`RunningPolicy`, which gives the engine temperatures and observes the results of local steps.
-A recipe gets the properties of the fit in a :class:`FitPlan`.
+Users create a *recipe*, an object of parameters such as ``LinearAnnealing(...)``. It is a
+:class:`TemperaturePolicy`. Its method ``start`` gets the properties of the fit as a
+:class:`FitPlan`, and makes the *running policy* of this fit, a :class:`RunningPolicy`. The engine,
+that is, the algorithm that makes the passes, asks the running policy for temperatures and tells it
+the results of local steps.
+
+The *energy* of a row x is ``E_q[log p(x, z | beta)]`` with local variables z and global variables
+beta. The inverse temperature 1 / T multiplies it, so that high temperatures make q less distinct. A
+*unit of data* is a token in a model of documents, and a row in other models.
 """
 
 from collections.abc import Callable
@@ -19,12 +24,13 @@ from skvt.contracts._model import Model
 from skvt.files import in_files
 from skvt.typing import Array, IndexArray
 
-# Relative standard deviation of the noise of the statistics in full-data inference at T = 2. At
-# other temperatures above 1 it is proportional to sqrt(T - 1).
+# Relative standard deviation, at T = 2, of the noise by which inference on all rows multiplies the
+# statistics. At other temperatures above 1 the deviation is proportional to sqrt(T - 1).
 JITTER = 0.05
 
 
 def _refuse_pilot(*args: Any) -> tuple[float, Array]:
+    """Raise RuntimeError: the default pilot of a plan for policies that need no pilot."""
     raise RuntimeError("A plan without a pilot is for policies that learn nothing.")
 
 
@@ -36,20 +42,22 @@ class FitPlan:
     ----------
     model : Model
     n_passes : float
-        Maximum number of passes over the rows under this policy; infinite for a stream.
+        Maximum number of passes over the rows under this policy; infinite for a stream, that is,
+        for calls of ``partial_fit``.
     n_rows : int
         Number of rows of the data, or of the first call of a stream.
     n_units : float
         Total weight of the units of data: of the tokens of a corpus, otherwise of the rows.
     pilot : callable
-        ``pilot(replication)`` fits the model in at most one pass over the data at T = 1. It returns
-        energies per unit of data in nats, untempered and with the local variables summed out: the
-        mean, and the energy of each row of a sample. With ``every_row=True`` the sample consists of
-        all rows.
+        Function that makes a short fit for policies that learn temperatures from energies.
+        ``pilot(replication)`` fits the model in at most one pass over the data at T = 1, and counts
+        each row ``replication`` times. It returns two results in nats per unit of data: the mean
+        energy, and the energies of the rows of a sample. The energies are not tempered, and have
+        the local variables summed out. With ``every_row=True`` the sample consists of all rows.
     planned_passes : float or None
         Expected number of passes of a fit that may stop on convergence: ``n_passes`` is then only a
         limit, and does not indicate how long T should be above 1. A policy anneals over a share of
-        the smaller of the two numbers. None stands for ``n_passes``.
+        the smaller of ``planned_passes`` and ``n_passes``. None stands for ``n_passes``.
     knows_total : bool
         Whether the number of rows of a stream is known. A pass of the stream is then this number of
         rows.
@@ -64,14 +72,15 @@ class FitPlan:
     knows_total: bool = False
 
     def passes(self, share: float, n_hot_passes: float | None = None) -> float:
-        """Return the number of passes above T = 1, with a fraction.
+        """Return the number of passes above T = 1, which need not be a whole number.
 
-        It is ``n_hot_passes``, or if this is None, the share ``share`` of the expected passes. It
-        is limited so that the last pass of the fit, or the second half of its only pass, is at
-        T = 1.
+        The number is ``n_hot_passes``. If this is None, it is the fraction ``share`` of the
+        expected number of passes. The number is limited so that the last pass of the fit, or the
+        second half of its only pass, is at T = 1.
         """
         planned = self.n_passes if self.planned_passes is None else self.planned_passes
         requested = share * min(planned, self.n_passes) if n_hot_passes is None else n_hot_passes
+        # The first limit holds for two or more passes, the second for a single pass.
         return min(requested, max(self.n_passes - 1.0, 0.5 * self.n_passes))
 
 
@@ -86,7 +95,7 @@ class TemperaturePolicy(BaseEstimator):
     """
 
     def check(self, plan: FitPlan) -> None:
-        """Raise ValueError if parameters are illegal, or impossible in the fit.
+        """Raise ValueError if parameters are illegal, or cannot be used in the fit.
 
         Parameters
         ----------
@@ -121,8 +130,8 @@ class TemperaturePolicy(BaseEstimator):
     ) -> Any:
         """Return the value of the parameter ``name``; raise ValueError unless it is legal.
 
-        Legal values are finite numbers, or integers if ``integral``, in the range [low, high]; if
-        ``low_open``, the range is (low, high].
+        Legal values are finite numbers, or integers if ``integral``, in the range [low, high]. The
+        range is (low, high] if ``low_open``.
         """
         value = getattr(self, name)
         number_type = int | np.integer if integral else Real
@@ -142,7 +151,7 @@ class TemperaturePolicy(BaseEstimator):
 
 
 class Batch(Protocol):
-    """The part of a batch of rows that a policy reads."""
+    """The part of a batch of n rows that a policy reads."""
 
     # (n,): indices of the rows in the data.
     @property
@@ -156,15 +165,16 @@ class Batch(Protocol):
 
 
 class Energies(Protocol):
-    """The part of a batch's local result that a policy reads."""
+    """The part of the result of a batch's local step that a policy reads."""
 
-    # (n,), float64: untempered energy of each row in nats with the local variables summed out; None
+    # (n,), float64: energy of each row in nats at T = 1, with the local variables summed out; None
     # unless the policy has ``wants_marginal``.
     @property
     def marginal_energy(self) -> Array | None: ...
 
 
-# There is no __init__, because it would hide the class attributes of subclasses.
+# The dataclass makes no __init__, because it would set all fields to the defaults of this class,
+# and hide those that a subclass declares as class attributes.
 @in_files("temperature.RunningPolicy")
 @dataclass(eq=False, kw_only=True, init=False)
 class RunningPolicy:
@@ -173,17 +183,17 @@ class RunningPolicy:
     Attributes
     ----------
     mean_inv_temp : float
-        The inverse temperature 1 / T. If each row has a separate temperature, the mean of 1 / T
-        over the rows of the last batch.
+        The inverse temperature 1 / T. If each row has a separate temperature, it is the mean of
+        1 / T over the rows of the last batch.
     wants_energy : bool
         Whether local steps must return the energy of each row, in addition to the bound.
     replication : float
-        How many times the update of the global parameters counts each row. The tempered bound
-        divides ``KL(q(beta) || p(beta))`` by the replication.
+        The number of times that the update of the global parameters counts each row. The tempered
+        bound divides ``KL(q(beta) || p(beta))`` by this number.
     jitter : float
-        Relative standard deviation of the noise by which full-data inference multiplies the
+        Relative standard deviation of the noise by which inference on all rows multiplies the
         statistics after each pass. At high temperatures all components become equal, and without
-        noise they would remain equal at T = 1. Inference on minibatches is noisy enough.
+        noise they would remain equal at T = 1. Inference on minibatches is noisy enough itself.
     wants_marginal : bool
         Whether ``observe`` needs the energy of each row with the local variables summed out.
     done : bool
@@ -198,7 +208,8 @@ class RunningPolicy:
     def validate(self, d: int, k: int) -> bool:
         """Return whether a policy that was read from a file has legal numbers.
 
-        `skvt.files` passes the numbers ``d`` of columns and ``k`` of components to all classes.
+        `skvt.files` calls the method with the numbers ``d`` of columns and ``k`` of components,
+        which do not matter here.
         """
         return 0.0 < self.mean_inv_temp <= 1.0 <= self.replication < np.inf
 
@@ -209,12 +220,12 @@ class RunningPolicy:
 
     @property
     def at_unit_temperature(self) -> bool:
-        """Whether T stays at 1, so that inference maximises the bound by which moves are judged."""
+        """Whether T stays at 1, so that inference maximises the bound by which moves decide."""
         return self.done and self.mean_inv_temp == 1.0
 
     @property
     def jitter(self) -> float:
-        """Relative noise of full-data inference, 0 at the final temperature."""
+        """Relative noise of inference on all rows, 0 at the final temperature."""
         return 0.0 if self.done else JITTER * (self.temperature - 1.0) ** 0.5
 
     @property
@@ -224,14 +235,18 @@ class RunningPolicy:
 
     @property
     def temperature(self) -> float:
-        """The temperature ``1 / mean_inv_temp``, as in the history."""
+        """The temperature ``1 / mean_inv_temp``, which the history of a fit shows."""
         return 1.0 / self.mean_inv_temp
 
     def resume(self, n_rows: int) -> None:
-        """Forget the data of single rows, because further passes are over ``n_rows`` other rows."""
+        """Forget what the policy keeps of single rows.
+
+        A warm start or a call of ``partial_fit`` calls the method before its passes, which are over
+        ``n_rows`` other rows.
+        """
 
     def advance(self, passes: float, step: float, n_steps: int) -> None:
-        """Set the temperature of the next step.
+        """Set the temperature of the next step; the engine calls the method before each step.
 
         Parameters
         ----------
@@ -248,11 +263,12 @@ class RunningPolicy:
         return self.mean_inv_temp
 
     def observe(self, result: Energies, batch: Batch) -> None:
-        """Update the policy with the result of the local step of a batch."""
+        """Update the policy with the result of the local step of a batch, after the local step."""
 
     def bound_terms(self, total: float) -> float:
-        """Return what the latent variables of the policy add to the tempered bound, in nats.
+        """Return the terms that the policy adds to the tempered bound, in nats.
 
+        A policy that treats the temperature as a latent variable adds terms of this variable.
         ``total`` is the weight of all rows.
         """
         return 0.0

@@ -12,16 +12,16 @@ Parameters
 batch_size : int
     Number of rows in a minibatch.
 components_init : array-like of shape (n_components, n_features) or None
-    Initial topics, such as ``components_`` of another fit. None starts from random topics. Each
-    row is divided by its sum to give the probabilities of words. Zeros are allowed, since the
-    prior makes each word possible. Each topic begins with an equal part of the tokens. With
-    initial topics, ``temperature="annealed"`` is T = 1 throughout, since annealing would destroy
-    these topics; other temperatures are used as given. If two topics become the same, moves may
-    replace one of them by another topic; with ``moves=()``, each topic keeps its place.
+    Initial topics, instead of random ones, such as ``components_`` of another fit. Each row is
+    divided by its sum to give the probabilities of words. Zeros are allowed, since the prior
+    makes each word possible. Each topic begins with an equal part of the tokens. With initial
+    topics, ``temperature="annealed"`` is T = 1 throughout, since annealing would destroy these
+    topics; other temperatures are used as given. If two topics become the same, moves may replace
+    one of them by another topic; with ``moves=()``, each topic keeps its place.
 evaluate_every : int
-    Number of passes between evaluations of the bound on all data; with 0 or a negative number,
-    the bound is never evaluated. Memoized inference knows the bound after each pass anyway. With
-    "online", convergence is judged at these evaluations only.
+    Number of passes between evaluations of the bound on all data; 0 or a negative number means
+    never. Memoized inference knows the bound after each pass. With "online", convergence is
+    judged at these evaluations only.
 init_params : {"k-means++", "random", "random_from_data"}
     How the initial components are found. "k-means++": each component begins with a row, its seed;
     a row becomes a seed with a probability that is the larger, the worse the earlier seeds
@@ -50,7 +50,7 @@ learning_method : {"memoized", "online", "batch"}
     on shuffled minibatches, without moves. "batch": memoized inference with one batch, which is
     coordinate ascent.
 learning_offset : float
-    Offset of the step number, at least 1. A larger offset makes early steps smaller.
+    Down-weights early steps; at least 1. A larger offset makes early steps smaller.
 max_components : int or None
     Maximum number of components that births may reach. None is 200, or 400 in topic models,
     or twice ``n_components`` if that is more. If births reach this default maximum, there is a
@@ -63,17 +63,17 @@ mean_change_tol : float
     A document's local step has converged when its expected numbers of tokens per topic change by
     less than this, on average over the topics.
 moves : tuple of {"split-merge"}
-    Names of the moves that may be made; ``()`` makes none. A move splits a topic that mixes two
-    themes, and merges two topics that share a theme, so that the number of topics stays the same.
-    It is made after a pass of ``fit`` at T = 1 if it raises the bound on a sample of the
-    documents. Moves begin after half of the passes or after the tenth pass, whichever comes
-    first. They are not made after the last pass.
+    Moves that may be made; ``()`` is none. A move splits a topic that mixes two themes, and
+    merges two topics that share a theme, so that the number of topics stays the same. It is made
+    after a pass of ``fit`` at T = 1 if it raises the bound on a sample of the documents. Moves
+    begin after half of the passes or after the tenth pass, whichever comes first. They are not
+    made after the last pass.
 moves (memoized) : tuple of {"birth", "merge", "delete"}
-    Names of the moves that may be made at the end of each pass; ``()`` makes none. Without moves,
+    Moves that may be made; ``()`` is none. They are made at the end of each pass. Without moves,
     the number of components does not change.
 n_batches & batch_size : int or None
     Number of batches of consecutive rows into which ``fit`` divides the data, or number of rows
-    per batch; give at most one of the two. If both are None, there are about 10 batches of 1,000
+    per batch; give at most one of them. If both are None, there are about 10 batches of 1,000
     to 50,000 rows.
 n_burn_in : int
     Number of sweeps of the sampler over a row before the first sweep that is kept.
@@ -104,13 +104,13 @@ temperature : None, str or policy
     None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
     Policies that learn the temperature are refused. Moves are made only at T = 1.
 tol : float
-    The fit has converged when the bound rises by less than this from one evaluation to the next,
-    in nats per row. Convergence is not judged while T > 1 or while a move has something left to
-    try. If the fit has not converged after ``max_iter`` passes, there is a
+    Converged when the bound gains less than this from one evaluation to the next, in nats per
+    row. Convergence is not judged while T > 1 or while a move has something left to try. If the
+    fit has not converged after ``max_iter`` passes, there is a
     :class:`~sklearn.exceptions.ConvergenceWarning`.
 tol (topics) : float or None
-    The fit has converged when the bound rises by less than this from one evaluation to the next,
-    in nats per word. If ``tol`` is given, it is used instead of ``perp_tol``.
+    Converged when the bound gains less than this from one evaluation to the next, in nats per
+    word; if given, it is used instead of ``perp_tol``.
 total_samples : float or None
     Assumed number of rows of the whole stream in ``partial_fit``. If given, the temperature of a
     stream reaches 1 after at most half of these rows. None is a million rows for a stream that
@@ -198,7 +198,7 @@ covariate_coef_ : {ndarray, DataFrame} of shape (n_components, n_terms)
 doc_topic_prior_ & topic_word_prior_ : float or ndarray
     The priors as used or learned.
 elbo_ & lower_bound_ : float
-    Evidence lower bound of the training data in nats, with all constants. It is not available
+    Evidence lower bound of the training data in nats, every constant included. It is not available
     after ``partial_fit``, see ``elbo``.
 exp_dirichlet_component_ : ndarray of shape (n_components, n_features)
     ``exp(E[log beta])``.
@@ -269,8 +269,8 @@ topic_labels_ : list of str or None
     are named by their first three words. ``get_feature_names_out`` and
     :func:`skvt.topic_table` show the names, and files keep them.
 weight_concentration_ : ndarray of shape (2, K) or (K,)
-    Parameters (a, b) of q(v_k), the beta posterior of stick k. With "dirichlet_distribution", the
-    parameters of q(w), the Dirichlet posterior of the weights, (K,).
+    Parameters (a, b) of q(v_k) = Beta. With "dirichlet_distribution", the parameters of the
+    Dirichlet posterior q(w) of the weights, (K,).
 weight_concentration_prior_ : float
     Concentration of the prior of the weights: the given value, the default value or the learned
     value.

@@ -1,4 +1,4 @@
-"""Reading of rows as numbers, and conversion back to values of tables."""
+"""Reading of rows: their checks, their conversion to numbers, and the conversion back to tables."""
 
 from skvt.readers._audit import ColumnWarning
 from skvt.readers._columns import (

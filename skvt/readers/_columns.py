@@ -1,7 +1,8 @@
-"""Columns of arrays of objects and of data frames: their kinds, values and new values.
+"""Columns of arrays of objects and of data frames: their kinds and values, and replaced values.
 
-The package narwhals gives pandas, polars, PyArrow and modin one interface. A column keeps the
-values in the container of the user, and converts them to numbers or to objects on demand.
+The package narwhals gives pandas, polars, PyArrow and modin one interface. A :class:`Column` refers
+to the values in the array or data frame of the user, the *container*, and converts them to numbers
+or to objects on demand. A *series* is a column of a data frame behind the interface of narwhals.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ import scipy.sparse as sp
 
 from skvt.readers.validation import DATE_REMEDY, is_date_type, is_frame
 
-# Name of the type of arbitrary objects in polars, which cannot cast such columns or assign to them.
+# Name of the type of arbitrary objects in polars. Polars cannot cast columns of this type, nor
+# assign values to them.
 _POLARS_OBJECT = "Object"
 # Names of the types of pandas.NA and pandas.NaT.
 _MISSING_TYPES = ("NAType", "NaTType")
@@ -37,7 +39,7 @@ def list_column_names(X):
 
 
 def container_of(X):
-    """Return the name of the package of a data frame, or "array"."""
+    """Return the name of the package of the data frame X, such as "pandas", or "array"."""
     return _frame(X).implementation.value if is_frame(X) else "array"
 
 
@@ -47,7 +49,7 @@ def copy_frame(X):
 
 
 def _frame(X):
-    """Return a data frame of any package behind the interface of narwhals."""
+    """Return the narwhals data frame that wraps X, a data frame of any package."""
     return nw.from_native(X, eager_only=True)
 
 
@@ -55,24 +57,24 @@ def _frame(X):
 class Column:
     """A column of a data frame or of an array of objects."""
 
-    # "real", "category" or "binary", as components="auto" reads it; "date" for dates, times and
-    # durations; None for other values, such as lists.
+    # "real", "category" or "binary", the kinds that components="auto" reads; "date" for dates,
+    # times and durations; None for other values, such as lists.
     kind: str | None
     # Name of the type in the container, for reports and errors.
     type: str
-    # Series of narwhals, or array.
+    # The values: a series of narwhals, or an array.
     values: Any
-    # Categories in order, if the type declares them.
+    # The categories in order, if the type declares them; otherwise None.
     categories: Any = None
 
     @property
     def remedy(self):
-        """Remedy in errors about columns of the kinds "date" and None, which cannot be read."""
+        """Remedy for errors about a column that cannot be read: of the kind "date" or None."""
         return DATE_REMEDY if self.kind == "date" else ENTRY_REMEDY
 
     def numbers(self):
-        """Return the values as float64, NaN where missing; raise unless they are numbers."""
-        # Categories are converted one by one below, because a cast might return their codes.
+        """Return the values as float64, NaN where missing; raise an error for other values."""
+        # Do not cast categories, because a cast might return their codes.
         if self.kind != "category" and isinstance(self.values, nw.Series):
             return self.values.cast(nw.Float64).to_numpy()
         values = np.array([np.nan if value is None else value for value in self.objects()])
@@ -88,13 +90,17 @@ class Column:
 
 def is_missing(value):
     """Return whether a value of a column is None, NaN, NA or NaT."""
+    # Only NaN differs from itself.
     return value is None or type(value).__name__ in _MISSING_TYPES or (
         isinstance(value, float | np.floating) and value != value
     )  # fmt: skip
 
 
 def find_declared_order(values):
-    """Return the levels of an ordered categorical type in order; None for other types."""
+    """Return the categories in order if the type of ``values`` orders them; None for other types.
+
+    The types are the ordered categorical type of pandas and the type Enum of polars.
+    """
     dtype = getattr(values, "dtype", None)
     if getattr(dtype, "ordered", False):
         return dtype.categories.tolist()
@@ -105,7 +111,10 @@ def find_declared_order(values):
 
 
 def list_columns(X):
-    """Return the columns of a data frame or an array; None for sparse X or an array of floats."""
+    """Return the list of the :class:`Column` objects of a data frame or an array of objects.
+
+    Return None for sparse X or an array of floats, whose columns need no description.
+    """
     if sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind == "f"):
         return None
     if is_frame(X):
@@ -114,8 +123,9 @@ def list_columns(X):
 
 
 def _read_series(series):
-    """Return the column of a series of a data frame."""
+    """Return the :class:`Column` of a series of a data frame."""
     dtype, native = series.dtype, series.to_native()
+    # Name of the type in the container.
     name = str(native.dtype if hasattr(native, "dtype") else native.type)
     if dtype in (nw.Categorical, nw.Enum):
         # Only Enum of polars and the categorical type of pandas declare their categories.
@@ -133,20 +143,21 @@ def _read_series(series):
         return Column("real", name, series)
     if is_date_type(name):
         return Column("date", name, series)
-    # Sparse columns of pandas have the type Unknown, and are read as arrays. Columns of types that
-    # are not named above, such as lists, get the kind None. So do columns of polars without values,
-    # which have the type Null.
+    # Sparse columns of pandas have the type Unknown of narwhals, and are read as arrays. Columns of
+    # types that are not named above, such as lists, get the kind None by an empty array without a
+    # type of numbers. Columns of polars without values, whose type is Null, get the kind None, too.
     values = np.asarray(native) if dtype == nw.Unknown else np.empty(0, "V")
     kind = {"b": "binary", "i": "real", "u": "real", "f": "real"}.get(values.dtype.kind)
     return Column(kind, name, values)
 
 
 def _read_objects(values, name="object"):
-    """Return the column of an array of objects.
+    """Return the :class:`Column` of an array of objects.
 
-    The kind is "binary", "real" or "date" if all objects that are not missing are booleans, numbers
-    or dates. The kind of other objects is "category", or None if an object is not hashable. The
-    kind of a column without any value is "real".
+    ``name`` is the name of the type in the container. The kind is "binary", "real" or "date" if all
+    objects that are not missing are booleans, numbers or dates. The kind of other objects is
+    "category", or None if an object is not hashable. The kind of a column without any value is
+    "real".
     """
     observed = [value for value in values if not is_missing(value)]
     types = {type(value) for value in observed}
@@ -165,9 +176,9 @@ def _read_objects(values, name="object"):
 
 
 def find_unread_column(X):
-    """Return ``(name, column)`` of the first column of dates or of values that cannot be read.
+    """Return ``(name, column)`` of the first column of dates, or of values that cannot be read.
 
-    Return None if X has no such column, or is neither a data frame nor an array of objects.
+    Return None if X has no such column, or if X is neither a data frame nor an array of objects.
     """
     if is_frame(X) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 2):
         for name, column in zip(list_column_names(X), list_columns(X), strict=True):
@@ -187,13 +198,13 @@ def fill_column(X, j, mask, values):
         return X
     frame = _frame(X)
     series = frame[:, int(j)]
-    # The array has the type of the values, or holds objects if the values have several types.
+    # Make an array of the type of the values, or of objects if the values have several types.
     values = make_level_array(values)
     rows = np.flatnonzero(mask)
     if values.dtype.kind in "biuf" and series.dtype not in (nw.Categorical, nw.Enum, nw.Object):
         series, values = _widen_for(series, values)
-    # Make a new column in polars, which cannot assign to a column of objects. The condition is the
-    # name of the type, because pandas has columns of objects, too.
+    # A column of objects of polars is made anew, because polars cannot assign to it. The name of
+    # the type decides, because pandas has columns of objects, too, to which values can be assigned.
     if str(getattr(series.to_native(), "dtype", "")) == _POLARS_OBJECT:
         entries = series.to_list()
         for row, value in zip(rows, values.tolist(), strict=True):
@@ -211,10 +222,10 @@ def fill_column(X, j, mask, values):
 
 
 def _widen_for(series, values):
-    """Convert a series of numbers to a type that can hold ``values``; return both.
+    """Convert a series of numbers to a type that can hold ``values``; return series and values.
 
-    The series keeps its type if this is a type of floats, or if it holds the values exactly; the
-    values are then converted to it. Otherwise the series is converted to Float64.
+    If the type of the series is a type of floats, or can hold the values exactly, the values are
+    converted to this type. Otherwise the series is converted to Float64.
     """
     try:
         dtype = np.dtype(bool if series.dtype == nw.Boolean else str(series.dtype).lower())
@@ -231,13 +242,14 @@ def _widen_for(series, values):
 def make_frame(columns, types, container):
     """Return a data frame of the package ``container``.
 
-    ``columns`` maps the names of the columns to arrays of their values, and ``types`` to
-    the names of their types in the frame that was passed to ``fit``.
+    ``columns`` maps the names of the columns to arrays of their values. ``types`` maps the names to
+    the names of the columns' types in the frame that was passed to ``fit``.
     """
     frames = []
     for name, values in columns.items():
         is_polars_object = types[name] == _POLARS_OBJECT and values.dtype == object
         dtype = nw.Object if is_polars_object else None
+        # Only pandas makes a column from an array of objects; other packages need a list.
         takes_list = values.dtype == object and container != "pandas"
         entries = values.tolist() if takes_list else values
         frames.append(nw.new_series(name, entries, dtype, backend=container).to_frame())
@@ -245,7 +257,7 @@ def make_frame(columns, types, container):
 
 
 def as_objects(values):
-    """Return values as an array of objects, with numbers of NumPy as numbers of Python."""
+    """Return values as an array of objects, in which numbers of NumPy became numbers of Python."""
     return np.fromiter(map(to_python, values), object, len(values))
 
 
@@ -253,8 +265,9 @@ def make_level_array(categories):
     """Return categories as an array of their type, or as an array of objects.
 
     An array of objects is returned if categories have several types, or if an array of their type
-    would change their values.
+    would change their values: an array of strings, for example, drops null characters at the ends.
     """
+    # A category with a dimension, such as a tuple, would become several entries of an array.
     if len({type(value) for value in categories}) == 1 and np.ndim(categories[0]) == 0:
         array = np.array(list(categories))
         if array.tolist() == list(map(to_python, categories)):
@@ -263,5 +276,5 @@ def make_level_array(categories):
 
 
 def to_python(value):
-    """Return a value as it is, but a number of NumPy as a number of Python."""
+    """Return a number of NumPy as a number of Python, and other values as they are."""
     return value.item() if isinstance(value, np.generic) else value

@@ -1,8 +1,9 @@
-"""Readers: each returns rows as numbers in one precision, or raises an error with a remedy.
+"""Readers, which return the rows that users pass as numbers, or raise an error with a remedy.
 
-The first rows fit a reader: it takes from them the number and the names of the columns, and the
-precision, which later rows must have, too. Each subclass of :class:`Reader` reads the rows of one
-kind of model.
+The first rows fit a reader: the reader takes from them the number and the names of the columns, and
+the precision of numbers. Later rows must have the same columns, and are converted to the same
+precision. Each subclass of :class:`Reader` reads the rows of one kind of model. A reader does not
+change: methods that fit it return a new reader.
 """
 
 import warnings
@@ -34,9 +35,10 @@ from skvt.readers.validation import (
 )
 
 # Weights that are not whole numbers probably do not count rows if their mean is above this number,
-# or below its inverse.
+# or below the inverse of this number.
 _MAX_MEAN_WEIGHT = 10.0
-# Fewer weights, such as those of the first small call of a stream, are not judged by their mean.
+# Minimum number of weights that are judged by their mean. The first call of a stream of small calls
+# has fewer weights.
 _MIN_WEIGHTS = 20
 
 
@@ -47,14 +49,14 @@ class Reader:
     A reader can be sent to the processes that hold the rows, because it does not depend on a model.
     """
 
-    # Class of the estimator, for its name in errors.
+    # Class of the estimator, whose name errors show.
     owner: type
     # Attributes of the estimator by which later rows are checked, ``n_features_in_`` and
     # ``feature_names_in_``; empty before the first rows.
     attributes: dict[str, Any] = field(default_factory=dict)
     # Precision of the rows; None before the first rows.
     dtype: np.dtype[Any] | None = None
-    # Whether the first rows begin a stream, whose later rows may differ from them.
+    # Whether the first rows begin a stream, so that later rows may have values that they lack.
     in_stream: bool = False
 
     # Whether rows may be sparse.
@@ -63,23 +65,23 @@ class Reader:
     accepts_missing: ClassVar[bool] = False
     # Memory order of arrays; None keeps the order of the input.
     order: ClassVar[str | None] = None
-    # Whether the sum of all numbers times weights must be in ``LEGAL_RANGE``, as for counts.
+    # Whether the weighted sum of all numbers must be 0 or in ``LEGAL_RANGE``, as for counts.
     adds_up: ClassVar[bool] = False
     # Whether all chunks of Dask must be scanned before the first row is read, see `scan`.
     needs_scan: ClassVar[bool] = False
-    # Remedy for text.
+    # Remedy in errors for rows of text.
     remedy: ClassVar[str] = TEXT_REMEDY
 
     @classmethod
     def from_estimator(cls, estimator):
-        """Make a reader with an estimator's parameters, before the first rows."""
+        """Make a reader with the parameters of an estimator, before the first rows."""
         return cls(type(estimator))
 
     def fit_and_read(self, X):
-        """Return the reader of further rows, and X as numbers; raise if X is illegal.
+        """Return the fitted reader, which reads further rows, and X as numbers.
 
         If the reader was fitted before, X must have the columns of the first rows, and the returned
-        reader is equal to this one.
+        reader is equal to this one. Raise ValueError or TypeError if X is illegal.
         """
         X, attributes = self._to_numbers(X)
         X = self._require_legal(X)
@@ -87,6 +89,7 @@ class Reader:
 
     def _to_numbers(self, X):
         """Return X as an array or CSR matrix of numbers, and the attributes of its columns."""
+        # Arguments of scikit-learn's ``validate_data``. A list of types lets it keep float32.
         requirements = {
             "accept_sparse": "csr" if self.accepts_sparse else False,
             "dtype": [np.float64, np.float32] if self.dtype is None else self.dtype,
@@ -97,7 +100,8 @@ class Reader:
         try:
             return self._validate(X, requirements)
         except (TypeError, ValueError) as error:
-            # Raise an error with a remedy if X holds text or dates.
+            # The error of scikit-learn has no remedy. If X holds text or dates, raise an error with
+            # one.
             text = find_text(X)
             if text is not None:
                 raise ValueError(
@@ -114,9 +118,9 @@ class Reader:
             ) from error
 
     def fit_and_read_weighted(self, X, sample_weight):
-        """Return the reader of further rows, the rows of positive weight, and their weights."""
+        """Return the fitted reader, the rows of positive weight as numbers, and their weights."""
         reader, X = self.fit_and_read(X)
-        # Warn once, by the first rows. Readers that scan all rows warn by themselves.
+        # Warn of the first rows only. Readers of tables warn of columns by themselves.
         if self.dtype is None and not self.needs_scan and hasattr(self.owner, "impute"):
             _warn_of_empty_columns(X)
         X, weights = reader.select_weighted(X, sample_weight)
@@ -130,20 +134,30 @@ class Reader:
         return numbers
 
     def restore(self, attributes, dtype):
-        """Return the reader of later rows from an estimator's attributes and precision."""
+        """Return this reader as if it had been fitted to the rows of an estimator in a file.
+
+        ``attributes`` are the attributes of the estimator by name, and ``dtype`` is the precision
+        of its rows.
+        """
         names = "n_features_in_", "feature_names_in_"
         attributes = {name: attributes[name] for name in names if name in attributes}
         return replace(self, attributes=attributes, dtype=np.dtype(dtype))
 
     def scan(self, X):
-        """Return what :meth:`learn_from_scans` needs to know of a chunk; None for nothing."""
+        """Return the data of a chunk X that :meth:`learn_from_scans` needs, or None."""
 
     def learn_from_scans(self, scans):
-        """Return the reader after all scans; ``scans`` maps numbers of chunks to their scans."""
+        """Return the reader that knows the rows of all chunks, such as their categories.
+
+        ``scans`` has the result of :meth:`scan` by the number of the chunk.
+        """
         return self
 
     def _validate(self, X, requirements):
-        """Return X after scikit-learn's checks, and the attributes that the checks set."""
+        """Return X after scikit-learn's checks, and the attributes that the checks set.
+
+        ``requirements`` are keyword arguments of ``validate_data``.
+        """
         if self._is_legal_array(X):
             return X, self.attributes
         # scikit-learn sets the attributes of an estimator and names its class in errors. An empty
@@ -156,7 +170,8 @@ class Reader:
     def _is_legal_array(self, X):
         """Return whether X is an array like the first rows, which scikit-learn returns unchanged.
 
-        Its checks take as long as a visit of a few rows.
+        The checks of scikit-learn are left out for such X, because they take as long as the local
+        step of a few rows.
         """
         return (
             type(X) is np.ndarray
@@ -170,7 +185,7 @@ class Reader:
         )
 
     def _require_legal(self, X):
-        """Return the rows as the model takes them; raise ValueError for illegal values."""
+        """Return rows X in the form that the model takes; raise ValueError for illegal values."""
         check_magnitude(X)
         return X
 
@@ -183,7 +198,7 @@ class Reader:
         # scikit-learn before 1.8 accepts weights that are all 0.
         if not weights.any():
             raise ValueError("Sample weights must contain at least one non-zero number.")
-        # Weights are used in the precision of X, in which they must not become 0 or infinite.
+        # The model uses weights in the precision of X, in which they must not become 0 or infinite.
         with np.errstate(over="ignore", under="ignore"):
             rounded = weights.astype(X.dtype)
         if np.any((rounded == 0.0) != (weights == 0.0)) or np.isinf(rounded).any():
@@ -224,7 +239,10 @@ class ContiguousReader(RealReader):
 
 @dataclass(frozen=True)
 class BinaryReader(Reader):
-    """Reader of zeros and ones; with a threshold, values above it count as 1, others as 0."""
+    """Reader of zeros and ones, which ``threshold`` can make from other numbers.
+
+    If there is a threshold, values above the threshold become 1, and other values become 0.
+    """
 
     threshold: float | None = None
 
@@ -236,7 +254,7 @@ class BinaryReader(Reader):
         return cls(type(estimator), threshold=estimator.binarize)
 
     def _require_legal(self, X):
-        """Return X with values 0, 1 and NaN; raise ValueError for other values if not binarized."""
+        """Return X with values 0, 1 and NaN; without a threshold, other values raise ValueError."""
         warn_of_empty_rows(X)
         if sp.issparse(X):
             if self.threshold is not None and self.threshold < 0.0:
@@ -268,7 +286,7 @@ class CountReader(Reader):
 
 
 class DocumentReader(Reader):
-    """Reader of counts of words, as canonical CSR matrices."""
+    """Reader of counts of words, as CSR matrices without duplicates and stored zeros."""
 
     accepts_sparse = adds_up = True
     remedy = (
@@ -282,8 +300,8 @@ class DocumentReader(Reader):
 
 
 def _warn_of_empty_columns(X):
-    """Warn of columns without any value, because only the prior informs their parameters."""
-    # If no value of the first row is NaN, no column is empty.
+    """Warn of columns without any value, because only the prior determines their parameters."""
+    # If no value of the first row is NaN, no column is empty. This check saves time.
     if sp.issparse(X) or X.size == 0 or not np.isnan(X[0]).any():
         return
     columns = np.flatnonzero(np.isnan(X).all(axis=0))
@@ -298,9 +316,10 @@ def _warn_of_empty_columns(X):
 
 
 def _warn_of_weights(weights):
-    """Warn of weights that hardly count rows, such as those of a survey, which add up to people.
+    """Warn of weights that are probably not numbers of equal rows.
 
-    Whole numbers may be counts of equal rows.
+    Weights of a survey, for example, add up to the number of people in a country. Whole numbers
+    cause no warning, because they may be numbers of equal rows.
     """
     if weights.size < _MIN_WEIGHTS:
         return

@@ -1,14 +1,15 @@
-"""How each column of a table was read, and why, as a data frame."""
+"""The report ``table_report_`` of an estimator: how each column of a table was read, and why."""
 
 import narwhals.stable.v2 as nw
 import numpy as np
 
-# Reasons why a column was read as it was. They have at most 30 letters, so that pandas and polars
-# print data frames in full.
+# Reasons why a column was read as it was. A reason has at most 30 characters, so that pandas and
+# polars print the column of reasons in full.
 _LISTED = "listed in 'components'"
 _NOT_LISTED = "not listed in 'components'"
 _CONSTANT = "one value in all rows"
-# Reason by kind of finding, see `skvt.readers._audit`. Braces stand for the detail of the finding.
+# Reason by the kind of the finding on the column, see `skvt.readers._audit`. Braces stand for the
+# detail of the finding.
 _FINDINGS = {
     "date": "dates or times",
     "number as text": "numbers written as text",
@@ -32,14 +33,16 @@ def make_table_report(table, priors):
     table : Table
         The table of the rows of ``fit``.
     priors : dict of dict
-        The parameters of the prior by block name. The parameter "log" has the columns in the block
-        whose logarithms are modelled.
+        The parameters of the priors by the name of the block, a group of columns that one component
+        describes. The parameter "log" has the indices, within the block, of the columns whose
+        logarithms are modelled.
 
     Returns
     -------
     data frame or dict of lists
-        A data frame of polars if the rows were a data frame of polars, otherwise of pandas; a dict
-        of columns as lists if the package cannot be imported.
+        A data frame of polars if the rows of ``fit`` were a data frame of polars, otherwise a data
+        frame of pandas. If the package cannot be imported, a dict with a list for each column of
+        the report.
     """
     findings = {name: (kind, detail) for name, kind, detail in table.findings}
     columns = {"column": list(table.names), "read_as": [], "why": []}
@@ -59,7 +62,9 @@ def make_table_report(table, priors):
 
 def _explain_column(table, j, priors):
     """Return two strings: how the column at position j was read, and why."""
+    # ``table.reasons`` is empty if the user has listed the components.
     for block in table.blocks:
+        # i is the index of the column in its block.
         for i in np.flatnonzero(block.columns == j).tolist():
             why = table.reasons[j] if table.reasons else _LISTED
             return _describe_component(block, i, priors.get(block.name, {})), why
@@ -71,13 +76,16 @@ def _explain_column(table, j, priors):
 
 
 def _describe_component(block, i, prior):
-    """Describe the component of column i of a block, such as "Gaussian of logarithm"."""
+    """Describe how a component reads column i of a block, such as "Gaussian of logarithm"."""
     spec, description = block.spec, type(block.spec).__name__
+    # The exposure of counts is the last column of its block.
     if spec.reads_exposure and i == block.columns.size - 1:
         return f"exposure of {block.name!r}"
     if block.categories is not None:
         return f"{description}, {len(block.categories[i])} levels"
     if hasattr(spec, "at"):
+        # The component is a Hurdle, whose parameter ``at`` has one point mass for all columns, or
+        # one for each column.
         point_mass = np.broadcast_to(spec.at, block.columns.shape)[i]
         description += f" at {point_mass:g}, {type(spec.component).__name__}"
     if i in prior.get("log", ()):

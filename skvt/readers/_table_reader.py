@@ -1,4 +1,9 @@
-"""Reader of tables, whose columns may be numbers, categories, booleans or counts."""
+"""Reader of tables, whose columns may be numbers, categories, booleans or counts.
+
+A :class:`~skvt.readers._tables.Table` describes the columns and converts rows to numbers. A *block*
+is a group of columns that one component of the mixture describes. *Given* columns explain the other
+columns, and have no component.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,23 +23,27 @@ from skvt.readers.validation import is_frame, require_rows, to_canonical_csr, wa
 class TableReader(Reader):
     """Reader of arrays and data frames, whose columns a :class:`Table` describes."""
 
-    # Parameters of the estimator.
+    # Three parameters of the estimator.
     components: Any = "auto"
     handle_unknown: str = "error"
     given: Any = None
-    # Description of the columns; None before the first rows, unless all chunks were scanned.
+    # Description of the columns; None before the first rows, or before the scan of all chunks.
     table: Table | None = None
 
     accepts_sparse = accepts_missing = needs_scan = True
 
     @classmethod
     def from_estimator(cls, estimator):
-        """Make a reader with an estimator's parameters, before the first rows."""
+        """Make a reader with the parameters of an estimator, before the first rows."""
         names = "components", "handle_unknown", "given"
         return cls(type(estimator), **{name: getattr(estimator, name) for name in names})
 
     def fit_and_read(self, X):
-        """Return the reader of further rows, and X as numbers; raise if X is illegal."""
+        """Return the fitted reader, which reads further rows, and X as numbers.
+
+        The attribute ``_table`` is added to the attributes of the estimator. Raise ValueError or
+        TypeError if X is illegal.
+        """
         if self.table is not None:
             self._require_given(X)
         X, attributes = self._numbers_or_objects(X)
@@ -46,6 +55,7 @@ class TableReader(Reader):
         X = table.encode(X, columns)
         if self.dtype is not None:
             X = X.astype(self.dtype, copy=False)
+        # Warn of rows without values, unless a component models whether values are missing.
         if all(block.spec.missing == "ignore" for block in table.blocks):
             warn_of_empty_rows(table.select_modelled(X))
         if self.table is None:
@@ -58,19 +68,20 @@ class TableReader(Reader):
         names = self.table.names
         given_names = [names[j] for j in self.table.given_positions]
         if is_frame(X):
-            lacking = [name for name in given_names if name not in list_column_names(X)]
+            absent = [name for name in given_names if name not in list_column_names(X)]
         else:
+            # An array with too few columns probably lacks the given columns.
             n_columns = np.shape(X)[1] if len(np.shape(X)) == 2 else len(names)
-            lacking = given_names if n_columns < len(names) else []
-        if lacking:
+            absent = given_names if n_columns < len(names) else []
+        if absent:
             raise ValueError(
-                f"X lacks the given columns {', '.join(map(repr, lacking))} of the fit, which "
+                f"X lacks the given columns {', '.join(map(repr, absent))} of the fit, which "
                 f"explain the other columns. Pass rows with all {len(names)} columns of the fit "
                 "in order; values of the other columns may be missing (NaN)."
             )
 
     def restore(self, attributes, dtype):
-        """Return the reader of later rows from an estimator's attributes and precision."""
+        """Return this reader as if it had been fitted to the rows of an estimator in a file."""
         reader = super().restore(attributes, dtype)
         table = attributes["_table"]
         return replace(reader, attributes=reader.attributes | {"_table": table}, table=table)
@@ -85,9 +96,10 @@ class TableReader(Reader):
         return replace(self, table=join_tables(scans))
 
     def _numbers_or_objects(self, X):
-        """Return X as a data frame or an array of floats or objects, and attributes of columns.
+        """Return X as a data frame or an array of floats or objects, and the column attributes.
 
-        Raise for other containers, such as lazy frames and dicts, and for empty X.
+        The attributes are ``n_features_in_`` and ``feature_names_in_``. Raise an error for other
+        containers, such as lazy frames and dicts, and for empty X.
         """
         X = require_rows(X, self.owner.__name__, missing=self.accepts_missing, dates=True)
         if is_frame(X):
@@ -99,10 +111,12 @@ class TableReader(Reader):
                     f"is required by {self.owner.__name__}."
                 )
             return X, attributes
+        # Lazy frames have the method ``collect_schema``, and only structured arrays have a type
+        # with names of fields.
         is_lazy = hasattr(X, "collect_schema")
         is_structured = getattr(getattr(X, "dtype", None), "names", None)
-        are_records = isinstance(X, list) and X and isinstance(X[0], dict)
-        if is_lazy or isinstance(X, dict) or are_records or is_structured:
+        is_list_of_dicts = isinstance(X, list) and X and isinstance(X[0], dict)
+        if is_lazy or isinstance(X, dict) or is_list_of_dicts or is_structured:
             remedy = "X.collect()" if is_lazy else "pandas.DataFrame(X)"
             raise TypeError(
                 f"X must be a table in memory. Got an object of type {type(X).__name__}: pass "
@@ -113,7 +127,8 @@ class TableReader(Reader):
         if sp.issparse(X):
             X = to_canonical_csr(X)
         kind = X.dtype.kind
-        # The first rows of booleans stay objects, so that the table knows that they are booleans.
+        # An array of booleans becomes objects in the first rows, so that the table knows that its
+        # columns are booleans.
         if kind == "b" and not sp.issparse(X) and self.dtype is None:
             return X.astype(object), attributes
         if kind in "biuf":
