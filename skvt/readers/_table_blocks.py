@@ -1,12 +1,13 @@
 """Division of the columns of a table into blocks, each with the component that describes it.
 
-A component is the likelihood of a block in a mixture. The user lists the blocks in ``components``,
-or "auto" forms them by the types and the values of the columns. Columns named in ``given`` explain
-the others and have no component. Rows in several chunks are scanned chunk by chunk
+A *component* is the likelihood of a *block* of columns in a mixture; the object with its parameters
+is a ``spec``. The user lists the blocks in ``components``, or ``components="auto"``, called "auto"
+in this module, forms blocks by the types and the values of the columns. Columns named in ``given``
+explain the other columns and have no component. Rows in several chunks are scanned chunk by chunk
 (:func:`scan_table`), and the scans are joined into one table (:func:`join_tables`). A real column
 in which one value is a point mass, such as the zeros of rainfall, gets a
 :class:`~skvt.components.Hurdle`. Findings on columns, such as identifiers, come from
-:mod:`skvt.readers._audit`.
+:mod:`skvt.readers._audit`. j is the position of a column in the table.
 """
 
 from collections import Counter
@@ -39,15 +40,15 @@ _AUTOMATIC = {"real": ("numbers", lambda: Gaussian("auto", log="auto")),
               "category": ("categories", Categorical),
               "binary": ("flags", Bernoulli)}  # fmt: skip
 # A value is a point mass if its share of the column's values exceeds a minimum share, and its count
-# exceeds a minimum ratio times the count of each neighbouring value, because rounded values are
-# frequent, too. A mass that is not detected hides clusters if it has at least about a twentieth of
-# the rows, and a third of the clusters if it has a fifth. The pair (minimum share, minimum ratio)
-# for the values zero, smallest and largest:
+# exceeds a minimum ratio times the count of each neighbouring value. The neighbours are compared,
+# because rounded values are frequent, too. A point mass that is not detected begins to hide
+# clusters if it has about a twentieth of the rows, and hides a third of them if it has a fifth. The
+# pair (minimum share, minimum ratio) for zero and for the smallest and the largest value:
 _MASS_AT_END = 0.1, 3.0
-# The pair for other values.
+# The pair (minimum share, minimum ratio) for other values.
 _MASS_INSIDE = 0.3, 10.0
-# A column with at most this many values besides the point mass may have a few levels, such as
-# ratings, and then has no point mass.
+# A column with at most this many distinct values besides the most frequent one may have levels,
+# such as ratings, and then has no point mass.
 _MAX_OTHER_LEVELS = 10
 # Kinds of findings that later rows of a stream may refute.
 _REFUTABLE_FINDINGS = "constant", "identifier", "number as text"
@@ -60,9 +61,11 @@ class ValueCounts(NamedTuple):
 
     # Number of values that are not missing.
     n_observed: int
+    # Whether some values are missing.
     has_missing: bool
-    # Count by value. Only the ``_MAX_OTHER_LEVELS + 2`` smallest values, the two largest, and
-    # frequent values with their neighbours are kept, because other values cannot matter.
+    # Count by value, in ascending order of the values. Only the ``_MAX_OTHER_LEVELS + 2`` smallest
+    # values, the two largest values, and frequent values with their neighbours are kept, because
+    # the properties of this class do not depend on other values.
     counts: dict
 
     @classmethod
@@ -76,7 +79,7 @@ class ValueCounts(NamedTuple):
         return cls(n_observed, n_observed < len(values), _select_counts(counts, n_observed))
 
     def merged_with(self, other):
-        """Return the counts of the values in the chunks of both objects."""
+        """Return the counts of the values in the chunks of this object and of ``other``."""
         counts = dict(sorted((Counter(self.counts) + Counter(other.counts)).items()))
         n_observed = self.n_observed + other.n_observed
         has_missing = self.has_missing or other.has_missing
@@ -84,7 +87,7 @@ class ValueCounts(NamedTuple):
 
     @property
     def is_constant(self):
-        """Whether all rows have one value, so that the column has no information."""
+        """Whether all rows have the same value, so that the column has no information."""
         return self.n_observed >= MIN_ROWS and not self.has_missing and len(self.counts) == 1
 
     @property
@@ -92,8 +95,8 @@ class ValueCounts(NamedTuple):
         """The most frequent point mass; None if no value is a point mass."""
         if self.n_observed < MIN_ROWS:
             return None
-        masses = filter(self._is_point_mass, self.counts)
-        return max(masses, key=self.counts.__getitem__, default=None)
+        point_masses = filter(self._is_point_mass, self.counts)
+        return max(point_masses, key=self.counts.__getitem__, default=None)
 
     def _is_point_mass(self, value):
         """Return whether a value is far more frequent than a continuous density explains."""
@@ -105,8 +108,8 @@ class ValueCounts(NamedTuple):
         is_at_end = value in (values[0], values[-1], 0.0)
         min_share, min_ratio = _MASS_AT_END if is_at_end else _MASS_INSIDE
         is_frequent = count > max(min_share * self.n_observed, min_ratio * max_neighbour_count)
-        # If there are few distinct other values, they may be levels, unless each occurs at most
-        # twice on average.
+        # The other values must be numbers and not levels. If there are few distinct ones, they may
+        # be levels, unless each of them occurs at most twice on average.
         n_others = self.n_observed - count
         n_distinct_others = len(values) - 1
         are_many = n_distinct_others > _MAX_OTHER_LEVELS
@@ -136,12 +139,13 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
     """Return the :class:`Table` of rows like X, with categories and findings on columns.
 
     ``columns`` is the result of `list_columns` for X; None if X is an array of floats or sparse.
-    "auto" leaves out uninformative columns. In a stream, "auto" keeps columns whose first rows all
-    have one value or are all distinct, because later rows may differ. Row numbers are left out also
-    in a stream.
+    "auto" leaves out uninformative columns. ``in_stream`` tells whether X are the first rows of a
+    stream. "auto" then keeps columns whose first values are all equal or all distinct, because
+    later values may be others. Only columns of row numbers are left out also in a stream.
     """
-    # Summaries of columns, and findings on them, by position.
+    # Summaries of columns, and findings on columns, by position.
     summaries, findings = {}, {}
+    # The kinds as which "auto" reads the columns; None for ``Column.kind``.
     kinds = None
     is_automatic = isinstance(components, str)
     if is_automatic and columns is not None:
@@ -156,19 +160,22 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
                 for j, (kind, detail) in findings.items()
                 if kind not in _REFUTABLE_FINDINGS or summaries[j].has_row_numbers
             }
-        # Whole numbers of few values are read as categories.
+        # Columns of whole numbers with few distinct values are read as categories.
         kinds = ["category" if summaries[j].has_few_values else column.kind
                  for j, column in enumerate(columns)]  # fmt: skip
         for j in findings:
             kinds[j] = "left out"
+    # Rows in memory are a single chunk with the number 0.
     scans = {0: scan_table(X, columns, components, handle_unknown, given=given, kinds=kinds)}
     table = join_tables(scans, keeps_constant=in_stream)
     modelled = {j for block in table.blocks for j in block.columns.tolist()}
     if is_automatic and columns is None:
-        # Columns of an array of floats are left out only because they are constant.
+        # The only reason why "auto" leaves out a column of an array of floats is that the column is
+        # constant.
         omitted = set(range(X.shape[1])) - modelled - set(table.given_positions)
         findings = {j: ("constant", f"{X[0, j]:g}, left out") for j in omitted}
-    # Judge the columns of the blocks. Sparse columns are not judged, because most values are zeros.
+    # Look for findings on the columns of the blocks. Sparse columns are not judged, because most
+    # values are zeros.
     if X.shape[0] >= MIN_ROWS and not sp.issparse(X):
         for j in modelled - summaries.keys():
             summaries[j] = ColumnSummary.from_column(X[:, j] if columns is None else columns[j])
@@ -179,7 +186,7 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
 
 
 def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
-    """Return the :class:`TableScan` of rows X.
+    """Return the :class:`TableScan` of rows X, which may be one of several chunks.
 
     ``columns`` is the result of `list_columns` for X. ``kinds`` are the kinds as which "auto" reads
     the columns, by default ``Column.kind``.
@@ -200,11 +207,14 @@ def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
             for name, component, key in list_blocks(components)
         ]
         if is_single_component(components):
-            blocks = [_use_remaining_columns(*blocks[0], X, given_positions)]
+            # There is one block, which describes all columns that have no other use.
+            (block,) = blocks
+            blocks = [_use_remaining_columns(*block, X, given_positions)]
     _check_blocks(blocks, names, given_positions)
     # Add categories and exposures to the blocks.
     table_blocks = []
     for name, spec, positions in blocks:
+        # Some parameters of a component name columns, which it finds by the function.
         spec = spec.for_columns(positions, lambda key, name=name: _find_positions(X, key, name))
         categories = None
         if spec.encoding == "category":
@@ -234,6 +244,7 @@ def _find_given_positions(X, given):
     if given is None or (isinstance(given, list | tuple) and not given):
         return []
     key = [given] if isinstance(given, str | int) else given
+    # A dict drops repeated positions and keeps their order.
     positions = list(dict.fromkeys(_find_positions(X, key, "given")))
     if len(positions) == X.shape[1]:
         raise ValueError(
@@ -244,10 +255,10 @@ def _find_given_positions(X, given):
 
 
 def _make_given_block(X, columns, j, name):
-    """Return the block of a given column: numbers, or categories with their levels.
+    """Return the block of the given column at position j: numbers, or categories with their levels.
 
     Whole numbers of at most ``MAX_LEVELS`` distinct values are categories, unless more than half of
-    the values are distinct. A missing value of a category is a level, None, after all others.
+    the values are distinct. If values of categories are missing, None is the last level.
     """
     column = Column("real", "number", dense(X[:, [j]]).ravel()) if columns is None else columns[j]
     if column.kind in (None, "date"):
@@ -273,9 +284,11 @@ def _make_given_block(X, columns, j, name):
 
 def _join_given_blocks(chunk_blocks):
     """Return the block of a given column for all rows, by its blocks in the chunks."""
+    # The column is numbers if it was read as numbers in any chunk.
     numeric_blocks = [block for block in chunk_blocks if block.categories is None]
     if numeric_blocks:
         return numeric_blocks[0]
+    # A given block has one column, with the index 0. None is joined separately, as the last level.
     chunk_levels = [block.categories[0] for block in chunk_blocks]
     levels = _join_levels([[x for x in each if x is not None] for each in chunk_levels])
     has_missing = any(None in levels for levels in chunk_levels)
@@ -286,7 +299,7 @@ def join_tables(scans, *, keeps_constant=False):
     """Return the table of all rows, with the categories of all chunks.
 
     ``scans`` has the :class:`TableScan` of each chunk by the number of the chunk.
-    ``keeps_constant`` says that "auto" does not leave out constant columns.
+    ``keeps_constant`` tells whether "auto" keeps constant columns instead of leaving them out.
     """
     tables = {number: scan.table for number, scan in scans.items()}
     first = next(iter(tables.values()))
@@ -303,6 +316,7 @@ def join_tables(scans, *, keeps_constant=False):
             blocks += _split_block(block, value_counts, keeps_constant)
         else:
             blocks.append(block)
+    # For each given column, the blocks of all chunks.
     given = zip(*(table.given for table in tables.values()), strict=True)
     return replace(first, blocks=tuple(blocks), given=tuple(map(_join_given_blocks, given)))
 
@@ -311,39 +325,48 @@ def _split_block(block, value_counts, keeps_constant):
     """Split a real block into columns without and with a point mass; return the list of blocks.
 
     Constant columns are left out, unless all columns are constant or ``keeps_constant``.
-    ``value_counts`` has a dict of :class:`ValueCounts` by column for each chunk. The dicts are
-    empty unless ``components`` is "auto", and the block is then returned as it is.
+    ``value_counts`` has, for each chunk, the :class:`ValueCounts` of the columns by position. If
+    ``components`` is not "auto", the dicts are empty, and the block is returned as it is.
     """
-    # The point mass of each column that has one, and the columns with one value.
-    masses, constant = {}, []
+    # The point mass of each column that has one, by position; and the positions of the columns with
+    # one value.
+    point_masses, constant = {}, []
     for j in block.columns.tolist():
         chunk_counts = [counts[j] for counts in value_counts if counts.get(j) is not None]
         if not chunk_counts:
             continue
         counts = reduce(ValueCounts.merged_with, chunk_counts)
         if counts.point_mass is not None:
-            masses[j] = counts.point_mass
+            point_masses[j] = counts.point_mass
+        # A chunk without counts has only missing values, so that the column is not constant.
         elif counts.is_constant and len(chunk_counts) == len(value_counts) and not keeps_constant:
             constant.append(j)
     if len(constant) < block.columns.size:
         block = replace(block, columns=block.columns[~np.isin(block.columns, constant)])
-    if not masses:
+    if not point_masses:
         return [block]
-    columns_without_mass = np.setdiff1d(block.columns, list(masses))
-    hurdle = Hurdle(block.spec, list(masses.values()))
-    hurdles = TableBlock("hurdles", hurdle, np.array(list(masses), np.intp))
+    columns_without_mass = np.setdiff1d(block.columns, list(point_masses))
+    hurdle = Hurdle(block.spec, list(point_masses.values()))
+    hurdles = TableBlock("hurdles", hurdle, np.array(list(point_masses), np.intp))
     block = replace(block, columns=columns_without_mass)
     return [block, hurdles] if block.columns.size else [hurdles]
 
 
 def _join_levels(chunk_levels):
-    """Return the categories of the first chunk if all chunks agree, else the sorted union."""
+    """Return the categories of a column, given the list of its categories in each chunk.
+
+    They are the categories of the first chunk if all chunks have the same, otherwise the sorted
+    union. A declared order of categories is thus kept.
+    """
     first, *others = chunk_levels
     return first if all(x == first for x in others) else _sort_levels(set().union(*chunk_levels))
 
 
 def _check_same_columns(tables):
-    """Raise ValueError unless chunks have the same columns, in order, of the same kinds."""
+    """Raise ValueError unless all chunks have the same columns in the same order and blocks.
+
+    ``tables`` has the :class:`Table` of each chunk by the number of the chunk.
+    """
     (first_number, first), *others = tables.items()
     for number, other in others:
         names = map(repr, first.names), map(repr, other.names)
@@ -354,6 +377,7 @@ def _check_same_columns(tables):
                     f"in chunk {first_number}, {other_name} in chunk {number}. Select the columns "
                     "of each chunk by name: chunk[columns]."
                 )
+        # "auto" makes a block for each kind of columns, so that the name of the block is the kind.
         first_kinds = {j: block.name for block in first.blocks for j in block.columns}
         other_kinds = {j: block.name for block in other.blocks for j in block.columns}
         for j, name in enumerate(first.names):
@@ -369,7 +393,8 @@ def _check_same_columns(tables):
 def _make_automatic_blocks(X, columns, names, kinds, given_positions):
     """Return ``(name, component, positions)`` of the blocks of components="auto".
 
-    A sparse matrix is a block of counts; other columns have blocks by their kinds.
+    A sparse matrix is one block of counts. Otherwise there is a block for each kind of columns.
+    ``kinds`` are the kinds as which "auto" reads the columns; None for ``Column.kind``.
     """
     positions = [j for j in range(X.shape[1]) if j not in given_positions]
     if sp.issparse(X):
@@ -401,7 +426,10 @@ def _make_automatic_blocks(X, columns, names, kinds, given_positions):
 
 
 def _explain_reading(X, columns, kinds):
-    """Return the reason why "auto" reads each column as it does, for the report of the table."""
+    """Return the reason why "auto" reads each column as it does, for the report of the table.
+
+    ``kinds`` are the kinds as which "auto" reads the columns; None for ``Column.kind``.
+    """
     if columns is None:
         return ("counts of a sparse matrix" if sp.issparse(X) else "numbers",) * X.shape[1]
     descriptions = {"real": "numbers", "binary": "booleans", "category": "text or other objects"}
@@ -410,7 +438,8 @@ def _explain_reading(X, columns, kinds):
         reason = descriptions.get(column.kind, column.type)
         if column.categories is not None:
             reason = "a categorical type"
-        elif kind == "category" != column.kind:
+        elif kind == "category" and column.kind != "category":
+            # The column has whole numbers, which are read as categories.
             reason = f"2 to {MAX_LEVELS} distinct whole numbers"
         reasons.append(reason)
     return tuple(reasons)
@@ -422,12 +451,13 @@ def is_single_component(components):
 
 
 def list_blocks(components):
-    """Return ``(name, component, columns)`` of each block that users describe.
+    """Return ``(name, component, columns)`` of each block in the parameter ``components``.
 
-    A component that stands alone describes all columns, under the name "all".
+    A component that is not in a list makes one block of all columns, which has the name "all".
     """
     if is_single_component(components):
-        return [("all", components, slice(None))]
+        all_columns = slice(None)
+        return [("all", components, all_columns)]
     for block in components:
         if not (isinstance(block, tuple | list) and len(block) == 3):
             raise TypeError(
@@ -465,9 +495,13 @@ def _copy_component(name, component):
 
 
 def _find_positions(X, key, name):
-    """Return the positions of the columns that a key selects, as in ColumnTransformer."""
+    """Return the positions of the columns that a key selects, as in ColumnTransformer.
+
+    ``name`` is the name of the block or the parameter, for errors.
+    """
     if callable(key):
         key = key(X)
+    # A slice without start and stop selects from all columns, whatever their names are.
     if isinstance(key, slice) and key.start is None and key.stop is None:
         return list(range(X.shape[1]))[key]
     try:
@@ -477,7 +511,7 @@ def _find_positions(X, key, name):
 
 
 def _find_exposure(X, spec, name, blocks):
-    """Return the position of the column that is the exposure of a block's counts."""
+    """Return the position of the exposure of a block's counts, a column that scales their rates."""
     exposures = _find_positions(X, spec.exposure, name)
     if len(exposures) != 1 or any(exposures[0] in positions for _, _, positions in blocks):
         raise ValueError(
@@ -488,7 +522,10 @@ def _find_exposure(X, spec, name, blocks):
 
 
 def _check_blocks(blocks, names, given_positions):
-    """Raise ValueError unless blocks have distinct names, and each column at most one block."""
+    """Raise ValueError unless blocks have distinct names and no column is in two blocks.
+
+    ``blocks`` are triples (name, component, positions of the columns).
+    """
     if not blocks or all(not positions for _, _, positions in blocks):
         raise ValueError("The 'components' parameter must select at least one column. Got none.")
     block_names = [block_name for block_name, _, _ in blocks]
@@ -515,7 +552,10 @@ def _check_blocks(blocks, names, given_positions):
 
 
 def _find_categories(X, columns, j, name):
-    """Return the categories that the type of a column declares, or the sorted distinct values."""
+    """Return the list of the categories of the column at position j.
+
+    They are the categories that the type of the column declares, or the sorted distinct values.
+    """
     if columns is None:
         values = np.asarray(X[:, [j]].toarray() if sp.issparse(X) else X[:, j]).ravel()
         return list(np.unique(values[~np.isnan(values)]))
@@ -536,12 +576,16 @@ def _sort_levels(distinct):
     try:
         return sorted(distinct)
     except TypeError:
-        # Values of several types, such as strings and numbers, have no order.
+        # Values of several types, such as strings and numbers, cannot be compared. Sort them by
+        # type, then by their texts.
         return sorted(distinct, key=lambda value: (type(value).__name__, repr(value)))
 
 
 def _check_categories(categories, positions, names):
-    """Raise ValueError unless each column has categories that are distinct."""
+    """Raise ValueError unless each column has categories, and they are distinct.
+
+    ``categories`` has the list of the categories of each column at one of the ``positions``.
+    """
     for levels, j in zip(categories, positions, strict=True):
         if not levels:
             raise ValueError(

@@ -1,9 +1,12 @@
 """Conversion of tables with columns of any kind to arrays of numbers, and back.
 
 Models work on arrays. Each column of a table becomes a column of numbers at the same position: real
-numbers and counts are unchanged, booleans become 0 and 1, categories become codes, and missing
-values NaN. The component of a column decides which conversion it gets, see
-:mod:`skvt.readers._table_blocks`.
+numbers and counts are unchanged, booleans become 0 and 1, categories become *codes* 0, 1, ..., and
+missing values become NaN. This conversion is called encoding, and its result X is *encoded*. A
+*block* is a group of columns that one component of a mixture describes. The component decides how
+its columns are encoded, see :mod:`skvt.readers._table_blocks`. *Given* columns explain the other
+columns and have no component. j is the position of a column in the table, and i is the index of a
+column in its block.
 """
 
 import warnings
@@ -43,23 +46,27 @@ from skvt.typing import IndexArray
 @in_files("estimators.TableBlock")
 @dataclass(frozen=True)
 class TableBlock:
-    """Columns of a table that one component describes."""
+    """Columns of a table that one component describes, or a given column."""
 
     name: str
+    # The component with its parameters.
     spec: ComponentSpec
-    # Positions in the table. If the component reads the exposure of counts, the exposure is the
-    # last column.
+    # Positions of the columns in the table. If the component reads the exposure of counts, a column
+    # that scales their rates, the exposure is the last column.
     columns: IndexArray
-    # Categories of each column by code, if the encoding is "category".
+    # The list of the categories of each column, in the order of their codes; None for numbers.
     categories: list[list] | None = None
 
     @property
     def sizes(self):
-        """Number of categories of each column; None unless the encoding is "category"."""
+        """Number of categories of each column; None if the columns are numbers."""
         return None if self.categories is None else tuple(len(each) for each in self.categories)
 
     def describes(self, block):
-        """Return whether a block of a model has this name, these columns and this component."""
+        """Return whether a block of a model has this name, these columns and this component.
+
+        The method checks tables that were read from a file.
+        """
         self.spec.check()
         return (
             self.name == block.name
@@ -74,20 +81,23 @@ class TableBlock:
 class Table:
     """Description of the columns of a fit: blocks, names, types and findings."""
 
+    # The blocks of the columns that components describe.
     blocks: tuple[TableBlock, ...]
+    # Names of all columns, or their positions if the table is an array.
     names: tuple[Hashable, ...]
+    # The user's parameter for categories that did not occur in ``fit``: "error", "prior" or
+    # "missing".
     handle_unknown: str
     # "array", or the package of the data frame that was passed to ``fit``.
     container: str = "array"
-    # Types of the columns of a data frame or an array of objects.
+    # Names of the types of the columns; empty for sparse rows and arrays of floats.
     types: tuple[str, ...] = ()
-    # Findings such as "constant", as tuples (name of the column, kind, detail), see
+    # Findings on columns, such as "constant", as tuples (name of the column, kind, detail), see
     # ``skvt.readers._audit``.
     findings: tuple[tuple[str, str, str], ...] = ()
     # Reason why "auto" reads each column as it does; empty if the user lists components.
     reasons: tuple[str, ...] = ()
-    # The columns named by the user's parameter ``given``, which explain the others; one column in
-    # each block.
+    # The columns that the user's parameter ``given`` names; one column in each block.
     given: tuple[TableBlock, ...] = ()
 
     @property
@@ -96,8 +106,13 @@ class Table:
         return [int(block.columns[0]) for block in self.given]
 
     def describes(self, component, priors):
-        """Return whether this table fits a component and its priors, as one file must have them."""
+        """Return whether this table matches a model that was read from the same file.
+
+        ``component`` is the likelihood of all blocks, and ``priors`` has the parameters of the
+        priors by the name of the block.
+        """
         n_features = component.n_features
+        # Names are distinct, and types and reasons are empty or have an entry for each column.
         return (
             n_features == len(self.names) == len({*self.names})
             and {len(self.types), len(self.reasons)} <= {0, n_features}
@@ -110,10 +125,11 @@ class Table:
         )
 
     def encode(self, X, columns):
-        """Return X as numbers (n_rows, n_columns), in the precision of X or float64.
+        """Return X encoded as numbers (n_rows, n_columns), in the precision of X or float64.
 
-        ``columns`` is the result of `list_columns` for X. Raise ValueError or TypeError for values
-        that the blocks do not allow.
+        ``columns`` is the result of `list_columns` for X: None for numbers. Columns without a block
+        become 0 if X is a data frame or an array of objects. Raise ValueError or TypeError for
+        values that the blocks do not allow.
         """
         if columns is None:
             return self._encode_numbers(X)
@@ -130,12 +146,13 @@ class Table:
     def _encode_numbers(self, X):
         """Encode an array of numbers, in which only categories other than 0, 1, ... change.
 
-        X itself does not change: the result is X, or a copy with codes.
+        X is not changed in place: the result is X itself, or a copy with codes.
         """
         self._check(X)
         encoded = X
         for block in self.given:
             if block.categories is not None:
+                # A given block has one column, with the index 0.
                 entries = _to_entries(dense(X[:, block.columns]).ravel())
                 codes = self._encode_objects(entries, block, 0)
                 encoded = self._replace_column(encoded, block, codes)
@@ -150,14 +167,16 @@ class Table:
                 values = np.asarray(X[:, j], np.float64)
                 codes = self._encode_numeric_levels(values, block, i)
                 if not np.array_equal(codes, values, equal_nan=True):
+                    # Copy X before the first change.
                     encoded = np.array(X) if encoded is X else encoded
                     encoded[:, j] = codes
         return encoded
 
     @staticmethod
     def _replace_column(X, block, codes):
-        """Return a copy of X with ``codes`` (n_rows,) in the one column of a block."""
+        """Return a copy of X with ``codes`` (n_rows,) in the column of a block of one column."""
         is_sparse = sp.issparse(X)
+        # Columns of CSR arrays cannot be replaced efficiently.
         X = sp.lil_array(X) if is_sparse else np.array(X)
         X[:, block.columns] = codes[:, None]
         return sp.csr_array(X) if is_sparse else X
@@ -179,24 +198,26 @@ class Table:
                 )
 
     def _encode_numeric_levels(self, values, block, i):
-        """Return the codes of numbers among the categories of column i of a block, or NaN."""
-        known = make_level_array(block.categories[i])
-        if known.dtype.kind not in "biuf" or np.any(known[1:] <= known[:-1]):
+        """Return the codes of numbers in column i of a block, NaN where a number is missing."""
+        levels = make_level_array(block.categories[i])
+        is_ascending = not np.any(levels[1:] <= levels[:-1])
+        if levels.dtype.kind not in "biuf" or not is_ascending:
             return self._encode_objects(_to_entries(values), block, i)
-        # Bisection finds values among ascending numbers in little time.
-        indices = np.minimum(np.searchsorted(known, values), known.size - 1)
+        # The code of a value is its position among the levels, which bisection finds in little
+        # time. A value above all levels gets the position of the last level, which it differs from.
+        codes = np.minimum(np.searchsorted(levels, values), levels.size - 1)
         is_missing = np.isnan(values)
-        codes = np.where(is_missing, np.nan, indices)
-        is_unseen = ~is_missing & (known[indices] != values)
-        return self._encode_unseen(codes, is_unseen, values, block, i)
+        is_unseen = ~is_missing & (levels[codes] != values)
+        return self._encode_unseen(np.where(is_missing, np.nan, codes), is_unseen, values, block, i)
 
     def _encode_objects(self, entries, block, i):
-        """Return the codes of objects among the categories of column i of a block.
+        """Return the codes of objects in column i of a block.
 
         The code of None is NaN, except in a given column, where None can be a level.
         """
         code_of = {category: code for code, category in enumerate(block.categories[i])}
         try:
+            # -1 marks unseen levels, which did not occur in ``fit``.
             codes = np.array([code_of.get(value, -1) for value in entries], np.float64)
         except TypeError as error:
             name = self.names[block.columns[i]]
@@ -213,13 +234,15 @@ class Table:
     def _encode_unseen(self, codes, is_unseen, values, block, i):
         """Set the code of unseen levels to the number of categories, in place; return the codes.
 
-        Raise ValueError for unseen levels of a given column, and if ``handle_unknown`` is "error".
-        Warn if it is "prior".
+        ``is_unseen`` (n_rows,) marks the unseen levels among ``values``, which did not occur in
+        ``fit``. Raise ValueError for unseen levels of a given column, and if ``handle_unknown`` is
+        "error". Warn if it is "prior".
         """
         if not is_unseen.any():
             return codes
         name, categories = self.names[block.columns[i]], block.categories[i]
-        value = to_python(values[np.flatnonzero(is_unseen)[0]])
+        first_unseen_row = np.flatnonzero(is_unseen)[0]
+        value = to_python(values[first_unseen_row])
         if any(block is given for given in self.given):
             problem = "missing values" if value is None else f"the level {value!r}"
             raise ValueError(
@@ -254,8 +277,10 @@ class Table:
         for block in self.blocks:
             columns = block.columns
             if block.spec.reads_exposure:
+                # The last column of the block is the exposure.
                 columns, exposures = columns[:-1], X[:, columns[-1:]]
                 self._check_exposures(dense(exposures), block)
+            # If the columns are consecutive, a slice avoids a copy.
             values = X[:, as_slice(columns)]
             stored = values.data if sp.issparse(values) else values
             _CHECKS[block.spec.encoding](stored, block, self)
@@ -276,25 +301,26 @@ class Table:
 
     @property
     def columns(self):
-        """Positions of the columns that belong to a block, in ascending order."""
+        """Positions of the columns that belong to a block of ``blocks``, in ascending order."""
         return np.sort(np.concatenate([block.columns for block in self.blocks]))
 
     def encode_given_rows(self, X):
         """Return encoded rows (n_rows, n_columns) with values only in the conditioning columns.
 
-        The conditioning columns are the given columns and the exposures; the other columns are
-        NaN. X has all columns of the fit, or is a frame or an array of the conditioning columns,
-        the given columns before the exposures.
+        The distribution of the other columns is conditional on the conditioning columns: the given
+        columns and the exposures. The other columns become NaN. X is a frame or an array. It has
+        all columns of the fit, or only the conditioning columns; in an array, the given columns
+        then come before the exposures.
         """
         exposures = [int(block.columns[-1]) for block in self.blocks if block.spec.reads_exposure]
         positions = self.given_positions + exposures
         names = [self.names[j] for j in positions]
         if is_frame(X):
             columns = dict(zip(list_column_names(X), list_columns(X), strict=True))
-            lacking = [name for name in names if name not in columns]
-            if lacking:
+            absent = [name for name in names if name not in columns]
+            if absent:
                 raise ValueError(
-                    f"'given' lacks the columns {lacking}. Pass a data frame with the columns "
+                    f"'given' lacks the columns {absent}. Pass a data frame with the columns "
                     f"{names}."
                 )
             values = [columns[name].objects() for name in names]
@@ -305,6 +331,7 @@ class Table:
                     f"'given' must be an array of the {len(positions)} columns {names}, or of all "
                     f"{len(self.names)} columns of the fit. Got the shape {X.shape}."
                 )
+            # The rows of the transposed array are the columns.
             values = X.T if X.shape[1] == len(positions) else X.T[positions]
         rows = np.full((X.shape[0], len(self.names)), None, object)
         for j, column in zip(positions, values, strict=True):
@@ -312,11 +339,14 @@ class Table:
         return self.encode(rows, list_columns(rows))
 
     def select_modelled(self, X):
-        """Return the columns of X that belong to a block, in the order of the table."""
+        """Return the columns of X that belong to a block of ``blocks``, in the order of X."""
         return X if self.columns.size == X.shape[1] else X[:, self.columns]
 
     def find_position(self, column):
-        """Return the position of a column of a block; ``column`` is a name or a position."""
+        """Return the position of a column that a component describes.
+
+        ``column`` is the name of the column or, if no column has this name, its position.
+        """
         matches = [j for j, name in enumerate(self.names) if name is column or name == column]
         if not matches and isinstance(column, int | np.integer) and not isinstance(column, bool):
             matches = [int(column)] if 0 <= column < len(self.names) else []
@@ -334,7 +364,7 @@ class Table:
         return block, int(np.flatnonzero(block.columns == j)[0])
 
     def labels(self, j):
-        """Return the categories of column j; False and True, or 0 and 1, of a binary column."""
+        """Return the categories of column j; for a binary column, False and True, or 0 and 1."""
         block, i = self.find_block(j)
         if block.categories is None:
             return np.array([False, True] if self._is_boolean(j) else [0, 1])
@@ -345,18 +375,18 @@ class Table:
         return bool(self.types) and self.types[j].lower().startswith("bool")
 
     def decode_column(self, j, values):
-        """Convert encoded values of column j, none missing, to values of the table."""
+        """Convert encoded values of column j, none of which is missing, to values of the table."""
         block, i = self.find_block(j)
         if block.categories is not None:
             return as_objects(block.categories[i])[np.asarray(values).astype(np.intp)]
         values = np.asarray(values, np.float64)
-        # A Gaussian may describe booleans: means other than 0 and 1 remain numbers.
+        # A Gaussian may describe booleans. Its means, which may differ from 0 and 1, stay numbers.
         if self._is_boolean(j) and np.isin(values, (0.0, 1.0)).all():
             return values > 0.5
         return values
 
     def find_entry(self, X, encoded, row, j):
-        """Return the value of column j in a row of X, of which ``encoded`` are the numbers.
+        """Return the value of column j in a row of X; ``encoded`` are the encoded rows X.
 
         An unseen level is read from X, because all unseen levels of a column have the same code.
         """
@@ -369,7 +399,10 @@ class Table:
         return to_python(np.asarray(X[row], object)[j])
 
     def _decode_with_missing(self, j, values):
-        """Convert encoded values of column j, NaN where missing, to values of the table."""
+        """Convert encoded values of column j, some of which may be NaN, to values of the table.
+
+        Missing values become NaN among numbers and None among objects.
+        """
         is_observed = ~np.isnan(values)
         observed = self.decode_column(j, values[is_observed])
         if is_observed.all():
@@ -380,11 +413,12 @@ class Table:
         return decoded
 
     def decode_rows(self, X):
-        """Convert encoded rows (n_rows, n_columns) to the container of the rows of ``fit``.
+        """Convert encoded rows (n_rows, n_columns) to an array or a data frame, as in ``fit``.
 
-        A data frame has only the columns that belong to a block.
+        A data frame has only the columns that belong to a block of ``blocks``.
         """
         if self.container == "array":
+            # Decoded categories may be texts or other objects.
             is_numeric = all(
                 make_level_array(categories).dtype.kind in "biuf"
                 for block in self.blocks
@@ -415,7 +449,8 @@ class Table:
         ``encoded`` and ``filled`` (n_rows, n_columns) are the encoded rows before and after missing
         values are filled in.
         """
-        X = copy_frame(X) if is_frame(X) else np.array(replace_masked_values(X, True, ""))
+        X = replace_masked_values(X, takes_missing=True, caller="")
+        X = copy_frame(X) if is_frame(X) else np.array(X)
         is_filled = np.isnan(encoded) & ~np.isnan(filled)
         for j in np.flatnonzero(is_filled.any(axis=0)):
             values = self.decode_column(j, filled[is_filled[:, j], j])
@@ -423,10 +458,10 @@ class Table:
         return X
 
     def name_bad_column(self, block, bad):
-        """Return the name of the first column of a block with a bad value.
+        """Return the name of the first column of a block that has an illegal value, for an error.
 
-        ``bad`` (n_rows, n_columns of the block) marks bad values. If ``bad`` (nnz,) marks stored
-        values of sparse rows, the column is not known, and the name of the block is returned.
+        ``bad`` (n_rows, n_columns of the block) marks illegal values. If it marks the stored values
+        of sparse rows, (nnz,), the column is not known, and the name of the block is returned.
         """
         if bad.ndim < 2:
             return block.name
@@ -451,6 +486,7 @@ def _read_numbers(column, name, block):
         return column.numbers()
     except (TypeError, ValueError) as error:
         entries = column.objects()
+        # Show the first string, or if there is none the first entry.
         example = next((entry for entry in entries if isinstance(entry, str)), entries[0])
         raise ValueError(
             f"{type(block.spec).__name__} takes numbers, but column {name!r} has {example!r}. Use "
@@ -458,6 +494,8 @@ def _read_numbers(column, name, block):
         ) from error
 
 
+# In the following checks, ``values`` are the values of a block of a table, or its stored values if
+# rows are sparse.
 def _check_finite(values, block, table):
     """Raise ValueError for infinite values of a block."""
     bad = np.isinf(values)
@@ -485,8 +523,11 @@ def _check_binary(values, block, table):
 
 
 def _check_count(values, block, table):
-    """Raise ValueError unless the values of a block are counts, or for Multinomial, magnitudes."""
-    # Only Multinomial takes magnitudes, and only Multinomial needs complete rows.
+    """Raise ValueError unless the values of a block are counts.
+
+    The component Multinomial also takes magnitudes, numbers that need not be whole.
+    """
+    # Only Multinomial takes no missing values, so that other components take counts only.
     takes_integers_only = block.spec.allows_missing
     bad = (values < 0.0) | np.isinf(values)
     if takes_integers_only:

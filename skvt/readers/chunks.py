@@ -1,13 +1,15 @@
 """Rows of Dask: arrays, data frames and lists of delayed chunks, as estimators take them.
 
-A fit reads each chunk into a block of numbers, which stays on the worker of the cluster
-(:func:`read_rows_with`). Methods such as ``transform`` become lazy (:func:`apply_by_chunk`). dask
-is imported only if the input is a collection of Dask.
+For a fit, each chunk of rows is read into a *block*: its rows of positive weight as numbers, and
+their weights. The block stays on a worker of the cluster (:func:`read_rows_with`). Methods such as
+``transform`` become lazy (:func:`apply_by_chunk`). The package dask is imported only if the input
+is a collection of Dask. A *reader* checks rows and converts them to numbers, see
+`skvt.readers._reader`.
 
-A site, see :mod:`skvt.inference`, calls functions of chunks on a cluster or in this process.
-``site.run_each(function, tasks)`` takes a pair ``(handle, arguments)`` for each chunk, and yields
-``function(chunk, *arguments)``. ``SealedValue(x)`` keeps dask from looking for collections inside
-of x.
+A *site*, see :mod:`skvt.inference`, calls functions of chunks on a cluster or in this process. A
+*handle* refers to a chunk, wherever it is. ``site.run_each(function, tasks)`` takes a pair
+``(handle, arguments)`` for each chunk, and yields ``function(chunk, *arguments)``.
+``SealedValue(x)`` keeps dask from looking for collections inside of x.
 """
 
 import sys
@@ -43,7 +45,7 @@ def is_chunked(X):
 
 
 def require_rows_in_memory(X, caller):
-    """Raise TypeError for rows of Dask, because ``caller`` takes rows in memory only."""
+    """Raise TypeError for rows of Dask, because the method ``caller`` takes rows in memory only."""
     if is_chunked(X):
         raise TypeError(
             f"{caller} takes rows in memory. Got rows of Dask; call it with one chunk after the "
@@ -61,7 +63,7 @@ class DelayedChunks(NamedTuple):
     weights: list
     # Number of rows of each chunk, NaN if the number is not known.
     lengths: list
-    # Whether all chunks are known to have one dtype.
+    # Whether all chunks are known to have the same dtype.
     has_one_dtype: bool
 
     @property
@@ -77,11 +79,12 @@ def split_into_chunks(X, sample_weight=None):
     """
     rows, lengths = _split_rows(X)
     weights = _split_weights(sample_weight, lengths)
+    # Delayed chunks in a list may have different dtypes.
     return DelayedChunks(rows, weights, lengths, has_one_dtype=not isinstance(X, list | tuple))
 
 
 def _split_weights(sample_weight, lengths):
-    """Return the list of the weights of each chunk: an array, a delayed object or None.
+    """Return a list with the weights of each chunk: an array, a delayed object or None.
 
     ``lengths`` are the numbers of rows of the chunks, NaN where they are not known.
     """
@@ -102,11 +105,13 @@ def _split_weights(sample_weight, lengths):
     ndim = getattr(sample_weight, "ndim", 1)
     if ndim != 1:
         raise ValueError(f"Sample weights must be 1D array or scalar, got {ndim}D array.")
-    # Divide the weights into the chunks of X if all lengths are known and have the same sum.
+    # If X and the weights have the same known length but other chunks, divide the weights into the
+    # chunks of X. ``chunks`` of a vector has a single item, the lengths of its chunks.
     (weight_lengths,) = getattr(sample_weight, "chunks", None) or ([np.nan],)
     are_known = not np.isnan(lengths).any() and not np.isnan(weight_lengths).any()
     if are_known and list(weight_lengths) != lengths and sum(weight_lengths) == sum(lengths):
         sample_weight = sample_weight.rechunk((tuple(lengths),))
+    # A vector is split like rows.
     weights, _ = _split_rows(sample_weight)
     if len(weights) != len(lengths):
         raise ValueError(
@@ -124,6 +129,7 @@ def _split_rows(X):
         return [X], [np.nan]
     is_array = hasattr(X, "numblocks")
     if is_array:
+        # ``numblocks`` are the numbers of chunks along the axes.
         if X.ndim == 0 or X.ndim > 2:
             raise ValueError(f"Expected 2D array, got {X.ndim}D array instead.")
         if X.ndim == 2 and X.numblocks[1] != 1:
@@ -143,7 +149,7 @@ def _split_rows(X):
 def _is_delayed(X):
     """Return whether X is one delayed object.
 
-    The class decides, because a delayed object seems to have every attribute.
+    The class decides, because ``hasattr`` of a delayed object is true for every attribute.
     """
     from dask.delayed import Delayed
 
@@ -153,8 +159,9 @@ def _is_delayed(X):
 def read_rows_with(reader, X, sample_weight):
     """Read X. Return the fitted reader, the rows of positive weight as numbers, and their weights.
 
-    A reader that was fitted before remains as it is. For rows of Dask, the rows and the weights are
-    :class:`~skvt.inference.Chunks` and :class:`~skvt.inference.ChunkWeights`.
+    A reader that was fitted before remains as it is. For rows of Dask, the results are
+    :class:`~skvt.inference.Chunks` for the rows and :class:`~skvt.inference.ChunkWeights` for the
+    weights.
     """
     if is_chunked(X):
         return _read_chunks(reader, split_into_chunks(X, sample_weight))
@@ -162,23 +169,27 @@ def read_rows_with(reader, X, sample_weight):
 
 
 def _read_chunks(reader, chunks):
-    """Read the :class:`DelayedChunks`. Return the fitted reader, the numbers, and their weights.
+    """Read the :class:`DelayedChunks`. Return the fitted reader, the rows, and their weights.
 
-    The numbers stay on the workers if they fit in memory; else they are read again when needed.
+    The blocks stay on the workers if they fit in memory; otherwise chunks are read again whenever
+    their block is needed.
     """
     from dask.delayed import delayed
 
     site = active_site()
     try:
+        # The reader has no dtype before it is fitted.
         if reader.dtype is None:
             reader = _fit_reader(reader, chunks, site)
+        # With pure=False, dask does not hash the arguments to find equal calls.
         read_block = delayed(_read_block, pure=False)
         sealed_reader = delayed(SealedValue(reader))
         blocks = [
             ChunkHandle(number, read_block(sealed_reader, rows, weights, weights is not None))
             for number, (rows, weights) in enumerate(zip(chunks.rows, chunks.weights, strict=True))
         ]
-        # Measure one block first, because the cluster keeps the blocks only if they fit in memory.
+        # The cluster keeps the blocks only if they fit in memory. Measure the first block, to
+        # estimate the size of all blocks.
         (first_summary,) = site.run_each(summarize_chunk, [(blocks[0], ())])
         handles = site.keep_blocks(blocks, first_summary.nbytes * len(blocks))
         summaries = list(site.run_each(summarize_chunk, ((handle, ()) for handle in handles)))
@@ -192,13 +203,14 @@ def _read_chunks(reader, chunks):
         used_handles = [handles[i]._replace(n_rows=summaries[i].n_rows) for i in used]
         X = Chunks(site, used_handles, [summaries[i] for i in used])
     except BaseException:
+        # Let the workers free the blocks.
         site.close()
         raise
     return reader, X, ChunkWeights(X)
 
 
 def _fit_reader(reader, chunks, site):
-    """Fit the reader: scan all chunks if the reader needs that, then read one row.
+    """Return the fitted reader: scan all chunks if the reader needs that, then read one row.
 
     The precision is float32 only if all chunks have float32.
     """
@@ -208,6 +220,7 @@ def _fit_reader(reader, chunks, site):
         reader = reader.learn_from_scans(
             {number: scan for number, scan in scans if scan is not None}
         )
+    # Fit the reader to the first row of the first chunk that has rows.
     for handle in handles:
         (row,) = site.run_each(_first_row, [(handle, ())])
         if row.shape[0]:
@@ -215,8 +228,9 @@ def _fit_reader(reader, chunks, site):
                 fitted, _ = reader.fit_and_read(row)
             break
     else:
-        # No chunk has rows, and the reader raises its usual error for an empty X.
+        # No chunk has rows. Let the reader raise its usual error for an empty X.
         fitted, _ = reader.fit_and_read(row)
+    # Other chunks may have float64.
     if fitted.dtype == np.float32 and not chunks.has_one_dtype:
         dtypes = site.run_each(_find_dtype, ((handle, (reader,)) for handle in handles))
         dtype = np.result_type(*(dtype for dtype in dtypes if dtype is not None))
@@ -236,12 +250,13 @@ def _count_rows(chunk):
 
 def _first_row(chunk):
     """Return the first row of a chunk, in two dimensions; no row if the chunk is empty."""
+    # Check that the chunk is rows.
     _count_rows(chunk)
     return chunk.iloc[:1] if hasattr(chunk, "iloc") else chunk[:1]
 
 
 def _scan(chunk, reader):
-    """Return the reader's scan of a chunk; None if the chunk has no rows."""
+    """Return the result of the reader's method ``scan``; None if the chunk has no rows."""
     return reader.scan(chunk) if _count_rows(chunk) else None
 
 
@@ -254,9 +269,9 @@ def _find_dtype(chunk, reader):
 
 
 def _read_block(sealed_reader, chunk, weights, is_weighted):
-    """Read a chunk: return its rows of positive weight as numbers, and their weights.
+    """Return the block of a chunk: its rows of positive weight as numbers, and their weights.
 
-    ``is_weighted`` says whether the user passed weights: a chunk of None in weights is an error.
+    ``is_weighted`` tells whether the user passed weights. If so, weights of None are an error.
     """
     reader = sealed_reader.value
     if _count_rows(chunk) == 0:
@@ -272,7 +287,7 @@ def _read_block(sealed_reader, chunk, weights, is_weighted):
 
 
 def load_chunk(rows, weights):
-    """Compute a chunk and its weights; return None if it has no rows."""
+    """Compute a chunk of rows and its weights, or None; return None if the chunk has no rows."""
     import dask
 
     is_weighted = weights is not None
@@ -288,7 +303,7 @@ def release(X):
 
 # -------------------------------------------------------------- methods that are lazy for chunks
 class _Call(NamedTuple):
-    """A call of an estimator's method for each chunk of rows, and the form of its results."""
+    """A call of an estimator's method, to be made for each chunk, and the form of its results."""
 
     method_name: str
     # Arguments of the method without X.
@@ -302,9 +317,9 @@ class _Call(NamedTuple):
 def apply_by_chunk(describe):
     """Make a decorator for methods whose result has one entry or one row for each row of X.
 
-    For rows of Dask the decorated method returns a Dask array, which computes each chunk when it
-    is needed. ``describe`` takes the arguments of the method without X, and returns the number of
-    columns of the result, None for a vector, and the dtype of the result.
+    For rows of Dask the decorated method returns a Dask array, each chunk of which is computed when
+    it is needed. ``describe`` takes the arguments of the method without X, the estimator included.
+    It returns the number of columns of the result, None for a vector, and the dtype of the result.
     """
 
     def decorate(method):
@@ -327,8 +342,10 @@ def _apply_lazily(estimator, call, X):
     import dask.array as da
     from dask.delayed import delayed
 
+    # A delayed object would seem to have ``ndim`` and ``shape``.
     X = [X] if _is_delayed(X) else X
     chunks = split_into_chunks(X)
+    # Check the number of columns now, because the chunks are read later.
     if getattr(X, "ndim", 2) == 2 and hasattr(X, "shape"):
         n_features, expected = X.shape[1], estimator.n_features_in_
         if n_features != expected:
@@ -340,17 +357,20 @@ def _apply_lazily(estimator, call, X):
     apply_to_chunk = delayed(_apply_to_chunk, pure=False)
     sealed_call = SealedValue(call)
     # dask takes the dtype and the number of dimensions of the results from an empty result.
-    meta = np.empty((0, *call.row_shape), call.dtype)
-    parts = []
+    empty_result = np.empty((0, *call.row_shape), call.dtype)
+    results = []
     for number, (rows, length) in enumerate(zip(chunks.rows, chunks.lengths, strict=True)):
-        part = apply_to_chunk(number, sealed_estimator, sealed_call, rows)
+        result = apply_to_chunk(number, sealed_estimator, sealed_call, rows)
         shape = length, *call.row_shape
-        parts.append(da.from_delayed(part, shape=shape, dtype=call.dtype, meta=meta))
-    return da.concatenate(parts, axis=0, allow_unknown_chunksizes=True)
+        results.append(da.from_delayed(result, shape=shape, dtype=call.dtype, meta=empty_result))
+    return da.concatenate(results, axis=0, allow_unknown_chunksizes=True)
 
 
 def _apply_to_chunk(number, sealed_estimator, sealed_call, chunk):
-    """Return the result of a fitted estimator's method for one chunk, as an array."""
+    """Return the result of a fitted estimator's method for one chunk, as an array.
+
+    ``number`` is the number of the chunk, for errors.
+    """
     call = sealed_call.value
     with name_chunk_in_errors(number):
         if _count_rows(chunk) == 0:
@@ -363,22 +383,23 @@ def _apply_to_chunk(number, sealed_estimator, sealed_call, chunk):
 def sum_over_rows(estimator, X, details=None):
     """Return the sums over all rows of X that ``estimator._completion_sums`` computes for a chunk.
 
-    Only rows in memory may have ``details``.
+    The method returns a tuple of numbers for rows that were read; here each is summed over all
+    chunks. ``details``, such as covariates of rows, are possible for rows in memory only.
     """
     estimator._require_fitted()
     if not is_chunked(X):
         return estimator._completion_sums(estimator._read(X, details))
-    fitted = estimator._without_rows()
+    small_estimator = estimator._without_rows()
     chunks = split_into_chunks(X)
     site = active_site()
     try:
-        tasks = ((handle, (fitted,)) for handle in chunks.handles)
-        sums = [part for part in site.run_each(_sum_over_chunk, tasks) if part is not None]
+        tasks = ((handle, (small_estimator,)) for handle in chunks.handles)
+        chunk_sums = [sums for sums in site.run_each(_sum_over_chunk, tasks) if sums is not None]
     finally:
         site.close()
-    return tuple(map(sum, zip(*sums, strict=True)))
+    return tuple(map(sum, zip(*chunk_sums, strict=True)))
 
 
-def _sum_over_chunk(chunk, fitted):
-    """Return the sums of a chunk; None if it has no rows."""
-    return fitted._completion_sums(fitted._read(chunk)) if _count_rows(chunk) else None
+def _sum_over_chunk(chunk, estimator):
+    """Return the sums of a chunk; None if the chunk has no rows."""
+    return estimator._completion_sums(estimator._read(chunk)) if _count_rows(chunk) else None

@@ -1,7 +1,7 @@
 """Validation of data and parameters.
 
-Errors name the value, the legal range and the remedy. ``caller`` is the name of the class or the
-function that takes the rows, for the text of errors.
+Errors name the illegal value, the legal range and the remedy. The argument ``caller`` is the name
+of the class or the function that the user has called with the rows, for the text of errors.
 """
 
 import sys
@@ -16,21 +16,21 @@ from sklearn.pipeline import Pipeline
 
 from skvt.files import LARGEST, LEGAL_RANGE, in_range
 
-# Remedy for columns of text.
+# Remedy in errors for columns of text.
 TEXT_REMEDY = (
     "Encode such columns first, by OneHotEncoder or, if categories have an order, OrdinalEncoder "
     "from sklearn.preprocessing. MemoizedDPMixture takes them as they are."
 )
 
-# Remedy for dates.
+# Remedy in errors for columns of dates.
 DATE_REMEDY = (
     "Turn dates into numbers, such as (dates - dates.min()) / numpy.timedelta64(1, 'D') for days, "
     "or leave the column out."
 )
-# Beginnings of the names of types of dates, times and durations.
+# Beginnings of the names, in lower case, of types of dates, times and durations.
 _NAMES_OF_DATES = ("date", "time", "duration", "period")
 
-# Number of entries in which `require_binary` looks for illegal values at a time.
+# Number of entries that `require_binary` checks at a time.
 _ENTRIES_PER_CHECK = 2**20
 
 # Largest absolute value of real data by precision. Squares, and their sums over rows and columns,
@@ -40,24 +40,24 @@ MAX_VALUE = {np.dtype(np.float32): 1e15, np.dtype(np.float64): 1e100}
 
 def is_frame(X):
     """Return whether X is a data frame of pandas, polars, PyArrow or a similar package."""
-    # The first comparison saves most of the time for arrays.
+    # The first comparison saves the slower second one for arrays.
     return type(X) is not np.ndarray and nw.dependencies.is_into_dataframe(X)
 
 
 def is_date_type(dtype):
-    """Return whether a type of any package is a type of dates, times or durations."""
+    """Return whether a type of any package, or its name, is of dates, times or durations."""
     return str(dtype).lower().startswith(_NAMES_OF_DATES)
 
 
 def require_rows(X, caller, *, missing, dates=False):
-    """Return the rows with NaN or None in place of masked values; raise unless they are legal.
+    """Return rows with NaN or None in place of masked values; raise an error if they are illegal.
 
     Parameters
     ----------
     X : array-like, sparse matrix or data frame
         Rows.
     caller : str
-        Name of the object that takes the rows, for errors.
+        Name of the class or function that the user has called, for errors.
     missing : bool
         Whether values may be missing.
     dates : bool, default=False
@@ -71,9 +71,9 @@ def require_rows(X, caller, *, missing, dates=False):
     Raises
     ------
     TypeError
-        If X is an AnnData, or has dates that it must not have.
+        If X is an AnnData, or has dates and ``dates`` does not allow them.
     ValueError
-        If column names are repeated, or if X has masked values that must not be missing.
+        If column names are repeated, or if X has masked values and ``missing`` does not allow them.
     """
     _refuse_anndata(X, caller)
     if is_frame(X):
@@ -84,7 +84,11 @@ def require_rows(X, caller, *, missing, dates=False):
 
 
 def _refuse_anndata(X, caller):
-    """Raise TypeError for an AnnData, or for the sparse matrix of an AnnData in a file."""
+    """Raise TypeError for an AnnData, or for the sparse matrix of an AnnData that is in a file.
+
+    The class AnnData of the package anndata holds a matrix with names of rows and columns. Objects
+    are recognised by their attributes, because the package need not be installed.
+    """
     if hasattr(X, "to_memory") and hasattr(X, "format"):
         raise TypeError(
             f"{caller} takes rows in memory, but X is a {type(X).__name__}, a sparse matrix in a "
@@ -127,24 +131,25 @@ def _require_distinct_names(X):
 
 def _refuse_dates(X, caller):
     """Raise TypeError for an array of dates, or a data frame with a column of dates."""
+    # The types of columns, or of all of X, by the description that the error gives of them.
     if isinstance(X, np.ndarray):
-        columns = {"X": X.dtype} if X.dtype.kind in "mM" else {}
+        types = {"X": X.dtype} if X.dtype.kind in "mM" else {}
     elif is_frame(X):
         dtypes = X.dtypes if hasattr(X, "dtypes") else X.schema.types
         names = (f"column {name!r}" for name in _column_names(X))
-        columns = dict(zip(names, dtypes, strict=True))
+        types = dict(zip(names, dtypes, strict=True))
     else:
-        columns = {}
-    for name, dtype in columns.items():
+        types = {}
+    for name, dtype in types.items():
         if is_date_type(dtype):
             raise TypeError(f"{caller} takes numbers, but {name} is of type {dtype}. {DATE_REMEDY}")
 
 
 def replace_masked_values(X, takes_missing, caller):
-    """Return a masked array as an array with NaN or None in place of masked values.
+    """Return rows X with NaN or None in place of masked values.
 
-    Other rows X are returned as they are. Raise ValueError for masked values unless
-    ``takes_missing``.
+    X is returned as it is unless it is a masked array. Raise ValueError if there are masked values
+    and ``takes_missing`` is false.
     """
     if not isinstance(X, np.ma.MaskedArray):
         return X
@@ -157,7 +162,7 @@ def replace_masked_values(X, takes_missing, caller):
             "values. Fill them in by X.filled(value), or leave their rows out."
         )
     is_numeric = values.dtype.kind in "iuf"
-    # Integers get the smallest type of floats that can represent them.
+    # Integers are converted to the smallest type of floats that can represent them and NaN.
     dtype = np.result_type(values.dtype, np.float16) if is_numeric else object
     values = values.astype(dtype)
     values[is_masked] = np.nan if is_numeric else None
@@ -165,7 +170,10 @@ def replace_masked_values(X, takes_missing, caller):
 
 
 def illegal_value_error(name, legal, got):
-    """Return the error for a parameter that is not ``legal``; ``got`` describes its value."""
+    """Return the error for an illegal parameter.
+
+    ``legal`` describes the legal values, and ``got`` describes the value of the parameter.
+    """
     return ValueError(f"The {name!r} parameter must be {legal}. Got {got} instead.")
 
 
@@ -189,17 +197,21 @@ def require_positive_int(name, value):
 
 
 def show_first(values, n_shown=10):
-    """Return the first ``n_shown`` values of a list as text, with dots in place of the others."""
+    """Return the first ``n_shown`` values of a list as text, with dots in place of later values."""
     return ", ".join(map(repr, values[:n_shown])) + (", ..." if len(values) > n_shown else "")
 
 
 def find_text(X):
-    """Return the first string in rows, a column or a table; None if there is no string."""
+    """Return the first string in X, which may be rows, a column, a table or any other object.
+
+    Return None if there is no string.
+    """
     if isinstance(X, str | bytes):
         return X
     if hasattr(X, "to_numpy"):
         X = X.to_numpy()
     if isinstance(X, np.ndarray):
+        # Only arrays of objects, bytes and strings can hold strings.
         X = X.ravel() if X.dtype.kind in "OSTU" else ()
     for row in X if isinstance(X, list | tuple | np.ndarray) else ():
         entries = row if isinstance(row, list | tuple | np.ndarray) else (row,)
@@ -219,7 +231,10 @@ def to_canonical_csr(X):
 
 
 def sum_entries(X, weights=None):
-    """Return the sum of the non-missing entries of X, weighted by row, as float64."""
+    """Return the sum of the entries of X that are not missing, in float64.
+
+    ``weights`` are the weights of the rows; None is 1 for each row.
+    """
     values = X.data if sp.issparse(X) else X
     with np.errstate(over="ignore", invalid="ignore"):
         if weights is None:
@@ -227,17 +242,20 @@ def sum_entries(X, weights=None):
             total = float(values.sum(dtype=np.float64))
             return float(np.nansum(values, dtype=np.float64)) if np.isnan(total) else total
         if sp.issparse(X):
+            # Each stored entry has the weight of its row.
             weights = np.repeat(weights, np.diff(X.indptr))
             return float(np.nansum(weights * values))
         return float(np.nansum(weights * np.nansum(values, axis=1, dtype=np.float64)))
 
 
 def require_counts(X, caller, entries_name="counts of words", remedy=""):
-    """Raise ValueError if X has negative entries or a sum out of ``LEGAL_RANGE``.
+    """Raise ValueError if X has negative entries, or if their sum is neither 0 nor in LEGAL_RANGE.
 
-    NaN are ignored. ``entries_name`` says in the error what the entries are.
+    Missing entries, which are NaN, are ignored. ``entries_name`` is the name of the entries in the
+    error about negative entries, and ``remedy`` is the last sentence of this error.
     """
     values = X.data if sp.issparse(X) else X
+    # The initial value serves the case that there are no entries.
     lowest = np.nanmin(values, initial=0.0)
     if lowest < 0.0:
         raise ValueError(
@@ -254,9 +272,10 @@ def require_counts(X, caller, entries_name="counts of words", remedy=""):
 
 def require_binary(values):
     """Raise ValueError unless all values are 0, 1 or NaN."""
-    # Check a part of the rows at a time, because the three masks of all entries would take much
-    # memory: each has an eighth of the size of the data.
-    step = max(1, _ENTRIES_PER_CHECK // max(1, values[:1].size))
+    # Check some rows at a time. The three masks of all entries would take much memory, because each
+    # has an eighth of the size of the data or more.
+    entries_per_row = max(1, values[:1].size)
+    step = max(1, _ENTRIES_PER_CHECK // entries_per_row)
     for start in range(0, len(values), step):
         part = values[start : start + step]
         illegal = (part != 0.0) & (part != 1.0) & ~np.isnan(part)
@@ -270,7 +289,7 @@ def require_binary(values):
 
 
 def require_prior(name, value):
-    """Raise ValueError unless all numbers of a prior are in ``LEGAL_RANGE``."""
+    """Raise ValueError unless a parameter of a prior, or each of its numbers, is in LEGAL_RANGE."""
     if not in_range(value):
         raise ValueError(
             f"The {name!r} parameter must be in {LEGAL_RANGE}; numbers beyond this range would "
@@ -286,6 +305,7 @@ def check_magnitude(X):
     lowest, highest = np.fmin.reduce(X, axis=None), np.fmax.reduce(X, axis=None)
     limit = MAX_VALUE[X.dtype]
     if max(-lowest, highest) > limit:
+        # Show the value with the largest magnitude.
         value = lowest if -lowest > highest else highest
         remedy = "scale the columns" + (", or use float64" if X.dtype == np.float32 else "")
         raise ValueError(
@@ -295,10 +315,10 @@ def check_magnitude(X):
 
 
 def check_variance(name, variance, dtype, mean_square=0.0):
-    """Raise ValueError unless a variance is in the range of squares of legal values.
+    """Raise ValueError unless the variance is in the range of squares of legal values.
 
-    The variance must not be negligible relative to the ``mean_square`` of the data, because the
-    quotient of the mean square and the variance is squared and summed over rows.
+    The variance must also not be too small compared with ``mean_square``, the mean square of the
+    data, because the quotient of the mean square and the variance is squared and summed over rows.
     """
     highest = MAX_VALUE[np.dtype(dtype)] ** 2
     lowest = max(1.0 / highest, mean_square / LARGEST)
@@ -323,21 +343,27 @@ def out_of_range_error(symptom):
 
 
 def find_stack_level():
-    """Return the ``stacklevel`` by which a warning names the line that called the package."""
+    """Return the ``stacklevel`` with which a warning shows the line of the user's code.
+
+    It is the last line before the calls of this package and of packages that it uses.
+    """
+    # ``_getframe(1)`` is the frame of the function that issues the warning.
     frame, level = sys._getframe(1), 1
-    skipped = {"skvt", "sklearn", "contextlib"}
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in skipped:
+    packages = {"skvt", "sklearn", "contextlib"}
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in packages:
         frame, level = frame.f_back, level + 1
     return level
 
 
 def warn_of_empty_rows(X):
-    """Warn of rows without any value, because only the prior says to which cluster they belong."""
+    """Warn of rows without any value, which the prior alone assigns to components."""
     values = X.data if sp.issparse(X) else X
+    # The minimum is NaN if any value is NaN.
     if values.size == 0 or not np.isnan(values.min()):
         return
     if sp.issparse(X):
-        # Entries that are not stored are 0, so that only stored values can be missing.
+        # Only stored values can be missing, because entries that are not stored are 0. ``rows`` has
+        # the row of each stored value.
         rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
         n_missing = np.bincount(rows[np.isnan(values)], minlength=X.shape[0])
     else:
@@ -363,10 +389,10 @@ def split_pipeline(estimator):
 
 
 def known_names(estimator, feature_names=None):
-    """Return the names of the columns, or None if they are not known.
+    """Return the names of the columns of a fitted estimator or pipeline, or None.
 
-    The first known names are returned, in this order: ``feature_names``, the words of a topic
-    model, the names from the preprocessing of a pipeline, the names of the columns of X in ``fit``.
+    The names are taken from the first source that has some: ``feature_names``, the words of a topic
+    model, the preprocessing of a pipeline, the columns of X in ``fit``.
     """
     preprocessing, model = split_pipeline(estimator)
     if feature_names is not None:
@@ -378,7 +404,7 @@ def known_names(estimator, feature_names=None):
 
 
 def require_column_names(estimator, feature_names, n_features):
-    """Return the names of the columns (n_features,), or the numbers 0, 1, ... if none are known."""
+    """Return the known names of the columns (n_features,), or the numbers 0, 1, ... instead."""
     known = known_names(estimator, feature_names)
     names = np.arange(n_features) if known is None else np.asarray(known)
     if names.shape != (n_features,):
@@ -390,9 +416,9 @@ def require_column_names(estimator, feature_names, n_features):
 
 
 def require_word_counts(X, caller, *, warns=False):
-    """Return counts as a canonical CSR matrix without stored zeros; raise ValueError if illegal.
+    """Return counts as a CSR matrix without duplicates and stored zeros; refuse illegal counts.
 
-    If ``warns``, issue a warning if most values are not whole numbers.
+    If ``warns``, a warning is issued if most values are not whole numbers.
     """
     X = sp.csr_array(X)
     require_counts(X, caller, "counts of words", " Pass counts, such as CountVectorizer's.")
@@ -413,7 +439,7 @@ def require_word_counts(X, caller, *, warns=False):
 
 
 def require_package(name, error_text):
-    """Import and return an optional package; raise ImportError with this text if it is missing."""
+    """Import and return an optional package; raise ImportError with ``error_text`` without it."""
     try:
         return import_module(name)
     except ImportError as error:
