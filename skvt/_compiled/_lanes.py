@@ -51,9 +51,9 @@ def allocate_aligned(n_rows: int, n_columns: int, dtype: DTypeLike = np.float32)
     one cache line of 64 bytes. Vectors that cross cache lines load at half speed.
     """
     memory = np.empty(n_rows * n_columns + LANES, dtype)
-    # Skip the items before the first address that is a multiple of the size of LANES items.
-    address_in_items = memory.ctypes.data // memory.itemsize
-    begin = -address_in_items % LANES
+    # Skip the items before the first address that is a multiple of the size of LANES items. -a % b
+    # is the number that must be added to a to give a multiple of b.
+    begin = -(memory.ctypes.data // memory.itemsize) % LANES
     return memory[begin : begin + n_rows * n_columns].reshape(n_rows, n_columns)
 
 
@@ -67,8 +67,8 @@ def _draw_from_products_in_python(
     # Row i has the products of vector i, with a column for each lane.
     products = (first * second * third).reshape(-1, LANES)
     partial_sums = np.cumsum(products, axis=0, dtype=np.float32)
-    lane_sums = partial_sums[-1]
-    cumulative = np.cumsum(lane_sums, dtype=np.float32)
+    # The last partial sums are the sums of the lanes.
+    cumulative = np.cumsum(partial_sums[-1], dtype=np.float32)
     total = cumulative[-1]
     remainder = number * total
     # The drawn lane is the number of cumulative sums that do not exceed the target number * total.

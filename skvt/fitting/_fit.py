@@ -253,13 +253,9 @@ class Fit:
             current_start = replace(start, rng=rng, position=position, n_moves=len(log))
             row_starts = None if state.row_starts is None else state.row_starts.copy()
             progress = Progress(
-                identify_rows(),
-                restarts.seeds,
-                outcomes,
-                current_start,
-                plan.get_progress(),
-                row_starts,
-            )
+                identify_rows(), restarts.seeds, outcomes, current_start,
+                plan.get_progress(), row_starts,
+            )  # fmt: skip
             return self._attributes_to_show(fitted, progress)
 
         number = len(outcomes.elbos) + 1
@@ -267,8 +263,7 @@ class Fit:
         name = f"start {number} of {start.n_starts}, {kind}" if start.n_starts > 1 else ""
         monitor = FitMonitor(
             self.estimator, context, callback_data=self.callback_data, snapshot=snapshot,
-            history=history,
-            start=start, name=name,
+            history=history, start=start, name=name,
         )  # fmt: skip
         model, converged = fit_loop(
             initial.model, plan, initial.policy, state,

@@ -275,9 +275,8 @@ def _check_progress(progress, estimator, max_bytes):
         f"n_features_in_={estimator.n_features_in_}.",
     )
     # A fit has at least one seed, and seeds are not negative.
-    has_legal_seeds = min(progress.seeds, default=-1) >= 0
     _require(
-        has_legal_seeds and interrupted.n_starts > len(outcomes.elbos),
+        min(progress.seeds, default=-1) >= 0 and interrupted.n_starts > len(outcomes.elbos),
         "The interrupted fit has no start left to resume.",
     )
     _require(

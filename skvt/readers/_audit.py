@@ -1,8 +1,10 @@
 """Findings on the columns of a table before a fit, such as constant columns and identifiers.
 
-A finding is a pair of strings ``(kind, detail)``: a key of ``_REMEDIES``, and for instance the
-value of a constant column. ``find_uninformative_columns`` says which columns components="auto"
-leaves out; ``find_suspicious_columns`` judges the columns that are modelled.
+A *finding* on a column is a pair of strings ``(kind, detail)``. The kind is a key of ``_REMEDIES``,
+and the detail is, for instance, the value of a constant column. `find_uninformative_columns` finds
+the columns that components="auto" leaves out. `find_suspicious_columns` judges the columns of the
+*blocks*, the groups of columns that components of the mixture describe. Both take the values of
+columns from a :class:`ColumnSummary`. j is the position of a column in the table.
 """
 
 import re
@@ -14,35 +16,37 @@ import numpy as np
 from skvt.readers.validation import find_stack_level
 from skvt.typing import Array
 
-# Minimum number of rows to judge a column, because a few values can all differ or agree by chance.
+# Minimum number of rows to judge a column. A few values can all differ or be equal by chance.
 MIN_ROWS = 30
 # Categories and whole numbers are identifiers if at least this share of them is distinct.
 _MIN_DISTINCT_SHARE = 0.9
 # One value fills a column if it has more than this share of the rows.
 _MIN_FILLED_SHARE = 0.9
-# Maximum number of distinct whole numbers that may be levels.
+# Whole numbers may be levels, such as ratings, if at most this many of them are distinct.
 MAX_LEVELS = 6
-# Maximum number of distinct whole numbers, read as real, that may be a code.
+# Whole numbers may be codes of categories if at most this many of them are distinct.
 _MAX_CODES = 10
 # Counts are overdispersed if their variance is more than this many times their mean.
 _MIN_OVERDISPERSION = 3.0
-# Columns of counts rise with the total of their row if four statements hold. There are at least
-# _MIN_COUNT_COLUMNS columns of counts. The variance of the total is at least _MIN_TOTAL_RATIO times
-# the sum of the columns' variances. At least the share _MIN_RISING_SHARE of the columns has a
-# positive covariance with the total of all other columns. The variances of the columns rise with
-# their means at least like the power _MIN_POWER.
+# Columns of counts rise with the total of their row if most of them vary more than Poisson counts
+# and four further conditions hold. There are at least _MIN_COUNT_COLUMNS columns of counts. The
+# variance of the total is at least _MIN_TOTAL_RATIO times the sum of the columns' variances. At
+# least the share _MIN_RISING_SHARE of the columns has a positive covariance with the total of all
+# other columns. The variances of the columns rise with their means at least like the means to the
+# power _MIN_POWER.
 _MIN_COUNT_COLUMNS = 10
 _MIN_TOTAL_RATIO = 2.0
 _MIN_RISING_SHARE = 0.9
 _MIN_POWER = 0.5
-# Maximum number of columns that are compared with each other.
+# Maximum number of columns that are compared with each other, to find repeated columns.
 _MAX_COMPARED = 500
-# A longer column is judged by a sample of this size, or up to twice as many values.
+# A column with more values is judged by a sample of this number to twice this number of values.
 _SAMPLE_SIZE = 10_000
 # Maximum number of columns of one kind that a warning names.
 _MAX_NAMED = 5
 # Numbers as spreadsheets write them, with a sign, marks of decimals and of thousands, and a unit.
-# Numbers that begin with + or with 0 may be those of telephones.
+# All marks of thousands must be equal, because \1 repeats the first one. Numbers that begin with +,
+# or with 0 and a further digit, do not match, because they may be numbers of telephones.
 _NUMBER_AS_TEXT = re.compile(
     r"(?:[€$£]\s?)?[-−]?(?!0\d)(?:\d{1,3}([.,'\s])\d{3}(?:\1\d{3})*|\d+)(?:[.,]\d+)?"
     r"(?:[eE][-+]?\d+)?(?:\s?[€$£%])?"
@@ -66,13 +70,14 @@ _REMEDIES = {
     "repeated": "has the same information as another column: leave one of the two out",
 }
 
-# Kinds that stand in the report of the table without a warning, because only the user knows whether
-# they matter: a mixture of Poissons is overdispersed, too, and whole numbers may be ratings.
+# Kinds of findings that the report of the table has, but no warning, because only the user knows
+# whether they matter: a mixture of Poisson distributions is overdispersed, too, and whole numbers
+# may be ratings.
 _REPORTED_ONLY = {"overdispersed", "code"}
 
 
 class ColumnWarning(UserWarning):
-    """Warning of columns that say nothing, repeat each other, or were probably read wrongly.
+    """Warning of columns without information, repeated columns and columns probably read wrongly.
 
     One warning names all such columns by the kind of the problem, with a remedy for each kind.
     ``table_report_`` of the fitted estimator says how each column was read, and why.
@@ -88,21 +93,22 @@ class ColumnWarning(UserWarning):
 class ColumnSummary(NamedTuple):
     """Summary of the values of a column."""
 
-    # Numbers, or codes of categories in order of occurrence; NaN where a value is missing. If the
-    # column is long, only an evenly spaced sample of its numbers.
+    # The numbers, or codes of categories in order of occurrence; NaN where a value is missing. The
+    # numbers of a long column are an evenly spaced sample.
     values: Array
-    # Whether categories, or whole numbers without gaps, are (nearly) all distinct.
+    # Whether all or nearly all values are distinct, and are categories, or whole numbers without
+    # gaps between most of them.
     is_identifier: bool = False
-    # Whether the values are whole numbers, 2 to ``MAX_LEVELS`` of them distinct.
+    # Whether the values are whole numbers, with 2 to ``MAX_LEVELS`` distinct values.
     has_few_values: bool = False
-    # Whether the column is an identifier whose numbers fill their range, as row numbers do.
+    # Whether the column is an identifier whose numbers fill their range, as numbers of rows do.
     has_row_numbers: bool = False
-    # The first value if all values are numbers written as text, else None.
+    # The first value if all values are numbers written as text, otherwise None.
     number_as_text: str | None = None
 
     @classmethod
     def from_column(cls, column):
-        """Summarise a column of a data frame, of an array of objects or of an array of floats."""
+        """Summarise a :class:`~skvt.readers._columns.Column`, or a column of an array of floats."""
         if isinstance(column, np.ndarray):
             return cls(np.asarray(_sample(column), np.float64))
         if column.kind not in ("real", "binary"):
@@ -111,9 +117,9 @@ class ColumnSummary(NamedTuple):
             n_observed = np.count_nonzero(~np.isnan(codes))
             is_category = column.kind == "category"
             is_identifier = is_category and _are_distinct(n_distinct, n_observed)
-            # The levels of a declared type are meant.
-            is_read = is_category and column.categories is None
-            number = _find_number_as_text(entries, n_distinct) if is_read else None
+            # If the user declares a categorical type, its categories are meant as such.
+            may_be_numbers = is_category and column.categories is None
+            number = _find_number_as_text(entries, n_distinct) if may_be_numbers else None
             return cls(codes, is_identifier, number_as_text=number)
         values = column.numbers()
         observed = values[~np.isnan(values)]
@@ -132,15 +138,16 @@ class ColumnSummary(NamedTuple):
 
 
 def _are_distinct(n_distinct, n_observed):
-    """Return whether values are enough to judge a column, and (nearly) all are distinct."""
+    """Return whether there are enough values to judge a column, and nearly all are distinct."""
     return n_observed >= MIN_ROWS and n_distinct >= _MIN_DISTINCT_SHARE * n_observed
 
 
 def _find_number_as_text(entries, n_distinct):
-    """Return the first of entries that are all numbers written as text; None for other entries.
+    """Return the first entry that is not None if all entries are numbers written as text.
 
-    A few whole numbers may be codes. Whole numbers of one length, such as postal codes, and whole
-    numbers most of which differ may be identifiers.
+    Return None for other entries, and for whole numbers that may be codes or identifiers: codes
+    have few distinct values, postal codes have the same length, and most identifiers differ.
+    ``n_distinct`` is the number of distinct entries.
     """
     observed = [entry for entry in entries if entry is not None]
     if len(observed) < MIN_ROWS or n_distinct <= MAX_LEVELS:
@@ -160,9 +167,13 @@ def _is_number_as_text(entry):
 
 
 def _encode_categories(values):
-    """Return codes of categories in order of occurrence, NaN for None, and the number of codes."""
+    """Return codes of categories in order of occurrence, and the number of categories.
+
+    The code of None, a missing value, is NaN.
+    """
     code_of = {None: np.nan}
     try:
+        # The next code is the number of categories so far; None is in the dict, but no category.
         codes = [code_of.setdefault(value, len(code_of) - 1) for value in values]
     except TypeError:
         # Values such as lists cannot be categories. The reader of the column raises an error later.
@@ -176,9 +187,9 @@ def _sample(values):
 
 
 def find_uninformative_columns(columns, summaries):
-    """Return a dict of the finding on each column that components="auto" leaves out, by position.
+    """Return, by position, the finding on each column that components="auto" leaves out.
 
-    ``summaries`` has the :class:`ColumnSummary` of each column.
+    ``summaries`` has the :class:`ColumnSummary` of each column by position.
     """
     findings = {}
     for j, column in enumerate(columns):
@@ -193,6 +204,7 @@ def find_uninformative_columns(columns, summaries):
             findings[j] = "missing", "left out"
         if j not in findings and _is_constant(column, values):
             findings[j] = "constant", f"{column.objects()[0]}, left out"
+    # Compare the other columns with each other.
     kept_values = {
         j: summaries[j].values
         for j, column in enumerate(columns)
@@ -203,19 +215,19 @@ def find_uninformative_columns(columns, summaries):
 
 
 def _is_constant(column, values):
-    """Return whether all rows of a column have one value; ``values`` are from its summary."""
+    """Return whether all rows of a column have one value; ``values`` are those of its summary."""
     if column.kind is None or len(values) < MIN_ROWS or not np.all(values == values[0]):
         return False
-    # The summary of numbers can be a sample, so that all numbers must be compared; the summary of
-    # categories has the codes of all rows.
+    # The summary of categories has the codes of all rows, but the summary of numbers may be a
+    # sample. All numbers must therefore be compared.
     return column.kind not in ("real", "binary") or bool(np.all(column.numbers() == values[0]))
 
 
 def find_suspicious_columns(summaries, table, n_rows):
-    """Return a dict of the finding on each suspicious column of the table's blocks, by position.
+    """Return, by position, the finding on each suspicious column of the table's blocks.
 
-    ``summaries`` has the :class:`ColumnSummary` of each column by position, and ``n_rows`` is the
-    number of all rows, of which a summary can be a sample.
+    ``summaries`` has the :class:`ColumnSummary` of each column by position. ``n_rows`` is the
+    number of all rows; a summary may have a sample of the rows.
     """
     findings = {}
     for block in table.blocks:
@@ -223,13 +235,14 @@ def find_suspicious_columns(summaries, table, n_rows):
             values = summaries[j].values
             finding = _find_problem(values, type(block.spec).__name__)
             kind = finding[0] if finding else None
-            # Components that the user lists are meant.
+            # ``reasons`` is empty if the user has listed the components. Texts that the user lists
+            # as categories are meant as such.
             number = summaries[j].number_as_text if table.reasons else None
             if number is not None:
                 finding = "number as text", repr(number)
             elif kind == "identifier":
-                # Compare the number of levels with the number of all rows, because a larger share
-                # of values is distinct in a sample.
+                # The share of distinct values is larger in a sample than in all rows. Compare the
+                # number of levels with the number of all rows that have a value.
                 n_levels = len(block.categories[i])
                 rows_per_observed = values.size / np.count_nonzero(~np.isnan(values))
                 if n_levels * rows_per_observed < _MIN_DISTINCT_SHARE * n_rows:
@@ -241,6 +254,7 @@ def find_suspicious_columns(summaries, table, n_rows):
                 findings[j] = finding
     findings |= _find_counts_of_a_total(summaries, table)
     modelled = {j: summaries[j].values for block in table.blocks for j in block.columns.tolist()}
+    # If a column has a finding, a column that repeats it has the same finding.
     repeated = {
         j: ("repeated", f"column {i}") for i, j in _find_repeated(modelled) if i not in findings
     }
@@ -248,9 +262,9 @@ def find_suspicious_columns(summaries, table, n_rows):
 
 
 def _find_problem(values, component):
-    """Return the finding on the values of one column, or None.
+    """Return the finding on the ``values`` of one column, or None.
 
-    ``component`` is the name of the class of the column's component.
+    ``component`` is the name of the class of the component that describes the column.
     """
     n_rows = values.size
     values = values[np.isfinite(values)]
@@ -273,10 +287,10 @@ def _find_problem(values, component):
 
 
 def _find_counts_of_a_total(summaries, table):
-    """Return the findings on counts that rise with the total of their row, by position.
+    """Return, by position, the findings on columns of counts that rise with the total of their row.
 
     Counts of genes in cells are an example: a cell that is read more often has larger counts of all
-    genes.
+    genes. The constants at the head of the module explain the conditions.
     """
     counts = {
         j: summaries[j].values
@@ -288,19 +302,21 @@ def _find_counts_of_a_total(summaries, table):
     counts = {j: x for j, x in counts.items() if _are_counts(x)}
     if len(counts) < _MIN_COUNT_COLUMNS:
         return {}
+    # The columns of X are the columns of counts, with the mean for missing values.
     X = np.stack([np.nan_to_num(x, nan=np.nanmean(x)) for x in counts.values()], axis=1)
     mean, variance = X.mean(axis=0), X.var(axis=0)
     total = X.sum(axis=1)
-    # Entry (n, j) is the total of row n without column j.
+    # Entry (n, i) is the total of row n without column i of X.
     other_totals = total[:, None] - X
     covariance = ((X - mean) * (other_totals - other_totals.mean(axis=0))).mean(axis=0)
-    # The regression of the log variances on the log means has the slope [0, 1] / [0, 0].
-    log_moments_cov = np.cov(np.log(mean), np.log(variance))
+    # The power is the slope of the regression of the log variances on the log means, which is the
+    # covariance of the two divided by the variance of the log means.
+    (log_mean_variance, log_covariance), _ = np.cov(np.log(mean), np.log(variance))
     rises_with_total = (
         np.mean(variance > mean) > 0.5
         and total.var() >= _MIN_TOTAL_RATIO * variance.sum()
         and np.mean(covariance > 0.0) >= _MIN_RISING_SHARE
-        and log_moments_cov[0, 1] >= _MIN_POWER * log_moments_cov[0, 0] > 0.0
+        and log_covariance >= _MIN_POWER * log_mean_variance > 0.0
     )
     if not rises_with_total:
         return {}
@@ -308,7 +324,7 @@ def _find_counts_of_a_total(summaries, table):
 
 
 def _are_counts(values):
-    """Return whether values of at least ``MIN_ROWS`` rows are 0, 1, 2, ... and differ."""
+    """Return whether there are at least MIN_ROWS values, and they are different counts 0, 1, ..."""
     values = values[~np.isnan(values)]
     return (
         values.size >= MIN_ROWS
@@ -319,11 +335,12 @@ def _are_counts(values):
 
 
 def _find_repeated(values_by_column):
-    """Return pairs (first column, column that repeats it) of positions.
+    """Return a list of pairs of positions: a column, and a later column that repeats it.
 
     A column repeats another column if both divide the rows into the same groups, or if one is a
     linear function of the other.
     """
+    # The first column with each signature.
     first_of_signature = {}
     pairs = []
     for j, values in list(values_by_column.items())[:_MAX_COMPARED]:
@@ -337,10 +354,11 @@ def _find_repeated(values_by_column):
 
 
 def _compute_signature(values):
-    """Return a key that is equal for repeated columns; None for a column with one value.
+    """Return a key that is equal for columns that repeat each other; None for constant values.
 
-    The key is two strings of bytes: which values are observed, and the observed values, as groups
-    of equal values or standardized.
+    The key is two strings of bytes. The first says which values are observed. The second represents
+    the observed values: by groups of equal values if values occur twice or more on average,
+    otherwise by standardized values.
     """
     is_observed = np.isfinite(values)
     values = values[is_observed]
@@ -348,21 +366,26 @@ def _compute_signature(values):
     if distinct.size < 2:
         return None
     if 2 * distinct.size <= values.size:
-        # The number of a group is the first row in which its value occurs.
+        # Number each group by the first row in which its value occurs, so that the numbers do not
+        # depend on the values.
         first_rows = np.full(distinct.size, codes.size)
         np.minimum.at(first_rows, codes, np.arange(codes.size))
         return is_observed.tobytes(), first_rows[codes].tobytes()
     # Very large values overflow here; the check of magnitudes refuses them.
     with np.errstate(over="ignore", invalid="ignore"):
         standardized = np.round((values - values.mean()) / (values.std() or 1.0), 6)
-    # The sign of the first value that is not the mean gives two columns the same signature if one
-    # falls as the other rises. The sum with 0 turns -0.0 into 0.0.
+    # If one column falls as another rises, their standardized values differ only in the sign.
+    # Multiply by the sign of the first value that is not the mean, which ``argmax`` finds. The sum
+    # with 0 turns -0.0 into 0.0.
     sign = np.sign(standardized[np.argmax(standardized != 0.0)])
     return is_observed.tobytes(), (sign * standardized + 0.0).tobytes()
 
 
 def warn_of_columns(findings):
-    """Issue one :class:`ColumnWarning` that lists the columns by kind, with remedies."""
+    """Issue one :class:`ColumnWarning` that lists columns by the kind of finding, with remedies.
+
+    ``findings`` are triples (name of the column, kind, detail).
+    """
     lines = []
     for kind, remedy in _REMEDIES.items():
         if kind in _REPORTED_ONLY:

@@ -207,9 +207,8 @@ def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
             for name, component, key in list_blocks(components)
         ]
         if is_single_component(components):
-            # There is one block, which describes all columns that have no other use.
-            (block,) = blocks
-            blocks = [_use_remaining_columns(*block, X, given_positions)]
+            # The only block describes all columns that have no other use.
+            blocks = [_use_remaining_columns(*blocks[0], X, given_positions)]
     _check_blocks(blocks, names, given_positions)
     # Add categories and exposures to the blocks.
     table_blocks = []
@@ -456,8 +455,7 @@ def list_blocks(components):
     A component that is not in a list makes one block of all columns, which has the name "all".
     """
     if is_single_component(components):
-        all_columns = slice(None)
-        return [("all", components, all_columns)]
+        return [("all", components, slice(None))]
     for block in components:
         if not (isinstance(block, tuple | list) and len(block) == 3):
             raise TypeError(

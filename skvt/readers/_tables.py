@@ -241,8 +241,8 @@ class Table:
         if not is_unseen.any():
             return codes
         name, categories = self.names[block.columns[i]], block.categories[i]
-        first_unseen_row = np.flatnonzero(is_unseen)[0]
-        value = to_python(values[first_unseen_row])
+        # The first unseen level, for the message.
+        value = to_python(values[np.flatnonzero(is_unseen)[0]])
         if any(block is given for given in self.given):
             problem = "missing values" if value is None else f"the level {value!r}"
             raise ValueError(

@@ -1,7 +1,9 @@
 """Known classes of rows, as users pass them to ``fit`` of mixtures with ``use_labels=True``.
 
-A fit with labels begins with one component for each class. During the fit, X has a further column
-with the class of each row, so that labelled rows stay in components of their class.
+The *label* of a row is its class, or -1 if the class is unknown. A fit with labels begins with one
+component for each class. During the fit, X has a further column with the class of each row, so that
+labelled rows stay in components of their class. The ``state`` of a fit has the statistics of all
+components, and ``Fitted`` is the outcome of a call, see `skvt.fitting._fitted`.
 """
 
 from dataclasses import dataclass, replace
@@ -20,15 +22,16 @@ from skvt.models.mixture import (
 from skvt.readers.chunks import is_chunked
 from skvt.typing import Array, IndexArray
 
-# Label of rows whose class is unknown, and class of components that no labelled row belongs to.
+# Label of rows whose class is unknown, and class of components to which no labelled row belongs.
 UNKNOWN = -1
 
 
 @dataclass(frozen=True)
 class RowLabels:
-    """The classes of the rows of a call, and of the components of the fit that it continues.
+    """The classes of the rows of a call of ``fit`` or ``partial_fit``, and of the components.
 
-    The code of a class is its position in ``classes``, or -1 if the class is unknown.
+    The components are those of the fit that the call continues. The code of a class is its position
+    in ``classes``, or -1 if the class is unknown.
     """
 
     # Sorted classes of the rows and of the components (n_classes,).
@@ -45,7 +48,8 @@ class RowLabels:
         """Return the :class:`RowLabels` of y; None if the estimator does not use labels.
 
         ``previous_fit`` is the :class:`~skvt.fitting._fitted.Fitted` that the call continues, or
-        None. Raise ValueError for illegal y. All classes may be unknown in a stream only.
+        None. ``in_stream`` tells whether the method is ``partial_fit``. Only then may all classes
+        be unknown. Raise ValueError for illegal y.
         """
         if not estimator.use_labels:
             return None
@@ -57,7 +61,7 @@ class RowLabels:
         else:
             _check_growth(estimator, classes, codes, component_codes)
         is_used = np.ones(codes.size, bool)
-        # Weights of another shape are ignored, because the reader refuses them later.
+        # Ignore weights of an illegal shape here, because the reader refuses them later.
         if np.shape(sample_weight) == codes.shape:
             is_used = np.asarray(sample_weight) > 0.0
         if not np.isin(codes, [-1, *codes[is_used]]).all():
@@ -70,7 +74,8 @@ class RowLabels:
     def add_class_column(self, model, X, weights):
         """Return the model and the rows X, both with a further column for the classes of rows.
 
-        The column has the codes plus 1, so that 0 is an unknown class.
+        X are the rows of positive weight. The column has their codes plus 1, so that 0 is an
+        unknown class.
         """
         column = self.used_codes + 1
         X = append_class_column(X, column)
@@ -80,50 +85,55 @@ class RowLabels:
     def add_to_components(self, state, model, X, weights, scale=1.0):
         """Return the state with the classes of its components, and a component for each new class.
 
-        A new component has the statistics of the labelled rows of X, times ``scale``.
+        A class is new if no component has it. Its component gets the statistics of the rows of X
+        with this class, times ``scale``. ``model`` and X have the column of classes.
         """
         new_codes = _find_new_classes(self.used_codes, self.component_codes)
         n_old = self.component_codes.size
         n_components = n_old + new_codes.size
         # The class of each component as a number of the column of classes.
         column = np.append(self.component_codes, new_codes) + 1
-        # The position of each component in the old state; -1 for new components.
-        index = np.append(np.arange(n_old), np.full(new_codes.size, -1))
+        # The index of each component in the old state; -1 for new components.
+        old_components = np.append(np.arange(n_old), np.full(new_codes.size, -1))
         state = state.rebuilt(
-            lambda stats: append_class_counts(stats, column, self.classes.size), index
+            lambda stats: append_class_counts(stats, column, self.classes.size), old_components
         )
         if new_codes.size:
             # The component of each new class by the code of the class, -1 for other classes. The
-            # last entry is for unknown classes, because their code -1 selects the last entry.
+            # code -1 of unknown classes selects the last entry, which is -1, too.
             component_of_code = np.full(self.classes.size + 1, -1)
             component_of_code[new_codes] = np.arange(n_old, n_components)
             component_of_row = component_of_code[self.used_codes]
-            seeds = sum_by_label(model, X, weights, component_of_row, n_components)
+            sums = sum_by_label(model, X, weights, component_of_row, n_components)
+            # The statistics of the state are tempered, and count each row ``replication`` times.
             scale *= state.inv_temp * state.replication
-            state.stats.add(Stats(tuple(scale * array for array in seeds.arrays)))
+            state.stats.add(Stats(tuple(scale * array for array in sums.arrays)))
         return state
 
     def remove_class_column(self, fitted):
         """Return the fit without the column of classes, but with the class of each component."""
+        # ``change`` removes the column from statistics, and ``column`` has the class of each
+        # component as a number of the column, 0 if it is unknown.
         model, change, column = without_labels(fitted.model, fitted.state.stats)
         return replace(
             fitted,
             model=model,
             state=fitted.state.rebuilt(change, np.arange(column.size)),
+            # The index 0 - 1 selects the last entry, UNKNOWN.
             component_classes=np.append(self.classes, UNKNOWN)[column - 1].tolist(),
-            # Without the checksum of the rows, a warm start does not reuse their statistics, which
-            # depend on the labels.
+            # ``seen`` has the checksum of the rows. Without it, a warm start does not reuse the
+            # statistics of batches, which depend on the labels.
             seen=None,
         )
 
 
 def _find_new_classes(codes, component_codes):
-    """Return the sorted codes of known classes that no component has."""
+    """Return the sorted codes, among the ``codes`` of rows, of classes that no component has."""
     return np.setdiff1d(codes[codes >= 0], component_codes)
 
 
 def refuse_labels(estimator, caller):
-    """Raise ValueError if the estimator uses labels, which ``caller`` does not take."""
+    """Raise ValueError if the estimator uses labels, because the method ``caller`` takes none."""
     if estimator.use_labels:
         raise ValueError(
             f"{caller} cannot use labels of rows, but use_labels=True. Call fit or partial_fit "
@@ -145,7 +155,8 @@ def _check_start(estimator, n_classes):
                 f"component for each class. Set {name}=None."
             )
     # A finite mixture keeps its number of components, so that there must be one for each class.
-    # Other mixtures begin with one component for each class, so that a larger number is refused.
+    # Other mixtures begin with exactly one component for each class, so that a larger number is
+    # refused.
     is_finite = getattr(estimator, "_is_finite", False)
     n_components = estimator.n_components
     max_classes = max(n_classes, 1)
@@ -165,7 +176,11 @@ def _check_start(estimator, n_classes):
 
 
 def _check_growth(estimator, classes, codes, component_codes):
-    """Raise ValueError unless the fit may get a component for each class that has none."""
+    """Raise ValueError unless the fit that the call continues can get all components it needs.
+
+    It needs a component for each class of rows that no component has. ``codes`` are the codes of
+    the rows, and ``component_codes`` are the codes of the components.
+    """
     new_codes = _find_new_classes(codes, component_codes)
     if not new_codes.size:
         return
@@ -189,11 +204,11 @@ def _encode_labels(y, n_rows, previous_fit, in_stream):
     """Return the sorted classes, the codes of the rows, and the codes of the components.
 
     A code is the position of a class among the classes, or -1 if the class is unknown. The
-    components are those of the fit ``previous_fit``; without it, the last item is None.
+    components are those of the fit ``previous_fit``. If there is none, the last item is None.
     """
     labels = np.asarray(y)
     if labels.dtype.kind in "US" and isinstance(y, list | tuple):
-        # NumPy has made strings of all labels of a list, -1 and NaN among them.
+        # If one label of a list is a string, NumPy makes strings of all, also of -1 and NaN.
         labels = np.asarray(y, object)
     if labels.shape != (n_rows,):
         got = "None" if y is None else f"an array of shape {labels.shape}"
@@ -221,7 +236,8 @@ def _encode_labels(y, n_rows, previous_fit, in_stream):
         )
     known_labels = labels[~is_unknown]
     if previous_fit is not None:
-        # The components come before the rows.
+        # Encode the classes of the components together with those of the rows. The components come
+        # first. If the fit had no labels, the classes of its components are unknown.
         component_labels = previous_fit.component_classes or [UNKNOWN] * previous_fit.model.size(
             previous_fit.stats
         )
@@ -236,7 +252,8 @@ def _encode_labels(y, n_rows, previous_fit, in_stream):
             "With use_labels=True, classes in y must be of one type, such as strings or whole "
             f"numbers. Got {sorted({type(label).__name__ for label in known_labels.tolist()})}."
         ) from error
-    # The classes get a type that can hold -1, the class of components without labelled rows.
+    # The classes get a type that can hold -1, the class of components without labelled rows. The
+    # keys are kinds of types: strings, bytes, unsigned integers and booleans.
     dtype = {"U": object, "S": object, "u": np.int64, "b": np.int64}.get(classes.dtype.kind)
     classes = classes if dtype is None else classes.astype(dtype)
     component_codes, row_codes = np.split(codes, [codes.size - n_rows])
@@ -246,6 +263,7 @@ def _encode_labels(y, n_rows, previous_fit, in_stream):
 def _is_unknown(label):
     """Return whether a label stands for an unknown class: None, a missing value, -1 or "-1"."""
     try:
+        # NaN and NaT differ from themselves.
         return label is None or bool(label != label) or label in (UNKNOWN, str(UNKNOWN))
     except TypeError:
         # pandas.NA has no truth value.

@@ -274,8 +274,7 @@ def require_binary(values):
     """Raise ValueError unless all values are 0, 1 or NaN."""
     # Check some rows at a time. The three masks of all entries would take much memory, because each
     # has an eighth of the size of the data or more.
-    entries_per_row = max(1, values[:1].size)
-    step = max(1, _ENTRIES_PER_CHECK // entries_per_row)
+    step = max(1, _ENTRIES_PER_CHECK // max(1, values[:1].size))
     for start in range(0, len(values), step):
         part = values[start : start + step]
         illegal = (part != 0.0) & (part != 1.0) & ~np.isnan(part)
