@@ -265,8 +265,8 @@ def _emit_partial_sums(
     builder.branch(loop)
     builder.position_at_end(loop)
     # In each round of the loop, k is the beginning of a vector, and last_sums are the sums of all
-    # vectors before. A phi has one value in the first round, where the loop is entered from the
-    # block ``before``, and another value in later rounds.
+    # vectors before. A *phi* is a variable of LLVM whose value depends on the block from which its
+    # block was entered: ``before`` in the first round, ``loop`` in later rounds.
     k, last_sums = builder.phi(_int64), builder.phi(_float32_vector)
     new_sums = builder.fadd(last_sums, product(k))
     target = builder.bitcast(builder.gep(sums, [k]), _float32_vector.as_pointer())
@@ -287,9 +287,10 @@ def _emit_lane_draw(
 ) -> tuple[Any, Any, Any, Any]:
     """Emit the draw of a lane by ``number`` in [0, 1), given the vector of the sums of the lanes.
 
-    The total is the sum of all lanes and of the number ``others``, if it is given, which is drawn
-    like a further lane. The target is ``number`` times the total. Return the lane, the target minus
-    the sums of the lanes before the lane, the total, and whether ``others`` is drawn.
+    If the number ``others`` is given, it is drawn like a further lane after the last. The total is
+    the sum of all lanes and ``others``, and the target is ``number`` times the total. Return the
+    drawn lane, the target minus the sums of the lanes before the drawn lane, the total, and whether
+    ``others`` is drawn.
     """
 
     def shift(x: Any, by: int) -> Any:

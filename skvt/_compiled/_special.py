@@ -3,7 +3,8 @@
 The loops of :mod:`skvt.models` call exp, log, digamma and gammaln millions of times on short rows.
 A call of the C library computes a single value and takes 10 to 20 ns. The polynomials of this
 module compile to a few vector instructions, which take about 1 ns per value in float32 and 2 ns in
-float64. One source serves both precisions: :func:`lit` gives a literal the type of the argument.
+float64. The same functions serve both precisions: :func:`lit` gives a literal number the type of
+the argument.
 
 Largest errors |difference| / max(1, |f|) measured against SciPy for arguments in [1e-5, 1e9]:
 

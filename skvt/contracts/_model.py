@@ -114,8 +114,8 @@ class BatchScope(NamedTuple):
 
     # (A,): columns of the data that occur in the batch, such as the words of its documents, in
     # ascending order; None if the globals of all columns are needed. A model that sets ``active``
-    # must have ``global_params`` with a method ``at(positions)``, which returns those of the
-    # columns ``active[positions]`` only.
+    # must have ``global_params`` with a method ``at(positions)``, which returns the
+    # ``global_params`` of only the columns ``active[positions]``.
     active: IndexArray | None = None
     # Whether values of the batch are missing.
     has_missing: bool = False
@@ -360,8 +360,8 @@ class Memoizable(Model, Protocol):
     def collapsed_energy(self, stats: Stats) -> float:
         """Return the maximum over q(beta) of energy minus ``KL(q(beta) || p(beta))``, in nats.
 
-        The energy is that of the rows with the statistics ``stats``. If the bound depends on the
-        order of the components, return the maximum over the orders.
+        The statistics ``stats`` of the rows determine the energy. If the bound depends on the order
+        of the components, return the maximum over the orders.
         """
 
     def compact(self, stats: RunningStats) -> tuple[Self, RunningStats]:

@@ -130,7 +130,7 @@ class Move(ResumableMixin):
     Attributes
     ----------
     requires : tuple of Requirement
-        Capabilities that the move needs of a model beyond those of memoized inference.
+        Capabilities that the move needs of a model, besides those that memoized inference needs.
     exhausted : bool
         Whether the move has nothing more to try, so that convergence may be judged.
     """

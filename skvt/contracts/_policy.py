@@ -178,7 +178,7 @@ class Energies(Protocol):
 @in_files("temperature.RunningPolicy")
 @dataclass(eq=False, kw_only=True, init=False)
 class RunningPolicy:
-    """A policy during one fit; the base class stays at temperature 1.
+    """A temperature policy during one fit; the temperature of this base class is always 1.
 
     Attributes
     ----------

@@ -73,5 +73,5 @@ class DrawnWeights(Weights, Protocol):
     def statistics(self, counts: Array) -> Array:
         """Return the statistics that structured inference keeps instead of the counts (K,).
 
-        They are what the counts add to the natural parameters of the prior.
+        They are the difference between the natural parameters of q and of the prior.
         """

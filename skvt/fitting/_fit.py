@@ -126,6 +126,7 @@ class Fit:
         data = plan.data
         before = self.before
         if before is None:
+            # Make the initial statistics of the model, and the temperature policy of this start.
             state, running_policy = plan.begin(model, self.workers, rng)
             fitted = self._initial_fitted(plan, model, state, running_policy)
         else:
@@ -158,6 +159,7 @@ class Fit:
         if progress.row_starts is not None:
             before.state.row_starts = progress.row_starts.copy()
         plan.set_progress(deepcopy(progress.engine))
+        # The progress is copied, so that the fit can be resumed again if this call fails.
         start = replace(progress.start, rng=deepcopy(progress.start.rng))
         self.plan = plan
         self._has_launched = True
@@ -193,6 +195,7 @@ class Fit:
         """
         estimator = self.estimator
         max_iter = launch.plan.stopping.max_iter
+        # X and y as callbacks get them. `_run_start` also reads the attribute.
         self.callback_data = self.rows.callback_data
         X_shown, y_shown = self.callback_data
         # The context that callbacks get describes the fit as a task, whose subtasks are the passes

@@ -16,7 +16,8 @@ from skvt.contracts import TemperaturePolicy
 from skvt.fitting._texts import with_shared_texts
 from skvt.temperature import POLICIES
 
-# Sets of legal values. AUTO and POSITIVE, which this module imports, are further ones.
+# Sets of legal values. Estimators also import two sets from this module, AUTO and POSITIVE, which
+# are defined elsewhere.
 NATURAL = Interval(Integral, 0, None, closed="left")
 AT_LEAST_ONE = Interval(Integral, 1, None, closed="left")
 NOT_NEGATIVE = Interval(Real, 0, None, closed="left")

@@ -97,8 +97,8 @@ def open_rows_and_workers(
 ):
     """Provide the :class:`CallRows` and the :class:`Workers` of a fit in a ``with`` block.
 
-    Within the block, what the fit is doing is printed if the estimator is verbose. ``y`` and
-    ``labels`` are added to the rows; the other parameters are explained in :func:`read_rows`.
+    Within the block, a verbose estimator prints what the fit is doing. ``y`` and ``labels`` are
+    added to the rows; the other parameters are explained in :func:`read_rows`.
     """
     printing = reporting_stages(estimator.verbose)
     reading = open_rows(estimator, X, sample_weight, details, reset=reset)

@@ -100,8 +100,7 @@ class Reader:
         try:
             return self._validate(X, requirements)
         except (TypeError, ValueError) as error:
-            # The error of scikit-learn has no remedy. If X holds text or dates, raise an error with
-            # one.
+            # If X holds text or dates, replace scikit-learn's error by an error with a remedy.
             text = find_text(X)
             if text is not None:
                 raise ValueError(

@@ -318,8 +318,8 @@ def apply_by_chunk(describe):
     """Make a decorator for methods whose result has one entry or one row for each row of X.
 
     For rows of Dask the decorated method returns a Dask array, each chunk of which is computed when
-    it is needed. ``describe`` takes the arguments of the method without X, the estimator included.
-    It returns the number of columns of the result, None for a vector, and the dtype of the result.
+    it is needed. ``describe`` takes the estimator and the arguments of the method other than X. It
+    returns the number of columns of the result, None for a vector, and the dtype of the result.
     """
 
     def decorate(method):

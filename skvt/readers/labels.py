@@ -208,7 +208,7 @@ def _encode_labels(y, n_rows, previous_fit, in_stream):
     """
     labels = np.asarray(y)
     if labels.dtype.kind in "US" and isinstance(y, list | tuple):
-        # If one label of a list is a string, NumPy makes strings of all, also of -1 and NaN.
+        # If a label in a list is a string, NumPy makes strings of all labels, also of -1 and NaN.
         labels = np.asarray(y, object)
     if labels.shape != (n_rows,):
         got = "None" if y is None else f"an array of shape {labels.shape}"
