@@ -28,7 +28,8 @@ from skvt.typing import Array
 # Number of numbers in a vector.
 LANES = 16
 
-# Types of LLVM, and constants in these types. ``_undefined_vector`` has no values yet.
+# Types of LLVM, and constants in these types. Indices of arrays are int64, and positions of lanes
+# in a vector are int32. ``_undefined_vector`` has no values yet.
 _float32 = ir.FloatType()
 _int32 = ir.IntType(32)
 _int64 = ir.IntType(64)

@@ -147,6 +147,7 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
     summaries, findings = {}, {}
     # The kinds as which "auto" reads the columns; None for ``Column.kind``.
     kinds = None
+    # "auto" is the only legal string.
     is_automatic = isinstance(components, str)
     if is_automatic and columns is not None:
         # Find the columns that "auto" leaves out. Given columns are kept in any case.
@@ -168,6 +169,7 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
     # Rows in memory are a single chunk with the number 0.
     scans = {0: scan_table(X, columns, components, handle_unknown, given=given, kinds=kinds)}
     table = join_tables(scans, keeps_constant=in_stream)
+    # Positions of the columns that a component describes.
     modelled = {j for block in table.blocks for j in block.columns.tolist()}
     if is_automatic and columns is None:
         # The only reason why "auto" leaves out a column of an array of floats is that the column is
@@ -213,7 +215,8 @@ def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
     # Add categories and exposures to the blocks.
     table_blocks = []
     for name, spec, positions in blocks:
-        # Some parameters of a component name columns, which it finds by the function.
+        # Some parameters of a component select columns by names. The function finds the positions
+        # of these columns.
         spec = spec.for_columns(positions, lambda key, name=name: _find_positions(X, key, name))
         categories = None
         if spec.encoding == "category":
@@ -257,7 +260,8 @@ def _make_given_block(X, columns, j, name):
     """Return the block of the given column at position j: numbers, or categories with their levels.
 
     Whole numbers of at most ``MAX_LEVELS`` distinct values are categories, unless more than half of
-    the values are distinct. If values of categories are missing, None is the last level.
+    the values are distinct. If values of categories are missing, None is the last level. Given
+    columns have no component: Gaussian stands for numbers, and Categorical for categories.
     """
     column = Column("real", "number", dense(X[:, [j]]).ravel()) if columns is None else columns[j]
     if column.kind in (None, "date"):

@@ -2,9 +2,11 @@
 
 Models work on arrays. Each column of a table becomes a column of numbers at the same position: real
 numbers and counts are unchanged, booleans become 0 and 1, categories become *codes* 0, 1, ..., and
-missing values become NaN. This conversion is called encoding, and its result X is *encoded*. A
-*block* is a group of columns that one component of a mixture describes. The component decides how
-its columns are encoded, see :mod:`skvt.readers._table_blocks`. *Given* columns explain the other
+missing values become NaN. The categories of a column are also called its levels. The conversion is
+called encoding, and its result is *encoded* rows.
+
+A *block* is a group of columns that one component of a mixture describes. The component decides how
+the columns are encoded, see :mod:`skvt.readers._table_blocks`. *Given* columns explain the other
 columns and have no component. j is the position of a column in the table, and i is the index of a
 column in its block.
 """
@@ -225,6 +227,7 @@ class Table:
                 f"Column {name!r} has values that cannot be categories: {error}. {ENTRY_REMEDY}"
             ) from error
         is_unseen = codes < 0.0
+        # If the block is not one of the given blocks, None is a missing value and no unseen level.
         if not any(block is given for given in self.given):
             is_missing = np.array([value is None for value in entries], bool)
             codes[is_missing] = np.nan
