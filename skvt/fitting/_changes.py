@@ -70,11 +70,11 @@ def check_changes(estimator, fitted):
     ValueError
         If a parameter is illegal, or has changed and must not change within a stream.
     """
-    before, now = fitted.parameters, _current_values(estimator)
+    old, new = fitted.parameters, _current_values(estimator)
     # Most values are the same objects as before. They are left out first, because a call of
     # `_is_same` for each of them would take longer.
-    other_objects = {name for name, value in now.items() if value is not before.get(name)}
-    changed = {name for name in other_objects if not _is_same(before.get(name), now[name])}
+    other_objects = {name for name, value in new.items() if value is not old.get(name)}
+    changed = {name for name in other_objects if not _is_same(old.get(name), new[name])}
     if not changed:
         return None
     # The changed values must be validated here, since scikit-learn validates the parameters only in

@@ -197,11 +197,11 @@ class Fit:
         max_iter = launch.plan.stopping.max_iter
         # X and y as callbacks get them. `_run_start` also reads the attribute.
         self.callback_data = self.rows.callback_data
-        X_shown, y_shown = self.callback_data
+        callback_X, callback_y = self.callback_data
         # The context that callbacks get describes the fit as a task, whose subtasks are the passes
         # of all starts.
         context = estimator._init_callback_context(max_subtasks=launch.start.n_starts * max_iter)
-        context.call_on_fit_task_begin(estimator=estimator, X=X_shown, y=y_shown)
+        context.call_on_fit_task_begin(estimator=estimator, X=callback_X, y=callback_y)
         with compilation_announced(estimator.verbose):
             while launch is not None:
                 # The number of starts may have changed.
@@ -220,7 +220,7 @@ class Fit:
         results = {"converged_": outcomes.converged, "restart_elbos_": np.array(outcomes.elbos)}
         publish(estimator, best, self.rows, self.workers, **results)
         context.call_on_fit_task_end(
-            estimator=estimator, X=X_shown, y=y_shown, reconstruction_attributes=lambda: {}
+            estimator=estimator, X=callback_X, y=callback_y, reconstruction_attributes=lambda: {}
         )
         self._warn(plan, best, outcomes.converged or stopped)
 

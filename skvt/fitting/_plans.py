@@ -128,13 +128,13 @@ def make_plan_with_moves(
         birth = partial(Birth, choose_max_components(estimator))
         moves = {"delete": Delete, "merge": Merge, "birth": birth}
     n_rows, n_parallel = X.shape[0], estimator.n_parallel_batches
-    rate = make_rate(estimator, scale)
+    step_schedule = make_rate(estimator, scale)
     batch_size = choose_batch_size(estimator, n_rows, limits, stream=stream)
     # These minibatches also serve the pilot, see below.
     minibatches = make_rows(X, weights, batch_size, n_parallel)
     if estimator.learning_method == "online":
         data, move_names = minibatches, []
-        engine = StochasticInference(rate)
+        engine = StochasticInference(step_schedule)
     else:
         # In a stream, the rows of a call are one batch with one memo.
         data = make_rows(X, weights, n_rows, n_parallel) if stream else minibatches
@@ -148,5 +148,5 @@ def make_plan_with_moves(
     # minibatches even if the data of the fit are one batch.
     return Plan(
         data, (Phase(engine),), make_policy(estimator.temperature), stopping,
-        pilot=Pilot(rate, minibatches), stream=StreamPlan(estimator.total_samples),
+        pilot=Pilot(step_schedule, minibatches), stream=StreamPlan(estimator.total_samples),
     )  # fmt: skip

@@ -85,29 +85,29 @@ def _fit_call(estimator, before, rows, batch_id, workers):
         gathered = Gathered.of(before and before.gathered, X, weights, batch_id, memos)
     # A stream also begins anew if the gathered rows are all rows so far, so that a new model can
     # replace the fit.
-    begins = before is None
-    if not begins:
+    begins_stream = before is None
+    if not begins_stream:
         shown_fit = estimator._get_shown_fit(before)
-        begins = before.knows_only(gathered, shown_fit.model.size(shown_fit.stats))
+        begins_stream = before.knows_only(gathered, shown_fit.model.size(shown_fit.stats))
     # The gathered rows take the place of the rows of this call if the stream begins, if births are
     # due, or if no earlier rows are gathered.
-    if gathered is not None and (begins or gathered.is_due or gathered.is_new):
+    if gathered is not None and (begins_stream or gathered.is_due or gathered.is_new):
         X, weights, batch_id = gathered.X, gathered.weights, gathered.batch_id
     # Begin a stream, or copy the fit so far.
-    if begins:
+    if begins_stream:
         fitted, plan = _begin_stream(estimator, before, X, weights, labels, workers)
     else:
         # Copy only the statistics that the steps of this call change.
         fitted = before.draft_of_stream(before.model.touched_columns(X))
-    started = time.perf_counter()
+    start_time = time.perf_counter()
     # Without memos, rows are gathered only while a stream begins.
-    gathered = gathered if begins or before.memos else None
+    gathered = gathered if begins_stream or before.memos else None
     fitted.policy.resume(X.shape[0])
     # Adapt the fit to changes in the kind of rows and in the estimator's parameters.
     fitted = estimator._adapted(fitted, X, weights)
     fitted = _with_changed_parameters(estimator, fitted, X, weights)
     n_moves = len(fitted.state.move_log)
-    if not begins:
+    if not begins_stream:
         if labels is not None:
             model, X = labels.add_class_column(fitted.model, X, weights)
             # Without memos, the statistics represent all rows of the stream. The statistics of the
@@ -116,10 +116,12 @@ def _fit_call(estimator, before, rows, batch_id, workers):
             state = labels.add_to_components(fitted.state, model, X, weights, scale)
             fitted = replace(fitted, model=model, state=state)
         plan = estimator._plan(fitted.model, X, weights, stream=True)
-    fitted, rate = _make_steps(fitted, plan, workers, batch_id, gathered, estimator.random_state)
+    fitted, step_size = _make_steps(
+        fitted, plan, workers, batch_id, gathered, estimator.random_state
+    )
     if labels is not None:
         fitted = labels.remove_class_column(fitted)
-    _record_call(fitted, rate, n_moves, started)
+    _record_call(fitted, step_size, n_moves, start_time)
     return fitted
 
 
@@ -196,16 +198,16 @@ def _make_steps(fitted, plan, workers, batch_id, gathered, random_state):
     engine = plan.phases[0].engine
     state = engine.resume(fitted.state, fitted.n_rows)
     inputs = PassInputs(plan.data, fitted.policy, workers)
-    model, rate = engine.update(fitted.model, state, stream, inputs)
+    model, step_size = engine.update(fitted.model, state, stream, inputs)
     fitted = replace(fitted, model=model, state=state, n_rows=stream.n_rows, gathered=gathered)
-    return fitted, rate
+    return fitted, step_size
 
 
-def _record_call(fitted, rate, n_moves, started):
+def _record_call(fitted, step_size, n_moves, start_time):
     """Append a call to the history.
 
-    ``rate`` is the size of the last step, and ``n_moves`` is the length of the log of moves before
-    the call. ``started`` is the time when the call began, in seconds.
+    ``step_size`` is the size of the last step, and ``n_moves`` is the length of the log of moves
+    before the call. ``start_time`` is the time when the call began, in seconds.
     """
     state = fitted.state
     number = len(fitted.history) + 1
@@ -215,7 +217,7 @@ def _record_call(fitted, rate, n_moves, started):
     # The bounds are not known.
     entry = HistoryEntry(
         number, elbo=np.nan, objective=np.nan, temperature=fitted.policy.temperature,
-        learning_rate=rate, n_components=fitted.model.size(state.stats),
-        seconds=fitted.history.seconds + time.perf_counter() - started,
+        learning_rate=step_size, n_components=fitted.model.size(state.stats),
+        seconds=fitted.history.seconds + time.perf_counter() - start_time,
     )  # fmt: skip
     fitted.history.append(entry)

@@ -21,20 +21,21 @@ def all_or_nothing(method):
 
     @wraps(method)
     def on_a_twin(self, *args, **kwargs):
-        before = dict(vars(self))
+        # The attributes of the estimator before the call.
+        old_attributes = dict(vars(self))
         twin = object.__new__(type(self))
-        vars(twin).update(before)
+        vars(twin).update(old_attributes)
         try:
             validated(twin, *args, **kwargs)
         except np.linalg.LinAlgError as error:
             raise out_of_range_error(error) from error
-        after = vars(twin)
+        twin_attributes = vars(twin)
         # Callbacks may have set attributes of the estimator during the call. Keep these, and drop
         # the attributes that the method deleted from the twin.
         kept = {name: value for name, value in vars(self).items()
-                if name in after or name not in before}  # fmt: skip
-        new = {name: value for name, value in after.items()
-               if name not in before or value is not before[name]}  # fmt: skip
+                if name in twin_attributes or name not in old_attributes}  # fmt: skip
+        new = {name: value for name, value in twin_attributes.items()
+               if name not in old_attributes or value is not old_attributes[name]}  # fmt: skip
         attributes = kept | new
         # Python handles interrupts only at calls and backward jumps. None follows this assignment,
         # so that no interrupt can come between the change and the return.

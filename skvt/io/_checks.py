@@ -60,8 +60,7 @@ def check_estimator(estimator, max_bytes):
     )
     if "_table" in values:
         # The estimator was fitted to a table, whose columns may be of any type.
-        priors = values.get("priors_") or ()
-        is_described = estimator._table.describes(model.component, priors)
+        is_described = estimator._table.describes(model.component, values.get("priors_") or ())
         _require(is_described, "The description of the table's columns does not match the model.")
 
 

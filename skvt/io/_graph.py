@@ -193,7 +193,6 @@ class Encoder:
         return {"generator": self.encode([value.bit_generator.state, seed], path)}
 
     # The encoding method for the instances of each class; the first class that fits is used.
-
     _KINDS = {
         tuple: _encode_sequence,
         set: _encode_sequence,

@@ -292,35 +292,35 @@ def _find_counts_of_a_total(summaries, table):
     Counts of genes in cells are an example: a cell that is read more often has larger counts of all
     genes. The constants at the head of the module explain the conditions.
     """
-    counts = {
+    count_columns = {
         j: summaries[j].values
         for block in table.blocks
         for j in block.columns.tolist()
         if type(block.spec).__name__ in ("Gaussian", "StudentT")
         or (type(block.spec).__name__ == "Categorical" and summaries[j].has_few_values)
     }
-    counts = {j: x for j, x in counts.items() if _are_counts(x)}
-    if len(counts) < _MIN_COUNT_COLUMNS:
+    count_columns = {j: x for j, x in count_columns.items() if _are_counts(x)}
+    if len(count_columns) < _MIN_COUNT_COLUMNS:
         return {}
     # The columns of X are the columns of counts, with the mean for missing values.
-    X = np.stack([np.nan_to_num(x, nan=np.nanmean(x)) for x in counts.values()], axis=1)
+    X = np.stack([np.nan_to_num(x, nan=np.nanmean(x)) for x in count_columns.values()], axis=1)
     mean, variance = X.mean(axis=0), X.var(axis=0)
-    total = X.sum(axis=1)
+    row_totals = X.sum(axis=1)
     # Entry (n, i) is the total of row n without column i of X.
-    other_totals = total[:, None] - X
+    other_totals = row_totals[:, None] - X
     covariance = ((X - mean) * (other_totals - other_totals.mean(axis=0))).mean(axis=0)
     # The power is the slope of the regression of the log variances on the log means, which is the
     # covariance of the two divided by the variance of the log means.
     (log_mean_variance, log_covariance), _ = np.cov(np.log(mean), np.log(variance))
     rises_with_total = (
         np.mean(variance > mean) > 0.5
-        and total.var() >= _MIN_TOTAL_RATIO * variance.sum()
+        and row_totals.var() >= _MIN_TOTAL_RATIO * variance.sum()
         and np.mean(covariance > 0.0) >= _MIN_RISING_SHARE
         and log_covariance >= _MIN_POWER * log_mean_variance > 0.0
     )
     if not rises_with_total:
         return {}
-    return {j: ("of a total", f"mean {mean[i]:.2g}") for i, j in enumerate(counts)}
+    return {j: ("of a total", f"mean {mean[i]:.2g}") for i, j in enumerate(count_columns)}
 
 
 def _are_counts(values):

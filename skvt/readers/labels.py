@@ -92,11 +92,11 @@ class RowLabels:
         n_old = self.component_codes.size
         n_components = n_old + new_codes.size
         # The class of each component as a number of the column of classes.
-        column = np.append(self.component_codes, new_codes) + 1
+        class_numbers = np.append(self.component_codes, new_codes) + 1
         # The index of each component in the old state; -1 for new components.
-        old_components = np.append(np.arange(n_old), np.full(new_codes.size, -1))
+        old_index = np.append(np.arange(n_old), np.full(new_codes.size, -1))
         state = state.rebuilt(
-            lambda stats: append_class_counts(stats, column, self.classes.size), old_components
+            lambda stats: append_class_counts(stats, class_numbers, self.classes.size), old_index
         )
         if new_codes.size:
             # The component of each new class by the code of the class, -1 for other classes. The
@@ -112,15 +112,15 @@ class RowLabels:
 
     def remove_class_column(self, fitted):
         """Return the fit without the column of classes, but with the class of each component."""
-        # ``change`` removes the column from statistics, and ``column`` has the class of each
+        # ``change`` removes the column from statistics, and ``class_numbers`` has the class of each
         # component as a number of the column, 0 if it is unknown.
-        model, change, column = without_labels(fitted.model, fitted.state.stats)
+        model, change, class_numbers = without_labels(fitted.model, fitted.state.stats)
         return replace(
             fitted,
             model=model,
-            state=fitted.state.rebuilt(change, np.arange(column.size)),
+            state=fitted.state.rebuilt(change, np.arange(class_numbers.size)),
             # The index 0 - 1 selects the last entry, UNKNOWN.
-            component_classes=np.append(self.classes, UNKNOWN)[column - 1].tolist(),
+            component_classes=np.append(self.classes, UNKNOWN)[class_numbers - 1].tolist(),
             # ``seen`` has the checksum of the rows. Without it, a warm start does not reuse the
             # statistics of batches, which depend on the labels.
             seen=None,
@@ -238,9 +238,8 @@ def _encode_labels(y, n_rows, previous_fit, in_stream):
     if previous_fit is not None:
         # Encode the classes of the components together with those of the rows. The components come
         # first. If the fit had no labels, the classes of its components are unknown.
-        component_labels = previous_fit.component_classes or [UNKNOWN] * previous_fit.model.size(
-            previous_fit.stats
-        )
+        n_components = previous_fit.model.size(previous_fit.stats)
+        component_labels = previous_fit.component_classes or [UNKNOWN] * n_components
         is_unknown = np.append([label == UNKNOWN for label in component_labels], is_unknown)
         known_component_labels = [label for label in component_labels if label != UNKNOWN]
         known_labels = np.array(known_component_labels + known_labels.tolist(), object)
