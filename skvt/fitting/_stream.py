@@ -93,7 +93,7 @@ def _fit_call(estimator, before, rows, batch_id, workers):
     # due, or if no earlier rows are gathered.
     if gathered is not None and (begins_stream or gathered.is_due or gathered.is_new):
         X, weights, batch_id = gathered.X, gathered.weights, gathered.batch_id
-    # Begin a stream, or copy the fit so far.
+    # Begin a stream, or copy the fit so far, so that the fit ``before`` does not change.
     if begins_stream:
         fitted, plan = _begin_stream(estimator, before, X, weights, labels, workers)
     else:

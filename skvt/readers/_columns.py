@@ -190,8 +190,8 @@ def find_unread_column(X):
 def fill_column(X, j, mask, values):
     """Return X with ``values`` in the rows of column j that ``mask`` (n_rows,) marks.
 
-    An array is changed in place, a data frame is not. The column keeps its type, but integers and
-    booleans become floats if they cannot represent a value.
+    An array is changed in place; a data frame is not. The column keeps its type, with one
+    exception: a column of integers or booleans that cannot represent a value becomes floats.
     """
     if isinstance(X, np.ndarray):
         X[mask, j] = values

@@ -287,7 +287,10 @@ def _read_block(sealed_reader, chunk, weights, is_weighted):
 
 
 def load_chunk(rows, weights):
-    """Compute a chunk of rows and its weights, or None; return None if the chunk has no rows."""
+    """Compute a chunk; return the pair of its rows and its weights.
+
+    The weights are None if the user passed none. Return None if the chunk has no rows.
+    """
     import dask
 
     is_weighted = weights is not None
@@ -306,7 +309,7 @@ class _Call(NamedTuple):
     """A call of an estimator's method, to be made for each chunk, and the form of its results."""
 
     method_name: str
-    # Arguments of the method without X.
+    # Arguments of the method other than X.
     args: tuple
     kwargs: dict
     # Shape of the result of one row: () or (n_columns,).
