@@ -56,7 +56,8 @@ class LocalTotals:
         weights = np.asarray(weights, dtype=np.float64)
         tempered = float(weights @ result.bound)
         self.tempered += tempered
-        # At T = 1 the two sums are equal. Otherwise the untempered sum needs the energy.
+        # At T = 1 the two sums are equal. Otherwise the bound has the share ``inv_temp`` of the
+        # energy, and the untempered sum also needs the share ``1 - inv_temp``.
         if np.ndim(inv_temp) == 0 and inv_temp == 1.0:
             self.untempered += tempered
         elif result.energy is None:
@@ -170,10 +171,10 @@ class StepAfterPass(Resumable, Protocol):
     def requires(self) -> tuple[Requirement, ...]: ...
 
     def apply(self, result: PassResult, number: int, state: Any, inputs: PassInputs) -> PassResult:
-        """Change ``state`` in place after a pass; return ``result`` with the consequences.
+        """Change ``state`` in place after a pass; return the result of the pass for the new state.
 
-        ``result`` is the result of the pass, such as its bound. ``number`` is the number of the
-        pass, from 1.
+        ``result`` is the result of the pass for the state before the change. ``number`` is the
+        number of the pass, from 1.
         """
 
     def finish(self, state: Any) -> bool:
