@@ -127,7 +127,8 @@ class ColumnSummary(NamedTuple):
         if column.kind == "binary" or observed.size < MIN_ROWS or not are_whole:
             return cls(_sample(values))
         distinct = np.unique(observed)
-        # Whole numbers with gaps between most of them are measurements, such as prices.
+        # Distinct whole numbers with gaps between most of them are measurements, such as prices,
+        # and no identifiers.
         is_identifier = _are_distinct(distinct.size, observed.size) and (
             np.median(np.diff(distinct)) <= 1.0
         )
@@ -254,7 +255,7 @@ def find_suspicious_columns(summaries, table, n_rows):
                 findings[j] = finding
     findings |= _find_counts_of_a_total(summaries, table)
     modelled = {j: summaries[j].values for block in table.blocks for j in block.columns.tolist()}
-    # If a column has a finding, a column that repeats it has the same finding.
+    # Repetitions of a column that has a finding itself are not reported.
     repeated = {
         j: ("repeated", f"column {i}") for i, j in _find_repeated(modelled) if i not in findings
     }
@@ -324,7 +325,7 @@ def _find_counts_of_a_total(summaries, table):
 
 
 def _are_counts(values):
-    """Return whether there are at least MIN_ROWS values, and they are different counts 0, 1, ..."""
+    """Return whether values are counts 0, 1, ..., at least MIN_ROWS of them and not all equal."""
     values = values[~np.isnan(values)]
     return (
         values.size >= MIN_ROWS
