@@ -125,12 +125,13 @@ use_labels : bool
     Whether ``y`` of ``fit`` and ``partial_fit`` has the class of each row. If False, ``y`` is
     ignored. The class -1 is unknown; in arrays of objects, None and NaN are unknown, too. The fit
     begins with a component for each class, so that ``n_components`` is at most the number of
-    classes. Rows of a known class belong to components of that class alone; other rows may belong
-    to any component. A component that births find among rows without a label has the class -1, see
-    ``component_classes_``. The bound ``elbo_`` is exact: ``log p(y_n | z_n = k)`` is 0 if component
-    k may have the class of row n, and minus infinity otherwise. A class that appears in a later
-    call or in a warm start gets a component. True cannot be combined with ``resume``, with rows in
-    chunks, and with other parameters for the start.
+    classes, or at least this number if the number of components is fixed. Rows of a known class
+    belong to components of that class alone; other rows may belong to any component. A component
+    that births find among rows without a label has the class -1, see ``component_classes_``. The
+    bound ``elbo_`` is exact: ``log p(y_n | z_n = k)`` is 0 if component k may have the class of
+    row n, and minus infinity otherwise. A class that appears in a later call or in a warm start
+    gets a component. True cannot be combined with ``resume``, with rows in chunks, and with other
+    parameters for the start.
 verbose : int
     If positive, print the choices made before the first pass, and a line for each pass of ``fit``
     or call of ``partial_fit``. After ten seconds without a line, print what the fit is doing.
