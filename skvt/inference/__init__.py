@@ -1,4 +1,7 @@
-"""Engines, which turn statistics of rows into a posterior over the globals of any model."""
+"""Engines: the inference algorithms, which learn the posterior of the global parameters of a model.
+
+All engines work with all models that have the capabilities which the engine requires.
+"""
 
 from skvt.inference._after_pass import Averaging, MovesBetweenPasses
 from skvt.inference._blas import one_blas_thread

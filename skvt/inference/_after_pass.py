@@ -1,7 +1,8 @@
 """Steps after each pass of any engine: :class:`MovesBetweenPasses` and :class:`Averaging`.
 
-Moves change the components of the model if the bound rises. Averages of the statistics of several
-passes are closer to the optimum of the bound than those of the last pass.
+Moves change the components of the model if the bound rises. The mean of the statistics after
+several passes is closer to the optimum of the bound than the statistics after the last pass. T is
+the temperature.
 """
 
 from collections.abc import Sequence
@@ -23,9 +24,9 @@ MAX_PASSES_BEFORE_MOVES = 10
 
 
 class MovesBetweenPasses(ResumableMixin):
-    """Moves after passes at T = 1, which decide by a sample of the rows.
+    """Moves after passes at T = 1, which are accepted or rejected by a sample of the rows.
 
-    No moves are made after the last pass, because a further pass must follow them.
+    No moves are made after the last pass, because a further pass must follow moves.
     """
 
     # Attributes that an interrupted fit keeps. `_first` is not kept, because a resumed fit may have
@@ -35,6 +36,7 @@ class MovesBetweenPasses(ResumableMixin):
 
     def __init__(self, moves: Sequence[SampledMove], n_passes: int) -> None:
         self._moves = moves
+        # Maximum number of passes of the fit.
         self._n_passes = n_passes
         self.requires = tuple(requirement for move in moves for requirement in move.requires)
         # Number of passes after which moves begin.
@@ -45,10 +47,10 @@ class MovesBetweenPasses(ResumableMixin):
     def apply(
         self, result: PassResult, number: int, state: State, inputs: PassInputs
     ) -> PassResult:
-        """Make moves, and change ``state`` in place; return the result of the pass with changes.
+        """Make moves after the pass with this ``number``, and change ``state`` in place.
 
-        A move may lower the bound, because a sample of the rows decides on it. The fit may not stop
-        before all moves are exhausted.
+        Return the result of the pass with changed flags: a move may lower the bound, because a
+        sample of the rows decides on it, and the fit may not stop before all moves are exhausted.
         """
         has_moved = False
         if self._first <= number < self._n_passes and inputs.policy.at_unit_temperature:
@@ -60,7 +62,7 @@ class MovesBetweenPasses(ResumableMixin):
                 state.move_log.extend(records)
                 has_moved |= any(record.accepted for record in records)
         self._moved |= has_moved
-        # No moves follow if the policy has ended above T = 1, or after the last pass.
+        # No moves follow if the policy stays above T = 1 for good, or after the last pass.
         stays_hot = inputs.policy.done and not inputs.policy.at_unit_temperature
         is_over = stays_hot or number >= self._n_passes
         has_no_move_left = is_over or all(move.exhausted for move in self._moves)
@@ -79,9 +81,9 @@ class Averaging(ResumableMixin):
     """The mean of the statistics after the last passes at T = 1 (Polyak and Juditsky 1992).
 
     The results of stochastic steps fluctuate about the optimum, and their mean is closer to the
-    optimum than the last result. The mean of the statistics gives the mean natural parameters, so
-    that the mean is a valid posterior with an exact bound. The mean is over the last
-    ``averaged_share`` of ``n_passes`` passes, without passes at T > 1.
+    optimum than the last result. Natural parameters are linear in the statistics, so that the mean
+    of the statistics is a valid posterior with an exact bound. The last ``averaged_share`` of the
+    ``n_passes`` passes is averaged, without passes at T > 1.
     """
 
     # Attributes that an interrupted fit keeps. `_first` is not kept, because a resumed fit may have
@@ -97,13 +99,16 @@ class Averaging(ResumableMixin):
         self._first = (1.0 - averaged_share) * n_passes
         # Number of passes averaged so far.
         self._n_averaged = 0
-        # The sum of the statistics of these passes, for each array.
+        # Each array of the statistics, summed over the passes averaged so far.
         self._sum: list[Array] = []
 
     def apply(
         self, result: PassResult, number: int, state: State, inputs: PassInputs
     ) -> PassResult:
-        """Include the statistics in the mean if the pass is one of the last at T = 1."""
+        """Include the statistics in the mean if the pass is one of the last at T = 1.
+
+        Return ``result`` unchanged.
+        """
         if result.has_moved:
             # Restart the mean, because the components have changed.
             self._n_averaged = 0
@@ -117,9 +122,9 @@ class Averaging(ResumableMixin):
         return result
 
     def finish(self, state: State) -> bool:
-        """Replace the last statistics by the mean; return whether they have changed.
+        """Replace the statistics of the state by the mean, if at least two passes were averaged.
 
-        They change only if at least two passes were averaged.
+        Return whether the statistics have changed.
         """
         if self._n_averaged < 2:
             return False

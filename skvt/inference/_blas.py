@@ -1,8 +1,8 @@
 """One thread for the matrix library (BLAS).
 
 Ctrl-C can arrive between any two bytecodes of the calling thread. The number of threads of the
-matrix library must be restored all the same. This is tried a second time if the first attempt was
-interrupted, and again when the :class:`one_blas_thread` is freed.
+matrix library must be restored all the same. The number is therefore restored a second time in case
+the first attempt was interrupted, and again when the object :class:`one_blas_thread` is freed.
 """
 
 import os
@@ -42,7 +42,7 @@ class _Limit:
         self._threads_before: list[tuple[Any, int]] | None = None
 
     def renew_lock(self) -> None:
-        """Replace the lock after a fork, because the thread that holds it may be missing."""
+        """Replace the lock in a forked process, which may lack the thread that holds the lock."""
         self._lock = RLock()
 
     def claim(self, owner: object) -> None:
@@ -56,7 +56,7 @@ class _Limit:
                 library.set_num_threads(1)
 
     def give_back(self, claim: "weakref.ref[object]") -> None:
-        """End a claim, which is the weak reference to its owner, unless it has ended already."""
+        """End a claim, the weak reference to an owner; do nothing if it has ended already."""
         with self._lock:
             self._claims.discard(claim)
             if not self._claims and self._threads_before is not None:
@@ -86,5 +86,5 @@ class one_blas_thread:
         try:
             _limit.give_back(weakref.ref(self))
         finally:
-            # An interrupt may have cut the first call short.
+            # An interrupt may have cut the first call short. A second call is harmless.
             _limit.give_back(weakref.ref(self))

@@ -3,9 +3,11 @@
     ELBO = sum_n w_n (energy_n + entropy_n) - KL(q(beta) || p(beta))
 
 where row n has the weight w_n, the energy ``E_q[log p(x_n, z_n | beta)]``, and the entropy of
-q(z_n). The tempered bound multiplies the energy by the inverse temperature [VT16 eq. 4]; the
-temperature policy adds the terms of its latent variables [VT16 eq. 5]. Memoized inference computes
-the bound from memos, the statistics and entropies that it keeps of each batch.
+q(z_n), z_n are the local variables of the row, beta are the global parameters, and the rows are
+independent given beta. The tempered bound multiplies the energy by the inverse temperature
+[VT16 eq. 4]. The temperature policy adds the terms of its latent variables [VT16 eq. 5]. Memoized
+inference computes the bound from memos, that is, from the statistics and entropies that it keeps of
+each batch.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,8 +25,8 @@ from skvt.inference._visit import VisitRequest
 def compute_global_divergence(model: Model, stats: RunningStats) -> float:
     """Return KL(q(beta) || p(beta)) in nats, summed over the blocks of the global parameters.
 
-    If the priors have parameters that have a prior themselves, the log density of these parameters
-    is subtracted.
+    A block has the parameters of one exponential family. If parameters of the priors have a prior
+    themselves, the log density of these parameters is subtracted.
     """
     lam, priors = model.natural_parameters(stats), model.prior().arrays
     blocks = zip(model.families, lam, priors, strict=True)
@@ -35,8 +37,12 @@ def compute_global_divergence(model: Model, stats: RunningStats) -> float:
 
 
 def evaluate_bound(model: Model, stats: RunningStats, data: Rows, workers: Workers) -> float:
-    """Return the untempered ELBO in nats at the parameters ``prior + stats``, with optimal q(z)."""
+    """Return the untempered ELBO in nats of q(beta) with the parameters ``prior + stats``.
+
+    A local step of each batch finds the optimal q(z).
+    """
     totals = LocalTotals()
+    # The bound is evaluated by mean-field local steps, even if the fit makes other local steps.
     model = model.mean_field()
     request = VisitRequest(model, step_options={"with_stats": False})
     make_globals = partial(model.expectation, stats, run=workers.run)
@@ -48,9 +54,10 @@ def evaluate_bound(model: Model, stats: RunningStats, data: Rows, workers: Worke
 
 
 def compute_bound_parts(model: Memoizable, state: MemoizedState) -> tuple[LocalTotals, float]:
-    """Return the local totals of all memos and the divergence of the global parameters, in nats.
+    """Return the two parts of the bound in nats, with the local variables of all memos.
 
-    The statistics of ``state`` must be the sum of the memos.
+    These are the sums over rows, tempered and untempered, and the divergence of the global
+    parameters. The statistics of ``state`` must be the sum of the memos.
     """
     memo = state.memos.total()
     entropy, weight = float(memo.entropy.sum()), memo.weight
@@ -81,4 +88,5 @@ def iterate_local_results(
     for batches in data.group_batches(model, workers, data.list_batches(), fixed_globals=True):
         for batch in batches:
             global_params = make_globals(batch)
+            # The inverse temperature is 1.
             yield batch, model.local_step(batch, global_params, 1.0, workers.run, with_stats=False)

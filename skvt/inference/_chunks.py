@@ -4,8 +4,9 @@
 replaces the :class:`~skvt.inference._state.Rows` of engines. A *site*
 (:mod:`skvt.inference._cluster`) runs functions where chunks are stored. All rows of a batch belong
 to one chunk. A *visit* makes the local step of a batch where the chunk is stored: the engine sends
-the globals of the columns that occur in the batch, and gets statistics back. The *scope* of a batch
-is what its local step needs of the globals.
+the *globals*, that is, the global parameters in the form that local steps need, and gets statistics
+back. The *scope* of a batch has the columns of the data that occur in the batch, because a local
+step needs only the globals of these columns.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,13 +37,15 @@ from skvt.rows import (
 )
 from skvt.typing import Array, IndexArray
 
-# Number of updates of the globals in a pass of memoized inference.
+# Number of groups of batches in a pass of memoized inference. The batches of a group are visited at
+# once with the same globals, which are updated after each group.
 UPDATES_PER_PASS = 10
-# Default number of rows of a batch. Few large batches are fast, because globals are sent to each
-# visit. Larger batches would need too much memory for local variables and temporary arrays.
+# Default number of rows of a batch. Few large batches are fast, because the globals are sent once
+# for each batch. Larger batches would need too much memory for local variables and temporary
+# arrays.
 MAX_ROWS_PER_VISIT = 2**16
-# All visits get the same globals if the amount of data that is sent then decreases by at least this
-# factor.
+# The globals of the columns of several batches are sent once, and not separately for each batch, if
+# this divides the amount of data that is sent by at least this factor.
 _MIN_SHARING_FACTOR = 2
 # Maximum number of minibatches that stochastic inference visits at once.
 MAX_PARALLEL_MINIBATCHES = 8
@@ -143,7 +146,10 @@ class Chunks:
         return self.shape[0]
 
     def __getitem__(self, key: tuple[slice, Any]) -> "Chunks":
-        """Return ``X[:, columns]``; to select rows, use :func:`~skvt.rows.take_rows`."""
+        """Return ``X[:, columns]``, where ``key`` is ``(:, columns)``.
+
+        To select rows, use :func:`~skvt.rows.take_rows`.
+        """
         rows, columns = key
         if rows != slice(None):
             raise TypeError("Select whole columns: chunked data cannot be indexed by row.")
@@ -152,9 +158,10 @@ class Chunks:
         return selected
 
     def bind_row_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function of a stored chunk, which calls ``function`` with its part of X.
+        """Return a function that sites can call with a stored chunk.
 
-        ``function`` gets a `Chunk` to whose rows the row function is applied.
+        It applies the row function to the rows of the chunk, and calls ``function`` with the
+        resulting `Chunk`.
         """
         return partial(_apply_to_rows, function, self._row_function)
 
@@ -192,7 +199,7 @@ class Chunks:
 def _apply_to_rows(
     function: Callable[..., Any], row_function: Any, chunk: Chunk, *arguments: Any
 ) -> Any:
-    """Call ``function`` with a chunk of the mapped rows, on one thread of the BLAS."""
+    """Call ``function`` with the chunk after ``row_function``, on one thread of the BLAS."""
     if row_function is not None:
         chunk = Chunk(row_function(chunk.X), chunk.weights)
     with one_blas_thread():
@@ -212,6 +219,7 @@ def _compute_sums(chunk: Chunk, sums: Sums) -> tuple[Any, ...]:
 
 
 def _add_sums(sums_of_chunks: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Add up results of :func:`_compute_sums` for several chunks, entry by entry."""
     return tuple(sum(arrays[1:], arrays[0]) for arrays in zip(*sums_of_chunks, strict=True))
 
 
@@ -327,7 +335,10 @@ class BatchHandle(NamedTuple):
 def _compute_scopes(
     chunk: Chunk, model: Model, slices: list[BatchSlice], is_weighted: bool
 ) -> list[tuple[BatchScope, Array | None]]:
-    """Return the scope and the row weights of each batch of a chunk; None for weights of 1."""
+    """Return the scope and the row weights of each batch of a chunk.
+
+    The row weights are None unless ``is_weighted``, that is, if all weights of the data are 1.
+    """
     scopes = []
     for batch_slice in slices:
         rows = batch_slice.rows(len(chunk.weights))
@@ -356,11 +367,11 @@ class CommonGlobals(NamedTuple):
 def _find_common_scope(batches: Sequence[BatchHandle]) -> BatchScope | None:
     """Return the union of the scopes if all batches should get the same globals, else None.
 
-    Batches should get the same globals if the globals of the single batches together have at least
-    twice as many numbers.
+    All batches should get the same globals if the scopes of the batches have at least
+    `_MIN_SHARING_FACTOR` times as many columns in sum as their union has.
     """
     first_scope = batches[0].scope
-    # Models whose batches need the globals of all columns leave ``active`` None.
+    # In models whose batches need the globals of all columns, ``active`` is None.
     if first_scope.active is None:
         all_equal = all(batch.scope == first_scope for batch in batches)
         return first_scope if all_equal and len(batches) >= _MIN_SHARING_FACTOR else None
@@ -435,9 +446,8 @@ class ChunkRows(BatchedRows):
                 for number in range(int(n))
             ]
         seeds = rng.integers(2**62, size=n_batches.size).tolist()
-        # Spread the batches of each chunk evenly over the pass, which takes the time from 0 to 1:
-        # the n batches of a chunk have the distance 1 / n, and the first one a random time below
-        # 1 / n.
+        # Spread the n batches of each chunk evenly over the pass, which takes the time from 0 to 1:
+        # the first batch has a random time below 1 / n, and each further batch follows 1 / n later.
         starts = rng.random(n_batches.size)
         times_and_slices = [
             ((i + starts[c]) / n, BatchSlice(c, i, self.batch_size, seeds[c]))
@@ -458,12 +468,13 @@ class ChunkRows(BatchedRows):
         return model.batch(X, np.arange(len(weights)), weights)
 
     def _choose_n_parallel(self, slices: list[BatchSlice]) -> int:
-        """Return how many of the batches are visited at once."""
+        """Return the number of batches that are visited at once, of the batches ``slices``."""
         if self._visits_all_at_once:
             return max(1, len(slices))
         if self.n_parallel is not None:
             return self.n_parallel
-        # Only stochastic inference shuffles the rows of chunks.
+        # Unshuffled batches belong to memoized inference: only stochastic inference shuffles the
+        # rows of chunks.
         if slices and slices[0].seed is None:
             return -(-len(slices) // UPDATES_PER_PASS)
         return min(MAX_PARALLEL_MINIBATCHES, self.X.chunk_sizes.size)
@@ -476,7 +487,11 @@ class ChunkRows(BatchedRows):
         *,
         fixed_globals: bool = False,
     ) -> Iterator[list[BatchHandle]]:
-        """Yield lists of handles of batches visited at once; one list if ``fixed_globals``."""
+        """Yield lists of handles of the batches that are visited at once, with the same globals.
+
+        If ``fixed_globals``, the caller does not change the globals during the pass, so that all
+        batches are in one list.
+        """
         handles = self._make_handles(model, slices)
         n_at_once = max(1, len(slices)) if fixed_globals else self._choose_n_parallel(slices)
         for start in range(0, len(slices), n_at_once):
@@ -485,9 +500,10 @@ class ChunkRows(BatchedRows):
     def _make_handles(
         self, model: Model, slices: list[BatchSlice]
     ) -> dict[BatchSlice, BatchHandle]:
-        """Return the handles of batches by slice; compute unknown scopes where chunks are stored.
+        """Return a dict that has the handle of each slice.
 
-        The result also has the handles of all earlier batches that were not shuffled.
+        Scopes that are not known yet are computed where the chunks are stored. The dict also has
+        the handles of all earlier batches that were not shuffled.
         """
         # The slices without a handle, by the number of their chunk.
         new_slices: dict[int, list[BatchSlice]] = {}
@@ -509,7 +525,7 @@ class ChunkRows(BatchedRows):
         return self._fixed_handles | handles
 
     def count_steps(self, batches: Sequence[BatchHandle]) -> int:
-        """Return the number by which a step on these batches raises the counter of steps."""
+        """Return how many steps of inference a step on these batches counts for."""
         return 1 if self._visits_all_at_once else len(batches)
 
     def visit(
@@ -525,14 +541,14 @@ class ChunkRows(BatchedRows):
         first_request = next(requests)
         draw = first_request.draw
         # If several batches need almost the same globals, send these only once. The correction of
-        # drawn statistics needs the globals of all columns, for which ``BatchScope()`` stands.
+        # statistics after a draw of globals needs all columns, for which ``BatchScope()`` stands.
         shared = None
         is_corrected = draw is not None and draw.is_corrected
         scope = BatchScope() if is_corrected else _find_common_scope(batches)
         if scope is not None:
             global_params = make_globals(batches[0]._replace(scope=scope))
-            # With a draw, ``global_params`` are statistics, of which visits themselves select
-            # columns. With ``active=None``, ``CommonGlobals`` provides all of them.
+            # With a draw, ``global_params`` are statistics, of which each visit itself selects the
+            # columns. ``active=None`` makes ``CommonGlobals`` provide the statistics unchanged.
             active = None if draw is not None else scope.active
             shared = self.X.site.send_value(
                 CommonGlobals(first_request.model, global_params, active)
@@ -544,6 +560,7 @@ class ChunkRows(BatchedRows):
                 if scope is None:
                     request = replace(request, global_params=make_globals(batch))
                 else:
+                    # The model is sent in ``shared``.
                     request = replace(request, model=None)
                 yield self.X.handles[batch.slice.chunk], (batch.slice, batch.offset, request)
 

@@ -1,9 +1,9 @@
 """Tasks on Dask: on the cluster of an active client, otherwise on the scheduler of this process.
 
-A *task* calls a function of the package with a *block*, that is, the rows of a chunk, and a few
-small arguments. A *site*, :class:`LocalSite` or :class:`ClusterSite`, runs tasks. A site yields the
-results in the order of the tasks, or combines them in a tree of fixed shape, so that results depend
-neither on the number of workers nor on their speed.
+A *task* calls a function of the package with a *block*, that is, the rows of a chunk and their
+weights, and a few small arguments. A *site*, :class:`LocalSite` or :class:`ClusterSite`, runs
+tasks. A site yields the results in the order of the tasks, or combines the results in a tree of
+fixed shape. Results therefore depend neither on the number of workers nor on their speed.
 """
 
 from collections import deque
@@ -37,6 +37,7 @@ class SealedValue:
         return SealedValue, (self.value,)
 
     def __dask_tokenize__(self) -> tuple[str, int]:
+        # Dask identifies the value by this token instead of a hash of the value's content.
         return "skvt-sealed", id(self)
 
 
@@ -52,7 +53,7 @@ class ChunkHandle(NamedTuple):
     n_rows: int | None = None
 
     def seal(self, arguments: tuple[Any, ...]) -> SealedValue:
-        """Return the expected number of rows and the arguments of a call, for :func:`_call`."""
+        """Return ``n_rows`` and the arguments of a task, sealed for :func:`_call`."""
         return SealedValue((self.n_rows, arguments))
 
 
@@ -96,6 +97,7 @@ def _call(
 
 
 def _keep_sealed(shared: SealedValue) -> SealedValue:
+    """Return the argument: as a task of the cluster, store a sealed value on a worker."""
     # Dask does not know the size of a sealed value, and therefore does not move blocks to the
     # worker that holds the value.
     return shared
@@ -106,14 +108,14 @@ def _combine_results(combine: Combine, *results: Any) -> Any:
 
 
 class LocalSite:
-    """Dask's scheduler of this process, which loads blocks whenever they are visited."""
+    """Dask's scheduler of this process, which loads a block again for each task."""
 
     def keep_blocks(self, handles: list[ChunkHandle], nbytes: float) -> list[ChunkHandle]:
         """Return the handles; this site does not keep blocks."""
         return handles
 
     def send_value(self, value: Any) -> Any:
-        """Return a sealed value, the argument ``shared`` of calls."""
+        """Return the sealed value, which can be the argument ``shared`` of the other methods."""
         return SealedValue(value)
 
     def run_each(
@@ -122,8 +124,8 @@ class LocalSite:
         """Yield the result of each task, in the order of the tasks.
 
         A task ``(handle, arguments)`` is the call ``function(block, *arguments)`` with the block of
-        the handle. If ``shared`` is not None, the value passed to :meth:`send_value` is its last
-        argument.
+        the handle. ``shared`` is a result of :meth:`send_value`, whose value becomes a further last
+        argument of each call, or None.
         """
         from dask.base import compute
         from dask.delayed import delayed
@@ -151,7 +153,11 @@ class LocalSite:
         self, function: Callable[..., Any], combine: Combine, tasks: Iterable[Task],
         shared: Any = None,
     ) -> Any:  # fmt: skip
-        """Return the results of all tasks combined by ``combine``, at most ``FAN_IN`` at once."""
+        """Combine the results of all tasks to one result.
+
+        ``combine`` combines a list of at most ``FAN_IN`` results. For the other arguments, see
+        :meth:`run_each`.
+        """
         return _combine_in_tree(self.run_each(function, tasks, shared), combine)
 
     def close(self) -> None:
@@ -160,7 +166,7 @@ class LocalSite:
 
 def _combine_in_tree(results: Iterable[Any], combine: Combine) -> Any:
     """Combine results in a tree whose nodes have at most ``FAN_IN`` children."""
-    # For each level of the tree, from the leaves on, the nodes that have no parent yet.
+    # For each level of the tree, from the leaves to the root, the nodes that have no parent yet.
     levels: list[list[Any]] = [[]]
     for result in results:
         levels[0].append(result)
@@ -171,8 +177,8 @@ def _combine_in_tree(results: Iterable[Any], combine: Combine) -> Any:
             levels[level + 1].append(combine(levels[level]))
             levels[level] = []
             level += 1
-    # Combine the nodes without parents, from the leaves to the root. ``combined`` has the node that
-    # the levels so far have given, or is empty.
+    # Combine the remaining nodes without parents, from the leaves to the root. ``combined`` has the
+    # node into which all nodes of the levels so far are combined. It is empty if there are none.
     combined: list[Any] = []
     for nodes in levels:
         combined = [combine(nodes + combined)] if nodes or combined else []
@@ -200,6 +206,7 @@ class ClusterSite:
         are visited.
         """
         with _errors_of_clusters():
+            # -1 requests the information on all workers.
             workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
             if nbytes > _MEMORY_SHARE * sum(worker["memory_limit"] for worker in workers):
                 return handles
@@ -217,7 +224,10 @@ class ClusterSite:
             return self._client.submit(function, *arguments, pure=False)
 
     def send_value(self, value: Any) -> Any:
-        """Send a value to the cluster once; return its future, the argument ``shared`` of calls."""
+        """Send a value to the cluster once.
+
+        Return its future, which can be the argument ``shared`` of the other methods.
+        """
         with _errors_of_clusters():
             return self._submit(_keep_sealed, SealedValue(value))
 
@@ -228,12 +238,16 @@ class ClusterSite:
         arguments: tuple[Any, ...],
         shared: Any,
     ) -> Any:
-        """Return the future of a task; its block is loaded if the workers do not keep it."""
+        """Start a task, and return its future.
+
+        The task first loads its block unless the workers keep the block.
+        """
         from dask.base import is_dask_collection
         from dask.delayed import delayed
 
         block = handle.block
         sealed = handle.seal(arguments)
+        # A block that the workers keep is a future; otherwise it is a delayed object.
         if is_dask_collection(block):
             call = delayed(_call, pure=False)
             return self._client.compute(call(function, block, delayed(sealed), shared))
@@ -247,7 +261,7 @@ class ClusterSite:
     def run_each(
         self, function: Callable[..., Any], tasks: Iterable[Task], shared: Any = None
     ) -> Iterator[Any]:
-        """Yield the result of each task, in their order: see :meth:`LocalSite.run_each`."""
+        """Yield the results in the order of the tasks: see :meth:`LocalSite.run_each`."""
         futures: deque[Any] = deque()
         chunk_numbers: deque[int] = deque()
 
@@ -256,7 +270,7 @@ class ClusterSite:
                 return futures[0].result()
 
         # A future stays in ``futures`` until the caller asks for the next result. If the caller
-        # stops earlier, the future is cancelled with the others.
+        # stops instead, `_cancelling` cancels this future with the others.
         with _errors_of_clusters(), self._cancelling(futures):
             max_tasks = self._max_tasks
             for handle, arguments in tasks:
@@ -273,10 +287,10 @@ class ClusterSite:
         self, function: Callable[..., Any], combine: Combine, tasks: Iterable[Task],
         shared: Any = None,
     ) -> Any:  # fmt: skip
-        """Return the results of all tasks, combined: see :meth:`LocalSite.run_and_combine`."""
+        """Combine the results of all tasks: see :meth:`LocalSite.run_and_combine`."""
         from distributed import wait
 
-        # Futures that no combination uses yet; they are cancelled after an error.
+        # Futures whose results are not combined yet. They are cancelled after an error.
         unused_futures: deque[Any] = deque()
 
         def start_tasks() -> Iterator[Any]:

@@ -1,7 +1,8 @@
 """Collapsed inference: each local variable is drawn given all others, with the globals summed out.
 
-:class:`CollapsedInference` is the engine; :func:`collapsed_means` averages over its passes. A visit
-is the local step of a batch, which draws its local variables. The collapsed topic model is
+The *globals* are the global parameters. :class:`CollapsedInference` is the engine, that is, the
+inference algorithm, and :func:`collapsed_means` averages over its passes. A *visit* is the local
+step of a batch of rows, which draws the local variables of the batch. The collapsed topic model is
 :class:`~skvt.models.lda._collapsed.CollapsedLDA`.
 """
 
@@ -27,33 +28,35 @@ from skvt.inference._visit import VisitRequest
 from skvt.progress import ResumableMixin
 from skvt.typing import Array, IndexArray
 
-# Number of passes from one update of the priors of the globals to the next. An update visits all
-# globals.
+# Number of passes from one update of the priors of the globals to the next. Updates are rare,
+# because they read the statistics of all globals.
 PASSES_PER_PRIOR_UPDATE = 5
-# Number of passes from one restart of the rows to the next: a share of all passes, and at least a
-# fixed number. In a restart, local variables are drawn given the globals instead of all others.
+# Number of passes from one restart to the next: a share of all passes, and at least a fixed number.
+# A restart is a pass that draws the local variables given the globals instead of given all other
+# local variables.
 RESTART_SHARE = 0.03
 MIN_PASSES_PER_RESTART = 6
 # There are no restarts after this share of all passes.
 LAST_RESTART_SHARE = 0.5
-# Maximum number of bytes of prepared batches that are kept from pass to pass. Larger ones are
-# prepared again in each pass.
+# Maximum number of bytes of all prepared batches, up to which they are kept from pass to pass.
+# Batches that need more bytes are prepared again in each pass.
 MAX_BYTES_PREPARED = 2**30
 
 
 class CollapsedInference(WithoutMemosMixin, ResumableMixin):
-    """Gibbs sampling of local variables with the globals summed out, at T = 1.
+    """Gibbs sampling of local variables with the globals summed out, at the temperature 1.
 
-    The statistics are those of the drawn local variables, so that q(beta) is the posterior given
-    these variables. The drawn variables of each batch are kept, and the next pass starts with them.
+    The statistics are computed from the drawn local variables, so that q(beta) is the posterior of
+    the globals beta given these variables. The drawn variables of each batch are kept, and the next
+    pass starts with them.
 
     The first pass draws local variables given the initial globals. In the first half of the
     ``n_passes`` passes a few *restarts* follow: passes that draw all local variables again, given
     the current globals. Rows thus leave assignments that the sampler by itself hardly ever leaves.
     If ``n_passes`` is 0, restarts do not occur.
 
-    ``sums`` adds up the statistics of each batch over the last ``n_averaged`` passes, at most half
-    of all passes.
+    The attribute ``sums`` has the statistics of each batch, summed over the last ``n_averaged``
+    passes. These are at most half of all passes, because a restart discards the sums so far.
     """
 
     # Attributes that an interrupted fit keeps. `_passes_per_restart` and `_last_restart` are not
@@ -90,23 +93,26 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
         data, policy, workers, _ = inputs
         totals, prior_stats = LocalTotals(), PriorStats()
         new_stats = None
-        # Local steps start with the variables of the last pass, except in the first pass and in
-        # restarts.
+        # Local steps start with the variables drawn in the last pass, except in the first pass and
+        # in restarts.
         is_late = self._pass > self._last_restart
         has_starts = bool(self._ends) and (self._pass % self._passes_per_restart > 0 or is_late)
         if self._ends and not has_starts:
             add_note("topics of all tokens drawn again")
         starts = iter(self._ends if has_starts else [])
         ends: list[Any] = []
-        # All batches have the same seed, because random numbers also depend on the indices of rows.
+        # All batches have the same seed. Their random numbers still differ, because random numbers
+        # also depend on the indices of the rows.
         seed = int(np.random.default_rng([state.seed, self._pass]).integers(2**62))
 
         def make_request(batch: Any) -> VisitRequest:
+            # The iterator is empty if local steps have no starts.
             return VisitRequest(model, row_starts=next(starts, None))
 
         def make_globals(batch: Any) -> Any:
             return model.counts_given_others(state.stats, batch, seed)
 
+        # A pass visits the share 1 of the rows.
         policy.advance(state.rows_seen / data.total, 1.0, state.n_steps)
         for batches in self._group_batches(model, data, workers):
             for result in data.visit(batches, make_request, make_globals, workers):
@@ -115,12 +121,13 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
                 assert result.stats is not None and result.row_starts is not None
                 if self._n_averaged:
                     width = state.stats.arrays[0].shape[1]
-                    self._add_to_sums(result.stats.as_whole_rows(width), len(ends), has_starts)
+                    batch_number = len(ends)
+                    self._add_to_sums(result.stats.as_whole_rows(width), batch_number, has_starts)
                 ends.append(result.row_starts)
                 totals.extend(result.totals)
                 prior_stats.add(result.prior_term)
                 if has_starts:
-                    # With a start, the result is the change of the statistics.
+                    # With starts, local steps return the changes of the statistics.
                     state.stats.add(result.stats, 1.0, workers.run)
                 else:
                     new_stats = new_stats or RunningStats.zeros_like(state.stats)
@@ -129,39 +136,42 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
         if new_stats is not None:
             state.stats = new_stats
         if self._pass % PASSES_PER_PRIOR_UPDATE == 0:
-            # Recompute the sums, because rounding errors of fractional counts accumulate.
+            # Recompute the sums of the statistics that the state keeps along with them, because
+            # rounding errors of fractional counts accumulate.
             state.stats.resum()
+        # Only `with_most_probable_priors` needs the last entry of the statistics.
         state.prior_stats = prior_stats.without_last()
         state.rows_seen += totals.weight
         self._ends = ends
         self._pass += 1
         if has_starts:
-            # The priors of the globals are learned only in passes that provide ``stats``.
+            # Without ``stats``, the model does not learn the priors of the globals. While restarts
+            # may follow, priors are learned slowly.
             learns_globals = self._pass % PASSES_PER_PRIOR_UPDATE == 0
             stats = state.plain_stats if learns_globals else None
             slowly = self._pass <= self._last_restart
             model = model.with_most_probable_priors(prior_stats, stats, slowly=slowly)
         return PassResult(totals, 0.0, model, bound_kind="none")
 
-    def _add_to_sums(self, stats: Stats, batch: int, is_change: bool) -> None:
+    def _add_to_sums(self, stats: Stats, batch_number: int, is_change: bool) -> None:
         """Add the statistics of a batch, or their change in this pass, to the sums.
 
         The statistics are added for this and all later passes at once, so that later passes need to
-        add only changes. ``batch`` is the number of the batch in its pass.
+        add only changes. ``batch_number`` is the number of the batch in its pass.
         """
-        # Number of averaged passes among this and the later passes.
-        factor = min(self._n_passes - self._pass, self._n_averaged)
-        addend = Stats(tuple(factor * array for array in stats.arrays), stats.rows)
+        n_averaged_from_now = min(self._n_passes - self._pass, self._n_averaged)
+        addend = Stats(tuple(n_averaged_from_now * array for array in stats.arrays), stats.rows)
         if not is_change:
-            self.sums[batch:] = [addend]
+            # In the first pass and in restarts, statistics replace all earlier sums.
+            self.sums[batch_number:] = [addend]
             return
-        sum_rows, rows = self.sums[batch].rows, addend.rows
+        sum_rows, rows = self.sums[batch_number].rows, addend.rows
         # A change may have only the rows of tokens whose topics have changed.
         has_all_rows = sum_rows is None or rows is None or sum_rows.size == rows.size
         positions: Any = slice(None)
         if not has_all_rows:
             positions = np.searchsorted(sum_rows, rows)  # type: ignore[arg-type]
-        for total, array in zip(self.sums[batch].arrays, addend.arrays, strict=True):
+        for total, array in zip(self.sums[batch_number].arrays, addend.arrays, strict=True):
             total[positions] += array
 
     def _group_batches(
@@ -190,8 +200,8 @@ def collapsed_means(
 ) -> list[Stats]:
     """Make passes of collapsed inference; return the mean statistics of each batch.
 
-    The means are those over the second half of the passes. ``state`` changes in place, and the
-    priors of the model stay.
+    The means are taken over the second half of the passes. ``state`` changes in place, and the
+    priors of the model do not change.
     """
     n_averaged = -(-n_passes // 2)
     engine = CollapsedInference(n_passes, n_averaged)

@@ -1,4 +1,4 @@
-"""Coordinate ascent: local steps of all rows, then an update of the globals."""
+"""Coordinate ascent: local steps of all rows, then an update of the global parameters (globals)."""
 
 from typing import Any
 
@@ -14,18 +14,20 @@ class CoordinateAscent(WithoutMemosMixin, ResumableMixin):
     """Coordinate ascent on all data.
 
     At a constant temperature, the bound never falls if each local step ends in an optimum that is
-    at least as good as the last one. Local steps of topic models begin anew in each pass, and may
-    end in lower optima.
+    at least as good as the optimum of the last pass. Local steps of topic models begin anew in each
+    pass, and may end in lower optima.
     """
 
     def run_pass(self, model: Model, state: State, inputs: PassInputs) -> PassResult:
         """Make one pass; ``state`` changes in place.
 
-        The result has the exact bound at the globals before the update, with optimal q(z).
+        The result has the exact bound at the globals before the update, with the optimal posterior
+        q(z) of the local variables.
         """
         data, policy, workers, rng = inputs
         totals, prior_stats = LocalTotals(), PriorStats()
         new_stats = None
+        # A pass visits the share 1 of the rows.
         policy.advance(state.rows_seen / data.total, 1.0, state.n_steps)
         state.replicate(policy.replication)
         divergence = compute_global_divergence(model, state.stats)
@@ -47,14 +49,17 @@ class CoordinateAscent(WithoutMemosMixin, ResumableMixin):
                     # Allocate after the first visit, because the globals of the visits need memory
                     # until then.
                     new_stats = RunningStats.zeros_like(state.stats)
-                # lam = eta + S/T  [VT16 eq. 8] with rho = 1, and with S replicated
+                # lam = eta + S/T  [VT16 eq. 8] with the step size rho = 1, for natural parameters
+                # lam of q and eta of the prior. S is multiplied by the replication.
                 new_stats.add(result.stats, result.mean_inv_temp * state.replication)
                 prior_stats.add(result.prior_term)
+                # The result replaces the batch, the second argument: it has the rows and weights.
                 policy.observe(result, result)
             # Free the memory of the last result before the next batches are visited.
             del result
         # The data have at least one row.
         assert new_stats is not None
+        # At T > 1, add noise, because components that are equal would stay equal.
         if policy.jitter > 0.0:
             new_stats.jitter(policy.jitter, rng)
         state.stats, state.prior_stats = new_stats, prior_stats

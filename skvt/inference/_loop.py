@@ -21,6 +21,9 @@ from skvt.inference._state import State
 from skvt.monitoring import FitMonitor
 from skvt.ties import exceeds
 
+# A fall of the bound by a larger fraction is reported, unless the bound may fall.
+_MAX_FALL = 1e-6
+
 
 @in_files("inference.Entry", nan=("elbo", "objective", "learning_rate"))
 class HistoryEntry(NamedTuple):
@@ -29,18 +32,18 @@ class HistoryEntry(NamedTuple):
     # Number of the pass or call, from 1, counted since the first fit.
     n_iter: int
     # Untempered bound of the whole data set in nats, evaluated after the pass if an evaluation was
-    # requested. Otherwise it is the exact bound at the start of the pass in batch inference, the
-    # exact bound at the end of the pass in memoized inference, an estimate in inference on
-    # minibatches, and NaN in structured inference and in streams.
+    # requested. Otherwise it depends on the algorithm: the exact bound at the start of the pass in
+    # batch inference, the exact bound at the end of the pass in memoized inference, an estimate in
+    # inference on minibatches, and NaN in structured inference, collapsed inference and streams.
     elbo: float
-    # Tempered bound of the whole data set in nats, as the engine knows it, without evaluations; NaN
-    # in streams.
+    # Tempered bound of the whole data set in nats, from the sums that the pass has computed; NaN in
+    # streams.
     objective: float
     temperature: float
     # Size of the last step, from 0 to 1.
     learning_rate: float
     n_components: int
-    # Total time of this and all earlier passes and calls.
+    # Total time of this and all earlier passes and calls, in seconds.
     seconds: float
 
 
@@ -77,9 +80,10 @@ def fit_loop(
 ) -> tuple[Model, bool]:  # fmt: skip
     """Make passes until convergence, ``max_iter``, or a stop by a callback.
 
-    ``state`` changes in place. ``rng`` shuffles minibatches and makes the noise of hot passes. The
-    ``monitor`` holds the history and the position, and calls callbacks after each pass, which may
-    stop the fit. Return the model with learned priors, and whether the fit has converged.
+    ``state`` changes in place. ``rng`` shuffles minibatches and makes the noise of passes at
+    temperatures above 1. The ``monitor`` holds the history and the position, and calls callbacks
+    after each pass, which may stop the fit. Return the model with learned priors, and whether the
+    fit has converged.
     """
     data, stopping, history = plan.data, plan.stopping, monitor.history
     inputs = PassInputs(data, policy, workers, rng)
@@ -95,13 +99,14 @@ def fit_loop(
         result = plan.run_pass(n_passes, model, state, inputs)
         model, divergence = result.model, result.divergence
         totals = result.totals.scaled(data.total)
-        # The bound of the pass is exact, an estimate or NaN. If it is not exact, evaluate the bound
-        # if an evaluation after this pass has been requested.
+        # The bound of the pass is exact, an estimate, or NaN if it is not known. Evaluate the exact
+        # bound if it is not known yet, and an evaluation after this pass has been requested.
         bound = np.nan if result.bound_kind == "none" else totals.untempered - divergence
         exact_bound = bound if result.bound_kind == "exact" else None
         is_due = stopping.evaluate_every > 0 and n_passes % stopping.evaluate_every == 0
         if is_due and exact_bound is None:
             exact_bound = evaluate_bound(model, state.plain_stats, data, workers)
+        # The policy adds the terms of its latent variables.
         objective = totals.tempered - divergence / policy.replication
         entry = HistoryEntry(
             n_iter=n_earlier + n_passes,
@@ -113,7 +118,8 @@ def fit_loop(
             seconds=time.perf_counter() - start_time,
         )
         history.append(entry)
-        # Compare the exact bounds of two passes if this pass may stop the fit.
+        # If this pass may stop the fit, compare its exact bound with the exact bound at the last
+        # test.
         has_converged = False
         if exact_bound is not None and policy.done and result.may_stop:
             monotone = result.monotone and policy.mean_inv_temp == 1.0
@@ -124,8 +130,8 @@ def fit_loop(
                 )  # fmt: skip
             previous_bound = exact_bound
         monitor.position = position = Position(n_passes, previous_bound, has_converged)
-        shown = perplexity(entry.elbo, n_units) if is_due and stopping.in_words else None
-        if monitor.end_pass(model, state, shown):
+        displayed = perplexity(entry.elbo, n_units) if is_due and stopping.in_words else None
+        if monitor.end_pass(model, state, displayed):
             break
     return model, position.converged
 
@@ -137,10 +143,10 @@ def _has_converged(
     """Return whether the gain of the bound is in [0, tol), up to rounding errors.
 
     ``previous`` and ``current`` are the bounds at the last test and now, in nats, ``n_units`` is
-    the number of rows or words, and ``dtype`` is the precision of the data. Warn if a bound that
-    should be ``monotone`` falls by more than the fraction 1e-6.
+    the number of rows or words, and ``dtype`` is the precision of the data. If ``monotone``, the
+    bound should not fall; warn if it falls by more than the fraction _MAX_FALL.
     """
-    if monotone and (current - previous) / max(abs(previous), 1.0) < -1e-6:
+    if monotone and (current - previous) / max(abs(previous), 1.0) < -_MAX_FALL:
         warnings.warn(
             f"The evidence lower bound fell from {previous:.6f} to {current:.6f} nats. At T = 1 "
             "and with local steps that converge to the same optima in each pass, coordinate "
@@ -150,7 +156,8 @@ def _has_converged(
             ConvergenceWarning,
             stacklevel=2,
         )
-    # A fall within rounding errors may be convergence; a larger fall is not.
+    # A fit whose bound falls within rounding errors may have converged. After a larger fall, it has
+    # not.
     if exceeds(previous, current, dtype=dtype):
         return False
     return bool(stopping.tol > 0.0 and stopping.gain(previous, current, n_units) < stopping.tol)

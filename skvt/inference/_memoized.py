@@ -2,7 +2,8 @@
 
 A *visit* makes the local step of a batch and replaces the *memo* of the batch, that is, its
 statistics and the entropies of its assignments. *Moves*, such as births, merges and deletes, change
-the number of components between passes. :class:`MemoizedInference` is the engine.
+the number of components between passes. They are made only at the temperature T = 1, at which
+their effect on the bound is known. :class:`MemoizedInference` is the engine, and
 :class:`EngineTools` provides moves with memos of batches and with fits of a few rows.
 """
 
@@ -46,7 +47,7 @@ class MemoizedInference(ResumableMixin):
     first pass, the evidence lower bound of all data is therefore known exactly after every visit.
     The bound never falls, unless a birth adds components for a trial, or a local step ends in a
     worse optimum than before. With one batch, the algorithm is coordinate ascent. The ``moves`` act
-    after each pass, in their order; births must be last.
+    after each pass, in their order. Births must be last, so that merges and deletes come first.
     """
 
     kept_attributes: ClassVar[dict[str, Any]] = {
@@ -84,7 +85,7 @@ class MemoizedInference(ResumableMixin):
         """Return the state of memoized inference, with the memos of ``state`` if it has any."""
         return MemoizedState(**vars(state))
 
-    # A call of a stream begins as a fit does.
+    # A call of ``partial_fit`` begins as a fit does.
     resume = start
 
     def run_pass(self, model: Memoizable, state: MemoizedState, inputs: PassInputs) -> PassResult:
@@ -123,11 +124,12 @@ class MemoizedInference(ResumableMixin):
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         moves = self._moves if self._at_unit_temperature else ()
         tools = EngineTools(self._n_passes, rng, workers)
-        # Begin the moves in reversed order. Births, the last of ``moves``, then add components
+        # Begin the moves in reversed order, so that births, the last of ``moves``, add components
         # before the other moves look at the components.
         for move in reversed(moves):
             move.begin(model, state, tools)
             model = move.update_priors(model)
+        # At T > 1, add noise, because components that are equal would stay equal.
         if policy.jitter > 0.0:
             state.stats.add(model.symmetry_breaking_stats(state.stats, data, policy.jitter, rng))
         # Make a checkpoint only if local steps may end in worse optima than before.
@@ -165,8 +167,9 @@ class MemoizedInference(ResumableMixin):
             self._is_continued = False
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
-        # If rows have candidate components, convergence is judged by the gain of a pass that
-        # compares rows with all components, that is, from the bounds before and after this pass.
+        # If rows have candidate components, convergence is judged only by the gain of a pass that
+        # compares rows with all components. The gain needs the bounds after this pass and after the
+        # pass before, so that convergence may be judged after both.
         n_passes = self._n_passes
         is_judged = _visits_all_components(n_passes) or _visits_all_components(n_passes + 1)
         if state.memos.has_candidates and not is_judged:
@@ -197,7 +200,7 @@ class MemoizedInference(ResumableMixin):
         memos = state.memos
         key = find_unused_key(memos) if stream.batch_id is None else stream.batch_id
         # Visit the rows as one batch. If parts of the batch have memos, their sum becomes the memo
-        # that the visit replaces.
+        # of the batch, which the visit replaces.
         state.join([part for part in stream.rows_of_batches if part in memos], key)
         (rows,) = data.list_batches()
         batch = data.batch(model, rows)
@@ -205,7 +208,7 @@ class MemoizedInference(ResumableMixin):
         weight_of_others = memos.weight - (memos[key].weight if key in memos else 0.0)
         total = max(stream.total_samples or 0.0, weight_of_others + float(batch.weights.sum()))
         self.visit(model, [batch], total, state, inputs, iter([key]))
-        # If the rows join an earlier batch, add their memo to the memo of this batch.
+        # If the rows join an earlier batch, add their memo to the memo of the earlier batch.
         if stream.joined_batch_id is not None:
             state.join([stream.joined_batch_id, key], stream.joined_batch_id)
         state.resum()
@@ -215,7 +218,7 @@ class MemoizedInference(ResumableMixin):
         tools = EngineTools(len(memos), rng, workers, stream.n_judged)
 
         def visit_again(rows_of_batches: Mapping[Hashable, IndexArray]) -> None:
-            """Visit batches again, without counting steps and rows.
+            """Visit batches again, without counting their rows and these steps once more.
 
             ``rows_of_batches`` has the rows of each batch by the key of its memo.
             """
@@ -254,9 +257,10 @@ class MemoizedInference(ResumableMixin):
     ) -> None:  # fmt: skip
         """Visit batches with the same global parameters, and replace their memos.
 
-        The visits are a step of coordinate ascent, because the q(z) of the batches are independent.
-        ``total`` is the weight of all rows of the fit. ``keys`` yields the keys of the memos of
-        these batches, and perhaps of later ones. ``moves`` observe the batches.
+        The visits are a step of coordinate ascent, because the posteriors q(z) of the local
+        variables of different batches are independent. ``total`` is the weight of all rows of the
+        fit. ``keys`` yields the keys of the memos of these batches, and perhaps of later batches.
+        ``moves`` observe the batches.
         """
         data, policy, workers, rng = inputs
         tools = EngineTools(self._n_passes, rng, workers)
@@ -272,7 +276,7 @@ class MemoizedInference(ResumableMixin):
             candidates = None
             if is_selective:
                 candidates = state.candidates_of(key, batch.n_rows, visits_all)
-            # Memos have the losses of entropy by merges only if the engine has moves.
+            # ``pair_entropies`` requests the losses of entropy by merges, which only moves need.
             return VisitRequest(
                 model, inv_temp, policy.mean_inv_temp, policy.step_options,
                 row_starts=state.row_starts_of(batch), pair_entropies=bool(self._moves),
@@ -291,7 +295,7 @@ class MemoizedInference(ResumableMixin):
             state.replace_memo(result.key, result.memo, weight / total)
             state.n_steps += 1
             state.rows_seen += weight
-            # The result also has the rows and weights that the policy would read from a batch.
+            # The result replaces the batch, the second argument: it also has the rows and weights.
             policy.observe(result, result)
             for move, notes in zip(moves, result.notes, strict=False):
                 if notes is not None:
@@ -304,9 +308,11 @@ class EngineTools:
 
     # Number of the pass, from 1; for the moves of a stream, the number of memos.
     n_iter: int
+    # Random numbers for draws of the moves.
     rng: np.random.Generator
     workers: Workers
-    # In a stream, ``n_judged`` of `skvt.contracts.Stream`.
+    # In a stream, the number of rows of the batch about which births have decided already, or None:
+    # see `skvt.contracts.Stream`.
     n_judged: int | None = None
 
     @property
@@ -327,7 +333,8 @@ class EngineTools:
         Return the state of the fit, and ``sweep(model, moves)``, which makes a pass and these
         moves. See `skvt.contracts.MoveTools`.
         """
-        data = seed_rows = Rows(X, weights, max(1, -(-weights.size // n_batches)))
+        data = Rows(X, weights, max(1, -(-weights.size // n_batches)))
+        seed_rows = data
         if seeds is not None:
             seed_rows = Rows(X[seeds], weights[seeds], seeds.size, data.total)
         state = MemoizedState(model.initial(seed_rows, self.rng))
@@ -342,7 +349,7 @@ class EngineTools:
 
 
 def _reverted(record: MoveRecord) -> MoveRecord:
-    """Return the record of a proposal in a pass that was reverted, as not accepted."""
+    """Change the record of a proposal in a pass that was reverted: it was not accepted."""
     if not record.accepted:
         return record
     return replace(record, accepted=0, reason="The pass was reverted, because the bound fell.")
@@ -354,6 +361,7 @@ def _visits_all_components(n_passes: int) -> bool:
     The passes 1, 2, 4, 8, ... do. Other passes compare each row only with its candidates. Calls of
     a stream, in which ``n_passes`` stays 0, compare rows with all components.
     """
+    # True for 0 and for powers of 2, which share no bit with the number before.
     return n_passes & (n_passes - 1) == 0
 
 

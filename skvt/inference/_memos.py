@@ -2,8 +2,9 @@
 
 :class:`Memo` is the memo of one batch, or the sum of several. :class:`Memos` is the collection of
 all memos, which also keeps their sum. A visit of a batch, that is, its local step, replaces the
-memo of this batch. Moves change the components of all memos: :class:`MergeChange` merges two
-components, and :class:`RearrangeChange` changes which components are kept, and in which order.
+memo of this batch. Moves are changes of the components between passes. They change all memos:
+:class:`MergeChange` merges two components, and :class:`RearrangeChange` changes which components
+are kept, and in which order.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
@@ -32,7 +33,7 @@ _MAX_SHARE_TO_PACK = 0.5
 class Memo:
     """What the rows of one or more batches contribute to the statistics and the bound at T = 1.
 
-    The contribution of each batch is that after its last local step.
+    The memo describes each batch after the last local step of the batch. T is the temperature.
     """
 
     # Statistics of the batch; the first axis of each array has the K components.
@@ -52,7 +53,7 @@ class Memo:
     candidates: IndexArray | None = None
 
     def rearranged(self, index: IndexArray) -> "Memo":
-        """Return a memo whose component i is component ``index[i]``, or empty if it is -1."""
+        """Return a memo whose component i is component ``index[i]``, or empty for the index -1."""
         arrays = tuple(take(array, index) for array in self.stats.arrays)
         merge_entropy_loss = None
         if self.merge_entropy_loss is not None:
@@ -61,7 +62,7 @@ class Memo:
         entropy = take(self.entropy, index) if self.entropy.ndim else self.entropy
         candidates = self.candidates
         if candidates is not None:
-            # The additional last entry maps -1 to -1.
+            # The additional last entry is at index -1, and maps -1 to -1.
             new_numbers = np.full(len(self.entropy) + 1, -1, candidates.dtype)
             kept = np.flatnonzero(np.asarray(index) >= 0)
             new_numbers[np.asarray(index)[kept]] = kept
@@ -71,11 +72,12 @@ class Memo:
     def merged(self, a: int, b: int, *, bounded: bool = False) -> "Memo":
         """Return the memo after component a has taken over the rows of b, a < b; b is then empty.
 
-        The memo does not determine the entropy that a further merge of a with a component c would
-        lose. The loss is 0 if the merges of c with a and with b would have lost nothing. Otherwise
-        the entry becomes NaN, or if ``bounded``, the sum of the losses of these two merges. The sum
-        is an upper bound, because a loss is a concave function of the share of either component,
-        and 0 at a share of 0.
+        The memo does not determine the loss of entropy by a further merge of a with a component c.
+        The loss is 0 if the merges of c with the old a and with b would have lost nothing.
+        Otherwise the entry of ``merge_entropy_loss`` for a and c becomes NaN, or if ``bounded``,
+        the sum of the losses by the merges of c with the old a and with b. This sum is an upper
+        bound, because a loss is a concave function of the share of either component, and 0 at a
+        share of 0.
         """
         arrays = tuple(array.copy() for array in self.stats.arrays)
         for array in arrays:
@@ -87,7 +89,7 @@ class Memo:
         entropy[a] += entropy[b] - merge_entropy_loss[a, b]
         entropy[b] = 0.0
         symmetric = self.merge_entropy_loss + self.merge_entropy_loss.T
-        # (K,): losses of the merges of a with each other component.
+        # (K,): bounds of the losses by merges of the new component a with each component.
         losses = symmetric[a] + symmetric[b]
         if not bounded:
             losses[exceeds(losses, 0.0, scale=self.weight)] = np.nan
@@ -138,7 +140,7 @@ class MergeChange:
 @in_files("inference.Rearranged")
 @dataclass(frozen=True)
 class RearrangeChange:
-    """A change of memos: component i becomes component ``index[i]``, or empty if it is -1."""
+    """A change of memos: component i becomes component ``index[i]``, or empty for the index -1."""
 
     index: IndexArray
 
@@ -162,7 +164,7 @@ class RearrangeChange:
 class _PackedMemo:
     """A memo whose wide arrays are stored without their zero columns.
 
-    The zero columns are those of words that no row of the batch has, for instance.
+    For instance, a word that does not occur in the batch has a zero column.
     """
 
     # The memo, whose arrays have only the columns that are stored.
@@ -244,8 +246,8 @@ class Memos(MutableMapping[Hashable, Memo]):
 
     The memos have the order in which their keys were added. Sums are kept in levels: sums of 32
     memos, sums of 32 of these sums, and so on. If a memo is replaced, only the sums that contain
-    the memo are computed again, so that the total of a long stream costs little more than that of a
-    short one. Rounding errors do not accumulate, because each sum is computed from its 32 terms.
+    the memo are computed again, so that the total of many memos costs little more than the total of
+    few. Rounding errors do not accumulate, because each sum is computed from its 32 terms.
 
     A change of all memos is deferred until a memo or the total is requested. Changes are linear, so
     that they can be applied to sums directly.
@@ -253,7 +255,7 @@ class Memos(MutableMapping[Hashable, Memo]):
     ``Memos(memos)`` is an independent copy of a collection, which shares the memos.
     """
 
-    # The position of the memo of each key in the lowest level.
+    # By key, the position of the memo in the lowest level.
     _places: dict[Hashable, int]
     # The lowest level has the memos. Each level above has the sums of 32 entries of the level
     # below, in their order; None stands for a sum that must be computed again.
@@ -302,6 +304,7 @@ class Memos(MutableMapping[Hashable, Memo]):
     def __delitem__(self, key: Hashable) -> None:
         """Remove a memo, and move the last memo to its position."""
         position = self._places.pop(key)
+        # The position of the last memo, since the number of keys is now one less.
         last = len(self._places)
         memos = self._levels[0]
         if position < last:
@@ -330,6 +333,7 @@ class Memos(MutableMapping[Hashable, Memo]):
         sizes_above = [-(-size // _FAN_IN) for size in sizes]
         has_all_positions = sorted(self._places.values()) == list(range(sizes[0]))
         has_all_memos = has_all_positions and None not in self._levels[0]
+        # The highest level must be short enough for one sum.
         return has_all_memos and [*sizes[1:], 1] == sizes_above
 
     def are_legal(
@@ -346,20 +350,22 @@ class Memos(MutableMapping[Hashable, Memo]):
         entries = [entry for level in self._levels for entry in level if entry is not None]
         if not entries:
             return True
-        # Compute the number of components after each change. The first change to consider follows
-        # those that have been applied to all entries.
+        # Compute the number of components after each change. Skip the changes that have been
+        # applied to all entries.
         sizes = {n_changes: len(packed.memo.stats.arrays[0]) for packed, n_changes in entries}
-        first = min(sizes)
-        size = max_size = sizes[first]
-        size_after_changes = {first: size}
-        for n_changes, change in enumerate(self._changes[first:], first + 1):
+        n_applied_to_all = min(sizes)
+        size = max_size = sizes[n_applied_to_all]
+        size_after_changes = {n_applied_to_all: size}
+        remaining_changes = self._changes[n_applied_to_all:]
+        for n_changes, change in enumerate(remaining_changes, n_applied_to_all + 1):
             # Files hold only changes that have this method.
             new_size = change.size_after(size)  # type: ignore[attr-defined]
             if new_size is None:
                 return False
             size, max_size = new_size, max(max_size, size)
             size_after_changes[n_changes] = size
-        # Compare the bytes of the largest memo, whose numbers have 8 bytes, with the limit.
+        # Compare the bytes of the largest memo with the limit. Its numbers have 8 bytes. The losses
+        # of merges have as many numbers per component as there are components.
         has_pairs = any(packed.memo.merge_entropy_loss is not None for packed, _ in entries)
         numbers_per_component = sum(int(np.prod(shape[1:])) for shape in shapes)
         numbers_per_component += max_size * has_pairs
@@ -374,6 +380,7 @@ class Memos(MutableMapping[Hashable, Memo]):
         memo_weights, *sum_weights = (
             [packed.memo.weight for packed, _ in filter(None, level)] for level in self._levels
         )
+        # Concatenate the lists.
         weights = sum(sum_weights, memo_weights)
         are_finite = all(0.0 <= weight < np.inf for weight in weights)
         return are_finite and sum(memo_weights) > 0.0 and all(0.0 not in s for s in sum_weights)
@@ -406,9 +413,10 @@ class Memos(MutableMapping[Hashable, Memo]):
         """Return a memo, or a sum of memos, after all changes; store the result."""
         entry = self._levels[level][position]
         if entry is None:
+            # The slice of the range ends at the number of entries of the level below.
             n_below = len(self._levels[level - 1])
-            terms = range(n_below)[position * _FAN_IN : (position + 1) * _FAN_IN]
-            memo = add_memos([self._get_entry(level - 1, term) for term in terms])
+            positions = range(n_below)[position * _FAN_IN : (position + 1) * _FAN_IN]
+            memo = add_memos([self._get_entry(level - 1, below) for below in positions])
         else:
             packed, n_changes = entry
             memo = packed.unpack()
@@ -433,12 +441,12 @@ def add_memos(memos: Sequence[Memo]) -> Memo:
 
 
 def find_unused_key(memos: Mapping[Hashable, Memo]) -> int:
-    """Return a key for a batch without an id: a number that is not the key of another batch."""
+    """Return a number that is not yet the key of a memo, for a batch without an id."""
     return next(number for number in count(len(memos)) if number not in memos)
 
 
 def take(array: Array, index: IndexArray) -> Array:
-    """Return a copy of ``array[index]``, with zeros where the index is -1."""
+    """Return a copy of ``array[index]``, in which the rows for the index -1 are 0."""
     out = array[index]
     out[np.asarray(index) < 0] = 0.0
     return out

@@ -4,14 +4,14 @@
 tasks release the interpreter lock. The loops write into separate slices of shared arrays.
 
 Ctrl-C can arrive between any two bytecodes of the calling thread. The threads must be told to end
-all the same. This is tried a second time if the first attempt was interrupted, and again when the
-:class:`Workers` are freed.
+all the same. They are therefore told a second time in case the first attempt was interrupted, and
+again when the :class:`Workers` are freed.
 
 Tasks are passed to threads by a plain queue, through which a thread gets a task after 0.03 ms. A
-minibatch of a hundred documents takes 1 to 3 ms; ``joblib.Parallel`` would cost more than the work,
-because joblib polls for results every 10 ms. A loop of 10 microseconds that two threads share takes
-11 microseconds with a queue, since the caller does not wait for a thread that gets its task too
-late, and 19 to 31 with a ``ThreadPoolExecutor``.
+minibatch of a hundred documents takes 1 to 3 ms. ``joblib.Parallel`` would cost more than this
+work, because joblib polls for results every 10 ms. A loop of 10 microseconds that two threads share
+takes 11 microseconds with a queue, because the caller does not wait for a thread that gets its task
+too late. With a ``ThreadPoolExecutor`` the same loop takes 19 to 31 microseconds.
 """
 
 import weakref
@@ -43,7 +43,8 @@ def _do_tasks(function: Callable[..., Any], waiting: _Waiting, done: _Done) -> N
         try:
             done.put((index, function(*arguments), None))
         except BaseException as error:
-            # The thread that waits for the results raises the error again.
+            # No thread starts another task. The thread that waits for the results raises the error
+            # again.
             waiting.clear()
             done.put((index, None, error))
 
@@ -87,10 +88,10 @@ class Workers:
     def __enter__(self) -> Self:
         # The jobs of the helpers.
         self._jobs: SimpleQueue[Any] = SimpleQueue()
-        # An entry for each helper that has ended, which no interrupt can remove.
+        # An entry for each helper that has ended. No interrupt can remove an entry.
         self._exits: deque[None] = deque()
-        # The queue by which each helper wakes the thread that waits for its end. An interrupt of
-        # this thread may lose an entry.
+        # The queue by which each helper that ends wakes the thread that waits for the helpers. An
+        # interrupt of the waiting thread may lose an entry.
         self._exit_signal: SimpleQueue[None] = SimpleQueue()
         try:
             self._one_blas_thread.__enter__()
@@ -101,6 +102,7 @@ class Workers:
             # Threads are started by the function of the interpreter, because the method
             # threading.Thread.start waits until the thread runs. If the wait is interrupted, the
             # thread stays in the lists of the threading module for good.
+            # The caller is the first of the ``n_jobs`` threads.
             for _ in range(1, self.n_jobs):
                 start_new_thread(_run_helper, (self._jobs, self._exits, self._exit_signal, owner))
                 self._n_helpers += 1
@@ -113,13 +115,13 @@ class Workers:
         try:
             self._end_helpers()
         finally:
-            # An interrupt may have cut the first call short.
+            # An interrupt may have cut the first call short. A second call is harmless.
             self._end_helpers()
 
     def _end_helpers(self) -> None:
         """End the helper threads and wait for them; a second call does nothing."""
         self._jobs.put(None)
-        # Wait even after an interrupt, so that no thread works after the ``with`` block.
+        # Wait until all helpers have ended, so that no thread works after the ``with`` block.
         while len(self._exits) < self._n_helpers:
             self._exit_signal.get()
         self._n_helpers = 0
@@ -128,11 +130,13 @@ class Workers:
     def run(self, function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> list[T]:
         """Return ``[function(*task) for task in tasks]``, computed on all threads.
 
-        Whichever thread is free takes the next task, so that tasks may take unequal time. A
-        :class:`~skvt._compiled._shared_loop.SharedLoop` lists the calls of the calling thread. One
+        Whichever thread is free takes the next task, so that tasks may take unequal time.
+
+        If ``tasks`` is a :class:`~skvt._compiled._shared_loop.SharedLoop`, the threads share the
+        items of a compiled loop. The tasks of a SharedLoop are the calls of the calling thread. One
         call with the arguments ``helpers_call`` is added for each helper thread. The caller does
-        not wait for threads that wake up after the loop has finished. The results of such calls are
-        None, because functions of shared loops write into arrays.
+        not wait for helpers that wake up after the loop has finished. The results of the calls of
+        these helpers are None, because functions of shared loops write into arrays.
         """
         loop = tasks if isinstance(tasks, SharedLoop) else None
         tasks = list(tasks)
@@ -150,7 +154,7 @@ class Workers:
             _do_tasks(function, waiting, done)
             loop_has_finished = loop is not None and loop.is_finished()
             for _ in tasks:
-                # The other threads have nothing to do in a loop that has finished.
+                # If the loop has finished, calls of helpers that have no result yet have no work.
                 if loop_has_finished and done.empty():
                     break
                 index, results[index], error = done.get()
@@ -162,10 +166,10 @@ class Workers:
         return results
 
     def prefetch(self, function: Callable[..., T], *args: Any) -> Callable[[], T]:
-        """Start ``function(*args)`` on another thread, and return a callable.
+        """Start ``function(*args)`` on another thread; return a function that gets the result.
 
-        The callable waits for the result and returns it. If no thread has taken the task yet, it
-        computes the result.
+        The returned function waits for the result. If no thread has taken the task yet, the
+        returned function itself computes the result.
         """
         waiting: _Waiting = deque([(0, args)])
         done: _Done = SimpleQueue()

@@ -1,6 +1,7 @@
-"""Phases of a fit: each phase consists of passes of one engine.
+"""Phases of a fit: each phase consists of passes of one engine, that is, of one algorithm.
 
-Most fits have one phase. :func:`make_ascent_phases` and :func:`make_polish_phase` add further ones.
+Most fits have one phase. :func:`make_ascent_phases` and :func:`make_polish_phase` make further
+phases. T is the temperature.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,11 +22,12 @@ class Phase:
     engine: AnyEngine
     # Number of passes before this phase.
     n_passes_before: int = 0
-    # ``view(model)`` returns the model of the fit with the local steps of this phase, for the
-    # engine.
+    # ``view(model)`` returns the model that the engine gets: the model of the fit, with the local
+    # steps of this phase.
     view: Callable[[Any], Any] = field(default=lambda model: model)
-    # ``restore(model, learned)`` is called after each pass. It returns the model of the fit, given
-    # the model of the fit before the pass and ``learned``, the model that the engine has returned.
+    # ``restore(model, learned)`` is called after each pass. It returns the model with which the fit
+    # continues. ``model`` is the model of the fit before the pass, and ``learned`` is the model
+    # that the engine has returned.
     restore: Callable[[Any, Any], Any] = field(default=lambda model, learned: learned)
     # Temperature policy of the phase; None for the policy of the fit.
     policy: RunningPolicy | None = None
@@ -34,14 +36,14 @@ class Phase:
 
 
 def make_ascent_phases(
-    engine: AnyEngine, n_passes: int, turns: Iterable[tuple[int, int]] = ()
+    engine: AnyEngine, n_passes: int, rounds: Iterable[tuple[int, int]] = ()
 ) -> tuple[Phase, ...]:
-    """Return the phases that follow the first passes of a structured engine.
+    """Return the phases that follow the first passes of structured stochastic inference.
 
-    Phases of coordinate ascent, with mean-field local steps, alternate with phases of the engine.
-    The engine has no bound, and the noise of its steps keeps components that no row needs. After
-    coordinate ascent has emptied these components, the engine may continue with fewer components.
-    The priors of the model must be fixed.
+    Phases of coordinate ascent, with mean-field local steps, alternate with phases of the
+    structured engine. The structured engine has no bound, and the noise of its steps keeps
+    components that no row needs. After coordinate ascent has emptied these components, the engine
+    may continue with fewer components. The priors of the model must be fixed.
 
     Parameters
     ----------
@@ -49,19 +51,20 @@ def make_ascent_phases(
         The engine of the first passes.
     n_passes : int
         The number of passes before coordinate ascent begins.
-    turns : iterable of (int, int)
-        The number of passes of coordinate ascent in each turn, and the number of passes of the
-        engine that follow. Coordinate ascent makes all passes after the last turn.
+    rounds : iterable of (int, int)
+        For each round, the number of passes of coordinate ascent, and the number of passes of the
+        engine that follow. Coordinate ascent makes all passes after the last round.
     """
     ascent = CoordinateAscent()
     phases = []
-    for n_ascent_passes, n_engine_passes in (*turns, (0, 0)):
-        # The engine of this phase returns the mean-field model, which must not replace the model of
-        # the fit.
+    # The additional last round makes the phase of coordinate ascent after all rounds.
+    for n_ascent_passes, n_engine_passes in (*rounds, (0, 0)):
+        # Coordinate ascent returns the mean-field model, which must not replace the model of the
+        # fit.
         phases.append(Phase(ascent, n_passes, lambda m: m.mean_field(), lambda m, learned: m))
         phases.append(Phase(engine, n_passes + n_ascent_passes))
         n_passes += n_ascent_passes + n_engine_passes
-    # No phase of the engine follows the last phase of coordinate ascent.
+    # Leave out the engine's phase of the last round.
     return tuple(phases[:-1])
 
 
@@ -71,17 +74,18 @@ def make_polish_phase(
     view: Callable[[Any], Any],
     restore: Callable[[Any, Any], Any],
 ) -> tuple[Phase, ...]:
-    """Return a phase of structured inference at the mean parameters and T = 1, after ``n_passes``.
+    """Return a phase of structured inference at T = 1, which begins after ``n_passes`` passes.
 
-    Mean-field inference makes the topic proportions of documents, and therefore topics, too sparse.
-    The phase uses the local steps of ``view(model)`` instead. ``rate`` is the schedule of step
-    sizes, which counts steps from the beginning of the phase. See :class:`Phase` for ``view`` and
-    ``restore``.
+    The local steps are made at the mean of the global parameters. Mean-field inference makes the
+    topic proportions of documents, and therefore topics, too sparse. The phase uses the local steps
+    of ``view(model)`` instead. ``rate`` is the schedule of step sizes, which counts steps from the
+    beginning of the phase. See :class:`Phase` for ``view`` and ``restore``.
     """
     engine = StructuredInference(rate, "map")
 
     def begin(state: State) -> None:
-        # The engine counts steps from the beginning of the fit.
+        # The engine counts steps from the beginning of the fit. Subtract the steps before this
+        # phase.
         engine.rate = replace(rate, offset=rate.offset - state.n_steps)
 
     return (Phase(engine, n_passes, view, restore, policy=RunningPolicy(), begin=begin),)

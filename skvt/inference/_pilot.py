@@ -1,4 +1,4 @@
-"""The pilot, a short fit at T = 1, which calibrates learned temperatures."""
+"""The pilot, a short fit at the temperature T = 1, which calibrates learned temperatures."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,8 @@ SAMPLE_SIZE = 1024
 class Pilot:
     """A short fit at T = 1, of at most one pass of stochastic inference.
 
-    Learned temperatures compare the energies of a hot fit with those of the pilot.
+    Policies that learn the temperature compare the energies of rows at T > 1 with the energies of
+    rows after the pilot.
     """
 
     # ``rate(number)`` returns the size rho of the step with this number.
@@ -38,8 +39,8 @@ class Pilot:
     ) -> tuple[float, Array]:  # fmt: skip
         """Make the short fit; return energies per unit of data, in nats.
 
-        The energy of a row is untempered, with its local variables summed out, and a unit of data
-        is a token or a row. Energies are computed for a sample of rows, or for all rows if
+        The energy of a row is untempered, with the local variables of the row summed out. A unit of
+        data is a token or a row. Energies are computed for a sample of rows, or for all rows if
         ``every_row``.
 
         Parameters
@@ -56,9 +57,9 @@ class Pilot:
         Returns
         -------
         mean : float
-            Weighted sum of the energies over weighted sum of the units of data.
+            Weighted sum of the energies, divided by the weighted sum of the units of data.
         energies : ndarray of shape (n_rows,)
-            Energy of each row over its number of units, and 0 for rows without units.
+            Energy of each row, divided by its number of units; 0 for rows without units.
         """
         data = data if self.minibatches is None else self.minibatches
         state = State(model.initial(data, rng))
@@ -83,5 +84,6 @@ class Pilot:
         energies, units, weights = (
             np.concatenate(part, dtype=np.float64) for part in zip(*parts, strict=True)
         )
+        # Rows without units have the energy 0, and a divisor larger than 0 makes their quotient 0.
         mean = float(weights @ energies) / max(float(weights @ units), 1e-300)
         return mean, energies / np.maximum(units, 1e-300)

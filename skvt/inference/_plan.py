@@ -1,7 +1,8 @@
 """The plan of a fit: its rows, its phases, its temperature policy, and when it stops.
 
-An estimator makes a :class:`Plan` for each start of a fit. A start is a fit from one set of random
-initial values. :func:`~skvt.inference.fit_loop` makes the passes of a plan.
+An estimator makes a :class:`Plan` for each start of a fit, that is, for a fit from one set of
+random initial values. :func:`~skvt.inference.fit_loop` makes the passes of a plan. An engine is an
+inference algorithm, and a phase consists of passes of one engine. T is the temperature.
 """
 
 from collections.abc import Callable
@@ -59,8 +60,8 @@ class Stopping:
 
     # Maximum number of passes; infinite in a stream.
     max_iter: float
-    # Number of passes from one evaluation of the exact bound of all data to the next; no
-    # evaluations if it is not positive.
+    # Number of passes from one evaluation of the exact bound of all data to the next. The bound is
+    # not evaluated if the number is not positive.
     evaluate_every: int = 0
     # A fit stops when the gain between two exact bounds is in [0, tol), up to rounding errors.
     tol: float = 0.0
@@ -70,8 +71,7 @@ class Stopping:
     # Whether the fit warns if ``max_iter`` ends a fit that has not converged.
     warns: bool = True
     # Expected number of passes of a fit that may stop on convergence. A temperature policy anneals
-    # over a share of this number, since a share of ``max_iter``, which is only a limit, may be too
-    # long.
+    # over a share of this number: ``max_iter`` is only a limit, and a share of it may be too long.
     planned_passes: float = 20.0
     # Whether the unit of data is a word; otherwise it is a row.
     in_words: bool = False
@@ -87,8 +87,8 @@ class StreamPlan:
     total_samples: float | None = None
     # Rows from which the initial global parameters are made; None for the rows of the first call.
     first_rows: Rows | None = None
-    # Whether the global parameters represent the rows of all calls so far. Otherwise they represent
-    # an assumed number of rows from the first call on.
+    # Whether the global parameters represent the rows of all calls so far. If not, they represent
+    # an assumed number of rows, which is the same in all calls.
     counts_rows: bool = False
 
 
@@ -101,7 +101,7 @@ class Plan:
     # The phases, in the order of their first passes. Another fit needs a new plan, because engines
     # keep data between passes.
     phases: tuple[Phase, ...]
-    # The recipe of the temperature, from which the fit starts a running policy.
+    # The user's temperature policy, from which the fit starts a running policy.
     policy: TemperaturePolicy
     stopping: Stopping
     # The short fit that calibrates a learned temperature.
@@ -138,13 +138,13 @@ class Plan:
     ) -> tuple[State, RunningPolicy]:
         """Return the initial state and the running policy.
 
-        The state has no memos yet: an engine that needs them adds them in its ``row_starts``.
+        The state has no memos yet: the method ``start`` of an engine that needs memos adds them.
         """
         policy = self.policy.start(self._describe_fit(model, workers, rng))
         first_rows = self.stream.first_rows
         rows = self.data if first_rows is None else first_rows
         state = State(model.initial(rows, rng))
-        # A spawned generator draws the seed, so that ``rng`` itself does not advance.
+        # A spawned generator draws the seed, so that the draws of ``rng`` do not change.
         state.seed = int(rng.spawn(1)[0].integers(2**63))
         return state, policy
 
@@ -159,14 +159,15 @@ class Plan:
         if phase.n_passes_before == number - 1:
             phase.begin(state)
         inputs = inputs._replace(policy=phase.policy or inputs.policy)
+        # The engine sees the model as the phase views it, and the fit continues with its own model.
         result = phase.engine.run_pass(phase.view(model), state, inputs)
         result = result._replace(
             model=phase.restore(model, result.model),
             # Convergence is judged in the last phase only.
             may_stop=result.may_stop and phase.n_passes_before == self.phases[-1].n_passes_before,
         )
-        for part in self.steps_after_pass:
-            result = part.apply(result, number, state, inputs)
+        for step in self.steps_after_pass:
+            result = step.apply(result, number, state, inputs)
         return result
 
     def finish(self, model: Model, state: State) -> float | None:
@@ -175,26 +176,26 @@ class Plan:
         Return the exact bound in nats, or None if the bound is not known, because the engine does
         not compute it or a step after the last pass has changed the state.
         """
-        changed = [part.finish(state) for part in self.steps_after_pass]
-        return None if any(changed) else self.phases[-1].engine.finish(model, state)
+        has_changed = [step.finish(state) for step in self.steps_after_pass]
+        return None if any(has_changed) else self.phases[-1].engine.finish(model, state)
 
     def get_progress(self) -> dict[str, Any]:
         """Return the data of all parts from which an interrupted fit can continue."""
         return {
             "engines": [engine.get_progress() for engine in self.engines],
-            "after_pass": [part.get_progress() for part in self.steps_after_pass],
+            "after_pass": [step.get_progress() for step in self.steps_after_pass],
         }
 
     def set_progress(self, progress: dict[str, Any]) -> None:
         """Continue an interrupted fit from the result of :meth:`get_progress`."""
         parts: list[Resumable] = [*self.engines, *self.steps_after_pass]
-        memories = [*progress["engines"], *progress["after_pass"]]
-        for part, memory in zip(parts, memories, strict=True):
-            part.set_progress(memory)
+        progress_of_parts = [*progress["engines"], *progress["after_pass"]]
+        for part, progress_of_part in zip(parts, progress_of_parts, strict=True):
+            part.set_progress(progress_of_part)
 
     @cached_property
     def n_units(self) -> float:
-        """Total weight of the units of data: of the words, or of the rows."""
+        """Total weight of all words if the unit of data is a word, otherwise of all rows."""
         return self.data.n_words if self.stopping.in_words else self.data.total
 
     @property
@@ -215,13 +216,15 @@ class Plan:
 
         ``workers`` and ``rng`` are needed to start the policy, but not to check it.
         """
-        # The policy of the fit sets the temperature until the first phase that has another policy.
-        other_policies = (
+        # The policy of the fit sets the temperature until the first phase that has another policy,
+        # or if there is none, in all passes.
+        starts_of_other_policies = (
             phase.n_passes_before for phase in self.phases if phase.policy is not None
         )
-        n_passes = next(other_policies, self.stopping.max_iter)
+        n_passes = next(starts_of_other_policies, self.stopping.max_iter)
 
         def pilot(replication: float, *, every_row: bool = False) -> tuple[float, Array]:
+            """Run the pilot and return its energies, see :meth:`Pilot.energies`."""
             # Policies call the pilot only when they start.
             assert rng is not None and workers is not None
             (pilot_rng,) = rng.spawn(1)

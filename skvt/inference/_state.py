@@ -1,9 +1,10 @@
 """The state of a fit between its steps, and the rows of the data in batches.
 
-:class:`State` holds the posterior over the globals and other data with which the fit continues. A
-visit is the local step of a batch. :class:`MemoizedState` adds a memo of each batch, which holds
-the statistics and the entropies of its last visit. :class:`Rows` divides data in memory into
-batches, and visits the batches for engines.
+:class:`State` holds the posterior over the global parameters, in short *globals*, and other data
+with which the fit continues. An engine is an inference algorithm. It *visits* a batch of rows, that
+is, makes the local step of the batch. :class:`MemoizedState` adds a *memo* of each batch, which
+holds the statistics and the entropies of its last visit. :class:`Rows` divides data in memory into
+batches, and visits the batches for engines. T is the temperature.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -56,9 +57,9 @@ class PriorStats:
             self.weight = (1.0 - rho) * self.weight + rho * weight
 
     def without_last(self) -> "PriorStats":
-        """Return a copy without the last entry of the sum, which only collapsed models have.
+        """Return a copy without the last entry of the sum, which collapsed models add to the sum.
 
-        A sum that is a number stays.
+        A sum that is a single number has no such entry, and stays unchanged.
         """
         total: Any = self.total
         return PriorStats(total[:-1] if np.ndim(total) else total, self.weight)
@@ -74,7 +75,8 @@ class PriorStats:
 class State:
     """The variational posterior over the globals, and the progress of the fit."""
 
-    # Tempered statistics S; the posterior has the natural parameters ``lam = prior + S``.
+    # Tempered statistics S, that is, divided by T; the posterior has the natural parameters
+    # ``lam = prior + S``.
     stats: RunningStats
     # Number of global updates so far.
     n_steps: int = 0
@@ -91,19 +93,17 @@ class State:
     seed: int = 0
     # Records of all proposals of moves, accepted or not.
     move_log: list[MoveRecord] = field(default_factory=list)
-    # (N, ...): during ``fit``, the initial value for the next local step of each row; None if all
-    # local steps have their default initial values. NaN is the default initial value. Infinity lets
-    # the local step choose among several initial values.
+    # (N, ...): during ``fit``, the initial value for the next local step of each row. NaN stands
+    # for the default initial value. Infinity lets the local step choose among several initial
+    # values. The array is None if all local steps have their default initial values.
     row_starts: Array | None = None
 
     @property
     def plain_stats(self) -> RunningStats:
         """The statistics with each row counted once."""
-        return (
-            self.stats
-            if self.replication == 1.0
-            else self.stats.scaled_view(1.0 / self.replication)
-        )
+        if self.replication == 1.0:
+            return self.stats
+        return self.stats.scaled_view(1.0 / self.replication)
 
     def replicate(self, replication: float) -> None:
         """Scale the statistics so that they count each row ``replication`` times."""
@@ -144,24 +144,24 @@ class State:
         }  # fmt: skip
 
     def regrouped(self, change: Callable[[Stats], Stats], first_components: IndexArray) -> Self:
-        """Return a state with the statistics after ``change``.
+        """Return a state whose components are sums of groups of the present components.
 
-        The function replaces groups of components by their sums. ``first_components`` has the
-        number of the first component of each group.
+        ``change(stats)`` returns the statistics with each group replaced by its sum.
+        ``first_components`` has the number of the first component of each group.
         """
         stats = RunningStats(change(self.stats.as_stats()).arrays)
         return replace(self.draft(), stats=stats, prior_stats=PriorStats())
 
     def rebuilt(self, change: Callable[[Stats], Stats], index: IndexArray) -> Self:
-        """Return a state whose component i is component ``index[i]``, or empty if it is -1.
+        """Return a state whose component i is component ``index[i]``, or empty if the index is -1.
 
-        The function ``change`` is then applied to the statistics.
+        The function ``change`` is applied to the statistics in the new order.
         """
         arrays = tuple(take(array, index) for array in self.stats.as_stats().arrays)
         return replace(self.draft(), stats=RunningStats(change(Stats(arrays)).arrays))
 
     def replace_first_block(self, blocks_of_batches: Iterable[Array]) -> None:
-        """Replace the first block of the statistics by the sum of the blocks of all batches."""
+        """Replace the first array of the statistics by the sum of new arrays of all batches."""
         first = reduce(iadd, blocks_of_batches)
         self.stats = RunningStats([first, *self.plain_stats.as_stats().arrays[1:]])
         self.replication = 1.0
@@ -180,8 +180,8 @@ Checkpoint: TypeAlias = tuple[Memos, IndexArray]
 class MemoizedState(State):
     """The state of memoized inference: the statistics are the sum of the memos.
 
-    The sum is multiplied by ``inv_temp`` and ``replication``. During the first pass, it includes
-    the part of the initial statistics that represents the batches without memos.
+    The sum is multiplied by ``inv_temp`` and ``replication``. During the first pass, the sum also
+    includes the part of the initial statistics that represents the batches without memos.
     """
 
     # The memo of each batch, with untempered statistics and entropies.
@@ -199,9 +199,10 @@ class MemoizedState(State):
         return super()._fields_of_draft(rows) | {"memos": Memos(self.memos)}
 
     def regrouped(self, change: Callable[[Stats], Stats], first_components: IndexArray) -> Self:
-        """Return a state with the change of :meth:`State.regrouped` in the memos, too.
+        """Return a state whose components are sums of groups: see :meth:`State.regrouped`.
 
-        The memos lose their candidates, which are numbers of the old components.
+        The memos change in the same way, and lose their candidates, which are numbers of the old
+        components.
         """
         memos = {
             key: replace(memo, stats=change(memo.stats), candidates=None)
@@ -216,7 +217,10 @@ class MemoizedState(State):
         return state
 
     def rebuilt(self, change: Callable[[Stats], Stats], index: IndexArray) -> Self:
-        """Return a state with the changes of :meth:`State.rebuilt` in the memos, too."""
+        """Return a state with other components: see :meth:`State.rebuilt`.
+
+        The memos change in the same way.
+        """
         memos = {key: memo.rearranged(index) for key, memo in self.memos.items()}
         memos = {key: replace(memo, stats=change(memo.stats)) for key, memo in memos.items()}
         state = replace(super().rebuilt(change, index), memos=Memos(memos), initial=None)
@@ -225,7 +229,10 @@ class MemoizedState(State):
         return state
 
     def replace_first_block(self, blocks_of_batches: Iterable[Array]) -> None:
-        """Replace the first block of each memo of a ``fit``, whose keys are 0, 1, ..."""
+        """Replace the first array of statistics of each memo.
+
+        The state must be that of a ``fit``, whose memos have the keys 0, 1, ...
+        """
         memos = Memos(self.memos)
         for key, block in enumerate(blocks_of_batches):
             memo = memos[key]
@@ -236,6 +243,7 @@ class MemoizedState(State):
     def without_memos(self, total: float) -> State:
         """Return a state without memos, whose statistics represent rows of weight ``total``."""
         state = State(**{name: vars(self)[name] for name in State.__dataclass_fields__})
+        # The memos may represent fewer or more rows.
         if self.memos:
             state.stats.rescale(total / self.memos.weight)
         return state
@@ -245,7 +253,10 @@ class MemoizedState(State):
         return self.stats.scaled_view(1.0 / (self.inv_temp * self.replication))
 
     def begin(self, n_components: int) -> None:
-        """Begin the first pass, in which the initial statistics represent all batches at first."""
+        """Begin the first pass, before whose first visit the initial statistics represent all rows.
+
+        Keep these statistics, and give each component an identifier.
+        """
         self.initial = self.untempered().as_stats()
         self.component_ids = self.new_ids(n_components)
 
@@ -256,10 +267,10 @@ class MemoizedState(State):
         self.replicate(replication)
 
     def replace_memo(self, key: Hashable, memo: Memo, share: float) -> None:
-        """Replace the memo of a batch, and its part of the statistics [HS13 eq. 11].
+        """Replace the memo of a batch, and the batch's part of the statistics [HS13 eq. 11].
 
-        ``share`` is the share of the batch in all rows. If the batch has no memo in the first pass,
-        ``memo`` replaces this share of the initial statistics.
+        ``share`` is the share of the batch in all rows. If the batch has no memo yet in the first
+        pass, ``memo`` replaces this share of the initial statistics.
         """
         factor = self.inv_temp * self.replication
         if key in self.memos:
@@ -270,15 +281,15 @@ class MemoizedState(State):
         self.memos[key] = memo
 
     def join(self, keys: Sequence[Hashable], key: Hashable) -> None:
-        """Replace the memos of ``keys``, if any, by their sum, whose key is ``key``."""
+        """Replace the memos with the given ``keys``, if any, by their sum, whose key is ``key``."""
         if keys:
             self.memos[key] = add_memos([self.memos.pop(old_key) for old_key in keys])
 
     def candidates_of(self, key: Hashable, n_rows: int, visits_all: bool) -> IndexArray:
         """Return the components with which the rows of a batch are compared, (n, J).
 
-        The shape (n, 0) stands for all components. The result has this shape if ``visits_all``, or
-        if the batch has no memo with candidates.
+        The shape (n, 0) stands for all components. The result has this shape if the caller demands
+        all components by ``visits_all``, or if the batch has no memo with candidates.
         """
         candidates = None if visits_all or key not in self.memos else self.memos[key].candidates
         return np.empty((n_rows, 0), np.int32) if candidates is None else candidates
@@ -305,13 +316,13 @@ class MemoizedState(State):
         self.memos, self.component_ids = checkpoint
         self.resum()
 
-    def new_ids(self, number: int) -> IndexArray:
-        """Return identifiers that have never been used before."""
-        self.n_ids += number
-        return np.arange(self.n_ids - number, self.n_ids)
+    def new_ids(self, n_new: int) -> IndexArray:
+        """Return ``n_new`` identifiers that have never been used before."""
+        self.n_ids += n_new
+        return np.arange(self.n_ids - n_new, self.n_ids)
 
     def _rearrange_ids(self, index: IndexArray) -> None:
-        """Give component i the identifier of component ``index[i]``, or a new one if it is -1."""
+        """Give component i the identifier of component ``index[i]``, or a new one for index -1."""
         # Indexing makes a new array. The old one must not change, because checkpoints share it.
         ids = self.component_ids[index]
         ids[index < 0] = self.new_ids(int((index < 0).sum()))
@@ -320,7 +331,8 @@ class MemoizedState(State):
     def merge(self, a: int, b: int, *, bounded: bool = False) -> None:
         """Give the rows of component b to component a, a < b, and leave b empty.
 
-        See :meth:`Memo.merged` for ``bounded``.
+        If ``bounded``, losses of entropy that become unknown are replaced by upper bounds: see
+        :meth:`Memo.merged`.
         """
         self.memos.change_all(MergeChange(int(a), int(b), bounded))
         # Copy the ids, because checkpoints share the array.
@@ -329,7 +341,7 @@ class MemoizedState(State):
         self.resum()
 
     def rearrange(self, index: IndexArray) -> None:
-        """Put the components ``index`` in this order; -1 is a new, empty component."""
+        """Make component ``index[i]`` component i, or make i a new, empty component if it is -1."""
         index = np.asarray(index)
         self._rearrange_ids(index)
         self.stats.fold()
@@ -340,13 +352,19 @@ class MemoizedState(State):
 
 
 class WithoutMemosMixin:
-    """The methods of engines without memos, which do not know the exact bound."""
+    """The methods that begin and end a fit in engines without memos.
+
+    These engines do not know the exact bound at the end of a fit.
+    """
 
     requires: tuple[Requirement, ...] = ()
     knows_exact_bound = False
 
     def start(self, state: State, total: float) -> State:
-        """Return the state without the memos of an earlier fit."""
+        """Return the state without the memos of an earlier fit.
+
+        ``total`` is the weight of all rows of this fit.
+        """
         return state.without_memos(total)
 
     def finish(self, model: Any, state: State) -> float | None:
@@ -366,8 +384,8 @@ class BatchedRows:
     batch_size: int
     # Weight of the data set that these rows represent; None becomes the sum of ``weights``.
     total: Any = None
-    # Number of batches that are visited at once, with the same globals. None, which only rows in
-    # chunks have, lets the rows choose.
+    # Number of batches that are visited at once, with the same globals. Rows in chunks may have
+    # None, and then choose the number themselves.
     n_parallel: int | None = 1
 
     def __post_init__(self) -> None:
@@ -423,11 +441,12 @@ class Rows(BatchedRows):
         one batch.
         """
         n_at_once = 1 if fixed_globals else self.n_parallel
-        # Another thread prepares the next batch while the caller visits the last ones.
+        # Another thread prepares the next batch while the caller visits the batches before.
         get_next_batch: Callable[[], Any] | None = None
         batches: list[Any] = []
         for rows in rows_of_batches:
             get_batch, get_next_batch = get_next_batch, workers.prefetch(self.batch, model, rows)
+            # In the first turn of the loop no earlier batch is being prepared.
             if get_batch is not None:
                 batches.append(get_batch())
             if len(batches) == n_at_once:
@@ -448,10 +467,10 @@ class Rows(BatchedRows):
         """Visit batches of :meth:`group_batches` one after the other; yield their results.
 
         ``make_request(batch)`` returns the request of a visit without the globals.
-        ``make_globals(batch)`` returns the globals for the scope of the batch, or if the request
-        has a draw, the statistics from which the globals are drawn. Both functions are called in
-        the order of the batches. If ``summed``, the sum of several results may be yielded in their
-        place.
+        ``make_globals(batch)`` returns the globals of the columns that the batch needs, or if the
+        request has a ``draw``, the statistics from which the globals are drawn. Both functions are
+        called in the order of the batches. ``summed`` allows that the sum of several results is
+        yielded instead of these results.
         """
         for batch in batches:
             request = replace(make_request(batch), global_params=make_globals(batch))
@@ -459,6 +478,7 @@ class Rows(BatchedRows):
 
 
 def _count_words(X: Any, weights: Array) -> tuple[Any, ...]:
+    """Return the weighted sum of all counts of X, as the tuple that `sums_of_rows` expects."""
     return (weights @ X.sum(axis=1),)
 
 
@@ -469,7 +489,8 @@ def make_rows(
 ) -> Any:  # fmt: skip
     """Return the rows of X in batches: `Rows`, or `ChunkRows` if X is in chunks.
 
-    If ``batch_size`` is None, the batches have a size at which sums over all rows are fast.
+    If ``batch_size`` is None, the batches have a size at which sums over all rows are fast. See
+    `BatchedRows` for the arguments.
     """
     size = ROWS_PER_BATCH if batch_size is None else batch_size
     return Rows(X, weights, size, total, n_parallel or 1)

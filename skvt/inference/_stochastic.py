@@ -1,7 +1,8 @@
 """Stochastic variational inference: a natural-gradient step for each minibatch [HBWP13].
 
-:class:`StochasticInference` makes the passes of a fit and the calls of a stream. A visit is the
-local step of a minibatch; a step may make several visits with the same globals.
+:class:`StochasticInference` makes the passes of a fit and the calls of a stream, that is, of
+``partial_fit``. The *globals* are the global parameters. A *visit* is the local step of a
+minibatch. A step may make several visits with the same globals.
 """
 
 import math
@@ -21,8 +22,8 @@ from skvt.schedules import RobbinsMonro
 
 M = TypeVar("M", bound=Model)
 
-# Number of steps of a stream from one update of the priors of the globals to the next. An update
-# visits all globals, a step only those of its rows.
+# Number of steps of a stream from one update of the priors of the globals to the next. Updates are
+# rare, because an update reads all globals, and a step only the globals that its rows need.
 STEPS_PER_PRIOR_UPDATE = 16
 
 
@@ -43,8 +44,8 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
     def run_pass(self, model: M, state: State, inputs: PassInputs) -> PassResult:
         """Make one pass; ``state`` changes in place.
 
-        The result estimates the bound: its totals are sums over minibatches, each at the globals
-        before its step, and its divergence is that at the end of the pass.
+        The result estimates the bound. Its totals are sums over minibatches, each computed at the
+        globals before its step. Its divergence is computed at the end of the pass.
         """
         data, policy, workers, rng = inputs
         totals = LocalTotals()
@@ -54,8 +55,8 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         divergence = compute_global_divergence(model, state.stats)
-        rate = self.rate(state.n_steps - 1)
-        return PassResult(totals, divergence, model, self.bound_kind, rate)
+        last_rate = self.rate(state.n_steps - 1)
+        return PassResult(totals, divergence, model, self.bound_kind, last_rate)
 
     def update(self, model: M, state: State, stream: Stream, inputs: PassInputs) -> tuple[M, float]:
         """Make a step for each group of minibatches; return the model and the last step size."""
@@ -66,34 +67,36 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
             total = stream.count_rows(weight)
             rate = self._make_rate(stream, weight / data.count_steps(batches))
             model = self.step(model, batches, total, state, inputs, rate=rate)
+            # `step` learns the priors of local variables, and rare updates the priors of globals.
             n_updates_before = n_before // STEPS_PER_PRIOR_UPDATE
             if policy.done and state.n_steps // STEPS_PER_PRIOR_UPDATE > n_updates_before:
                 model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         return model, rate(state.n_steps - 1)
 
-    # Structured inference replaces the following methods.
+    # Structured inference overrides the following four methods.
     def _make_draw(self, state: State, visit: int) -> Draw | None:
-        """Return how a visit draws its globals; None for no draw.
+        """Return the description of the draw of globals by a visit; None for no draw.
 
         ``visit`` is the number of the visit within its step, from 0.
         """
         return None
 
     def _make_globals(self, model: M, stats: RunningStats, batch: Any, workers: Workers) -> Any:
-        """Return the globals of a visit, or if they are drawn, the statistics to draw from."""
+        """Return the globals of a visit; if visits draw globals, the statistics to draw from."""
         return model.expectation(stats, batch, workers.run)
 
     def _make_rate(self, stream: Stream, weight: float) -> Callable[[int], float]:
-        """Return a function of the number of a step of a stream, which returns its size.
+        """Return the step sizes in a stream, as a function of the number of the step.
 
         ``weight`` is the weight of the rows of the step.
         """
         return self.rate
 
     def _combine_rates(self, rates: Sequence[float]) -> float:
-        """Return the size of one step that equals steps of these sizes to the same statistics.
+        """Return the size of one step that equals several steps towards the same statistics.
 
-        Steps of sizes rho_i leave the share ``prod_i (1 - rho_i)`` of the old statistics.
+        Steps of sizes rho_i = ``rates[i]`` leave the share ``prod_i (1 - rho_i)`` of the old
+        statistics.
         """
         return rates[0] if len(rates) == 1 else 1.0 - math.prod(1.0 - rate for rate in rates)
 
@@ -106,9 +109,9 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         The minibatches represent rows of weight ``total``. With R minibatches, the step equals R
         steps, each towards the statistics of all minibatches. ``state`` changes in place. Once the
         temperature has reached its final value, the returned model has learned the priors of local
-        variables. The local parts of the bound are added to ``totals``, if they are needed.
-        ``rate(number)`` returns the size of the step with this number; None stands for the rate of
-        the engine.
+        variables. The parts of the bound that are due to rows are added to ``totals`` unless it is
+        None. ``rate(number)`` returns the size of the step with this number; None stands for the
+        rate of the engine.
         """
         data, policy, workers, _ = inputs
         n_before = state.n_steps
@@ -118,7 +121,7 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         visit_numbers = count()
         step_options = policy.step_options
         if totals is None:
-            # Only the untempered bound needs the energy, and it is not computed without totals.
+            # Only the untempered bound needs the energy, and the bound is not computed.
             step_options["with_energy"] = False
 
         def make_request(batch: Any) -> VisitRequest:
@@ -134,7 +137,8 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         # Visit the minibatches.
         results = list(data.visit(batches, make_request, make_globals, workers, summed=True))
         n_steps = data.count_steps(batches)
-        # Compute the step size rho, and the step size of statistics from which priors are learned.
+        # Compute the step size rho of the globals, and the step size of the statistics from which
+        # priors of local variables are learned.
         rate = rate or self.rate
         rho = self._combine_rates([rate(n_before + i) for i in range(n_steps)])
         prior_rho = model.prior_step(rho, weight / total)
@@ -144,16 +148,18 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
             state.store_row_starts(result.rows, result.row_starts)
             if totals is not None:
                 totals.extend(result.totals)
-            # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8], with S replicated. The
-            # state has lam - eta, so that eta drops out.
+            # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8], for natural parameters lam
+            # of q and eta of the prior, and for weights N of all rows and B of the minibatches. S
+            # is multiplied by the replication. The state has lam - eta, so that eta drops out.
             factor = (total / weight) * result.mean_inv_temp * state.replication
+            # The first result makes the step, and further results only add to its target.
             if i == 0:
                 state.stats.blend(rho, result.stats, factor, workers.run)
                 state.prior_stats.blend(prior_rho, result.prior_term)
             else:
                 state.stats.add(result.stats, rho * factor, workers.run)
                 state.prior_stats.add(result.prior_term, prior_rho)
-            # The result has the energies as well as the rows and weights of the batch.
+            # The result replaces the batch, the second argument: it has the rows and weights.
             policy.observe(result, result)
         state.n_steps += n_steps
         state.rows_seen += weight

@@ -1,7 +1,8 @@
 """Structured stochastic variational inference (SSVI): local steps given drawn globals [HB15].
 
-:class:`StructuredInference` is stochastic inference whose local steps depend on globals beta drawn
-from q(beta). A visit makes the local step of a minibatch.
+The *globals* beta are the global parameters. :class:`StructuredInference` is stochastic inference
+whose local steps depend on globals that are drawn from q(beta). A *visit* makes the local step of a
+minibatch.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,8 +26,8 @@ from skvt.inference._state import State
 from skvt.inference._stochastic import StochasticInference
 from skvt.inference._visit import Draw
 
-# Kinds of globals for local steps. "ssvi" and "ssvi-a" draw globals from q; "mean_field" takes
-# their expectations, and "map" takes a point [HB15 sec. 2.5].
+# Kinds of globals for local steps. "ssvi" and "ssvi-a" draw the globals from q. "mean_field" takes
+# the expected statistics of the globals, and "map" takes the mean of q as a point [HB15 sec. 2.5].
 GLOBAL_STEPS = ("ssvi", "ssvi-a", "mean_field", "map")
 _DRAWS = Requirement(
     "Structured inference", Capability.DRAWABLE, "Use stochastic inference instead."
@@ -41,17 +42,18 @@ class StructuredInference(StochasticInference[Drawable]):
     """SSVI and SSVI-A on shuffled minibatches [HB15 alg. 1].
 
     A step draws beta from q(beta), and makes the local step of a minibatch of S of the N rows given
-    beta. With the statistics eta_hat of the local step, it then updates
+    beta. With the statistics eta_hat of the local step, it then updates the natural parameters
 
         lam <- (1 - rho) lam + rho (eta + (N / S) V(beta, lam) eta_hat)      [HB15 eq. 11]
 
-    SSVI-A replaces the correction V by its expectation, the identity [HB15 eq. 10].
+    of q(beta), where eta are the natural parameters of the prior and rho is the step size. SSVI-A
+    replaces the correction V by its expectation, the identity [HB15 eq. 10].
     """
 
     # One of `GLOBAL_STEPS`.
     global_step: str
-    # In a stream that counts its rows, the largest step size divided by the share of the step's
-    # rows in all rows so far; None for no limit.
+    # In a stream that counts its rows, the upper limit of the step size divided by the share of the
+    # step's rows in all rows so far; None for no limit.
     max_rate_per_share: float | None = None
 
     bound_kind = "none"
@@ -62,7 +64,7 @@ class StructuredInference(StochasticInference[Drawable]):
     def run_pass(self, model: Drawable, state: State, inputs: PassInputs) -> PassResult:
         """Make one pass; ``state`` changes in place. The result has no bound."""
         if model.updates_all_rows:
-            # Sort the components, which the initial statistics may have in another order.
+            # Sort the components, because they may be in another order in the initial statistics.
             model.project(state.stats)
         return super().run_pass(model, state, inputs)
 
@@ -73,8 +75,8 @@ class StructuredInference(StochasticInference[Drawable]):
     ) -> Drawable:  # fmt: skip
         """Make a step on minibatches visited at once, each with a separate draw of the globals."""
         model = super().step(model, batches, total, state, inputs, totals, rate)
-        # Steps with the correction V may make statistics illegal, and steps that change all
-        # statistics may change the order of the components.
+        # Project the statistics to legal ones with sorted components: steps with the correction V
+        # may make statistics illegal, and steps that change all statistics may change the order.
         if model.updates_all_rows or self.global_step == "ssvi":
             model.project(state.stats)
         return model
@@ -83,7 +85,7 @@ class StructuredInference(StochasticInference[Drawable]):
         """Return step sizes that are limited by the share of the rows in the stream so far.
 
         ``weight`` is the weight of the rows of a step. If the stream becomes longer than its given
-        total, the limit stays, so that the first rows are forgotten.
+        total, the limit no longer falls, so that steps forget the first rows.
         """
         if self.max_rate_per_share is None or not stream.counts_rows:
             return self.rate
@@ -100,6 +102,7 @@ class StructuredInference(StochasticInference[Drawable]):
 
     def _make_draw(self, state: State, visit: int) -> Draw:
         """Return a draw of the kind ``global_step``, with a separate seed for each visit."""
+        # The first visit of a step has the same seed as the only visit of a step.
         seed = [state.seed, state.n_steps] + ([visit] if visit else [])
         return Draw(self.global_step, seed, is_corrected=self.global_step == "ssvi")
 

@@ -1,8 +1,10 @@
 """Visits to batches of rows: a visit makes the local step of a batch for an engine.
 
-An engine describes a visit by a :class:`VisitRequest`. :func:`visit_batch` makes the visit in the
-process that stores the rows, and returns a :class:`VisitResult` to the engine. For memoized
-inference the result has a memo, which holds the statistics and entropies of the batch.
+An engine is an inference algorithm. It describes a visit by a :class:`VisitRequest`.
+:func:`visit_batch` makes the visit in the process that stores the rows, and returns a
+:class:`VisitResult` to the engine. For memoized inference the result has a *memo*, which holds the
+statistics and entropies of the batch. *Moves* are changes of the components between passes. During
+the pass, the *observer* of a move can take notes on each batch.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -28,9 +30,10 @@ from skvt.typing import Array, IndexArray, Run
 
 
 class Draw(NamedTuple):
-    """How the global parameters for the local step of one visit are drawn from statistics.
+    """A draw of the global parameters for the local step of one visit, in structured inference.
 
-    The draw is made in the process that stores the rows of the visit.
+    The global parameters are drawn from the posterior with given statistics, in the process that
+    stores the rows of the visit.
     """
 
     # Kind of the global parameters, see :meth:`~skvt.contracts.Drawable.drawn_globals`.
@@ -42,7 +45,7 @@ class Draw(NamedTuple):
     is_corrected: bool = False
 
     def of(self, model: Drawable, stats: RunningStats, batch: Any, run: Run) -> Any:
-        """Draw global parameters for the local step of ``batch`` from the statistics ``stats``."""
+        """Draw the global parameters for the local step of ``batch``, given ``stats``."""
         return model.drawn_globals(stats, batch, self.kind, np.random.default_rng(self.seed), run)
 
     def statistics(
@@ -65,15 +68,15 @@ class VisitRequest:
     model: Any
     # Inverse temperature: one number for the batch, or an array (n,) with a number for each row.
     inv_temp: float | Array = 1.0
-    # Mean inverse temperature of the rows. The visit only copies the mean to its result, where the
-    # engine finds the factor of the statistics.
+    # Mean inverse temperature of the rows. The visit only copies the mean to its result, because
+    # the engine multiplies the statistics by it.
     mean_inv_temp: float = 1.0
-    # Keyword arguments of the local step, such as ``with_marginal``, which request its results.
+    # Keyword arguments of the local step, which request results, such as ``with_marginal``.
     step_options: Mapping[str, bool] = field(default_factory=dict)
     # (n, ...): initial value for the local step of each row; None for the values in the batch.
     row_starts: Array | None = None
-    # None if no memo is made. Otherwise whether the memo has the entropies that merges of two
-    # components lose.
+    # Whether the memo has the loss of entropy by the merge of each two components; None if no memo
+    # is made.
     pair_entropies: bool | None = None
     # For each move, the observer that returns the notes of the move on the batch, or None.
     observers: tuple[Observer | None, ...] = ()
@@ -102,7 +105,7 @@ class VisitRequest:
 class VisitResult:
     """The result of a visit to a batch, or the sum of several results."""
 
-    # Sums of the local parts of the bound; all 0 if the result has a memo.
+    # Sums of the parts of the bound that are due to rows; all 0 if the result has a memo.
     totals: LocalTotals
     # Statistics of the local step, corrected if requested; None if they were not requested.
     stats: Stats | None = None
@@ -149,15 +152,15 @@ class VisitResult:
         totals = LocalTotals()
         for part in parts:
             totals.extend(part.totals)
-        prior = None
+        prior_term = None
         if parts[0].prior_term is not None:
             sums, weights = zip(
                 *(part.prior_term for part in parts if part.prior_term), strict=True
             )
-            prior = sum(sums[1:], sums[0]), sum(weights)
+            prior_term = sum(sums[1:], sums[0]), sum(weights)
         stats = [part.stats for part in parts if part.stats is not None]
         total_stats = sum_stats(stats) if stats else None
-        return cls(totals, total_stats, prior, parts[0].mean_inv_temp)
+        return cls(totals, total_stats, prior_term, parts[0].mean_inv_temp)
 
 
 def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
@@ -167,7 +170,8 @@ def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
     global_params = request.global_params
     if draw is not None:
         global_params = draw.of(model, request.global_params, batch, run)
-    # Make the local step. Moves observe the batch without the requested initial values.
+    # Make the local step. ``batch`` itself keeps its weights and has no requested initial values,
+    # because moves observe it later.
     if request.candidates is not None:
         batch = replace(batch, candidates=request.candidates)
     batch_with_start = (
@@ -182,7 +186,7 @@ def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
         totals.add(result, batch.weights, inv_temp)
     else:
         memo = make_memo(model, result, batch, run, pairs=request.pair_entropies)
-    # Let the moves observe the batch.
+    # Let the moves observe the batch. A move without an observer has the notes None.
     solved_batch = SolvedBatch(batch, request.key, global_params, result)
     tools = ObserverTools(run, partial(make_memo, run=run, pairs=True))
     notes = tuple(
@@ -203,7 +207,7 @@ def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
 def make_memo(model: Memoizable, result: LocalResult, batch: Any, run: Run, *, pairs: bool) -> Memo:
     """Return the :class:`Memo` of a batch after its local step.
 
-    ``pairs`` tells whether the memo has the entropies that merges of two components lose.
+    ``pairs`` tells whether the memo has the loss of entropy by the merge of each two components.
     """
     entropy, merge_entropy_loss = model.memo_entropy(batch, result, run, pairs=pairs)
     # A memo can only be made of a result with statistics.
@@ -213,10 +217,11 @@ def make_memo(model: Memoizable, result: LocalResult, batch: Any, run: Run, *, p
 
 
 def weighted_by_temperature(batch: Any, inv_temp: float | Array) -> Any:
-    """Return the batch with weights w_n ``inv_temp_n / mean``, with the weighted mean of inv_temp.
+    """Return the batch with the weight of each row multiplied by ``inv_temp / mean``.
 
-    If ``inv_temp`` is a float, which is the inverse temperature of all rows, return the batch
-    itself.
+    ``inv_temp`` (n,) has the inverse temperatures of the rows, and ``mean`` is their mean, weighted
+    by the weights of the rows. If ``inv_temp`` is a float, which is the inverse temperature of all
+    rows, return the batch itself.
     """
     if np.ndim(inv_temp) == 0:
         return batch
