@@ -1,4 +1,4 @@
-"""Moves: changes of components that are kept if the bound rises."""
+"""Moves: births, merges and deletes of components, which are kept if the bound rises."""
 
 from skvt.moves._base import compute_bound, concatenate_components, exceeds_rounding, find_scale
 from skvt.moves._birth import Birth

@@ -15,13 +15,13 @@ from skvt.expfam import RunningStats, Stats
 from skvt.ties import exceeds
 from skvt.typing import Array
 
-# Number of updates of the priors in a call of `learn_priors`. The priors depend on posteriors that
-# depend on the priors, so that one update is not enough.
+# Number of updates of the priors in a call of `learn_priors`. One update is not enough, because the
+# priors are learned from posteriors, which depend on the priors.
 _N_PRIOR_UPDATES = 3
 
 
 def compute_bound(model: Memoizable, memo: Memo) -> float:
-    """Return the bound of the rows of a memo at the optimal global parameters, in nats."""
+    """Return the bound of the rows of a memo in nats, with the best global parameters for it."""
     return float(memo.entropy.sum()) + model.collapsed_energy(memo.stats)
 
 
@@ -42,7 +42,7 @@ def learn_priors(model: Any, parts: list[Stats]) -> Any:
 def find_scale(bound: float, memo: Memo) -> float:
     """Return the scale to which rounding errors of the bound of a memo are relative, in nats.
 
-    It is at least one nat per row, because large terms of the bound may cancel.
+    The scale is at least one nat per row, because the bound may be the small sum of large terms.
     """
     return max(abs(bound), memo.weight)
 
@@ -57,7 +57,7 @@ def select_responsibilities(q: Any, components: list[int]) -> Array:
 
 
 def make_requirements(subject: str) -> tuple[Requirement, ...]:
-    """Return what a birth, a merge or a delete requires of a model.
+    """Return the requirements of a birth, a merge or a delete on the model.
 
     ``subject`` names the move in error messages, such as "A birth".
     """

@@ -1,8 +1,9 @@
 """Births within one batch of a stream: fresh components compete for the rows of the batch.
 
-Fresh components are those that a birth has learned from some rows of the batch. The memo of a batch
-has its statistics and entropies. The memos of all other batches stay as they are, so that the exact
-bound of all rows is known.
+A birth replaces its *target*, one component or several, by *fresh* components, which it has learned
+from the rows of the target in the batch. The *memo* of a batch has the statistics and the entropies
+of the batch. The memos of all other batches stay as they are, so that the exact bound of all rows
+is known.
 """
 
 from collections.abc import Hashable
@@ -27,10 +28,11 @@ _N_UPDATES = 3
 
 @dataclass
 class BatchBirths:
-    """Births on one batch of a stream, whose memo has the key ``key`` in ``state.memos``."""
+    """Births on one batch of a stream."""
 
     model: Mergeable
     batch: Any
+    # Key of the batch's memo in ``state.memos``.
     key: Hashable
     state: MovableState
     tools: MoveTools
@@ -41,15 +43,17 @@ class BatchBirths:
         A component of the target stays only if it has rows in other batches.
         """
         total, memo = self.state.memos.total(), self.state.memos[self.key]
+        # Expected numbers of rows of the components in all other batches.
         masses_elsewhere = self.model.component_masses(total.stats)
         masses_elsewhere = masses_elsewhere - self.model.component_masses(memo.stats)
-        is_other = ~np.isin(self.state.component_ids, target.ids)
-        return np.flatnonzero(is_other | exceeds(masses_elsewhere, 0.0, scale=total.weight))
+        is_no_target = ~np.isin(self.state.component_ids, target.ids)
+        return np.flatnonzero(is_no_target | exceeds(masses_elsewhere, 0.0, scale=total.weight))
 
     def sum_kept_statistics(self, kept: IndexArray, target: Target) -> Stats:
-        """Return the statistics that the components ``kept`` have if they lose the target's rows.
+        """Return the statistics of the components ``kept`` without the target's rows of this batch.
 
-        Components of the target lose their rows of this batch; other components keep all rows.
+        Kept components of the target have only their rows in other batches. Other components keep
+        all rows.
         """
         memos = self.state.memos
         is_target = np.isin(self.state.component_ids[kept], target.ids)
@@ -63,19 +67,21 @@ class BatchBirths:
     ) -> Decision:
         """Replace the components by ``kept`` and fresh ones if the bound of all memos rises.
 
-        ``fresh_model`` is the model with the priors of the fresh components. The bound before the
-        birth is that of ``model``. Return the decision.
+        ``kept`` has the indices of the components to keep. The bound after the birth is computed
+        with ``fresh_model``, the model with the priors of the fresh components, and the bound
+        before with ``model``. Return the decision.
         """
         memos, before = self.state.memos, self.state.memos.total()
         kept_stats = Stats(tuple(array[kept] for array in before.stats.arrays))
 
         def begin(candidates: Stats) -> tuple[Trial, RunningStats]:
+            """Return a trial of these fresh components, and the statistics to begin with."""
             # The index -1 makes an empty component.
             index = np.concatenate([kept, np.full(len(candidates.arrays[0]), -1)])
             other_batches = before.plus(memos[self.key], sign=-1.0).rearranged(index)
             trial = _BatchTrial(self, fresh_model, index, kept.size, other_batches)
-            # The rows of the candidates count twice here, since they are also in the kept
-            # statistics. The first update corrects this.
+            # Rows of the candidates may count twice here, because the kept statistics also include
+            # the rows of this batch. The first update corrects this.
             return trial, RunningStats(concatenate_components([kept_stats, candidates]).arrays)
 
         bound = compute_bound(self.model, before)
@@ -92,39 +98,49 @@ class BatchBirths:
 
 @dataclass
 class _BatchTrial(Trial):
-    """A trial in which kept and fresh components compete for the rows of the batch."""
+    """A trial in which kept and fresh components compete for the rows of the batch.
+
+    `compete` calls :meth:`update` repeatedly, then :meth:`find_survivors`.
+    """
 
     births: BatchBirths
     fresh_model: Mergeable
     # (K',): the indices of the kept components, then -1 for each fresh component.
     index: IndexArray
     n_kept: int
-    # The sum of the memos of all other batches for these K' components.
+    # The sum of the memos of all other batches, with the K' components of ``index``.
     other_batches: Memo
-    # The memo of the batch after the last update.
+    # The memo of the batch after the last update; None before the first.
     memo: Memo | None = None
 
     def update(self, stats: RunningStats) -> float:
-        """Make a local step with these statistics; return the bound of all memos in nats."""
+        """Make a local step of the batch, given these statistics of all rows.
+
+        Set ``memo`` and ``total_memo``; return the bound of all memos in nats.
+        """
         model, batch, tools = self.fresh_model, self.births.batch, self.births.tools
         global_params = model.expectation(stats, batch, tools.run)
-        # Moves are made at T = 1.
+        # Moves are made at the temperature 1, so that the inverse temperature is 1.
         result = model.local_step(batch, global_params, 1.0, tools.run)
         self.memo = tools.make_memo(model, result, batch)
         self.total_memo = self.other_batches.plus(self.memo)
         return compute_bound(model, self.total_memo)
 
     def find_survivors(self, fresh_stats: Stats) -> tuple[NDArray[np.bool_], Stats]:
-        """Return which fresh components have enough rows, and their statistics after the update."""
+        """Return which fresh components have enough rows, as an array of bool.
+
+        Also return the statistics of the fresh components with enough rows, after the last update.
+        """
         updated = Stats(tuple(array[self.n_kept :] for array in self.total_memo.stats.arrays))
         survives = ~exceeds(MIN_ROWS_OF_COMPONENT, self.fresh_model.component_masses(updated))
         return survives, Stats(tuple(array[survives] for array in updated.arrays))
 
 
-def smallest_components(model: Mergeable, fresh_stats: Stats, number: int) -> Stats:
-    """Return the statistics of the ``number`` components with the smallest counts."""
+def smallest_components(model: Mergeable, fresh_stats: Stats, n_smallest: int) -> Stats:
+    """Return the statistics of the ``n_smallest`` components with the smallest counts of rows."""
     counts = model.component_masses(fresh_stats)
-    # The counts descend in this order, so that the later ones of tied components are returned.
-    order = stable_order(-counts, scale=float(counts.sum()))
-    smallest = np.sort(order[max(0, counts.size - number) :])
+    # Of components with equal counts, the later ones are returned, because they are the last ones
+    # in the descending order.
+    descending = stable_order(-counts, scale=float(counts.sum()))
+    smallest = np.sort(descending[max(0, counts.size - n_smallest) :])
     return Stats(tuple(array[smallest] for array in fresh_stats.arrays))

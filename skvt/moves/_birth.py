@@ -2,37 +2,39 @@
 
 A birth has three phases in two passes:
 
-1. *Collect* rows of a target, a component that may be replaced, during a pass.
-2. *Create* fresh components after the pass, by fitting a separate mixture to these rows.
+1. *Collect* rows of a *target*, that is, of a component that may be replaced, during a pass.
+2. *Create* *fresh* components after the pass, by fitting a separate mixture to these rows.
 3. *Adopt* the fresh components in the next pass, in which they compete for all rows.
 
-In the paper a target is one component, which stays, and every birth is kept. On data that the
-likelihood fits badly, the birth of the paper adds components faster than merges remove them. This
-module differs from the paper in five points:
+In the paper, a target is one component, which stays beside the fresh components, and every birth is
+kept. On data that the likelihood fits badly, these births add components faster than merges remove
+components. This module differs from the paper in five points:
 
 - A target is one component or, after births from this component have failed, the component and its
-  neighbours. If two components describe their rows badly and three would describe them well, none
-  of the three need be a part of one of the two, so that a split of one of the two does not help.
-- Rows are weighted by the responsibility of the target, so that the exact bounds of the fresh
-  components and of the target on these rows can be compared. Fresh components are adopted only if
-  their bound is larger, and they replace the target.
+  neighbours. Suppose that two components describe their rows badly, and three other components
+  would describe the same rows well. A split of one of the two components does not help if each of
+  the three components has rows of both.
+- The collected rows are weighted by the responsibility of the target, so that the exact bounds of
+  the fresh components and of the target on these rows can be compared. Fresh components are adopted
+  only if their bound is larger, and they replace the target.
 - Priors that were learned from few components, each of which has the rows of many clusters, can
   prevent every split. Rows for which the responsibility of the target is more than one half are
   therefore also fitted under new priors, which are learned from the fresh and all other components.
-  The loss of the other components under the new priors counts against the fresh components.
+  The loss of the other components under the new priors is subtracted from the gain of the fresh
+  components.
 - If the exact bound of all data has not risen by the end of the second pass, the state before the
   pass is restored.
-- Births end when they only tile, that is, when several births in a row gain few nats compared with
-  the number of rows. A thin or even density hardly has a best number of components, so that births
-  would otherwise continue for a long time.
+- Births end when they only *tile*, that is, when several births in a row gain few nats compared
+  with the number of rows. Without this rule, births would continue for a long time on data with a
+  thin or even density, which hardly has a best number of components.
 
 In a stream all three phases happen within one batch, and a target is one component. If other
-batches have rows of the target, it stays, and new priors are also learned from these rows.
-While rows of later calls may still join the batch, births from a target can wait for these rows if
-its rows since births were last tried are like its other rows.
+batches have rows of the target, the target stays, and new priors are also learned from its rows in
+other batches. As long as rows of later calls may still join the batch, births from a target wait if
+the target's rows since births were last tried are like its earlier rows.
 
-The exact bound of all data is known from the memos of the batches, that is, from the statistics and
-entropies of their last local steps.
+The exact bound of all data is known from the *memos* of the batches, that is, from the statistics
+and entropies of their last local steps.
 """
 
 from collections.abc import Hashable
@@ -76,9 +78,9 @@ from skvt.typing import Array, IndexArray
 # allowed.
 MAX_TARGETS = 0.5
 # A birth only tiles if it raises the bound by at most _SMALL_GAIN_PER_ROW nats for each row of the
-# data, and by at most _SMALL_GAIN nats: its target describes the rows nearly as well. Births end
-# after _MAX_TILING births that only tile, counted from the last pass in which another birth was
-# accepted.
+# data, and by at most _SMALL_GAIN nats. Its target then describes the rows nearly as well as the
+# fresh components. Births end after _MAX_TILING births that only tile. The count restarts after a
+# pass whose births do more.
 _SMALL_GAIN_PER_ROW = 0.0025
 _SMALL_GAIN = 10.0
 _MAX_TILING = 5
@@ -107,24 +109,24 @@ class Birth(Move):
     _learns: bool = False
     # Seed of the choice among the rows of large targets.
     _seed: int = 0
-    # Number of births that only tile since the last pass in which another birth was accepted.
+    # Number of successive births that only tile.
     _n_tiling: int = 0
 
     def __init__(self, max_components: int) -> None:
         self._max_components = max_components
-        # During a pass, the targets whose rows are collected. After it, the targets of the fresh
-        # components.
+        # During a pass, the targets whose rows are collected. After the pass, the targets that the
+        # fresh components in ``_fresh`` will replace.
         self._targets: list[Target] = []
         # Statistics of the fresh components of each target, to be adopted in the next pass.
         self._fresh: list[Stats] = []
-        # The failed births, by the ids of their targets.
+        # The record of failed births by the ids of the components of their targets.
         self._ledger = Ledger()
         # Checkpoint of the state, bound in nats, and model before this pass adopted components;
-        # None if the pass has adopted none.
+        # None if the pass has adopted none. `begin` sets it, and `finish` reads it.
         self._before: tuple[Any, float, Any] | None = None
-        # Targets that the components adopted by this pass replace.
+        # Targets that the components adopted by this pass replace, set by `begin`.
         self._adopted: list[Target] = []
-        # Maximum number of targets of a pass, as a share of the number of components.
+        # Present maximum number of targets of a pass, as a share of the number of components.
         self._share = MAX_TARGETS
         self.exhausted = False
 
@@ -144,12 +146,12 @@ class Birth(Move):
                 other_stats = _stats_without(state, replaced_ids)
                 # The engine continues with these priors, see :meth:`Move.update_priors`.
                 self._relearned = learn_priors(model, [other_stats, *self._fresh])
-            # The index -1 makes an empty component.
+            # Replace the targets by empty components, for which the index -1 stands.
             n_kept, n_fresh = kept_components.size, len(fresh.arrays[0])
             state.rearrange(np.concatenate([kept_components, np.full(n_fresh, -1)]))
-            # Fill the empty components with the statistics S' of the fresh components [HS13], so
-            # that they get rows during the pass. The memos do not contain S', so that S' is dropped
-            # when the statistics are next computed as the sum of the memos.
+            # Add the statistics S' of the fresh components to those of the state [HS13], so that
+            # the fresh components get rows during the pass. The memos do not contain S'. S' is
+            # therefore dropped when the statistics are next computed as the sum of the memos.
             zeros = Stats(tuple(np.zeros((n_kept, *array.shape[1:])) for array in fresh.arrays))
             state.stats.add(concatenate_components([zeros, fresh]))
             self._newborn_ids = set(state.component_ids[n_kept:].tolist())
@@ -164,7 +166,7 @@ class Birth(Move):
     def _choose(
         self, counts: Array, ids: IndexArray, tools: MoveTools, overlaps: Array | None = None
     ) -> list[Target]:
-        """Choose targets; none if there are enough components, or births only tile."""
+        """Draw the targets of a pass; none if there are enough components, or births only tile."""
         if counts.size >= self._max_components or self._n_tiling >= _MAX_TILING:
             return []
         n_targets = max(1, int(self._share * counts.size))
@@ -192,21 +194,21 @@ class Birth(Move):
         them.
         """
         records = [self._judge(model, state, tools)] if self._before else []
-        # Leave out targets with components that have disappeared: by merges, deletes, or because
+        # Leave out targets with components that have disappeared by merges or deletes, or because
         # the state was restored.
         ids = state.component_ids
         targets = [target for target in self._targets if np.isin(target.ids, ids).all()]
-        # Number of components that may still be added.
+        # Number of components by which births may still raise the number of components.
         n_left = self._max_components - model.size(state.stats)
         n_tried = 0
         gains: list[float] = []
-        # From here on, the targets of the fresh components.
         self._targets = []
         for target in targets:
             if n_left <= 0:
                 break
             n_tried += 1
             n_replaced = len(target.components)
+            # Statistics of the components outside and within the target.
             other_stats = _stats_without(state, target.ids)
             target_stats = _stats_without(state, ids[~np.isin(ids, target.ids)])
             target_model = model.for_target(target_stats)
@@ -216,7 +218,7 @@ class Birth(Move):
                 self._fresh.append(fresh.stats)
                 gains.append(fresh.decision.gain)
                 self._learns |= fresh.learns_priors
-                # Drop the collected rows, which need memory.
+                # Keep the target without the collected rows, which need memory.
                 self._targets.append(replace(target, rows=[], weights=[], resp=[]))
                 n_left -= len(fresh.stats.arrays[0]) - n_replaced
             else:
@@ -232,8 +234,11 @@ class Birth(Move):
         return records
 
     def _create(self, mixtures: FreshMixtures, target: Target) -> FreshResult:
-        """Return the best fresh components for the collected rows; record a failure."""
-        # The chosen component of the target is first.
+        """Return the best fresh components for the collected rows.
+
+        If they are no better than the target, record the failure in the ledger.
+        """
+        # The first component of the target was drawn, and the others are its neighbours.
         was_tried = bool(self._ledger.count_failures(target.ids[:1], target.masses[:1])[0])
         fresh = mixtures.fit_rows_of(target, was_tried)
         if not fresh.decision.is_accepted:
@@ -241,10 +246,11 @@ class Birth(Move):
         return fresh
 
     def _judge(self, model: Mergeable, state: MovableState, tools: MoveTools) -> MoveRecord:
-        """Decide on the adopted components; restore the state before if the gain is too small.
+        """Decide on the adopted components; return the record of the decision.
 
-        Return the record of the decision.
+        If the gain is too small, restore the state before the adoption.
         """
+        # Remove adopted components that have less than one row.
         dissolve(model, state, self._newborn_ids)
         # This method is called only after an adoption.
         assert self._before is not None
@@ -256,8 +262,8 @@ class Birth(Move):
         else:
             state.restore(checkpoint)
             self._relearned = model_before
-            # Choose fewer targets from now on, because some of the births may have been good and
-            # were lost together with bad ones. Only a single birth is known to have failed.
+            # Choose fewer targets from now on, because good births may have been lost together with
+            # bad ones. For the same reason, record a failure only if the birth was a single one.
             self._share *= 0.5
             if len(self._adopted) == 1:
                 (target,) = self._adopted
@@ -276,14 +282,15 @@ class Birth(Move):
         """Try births within one batch; keep each for which the exact bound of all memos rises."""
         counts = model.component_masses(state.memos[key].stats)
         global_params = model.expectation(state.stats, batch, tools.run)
+        # The inverse temperature is 1.
         result = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)
         if tools.n_judged is not None:
-            # Components whose rows do not differ are no targets.
+            # Components whose new rows are like their earlier rows are no targets yet.
             differs = _rows_differ(model, state.memos, key, batch, result.q, tools.n_judged)
             counts = np.where(differs, counts, 0.0)
         self._targets = self._choose(counts, state.component_ids, tools)
         self.exhausted = not self._targets
-        # Collect the rows of the targets.
+        # Collect the rows of the targets, as a pass would do for each batch.
         observer = self.make_observer(batch.weights.size, tools)
         if observer is not None:
             solved_batch = SolvedBatch(batch, key, global_params, result)
@@ -317,12 +324,12 @@ class Birth(Move):
         kept = births.find_kept_components(target)
         other_stats = births.sum_kept_statistics(kept, target)
         max_fresh = self._max_components - n_before + 1
-        # First fit components under priors that are learned from them and all other components. If
-        # they raise the bound of the collected rows, but not the bound of all rows, fit components
-        # under the priors of the model. The model is not
-        # :meth:`~skvt.contracts.Mergeable.for_target`, because components of the target that have
-        # rows in other batches stay. A background has such rows, and fresh components beside it
-        # need no second one.
+        # First fit components under priors that are learned from these and all other components. If
+        # the fresh components raise the bound of the collected rows, but not the bound of all rows,
+        # fit components under the priors of the model. The model is used as it is, and not the
+        # result of :meth:`~skvt.contracts.Mergeable.for_target`, because components of the target
+        # that have rows in other batches stay. A background component, for instance, has such rows,
+        # and fresh components beside it need no second background.
         for prior_sources in (other_stats, None):
             mixtures = FreshMixtures(model, births.tools, max_fresh, prior_sources, in_stream=True)
             fresh = self._create(mixtures, target)
@@ -338,8 +345,8 @@ class Birth(Move):
             if not needs_other_priors or not other_stats.arrays[0].size:
                 break
         if not decision.is_accepted and len(state.memos) > 1 and fresh.one_component is not None:
-            # Keep the target, and try to add one component for all collected rows, because these
-            # may differ from the rows of the target in other batches.
+            # Keep the target, and try to add one component for all collected rows, because the rows
+            # of this batch may differ from the rows of the target in other batches.
             all_components = np.arange(n_before)
             decision_on_one = births.try_components(model, fresh.one_component, all_components)
             if decision_on_one.is_accepted:
@@ -362,14 +369,16 @@ def _overlaps(memos: Memos, n_components: int) -> Array:
 def _rows_differ(
     model: Mergeable, memos: Memos, key: Hashable, batch: Any, q: Array, n_judged: int
 ) -> NDArray[np.bool_]:
-    """Return whether the last rows of a batch differ from other rows of a component, (K,).
+    """Return for each component whether its new rows differ from its earlier rows, (K,).
 
-    All rows of the batch after the first ``n_judged`` are compared with all other rows of the
-    stream. They differ if two components have more evidence than one, or if the component has no
-    other rows. ``q`` (n, K) are the responsibilities for the rows of the batch.
+    The new rows are the rows of the batch after the first ``n_judged``. All other rows of the
+    stream are earlier rows. The rows of a component differ if two components, one for the new and
+    one for the earlier rows, have more evidence than one component, or if there are no earlier
+    rows. ``q`` (n, K) are the responsibilities for the rows of the batch.
     """
 
     def stats_of(rows: slice) -> Stats:
+        """Return the statistics of these rows of the batch with the responsibilities q."""
         weights = batch.weights[rows]
         part = model.batch(batch.X[rows], np.arange(weights.size), weights)
         stats = model.make_local_result(part, q[rows]).stats
@@ -377,16 +386,17 @@ def _rows_differ(
         assert stats is not None
         return stats
 
-    total, last = memos.total(), stats_of(slice(n_judged, None))
-    # The memo of the batch has other responsibilities than q.
-    others = total.plus(memos[key], sign=-1.0).stats
+    total, new = memos.total(), stats_of(slice(n_judged, None))
+    # Replace the memo of the batch, which has other responsibilities than q, by the first rows.
+    earlier = total.plus(memos[key], sign=-1.0).stats
     if n_judged:
-        earlier = stats_of(slice(n_judged))
-        others = Stats(tuple(a + b for a, b in zip(others.arrays, earlier.arrays, strict=True)))
-    differs = ~exceeds(model.component_masses(others), 0.0, scale=total.weight)
-    old = np.flatnonzero(~differs)
-    both = concatenate_components([others, last])
-    differs[old] = model.merge_gains(both, old, differs.size + old) < 0.0
+        first = stats_of(slice(n_judged))
+        earlier = Stats(tuple(a + b for a, b in zip(earlier.arrays, first.arrays, strict=True)))
+    differs = ~exceeds(model.component_masses(earlier), 0.0, scale=total.weight)
+    # The K components of the earlier rows come first, then the same components of the new rows.
+    both = concatenate_components([earlier, new])
+    has_earlier = np.flatnonzero(~differs)
+    differs[has_earlier] = model.merge_gains(both, has_earlier, differs.size + has_earlier) < 0.0
     return differs
 
 

@@ -1,7 +1,8 @@
 """Deletes: give the rows of a nearly empty component to the others if the exact bound rises.
 
-The memo of a batch is its contribution to the statistics and the bound. A delete knows how each
-memo would change, because local steps are made with and without the component.
+The *memo* of a batch has the statistics and the terms of the bound that the batch contributes. A
+delete knows how each memo would change, because local steps are made with and without the
+component.
 """
 
 from collections.abc import Hashable
@@ -26,8 +27,9 @@ from skvt.moves._merge import dissolve
 from skvt.moves._trial import Decision, decide
 from skvt.ties import exceeds, stable_argmax, stable_order
 
-# A component is a candidate if its expected number of rows is smaller than MAX_ROWS_OF_CANDIDATE,
-# or smaller than MAX_SHARE_OF_CANDIDATE times the mean of all components.
+# A component is a candidate for a delete if its expected number of rows is smaller than
+# MAX_ROWS_OF_CANDIDATE, or smaller than MAX_SHARE_OF_CANDIDATE times the mean number of rows of a
+# component.
 MAX_ROWS_OF_CANDIDATE = 2.0
 MAX_SHARE_OF_CANDIDATE = 0.05
 # Maximum number of candidates of a pass.
@@ -40,19 +42,21 @@ _MIN_RESPONSIBILITY = 1e-14
 class Delete(Move):
     """Delete at most one component per pass, the candidate whose delete raises the bound most.
 
-    During the pass, local steps of the rows of each candidate are also made without the candidate,
-    so that the exact bound without the candidate is known after the pass.
+    During the pass, local steps of the rows of each candidate are also made without the candidate.
+    The exact bound of all rows without the candidate is therefore known after the pass.
     """
 
     requires = make_requirements("A delete")
 
     def __init__(self) -> None:
+        # Numbers of the candidates of the pass, set by `begin`.
         self._candidates: list[int] = []
-        # For each candidate, the change of each batch's memo if the candidate were deleted.
+        # By candidate and key of the batch, the change of the memo by the delete of the candidate.
+        # `store_notes` adds the changes during the pass.
         self._changes: dict[int, dict[Hashable, Memo]] = {}
 
     def begin(self, model: Mergeable, state: MovableState, tools: MoveTools) -> None:
-        """Choose as candidates the smallest components, if they are small enough."""
+        """Choose as candidates the smallest components that are small enough."""
         counts = model.component_masses(state.plain_stats.as_stats())
         max_count = max(MAX_ROWS_OF_CANDIDATE, MAX_SHARE_OF_CANDIDATE * counts.sum() / counts.size)
         smallest = stable_order(counts, scale=float(counts.sum()))[:MAX_CANDIDATES]
@@ -61,17 +65,17 @@ class Delete(Move):
         self._changes = {k: {} for k in self._candidates}
 
     def make_observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
-        """Return an observer that computes the memo of a batch without each candidate."""
+        """Return an observer that computes how the memo of a batch changes by each delete."""
         return partial(_compute_changes, tuple(self._candidates)) if self._candidates else None
 
     def store_notes(self, notes: tuple[Hashable, dict[int, Memo]]) -> None:
-        """Keep the changes of the memo of a batch."""
+        """Keep the changes of the memo of a batch, which the observer has returned."""
         key, changes = notes
         for k, change in changes.items():
             self._changes[k][key] = change
 
     def finish(self, model: Mergeable, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
-        """Delete the best candidate if the bound rises; return a record of each candidate."""
+        """Delete the best candidate if the bound rises; return one record for each candidate."""
         self.exhausted = True
         if not self._candidates:
             return []
@@ -91,7 +95,8 @@ class Delete(Move):
         for k, gain in zip(self._candidates, gains, strict=True):
             decision = decide(gain, scale)
             if decision.is_accepted and k != best:
-                decision = Decision(False, gain, "The delete of another raises the bound more.")
+                reason = "The delete of another raises the bound more."
+                decision = Decision(is_accepted=False, gain=gain, reason=reason)
             records.append(decision.record(tools.n_iter, "delete", [k], "its rows to the others"))
         self.exhausted = not any(record.accepted for record in records)
         if not self.exhausted:
@@ -102,7 +107,10 @@ class Delete(Move):
         return records
 
     def conclude(self, model: Mergeable, state: MovableState) -> bool:
-        """Dissolve components of less than one row at the end of a fit."""
+        """Dissolve components of less than one row at the end of a fit; return True.
+
+        The result tells the engine that components may have changed.
+        """
         dissolve(model, state)
         return True
 
@@ -110,10 +118,10 @@ class Delete(Move):
 def _compute_changes(
     candidates: tuple[int, ...], model: Mergeable, solved_batch: SolvedBatch, tools: ObserverTools
 ) -> tuple[Hashable, dict[int, Memo]]:
-    """Return the key of a batch, and for each candidate the change of the memo by its delete.
+    """Return the key of a batch, and by candidate the change of the memo by the delete.
 
-    With the candidates bound, the function is the observer of deletes. Candidates without rows in
-    the batch are left out.
+    `partial` binds the argument ``candidates``; the result is the observer of deletes. Candidates
+    without rows in the batch are left out.
     """
     batch, changes = solved_batch.batch, dict[int, Memo]()
     for k in candidates:
@@ -122,9 +130,10 @@ def _compute_changes(
         if rows.size == 0:
             continue
         part = model.batch(batch.X, rows, batch.weights[rows])
-        # Compare the rows with the same components as in the local step of the whole batch.
+        # If each row was compared only with its candidate components, keep these components.
         if batch.candidates is not None:
             part = replace(part, candidates=batch.candidates[rows])
+        # Make the local step of these rows with and without component k, at the temperature 1.
         result = model.local_step(part, solved_batch.global_params, 1.0, tools.run)
         globals_without = model.without_component(solved_batch.global_params, k)
         result_without = model.local_step(part, globals_without, 1.0, tools.run)

@@ -1,9 +1,10 @@
 """Fresh mixtures: mixtures that are fitted to some rows, apart from the model.
 
-A birth replaces its target, one or several components, by the components of a fresh mixture of the
-target's rows. :class:`FreshMixtures` fits several mixtures to these rows, from different starts,
-and compares the best with the target. :func:`fit_fresh_mixture` fits one mixture, also for the
-short fits that choose a likelihood.
+A birth replaces its *target*, one component or several, by the components of a *fresh* mixture of
+the target's rows. :class:`FreshMixtures` fits several mixtures to these rows, from different
+*starts*, that is, initial components, and compares the best mixture with the target.
+:func:`fit_fresh_mixture` fits one mixture, also for the short fits that choose a likelihood. The
+*memo* of rows has their statistics and entropies, from which the bound is computed.
 """
 
 from dataclasses import dataclass
@@ -21,46 +22,45 @@ from skvt.moves._trial import Decision, decide
 from skvt.rows import stack_rows
 from skvt.ties import exceeds
 
-# Usual number K' of components with which a fresh mixture starts.
+# Usual number of components with which a fresh mixture starts.
 N_FRESH = 10
 # A smaller number of components with which a second mixture starts.
 FEWER = 3
-# If the rows are fewer than this number for each of N_FRESH components, the second mixture is
-# fitted even if the first one is better than the target.
+# The second mixture is fitted even if the first one is better than the target, if there are fewer
+# rows than ROWS_FOR_EACH * N_FRESH.
 ROWS_FOR_EACH = 200
-# Up to this number of columns, few starts are enough to find the clusters of a target. Mixtures
-# that start from the least normal directions are then left out. If there are at most
-# _MAX_ROWS_FOR_FEWER rows, all mixtures start with FEWER components, unless they are all
-# components of the model and learn their priors.
+# Up to _MAX_COLUMNS_FOR_FEWER columns, few starts are enough to find the clusters of a target.
+# Mixtures that start from the least normal directions are then left out. If there are also at most
+# _MAX_ROWS_FOR_FEWER rows, all mixtures start with FEWER components, unless the target has all
+# components of the model, so that the mixtures learn their priors.
 _MAX_COLUMNS_FOR_FEWER = 3
 _MAX_ROWS_FOR_FEWER = 100
-# A mixture under newly learned priors needs more rows for each of _N_FRESH components than this, or
-# more than _MAX_ROWS_FOR_FEWER rows if few starts are enough.
+# A mixture under newly learned priors needs more than _MIN_ROWS_FOR_EACH * N_FRESH rows, or more
+# than _MAX_ROWS_FOR_FEWER rows if few starts are enough.
 _MIN_ROWS_FOR_EACH = 5
-# Largest number of components with which a mixture under newly learned priors starts, as a multiple
-# of N_FRESH.
+# A mixture under newly learned priors starts with at most this number times N_FRESH components.
 _MAX_FACTOR_OF_N_FRESH = 4
-# Nats per row by which the bound of the rows of a target must rise.
+# The bound of the rows of a target must rise by more than this number of nats per row.
 MIN_GAIN_PER_ROW = 1e-3
-# Maximum number of rows of the target that a collected row represents. A collected row should count
-# for the rows that were not collected, but a mixture in which each row counts five times or more
+# Maximum number of rows of the target that a collected row represents. A collected row should also
+# count for rows that were not collected, but a mixture in which each row counts five times or more
 # would fit components to noise.
 MAX_COUNTED = 2.0
-# Initial components begin with seeds, which are chosen among a sample of the rows. For each seed,
-# the sample has _ROWS_PER_COLUMN rows per column, but at least _MIN_ROWS_PER_SEED rows and at most
-# _MAX_ROWS_PER_SEED.
+# Initial components are made from seeds, that is, from rows which are chosen among a sample of the
+# rows. For each seed, the sample has _ROWS_PER_COLUMN rows per column, but at least
+# _MIN_ROWS_PER_SEED rows and at most _MAX_ROWS_PER_SEED.
 _ROWS_PER_COLUMN = 4
 _MIN_ROWS_PER_SEED = 50
 _MAX_ROWS_PER_SEED = 1_000
-# Maximum numbers of passes before merges begin, and of all passes.
+# Maximum number of passes before merges begin, and maximum number of all passes.
 _MAX_PASSES_WITHOUT_MERGES = 5
 _MAX_PASSES = 40
 # Merges begin when at most this share of the rows changes its component in a pass.
 _MAX_SHARE_MOVED = 1e-5
 # The fit ends when the bound rises by less than this number of nats per row in a pass.
 _TOL = 1e-4
-# The fit of a mixture with newly learned priors ends if it misses its goal after the first pass by
-# more nats per row than this.
+# The fit of a mixture with newly learned priors ends after the first pass if its bound misses the
+# goal, the bound at which the mixture would be useful, by more nats per row than this.
 _MAX_SHORTFALL = 0.02
 
 
@@ -78,11 +78,11 @@ def fit_fresh_mixture(
     tools : MoveTools
     goal : float
         The bound in nats that the mixture must reach to be useful. The fit ends early if the
-        mixture is not going to reach it.
+        mixture is not going to reach this bound.
     other_stats : Stats or None
-        Statistics of other components with the same prior. If there are any, the prior is first
-        learned from them and the initial components. The goal rises by the bound that the other
-        components lose under this prior.
+        Statistics of other components with the same prior. If there are other components, the prior
+        is first learned from these and the initial components. The goal then rises by the fall of
+        the bound of the other components under the new prior.
     max_passes : int
         Maximum number of passes.
 
@@ -95,8 +95,8 @@ def fit_fresh_mixture(
     """
     n_components = model.n_initial
     total = float(batch.weights.sum())
-    # Draw the rows among which initial components are chosen, if there are more than enough. Their
-    # number grows with the number of columns, but constant columns of dense rows do not count.
+    # If there are more rows than the initial components need, draw the rows among which they are
+    # chosen. Constant columns of dense rows do not count as columns.
     n_columns = batch.X.shape[1] if sp.issparse(batch.X) else np.any(batch.X != batch.X[0], 0).sum()
     rows_per_seed = np.clip(_ROWS_PER_COLUMN * n_columns, _MIN_ROWS_PER_SEED, _MAX_ROWS_PER_SEED)
     n_seed_rows = int(rows_per_seed) * n_components
@@ -105,15 +105,15 @@ def fit_fresh_mixture(
         seeds = tools.rng.permutation(batch.n_rows)[:n_seed_rows]
     moves: list[Merge] = []
     policy = RunningPolicy()
-    # Passes learn no priors while the policy is not done. Until merges begin, the priors are
-    # therefore those learned before the first pass.
+    # While the policy is not done, passes learn no priors. Until merges begin, the model therefore
+    # keeps the priors that are learned below, before the first pass.
     policy.done = False
     state, sweep = tools.separate_fit(model, batch.X, batch.weights, policy, seeds=seeds)
     previous_bound = float("-inf")
     has_others = other_stats is not None and other_stats.arrays[0].size > 0
     if other_stats is not None and has_others:
-        # Learn the priors from all components, and raise the goal by what the others lose. Then
-        # ``resized`` removes the learner, so that the priors stay fixed from here on.
+        # Learn the priors from all components, and raise the goal by the energy that the other
+        # components lose. ``resized`` makes a model whose priors are fixed from here on.
         goal += model.collapsed_energy(other_stats)
         all_components = concatenate_components([other_stats, state.plain_stats.as_stats()])
         model = model.with_learned_priors(None, RunningStats(all_components.arrays))
@@ -124,6 +124,7 @@ def fit_fresh_mixture(
     for n_passes in range(max_passes):
         has_merges = bool(moves)
         model, may_stop = sweep(model, moves)
+        # A first pass that ends far below the goal is not worth further passes.
         if has_others and n_passes == 0:
             if compute_bound(model, state.memos.total()) < goal - _MAX_SHORTFALL * total:
                 break
@@ -140,8 +141,8 @@ def fit_fresh_mixture(
         bound = compute_bound(model, state.memos.total())
         gain, previous_bound = bound - previous_bound, bound
         if has_merges and may_stop:
-            # The goal is out of reach if it is not met even by as many passes as remain, and one
-            # more, each of which gains as much as this one.
+            # The goal is out of reach if all remaining passes, and one more, would not reach it
+            # even if each of them gained as much as this pass.
             is_hopeless = bound + (max_passes - n_passes) * gain < goal
             if is_hopeless or gain < _TOL * total:
                 break
@@ -155,14 +156,14 @@ class FreshResult(NamedTuple):
     """The best fresh mixture for the rows of a target, and whether it is better than the target."""
 
     decision: Decision
-    # Description of the starts of the mixtures, for records. If priors were learned together with
-    # other components, only the last start is described.
+    # Description of the starts of the mixtures, for records. If priors were learned from the fresh
+    # and other components, the description has only the last start.
     tried: str
     # Statistics of the fresh components; None if no mixture was fitted.
     stats: Stats | None = None
     # Statistics of one component that has all rows of the target; None if they were not computed.
     one_component: Stats | None = None
-    # Whether priors were learned with the fresh components.
+    # Whether priors were learned from the fresh components.
     learns_priors: bool = False
 
 
@@ -177,11 +178,11 @@ class FreshMixtures:
     max_fresh : int
         Maximum number of fresh components.
     other_stats : Stats or None
-        Statistics of all components outside the target, with which priors are learned; None if no
-        priors are learned.
+        Statistics of all components outside the target. Priors are learned from these components
+        and the fresh ones; None if no priors are learned.
     in_stream : bool
-        Whether the rows are those of a call of a stream. Such rows may not come again, so that they
-        are also searched for a few clusters in a line.
+        Whether the rows come from a call of a stream. Such rows may not come again, so that
+        mixtures also start from a few clusters in a line.
     """
 
     model: Mergeable
@@ -191,12 +192,12 @@ class FreshMixtures:
     in_stream: bool = False
 
     def fit_rows_of(self, target: Target, was_tried: bool) -> FreshResult:
-        """Return the best mixture of the collected rows, compared with the target.
+        """Return the best mixture of the collected rows, and whether it is better than the target.
 
         ``was_tried`` tells whether births from the target have failed before.
         """
         model, tools, other_stats = self.model, self.tools, self.other_stats
-        # The initial empty arrays give the results a shape if no rows were collected.
+        # The empty arrays at the beginning give the results their shapes if no rows were collected.
         resp = np.concatenate([np.empty((0, len(target.ids))), *target.resp])
         row_weights = np.concatenate([np.empty(0), *target.weights])
         resp_of_target = resp.sum(axis=1)
@@ -209,8 +210,9 @@ class FreshMixtures:
         # Number of rows of the target that each collected row represents.
         factor = np.clip(target.total / weights.sum(), 1.0, MAX_COUNTED)
         X = stack_rows(target.rows)
-        # First try a mixture under new priors, of the rows that mostly belong to the target. This
-        # requires a single component with enough rows, and components outside the target.
+        # First try a mixture under new priors, of the rows for which the responsibility of the
+        # target is more than one half. The target must be a single component with enough such
+        # rows, and there must be other components.
         is_member = resp_of_target > 0.5
         is_single = len(target.ids) == 1
         min_rows = _MAX_ROWS_FOR_FEWER if self._is_narrow(X) else _MIN_ROWS_FOR_EACH * N_FRESH
@@ -234,6 +236,7 @@ class FreshMixtures:
         # single component.
         tries_few = was_tried and is_single
         max_fresh = min(self.max_fresh, FEWER) if tries_few else self.max_fresh
+        # Both memos have the same rows with the same weights, so that their bounds are comparable.
         return self._fit_best(batch, target_memo, one_component_memo, max_fresh)
 
     def _fit(
@@ -241,8 +244,8 @@ class FreshMixtures:
     ) -> tuple[Memo, Any]:
         """Fit a mixture that should reach the bound ``goal``; return its memo and its model.
 
-        ``proposal`` has the number of initial components, and ``init_params``, the name of the
-        method that finds these components. Priors are learned unless ``other_stats`` is None.
+        ``proposal`` has the number of initial components, and the name of the method that finds
+        these components. Priors are learned unless ``other_stats`` is None.
         """
         n_components, init_params = proposal
         learns_priors = other_stats is not None
@@ -252,22 +255,25 @@ class FreshMixtures:
         return fit_fresh_mixture(model, batch, self.tools, goal, other_stats)
 
     def _is_narrow(self, X: Any) -> bool:
-        """Return whether few starts are enough: for rows of few columns, except in a stream."""
+        """Return whether few starts are enough, because X has few columns.
+
+        In a stream the result is False, because rows may not come again.
+        """
         return not self.in_stream and bool(X.shape[1] <= _MAX_COLUMNS_FOR_FEWER)
 
     def _fit_under_learned_priors(self, batch: Any, other_stats: Stats) -> FreshResult:
-        """Return a mixture under priors that are learned from its components and the others.
+        """Return a mixture under priors that are learned from its components and other components.
 
-        The mixture gains the difference between its bound and the bound of one component for all
-        rows. The other components, whose statistics are ``other_stats``, lose by the new priors.
-        The mixture is accepted if it gains more than they lose.
+        The gain of the mixture is the difference between its bound and the bound of one component
+        for all rows. The bound of the other components, whose statistics are ``other_stats``, falls
+        under the new priors. The mixture is accepted if its gain is larger than this fall.
         """
         model = self.model
         all_in_one = model.make_local_result(batch, np.ones((batch.weights.size, 1)))
-        # The bound of the rows as one component.
+        # The bound of the rows in nats if they all belong to one component.
         goal = compute_bound(model, self.tools.make_memo(model, all_in_one, batch))
         total = batch.weights.sum()
-        # Start with components half as large as the median of the others.
+        # Start with components that are half as large as the median of the other components.
         median_mass = np.median(model.component_masses(other_stats))
         max_initial = _MAX_FACTOR_OF_N_FRESH * N_FRESH
         n_initial = int(np.clip(2.0 * total / median_mass, N_FRESH, max_initial))
@@ -282,7 +288,7 @@ class FreshMixtures:
             decision = decide(gain, find_scale(goal, memo), min_gain, f"{total:.0f} rows")
             if decision.is_accepted:
                 break
-        # Only the last mixture is described.
+        # Only the start of the last mixture is described.
         return FreshResult(decision, _describe([proposal]), memo.stats, learns_priors=True)
 
     def _fit_best(
@@ -290,37 +296,39 @@ class FreshMixtures:
     ) -> FreshResult:
         """Return the best of several mixtures and of one component for all rows.
 
-        ``target_memo`` and ``one_component_memo`` are the memos of the rows with the components of
-        the target, and with one component. The mixtures have different starts:
+        ``target_memo`` is the memo of the rows with the components of the target, and
+        ``one_component_memo`` with one component. The mixtures have different starts:
 
         1. The usual start has N_FRESH initial components, found by k-means++.
         2. A start with FEWER components follows if the usual mixture is no better than the target,
-           because a component with many parameters needs many rows. It also follows if there are
-           few rows: the usual mixture may end in components of which no merge improves the bound,
-           although fewer, different components would be better. The same may happen under learned
-           priors: beside a small cluster, a large cluster may be split into parts that the learned
-           prior keeps apart.
+           because a component with many parameters needs many rows. This start also follows if
+           there are few rows: the usual mixture may end in components of which no merge improves
+           the bound, although fewer, different components would be better. The start also follows
+           under learned priors: beside a small cluster, the usual mixture may split a large cluster
+           into parts that the learned prior keeps apart.
         3. A start from the directions in which rows are least normal follows if no mixture is
-           better yet. It may show components that differ in few of many directions.
+           better than the target yet. It may find components that differ in few of many directions.
 
-        With at most three columns, the third start is left out, except in a stream. If the rows
-        also have a total weight of at most 100, the first start is left out, unless the mixtures
-        learn their priors.
+        With at most _MAX_COLUMNS_FOR_FEWER columns, the third start is left out, except in a
+        stream. If the rows also have a total weight of at most _MAX_ROWS_FOR_FEWER, the first start
+        is left out, unless the mixtures learn their priors.
 
         If a mixture ends with as many components as the target and is no better, starts with fewer
         components than the target are left out.
 
         If there are no components outside the target, the mixtures learn their priors. If the
-        target is then a single component, the first start is from clusters in a line. If there are
-        many such clusters, a mixture of few components would put several of them into each
-        component, and would be no better than one component.
+        target is then a single component, a start from clusters in a line comes before the others.
+        If there are many such clusters, a mixture of few components would put several clusters into
+        each component, and would be no better than one component.
         """
+        # The entropy of a memo has one entry for each component.
         target_bound, n_target = compute_bound(self.model, target_memo), target_memo.entropy.size
         total = batch.weights.sum()
         min_gain = MIN_GAIN_PER_ROW * total
         other_stats = self.other_stats
         learns_priors = other_stats is not None and not other_stats.arrays[0].size
-        # List the starts: the number of initial components, and how they are found.
+        # List the starts as pairs of the number of initial components, and the method that finds
+        # the components.
         n_usual, n_fewer = min(N_FRESH, max_fresh), min(FEWER, max_fresh)
         is_narrow = self._is_narrow(batch.X)
         proposals = [(n_fewer, "k-means++")]
@@ -333,17 +341,19 @@ class FreshMixtures:
         tries_fewer = learns_priors or batch.weights.size < ROWS_FOR_EACH * N_FRESH
         # Whether the last mixture has as many components as the target and is no better.
         ends_like_target = False
-        # The best result so far.
+        # The best result so far, which is at first one component for all rows.
         memo, bound = one_component_memo, compute_bound(self.model, one_component_memo)
         tried: list[tuple[int, str]] = []
 
         def judge_best() -> Decision:
+            """Decide between the best result so far and the target."""
             gain = bound - target_bound
             return decide(gain, find_scale(bound, memo), min_gain, f"{total:.0f} rows")
 
         for proposal in proposals:
             n_initial, init_params = proposal
-            # After a result is accepted, only starts by k-means++ may follow.
+            # After a result is accepted, only starts by k-means++ follow, and only if the result
+            # has few components.
             has_many = memo.entropy.size > N_FRESH
             may_follow = tries_fewer and init_params == "k-means++" and not has_many
             if judge_best().is_accepted and not may_follow:
@@ -356,7 +366,8 @@ class FreshMixtures:
             )
             new_bound, n_new = compute_bound(new_model, new_memo), new_memo.entropy.size
             tried.append(proposal)
-            # No prior can be learned from one component.
+            # Reject a single component if priors are learned, because one component is not enough
+            # to learn a prior.
             is_legal = n_new > 1 or not learns_priors
             if is_legal and exceeds(new_bound, bound, scale=find_scale(new_bound, new_memo)):
                 memo, bound = new_memo, new_bound

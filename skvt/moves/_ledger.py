@@ -1,4 +1,4 @@
-"""The ledger of a move, which says which proposals have failed and when to try them again."""
+"""The ledger of a move: a record of failed proposals, by which a move decides what to try again."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -14,8 +14,8 @@ from skvt.typing import Array, IndexArray
 # last failure.
 SAME_MASS = 0.1
 # All failures are forgotten if the log-normalisers of the learned priors have changed by more than
-# this number of nats. The number doubles each time, because late changes of many prior parameters
-# do not affect proposals.
+# this number of nats. The number doubles each time that failures are forgotten, because late
+# changes of many prior parameters do not affect proposals.
 OTHER_PRIOR = 5.0
 
 
@@ -29,18 +29,19 @@ class Ledger:
     returns a changed ledger.
     """
 
-    # By id, the mass at the last failure and the number of failures of each target that has failed.
+    # By the id of each target that has failed, the mass at the last failure and the number of
+    # failures.
     failures: dict[int, tuple[float, int]] = field(default_factory=dict)
     # Change of the mass of a target, as a fraction, after which its failures are forgotten.
     same_mass: float = SAME_MASS
-    # Number of failed proposals, less the failures that successes have cancelled.
+    # Number of failed proposals, minus the failures that successful proposals have cancelled.
     n_in_vain: int = 0
     # Log-normaliser of the priors under which the proposals failed, in nats; None before the first
     # pass.
     prior: float | None = None
     # Change of ``prior`` after which all failures are forgotten, in nats.
     other_prior: float = OTHER_PRIOR
-    # Ids of all targets up to now.
+    # Ids of all present and former targets.
     ids: frozenset[int] = frozenset()
     # Number of passes of the last pause between two searches for changes.
     pause: int = 0
@@ -50,9 +51,11 @@ class Ledger:
     def count_failures(self, ids: Iterable[int], masses: Iterable[float]) -> IndexArray:
         """Return the number of failures of each target, (n,).
 
-        It is 0 if the target has never failed, or if its mass has changed since its last failure.
+        The number is 0 if the target has never failed, or if its mass has changed since its last
+        failure.
         """
         failures = [self.failures.get(int(id_), (0.0, 0)) for id_ in ids]
+        # The reshape keeps two columns if there are no targets.
         old_masses, n_failures = np.array(failures).reshape(-1, 2).T
         changes = np.abs(np.asarray(masses) - old_masses)
         has_changed = exceeds(changes, self.same_mass * old_masses, scale=old_masses)
@@ -67,7 +70,7 @@ class Ledger:
     def record_success(self, cancelled: int, ids: list[int], masses: list[float] | Array) -> Self:
         """Record a successful proposal, which cancels ``cancelled`` failed proposals.
 
-        The targets get a failure each, so that they are not tried again until their masses change.
+        Each target gets a failure, so that it is not tried again until its mass changes.
         """
         n_in_vain = max(0, self.n_in_vain - cancelled)
         return replace(self.record_failure(ids, masses), n_in_vain=n_in_vain)
@@ -75,7 +78,7 @@ class Ledger:
     def forget_if_priors_changed(self, model: Any) -> Self:
         """Forget all failures if the learned priors of the model have changed a lot.
 
-        The same proposals may succeed under the new priors.
+        Proposals that failed under the old priors may succeed under the new priors.
         """
         blocks = zip(model.families, model.prior().arrays, strict=True)
         prior = sum(float(np.sum(family.log_normalizer(eta))) for family, eta in blocks)

@@ -1,8 +1,8 @@
 """Merges: replace two components by one if the exact bound rises [HS13 sec. 3.2].
 
-The gain of a merge is known from the memos of the batches, that is, from their statistics and the
-entropies that their assignments would lose. :func:`dissolve` merges components that are almost
-empty, even if the bound falls slightly.
+The gain of a merge is known from the *memos* of the batches. A memo has the statistics of a batch,
+and for each pair of components the entropy that the assignments of the batch would lose by a merge.
+:func:`dissolve` merges components that are almost empty, even if the bound falls slightly.
 """
 
 from collections.abc import Hashable, Iterable
@@ -20,9 +20,11 @@ from skvt.typing import Array, IndexArray
 
 # A component with a smaller expected number of rows is dissolved at the end of a fit.
 MIN_ROWS_OF_COMPONENT = 1.0
-# Nats by which the bound must rise if a change of components also changes the learned priors.
+# The bound must rise by at least this number of nats if a change of components also changes the
+# learned priors.
 MIN_GAIN = 0.1
-# The best merge is not tried with new priors if it loses more nats per row of the data than this.
+# The best merge is not tried with new priors if it loses more nats per row of the data than this
+# under the old priors.
 _MAX_LOSS_PER_ROW = 0.5
 # A merge raises the evidence of the mixture weights by at most log 2 per merged row plus this
 # number of nats.
@@ -48,7 +50,8 @@ def compute_pair_gains(
     memo : Memo
         The memo of all rows.
     is_candidate : ndarray of bool of shape (K,) or None
-        Components of which each pair must have at least one; None for all pairs.
+        Whether each component is a candidate. Each pair must have at least one candidate; None for
+        all pairs.
 
     Returns
     -------
@@ -73,8 +76,11 @@ def compute_pair_gains(
 
 
 def _gain_of_merge(model: Mergeable, memo: Memo, stats: Stats, a: int, b: int) -> float:
-    """Return the gain in nats of a merge under ``stats``, as in `compute_pair_gains`."""
-    # Merges are proposed only if their loss of entropy, which ``memo`` has, is known.
+    """Return the gain in nats of the merge of a and b, as in `compute_pair_gains`.
+
+    ``stats`` are the present statistics, and ``memo`` has the losses of entropy.
+    """
+    # Merges are proposed only if their loss of entropy is known.
     assert memo.merge_entropy_loss is not None
     evidence_gain = float(model.merge_gains(stats, np.array([a]), np.array([b]))[0])
     return evidence_gain - float(memo.merge_entropy_loss[a, b])
@@ -90,9 +96,9 @@ def dissolve(model: Mergeable, state: MovableState, ids: Iterable[int] | None = 
     """Merge each component of less than one row with the component of the largest gain.
 
     If ``ids`` is not None, only components with these ids are dissolved. The bound may fall
-    slightly, because a nearly empty component may have a small share of every row, as new
-    components have. If several components are merged into one, the entropy of the result is a lower
-    bound until the batches have their next local steps.
+    slightly, because a nearly empty component, such as a new one, may have a small share of every
+    row. If several components are merged into one, its entropy in the memos is a lower bound until
+    the batches have their next local steps.
     """
     while True:
         memo = state.memos.total()
@@ -106,6 +112,8 @@ def dissolve(model: Mergeable, state: MovableState, ids: Iterable[int] | None = 
         if a.size == 0 or gains.max() < -_MAX_LOSS:
             return
         best = stable_argmax(gains, scale=find_scale(compute_bound(model, memo), memo))
+        # Losses of entropy that become unknown are replaced by upper bounds, so that components can
+        # be merged with the result.
         state.merge(a[best], b[best], bounded=True)
         state.rearrange(np.delete(np.arange(counts.size), b[best]))
         state.resum()
@@ -120,7 +128,8 @@ class Merge(Move):
         """Make merges that raise the bound; return their records and a record of rejected merges.
 
         If no merge raises the bound, the best merge is also judged with priors that are learned
-        after it. Priors learned from both halves of a component favour the halves.
+        after the merge. This may help, because priors that were learned from two halves of a
+        component favour the halves.
         """
         memo = state.memos.total()
         n_components = memo.entropy.size
@@ -128,14 +137,17 @@ class Merge(Move):
         counts = model.component_masses(memo.stats)
         # Scale of the rounding errors of gains, in nats.
         scale = max(memo.weight, float(np.abs(gains).max(initial=0.0)))
+        # Try the 3 K pairs of the largest gains, in descending order.
         order = stable_order(-gains, scale=scale)[: 3 * n_components]
-        # Merges that would not raise the bound even if the evidence of the weights gained most.
+        # Whether the merge would not raise the bound even with the largest possible gain of the
+        # evidence of the mixture weights.
         is_hopeless = gains < -np.log(2.0) * (counts[a] + counts[b]) - _MAX_WEIGHTS_GAIN
-        # The statistics after the merges so far; those of removed components are 0.
+        # The statistics after the merges so far, with 0 for removed components.
         arrays = tuple(array.copy() for array in memo.stats.arrays)
         records: list[MoveRecord] = []
         removed: list[int] = []
         already_merged: set[int] = set()
+        # The gain and the two components of each rejected merge.
         rejected_pairs: list[tuple[float, Any]] = []
         weights_before = model.weights_log_evidence(counts)
         for i in order:
@@ -152,8 +164,8 @@ class Merge(Move):
             weights_after = model.weights_log_evidence(merged_counts[kept])
             rise = gains[i] + weights_after - weights_before
             if removed and exceeds_rounding(rise, scale):
-                # Replace the gain by the gain with the present statistics, because earlier merges
-                # may have changed parameters that components share.
+                # Replace ``gains[i]`` by the gain with the present statistics, because earlier
+                # merges may have changed parameters that components share.
                 rise += _gain_of_merge(model, memo, Stats(arrays), *pair) - gains[i]
             decision = decide(rise, scale)
             if not decision.is_accepted:
@@ -183,8 +195,13 @@ class Merge(Move):
         return records + record_rejected_merges(tools.n_iter, "merge", rejected_pairs, scale)
 
     def _judge_with_new_priors(self, model: Mergeable, memo: Memo, a: int, b: int) -> Decision:
-        """Decide on the merge of a and b; priors are learned both with and without the merge."""
+        """Decide on the merge of a and b, with priors that are learned with and without the merge.
+
+        If the merge is accepted, the engine continues with the priors after the merge, see
+        :meth:`Move.update_priors`.
+        """
         model_before = model.with_learned_priors(None, RunningStats(memo.stats.arrays))
+        # A model whose priors are fixed returns itself.
         if model_before is model or memo.merge_entropy_loss is None:
             return Decision(is_accepted=False, gain=np.nan, reason="No priors are learned.")
         kept = np.delete(np.arange(memo.entropy.size), b)
@@ -207,7 +224,7 @@ class Merge(Move):
     ) -> list[MoveRecord]:
         """Merge as after a pass; pairs whose loss of entropy is unknown are left out.
 
-        The loss may be unknown after a merge of one of the components, until the batches with rows
-        of both have their next local steps.
+        The loss may be unknown after a merge of one of the two components, until the batches with
+        rows of both components have their next local steps.
         """
         return self.finish(model, state, tools)

@@ -24,24 +24,25 @@ MAX_ROWS = 10_000
 MIN_RESPONSIBILITY = 0.01
 # A component is a target only if its expected number of rows is larger than this.
 MIN_ROWS_OF_TARGET = 20.0
-# A component with this number of failures is no target. A component with fewer failures gets a
-# neighbour for each failure, but at most two; after 2 * FAILURES_IF_LOST failures, it gets
-# MAX_NEIGHBOURS.
+# A component with this number of failures is no target. A component with fewer failures gets one
+# neighbour for each failure, but at most _MAX_FEW_NEIGHBOURS. After 2 * FAILURES_IF_LOST failures,
+# it gets MAX_NEIGHBOURS.
 MAX_TRIES = 5
-# Number of failures as which a birth counts if no proposal was better than the target.
+# A birth counts as this number of failures if no fresh mixture was better than the target.
 FAILURES_IF_LOST = 2
-# Maximum number of neighbours of a target.
+# Maximum number of neighbours of a target after few failures, and after many failures.
+_MAX_FEW_NEIGHBOURS = 2
 MAX_NEIGHBOURS = 9
 
 
 class RowRequest(NamedTuple):
-    """A request for rows of a target from each batch."""
+    """A request for rows of a target from a batch."""
 
     # Numbers of the components of the target.
     components: list[int]
     # Maximum number of rows.
     max_rows: int
-    # Share of the rows of the target in each batch that are taken, at random if it is below 1.
+    # Share of the target's rows that is taken. If it is less than 1, rows are chosen at random.
     sampled_share: float
 
 
@@ -50,7 +51,7 @@ class CollectedRows(NamedTuple):
 
     # Expected number of rows of the target in the batch, collected or not.
     total: float
-    # (n, D).
+    # (n, D): the rows.
     X: Any
     # (n,): weights of the rows.
     weights: Array
@@ -61,14 +62,14 @@ class CollectedRows(NamedTuple):
 @in_files("moves.Target")
 @dataclass
 class Target:
-    """A chosen component, perhaps with neighbours, and the rows that have been collected for it."""
+    """A component that was drawn, perhaps with neighbours, and the rows collected for a birth."""
 
-    # Numbers, ids and expected numbers of rows of the components; the chosen component is first.
+    # Numbers, ids and expected numbers of rows of the A components. The drawn component is first.
     components: list[int]
     ids: list[int]
     masses: list[float]
-    # For each batch, the collected rows (n, D), their weights (n,), and the responsibilities of the
-    # A components for these rows (n, A).
+    # For each batch, the collected rows (n, D), the weights of these rows (n,), and the
+    # responsibilities of the A components for them (n, A).
     rows: list[Any] = field(default_factory=list)
     weights: list[Array] = field(default_factory=list)
     resp: list[Array] = field(default_factory=list)
@@ -84,7 +85,7 @@ class Target:
         return RowRequest(self.components, MAX_ROWS - self.size, sampled_share)
 
     def add(self, collected: CollectedRows) -> None:
-        """Add the rows that were collected from a batch, as long as there are less than MAX_ROWS.
+        """Add rows that were collected from a batch, up to MAX_ROWS rows of all batches.
 
         Batches that are visited at once may together have more rows than were requested.
         """
@@ -98,13 +99,13 @@ class Target:
 
 
 def draw_targets(
-    ledger: Ledger, counts: Array, ids: IndexArray, rng: np.random.Generator, number: int,
+    ledger: Ledger, counts: Array, ids: IndexArray, rng: np.random.Generator, max_targets: int,
     overlaps: Array | None = None,
 ) -> list[Target]:  # fmt: skip
-    """Draw at most ``number`` targets without common components.
+    """Draw at most ``max_targets`` targets without common components.
 
-    A component is drawn with probability proportional to its count. If births from it have failed,
-    its nearest neighbours are added to the target.
+    The first component of a target is drawn with probability proportional to its count. If births
+    from this component have failed, its nearest neighbours are added to the target.
 
     Parameters
     ----------
@@ -113,36 +114,39 @@ def draw_targets(
     counts, ids : ndarray of shape (K,)
         Expected numbers of rows and identifiers of the components.
     rng : numpy.random.Generator
-    number : int
-        Maximum number of targets.
+    max_targets : int
     overlaps : ndarray of shape (K, K) or None
         Entropy in nats that is lost if two components are merged. The nearest neighbours of a
         component have the largest overlaps with it. If ``overlaps`` is None, components whose
         births have failed are not targets.
     """
     n_failures = ledger.count_failures(ids, counts)
+    # Whether a component belongs to no target yet.
     is_free = np.ones(counts.size, bool)
     max_failures = 1 if overlaps is None else MAX_TRIES
     is_eligible = exceeds(counts, MIN_ROWS_OF_TARGET) & (n_failures < max_failures)
     targets: list[Target] = []
-    while len(targets) < number and (is_eligible & is_free).any():
+    while len(targets) < max_targets and (is_eligible & is_free).any():
         chances = counts * (is_eligible & is_free)
-        chosen = int(rng.choice(counts.size, p=chances / chances.sum()))
-        components = [chosen]
-        is_free[chosen] = False
-        has_often_failed = n_failures[chosen] >= 2 * FAILURES_IF_LOST
-        for _ in range(MAX_NEIGHBOURS if has_often_failed else min(n_failures[chosen], 2)):
+        drawn = int(rng.choice(counts.size, p=chances / chances.sum()))
+        components = [drawn]
+        is_free[drawn] = False
+        n_neighbours = min(n_failures[drawn], _MAX_FEW_NEIGHBOURS)
+        if n_failures[drawn] >= 2 * FAILURES_IF_LOST:
+            n_neighbours = MAX_NEIGHBOURS
+        for _ in range(n_neighbours):
             # Without overlaps, only components without failures are eligible.
             assert overlaps is not None
+            # (K,): overlap of each free component with all components of the target so far.
             overlap = overlaps[components].sum(axis=0) * is_free
             nearest = int(stable_argmax(overlap))
             # Components whose overlap is a rounding error are no neighbours.
-            if exceeds(overlap[nearest], 0.0, scale=counts[chosen]):
+            if exceeds(overlap[nearest], 0.0, scale=counts[drawn]):
                 components.append(nearest)
                 is_free[nearest] = False
-        # Leave the component out if no proposal was better than this component alone, and there is
+        # Leave the component out if no mixture was better than this component alone, and there is
         # no neighbour to add.
-        if n_failures[chosen] >= FAILURES_IF_LOST and len(components) == 1:
+        if n_failures[drawn] >= FAILURES_IF_LOST and len(components) == 1:
             continue
         targets.append(Target(components, ids[components].tolist(), counts[components].tolist()))
     return targets
@@ -154,8 +158,9 @@ def collect_rows(
 ) -> list[CollectedRows]:  # fmt: skip
     """Collect the rows of a batch that each request asks for.
 
-    With the first two arguments bound, the function is the observer of births. ``seed`` is the seed
-    of the choice among the rows of large targets.
+    `partial` binds the first two arguments; the result is the observer of births, which is called
+    after the local step of each batch. ``seed`` is the seed of the random choice among the rows of
+    large targets.
     """
     batch, collected = solved_batch.batch, list[CollectedRows]()
     for components, max_rows, sampled_share in requests:

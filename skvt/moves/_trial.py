@@ -2,9 +2,10 @@
 
 :func:`decide` decides on a change of components by the change of the bound, and returns a
 :class:`Decision`, from which the record of the proposal is made. A :class:`Trial` makes a change of
-components for a few rows, while all other rows stay as they are, so that the bound of all rows is
-known. The memo of rows has their statistics and the terms of the bound that depend on their local
-step. :func:`compete` decides by a trial which of several fresh components are useful.
+components, and updates the local variables of a few rows only, so that the bound of all rows is
+known. A *memo* of rows has the statistics of the rows and the terms of the bound that depend on
+their local step. *Fresh* components are components that a move proposes to add. :func:`compete`
+decides by a trial which of them are useful.
 """
 
 from collections.abc import Callable
@@ -24,6 +25,7 @@ MERGE_DESCRIPTION = "one component for both"
 class Decision(NamedTuple):
     """The decision on a proposal."""
 
+    # Whether the proposed change is made.
     is_accepted: bool
     # Change of the bound in nats; NaN if it was not computed.
     gain: float
@@ -65,8 +67,8 @@ def decide(
     """Return the decision on a proposal by which the bound changes by ``gain`` nats.
 
     The proposal is accepted if ``gain`` exceeds ``min_gain`` by more than rounding errors, which
-    are relative to ``scale`` nats and to the precision ``dtype``. ``rows`` names the rows of the
-    bound in the reason.
+    are relative to ``scale`` nats and to the precision ``dtype``. ``rows`` is the name, in the
+    reason, of the rows to which the bound belongs.
     """
     gain = float(gain)
     is_accepted = exceeds_rounding(gain, scale, min_gain, dtype)
@@ -94,24 +96,25 @@ def record_rejected_merges(
     gain, pair = max(pairs, key=itemgetter(0))
     decision = decide(gain, scale)
     if decision.is_accepted:
-        # The caller has merged one of these components with another, or has rejected all merges
-        # together.
+        # The caller has rejected the merge although the bound would rise, because it has merged one
+        # of the two components with another, or has rejected all merges together.
         reason = f"The bound of all rows would rise by {gain:.4g} nats, but not with other merges."
-        decision = Decision(False, decision.gain, reason)
+        decision = Decision(is_accepted=False, gain=decision.gain, reason=reason)
     return [decision.record(n_iter, move, pair, MERGE_DESCRIPTION, n_proposals=len(pairs))]
 
 
 class Trial:
     """Updates of a few rows after a change of components, while all other rows stay as they are.
 
-    A subclass defines the methods :meth:`update` and :meth:`find_survivors`.
+    A subclass defines the methods :meth:`update`, which :meth:`compute_gain` calls, and
+    :meth:`find_survivors`, which :func:`compete` calls after the updates.
     """
 
     # The sum of the memos of all rows after the last update.
     total_memo: Any
 
     def update(self, stats: RunningStats) -> float:
-        """Make a local step of the few rows, with the global parameters under these statistics.
+        """Make a local step of the few rows, with the global parameters that ``stats`` determine.
 
         Set ``total_memo``, and return the bound of all rows in nats.
         """
@@ -121,7 +124,7 @@ class Trial:
         """Return which fresh components have enough rows after the last update.
 
         The first result (K',) has a truth value for each of the K' components of ``fresh_stats``.
-        The second has the statistics of those that have enough rows.
+        The second result has the statistics of the components that have enough rows.
         """
         raise NotImplementedError
 
@@ -154,8 +157,8 @@ def compete(
 ) -> tuple[Any, Decision]:  # fmt: skip
     """Let fresh components compete for the rows of a trial; return the trial and the decision.
 
-    The trial is repeated without the fresh components that end with too few rows, until all have
-    enough rows. The returned trial is None if no fresh component is left.
+    Components that end a trial with too few rows are dropped, and the trial is repeated with the
+    others, until all have enough rows. The returned trial is None if no fresh component is left.
 
     Parameters
     ----------
@@ -168,14 +171,16 @@ def compete(
     max_updates : int
         Maximum number of updates of a trial.
     scale, min_gain : float
-        Scale of rounding errors, and smallest gain of a useful change, in nats: see :func:`decide`.
+        Scale of rounding errors, and gain that a useful change exceeds, in nats: see
+        :func:`decide`.
     """
     while len(fresh_stats.arrays[0]):
         trial, stats = begin(fresh_stats)
-        # Without ``scale``, updates go on after the first rise of the bound, so that the counts of
-        # rows are those after more updates.
+        # Without ``scale``, updates go on after the bound has risen, because the counts of rows,
+        # by which components are dropped, change until the last update.
         gain = trial.compute_gain(stats, before, max_updates)
         survives, fresh_stats = trial.find_survivors(fresh_stats)
         if survives.all():
             return trial, decide(gain, scale, min_gain)
-    return None, Decision(False, float("nan"), "No fresh component keeps enough rows.")
+    reason = "No fresh component keeps enough rows."
+    return None, Decision(is_accepted=False, gain=float("nan"), reason=reason)
