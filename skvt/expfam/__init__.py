@@ -1,10 +1,12 @@
 """Exponential families: log-normaliser, expectation and sample, in natural parameters.
 
-The whole package has one convention: a member of a family is ``h(x) exp(<eta, t(x)> - A(eta))``,
-and the natural parameter ``eta`` is chosen such that a posterior's is the prior's plus statistics.
-For the Dirichlet, ``eta`` is therefore the concentration, ``t(x) = log x`` and
-``h(x) = 1 / prod(x)``. For the families over parameters of Gaussians (:class:`Wishart`,
-:class:`NormalWishart`, :class:`NormalGamma`), rows x add 1, x and x x' to ``eta``, without factors.
+The whole package has one convention: a member of a family has the density
+``h(x) exp(<eta, t(x)> - A(eta))``, with the base measure h, the sufficient statistic t and the
+log-normaliser A. The natural parameter ``eta`` is chosen such that ``eta`` of a posterior is
+``eta`` of the prior plus statistics of the data. For the Dirichlet, ``eta`` is therefore the
+concentration, ``t(x) = log x`` and ``h(x) = 1 / prod(x)``. For the families over parameters of
+Gaussians (:class:`Wishart`, :class:`NormalWishart`, :class:`NormalGamma`), a row x of data adds 1,
+x and x x' to ``eta``, without factors.
 """
 
 from skvt.expfam._beta import Beta

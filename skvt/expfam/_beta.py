@@ -1,6 +1,7 @@
 """The beta family: the distribution of the first entry of a Dirichlet with two entries.
 
 A member of the family is one distribution, and the leading axes of arrays enumerate members.
+:class:`~skvt.expfam.Family` documents the methods that all families have.
 """
 
 import numpy as np
@@ -14,14 +15,16 @@ from skvt.typing import Array
 class Beta(Dirichlet):
     """Beta distribution of v in (0, 1).
 
-    Natural parameter ``eta = (a, b)``, ``t(v) = (log v, log(1 - v))``, base measure
-    ``1 / (v (1 - v))``. A value v has shape (...), and the pair (v, 1 - v) has a Dirichlet
-    distribution.
+    The natural parameter is ``eta = (a, b)``, the sufficient statistic is
+    ``t(v) = (log v, log(1 - v))``, and the base measure is ``1 / (v (1 - v))``. A draw v has shape
+    (...). The pair (v, 1 - v) has a Dirichlet distribution with the same eta, so that this class
+    inherits the log-normaliser, the expectation and the entropy.
     """
 
     @staticmethod
     def sample(eta: ArrayLike, rng: np.random.Generator) -> Array:
         """Draw v (...) for each member; v is neither 0 nor 1."""
+        # A draw of the Dirichlet is never 0. A draw of 1 becomes the next smaller float.
         return np.minimum(Dirichlet.sample(eta, rng)[..., 0], np.nextafter(1.0, 0.0))
 
     @staticmethod
@@ -31,6 +34,7 @@ class Beta(Dirichlet):
 
     @staticmethod
     def to_standard(eta: ArrayLike) -> dict[str, Array]:
+        """Return a (...) and b (...) by name."""
         eta = np.asarray(eta, dtype=np.float64)
         return {"a": eta[..., 0], "b": eta[..., 1]}
 
@@ -46,6 +50,7 @@ class Beta(Dirichlet):
 
     @staticmethod
     def variance(eta: ArrayLike) -> Array:
+        """Return the variance of v, shape (...)."""
         return Dirichlet.variance(eta)[..., 0]
 
     @staticmethod

@@ -1,4 +1,8 @@
-"""The categorical family: distributions of assignments to one of K categories."""
+"""The categorical family: distributions of assignments to one of K categories.
+
+A member of the family is one distribution, and the leading axes of arrays enumerate members.
+:class:`~skvt.expfam.Family` documents the methods that all families have.
+"""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -8,14 +12,16 @@ from skvt.typing import Array
 
 
 class Categorical:
-    """Categorical distribution of an assignment z, as an indicator vector of K entries.
+    """Categorical distribution of an assignment z (K,), an indicator vector.
 
-    ``t(z) = z`` and ``eta`` are log probabilities up to a constant, base measure 1. A value has
-    shape (..., K): a 1 at the category and 0 elsewhere; ``value.argmax(-1)`` are labels.
+    z is 1 at the category and 0 elsewhere, so that ``z.argmax(-1)`` is the category. The sufficient
+    statistic is ``t(z) = z``, the natural parameter ``eta`` (..., K) has the log probabilities up
+    to a constant, and the base measure is 1.
     """
 
     @staticmethod
     def log_normalizer(eta: ArrayLike) -> Array:
+        """Return ``log sum_k exp(eta_k)``, shape (...)."""
         return logsumexp(np.asarray(eta, dtype=np.float64), axis=-1)
 
     @staticmethod
@@ -25,6 +31,7 @@ class Categorical:
 
     @staticmethod
     def sample(eta: ArrayLike, rng: np.random.Generator) -> Array:
+        """Draw an indicator vector for each member, shape (..., K)."""
         return rng.multinomial(1, Categorical.expectation(eta)).astype(np.float64)
 
     @staticmethod
@@ -43,6 +50,7 @@ class Categorical:
 
     @staticmethod
     def variance(eta: ArrayLike) -> Array:
+        """Return ``p_k (1 - p_k)`` for the probabilities p, shape (..., K)."""
         p = Categorical.expectation(eta)
         return p * (1.0 - p)
 

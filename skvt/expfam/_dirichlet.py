@@ -1,4 +1,7 @@
-"""The Dirichlet family."""
+"""The Dirichlet family, and fits of its concentration.
+
+:class:`~skvt.expfam.Family` documents the methods that all families have.
+"""
 
 from typing import Any
 
@@ -12,20 +15,25 @@ from skvt._compiled import gammaln_array as gammaln
 from skvt.expfam._gamma import CERTAIN_COUNT, MIN_DRAW, log_standard_gamma
 from skvt.typing import Array
 
-# Range of learned concentrations. Outside it the bound is flat, and float32 is inaccurate.
+# Range of learned concentrations. Outside this range the bound is flat, and float32 is inaccurate.
 _MIN_CONCENTRATION = 1e-4
 _MAX_CONCENTRATION = 1e4
 # Maximum number of steps of Newton's method.
 _MAX_STEPS = 50
+# Newton's method ends when a step changes each concentration by less than this share of itself, for
+# the D concentrations of a Dirichlet and for the one concentration of a symmetric Dirichlet.
+_TOL = 1e-6
+_TOL_SYMMETRIC = 1e-8
 
 
 class Dirichlet:
     """Dirichlet distribution of probabilities x (D,) of D events.
 
-    The natural parameter ``eta`` is the concentration, and ``t(x) = log x``. A member of the family
-    is one vector eta (D,), and an array (..., D) holds several members. Methods up to
-    :meth:`entropy` are those of every :class:`~skvt.expfam.Family`; the others give moments of
-    powers, and fit concentrations.
+    The natural parameter ``eta`` is the concentration, and the sufficient statistic is
+    ``t(x) = log x``. A member of the family is one vector eta (D,), and an array (..., D) holds
+    several members. The methods up to :meth:`entropy` are the methods of every
+    :class:`~skvt.expfam.Family`, and :meth:`concentrate_at`. The methods after :meth:`entropy`
+    return moments of powers of x, or fit concentrations.
     """
 
     @staticmethod
@@ -46,13 +54,13 @@ class Dirichlet:
     def sample(eta: ArrayLike, rng: np.random.Generator) -> Array:
         """Return one draw for each member, shape (..., D).
 
-        Gammas are drawn in log space, because at small concentrations all plain gammas of a draw
-        could underflow to zero.
+        A draw consists of D gamma variates, divided by their sum. The logarithms of the gamma
+        variates are drawn, because at small concentrations all D gamma variates could underflow.
         """
         eta = np.asarray(eta, dtype=np.float64)
-        log_g = log_standard_gamma(eta, rng)
-        g = np.exp(log_g - log_g.max(axis=-1, keepdims=True))
-        return np.maximum(g / g.sum(axis=-1, keepdims=True), MIN_DRAW)
+        log_gammas = log_standard_gamma(eta, rng)
+        gammas = np.exp(log_gammas - log_gammas.max(axis=-1, keepdims=True))
+        return np.maximum(gammas / gammas.sum(axis=-1, keepdims=True), MIN_DRAW)
 
     @staticmethod
     def concentrate_at(x: Array) -> Array:
@@ -62,15 +70,18 @@ class Dirichlet:
 
     @staticmethod
     def to_standard(eta: ArrayLike) -> dict[str, Array]:
+        """Return the concentrations (..., D) by name."""
         return {"concentration": np.asarray(eta)}
 
     @staticmethod
     def mean(eta: ArrayLike) -> Array:
+        """Return ``E[x_d] = eta_d / sum eta``, shape (..., D)."""
         eta = np.asarray(eta)
         return eta / eta.sum(axis=-1, keepdims=True)
 
     @staticmethod
     def variance(eta: ArrayLike) -> Array:
+        """Return the variance of each x_d, shape (..., D)."""
         eta = np.asarray(eta, dtype=np.float64)
         mean = Dirichlet.mean(eta)
         return mean * (1.0 - mean) / (eta.sum(axis=-1, keepdims=True) + 1.0)
@@ -85,6 +96,7 @@ class Dirichlet:
 
     @staticmethod
     def entropy(eta: ArrayLike) -> Array:
+        """Return the entropy in nats, shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
         inner = np.einsum("...d,...d->...", eta - 1.0, Dirichlet.expectation(eta))
         return Dirichlet.log_normalizer(eta) - inner
@@ -96,17 +108,17 @@ class Dirichlet:
         ``powers`` are in (0, 1], and eta is one member (D,).
         ``E[x_d^b] = [Gamma(eta_d + b) / Gamma(eta_d)] [Gamma(sum eta) / Gamma(sum eta + b)]``.
         """
-        # Only distinct concentrations are evaluated, so that a symmetric prior is cheap.
+        # Evaluate only distinct concentrations, so that a symmetric prior takes little time.
         values, counts = np.unique(np.asarray(eta, dtype=np.float64), return_counts=True)
         total = float(values @ counts)
         value, slope = np.empty((2, len(powers)))
         for m, b in enumerate(powers):
-            # Gamma(a + b) / Gamma(a) = Gamma(b) / B(a, b). The factors Gamma(b) of the entries and
-            # of the total cancel. Differences of gammaln would lose the digits of a large
-            # concentration.
-            logs = np.log(counts) - betaln(values, b)
-            value[m] = logsumexp(logs + betaln(total, b))
-            weights = np.exp(logs - logsumexp(logs))
+            # Gamma(a + b) / Gamma(a) = Gamma(b) / B(a, b), with the beta function B. The factor
+            # Gamma(b) for a = eta_d cancels the factor for a = sum eta. Differences of gammaln
+            # would lose the digits of a large concentration.
+            log_terms = np.log(counts) - betaln(values, b)
+            value[m] = logsumexp(log_terms + betaln(total, b))
+            weights = np.exp(log_terms - logsumexp(log_terms))
             slope[m] = weights @ digamma(values + b) - float(digamma(total + b))
         return value, slope
 
@@ -126,10 +138,10 @@ class Dirichlet:
         """Return the concentrations (D,) of a Dirichlet with ``E[log x] = mean_log`` (D,).
 
         Newton's method maximises ``<eta, mean_log> - A(eta)``, starting from ``eta``. The Hessian
-        is diagonal plus rank one, so that a step is O(D) [Minka00 sec. 1]. Long steps are
-        shortened, and entries that would leave the legal range are held at an end of the range. If
-        there is a single event, ``eta`` is returned: the event has probability 1 for any
-        concentration.
+        is the sum of a diagonal matrix and a matrix of rank one, so that a step takes time O(D)
+        [Minka00 sec. 1]. Long steps are shortened. Entries that would leave the range of learned
+        concentrations are held at an end of the range. If there is a single event, ``eta`` is
+        returned, because the event has probability 1 for any concentration.
         """
         eta, mean_log = np.array(eta, dtype=np.float64), np.asarray(mean_log, dtype=np.float64)
         if eta.size == 1:
@@ -147,9 +159,9 @@ class Dirichlet:
             # Shorten the step so that each entry changes by at most 1 - 1 / e of its present value.
             length = 1.0 / max(1.0, np.max(np.abs(step) / (eta * (1.0 - 1.0 / np.e))))
             updated = eta + length * step
-            converged = np.max(np.abs(updated - eta) / eta) < 1e-6
+            has_converged = np.max(np.abs(updated - eta) / eta) < _TOL
             eta = _clip(updated)
-            if converged:
+            if has_converged:
                 break
         return eta
 
@@ -157,16 +169,16 @@ class Dirichlet:
     def step_towards_counts(eta: Array, mean_log: Array, mean_digamma_total: float) -> Array:
         """Return the concentrations (D,) after a fixed-point step towards more probable counts.
 
-        The counts n (D,) of events in sequences of draws have a Polya distribution. ``mean_log``
-        (D,) is the mean of ``digamma(eta + n) - digamma(sum(eta + n))`` over the sequences, and
-        ``mean_digamma_total`` is the mean of ``digamma(sum(eta + n))``. Expectation-maximisation,
-        with :meth:`fit` in each step, would take very long to lower the entry of an event that is
-        never drawn, because the inverse of the entry would grow only linearly with the number of
-        steps.
+        The counts n (D,) of events in a sequence of draws have a Polya distribution, also called
+        Dirichlet-multinomial. ``mean_log`` (D,) is the mean of ``digamma(eta + n) -
+        digamma(sum(eta + n))`` over the sequences, and ``mean_digamma_total`` is the mean of
+        ``digamma(sum(eta + n))``. Expectation-maximisation, with :meth:`fit` in each step, would
+        take very long to lower the entry of an event that is never drawn, because the inverse of
+        the entry would grow only linearly with the number of steps.
         """
         numerator = mean_log + mean_digamma_total - digamma(eta)
         denominator = mean_digamma_total - float(digamma(eta.sum()))
-        # Return eta if there are no draws: the denominator is then 0, up to rounding.
+        # Without draws, the denominator is 0 up to rounding errors, and eta stays.
         if denominator < 1e-12 * abs(mean_digamma_total):
             return eta
         # [Minka00 eq. 55]
@@ -188,9 +200,9 @@ class Dirichlet:
             curvature = eta * slope + eta * eta * second_derivative
             step = -eta * slope / curvature if curvature < 0.0 else np.sign(slope)
             updated = _clip(eta * np.exp(np.clip(step, -1.0, 1.0)))
-            converged = abs(updated / eta - 1.0) < 1e-8
+            has_converged = abs(updated / eta - 1.0) < _TOL_SYMMETRIC
             eta = updated
-            if converged:
+            if has_converged:
                 break
         return eta
 
@@ -200,9 +212,10 @@ class Dirichlet:
 
         ``counts`` are all positive counts of events in K sequences of draws, in any order, and
         ``n_draws`` (K,) are the numbers of draws. With the probabilities of events integrated out,
-        counts have a Polya distribution, whose likelihood is maximised by a search for the root of
-        its gradient, because expectation-maximisation, with :meth:`fit_symmetric` in each step, is
-        slow. ``eta`` is returned if it makes no difference: for a single event, or without counts.
+        the counts of a sequence have a Polya distribution. The maximum of the likelihood is found
+        by a search for the root of its gradient, because expectation-maximisation, with
+        :meth:`fit_symmetric` in each step, is slow. ``eta`` is returned if the likelihood does not
+        depend on the concentration, that is, for a single event, or without counts.
         """
         if n_events == 1 or not counts.size:
             return float(eta)
@@ -210,13 +223,14 @@ class Dirichlet:
         values, n_draws = values.astype(np.float64), np.asarray(n_draws, np.float64)
 
         def gradient(log_eta: float) -> float:
-            """Return the gradient in eta; it is 0 at the fixed point of [Minka00 eq. 55]."""
+            """Return the gradient of the log likelihood in eta, given log eta [Minka00 eq. 55]."""
             eta = float(np.exp(log_eta))
             event_term = multiplicities @ (digamma(values + eta) - digamma(eta))
             total_eta = n_events * eta
             total_term = (digamma(n_draws + total_eta) - digamma(total_eta)).sum()
             return float(event_term - n_events * total_term)
 
+        # If the gradient has one sign in the whole range, the maximum is at an end of the range.
         low, high = np.log([_MIN_CONCENTRATION, _MAX_CONCENTRATION])
         if gradient(low) <= 0.0:
             return _MIN_CONCENTRATION

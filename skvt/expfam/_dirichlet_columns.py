@@ -1,6 +1,7 @@
 """Independent Dirichlets of different sizes, side by side, for tables of categorical columns.
 
 A member of the family is one distribution, and the leading axes of arrays enumerate members.
+:class:`~skvt.expfam.Family` documents the methods that all families have.
 """
 
 from dataclasses import dataclass
@@ -21,14 +22,16 @@ from skvt.typing import Array, IndexArray
 class DirichletColumns:
     """D independent Dirichlets with C_1, ..., C_D categories, side by side in the last axis.
 
-    The last axis of all arrays holds the C_1 categories of the first column, then the C_2 of the
-    second, and so on, in total ``sum_d C_d`` numbers. The natural parameter consists of the
-    concentrations, and ``t(x) = log x``.
+    The last axis of all arrays has the C_1 categories of the first column, then the C_2 categories
+    of the second column, and so on, in total ``sum_d C_d`` numbers. The natural parameter consists
+    of the concentrations eta_dc of category c of column d, and the sufficient statistic is
+    ``t(x) = log x``.
     """
 
-    # C_d, each at least 1.
+    # (D,): the numbers of categories C_d, each at least 1.
     sizes: tuple[int, ...]
 
+    # The name of the family in texts. Other families are classes, which have a ``__name__``.
     __name__ = "DirichletColumns"
 
     @cached_property
@@ -62,7 +65,8 @@ class DirichletColumns:
 
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> Array:
         """Draw probabilities for each member, in the shape of eta; each column sums to 1."""
-        # Gammas are drawn in log space, because all of them could underflow.
+        # Draw the logarithms of gamma variates, because all gamma variates of a column could
+        # underflow.
         log_gammas = log_standard_gamma(np.asarray(eta, dtype=np.float64), rng)
         largest = np.maximum.reduceat(log_gammas, self._starts, axis=-1)
         gammas = np.exp(log_gammas - self._repeat(largest))
@@ -72,20 +76,20 @@ class DirichletColumns:
     to_standard = staticmethod(Dirichlet.to_standard)
 
     def mean(self, eta: ArrayLike) -> Array:
+        """Return ``E[x_dc] = eta_dc / sum_c eta_dc``, shape of eta."""
         eta = np.asarray(eta, dtype=np.float64)
         return eta / self._repeat(self.sum_categories(eta))
 
     def variance(self, eta: ArrayLike) -> Array:
         mean = self.mean(eta)
-        total = self._repeat(self.sum_categories(np.asarray(eta, dtype=np.float64)))
-        return mean * (1.0 - mean) / (total + 1.0)
+        concentration = self._repeat(self.sum_categories(np.asarray(eta, dtype=np.float64)))
+        return mean * (1.0 - mean) / (concentration + 1.0)
 
     def log_density(self, eta: ArrayLike, x: ArrayLike) -> Array:
         """Return the log density at x in nats, shape (...); -inf if a column is off its simplex."""
         eta, x = np.asarray(eta, dtype=np.float64), np.asarray(x, dtype=np.float64)
-        is_legal = np.all(x >= 0.0, axis=-1) & np.all(
-            np.isclose(self.sum_categories(x), 1.0), axis=-1
-        )
+        sums_to_1 = np.isclose(self.sum_categories(x), 1.0)
+        is_legal = np.all(x >= 0.0, axis=-1) & np.all(sums_to_1, axis=-1)
         value = xlogy(eta - 1.0, x).sum(axis=-1) - self.log_normalizer(eta)
         return np.where(is_legal, value, -np.inf)
 

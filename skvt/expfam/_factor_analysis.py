@@ -1,8 +1,9 @@
 """Variational inference of Bayesian factor analysers, for Gaussians of low-rank covariance.
 
-A member of the family is one factor analyser, that is, the distribution of one component.
-
-A covariance is the product W W' of loadings W (D, r) plus the diagonal variances of the noise:
+A member of the family is one factor analyser, that is, the distribution of the parameters of one
+component. N is the number of rows of data, D the number of their columns, and r the rank, which is
+the number of factors. The covariance of a row x (D,) is the product W W' of the loadings W (D, r)
+plus the diagonal matrix of the variances of the noise, the inverses of the precisions psi_d:
 
     p(r) = 2^-(r + 1)                                           r = 0, 1, ...
     alpha_l ~ Gamma(1/2, 1/2)                                   l = 1, ..., r
@@ -10,35 +11,38 @@ A covariance is the product W W' of loadings W (D, r) plus the diagonal variance
     Sigma = W W' + diag(psi)^-1,           mu | Sigma ~ N(m_0, Sigma / kappa_0)
     x = mu + W h + e,      h ~ N(0, I),    e ~ N(0, diag(psi)^-1)
 
-The loadings, in units of the noise, therefore have a Cauchy distribution, and the mean has the
-prior that it has in a normal-Wishart. The mean given the covariance is integrated out exactly, as
-in a normal-Wishart. This leaves a factor ``(kappa_0 / kappa)^(D / 2)`` of the evidence and a factor
-analyser of N rows y of mean 0. The scatter R (D, D) of these rows is the inverse scale of the
-normal-Wishart's posterior minus the inverse scale of its prior. The approximate posterior is
+The loadings, in units of the noise, therefore have a Cauchy distribution, and the mean has the same
+prior as in a normal-Wishart. The mean is integrated out exactly, as in a normal-Wishart. The
+evidence is then ``(kappa_0 / kappa)^(D / 2)`` times the evidence of a factor analyser of N rows y
+with the known mean 0. The scatter R (D, D) of the rows y is the inverse scale of the posterior
+normal-Wishart minus the inverse scale of its prior. The approximate posterior of W, psi, alpha and
+the factors h_n is
 
     q = q(W, psi) q(alpha) prod_n q(h_n),      q(h_n) = N(V M' E[psi] y_n, V),
     q(W, psi) = prod_d N(w_d; m_d, C / psi_d) Gamma(psi_d; a, b_d)
 
-where the rank r has a single value, without a distribution. M (D, r) has the rows m_d and the
-columns m_l, C and V are diagonal (r, r), and E[psi] is taken as a diagonal (D, D). Given E[psi],
-the best other parameters of q are known in closed form. Let lam_l be the eigenvalues, in descending
-order, and u_l the eigenvectors of ``E[psi]^(1/2) R E[psi]^(1/2)``. The columns l = 1, ..., r have
+where the rank r has a single value in q. The matrix M (D, r) has the rows m_d and the columns m_l,
+C and V are diagonal matrices (r, r), and E[psi] stands for the diagonal matrix (D, D) of the means
+of psi_d. Given E[psi], the best values of the other parameters of q are known in closed form. Let
+lam_l be the eigenvalues, in descending order, and u_l the eigenvectors of the *scaled scatter*
+``E[psi]^(1/2) R E[psi]^(1/2)``. For the columns l = 1, ..., r,
 
     E[psi]^(1/2) m_l = u_l sqrt((lam_l - D) / (N + 1) - 1),      C = 1 / (N + 1),
     V_ll = (N + 1) / lam_l,      E[alpha_l] = (D + 1) V_ll,
 
-and each column adds to the bound
+and each column adds to the bound of the log evidence
 
     (lam_l - N - 1) / 2 + (N + D + 1) / 2 log V_ll - D / 2 log(N + 1)
         + log Gamma((D + 1) / 2) + D / 2 log 2 - log(pi) / 2 - log 2,
 
-where the last term is due to the prior of the rank. A column is included if its contribution is
-positive and ``lam_l > N + D + 1``. Given the columns, ``a = (nu_0 + N) / 2`` and ``b_d = (s_d +
-R_dd - (N + 1) |m_d|^2) / 2``. Alternating the updates of columns and noise never lowers the bound.
-The updates are repeated, with accelerated steps, until the bound is at a maximum. The noise starts
-at the variance of each column given the other columns, so that the result depends on N and R alone.
-If D >= 32, the covariance is first shrunk towards its diagonal. Without it, variances in few rows
-would be almost 0 given all other columns, and first steps would have about as many factors as rows.
+where the term -log 2 is due to the prior of the rank. A column is included if its contribution is
+positive and ``lam_l > N + D + 1``. Given the columns, the parameters of the noise are
+``a = (nu_0 + N) / 2`` and ``b_d = (s_d + R_dd - (N + 1) |m_d|^2) / 2``. Alternating the updates of
+columns and noise never lowers the bound. The updates are repeated, with accelerated steps, until
+the bound is at a maximum. The noise starts at the variance of each column of data given the other
+columns of data, so that the result depends on N, R and the prior alone. If D >= 32, the covariance
+is first shrunk towards its diagonal. Without this, few rows would have variances of almost 0 given
+all other columns of data, and first steps would find about as many factors as rows.
 """
 
 from dataclasses import dataclass
@@ -58,13 +62,13 @@ from skvt._compiled import (
     log,
 )
 from skvt.expfam._gaussian import MeanPrecision, standard_gamma
-from skvt.expfam._normal_wishart import NormalWishart, join_moments, location
+from skvt.expfam._normal_wishart import NormalWishart, join_moments, get_m_kappa_nu
 from skvt.typing import Array, IndexArray
 
 _LOG_2 = np.log(2.0)
-# Steps end if the bound gains less than this, in nats per row.
+# Steps end if the bound rises by less than this number of nats per row.
 _TOL = 1e-6
-# The minimum gain of a step in trials of priors, for which an approximate bound suffices.
+# The same limit in trials of priors, for which an approximate bound is enough.
 _TRIAL_TOL = 1e-4
 # Maximum number of steps.
 _MAX_STEPS = 100
@@ -75,44 +79,47 @@ _MEMORY = 4
 _RIDGE = 1e-10
 # Number of directions that steps follow in addition to the directions of the factors.
 _EXTRA_DIRECTIONS = 4
-# A direction counts as dependent on others if the share of its squared length outside their span is
-# less than this.
+# A direction counts as dependent on other directions if the share of its squared length outside the
+# span of the others is less than this.
 _MIN_INDEPENDENT_SHARE = 1e-24
-# With at least this number of columns, only the first and the last steps look for factors among all
-# directions, the scatter of few rows is factorised, and the noise starts at a shrunk covariance.
+# With at least this number of columns of data, three things change to save time: only the first and
+# last steps look for factors among all directions, the scatter of few rows is factorised, and the
+# noise starts at a shrunk covariance.
 _MANY_COLUMNS = 32
-# Largest share by which the covariance is shrunk towards its diagonal, and two factors of further
-# limits: the second times N / D limits it for few rows, the third times D / N for many rows.
+# The share by which the covariance of N rows is shrunk towards its diagonal is the minimum of the
+# first number, of the second number times N / D, and of the third number times D / N.
 _SHRINKAGE = (0.2, 0.4, 0.2)
-# Maximum share of a column's scatter that the factorisation leaves out.
+# Maximum share of the scatter of a column of data that the factorisation leaves out.
 _MAX_SHARE_LEFT_OUT = 1e-12
-# Maximum number of natural parameters in the cache of members and their q.
+# Maximum number of natural parameters of all members in the cache.
 _MAX_CACHED_NUMBERS = 2**22
 
 
 class Factors(NamedTuple):
-    """Best q of K members, at the maximum of the bound, with L columns of loadings for each.
+    """The q of K members at the maximum of the bound, with L columns of loadings for each.
 
-    A member of rank r uses the first r of the L columns. L is the largest rank of the members.
+    A member of rank r uses the first r of the L columns.
     """
 
-    # Bound in nats (K,), without the logarithm of (kappa_0 / kappa)^(D / 2), which is due to the
+    # (K,): bound in nats, without the logarithm of (kappa_0 / kappa)^(D / 2), which is due to the
     # mean; 0 for members without rows.
     bound: Array
-    # Rates b of the noise precisions psi (K, D). The shape a of psi is half the degrees of freedom.
+    # (K, D): rates b of the noise precisions psi. The shape a of psi is half the degrees of
+    # freedom.
     rate: Array
-    # Loadings m (K, D, L); unused columns are 0.
+    # (K, D, L): loadings M; 0 in unused columns.
     loadings: Array
-    # Variances V_ll (K, L); 1 for unused columns.
+    # (K, L): variances V_ll of the factors; 1 for unused columns.
     variances: Array
 
     @property
     def ranks(self) -> IndexArray:
-        """Number of columns r in use, (K,)."""
+        """Rank r of each member, (K,)."""
+        # The variances V_ll = (N + 1) / lam_l of used columns are less than 1.
         return np.count_nonzero(self.variances < 1.0, axis=-1)
 
     def split(self) -> "list[Factors]":
-        """Return the q of each member, without the columns that it does not use."""
+        """Return the q of each member, without the columns that the member does not use."""
         ranks = self.ranks
         loadings = [self.loadings[k, :, :rank].copy() for k, rank in enumerate(ranks)]
         variances = [self.variances[k, :rank] for k, rank in enumerate(ranks)]
@@ -120,10 +127,11 @@ class Factors(NamedTuple):
 
     @classmethod
     def join(cls, members: "list[Factors]") -> "Factors":
-        """Return the q of all members, each of which is an entry of the result of :meth:`split`."""
-        bound, rate = (np.array([member[field] for member in members]) for field in (0, 1))
-        rank = max(member.variances.size for member in members)
-        loadings, variances = np.zeros((*rate.shape, rank)), np.ones((bound.size, rank))
+        """Return the q of all members, given a list of entries of results of :meth:`split`."""
+        bound = np.array([member.bound for member in members])
+        rate = np.array([member.rate for member in members])
+        max_rank = max(member.variances.size for member in members)
+        loadings, variances = np.zeros((*rate.shape, max_rank)), np.ones((bound.size, max_rank))
         for k, member in enumerate(members):
             rank = member.variances.size
             loadings[k, :, :rank], variances[k, :rank] = member.loadings, member.variances
@@ -134,85 +142,97 @@ class Factors(NamedTuple):
 class FactorAnalysis:
     """Approximate posterior of factor analysers, with the interface of an exponential family.
 
-    A member has the natural parameters of a :class:`~skvt.expfam.NormalWishart`, and rows add the
-    same statistics to them. The log-normaliser is the maximum over q of the bound of the log
-    evidence of the rows that were added to the prior. The expectation is the gradient of the
-    log-normaliser. It has the entries of a normal-Wishart's expectation, with two differences:
-    ``E[log|Lambda|]`` is replaced by a bound, and E[Lambda] by the matrix that takes its place in
-    the bound of ``E[log p(x)]``, see :func:`expected_precision`. Energies, evidences
-    and divergences follow from log-normaliser and expectation as in any family.
+    A member has the natural parameters of a :class:`~skvt.expfam.NormalWishart`, and a row of data
+    adds the same statistics to them. The log-normaliser is the maximum over q of the bound of the
+    log evidence of the rows that were added to the prior. The expectation is the gradient of the
+    log-normaliser. It has the entries of the expectation of a normal-Wishart, with two differences:
+    ``E[log|Lambda|]`` is replaced by a bound, and E[Lambda] is replaced by the corresponding matrix
+    in the bound of ``E[log p(x)]``, see :func:`expected_precision`. Energies, evidences and
+    divergences follow from the log-normaliser and the expectation as in any family. The class
+    :class:`~skvt.expfam.Family` documents the methods that all families have.
     """
 
-    # Natural parameters of the prior, (2 + D + D (D + 1) / 2,). Its inverse scale is diagonal, s.
+    # (2 + D + D (D + 1) / 2,): natural parameters of the prior, a normal-Wishart whose inverse
+    # scale is the diagonal matrix of s.
     prior: Array
     # Maximum number of columns of loadings.
     max_rank: int
-    # Initial q of each member in trials of priors: the best q under a similar prior.
+    # In trials of priors, the initial q of each member, which is the best q under a similar prior.
     initial_factors: Factors | None = None
+    # The name of the family in texts. Other families are classes, which have a ``__name__``.
     __name__ = "FactorAnalysis"
 
     @cached_property
     def _standard_prior(self) -> dict[str, Array]:
-        """Standard parameters of the prior, with the diagonal (D,) as inverse scale."""
+        """Standard parameters of the prior by name; ``scale_inverse`` is only the diagonal (D,)."""
         prior = NormalWishart.to_standard(self.prior)
         return prior | {"scale_inverse": np.diagonal(prior["scale_inverse"])}
 
     @cached_property
     def _cache(self) -> dict[bytes, tuple[Array, Factors]]:
-        """Parameters and best q of recent members, by the bytes of their first parameters.
+        """Natural parameters and best q of recent members, by the bytes of their first parameters.
 
-        Evidences and expectations of the same members are asked for one after the other.
+        The cache helps because callers compute evidences and expectations of the same members.
         """
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
+        """Return the state to pickle, without the cache and the initial q."""
         return {"prior": self.prior, "max_rank": self.max_rank}
 
     def factors(self, eta: ArrayLike) -> Factors:
-        """Return the best q of each member; leading axes are flattened to K."""
+        """Return the best q of each member; leading axes of eta are flattened to one axis K."""
         members = np.ascontiguousarray(eta, dtype=np.float64).reshape(-1, self.prior.size)
-        # The entries before the triangle are the key, since hashes of all entries take long.
+        # The entries before the triangle are the key, because hashes of all entries take long.
         D, cache = len(self._standard_prior["scale_inverse"]), self._cache
         keys = [member[: 2 + D].tobytes() for member in members]
-        known = [cache.get(key) for key in keys]
+        # A cached entry is a pair of natural parameters and q. It belongs to the member only if all
+        # natural parameters agree.
+        cached = [cache.get(key) for key in keys]
         new = [
-            k for k, entry in enumerate(known)
+            k for k, entry in enumerate(cached)
             if entry is None or not np.array_equal(entry[0], members[k])
         ]  # fmt: skip
-        found = {k: entry[1] for k, entry in enumerate(known) if entry is not None}
+        best_of_member = {k: entry[1] for k, entry in enumerate(cached) if entry is not None}
         if new:
             initial = self.initial_factors
-            initial = initial and Factors(*(part[new] for part in initial))
-            found.update(zip(new, self._best_factors(members[new], initial).split(), strict=True))
+            initial = initial and Factors(*(array[new] for array in initial))
+            best_of_new = self._best_factors(members[new], initial).split()
+            best_of_member.update(zip(new, best_of_new, strict=True))
         # Cache no members of at most one row, because their q is found very fast. The prior, which
-        # has no rows, is cached.
+        # has no rows, is cached. Each row adds 1 to the second natural parameter.
         n_rows = members[:, 1] - self.prior[1]
-        cache.update(
-            (keys[k], (members[k].copy(), found[k])) for k in new if not 0.0 < n_rows[k] <= 1.0
-        )
+        for k in new:
+            if not 0.0 < n_rows[k] <= 1.0:
+                cache[keys[k]] = members[k].copy(), best_of_member[k]
+        # Remove the oldest members.
         while len(cache) > max(1, _MAX_CACHED_NUMBERS // self.prior.size):
             cache.pop(next(iter(cache)))
-        return Factors.join([found[k] for k in range(len(keys))])
+        return Factors.join([best_of_member[k] for k in range(len(keys))])
 
     def trial(self, eta: ArrayLike) -> "FactorAnalysis":
-        """Return the family with which trials of other priors start from the best q at eta."""
+        """Return a copy of this family for trials of other priors.
+
+        The trials start from the best q at eta.
+        """
         trial = FactorAnalysis(self.prior, self.max_rank, self.factors(eta))
         # Trials begin with the present prior, under which the best q is known.
         trial._cache.update(self._cache)
         return trial
 
     def _best_factors(self, eta: Array, initial: Factors | None) -> Factors:
-        """Find the best q of members (K, E), starting from ``initial`` if it is given."""
-        q = NormalWishart.to_standard(eta)
+        """Find the best q of members (K, E), starting from ``initial`` unless it is None."""
+        posterior = NormalWishart.to_standard(eta)
         prior = self._standard_prior
-        scatter, scale = q["scale_inverse"], prior["scale_inverse"]
-        nu = float(prior["degrees_of_freedom"])
-        K, D = q["mean"].shape
-        scatter[:, np.arange(D), np.arange(D)] -= scale
+        nu_0, s = float(prior["degrees_of_freedom"]), prior["scale_inverse"]
+        K, D = posterior["mean"].shape
+        # The scatter R of each member.
+        scatter = posterior["scale_inverse"]
+        scatter[:, np.arange(D), np.arange(D)] -= s
         max_rank = min(self.max_rank, D)
-        n_rows = q["degrees_of_freedom"] - nu
+        n_rows = posterior["degrees_of_freedom"] - nu_0
         # A member of at most one row has no factors, so that all of its scatter is noise.
-        rate = 0.5 * (scale + np.diagonal(scatter, axis1=1, axis2=2))
+        rate = 0.5 * (s + np.diagonal(scatter, axis1=1, axis2=2))
         has_several_rows = n_rows > 1.0
         tol = _TOL
         factors = Factors(
@@ -221,23 +241,25 @@ class FactorAnalysis:
         )  # fmt: skip
         if initial is not None:
             tol = _TRIAL_TOL
+            # ``initial`` may have fewer columns of loadings.
             rank = initial.variances.shape[1]
-            parts = (*factors[:2], factors.loadings[:, :, :rank], factors.variances[:, :rank])
-            for part, initial_part in zip(parts, initial, strict=True):
-                part[has_several_rows] = initial_part[has_several_rows]
+            arrays = (*factors[:2], factors.loadings[:, :, :rank], factors.variances[:, :rank])
+            for array, initial_array in zip(arrays, initial, strict=True):
+                array[has_several_rows] = initial_array[has_several_rows]
         elif D < _MANY_COLUMNS:
-            # The noise starts at the variance of each column given the other columns. Of many
-            # columns, `_maximise_bounds` computes it.
-            inverse = np.linalg.inv(scatter[has_several_rows] + np.diag(scale))
+            # The noise starts at the variance of each column of data given the other columns. If
+            # there are many columns, `_maximise_bounds` computes this variance.
+            inverse = np.linalg.inv(scatter[has_several_rows] + np.diag(s))
             rate[has_several_rows] = 0.5 / np.diagonal(inverse, axis1=1, axis2=2)
         start_noise = initial is None and D >= _MANY_COLUMNS
-        _maximise_bounds(n_rows, scatter, 0.5 * nu, 0.5 * scale, *factors, tol, start_noise)
+        # This overwrites the arrays of ``factors``.
+        _maximise_bounds(n_rows, scatter, 0.5 * nu_0, 0.5 * s, *factors, tol, start_noise)
         return factors
 
     def log_normalizer(self, eta: ArrayLike) -> Array:
         """Return the bound of the log evidence in nats, shape (...); 0 for the prior.
 
-        It lacks the constant ``-D / 2 log(2 pi)`` of each row.
+        The bound lacks the constant ``-D / 2 log(2 pi)`` of each row.
         """
         eta = np.asarray(eta, dtype=np.float64)
         kappa, D = eta[..., 1], len(self._standard_prior["scale_inverse"])
@@ -247,7 +269,7 @@ class FactorAnalysis:
     def expectation(self, eta: ArrayLike) -> Array:
         """Return the gradient of the log-normaliser, in the shape of eta."""
         eta = np.asarray(eta, dtype=np.float64)
-        m, kappa, nu = location(eta.reshape(-1, eta.shape[-1]))
+        m, kappa, nu = get_m_kappa_nu(eta.reshape(-1, eta.shape[-1]))
         factors = self.factors(eta)
         shape = 0.5 * nu[:, None]
         log_det = (digamma_array(shape) - np.log(factors.rate)).sum(axis=1)
@@ -259,11 +281,12 @@ class FactorAnalysis:
     def to_standard(self, eta: ArrayLike) -> dict[str, Array]:
         """Return the parameters of q by name.
 
-        They are ``mean`` (..., D), ``mean_precision`` (...), ``shape`` a (...), ``rate`` b
-        (..., D), ``loadings`` m (..., D, L) and ``loadings_variance`` (...), the entry of C.
+        The names are ``mean`` (..., D), ``mean_precision`` (...), ``shape`` for a (...), ``rate``
+        for b (..., D), ``loadings`` for M (..., D, L), and ``loadings_variance`` (...) for the
+        diagonal entries of C, which are all equal.
         """
         eta = np.asarray(eta, dtype=np.float64)
-        mean, kappa, nu = location(eta)
+        mean, kappa, nu = get_m_kappa_nu(eta)
         factors = self.factors(eta)
         lead = eta.shape[:-1]
         return {
@@ -276,13 +299,15 @@ class FactorAnalysis:
         }
 
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> MeanPrecision:
-        """Draw means (K, D) and precisions (K, D, D), once for each of the members (K, E).
+        """Draw a mean (K, D) and a precision (K, D, D) for each of the members (K, E).
 
-        In q, loadings do not depend on the factors h of the rows. Drawn covariances therefore vary
-        less than under the posterior, two or three times less if factors stand out.
+        In q, the loadings are independent of the factors h of the rows. Drawn covariances therefore
+        vary less than under the exact posterior, two or three times less if the variance of factors
+        is large compared with the noise.
         """
         q = self.to_standard(eta)
         psi = standard_gamma(np.broadcast_to(q["shape"][:, None], q["rate"].shape), rng) / q["rate"]
+        # Whether each column of loadings is used, (K, 1, L).
         is_used = np.abs(q["loadings"]).sum(axis=1, keepdims=True) > 0.0
         noise = rng.standard_normal(q["loadings"].shape) * is_used
         noise *= np.sqrt(q["loadings_variance"])[:, None, None] / np.sqrt(psi)[..., None]
@@ -295,18 +320,20 @@ class FactorAnalysis:
         return MeanPrecision(mean, np.linalg.inv(covariance))
 
     def mean(self, eta: ArrayLike) -> MeanPrecision:
-        """Return means (K, D), and the precisions (K, D, D) of the bound of ``E[log p(x)]``."""
-        mean, _, nu = location(eta)
+        """Return means (K, D), and the precisions (K, D, D) in the bound of ``E[log p(x)]``."""
+        mean, _, nu = get_m_kappa_nu(eta)
         return MeanPrecision(mean, expected_precision(0.5 * nu[:, None], self.factors(eta)))
 
     def variance(self, eta: ArrayLike) -> MeanPrecision:
-        """Raise NotImplementedError, as all moments without a closed form do."""
+        """Raise NotImplementedError."""
         raise _no_closed_form("the variance")
 
     def log_density(self, eta: ArrayLike, x: tuple[ArrayLike, ArrayLike]) -> Array:
+        """Raise NotImplementedError."""
         raise _no_closed_form("the density")
 
     def entropy(self, eta: ArrayLike) -> Array:
+        """Raise NotImplementedError."""
         raise _no_closed_form("the entropy")
 
 
@@ -330,15 +357,15 @@ def expected_precision(shape: Array, factors: Factors) -> Array:
 
 @jit_inlined
 def _orthonormalise(columns: Array, transposed: Array) -> None:
-    """Make columns (D, p) orthonormal in place, and write them to ``transposed`` (p, D), too.
+    """Make columns (D, p) orthonormal in place, and write their transpose to ``transposed`` (p, D).
 
-    Columns that depend on earlier columns become 0. The method of Gram and Schmidt is applied twice
-    to each column, so that rounding errors are small.
+    Columns that are linearly dependent on earlier columns become 0. The projections of the method
+    of Gram and Schmidt are subtracted twice from each column, so that rounding errors are small.
     """
     D, n_columns = columns.shape
     for column in range(n_columns):
         square = initial_square = 0.0
-        # The third sweep only measures the length after two projections.
+        # The third sweep only measures the squared length after two rounds of projections.
         for sweep in range(3):
             square = 0.0
             for d in range(D):
@@ -360,16 +387,17 @@ def _orthonormalise(columns: Array, transposed: Array) -> None:
 
 @jit_inlined_allocating
 def _factorise(scatter: Array, max_rank: int) -> Array:
-    """Return F (D, p) with ``F F' = scatter``; p is 0 if it would be more than ``max_rank``.
+    """Return F (D, p) with ``F F' = scatter``.
 
-    This is Cholesky's algorithm with pivots: the next pivot is the column of which the largest
-    share of its scatter is not explained yet.
+    If F needed more than ``max_rank`` columns, return a matrix without columns. The algorithm is
+    Cholesky's with pivots. The next pivot is the column of data of whose scatter the columns of F
+    so far leave the largest share unexplained.
     """
     D = scatter.shape[0]
-    # The transpose of F, whose rows are contiguous, and a row of the scatter without its explained
-    # part.
+    # ``root`` is the transpose of F, whose rows are contiguous. ``residual`` is a row of the
+    # scatter minus the part that the columns of F so far explain.
     root, residual = np.zeros((max_rank, D)), np.empty(D)
-    # The part of each column's scatter that F F' does not explain yet.
+    # The part of the scatter of each column of data that F F' does not explain yet.
     variance_left = np.diag(scatter).copy()
     for rank in range(max_rank + 1):
         pivot, largest_share = 0, 0.0
@@ -398,14 +426,16 @@ def _factorise(scatter: Array, max_rank: int) -> Array:
 def _start_noise(
     n_rows: float, scatter: Array, scatter_root: Array, b0: Array, rate: Array
 ) -> None:  # fmt: skip
-    """Set each rate to half the variance of the column given the others, with a shrunk covariance.
+    """Set each rate (D,) to half the scatter of the column given the others, after shrinkage.
 
-    The variances are 1 / diag(S^-1). S is the scatter R (D, D), of which a share is replaced by its
-    diagonal, plus 2 diag(b0). If ``scatter_root`` F (D, p) has columns, F F' = R.
+    The scatter of the columns given the others is 1 / diag(S^-1). S is the scatter R (D, D), in
+    which the share `_SHRINKAGE` is replaced by the diagonal, plus 2 diag(b0). If ``scatter_root``
+    F (D, p) has columns, F F' = R.
     """
     D, rank = scatter_root.shape
     largest, of_few, of_many = _SHRINKAGE
     share = min(largest, of_few * n_rows / D, of_many * D / n_rows)
+    # S is (1 - share) R plus the diagonal matrix of ``ridge``.
     ridge = np.empty(D)
     for d in range(D):
         ridge[d] = share * scatter[d, d] + 2.0 * b0[d]
@@ -421,7 +451,7 @@ def _start_noise(
     for d in range(D):
         for column in range(rank):
             scaled[d, column] = scatter_root[d, column] * np.sqrt((1.0 - share) / ridge[d])
-    # The inverse follows from the inverse of a (p, p) matrix by Woodbury's formula.
+    # Compute the diagonal of S^-1 from the inverse of a (p, p) matrix by Woodbury's formula.
     inner = np.ascontiguousarray(scaled.T) @ scaled
     for column in range(rank):
         inner[column, column] += 1.0
@@ -435,14 +465,21 @@ def _start_noise(
 
 @jit_inlined
 def _gain_of_factor(value: float, n_plus_1: float, D: int, gain_constant: float) -> float:
-    """Return what a column of loadings of this eigenvalue adds to the bound in nats, plus log 2."""
+    """Return log 2 plus the nats that a column of loadings with eigenvalue ``value`` adds.
+
+    The log 2 cancels the term -log 2 of the contribution to the bound, which is due to the prior of
+    the rank.
+    """
     log_ratio = log(n_plus_1 / value)
     return 0.5 * (value - n_plus_1) + 0.5 * (n_plus_1 + D) * log_ratio + gain_constant
 
 
 @jit_inlined_allocating
 def _multiply_scaled(scatter: Array, noise_root: Array, columns: Array) -> Array:
-    """Return the product (D, p) of the scatter in units of the noise with ``columns`` (D, p)."""
+    """Return the product (D, p) of the scaled scatter and ``columns`` (D, p).
+
+    ``noise_root`` (D,) has the roots of E[psi].
+    """
     D, n_columns = columns.shape
     scaled = np.empty((D, n_columns))
     for d in range(D):
@@ -462,15 +499,15 @@ def _has_all_factors(
 ) -> bool:  # fmt: skip
     """Return whether no direction outside the span of the loadings (D, r) raises the bound.
 
-    Let t be the eigenvalue from which on a factor raises the bound. If ``t I - S + U C U'`` is
-    positive definite, for the scaled scatter S, any U of r columns and positive C, then at most r
-    eigenvalues of S are t or more. U are the directions of the loadings and C is twice their
-    eigenvalues, so that errors of U hardly matter. The matrix is factorised in the units of the
-    data.
+    Let t be the eigenvalue of the scaled scatter S from which on a factor raises the bound. If
+    ``t I - S + U C U'`` is positive definite for some U (D, r) and some positive diagonal C, then
+    at most r eigenvalues of S are t or more. Here U has the directions of the loadings, and C is
+    twice their eigenvalues, so that errors of U hardly matter. The matrix is factorised in the
+    units of the data, not of the noise. ``gain_constant`` is explained in :func:`_fit_factors`.
     """
     D, rank = loadings.shape
     n_plus_1 = n_rows + 1.0
-    # Find t by bisection. The gain rises from ``n_plus_1 + D`` on.
+    # Find t by bisection. The gain rises with the eigenvalue from ``n_plus_1 + D`` on.
     low = high = n_plus_1 + D
     while _gain_of_factor(high, n_plus_1, D, gain_constant) <= _LOG_2:
         low, high = high, 2.0 * high
@@ -491,7 +528,9 @@ def _has_all_factors(
     for d in range(D):
         for e in range(D):
             matrix[d, e] -= scatter[d, e]
+        # 1 / E[psi_d] is rate[d] / a.
         matrix[d, d] += low * rate[d] / a
+    # The Cholesky decomposition fails unless the matrix is positive definite.
     try:
         np.linalg.cholesky(matrix)
     except Exception:
@@ -506,23 +545,27 @@ def _fit_factors(
 ) -> tuple[float, Array]:  # fmt: skip
     """Find the best factors of a member for given noise, E[psi] = a exp(-log_rate).
 
-    Writes loadings (D, L), variances (L,), and to ``best_log_rate`` (D,) the logarithms of the best
-    rates given these factors. Returns the bound in nats and a basis (D, p) of directions, in which
-    the next step, for slightly different noise, may look for the factors.
+    The function writes ``loadings`` (D, L), ``variances`` (L,), and to ``best_log_rate`` (D,) the
+    logarithms of the best rates of the noise given these factors. It returns the bound in nats, and
+    a basis (D, p) of directions in which the next step may look for the factors, because the noise
+    of the next step is only slightly different.
 
-    Without a basis (p = 0), factors are sought among all directions. With a basis, factors are
-    sought in the span of the scaled scatter's product with ``basis``, as in orthogonal iteration.
-    The bound is valid for loadings of any span. ``scatter_root`` is a matrix F (D, p) with
-    ``F F' = scatter``, or has no columns if the scatter is not factorised. ``gain_constant`` is the
-    part of a column's contribution to the bound that does not depend on lam_l, without log 2.
+    If ``basis`` has no columns, factors are sought among all directions. Otherwise factors are
+    sought in the span of the product of the scaled scatter and ``basis``, as in orthogonal
+    iteration. The bound is valid for loadings in any span. ``scatter_root`` is a matrix F (D, p)
+    with ``F F' = scatter``, or has no columns if the scatter is not factorised. ``gain_constant``
+    is the part of the contribution of a column of loadings to the bound that does not depend on
+    lam_l, without the term -log 2. The prior of psi_d is Gamma(a0, b0_d).
     """
     D, max_rank = loadings.shape
     a, n_plus_1 = a0 + 0.5 * n_rows, n_rows + 1.0
     span_size = basis.shape[1]
-    # Only a search among all directions without a root of the scatter needs the scaled scatter.
+    # Only a search among all directions without a root of the scatter needs the matrix ``scaled``,
+    # the scaled scatter.
     uses_root = scatter_root.shape[1] > 0 and span_size == 0
     needs_scaled = span_size == 0 and not uses_root
     noise_root, scaled = np.empty(D), np.empty((D if needs_scaled else 0, D))
+    # First compute the bound without factors. The probability of the rank 0 is 1/2.
     bound = -_LOG_2
     for d in range(D):
         noise_root[d] = np.sqrt(a) * exp(-0.5 * log_rate[d])
@@ -535,9 +578,11 @@ def _fit_factors(
     # Find the leading eigenvectors of the scaled scatter, among all directions or in a span.
     variances[:] = 1.0
     loadings[:] = 0.0
-    # ``span`` (D, p) has an orthonormal basis of the directions, and ``projected`` (p, p) is the
-    # scaled scatter in this basis. Among all directions, ``projected`` is the scaled scatter. Only
-    # contiguous matrices are multiplied, because numba compiles a product for each layout.
+    # In a search in a span, ``span`` (D, p) has an orthonormal basis of the directions, and
+    # ``projected`` (p, p) is the scaled scatter in this basis. With a root of the scatter, ``span``
+    # is F in units of the noise, and ``projected`` is F' F. Otherwise ``projected`` is the scaled
+    # scatter. Only contiguous matrices are multiplied, because numba compiles a product for each
+    # layout.
     projected, vectors, span = scaled, scaled, basis
     if span_size:
         span = _multiply_scaled(scatter, noise_root, basis)
@@ -551,7 +596,8 @@ def _fit_factors(
             for column in range(span_size):
                 span[d, column] = transposed[column, d] = scatter_root[d, column] * noise_root[d]
         projected = transposed @ span
-    # Number of eigenvalues. If it is 0, ``values`` is an arbitrary array, because numba needs one.
+    # Number of eigenvalues. If it is 0, ``values`` is an arbitrary array, because numba needs an
+    # array.
     n_values = span_size if span_size else (D if max_rank else 0)
     values = noise_root
     if n_values:
@@ -583,15 +629,15 @@ def _fit_factors(
             loading = vectors[d, last - column] * loading_scale / noise_root[d]
             loadings[d, column] = loading
             best_log_rate[d] -= 0.5 * n_plus_1 * loading * loading
-    # Limit rates to at least b0. Without the limit, factors in a span could explain more than the
-    # scatter of a column, which would make its rate too small.
+    # Set rates to at least b0. Otherwise factors in a span could explain more than the scatter of a
+    # column of data, so that the rate of this column would be too small.
     for d in range(D):
         best_log_rate[d] = log(max(best_log_rate[d], b0[d]))
     # Return no basis for very few rows, because a search among all directions is as fast.
     if uses_root and 4 * scatter_root.shape[1] <= D:
         return bound, np.empty((D, 0))
-    # Keep the directions of the factors and a few more, if a gap between eigenvalues separates the
-    # factors from other directions.
+    # Return the directions of the factors and a few more, if a gap between eigenvalues separates
+    # the factors from other directions. Eigenvalues ascend, so that the last directions are kept.
     has_gap = 0 < rank < last and 2.0 * values[last - rank] < values[last - rank + 1]
     n_extra = _EXTRA_DIRECTIONS if has_gap or D < _MANY_COLUMNS else D // 16
     has_next_basis = has_gap or D >= _MANY_COLUMNS
@@ -606,10 +652,11 @@ def _accelerate(
 ) -> None:  # fmt: skip
     """Make Anderson's accelerated step: subtract a combination of earlier changes from log_rate.
 
-    The combination sum_i c_i step_changes_i of the last ``n_changes`` changes is the least-squares
-    fit to ``step``, the step with the number n. ``log_rate``, which is the target of step n, loses
-    sum_i c_i target_changes_i. The rows of ``step_changes`` and ``target_changes`` are a ring of
-    _MEMORY entries. ``matrix`` and ``right_side`` are scratch.
+    ``step`` (D,) is the step with the number n, and ``log_rate`` (D,) is its target, which is
+    overwritten. Let c_i be the coefficients of the least-squares fit sum_i c_i step_changes_i of
+    the last ``n_changes`` changes of steps to ``step``. ``log_rate`` loses
+    sum_i c_i target_changes_i. ``step_changes`` and ``target_changes`` (_MEMORY, D) are rings: the
+    change of step n is in row n % _MEMORY. ``matrix`` and ``right_side`` are scratch.
     """
     # Make the normal equations of the least squares.
     trace = 0.0
@@ -623,7 +670,8 @@ def _accelerate(
             for j in range(n_changes):
                 matrix[i, j] += step_change * step_changes[(n - j) % _MEMORY, d]
         trace += matrix[i, i]
-    # Solve them by Gaussian elimination without pivots, since the matrix is positive definite.
+    # Solve the equations by Gaussian elimination. Pivots are not needed, because the matrix is
+    # positive definite.
     for i in range(n_changes):
         matrix[i, i] += _RIDGE * trace
     for i in range(n_changes):
@@ -645,21 +693,20 @@ def _maximise_bounds(
     n_rows: Array, scatter: Array, a0: float, b0: Array, bound: Array, rate: Array,
     loadings: Array, variances: Array, tol: float, start_noise: bool,
 ) -> None:  # fmt: skip
-    """Find the best q of K members with N rows (K,) and scatter R (K, D, D), each from its rate.
+    """Find the best q of K members with N rows (K,) and the scatter R (K, D, D).
 
-    With ``start_noise``, the rate of members of more than one row is first set by
-    :func:`_start_noise`.
-
-    ``bound``, ``rate``, ``loadings`` and ``variances``, the fields of :class:`Factors`, are
-    overwritten. The prior of the noise precisions psi_d is Gamma(a0, b0_d).
+    ``bound``, ``rate``, ``loadings`` and ``variances``, the fields of :class:`Factors`, have the
+    initial q, and are overwritten. With ``start_noise``, :func:`_start_noise` first sets the rates
+    of members of more than one row. The prior of the noise precisions psi_d is Gamma(a0, b0_d).
+    Steps end if the bound rises by less than ``tol`` nats per row.
 
     Each step finds the best factors for the present noise, and the best noise given these factors,
-    the target of the step. Anderson's acceleration combines the last targets to the next noise. If
-    it lowers the bound, the best noise so far is followed by its target, a step that never lowers
-    the bound. Steps look for factors among the directions that the step before has returned, and
-    among all directions if there are none, as in a first step without initial loadings. With many
-    columns, the last step is among all directions, too, unless :func:`_has_all_factors` shows that
-    there are no other factors.
+    which is called the target of the step. Anderson's acceleration combines the last targets to the
+    next noise. If this lowers the bound, the next noise is the target of the best step so far
+    instead, which never lowers the bound. Steps look for factors among the directions that the step
+    before has returned. They look among all directions if there are none, as in a first step
+    without initial loadings. With many columns of data, the last step is also among all directions,
+    unless :func:`_has_all_factors` shows that there are no other factors.
     """
     D, max_rank = loadings.shape[1:]
     log_rate, target, step, best_target = np.empty(D), np.empty(D), np.empty(D), np.empty(D)
@@ -672,6 +719,7 @@ def _maximise_bounds(
     for k in range(n_rows.size):
         if n_rows[k] <= 0.0:
             continue
+        # The terms of the contribution of a column of loadings that do not depend on lam_l.
         gain_constant = gammaln(half) + (half - 0.5) * _LOG_2 - 0.5 * log(np.pi)
         gain_constant -= 0.5 * D * log(n_rows[k] + 1.0)
         member_rank = max_rank if n_rows[k] > 1.0 else 0
@@ -684,8 +732,8 @@ def _maximise_bounds(
         basis_size = np.count_nonzero(variances[k] < 1.0)
         scatter_root = np.empty((D, 0))
         if D >= _MANY_COLUMNS and basis_size == 0 and 1.0 < n_rows[k] < 0.5 * D:
-            # Many rows of small weights can have a scatter whose rank is larger than D // 2. It is
-            # not factorised.
+            # Many rows of small weights can have a scatter whose rank is larger than D // 2. Such a
+            # scatter is not factorised, and ``scatter_root`` still has no columns.
             scatter_root = _factorise(scatter[k], D // 2)
         if start_noise and n_rows[k] > 1.0:
             _start_noise(n_rows[k], scatter[k], scatter_root, b0, rate[k])
@@ -710,6 +758,8 @@ def _maximise_bounds(
                         loadings[k, d, column] = new_loadings[d, column]
                 for column in range(member_rank):
                     variances[k, column] = new_variances[column]
+            # A step can fail by its acceleration, or because the basis lacks a factor. The
+            # negated comparisons are also true for NaN.
             has_failed = not gain > 0.0 and (
                 is_accelerated or (basis_size > 0 and gain < -min_gain)
             )
@@ -725,8 +775,8 @@ def _maximise_bounds(
                 ):  # fmt: skip
                     break
             if has_failed or has_converged:
-                # Go on from the best q by a step without acceleration. The step is among all
-                # directions if the basis may lack the factors.
+                # Go on from the best q by a step without acceleration. The step looks among all
+                # directions if the basis may lack factors.
                 if D < _MANY_COLUMNS or not is_accelerated or has_converged:
                     basis = np.empty((D, 0))
                 log_rate[:] = best_target
@@ -744,7 +794,8 @@ def _maximise_bounds(
                 _accelerate(
                     step_changes, target_changes, step, n, n_changes, matrix, right_side, log_rate
                 )
-                # Factors explain between none and all of the scatter, which bounds the rates.
+                # The rates are between the rates without factors, and the rates if factors explain
+                # all of the scatter.
                 for d in range(D):
                     log_rate_without_factors = log(b0[d] + 0.5 * scatter[k, d, d])
                     log_rate[d] = min(max(log_rate[d], log(b0[d])), log_rate_without_factors)

@@ -1,6 +1,7 @@
 """The gamma family.
 
 A member of the family is one distribution, and the leading axes of arrays enumerate members.
+:class:`~skvt.expfam.Family` documents the methods that all families have.
 """
 
 import numpy as np
@@ -10,19 +11,19 @@ from skvt._compiled import digamma_array as digamma
 from skvt._compiled import gammaln_array as gammaln
 from skvt.typing import Array
 
-# Draws that underflow are set to this number. At 0 a density could be 0 or infinite, and a division
-# by the draw would fail.
+# Draws that underflow are set to this number and not to 0, because at 0 a density could be 0 or
+# infinite, and a division by the draw would fail.
 MIN_DRAW = np.finfo(np.float64).tiny
-# Number of observations that members "nearly certain of x" are worth, see the methods
-# `concentrate_at`.
+# The methods `concentrate_at` of the families return members that are as certain of a value x as
+# after about this number of observations.
 CERTAIN_COUNT = 1e8
 
 
 def log_standard_gamma(shape: Array, rng: np.random.Generator) -> Array:
     """Draw logarithms of gamma variates of rate 1, one for each shape.
 
-    They come from ``log g(a) = log g(a + 1) + log(u) / a`` with u uniform on (0, 1], since g(a)
-    would underflow for small shapes a.
+    For a gamma variate g(a) of shape a, ``log g(a) = log g(a + 1) + log(u) / a`` in distribution,
+    with u uniform on (0, 1]. g(a) itself would underflow for small a.
     """
     return np.log(rng.standard_gamma(shape + 1.0)) + np.log1p(-rng.random(shape.shape)) / shape
 
@@ -30,9 +31,10 @@ def log_standard_gamma(shape: Array, rng: np.random.Generator) -> Array:
 class Gamma:
     """Gamma distribution of a positive x, by shape a and rate b.
 
-    ``t(x) = (log x, -x)`` and ``eta = (a, b)`` with base measure 1/x. If x is a Poisson rate, n
-    events in an exposure e add ``(n, e)`` to eta. If x is the precision of a Gaussian with mean 0,
-    n draws with the sum of squares S add ``(n / 2, S / 2)``.
+    The sufficient statistic is ``t(x) = (log x, -x)``, the natural parameter is ``eta = (a, b)``,
+    and the base measure is 1 / x. If x is a Poisson rate, n events in an exposure e add ``(n, e)``
+    to eta. If x is the precision of a Gaussian with mean 0, n draws with the sum of squares S add
+    ``(n / 2, S / 2)``.
     """
 
     @staticmethod
@@ -62,6 +64,7 @@ class Gamma:
 
     @staticmethod
     def to_standard(eta: ArrayLike) -> dict[str, Array]:
+        """Return the shape a (...) and the rate b (...) by name."""
         eta = np.asarray(eta)
         return {"shape": eta[..., 0], "rate": eta[..., 1]}
 
@@ -72,11 +75,13 @@ class Gamma:
 
     @staticmethod
     def mean(eta: ArrayLike) -> Array:
+        """Return ``E[x] = a / b``, shape (...)."""
         eta = np.asarray(eta)
         return eta[..., 0] / eta[..., 1]
 
     @staticmethod
     def variance(eta: ArrayLike) -> Array:
+        """Return the variance ``a / b^2``, shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
         return eta[..., 0] / eta[..., 1] ** 2
 
@@ -85,6 +90,7 @@ class Gamma:
         """Return the log density at ``x`` in nats, shape (...); -inf for x <= 0."""
         eta, x = np.asarray(eta, dtype=np.float64), np.asarray(x, dtype=np.float64)
         is_legal = x > 0.0
+        # Replace illegal values by a value whose logarithm exists.
         x = np.where(is_legal, x, 1.0)
         value = (eta[..., 0] - 1.0) * np.log(x) - eta[..., 1] * x - Gamma.log_normalizer(eta)
         return np.where(is_legal, value, -np.inf)

@@ -1,4 +1,4 @@
-"""What the families of distributions over parameters of Gaussians share."""
+"""Functions and types that several families of distributions over Gaussian parameters use."""
 
 from typing import NamedTuple
 
@@ -10,16 +10,17 @@ from skvt.typing import Array
 
 
 class MeanPrecision(NamedTuple):
-    """Parameters of Gaussians, the values of the normal-Wishart and normal-gamma families."""
+    """Means and precisions of Gaussians, the draws of normal-Wishart and normal-gamma families."""
 
-    # (..., D)
+    # (..., D): the means.
     mean: Array
-    # (..., D, D) or (...): the inverse of the covariance matrix, or one number for all D features.
+    # (..., D, D) or (...): the inverses of the covariance matrices, or of one variance for all D
+    # columns.
     precision: Array
 
 
 def join(*parts: ArrayLike) -> Array:
-    """Concatenate arrays (..., n_i) along the last axis, leading axes broadcast, in float64."""
+    """Concatenate arrays (..., n_i) along the last axis in float64; leading axes are broadcast."""
     arrays = [np.asarray(part, dtype=np.float64) for part in parts]
     leads = {part.shape[:-1] for part in arrays}
     # Broadcast only if shapes differ, because broadcasting takes longer than all other lines.

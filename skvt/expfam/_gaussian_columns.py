@@ -1,6 +1,7 @@
 """Matrices whose columns are independent Gaussian vectors: components of a factor model.
 
 A member of the family is one distribution, and the leading axes of arrays enumerate members.
+:class:`~skvt.expfam.Family` documents the methods that all families have.
 """
 
 from dataclasses import dataclass
@@ -20,10 +21,11 @@ LOG_2PI = np.log(2.0 * np.pi)
 class GaussianColumns:
     """Distribution of matrices mu (K, D) with independent columns ``mu_d ~ N(m_d, Lambda_d^-1)``.
 
-    Columns share one precision matrix or have separate ones: there are P distinct matrices, P = 1
-    or D. The natural parameter consists of the upper triangles of these matrices and of the rows of
-    h (K, D), where ``h_d = Lambda_d m_d``. An observation ``y ~ N(z' mu, 1)`` adds z z' to the
-    matrices and z y' to h.
+    The columns share one precision matrix Lambda (K, K), or each column has its own matrix
+    Lambda_d. P, the number of matrices, is thus 1 or D. The natural parameter consists of the upper
+    triangles of the P matrices, followed by the rows of h (K, D) with the columns
+    ``h_d = Lambda_d m_d``. An observation ``y ~ N(z' mu, 1)`` adds z z' to the matrices and z y' to
+    h.
     """
 
     # Number K of rows of mu.
@@ -31,6 +33,7 @@ class GaussianColumns:
     # Number D of columns of mu.
     n_columns: int
 
+    # The name of the family in texts. Other families are classes, which have a ``__name__``.
     __name__ = "GaussianColumns"
 
     def natural(self, precision: Array, linear: ArrayLike) -> Array:
@@ -53,30 +56,38 @@ class GaussianColumns:
         """
         precision, linear = self._split(eta)
         factor = np.linalg.cholesky(precision)
+        n_matrices = precision.shape[-3]
         # Solve rather than invert, because rows far from 0 make Lambda ill-conditioned.
-        if precision.shape[-3] == 1:
+        if n_matrices == 1:
             mean = np.linalg.solve(precision[..., 0, :, :], linear)
         else:
+            # One equation for each column, whose right side is a matrix (K, 1).
             columns = np.swapaxes(linear, -1, -2)[..., None]
             mean = np.swapaxes(np.linalg.solve(precision, columns)[..., 0], -1, -2)
         log_det = 2.0 * np.log(np.diagonal(factor, axis1=-2, axis2=-1)).sum(axis=(-2, -1))
-        return mean, factor, log_det * (self.n_columns // precision.shape[-3])
+        # A shared matrix counts once for each of its columns.
+        return mean, factor, log_det * (self.n_columns // n_matrices)
 
     def _moments(self, eta: ArrayLike) -> tuple[Array, Array]:
         """Return the mean (..., K, D) and the covariances (..., P, K, K) of the columns."""
         mean, factor, _ = self._solve_for_mean(eta)
         if factor.size == self.n_rows**2:
-            # For one large matrix, dtrtri is five times as fast as the general inverse.
+            # For a single large matrix, dtrtri is five times as fast as the general inverse.
             root = dtrtri(factor.reshape(self.n_rows, -1), lower=1)[0].reshape(factor.shape)
         else:
             root = np.linalg.inv(factor)
         return mean, np.swapaxes(root, -1, -2) @ root
 
     def second_moments(self, mean: Array, covariance: Array, *, by_column: bool) -> Array:
-        """Return ``E[mu_d mu_d']`` (..., D, K, K), or its sum over the columns (..., 1, K, K)."""
+        """Return ``E[mu_d mu_d']`` of each column, or its sum over the columns.
+
+        ``mean`` is (..., K, D), and ``covariance`` is (..., P, K, K). The result is (..., D, K, K)
+        if ``by_column``, otherwise (..., 1, K, K).
+        """
         columns = np.swapaxes(mean, -1, -2)
         if by_column:
             return columns[..., :, None] * columns[..., None, :] + covariance
+        # A shared covariance counts once for each of its columns.
         sum_of_covariances = covariance.sum(axis=-3, keepdims=True)
         sum_of_covariances = sum_of_covariances * (self.n_columns // covariance.shape[-3])
         return (mean @ columns)[..., None, :, :] + sum_of_covariances
@@ -90,9 +101,9 @@ class GaussianColumns:
     def expectation(self, eta: ArrayLike) -> Array:
         """Return ``E[t(mu)]`` in the shape of eta.
 
-        It consists of the upper triangles of ``-E[mu_d mu_d'] / 2``, with doubled entries off the
-        diagonal, and of the rows of E[mu]. The triangles of columns with one shared precision
-        matrix are summed.
+        The result consists of the upper triangles of ``-E[mu_d mu_d'] / 2``, with doubled entries
+        off the diagonal, followed by the rows of E[mu]. If columns share one precision matrix,
+        their triangles are summed.
         """
         mean, covariance = self._moments(eta)
         by_column = covariance.shape[-3] > 1
@@ -103,6 +114,7 @@ class GaussianColumns:
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> Array:
         """Draw mu (..., K, D) for each member."""
         mean, covariance = self._moments(eta)
+        # For each column, a matrix (K, 1) of standard normal variates.
         noise = rng.standard_normal((*mean.shape[:-2], self.n_columns, self.n_rows, 1))
         deviation = (np.linalg.cholesky(covariance) @ noise)[..., 0]
         return mean + np.swapaxes(deviation, -1, -2)

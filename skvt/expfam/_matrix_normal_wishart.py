@@ -1,4 +1,8 @@
-"""The matrix normal-Wishart family: coefficients and precision matrix of a linear regression."""
+"""The matrix normal-Wishart family: coefficients and precision matrix of a linear regression.
+
+A member of the family is one distribution, and the leading axes of arrays enumerate members.
+:class:`~skvt.expfam.Family` documents the methods that all families have.
+"""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,7 +20,7 @@ from skvt.typing import Array
 class Coefficients(NamedTuple):
     """Parameters of a regression of E columns on Q regressors."""
 
-    # (..., E, Q)
+    # (..., E, Q): the coefficients B.
     coefficients: Array
     # (..., E, E): the inverse of the covariance matrix of the residuals.
     precision: Array
@@ -26,48 +30,61 @@ class Coefficients(NamedTuple):
 class MatrixNormalWishart:
     """Matrix normal-Wishart distribution of coefficients B (E, Q) and a precision Lambda (E, E).
 
-    ``Lambda ~ Wishart(nu, W)`` and, given Lambda, B is normal with the mean M and the covariance
-    ``(V kron Lambda)^-1``: the covariance matrix of a row of B is proportional to ``V^-1``, that
-    of a column to ``Lambda^-1``. With ``G = (B, -I)``, where I is the identity matrix,
+    ``Lambda ~ Wishart(nu, W)`` and, given Lambda, B is normal with the mean M (E, Q) and the
+    covariance ``(V kron Lambda)^-1``, where V is (Q, Q). The covariance matrix of a row of B is
+    proportional to ``V^-1``, and the covariance matrix of a column is proportional to
+    ``Lambda^-1``. With ``G = (B, -I)``, where I is the identity matrix, the sufficient statistic
+    and the natural parameter are
 
         t(B, Lambda) = (log|Lambda| / 2, upper triangle of -G' Lambda G, halved on its diagonal),
-        eta = (nu - E - 1 + Q, upper triangle of the matrix (V, V M'; M V, W^-1 + M V M')),
+        eta = (nu - E - 1 + Q, upper triangle of the matrix (V, V M'; M V, W^-1 + M V M')).
 
-    with base measure 1; V is positive definite and nu > E - 1. A row y with the regressors w adds
-    ``(1, upper triangle of z z')`` with z = (w, y) to eta. Its log density also has the constant
-    ``-E / 2 log(2 pi)``.
+    The base measure is 1, V is positive definite, and nu > E - 1. A row y (E,) of data with the
+    regressors w (Q,) adds ``(1, upper triangle of z z')`` with z = (w, y) to eta. The log density
+    of the row also has the constant ``-E / 2 log(2 pi)``.
+
     With the single regressor w = 1, the family is the :class:`~skvt.expfam.NormalWishart`, where
-    m = M and kappa = V. Values are :class:`~skvt.expfam.Coefficients`.
+    m = M and kappa = V. Draws are :class:`~skvt.expfam.Coefficients`.
     """
 
-    # Q, at least 1.
+    # Number of regressors Q, at least 1.
     n_regressors: int
 
-    # The name in texts, where other families are classes and have a ``__name__``.
+    # The name of the family in texts. Other families are classes, which have a ``__name__``.
     __name__ = "MatrixNormalWishart"
 
     def split(self, eta: ArrayLike) -> tuple[Array, Array, Array]:
         """Return M' (..., Q, E), V (..., Q, Q) and the Wishart natural parameters of Lambda."""
         eta = np.asarray(eta, dtype=np.float64)
+        # The entries after the first are the triangle of the matrix (V, V M'; M V, W^-1 + M V M').
         matrix = unpack(eta[..., 1:])
         Q = self.n_regressors
         V, cross = matrix[..., :Q, :Q], matrix[..., :Q, Q:]
-        M = np.linalg.solve(V, cross)
-        scale_inverse = matrix[..., Q:, Q:] - np.swapaxes(cross, -1, -2) @ M
-        return M, V, join(eta[..., :1] - Q, pack(scale_inverse))
+        M_transposed = np.linalg.solve(V, cross)
+        scale_inverse = matrix[..., Q:, Q:] - np.swapaxes(cross, -1, -2) @ M_transposed
+        return M_transposed, V, join(eta[..., :1] - Q, pack(scale_inverse))
 
     def log_normalizer(self, eta: ArrayLike) -> Array:
-        """Return ``A(eta)``, (...): ``Q E / 2 log(2 pi) - E / 2 log|V|`` plus the Wishart's."""
-        M, V, marginal = self.split(eta)
-        coefficient_term = M.shape[-2] * np.log(2.0 * np.pi) - np.linalg.slogdet(V)[1]
-        return Wishart.log_normalizer(marginal) + 0.5 * M.shape[-1] * coefficient_term
+        """Return ``A(eta)`` in nats, shape (...).
+
+        It is ``E / 2 (Q log(2 pi) - log|V|)`` plus the log-normaliser of the marginal of Lambda.
+        """
+        M_transposed, V, marginal = self.split(eta)
+        Q, E = M_transposed.shape[-2:]
+        coefficient_term = Q * np.log(2.0 * np.pi) - np.linalg.slogdet(V)[1]
+        return Wishart.log_normalizer(marginal) + 0.5 * E * coefficient_term
 
     def expectation(self, eta: ArrayLike) -> Array:
-        """Return ``E[t]``, by ``E[Lambda] = nu W`` and ``E[B' Lambda B] = M' nu W M + E V^-1``."""
-        M, V, marginal = self.split(eta)
+        """Return ``E[t(B, Lambda)]`` in the shape of eta.
+
+        It follows from ``E[Lambda] = nu W`` and ``E[B' Lambda B] = M' nu W M + E V^-1``.
+        """
+        M_transposed, V, marginal = self.split(eta)
+        E = M_transposed.shape[-1]
         log_det, precision = compute_moments(marginal)
-        cross = M @ precision
-        square = cross @ np.swapaxes(M, -1, -2) + M.shape[-1] * np.linalg.inv(V)
+        cross = M_transposed @ precision
+        square = cross @ np.swapaxes(M_transposed, -1, -2) + E * np.linalg.inv(V)
+        # E[G' Lambda G], with the first block made symmetric in spite of rounding errors.
         blocks = np.concatenate([
             np.concatenate([0.5 * (square + np.swapaxes(square, -1, -2)), -cross], axis=-1),
             np.concatenate([-np.swapaxes(cross, -1, -2), precision], axis=-1),
@@ -75,25 +92,28 @@ class MatrixNormalWishart:
         return join(0.5 * log_det[..., None], pack_statistic(blocks))
 
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> Coefficients:
-        """Draw B and Lambda once for each set of natural parameters."""
-        M, V, marginal = self.split(eta)
+        """Draw B (..., E, Q) and Lambda (..., E, E) for each member."""
+        M_transposed, V, marginal = self.split(eta)
+        M = np.swapaxes(M_transposed, -1, -2)
         root = draw_root(marginal, rng)
         root_transposed = np.swapaxes(root, -1, -2)
-        noise = rng.standard_normal(np.swapaxes(M, -1, -2).shape)
+        noise = rng.standard_normal(M.shape)
+        # Since Lambda = root root', columns of root'^-1 noise have the covariance Lambda^-1.
         deviation = np.linalg.solve(root_transposed, noise) @ np.linalg.inv(np.linalg.cholesky(V))
-        return Coefficients(np.swapaxes(M, -1, -2) + deviation, root @ root_transposed)
+        return Coefficients(M + deviation, root @ root_transposed)
 
     def concentrate_at(self, x: Coefficients) -> Array:
-        """Return natural parameters of distributions that are concentrated at x."""
+        """Return natural parameters of members that are nearly certain of x."""
         nu = np.full(x.precision.shape[:-2], CERTAIN_COUNT)
         V = CERTAIN_COUNT * np.eye(self.n_regressors)
         scale_inverse = CERTAIN_COUNT * np.linalg.inv(x.precision)
         return self.from_standard(x.coefficients, V, nu, scale_inverse)
 
     def to_standard(self, eta: ArrayLike) -> dict[str, Array]:
-        """Return M (..., E, Q), V (..., Q, Q), nu (...) and W^-1 (..., E, E)."""
-        M, V, marginal = self.split(eta)
-        coefficients = {"coefficients": np.swapaxes(M, -1, -2), "coefficients_precision": V}
+        """Return M (..., E, Q), V (..., Q, Q), nu (...) and W^-1 (..., E, E) by name."""
+        M_transposed, V, marginal = self.split(eta)
+        M = np.swapaxes(M_transposed, -1, -2)
+        coefficients = {"coefficients": M, "coefficients_precision": V}
         return coefficients | Wishart.to_standard(marginal)
 
     def from_standard(
@@ -116,27 +136,37 @@ class MatrixNormalWishart:
 
     def mean(self, eta: ArrayLike) -> Coefficients:
         """Return the centre M of B, which is its mean if nu > E, and ``E[Lambda] = nu W``."""
-        M, _, marginal = self.split(eta)
-        return Coefficients(np.swapaxes(M, -1, -2), Wishart.mean(marginal))
+        M_transposed, _, marginal = self.split(eta)
+        return Coefficients(np.swapaxes(M_transposed, -1, -2), Wishart.mean(marginal))
 
     def variance(self, eta: ArrayLike) -> Coefficients:
-        """Return the variances of entries of B, inf if nu <= E + 1, and of entries of Lambda."""
+        """Return the variances of the entries of B and of the entries of Lambda.
+
+        The variances of B are inf unless nu > E + 1.
+        """
         _, V, marginal = self.split(eta)
         # B has a matrix t distribution with nu - E + 1 degrees of freedom, so that the variance of
-        # B_eq is (W^-1)_ee (V^-1)_qq / (nu - E - 1). The first entry of ``marginal`` is nu - E - 1.
+        # B_eq is (W^-1)_ee (V^-1)_qq / (nu - E - 1). The first entry of ``marginal`` is nu - E - 1,
+        # and the other entries are the triangle of W^-1.
         excess = marginal[..., :1, None]
-        scale = np.diagonal(unpack(marginal[..., 1:]), axis1=-2, axis2=-1)[..., :, None]
-        inverse = np.diagonal(np.linalg.inv(V), axis1=-2, axis2=-1)[..., None, :]
+        W_inverse_ee = np.diagonal(unpack(marginal[..., 1:]), axis1=-2, axis2=-1)[..., :, None]
+        V_inverse_qq = np.diagonal(np.linalg.inv(V), axis1=-2, axis2=-1)[..., None, :]
         is_finite = excess > 0.0
-        variance = np.where(is_finite, scale * inverse / np.where(is_finite, excess, 1.0), np.inf)
+        divisor = np.where(is_finite, excess, 1.0)
+        variance = np.where(is_finite, W_inverse_ee * V_inverse_qq / divisor, np.inf)
         return Coefficients(variance, Wishart.variance(marginal))
 
     def log_density(self, eta: ArrayLike, x: tuple[ArrayLike, ArrayLike]) -> Array:
-        """Return the log density at ``x = (B, Lambda)`` in nats, shape (...)."""
-        M, V, marginal = self.split(eta)
+        """Return the log density at ``x = (B, Lambda)`` in nats, shape (...).
+
+        It is -inf if Lambda is not symmetric and positive definite.
+        """
+        M_transposed, V, marginal = self.split(eta)
         B, precision = (np.asarray(part, np.float64) for part in x)
+        # t is the sufficient statistic of the Wishart, whose first entry is log|Lambda| / 2.
         t, is_legal = compute_statistic(precision)
-        deviation = B - np.swapaxes(M, -1, -2)
+        deviation = B - np.swapaxes(M_transposed, -1, -2)
+        # tr(deviation' Lambda deviation V)
         mahalanobis = np.einsum("...eq,...ef,...fr,...qr->...", deviation, precision, deviation, V)
         value = np.einsum("...d,...d->...", marginal, t) - 0.5 * mahalanobis
         value = value + self.n_regressors * t[..., 0] - self.log_normalizer(eta)

@@ -1,6 +1,7 @@
 """The normal family: distributions of a single mean, for Gaussian data of known variance.
 
 A member of the family is one distribution, and the leading axes of arrays enumerate members.
+:class:`~skvt.expfam.Family` documents the methods that all families have.
 """
 
 import numpy as np
@@ -14,8 +15,9 @@ from skvt.typing import Array
 class Normal:
     """Normal distribution of mu, by mean m and variance v.
 
-    ``t(mu) = (mu, -mu^2 / 2)`` and ``eta = (m / v, 1 / v)`` with base measure 1. If mu is the mean
-    of a Gaussian with the variance s, n draws with the sum S add ``(S / s, n / s)`` to eta.
+    The sufficient statistic is ``t(mu) = (mu, -mu^2 / 2)``, the natural parameter is
+    ``eta = (m / v, 1 / v)``, and the base measure is 1. If mu is the mean of a Gaussian with the
+    variance s, n draws with the sum S add ``(S / s, n / s)`` to eta.
     """
 
     @staticmethod
@@ -32,16 +34,21 @@ class Normal:
 
     @staticmethod
     def sample(eta: ArrayLike, rng: np.random.Generator) -> Array:
+        """Draw mu (...) for each member."""
         m, v = Normal.mean(eta), Normal.variance(eta)
         return m + np.sqrt(v) * rng.standard_normal(m.shape)
 
     @staticmethod
     def concentrate_at(x: Array) -> Array:
-        """Return natural parameters (..., 2) of members that are nearly certain of x."""
+        """Return natural parameters (..., 2) of members that are nearly certain of x.
+
+        The standard deviation of each member is 1 / CERTAIN_COUNT.
+        """
         return Normal.from_standard(x, np.full(x.shape, 1.0 / CERTAIN_COUNT**2))
 
     @staticmethod
     def to_standard(eta: ArrayLike) -> dict[str, Array]:
+        """Return m (...) and v (...) by name."""
         return {"mean": Normal.mean(eta), "variance": Normal.variance(eta)}
 
     @staticmethod
@@ -52,11 +59,13 @@ class Normal:
 
     @staticmethod
     def mean(eta: ArrayLike) -> Array:
+        """Return m, shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
         return eta[..., 0] / eta[..., 1]
 
     @staticmethod
     def variance(eta: ArrayLike) -> Array:
+        """Return v, shape (...)."""
         return 1.0 / np.asarray(eta, dtype=np.float64)[..., 1]
 
     @staticmethod

@@ -1,6 +1,7 @@
 """The normal-gamma family: means of Gaussians that share one precision.
 
 A member of the family is one distribution, and the leading axes of arrays enumerate members.
+:class:`~skvt.expfam.Family` documents the methods that all families have.
 """
 
 import numpy as np
@@ -14,14 +15,18 @@ from skvt.typing import Array
 
 
 def _split(eta: ArrayLike) -> tuple[Array, Array, Array, Array]:
-    """Return m and kappa (..., D), shape a and rate b (...); raise ValueError unless b > 0."""
+    """Return m (..., D), kappa (..., D), the shape a (...) and the rate b (...).
+
+    Raise ValueError unless b > 0.
+    """
     eta = np.asarray(eta, dtype=np.float64)
-    D, odd = divmod(eta.shape[-1] - 2, 2)
-    if D < 1 or odd:
+    D, remainder = divmod(eta.shape[-1] - 2, 2)
+    if D < 1 or remainder:
         raise ValueError(
             "A normal-gamma distribution has 2 + 2 D natural parameters for D columns. Got "
             f"{eta.shape[-1]} of them."
         )
+    # See :class:`NormalGamma` for the layout of eta.
     kappa = eta[..., 2 + D :]
     m = eta[..., 2 : 2 + D] / kappa
     a = 0.5 * (eta[..., 0] - D) + 1.0
@@ -39,17 +44,22 @@ def _split(eta: ArrayLike) -> tuple[Array, Array, Array, Array]:
 class NormalGamma:
     """Normal-gamma distribution of D means mu_d and the precision tau that they share.
 
-    ``tau ~ Gamma(shape a, rate b)`` and ``mu_d | tau ~ N(m_d, 1 / (kappa_d tau))``.
-    ``t(mu, tau) = (log(tau) / 2, -tau / 2, tau mu_d, -tau mu_d^2 / 2)``, natural parameter
-    ``eta = (2 (a - 1) + D, 2 b + sum_d kappa_d m_d^2, kappa_d m_d, kappa_d)``, base measure 1. A
-    row x of the Gaussian adds ``(D, sum_d x_d^2, x_d, 1)``, and ``-D / 2 log(2 pi)`` to the log
-    density. Values are :class:`~skvt.expfam.MeanPrecision`.
+    ``tau ~ Gamma(shape a, rate b)`` and ``mu_d | tau ~ N(m_d, 1 / (kappa_d tau))``. The form as an
+    exponential family is as follows, where entries with the index d stand for D entries:
 
-    A spherical covariance is a member with D features; a diagonal covariance is D members with one
-    feature each.
+    - Sufficient statistic: ``t(mu, tau) = (log(tau) / 2, -tau / 2, tau mu_d, -tau mu_d^2 / 2)``.
+    - Natural parameter: ``eta = (2 (a - 1) + D, 2 b + sum_d kappa_d m_d^2, kappa_d m_d, kappa_d)``.
+    - Base measure: 1.
+
+    A row x of the Gaussian adds ``(D, sum_d x_d^2, x_d, 1)`` to eta. The log density of the row
+    also has the constant ``-D / 2 log(2 pi)``. Draws are :class:`~skvt.expfam.MeanPrecision`.
+
+    A Gaussian with a spherical covariance has one member with D columns. A Gaussian with a diagonal
+    covariance has D members with one column each.
 
     ``b`` is computed as a difference. If the mean of the data is c times their standard deviation,
-    its relative error is about ``1e-16 c^2``, so that such data should be centred.
+    the relative error of ``b`` is about ``1e-16 c^2``. Data should therefore be centred if c is
+    large.
     """
 
     @staticmethod
@@ -60,7 +70,10 @@ class NormalGamma:
 
     @staticmethod
     def expectation(eta: ArrayLike) -> Array:
-        """Return ``E[t]``, by ``E[log tau] = digamma(a) - log b`` and ``E[tau] = a / b``."""
+        """Return ``E[t(mu, tau)]`` in the shape of eta.
+
+        It follows from ``E[log tau] = digamma(a) - log b`` and ``E[tau] = a / b``.
+        """
         m, kappa, a, b = _split(eta)
         precision = a / b
         scalars = np.stack([0.5 * (digamma(a) - np.log(b)), -0.5 * precision], axis=-1)
@@ -93,7 +106,8 @@ class NormalGamma:
     ) -> Array:
         """Return natural parameters (..., 2 + 2 D); leading axes broadcast.
 
-        ``mean`` (..., D) and ``mean_precision`` (..., D) or (..., 1) broadcast too.
+        ``mean`` is (..., D), and ``mean_precision`` is (..., D), or (..., 1) if it is equal for all
+        columns.
         """
         m, kappa = (np.asarray(part, dtype=np.float64) for part in (mean, mean_precision))
         m, kappa = np.broadcast_arrays(m, kappa)
@@ -104,15 +118,19 @@ class NormalGamma:
 
     @staticmethod
     def mean(eta: ArrayLike) -> MeanPrecision:
-        """Return m, which is E[mu] if a > 1/2, and else the centre, and ``E[tau] = a / b``."""
+        """Return m and ``E[tau] = a / b``.
+
+        If a > 1/2, m is E[mu]. Otherwise E[mu] does not exist, and m is the centre of symmetry.
+        """
         m, _, a, b = _split(eta)
         return MeanPrecision(m, a / b)
 
     @staticmethod
     def variance(eta: ArrayLike) -> MeanPrecision:
-        """Return the variances of mu, inf unless a > 1, and of tau.
+        """Return the variances of the entries of mu, and of tau.
 
-        They are ``b / (kappa_d (a - 1))`` and ``a / b^2``.
+        The variance of mu_d is ``b / (kappa_d (a - 1))``, or inf unless a > 1. The variance of tau
+        is ``a / b^2``.
         """
         _, kappa, a, b = _split(eta)
         # E[1 / tau]

@@ -1,4 +1,9 @@
-"""The normal-Wishart family: mean and precision matrix of a Gaussian."""
+"""The normal-Wishart family: mean and precision matrix of a Gaussian.
+
+A member of the family is one distribution, and the leading axes of arrays enumerate members.
+:class:`NormalWishart` has the parameters m, kappa, nu and W, and the layout of eta.
+:class:`~skvt.expfam.Family` documents the methods that all families have.
+"""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,17 +15,18 @@ from skvt.expfam.triangle import dimension, pack, pack_outer, pack_statistic, un
 from skvt.typing import Array
 
 
-def location(eta: ArrayLike) -> tuple[Array, Array, Array]:
-    """Return the parameters m (..., D), kappa (...) and nu (...) of normal-Wishart distributions.
+def get_m_kappa_nu(eta: ArrayLike) -> tuple[Array, Array, Array]:
+    """Return the parameters m (..., D), kappa (...) and nu (...) of each member.
 
-    Their computation takes less time than :func:`split_parameters`, which also computes W^-1.
+    This takes less time than :func:`split_parameters`, which also computes W^-1.
     """
     eta = np.asarray(eta, dtype=np.float64)
-    # The length 2 + D + D (D + 1) / 2 is 1 plus the triangle of a matrix with D + 1 rows.
+    # The length 2 + D + D (D + 1) / 2 of eta is 1 plus the number of entries of the triangle of a
+    # matrix with D + 1 rows.
     D = dimension(eta.shape[-1] - 1) - 1
     kappa = eta[..., 1]
-    # The first entry of eta is nu - D. Subtract and add 1, so that nu is rounded as in the Wishart
-    # marginal of :func:`split_parameters`.
+    # The first entry of eta is nu - D. Subtract and add 1, so that nu has the same rounding error
+    # as in the marginal of Lambda from :func:`split_parameters`.
     return eta[..., 2 : 2 + D] / kappa[..., None], kappa, eta[..., 0] - 1.0 + D + 1.0
 
 
@@ -30,7 +36,8 @@ def split_parameters(eta: ArrayLike) -> tuple[Array, Array, Array]:
     The marginal is a Wishart with parameters (..., 1 + D (D + 1) / 2).
     """
     eta = np.asarray(eta, dtype=np.float64)
-    m, kappa, _ = location(eta)
+    m, kappa, _ = get_m_kappa_nu(eta)
+    # The last part of eta is the triangle of W^-1 + kappa m m'.
     scale_inverse = eta[..., 2 + m.shape[-1] :] - kappa[..., None] * pack_outer(m)
     return kappa, m, join(eta[..., :1] - 1.0, scale_inverse)
 
@@ -38,10 +45,11 @@ def split_parameters(eta: ArrayLike) -> tuple[Array, Array, Array]:
 def join_moments(
     m: Array, kappa: Array, log_det: Array, precision: Array, precision_mean: Array
 ) -> Array:
-    """Return ``E[t(mu, Lambda)]`` (..., 2 + D + D (D + 1) / 2) of a normal-Wishart.
+    """Return ``E[t(mu, Lambda)]`` (..., 2 + D + D (D + 1) / 2), given moments of Lambda.
 
-    ``m`` (..., D) and ``kappa`` (...) are parameters of the normal-Wishart, ``log_det`` is
-    E[log|Lambda|], ``precision`` is E[Lambda] and ``precision_mean`` (..., D) is E[Lambda] m.
+    ``m`` (..., D) and ``kappa`` (...) are parameters of the normal-Wishart, ``log_det`` (...) is
+    E[log|Lambda|], ``precision`` (..., D, D) is E[Lambda], and ``precision_mean`` (..., D) is
+    E[Lambda] m.
     """
     # E[mu' Lambda mu]
     mean_square = np.einsum("...i,...i->...", m, precision_mean) + m.shape[-1] / kappa
@@ -61,7 +69,7 @@ class NormalWishart:
     - Base measure: 1 on the entries of mu and of the upper triangle of Lambda.
 
     A row x of the Gaussian adds ``(1, 1, x, upper triangle of x x')`` to eta. The log density of
-    the row also has the constant ``-D / 2 log(2 pi)``. Values are
+    the row also has the constant ``-D / 2 log(2 pi)``. Draws are
     :class:`~skvt.expfam.MeanPrecision`.
 
     ``W^-1`` is computed as a difference of two matrices. If the mean of the data is c times their
@@ -99,10 +107,10 @@ class NormalWishart:
 
     @staticmethod
     def concentrate_at(x: MeanPrecision) -> Array:
-        """Return natural parameters of distributions with nearly all mass at the values x."""
-        n_rows = np.full(x.mean.shape[:-1], CERTAIN_COUNT)
+        """Return natural parameters of members that are nearly certain of x."""
+        kappa = nu = np.full(x.mean.shape[:-1], CERTAIN_COUNT)
         scale_inverse = CERTAIN_COUNT * np.linalg.inv(x.precision)
-        return NormalWishart.from_standard(x.mean, n_rows, n_rows, scale_inverse)
+        return NormalWishart.from_standard(x.mean, kappa, nu, scale_inverse)
 
     @staticmethod
     def to_standard(eta: ArrayLike) -> dict[str, Array]:
@@ -142,8 +150,8 @@ class NormalWishart:
         """
         kappa, _, marginal = split_parameters(eta)
         scale_inverse = np.diagonal(unpack(marginal[..., 1:]), axis1=-2, axis2=-1)
-        # mu has a t distribution with nu - D + 1 degrees of freedom. The first entry of
-        # ``marginal`` is nu - D - 1.
+        # mu has a t distribution with nu - D + 1 degrees of freedom, so that the variance of mu_d
+        # is (W^-1)_dd / (kappa (nu - D - 1)). The first entry of ``marginal`` is nu - D - 1.
         excess = marginal[..., :1]
         is_finite = excess > 0.0
         divisor = kappa[..., None] * np.where(is_finite, excess, 1.0)
@@ -158,16 +166,18 @@ class NormalWishart:
         """
         kappa, m, marginal = split_parameters(eta)
         mean, precision = (np.asarray(part, dtype=np.float64) for part in x)
+        # t is the sufficient statistic of the Wishart, whose first entry is log|Lambda| / 2.
         t, is_legal = compute_statistic(precision)
         deviation = mean - m
         mahalanobis = np.einsum("...i,...ij,...j->...", deviation, precision, deviation)
-        # The Wishart density of Lambda, times the normal density of mu given Lambda, whose
-        # normaliser has the factor |Lambda|^(1/2) with the logarithm ``t[..., 0]``.
+        # The density is the Wishart density of Lambda times the normal density of mu given Lambda.
+        # The latter has the factor |Lambda|^(1/2), whose logarithm is ``t[..., 0]``.
         value = np.einsum("...d,...d->...", marginal, t) + t[..., 0] - 0.5 * kappa * mahalanobis
         return np.where(is_legal, value - NormalWishart.log_normalizer(eta), -np.inf)
 
     @staticmethod
     def entropy(eta: ArrayLike) -> Array:
+        """Return the entropy in nats, shape (...)."""
         kappa, m, marginal = split_parameters(eta)
         D = m.shape[-1]
         # The expected entropy of mu given Lambda.

@@ -1,8 +1,9 @@
 """Expected sufficient statistics, and their arithmetic: sums, multiples, exponential averages.
 
-A model's globals consist of blocks, for example of topics, or of sticks and components. A
-:class:`Stats` has one array for each block. The natural parameters of q are ``lam = prior +
-statistics``, so that engines need only the operations of this module.
+The global parameters of a model consist of blocks. A block has the parameters of one kind, for
+example of all topics, or of all mixture components. A :class:`Stats` has one array for each block,
+and :class:`RunningStats` has the statistics of a fit. The natural parameters of the posterior q are
+``lam = prior + statistics``, so that inference needs only the operations of this module.
 """
 
 import weakref
@@ -19,14 +20,15 @@ from skvt._compiled import SharedLoop, claim_items, jit, lit, lowest_bit, run_se
 from skvt.files import in_files
 from skvt.typing import Array, IndexArray, Run, T
 
-# Smallest scale of a running sum. A smaller scale is multiplied into the arrays and set to 1, so
+# Smallest scale of `RunningStats`. A smaller scale is multiplied into the arrays and set to 1, so
 # that the division of new statistics by the scale stays accurate.
 _MIN_SCALE = 1e-6
 # Maximum relative error of the sums in a file, whose arrays may be in single precision.
 _ROUNDING = 1e-3
-# Number of rows that a thread adds at a time.
+# Number of rows of a task, which a thread adds at a time.
 _ROWS_PER_TASK = np.int64(64)
-# Number of columns of a mark. A mark is an integer that has one bit for each of its columns.
+# Marks tell which entries of an array may be other than zero, so that sparse arrays can be read
+# fast. A mark is an integer with one bit for each of this number of successive columns of a row.
 _COLUMNS_PER_MARK = 64
 # The CSR matrix of an array is kept if at most this share of its entries is not zero.
 _MAX_DENSITY_KEPT = 0.1
@@ -41,14 +43,15 @@ class Stats:
 
     # One array for each block of the model's globals.
     arrays: tuple[Array, ...]
-    # The rows of each block that arrays hold, None for all rows. Other rows are zero.
+    # Numbers of the rows of each block that the arrays have; None for all rows. Other rows of the
+    # block are zero.
     rows: IndexArray | None = None
-    # If not None, an array is a vector of addends: addend i belongs to the entry at ``rows[i]`` and
-    # ``columns[i]``. Rows may then repeat, and are distinct otherwise.
+    # If not None, each array is a vector of addends: addend i belongs to the entry of the block in
+    # row ``rows[i]`` and column ``columns[i]``. Rows may then repeat. If None, rows are distinct.
     columns: IndexArray | None = None
 
     def as_whole_rows(self, width: int) -> "Stats":
-        """Return the same statistics as whole rows of ``width`` columns, without ``columns``."""
+        """Return the same statistics in the form of whole rows, for blocks of ``width`` columns."""
         if self.rows is None or self.columns is None:
             return self
         rows, positions = np.unique(self.rows, return_inverse=True)
@@ -66,10 +69,14 @@ def are_float_arrays(arrays: Iterable[Any], shapes: Sequence[tuple[int, ...]]) -
 
 
 def sum_stats(parts: Sequence[Stats]) -> Stats:
-    """Return the sum in the order of the parts, with all rows that any part holds."""
+    """Return the sum of the parts, with all rows that any part has.
+
+    The parts are added in their order. They must have no ``columns``.
+    """
     if len(parts) == 1:
         return parts[0]
     if parts[0].rows is None:
+        # All parts have all rows.
         blocks = zip(*(part.arrays for part in parts), strict=True)
         return Stats(tuple(sum(arrays[1:], arrays[0]) for arrays in blocks))
     rows_of_parts = [part.rows for part in parts if part.rows is not None]
@@ -87,10 +94,11 @@ def _add_rows(
     array: Array, rows: IndexArray, factor: np.floating[Any], addend: Array, totals: Array,
     counter: IndexArray,
 ) -> None:  # fmt: skip
-    """Add ``factor * addend`` to the rows of an array, on the calling threads together.
+    """Add ``factor * addend`` to the rows with the numbers ``rows`` of an array.
 
-    Each thread claims tasks of ``_ROWS_PER_TASK`` rows by the shared ``counter``. ``totals[task]``,
-    in float64, becomes the sum of addend over the rows of the task.
+    Several threads call this function with the same arguments and share the work. Each thread takes
+    tasks of ``_ROWS_PER_TASK`` rows by the shared ``counter``. ``totals[task]``, in float64,
+    becomes the sum of ``addend`` over the rows of the task.
     """
     for task in claim_items(counter, np.int64(1), len(totals)):
         total = totals[task]
@@ -109,9 +117,10 @@ def _add_entries(
     array: Array, marks: NDArray[np.uint64], rows: IndexArray, columns: IndexArray, factor: Any,
     addend: Array, totals: Array,
 ) -> None:  # fmt: skip
-    """Add ``factor * addend`` to entries of an array, and set their bits in the marks.
+    """Add ``factor * addend`` to entries of an array, and set the bits of the entries in the marks.
 
-    ``totals``, in float64, becomes the sums of addend over the rows, one for each column.
+    Entry i of ``addend`` belongs to row ``rows[i]`` and column ``columns[i]``. ``totals``, in
+    float64, becomes the sum of ``addend`` for each column.
     """
     totals[:] = 0.0
     for i in range(rows.size):
@@ -128,9 +137,10 @@ def _write_csr(
 ) -> None:
     """Write the non-zero entries of an array as CSR, and clear the bits of zeros in the marks.
 
-    Only entries whose bits are set are read. ``columns`` and ``values`` need space for the number
-    of set bits plus 1.
+    Only entries whose bits are set are read. ``columns`` and ``values`` need space for one entry
+    more than the number of set bits.
     """
+    # Number of entries written so far.
     n = np.int64(0)
     indptr[0] = 0
     all_bits = ~np.uint64(0)
@@ -140,7 +150,8 @@ def _write_csr(
             for i in range(_COLUMNS_PER_MARK):
                 if bits == np.uint64(0):
                     break
-                # Take the next bit that is set. The search is not needed if all of them are set.
+                # Take the next bit that is set. If all bits are set, this is bit i. Otherwise find
+                # the lowest set bit, and clear it.
                 position = np.uint64(i)
                 if bits != all_bits:
                     position = np.uint64(lowest_bit(bits))
@@ -167,7 +178,7 @@ class _Spare(NamedTuple):
     """Arrays that :meth:`RunningStats.draft` may reuse once their former owner has been freed."""
 
     arrays: tuple[Array, ...]
-    # The rows in which these arrays differ from the current arrays; None means all rows.
+    # The rows in which these arrays may differ from the current arrays; None for all rows.
     stale_rows: IndexArray | None
     # Weak reference to the former owner.
     owner: "weakref.ref[RunningStats]"
@@ -176,36 +187,36 @@ class _Spare(NamedTuple):
 @in_files("expfam.RunningStats")
 @dataclass(init=False, eq=False, repr=False)
 class RunningStats:
-    """An engine's current statistics of the data, ``S = scale * array`` for each block.
+    """The current statistics S of the data in a fit, ``S = scale * array`` for each block.
 
-    A step of stochastic inference is ``S <- (1 - rho) S + rho * factor * new``, so that ``prior +
-    S`` makes the natural-gradient step [HBWP13]. One multiplication of the scale discounts all
-    rows, and only rows with new statistics are written to. The cost of a minibatch thus depends on
-    the number of its words, not on the size of the vocabulary. The object owns the arrays with
-    which it is made and writes to them.
+    A step of stochastic inference is ``S <- (1 - rho) S + rho * factor * new``, with the step size
+    rho, so that ``prior + S`` makes the natural-gradient step [HBWP13]. One multiplication of the
+    scale discounts all rows, and only rows with new statistics are written to. The time for a
+    minibatch thus depends on the number of its words, not on the size of the vocabulary. The object
+    owns the arrays with which it is made, and writes to them.
     """
 
     _arrays: tuple[Array, ...]
     scale: float
-    # Sums of S over the rows of each block.
+    # Sum of S over the rows of each block: a number for each column.
     sums: tuple[Array | float, ...]
     # The arrays of the object of which this object is a draft, see :meth:`draft`.
     _spare: _Spare | None = field(default=None, metadata=_PROCESS_ONLY)
-    # Number of writes to the arrays so far; in a view, their number when it was made.
+    # Number of writes to the arrays so far. In a view, the number of writes when it was made.
     _version: int = field(default=0, metadata=_PROCESS_ONLY)
     # The object that owns the arrays of a view, see :meth:`scaled_view`; None if this is not a
     # view.
     _owner: "RunningStats | None" = field(default=None, metadata=_PROCESS_ONLY)
-    # The rows that are pickled, see :meth:`view_of_rows`; None means all.
+    # The rows that are pickled, see :meth:`view_of_rows`; None for all rows.
     _rows: IndexArray | None = field(default=None, metadata=_PROCESS_ONLY)
-    # Marks of the only block, one for each row and _COLUMNS_PER_MARK columns. The bit of an entry
-    # is set if the entry may be other than zero. None if every entry may be other than zero.
+    # (n_rows, n_marks): the marks of the array of the only block. The bit of an entry is set if the
+    # entry may be other than zero. None if every entry may be other than zero.
     _marks: NDArray[np.uint64] | None = field(default=None, metadata=_PROCESS_ONLY)
-    # The result of :meth:`as_csr` if it has few entries and nothing has been written since, else
-    # None.
+    # The last result of :meth:`as_csr`; None if it had many entries, or if the arrays have been
+    # written to since.
     _csr: Any = field(default=None, metadata=_PROCESS_ONLY)
-    # The last result of :meth:`derived`, and that of which it was computed; None if S has changed
-    # since.
+    # The function and arguments of the last call of :meth:`derived`, and the result; None if S has
+    # changed since.
     _derived: tuple[tuple[Any, ...], Any] | None = field(default=None, metadata=_PROCESS_ONLY)
 
     def __init__(self, arrays: Iterable[Array]) -> None:
@@ -214,9 +225,10 @@ class RunningStats:
         self.resum()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state to pickle; a view made by :meth:`view_of_rows` has only its rows."""
+        """Return the state to pickle; a view from :meth:`view_of_rows` is pickled with few rows."""
         state = self._state_without_caches() | {"_derived": None}
         if self._rows is not None:
+            # Without the other rows, the shapes are needed to restore the arrays.
             shapes = [array.shape for array in self.arrays]
             state["_arrays"] = shapes, tuple(array[self._rows] for array in self.arrays)
             state["_owner"] = None
@@ -235,13 +247,13 @@ class RunningStats:
         vars(self).update(state)
 
     def _state_without_caches(self) -> dict[str, Any]:
-        """Return the attributes by name, except those that other objects must not share."""
+        """Return the attributes by name, except the ones that other objects must not share."""
         excluded = "_spare", "_marks", "_csr"
         return {name: value for name, value in self.__dict__.items() if name not in excluded}
 
     def _shallow_copy(self) -> Self:
         """Return an object that shares the arrays, to become a view or to receive new arrays."""
-        # Do not use copy.copy, which takes 20 microseconds, since each minibatch makes a view.
+        # Do not use copy.copy: it takes 20 microseconds, and each minibatch makes a view.
         copy = object.__new__(type(self))
         vars(copy).update(self._state_without_caches())
         return copy
@@ -261,8 +273,9 @@ class RunningStats:
     def _begin_write(self, *, only_drafted: bool = False, is_marked: bool = False) -> None:
         """Prepare a write to the arrays; raise RuntimeError if this is a view.
 
-        ``only_drafted`` says that only the rows that were passed to :meth:`draft` are written to.
-        ``is_marked`` says that the caller sets the bits of changed entries in the marks.
+        Each method that writes calls this method first. ``only_drafted`` says that only the rows
+        that were passed to :meth:`draft` are written to. ``is_marked`` says that the caller sets
+        the bits of changed entries in the marks.
         """
         if self._owner is not None:
             raise RuntimeError("A view of statistics cannot be written to.")
@@ -271,23 +284,25 @@ class RunningStats:
         if not is_marked:
             self._marks = None
         if not only_drafted and self._spare is not None:
-            # The spare arrays are then out of date in all rows.
+            # The spare arrays may then differ from the current arrays in all rows.
             self._spare = self._spare._replace(stale_rows=None)
 
     def as_csr(self, dtype: Any = None) -> Any:
-        """Return the array of the only block as CSR, still to be multiplied by ``scale``.
+        """Return the array of the only block as a CSR matrix, still to be multiplied by ``scale``.
 
-        Only entries whose bits are set in the marks are read.
+        Only entries whose bits are set in the marks are read. ``dtype`` is the type of the result;
+        None stands for the type of the array.
         """
         if self._csr is not None:
             return self._csr.astype(dtype or self._csr.dtype)
         (array,) = self.arrays
         if self._marks is None:
+            # Set the bits of all entries. `_write_csr` clears the bits of zeros.
             self._marks = _no_marks(array)
             self._marks[:] = ~np.uint64(0)
-            # The last mark of a row has no bits beyond the last column.
+            # Clear the bits beyond the last column in the last mark of each row.
             self._marks[:, -1] >>= np.uint64(-array.shape[1] % _COLUMNS_PER_MARK)
-        # One more than the number of entries whose bits are set. Some of these may be zero.
+        # `_write_csr` needs one entry more than the number of set bits.
         max_size = int(np.bitwise_count(self._marks).sum()) + 1
         indptr = np.empty(len(array) + 1, np.int64)
         columns, values = np.empty(max_size, np.int32), np.empty(max_size, dtype or array.dtype)
@@ -299,7 +314,7 @@ class RunningStats:
         return csr
 
     def add_to(self, totals: Sequence[Array]) -> None:
-        """Add S to ``totals``, one array for each block."""
+        """Add S in place to ``totals``, which has one array for each block."""
         if self._marks is not None and self.scale == 1.0:
             csr = self.as_csr()
             _add_csr(totals[0], csr.indptr, csr.indices, csr.data)
@@ -328,6 +343,8 @@ class RunningStats:
             return False
         for array, total in zip(self.arrays, self.sums, strict=True):
             expected = self.scale * array.sum(axis=0, dtype=np.float64)
+            # Rounding errors of a sum are relative to the sum of the absolute values. Add these row
+            # by row, because an array of absolute values could need too much memory.
             magnitude = np.zeros_like(expected)
             for row in array:
                 magnitude += np.abs(self.scale * row)
@@ -345,14 +362,14 @@ class RunningStats:
         self.resum()
 
     def replace_columns(self, columns: Sequence[int], values: Array) -> None:
-        """Replace columns of the only block, whose scale must be 1, by ``values``."""
+        """Replace columns of the only block by ``values``; ``scale`` must be 1."""
         self._begin_write()
         (array,), (total,) = self.arrays, self.sums
         array[:, columns] = values
         total[columns] = values.sum(axis=0)  # type: ignore[index]
 
     def fold(self) -> None:
-        """Multiply the scale into the arrays, so that it becomes 1."""
+        """Multiply the arrays by the scale, and set the scale to 1."""
         if self.scale != 1.0:
             self._begin_write()
             for array in self.arrays:
@@ -375,7 +392,7 @@ class RunningStats:
         else:
             self.scale *= share_kept
         self.sums = tuple(share_kept * total for total in self.sums)
-        # This also forgets what was derived from S.
+        # `add` also removes the result that :meth:`derived` has kept.
         self.add(stats, rho * factor, run)
 
     def rescale(self, factor: float) -> None:
@@ -386,7 +403,7 @@ class RunningStats:
         self.sums = tuple(factor * total for total in self.sums)
 
     def jitter(self, relative: float, rng: np.random.Generator) -> None:
-        """Multiply each entry by noise of mean 1 and this relative standard deviation."""
+        """Multiply each entry by gamma noise of mean 1 and standard deviation ``relative``."""
         self._begin_write()
         shape = relative**-2
         for array in self.arrays:
@@ -399,12 +416,14 @@ class RunningStats:
         sums = []
         for array, addend, total in zip(self.arrays, stats.arrays, self.sums, strict=True):
             multiplier = array.dtype.type(factor / self.scale)
+            # ``column_sums`` becomes the sum of ``addend`` over rows. Only the addends of matrices
+            # can be restricted to rows or entries.
             if array.ndim != 2:
                 array += multiplier * addend
                 column_sums = addend.sum(axis=0, dtype=np.float64)
             elif stats.columns is not None:
                 column_sums = np.empty(array.shape[1])
-                # The loop always sets bits. Without marks, it sets them in a temporary array.
+                # The loop always sets bits. Without marks, it sets the bits in a temporary array.
                 marks = self._marks
                 marks = _no_marks(array) if marks is None else marks
                 _add_entries(
@@ -413,15 +432,17 @@ class RunningStats:
             else:
                 n_rows, n_columns = addend.shape
                 rows = np.arange(n_rows, dtype=np.int32) if stats.rows is None else stats.rows
-                totals = np.empty((-(-n_rows // _ROWS_PER_TASK), n_columns))
-                loop = SharedLoop(len(totals), 1, array, rows, multiplier, addend, totals)
+                sums_of_tasks = np.empty((-(-n_rows // _ROWS_PER_TASK), n_columns))
+                loop = SharedLoop(
+                    len(sums_of_tasks), 1, array, rows, multiplier, addend, sums_of_tasks
+                )
                 run(_add_rows, loop)
-                column_sums = totals.sum(axis=0)
+                column_sums = sums_of_tasks.sum(axis=0)
             sums.append(total + factor * column_sums)
         self.sums = tuple(sums)
 
     def overwrite(self, arrays: Iterable[Array]) -> None:
-        """Replace the values of the arrays, which are still to be multiplied by ``scale``."""
+        """Replace the values of the arrays in place; S becomes ``scale`` times the new values."""
         self._begin_write()
         for array, value in zip(self.arrays, arrays, strict=True):
             array[:] = value
@@ -431,20 +452,24 @@ class RunningStats:
         """Return ``function(S, *arguments)``, with S as a :class:`Stats`.
 
         The result is kept until S changes or another result is derived, also in copies of this
-        object, so that callers must not write to it. It is returned again if the function and the
-        arguments are the same objects.
+        object. Callers must therefore not write to the result. It is returned again if the function
+        and the arguments are the same objects.
         """
         source = function, *arguments
-        _ = self.arrays  # raises RuntimeError if this is a view whose statistics have changed
+        # Reading the arrays raises RuntimeError if this is a view whose statistics have changed.
+        _ = self.arrays
+        # Read the attribute only once, because another thread may replace it.
         known = self._derived
-        if known is not None and len(known[0]) == len(source) and all(map(is_, known[0], source)):
-            return known[1]
+        if known is not None:
+            last_source, last_result = known
+            if len(last_source) == len(source) and all(map(is_, last_source, source)):
+                return last_result
         result = function(self.as_stats(), *arguments)
         self._derived = source, result
         return result
 
     def as_stats(self) -> Stats:
-        """Return S as a dense :class:`Stats` with new arrays."""
+        """Return S as a :class:`Stats` with new arrays and all rows."""
         return Stats(tuple(array * array.dtype.type(self.scale) for array in self.arrays))
 
     def scaled_view(self, factor: float) -> Self:
@@ -459,7 +484,10 @@ class RunningStats:
         return view
 
     def view_of_rows(self, rows: IndexArray | None) -> Self:
-        """Return a view that is pickled with these rows only, None for all, and with all sums."""
+        """Return a view that is pickled with these rows only, but with the sums over all rows.
+
+        None stands for all rows.
+        """
         view = self.scaled_view(1.0)
         view._rows = rows
         return view
@@ -474,10 +502,10 @@ class RunningStats:
     def draft(self, rows: IndexArray | None) -> Self:
         """Return a copy for steps that add to these rows only; None for all rows.
 
-        If ``rows`` is not None, this object is itself a draft, and the object from which it was
-        drafted has been freed, the copy takes over the arrays of the freed object. Only the rows in
-        which these arrays are out of date are copied. The cost then depends on the number of
-        drafted rows, not on the size of the vocabulary.
+        Unless ``rows`` is None, the copy may reuse arrays. If this object is itself a draft for
+        some rows, and the object from which it was drafted has been freed, the copy takes over the
+        arrays of the freed object. Only the rows in which these arrays are out of date are copied.
+        The time then depends on the number of drafted rows, not on the size of the vocabulary.
         """
         if rows is None or self._owner is not None:
             return self.copy()
@@ -501,7 +529,8 @@ class RunningStats:
     @classmethod
     def zeros_like(cls, other: "Stats | RunningStats") -> Self:
         """Return the statistics of no data, in the shapes of ``other``."""
-        # New zeros take no memory until they are read. Let __init__ sum arrays without rows.
+        # New zeros take no memory until they are read. Therefore __init__, which reads the arrays
+        # to sum them, gets arrays without rows.
         zeros = cls(np.zeros((0, *array.shape[1:]), array.dtype) for array in other.arrays)
         zeros._arrays = tuple(np.zeros(array.shape, array.dtype) for array in other.arrays)
         if len(zeros._arrays) == 1 and zeros._arrays[0].ndim == 2:
@@ -510,5 +539,5 @@ class RunningStats:
 
 
 def _no_marks(array: Array) -> NDArray[np.uint64]:
-    """Return the marks of a matrix of zeros."""
+    """Return the marks of a matrix of zeros, in which no bit is set."""
     return np.zeros((len(array), -(-array.shape[1] // _COLUMNS_PER_MARK)), np.uint64)

@@ -18,11 +18,11 @@ class TiedNormalWishart:
 
     ``Lambda ~ Wishart(nu, W)`` and ``mu_k | Lambda ~ N(m_k, (kappa_k Lambda)^-1)``.
 
-    Natural parameters have shape (K, E), with a row for each of the K Gaussians, the members. Row k
-    has the natural parameters of a separate :class:`~skvt.expfam.NormalWishart`, with degrees of
-    freedom nu_k and scale W_k: an observation x of member k adds ``(1, 1, x, upper triangle of
-    x x')`` to row k. The marginal distribution of Lambda sums the additions of all members to the
-    prior, whose parameters are nu_0 and W_0:
+    Each of the K Gaussians is called a member. Natural parameters have shape (K, E), with a row for
+    each member. Row k has the natural parameters of a separate :class:`~skvt.expfam.NormalWishart`,
+    with the degrees of freedom nu_k and the scale W_k: an observation x of member k adds ``(1, 1,
+    x, upper triangle of x x')`` to row k. In the marginal distribution of Lambda, the additions of
+    all members are added to the parameters nu_0 and W_0 of the prior:
 
         nu = nu_0 + sum_k (nu_k - nu_0),      W^-1 = W_0^-1 + sum_k (W_k^-1 - W_0^-1).
 
@@ -39,10 +39,11 @@ class TiedNormalWishart:
     """
 
     prior: Array
+    # The name of the family in texts. Other families are classes, which have a ``__name__``.
     __name__ = "TiedNormalWishart"
 
     def with_shared_globals(self, eta: ArrayLike) -> Array:
-        """Return natural parameters (K, E) of each member's marginal, a normal-Wishart."""
+        """Return natural parameters (K, E) of the marginals of (mu_k, Lambda), normal-Wisharts."""
         return NormalWishart.from_standard(**self.to_standard(eta))
 
     @cached_property
@@ -53,16 +54,17 @@ class TiedNormalWishart:
 
     def precision_marginal(self, eta: ArrayLike) -> Array:
         """Return natural parameters (1 + D (D + 1) / 2,) of the marginal of Lambda, a Wishart."""
+        # (K, 1 + D (D + 1) / 2): the parameters nu_k and W_k of each member.
         _, _, members = split_parameters(eta)
         prior, _ = self._prior_of_precision
         return prior + (members - prior).sum(axis=tuple(range(members.ndim - 1)))
 
     def log_normalizer(self, eta: ArrayLike) -> Array:
-        """Return one term for each member, (K,), nats.
+        """Return one term of the log-normaliser for each member, (K,), in nats.
 
         The sum of the terms is the joint log-normaliser plus K - 1 times the log-normaliser of the
-        prior of Lambda. If all members equal ``prior``, each term is the log-normaliser of that
-        normal-Wishart.
+        prior of Lambda. If all members equal ``prior``, each term is the log-normaliser of
+        ``prior``.
         """
         kappa, m, _ = split_parameters(eta)
         _, prior_log_normalizer = self._prior_of_precision
@@ -80,16 +82,16 @@ class TiedNormalWishart:
         return join_moments(m, kappa, log_det, precision, m @ precision)
 
     def to_standard(self, eta: ArrayLike) -> dict[str, Array]:
-        """Return the parameters of each member's marginal by name.
+        """Return the parameters of the marginal of (mu_k, Lambda) for each member, by name.
 
         ``mean`` is (K, D), ``mean_precision`` (K,), ``degrees_of_freedom`` (K,) and
         ``scale_inverse`` (K, D, D). The last two are the nu and W^-1 of Lambda, repeated K times.
         """
-        q, shared = (
-            NormalWishart.to_standard(eta),
-            Wishart.to_standard(self.precision_marginal(eta)),
-        )
-        return q | {name: np.broadcast_to(shared[name], q[name].shape) for name in shared}
+        separate = NormalWishart.to_standard(eta)
+        shared = Wishart.to_standard(self.precision_marginal(eta))
+        return separate | {
+            name: np.broadcast_to(shared[name], separate[name].shape) for name in shared
+        }
 
     def from_standard(
         self, mean: ArrayLike, mean_precision: ArrayLike, degrees_of_freedom: ArrayLike,
@@ -102,22 +104,23 @@ class TiedNormalWishart:
         """
         prior = NormalWishart.to_standard(self.prior)
         n_members = max(1, np.size(mean_precision))
-        freedom, scale = prior["degrees_of_freedom"], prior["scale_inverse"]
-        freedom = freedom + (np.asarray(degrees_of_freedom) - freedom) / n_members
-        scale = scale + (np.asarray(scale_inverse) - scale) / n_members
-        return NormalWishart.from_standard(mean, mean_precision, freedom, scale)
+        nu_0, W_0_inverse = prior["degrees_of_freedom"], prior["scale_inverse"]
+        nu_k = nu_0 + (np.asarray(degrees_of_freedom) - nu_0) / n_members
+        W_k_inverse = W_0_inverse + (np.asarray(scale_inverse) - W_0_inverse) / n_members
+        return NormalWishart.from_standard(mean, mean_precision, nu_k, W_k_inverse)
 
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> MeanPrecision:
         """Draw means (K, D) and one precision, which is repeated for each member, (K, D, D)."""
-        q = NormalWishart.to_standard(eta)
+        separate = NormalWishart.to_standard(eta)
+        mean, kappa = separate["mean"], separate["mean_precision"]
         root = draw_root(self.precision_marginal(eta), rng)
-        z = rng.standard_normal(q["mean"].shape) / np.sqrt(q["mean_precision"])[..., None]
-        # Since Lambda = root root', the deviation of standard normal z has covariance Lambda^-1.
+        z = rng.standard_normal(mean.shape) / np.sqrt(kappa)[..., None]
+        # Since Lambda = root root', root'^-1 z_k has the covariance (kappa_k Lambda)^-1.
         deviation = np.linalg.solve(root.T, z.reshape(-1, len(root)).T).T.reshape(z.shape)
-        precision = np.broadcast_to(root @ root.T, q["scale_inverse"].shape)
-        return MeanPrecision(q["mean"] + deviation, np.array(precision))
+        precision = np.broadcast_to(root @ root.T, separate["scale_inverse"].shape)
+        return MeanPrecision(mean + deviation, np.array(precision))
 
-    #: Return natural parameters of separate normal-Wisharts.
+    #: Return natural parameters of members that are nearly certain of x, as separate members.
     concentrate_at = staticmethod(NormalWishart.concentrate_at)
 
     def mean(self, eta: ArrayLike) -> MeanPrecision:
@@ -127,14 +130,15 @@ class TiedNormalWishart:
         return NormalWishart.variance(self.with_shared_globals(eta))
 
     def log_density(self, eta: ArrayLike, x: tuple[ArrayLike, ArrayLike]) -> Array:
-        """Return one term of the log density at ``x`` for each member, (..., K), nats.
+        """Return one term of the log density at ``x`` for each member, (..., K), in nats.
 
         ``x`` has means (..., K, D) and precisions (..., K, D, D). All terms are -inf if the
         precisions of the K members differ, or are not symmetric and positive definite.
         """
         mean, precision = (np.asarray(part, dtype=np.float64) for part in x)
         log_densities = NormalWishart.log_density(self.with_shared_globals(eta), (mean, precision))
-        # Each density of a normal-Wishart counts Lambda fully, but a term counts only a K-th.
+        # The log density of each normal-Wishart includes the whole log density of Lambda, but each
+        # term only a K-th of it. Subtract the surplus.
         surplus = 1.0 - 1.0 / max(1, np.shape(eta)[0])
         with np.errstate(invalid="ignore"):
             value = log_densities - surplus * Wishart.log_density(
@@ -145,6 +149,7 @@ class TiedNormalWishart:
         return np.where(np.all(is_legal, axis=-1, keepdims=True), value, -np.inf)
 
     def entropy(self, eta: ArrayLike) -> Array:
+        """Return one term of the entropy for each member, (K,), in nats."""
         entropies = NormalWishart.entropy(self.with_shared_globals(eta))
         surplus = 1.0 - 1.0 / max(1, entropies.size)
         return entropies - surplus * Wishart.entropy(self.precision_marginal(eta))

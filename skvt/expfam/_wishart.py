@@ -1,8 +1,11 @@
 """The Wishart family: precision matrices of Gaussians.
 
-A member has nu degrees of freedom, nu > D - 1, and the scale matrix W (D, D). Arrays hold a member
-in their last axis: ``eta = (nu - D - 1, upper triangle of W^-1, row by row)``, and ``t(Lambda) =
-(log|Lambda| / 2, upper triangle of -Lambda with its diagonal halved)``.
+A member of the family is the distribution of a precision matrix Lambda (D, D), with nu degrees of
+freedom, nu > D - 1, and the scale matrix W (D, D). The natural parameter of a member is the vector
+``eta = (nu - D - 1, upper triangle of W^-1)``, and the sufficient statistic is ``t(Lambda) =
+(log|Lambda| / 2, upper triangle of -Lambda with its diagonal halved)``. Triangles are stored row by
+row. The leading axes of arrays enumerate members. :class:`~skvt.expfam.Family` documents the
+methods that all families have.
 """
 
 from functools import lru_cache
@@ -17,7 +20,7 @@ from skvt.expfam._gaussian import join, standard_gamma
 from skvt.expfam.triangle import dimension, pack, pack_statistic, unpack
 from skvt.typing import Array
 
-# From this number of columns on, triangular matrices are inverted by halves.
+# Triangular matrices with at least this number of columns are inverted by halves.
 _MANY_COLUMNS = 24
 # Largest difference of opposite entries in a symmetric matrix with a unit diagonal.
 _SYMMETRY_TOLERANCE = 1e-8
@@ -30,6 +33,7 @@ def freedom_and_factor(eta: ArrayLike) -> tuple[Array, Array]:
     """
     eta = np.asarray(eta, dtype=np.float64)
     scale_inverse = unpack(eta[..., 1:])
+    # The Cholesky decomposition fails if the matrix is not positive definite.
     try:
         factor = np.linalg.cholesky(scale_inverse)
         # The diagonal is checked, too, because LAPACK does not reject NaN.
@@ -58,11 +62,11 @@ def _gamma_arguments(nu: ArrayLike, D: int) -> Array:
 def _invert_triangular(factor: Array) -> Array:
     """Invert lower triangular matrices (..., D, D), by halves if they are large.
 
-    At D = 64, ``np.linalg.inv`` takes twice as long.
+    At D = 64, ``np.linalg.inv`` takes twice as long as this function.
     """
     D = factor.shape[-1]
     if D < _MANY_COLUMNS:
-        # LAPACK, which pivots, leaves rounding errors above the diagonal.
+        # LAPACK pivots, and therefore leaves rounding errors above the diagonal. Set them to 0.
         return np.where(_is_lower(D), np.linalg.inv(factor), 0.0)
     half = D // 2
     top = _invert_triangular(factor[..., :half, :half])
@@ -99,7 +103,8 @@ def compute_moments(eta: ArrayLike) -> tuple[Array, Array]:
 def compute_statistic(precision: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
     """Return ``t(Lambda)`` (..., 1 + D (D + 1) / 2) and whether Lambda is legal, (...).
 
-    A legal precision is symmetric and positive definite. The t of an illegal one has no meaning.
+    A legal precision is symmetric and positive definite. The result ``t(Lambda)`` has no meaning if
+    Lambda is illegal.
     """
     precision = np.asarray(precision, dtype=np.float64)
     diagonal = np.diagonal(precision, axis1=-2, axis2=-1)
@@ -110,8 +115,10 @@ def compute_statistic(precision: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
         scaled = precision / (scales[..., :, None] * scales[..., None, :])
         asymmetry = np.abs(scaled - np.swapaxes(scaled, -1, -2))
         is_legal &= np.all(asymmetry < _SYMMETRY_TOLERANCE, axis=(-2, -1))
+    # Replace illegal matrices by a matrix whose eigenvalues exist.
     scaled = np.where(is_legal[..., None, None], scaled, np.eye(precision.shape[-1]))
     eigenvalues = np.linalg.eigvalsh(scaled)
+    # The first eigenvalue is the smallest.
     is_legal &= eigenvalues[..., 0] > 0.0
     # The sum of these terms is log|Lambda| / 2. A single term has no meaning, because eigenvalues
     # do not belong to columns.
@@ -120,22 +127,30 @@ def compute_statistic(precision: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
 
 
 def draw_root(eta: ArrayLike, rng: np.random.Generator) -> Array:
-    """Draw a root (..., D, D) of each member by Bartlett's theorem: Lambda = root root'."""
+    """Draw Lambda for each member, and return a root (..., D, D) with Lambda = root root'.
+
+    By Bartlett's theorem, the lower triangular root of a draw with W = I has independent entries:
+    standard normal variates below the diagonal, and square roots of chi-squared variates with
+    nu - i degrees of freedom on the diagonal, i = 0, ..., D - 1.
+    """
     nu, factor = freedom_and_factor(eta)
     D = factor.shape[-1]
     lower = np.tril(rng.standard_normal((*nu.shape, D, D)), -1)
     i = np.arange(D)
     lower[..., i, i] = np.sqrt(2.0 * standard_gamma(_gamma_arguments(nu, D), rng))
-    # With W^-1 = L L', W = L^-T L^-1, so that L^-T maps a root of a standard Wishart to a root.
+    # ``factor`` is L with W^-1 = L L', so that W = L^-T L^-1. L^-T maps a root for W = I to a root
+    # for W.
     return np.linalg.solve(np.swapaxes(factor, -1, -2), lower)
 
 
 class Wishart:
     """Wishart distribution of a precision matrix Lambda (D, D), ``E[Lambda] = nu W``.
 
-    The layouts of eta and t are in the module docstring. The base measure is 1 on the entries of
-    the upper triangle. Each row x of a Gaussian of known mean 0 adds ``(1, upper triangle of x
-    x')`` to eta, and ``-D / 2 log(2 pi)`` to the log density of the rows.
+    The natural parameter is ``eta = (nu - D - 1, upper triangle of W^-1)``. The sufficient
+    statistic is ``t(Lambda) = (log|Lambda| / 2, upper triangle of -Lambda with its diagonal
+    halved)``. The base measure is 1 on the entries of the upper triangle. A row x of a Gaussian of
+    known mean 0 adds ``(1, upper triangle of x x')`` to eta. The log density of the row also has
+    the constant ``-D / 2 log(2 pi)``.
     """
 
     @staticmethod
@@ -149,7 +164,7 @@ class Wishart:
 
     @staticmethod
     def expectation(eta: ArrayLike) -> Array:
-        """Return ``E[t]``, by ``E[Lambda] = nu W``, in the shape of eta."""
+        """Return ``E[t(Lambda)]`` in the shape of eta, computed from ``E[Lambda] = nu W``."""
         log_det, precision = compute_moments(eta)
         return join(0.5 * log_det[..., None], pack_statistic(precision))
 
@@ -167,7 +182,7 @@ class Wishart:
 
     @staticmethod
     def to_standard(eta: ArrayLike) -> dict[str, Array]:
-        """Return ``{"degrees_of_freedom": nu (...), "scale_inverse": W^-1 (..., D, D)}``."""
+        """Return nu (...) and W^-1 (..., D, D) by name."""
         eta = np.asarray(eta, dtype=np.float64)
         D = dimension(eta.shape[-1] - 1)
         return {"degrees_of_freedom": eta[..., 0] + D + 1.0, "scale_inverse": unpack(eta[..., 1:])}
@@ -187,9 +202,10 @@ class Wishart:
     @staticmethod
     def variance(eta: ArrayLike) -> Array:
         """Return ``Var[Lambda_ij] = nu (W_ij^2 + W_ii W_jj)``, shape (..., D, D)."""
-        mean = compute_moments(eta)[1]
+        mean = Wishart.mean(eta)
         nu = Wishart.to_standard(eta)["degrees_of_freedom"][..., None, None]
         diagonal = np.diagonal(mean, axis1=-2, axis2=-1)
+        # The mean is nu W, so that one factor nu is too many.
         return (mean**2 + diagonal[..., :, None] * diagonal[..., None, :]) / nu
 
     @staticmethod
@@ -208,5 +224,6 @@ class Wishart:
         eta = np.asarray(eta, dtype=np.float64)
         D = dimension(eta.shape[-1] - 1)
         # This is -<eta, E[t]>, since E[tr(W^-1 Lambda)] = nu D.
-        minus_inner = 0.5 * ((eta[..., 0] + D + 1.0) * D - eta[..., 0] * compute_moments(eta)[0])
+        log_det, _ = compute_moments(eta)
+        minus_inner = 0.5 * ((eta[..., 0] + D + 1.0) * D - eta[..., 0] * log_det)
         return Wishart.log_normalizer(eta) + minus_inner

@@ -1,4 +1,7 @@
-"""Conversion between symmetric matrices and their upper triangles, vectors row by row."""
+"""Conversion between symmetric matrices (D, D) and vectors of their upper triangles, row by row.
+
+Leading axes enumerate matrices.
+"""
 
 from functools import lru_cache
 from math import isqrt
@@ -24,11 +27,11 @@ def dimension(length: int) -> int:
 class _Indices(NamedTuple):
     """Indices of the P entries of upper triangles of matrices (D, D)."""
 
-    # (P,): position of each entry in the flat matrix.
+    # (P,): position of each entry of the triangle in the flattened matrix.
     flat: IndexArray
-    # (D, D): position in the triangle of each element of the matrix.
+    # (D, D): position of each element of the matrix in the triangle.
     positions: IndexArray
-    # (P,): factors of the entries in :func:`pack_statistic`.
+    # (P,): factors by which :func:`pack_statistic` multiplies the entries of the triangle.
     factors: Array
 
 
@@ -41,7 +44,7 @@ def _indices(D: int) -> _Indices:
     factors = np.where(rows == columns, -0.5, -1.0)
     indices = _Indices(rows * D + columns, positions, factors)
     for array in indices:
-        # Callers cannot write to the arrays, because the cache returns the same arrays to all.
+        # Forbid writing, because the cache returns the same arrays to all callers.
         array.setflags(write=False)
     return indices
 
@@ -81,7 +84,8 @@ def _write_outer(vectors: Array, triangles: Array) -> None:
 def pack_statistic(precision: Array) -> Array:
     """Return upper triangles of ``-Lambda``, halved on the diagonal.
 
-    The inner product of the result with the upper triangle of a symmetric S is ``-tr(S Lambda) /
-    2``, so that natural parameters and statistics such as sum x x' need no factors.
+    ``precision`` has Lambda (..., D, D). The inner product of the result with the upper triangle of
+    a symmetric S is ``-tr(S Lambda) / 2``, so that natural parameters and statistics, such as
+    sum x x', need no factors.
     """
     return pack(precision) * _indices(precision.shape[-1]).factors
