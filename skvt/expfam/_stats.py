@@ -336,10 +336,8 @@ class RunningStats:
 
         Arrays must have the given shapes and one precision, and ``sums`` must be the sums of S.
         """
-        if (
-            not are_float_arrays(self.arrays, shapes)
-            or len({array.dtype for array in self.arrays}) > 1
-        ):
+        n_dtypes = len({array.dtype for array in self.arrays})
+        if n_dtypes > 1 or not are_float_arrays(self.arrays, shapes):
             return False
         for array, total in zip(self.arrays, self.sums, strict=True):
             expected = self.scale * array.sum(axis=0, dtype=np.float64)
@@ -432,12 +430,10 @@ class RunningStats:
             else:
                 n_rows, n_columns = addend.shape
                 rows = np.arange(n_rows, dtype=np.int32) if stats.rows is None else stats.rows
-                sums_of_tasks = np.empty((-(-n_rows // _ROWS_PER_TASK), n_columns))
-                loop = SharedLoop(
-                    len(sums_of_tasks), 1, array, rows, multiplier, addend, sums_of_tasks
-                )
+                task_sums = np.empty((-(-n_rows // _ROWS_PER_TASK), n_columns))
+                loop = SharedLoop(len(task_sums), 1, array, rows, multiplier, addend, task_sums)
                 run(_add_rows, loop)
-                column_sums = sums_of_tasks.sum(axis=0)
+                column_sums = task_sums.sum(axis=0)
             sums.append(total + factor * column_sums)
         self.sums = tuple(sums)
 

@@ -480,13 +480,9 @@ class ChunkRows(BatchedRows):
         return min(MAX_PARALLEL_MINIBATCHES, self.X.chunk_sizes.size)
 
     def group_batches(
-        self,
-        model: Model,
-        workers: Workers,
-        slices: list[BatchSlice],
-        *,
+        self, model: Model, workers: Workers, slices: list[BatchSlice], *,
         fixed_globals: bool = False,
-    ) -> Iterator[list[BatchHandle]]:
+    ) -> Iterator[list[BatchHandle]]:  # fmt: skip
         """Yield lists of handles of the batches that are visited at once, with the same globals.
 
         If ``fixed_globals``, the caller does not change the globals during the pass, so that all

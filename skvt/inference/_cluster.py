@@ -232,12 +232,9 @@ class ClusterSite:
             return self._submit(_keep_sealed, SealedValue(value))
 
     def _start(
-        self,
-        function: Callable[..., Any],
-        handle: ChunkHandle,
-        arguments: tuple[Any, ...],
+        self, function: Callable[..., Any], handle: ChunkHandle, arguments: tuple[Any, ...],
         shared: Any,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Start a task, and return its future.
 
         The task first loads its block unless the workers keep the block.

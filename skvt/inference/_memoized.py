@@ -151,13 +151,9 @@ class MemoizedInference(ResumableMixin):
             state.move_log.extend(move.finish(model, state, tools))
             model = move.update_priors(model)
         sort_components(model, state)
-        # Revert the pass if it has lowered the exact bound.
-        previous = self._last_bound
-        if (
-            checkpoint
-            and previous is not None
-            and exceeds(previous, compute_exact_bound(model, state))
-        ):
+        # Revert the pass if the exact bound is now lower than the bound before the pass.
+        before = self._last_bound
+        if checkpoint and before is not None and exceeds(before, compute_exact_bound(model, state)):
             state.restore(checkpoint)
             state.move_log[n_records:] = map(_reverted, state.move_log[n_records:])
             model = model_before

@@ -69,11 +69,9 @@ def make_ascent_phases(
 
 
 def make_polish_phase(
-    n_passes: int,
-    rate: RobbinsMonro,
-    view: Callable[[Any], Any],
+    n_passes: int, rate: RobbinsMonro, view: Callable[[Any], Any],
     restore: Callable[[Any, Any], Any],
-) -> tuple[Phase, ...]:
+) -> tuple[Phase, ...]:  # fmt: skip
     """Return a phase of structured inference at T = 1, which begins after ``n_passes`` passes.
 
     The local steps are made at the mean of the global parameters. Mean-field inference makes the

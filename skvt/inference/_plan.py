@@ -218,10 +218,8 @@ class Plan:
         """
         # The policy of the fit sets the temperature until the first phase that has another policy,
         # or if there is none, in all passes.
-        starts_of_other_policies = (
-            phase.n_passes_before for phase in self.phases if phase.policy is not None
-        )
-        n_passes = next(starts_of_other_policies, self.stopping.max_iter)
+        policy_starts = (phase.n_passes_before for phase in self.phases if phase.policy is not None)
+        n_passes = next(policy_starts, self.stopping.max_iter)
 
         def pilot(replication: float, *, every_row: bool = False) -> tuple[float, Array]:
             """Run the pilot and return its energies, see :meth:`Pilot.energies`."""

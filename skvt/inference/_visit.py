@@ -187,11 +187,9 @@ def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
     else:
         memo = make_memo(model, result, batch, run, pairs=request.pair_entropies)
     # Let the moves observe the batch. A move without an observer has the notes None.
-    solved_batch = SolvedBatch(batch, request.key, global_params, result)
+    solved = SolvedBatch(batch, request.key, global_params, result)
     tools = ObserverTools(run, partial(make_memo, run=run, pairs=True))
-    notes = tuple(
-        observer and observer(model, solved_batch, tools) for observer in request.observers
-    )
+    notes = tuple(observer and observer(model, solved, tools) for observer in request.observers)
     stats = result.stats
     if draw is not None and stats is not None:
         stats = draw.statistics(model, request.global_params, global_params, stats, run)

@@ -294,9 +294,8 @@ class Birth(Move):
         observer = self.make_observer(batch.weights.size, tools)
         if observer is not None:
             solved_batch = SolvedBatch(batch, key, global_params, result)
-            self.store_notes(
-                observer(model, solved_batch, ObserverTools(tools.run, tools.make_memo))
-            )
+            notes = observer(model, solved_batch, ObserverTools(tools.run, tools.make_memo))
+            self.store_notes(notes)
         records = list[MoveRecord]()
         for target in self._targets:
             if model.size(state.stats) >= self._max_components:

@@ -247,11 +247,9 @@ class FreshMixtures:
         ``proposal`` has the number of initial components, and the name of the method that finds
         these components. Priors are learned unless ``other_stats`` is None.
         """
-        n_components, init_params = proposal
+        n_components, method = proposal
         learns_priors = other_stats is not None
-        model = self.model.resized(
-            n_components, learns_priors=learns_priors, init_params=init_params
-        )
+        model = self.model.resized(n_components, learns_priors=learns_priors, init_params=method)
         return fit_fresh_mixture(model, batch, self.tools, goal, other_stats)
 
     def _is_narrow(self, X: Any) -> bool:
@@ -327,6 +325,7 @@ class FreshMixtures:
         min_gain = MIN_GAIN_PER_ROW * total
         other_stats = self.other_stats
         learns_priors = other_stats is not None and not other_stats.arrays[0].size
+        prior_sources = other_stats if learns_priors else None
         # List the starts as pairs of the number of initial components, and the method that finds
         # the components.
         n_usual, n_fewer = min(N_FRESH, max_fresh), min(FEWER, max_fresh)
@@ -361,9 +360,7 @@ class FreshMixtures:
             if ends_like_target and n_initial < n_target:
                 continue
             goal = max(bound, target_bound + min_gain)
-            new_memo, new_model = self._fit(
-                batch, proposal, goal, other_stats if learns_priors else None
-            )
+            new_memo, new_model = self._fit(batch, proposal, goal, prior_sources)
             new_bound, n_new = compute_bound(new_model, new_memo), new_memo.entropy.size
             tried.append(proposal)
             # Reject a single component if priors are learned, because one component is not enough
