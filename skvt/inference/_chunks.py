@@ -39,7 +39,7 @@ from skvt.typing import Array, IndexArray
 
 # Number of groups of batches in a pass of memoized inference. The batches of a group are visited at
 # once with the same globals, which are updated after each group.
-UPDATES_PER_PASS = 10
+GROUPS_PER_PASS = 10
 # Default number of rows of a batch. Few large batches are fast, because the globals are sent once
 # for each batch. Larger batches would need too much memory for local variables and temporary
 # arrays.
@@ -476,7 +476,7 @@ class ChunkRows(BatchedRows):
         # Unshuffled batches belong to memoized inference: only stochastic inference shuffles the
         # rows of chunks.
         if slices and slices[0].seed is None:
-            return -(-len(slices) // UPDATES_PER_PASS)
+            return -(-len(slices) // GROUPS_PER_PASS)
         return min(MAX_PARALLEL_MINIBATCHES, self.X.chunk_sizes.size)
 
     def group_batches(

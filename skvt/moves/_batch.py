@@ -136,7 +136,7 @@ class _BatchTrial(Trial):
         return survives, Stats(tuple(array[survives] for array in updated.arrays))
 
 
-def smallest_components(model: Mergeable, fresh_stats: Stats, n_smallest: int) -> Stats:
+def select_smallest_components(model: Mergeable, fresh_stats: Stats, n_smallest: int) -> Stats:
     """Return the statistics of the ``n_smallest`` components with the smallest counts of rows."""
     counts = model.component_masses(fresh_stats)
     # Of components with equal counts, the later ones are returned, because they are the last ones

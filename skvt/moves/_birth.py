@@ -58,7 +58,7 @@ from skvt.contracts import (
 )
 from skvt.expfam import Stats
 from skvt.moves._base import compute_bound, concatenate_components, learn_priors, make_requirements
-from skvt.moves._batch import BatchBirths, smallest_components
+from skvt.moves._batch import BatchBirths, select_smallest_components
 from skvt.moves._fresh import FreshMixtures, FreshResult
 from skvt.moves._ledger import Ledger
 from skvt.moves._merge import MIN_GAIN, dissolve
@@ -337,7 +337,7 @@ class Birth(Move):
                 if fresh.learns_priors:
                     fresh_model = learn_priors(model, [other_stats, fresh.stats])
                 max_added = self._max_components - kept.size
-                added = smallest_components(model, fresh.stats, max_added)
+                added = select_smallest_components(model, fresh.stats, max_added)
                 decision = births.try_components(fresh_model, added, kept)
             only_raises_bound_of_its_rows = fresh.decision.is_accepted and not decision.is_accepted
             needs_other_priors = fresh.learns_priors and only_raises_bound_of_its_rows

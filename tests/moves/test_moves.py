@@ -27,7 +27,7 @@ from skvt.moves import _fresh as fresh_module
 from skvt.moves import _merge as merge_module
 from skvt.moves import _targets as targets_module
 from skvt.moves._base import compute_bound
-from skvt.moves._batch import smallest_components
+from skvt.moves._batch import select_smallest_components
 from skvt.moves._fresh import FreshMixtures, FreshResult
 from skvt.moves._merge import compute_pair_gains, dissolve
 from skvt.moves._trial import record_rejected_merges
@@ -900,7 +900,7 @@ def test_the_largest_of_too_many_is_left_to_the_target():
     fresh = Stats((np.array([50.0, 200.0, 100.0, 50.0]), np.arange(8.0).reshape(4, 2)))
     for number, kept in ((9, [0, 1, 2, 3]), (4, [0, 1, 2, 3]), (3, [0, 2, 3]), (1, [3])):
         for found, array in zip(
-            smallest_components(model, fresh, number).arrays, fresh.arrays, strict=True
+            select_smallest_components(model, fresh, number).arrays, fresh.arrays, strict=True
         ):
             np.testing.assert_array_equal(found, array[kept])
 
