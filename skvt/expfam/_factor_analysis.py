@@ -62,7 +62,7 @@ from skvt._compiled import (
     log,
 )
 from skvt.expfam._gaussian import MeanPrecision, standard_gamma
-from skvt.expfam._normal_wishart import NormalWishart, join_moments, get_m_kappa_nu
+from skvt.expfam._normal_wishart import NormalWishart, get_m_kappa_nu, join_moments
 from skvt.typing import Array, IndexArray
 
 _LOG_2 = np.log(2.0)

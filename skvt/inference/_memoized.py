@@ -202,8 +202,9 @@ class MemoizedInference(ResumableMixin):
         batch = data.batch(model, rows)
         # The weight of the whole stream is at least that of all memos after the visit.
         weight_of_others = memos.weight - (memos[key].weight if key in memos else 0.0)
-        total = max(stream.total_samples or 0.0, weight_of_others + float(batch.weights.sum()))
-        self.visit(model, [batch], total, state, inputs, iter([key]))
+        weight_of_all = weight_of_others + float(batch.weights.sum())
+        total_weight = max(stream.total_samples or 0.0, weight_of_all)
+        self.visit(model, [batch], total_weight, state, inputs, iter([key]))
         # If the rows join an earlier batch, add their memo to the memo of the earlier batch.
         if stream.joined_batch_id is not None:
             state.join([stream.joined_batch_id, key], stream.joined_batch_id)
@@ -220,7 +221,7 @@ class MemoizedInference(ResumableMixin):
             """
             n_steps, rows_seen = state.n_steps, state.rows_seen
             batches = [data.batch(model, rows) for rows in rows_of_batches.values()]
-            self.visit(model, batches, total, state, inputs, iter(rows_of_batches))
+            self.visit(model, batches, total_weight, state, inputs, iter(rows_of_batches))
             state.n_steps, state.rows_seen = n_steps, rows_seen
 
         # Make rounds of moves until no proposal is accepted, up to a fixed number of rounds.
@@ -248,20 +249,23 @@ class MemoizedInference(ResumableMixin):
         return model, 1.0
 
     def visit(
-        self, model: Memoizable, batches: Sequence[Any], total: float, state: MemoizedState,
+        self, model: Memoizable, batches: Sequence[Any], total_weight: float, state: MemoizedState,
         inputs: PassInputs, keys: Iterator[Any], moves: Sequence[Move] = (),
     ) -> None:  # fmt: skip
         """Visit batches with the same global parameters, and replace their memos.
 
         The visits are a step of coordinate ascent, because the posteriors q(z) of the local
-        variables of different batches are independent. ``total`` is the weight of all rows of the
-        fit. ``keys`` yields the keys of the memos of these batches, and perhaps of later batches.
-        ``moves`` observe the batches.
+        variables of different batches are independent. ``total_weight`` is the weight of all rows
+        of the fit. ``keys`` yields the keys of the memos of these batches, and perhaps of later
+        batches. ``moves`` observe the batches.
         """
         data, policy, workers, rng = inputs
         tools = EngineTools(self._n_passes, rng, workers)
         weights_of_batches = [float(batch.weights.sum()) for batch in batches]
-        policy.advance(state.rows_seen / total, sum(weights_of_batches) / total, state.n_steps)
+        # Set the temperature, given the number of passes so far, the share of a pass that these
+        # visits make, and the number of steps so far.
+        weight = sum(weights_of_batches)
+        policy.advance(state.rows_seen / total_weight, weight / total_weight, state.n_steps)
         state.temper(policy.mean_inv_temp, policy.replication)
 
         is_selective = Capability.SELECTIVE in model.capabilities
@@ -288,7 +292,7 @@ class MemoizedInference(ResumableMixin):
             # The result has a memo, because ``pair_entropies`` of the request is not None.
             assert result.memo is not None
             state.store_row_starts(result.rows, result.row_starts)
-            state.replace_memo(result.key, result.memo, weight / total)
+            state.replace_memo(result.key, result.memo, weight / total_weight)
             state.n_steps += 1
             state.rows_seen += weight
             # The result replaces the batch, the second argument: it also has the rows and weights.

@@ -124,8 +124,10 @@ class Birth(Move):
         # Checkpoint of the state, bound in nats, and model before this pass adopted components;
         # None if the pass has adopted none. `begin` sets it, and `finish` reads it.
         self._before: tuple[Any, float, Any] | None = None
-        # Targets that the components adopted by this pass replace, set by `begin`.
+        # Targets that the components adopted by this pass replace, and the identifiers of the
+        # adopted components. `begin` sets both.
         self._adopted: list[Target] = []
+        self._newborn_ids: set[int] = set()
         # Present maximum number of targets of a pass, as a share of the number of components.
         self._share = MAX_TARGETS
         self.exhausted = False
@@ -190,8 +192,8 @@ class Birth(Move):
         """Keep or discard the adopted components, then create fresh ones from collected rows.
 
         Births finish after all other moves, so that merges of adopted components add to the gain of
-        their adoption. Fresh components are recorded at the end of the next pass, which decides on
-        them.
+        the adoption. Return the record of the adopted components, and the records of births that
+        failed. Fresh components are adopted in the next pass, and recorded at its end.
         """
         records = [self._judge(model, state, tools)] if self._before else []
         # Leave out targets with components that have disappeared by merges or deletes, or because
