@@ -1,12 +1,13 @@
 """Rows that are stored in chunks outside this process: in files or on the workers of a cluster.
 
-:class:`Chunks` replaces the data matrix where models are built and initialised. :class:`ChunkRows`
-replaces the :class:`~skvt.inference._state.Rows` of engines. A *site*
-(:mod:`skvt.inference._cluster`) runs functions where chunks are stored. All rows of a batch belong
-to one chunk. A *visit* makes the local step of a batch where the chunk is stored: the engine sends
-the *globals*, that is, the global parameters in the form that local steps need, and gets statistics
-back. The *scope* of a batch has the columns of the data that occur in the batch, because a local
-step needs only the globals of these columns.
+A *chunk* consists of successive rows of the data. :class:`Chunks` replaces the data matrix where
+models are built and initialised. :class:`ChunkRows` replaces the
+:class:`~skvt.inference._state.Rows` of engines. A *site* (:mod:`skvt.inference._cluster`) runs
+functions where chunks are stored. All rows of a batch belong to one chunk. A *visit* makes the
+local step of a batch where the chunk is stored: the engine sends the *globals*, that is, the global
+parameters in the form that local steps need, and gets statistics back. The *scope* of a batch has
+the columns of the data that occur in the batch, because a local step needs only the globals of
+these columns.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -368,7 +369,8 @@ def _find_common_scope(batches: Sequence[BatchHandle]) -> BatchScope | None:
     """Return the union of the scopes if all batches should get the same globals, else None.
 
     All batches should get the same globals if the scopes of the batches have at least
-    `_MIN_SHARING_FACTOR` times as many columns in sum as their union has.
+    `_MIN_SHARING_FACTOR` times as many columns in sum as their union has. If all batches need the
+    globals of all columns, this number of batches is enough.
     """
     first_scope = batches[0].scope
     # In models whose batches need the globals of all columns, ``active`` is None.
@@ -406,11 +408,11 @@ def _visit_slice(
 
 @dataclass(frozen=True)
 class ChunkRows(BatchedRows):
-    """Rows in chunks, with the methods of `Rows`, whose rows are in memory.
+    """Rows in chunks, with the same methods as `Rows`, which has rows in memory.
 
     ``X`` are `Chunks`, and ``weights`` are `ChunkWeights`. If ``batch_size`` is at least the number
-    of all rows, each chunk is a batch, and all batches are visited at once. The batches of other
-    methods are :class:`BatchHandle` without rows.
+    of all rows, each chunk is a batch, and all batches are visited at once. The methods that yield
+    or take batches use a :class:`BatchHandle` for each batch, except :meth:`batch`.
     """
 
     # Number of batches that are visited at once. None stands for a tenth of all batches if their

@@ -166,7 +166,7 @@ class State:
         self.stats = RunningStats([first, *self.plain_stats.as_stats().arrays[1:]])
         self.replication = 1.0
 
-    def without_memos(self, total: float) -> "State":
+    def without_memos(self, total_weight: float) -> "State":
         """Return the state itself, which has no memos."""
         return self
 
@@ -240,12 +240,12 @@ class MemoizedState(State):
         self.memos = memos
         self.resum()
 
-    def without_memos(self, total: float) -> State:
-        """Return a state without memos, whose statistics represent rows of weight ``total``."""
+    def without_memos(self, total_weight: float) -> State:
+        """Return a state without memos, whose statistics represent rows of this total weight."""
         state = State(**{name: vars(self)[name] for name in State.__dataclass_fields__})
-        # The memos may represent fewer or more rows.
+        # The memos may represent rows of another weight.
         if self.memos:
-            state.stats.rescale(total / self.memos.weight)
+            state.stats.rescale(total_weight / self.memos.weight)
         return state
 
     def untempered(self) -> RunningStats:
@@ -253,9 +253,9 @@ class MemoizedState(State):
         return self.stats.scaled_view(1.0 / (self.inv_temp * self.replication))
 
     def begin(self, n_components: int) -> None:
-        """Begin the first pass, before whose first visit the initial statistics represent all rows.
+        """Begin the first pass: keep the initial statistics, and give each component an identifier.
 
-        Keep these statistics, and give each component an identifier.
+        The initial statistics represent each batch until its first visit.
         """
         self.initial = self.untempered().as_stats()
         self.component_ids = self.new_ids(n_components)

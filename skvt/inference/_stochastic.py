@@ -64,9 +64,9 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         for batches in data.group_batches(model, workers, data.list_batches()):
             n_before = state.n_steps
             weight = sum(float(data.weights[batch.rows].sum()) for batch in batches)
-            total = stream.count_rows(weight)
+            total_weight = stream.count_rows(weight)
             rate = self._make_rate(stream, weight / data.count_steps(batches))
-            model = self.step(model, batches, total, state, inputs, rate=rate)
+            model = self.step(model, batches, total_weight, state, inputs, rate=rate)
             # `step` learns the priors of local variables, and rare updates the priors of globals.
             n_updates_before = n_before // STEPS_PER_PRIOR_UPDATE
             if policy.done and state.n_steps // STEPS_PER_PRIOR_UPDATE > n_updates_before:
@@ -101,35 +101,34 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         return rates[0] if len(rates) == 1 else 1.0 - math.prod(1.0 - rate for rate in rates)
 
     def step(
-        self, model: M, batches: Sequence[Any], total: float, state: State, inputs: PassInputs,
-        totals: LocalTotals | None = None, rate: Callable[[int], float] | None = None,
+        self, model: M, batches: Sequence[Any], total_weight: float, state: State,
+        inputs: PassInputs, totals: LocalTotals | None = None,
+        rate: Callable[[int], float] | None = None,
     ) -> M:  # fmt: skip
         """Make one step on minibatches that are visited at once; return the model.
 
-        The minibatches represent rows of weight ``total``. With R minibatches, the step equals R
-        steps, each towards the statistics of all minibatches. ``state`` changes in place. Once the
-        temperature has reached its final value, the returned model has learned the priors of local
-        variables. The parts of the bound that are due to rows are added to ``totals`` unless it is
-        None. ``rate(number)`` returns the size of the step with this number; None stands for the
+        The minibatches represent rows of weight ``total_weight``. With R minibatches, the step
+        equals R steps, each towards the statistics of all minibatches. ``state`` changes in place.
+        Once the temperature has reached its final value, the returned model has learned the priors
+        of local variables. The parts of the bound that are due to rows are added to ``totals``
+        unless it is None. ``rate(number)`` returns the size of the step with this number; None stands for the
         rate of the engine.
         """
         data, policy, workers, _ = inputs
         n_before = state.n_steps
         weight = sum(float(batch.weights.sum(dtype="float64")) for batch in batches)
-        policy.advance(state.rows_seen / total, weight / total, n_before)
+        policy.advance(state.rows_seen / total_weight, weight / total_weight, n_before)
         state.replicate(policy.replication)
         visit_numbers = count()
-        step_options = policy.step_options
+        options = policy.step_options
         if totals is None:
             # Only the untempered bound needs the energy, and the bound is not computed.
-            step_options["with_energy"] = False
+            options["with_energy"] = False
 
         def make_request(batch: Any) -> VisitRequest:
             inv_temp, start = policy.inv_temp(batch), state.row_starts_of(batch)
             draw = self._make_draw(state, next(visit_numbers))
-            return VisitRequest(
-                model, inv_temp, policy.mean_inv_temp, step_options, start, draw=draw
-            )
+            return VisitRequest(model, inv_temp, policy.mean_inv_temp, options, start, draw=draw)
 
         def make_globals(batch: Any) -> Any:
             return self._make_globals(model, state.stats, batch, workers)
@@ -141,7 +140,7 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         # priors of local variables are learned.
         rate = rate or self.rate
         rho = self._combine_rates([rate(n_before + i) for i in range(n_steps)])
-        prior_rho = model.prior_step(rho, weight / total)
+        prior_rho = model.prior_step(rho, weight / total_weight)
         for i, result in enumerate(results):
             # Local steps return statistics unless a request says otherwise.
             assert result.stats is not None
@@ -151,7 +150,7 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
             # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8], for natural parameters lam
             # of q and eta of the prior, and for weights N of all rows and B of the minibatches. S
             # is multiplied by the replication. The state has lam - eta, so that eta drops out.
-            factor = (total / weight) * result.mean_inv_temp * state.replication
+            factor = (total_weight / weight) * result.mean_inv_temp * state.replication
             # The first result makes the step, and further results only add to its target.
             if i == 0:
                 state.stats.blend(rho, result.stats, factor, workers.run)

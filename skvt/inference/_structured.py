@@ -69,12 +69,12 @@ class StructuredInference(StochasticInference[Drawable]):
         return super().run_pass(model, state, inputs)
 
     def step(
-        self, model: Drawable, batches: Sequence[Any], total: float, state: State,
+        self, model: Drawable, batches: Sequence[Any], total_weight: float, state: State,
         inputs: PassInputs, totals: LocalTotals | None = None,
         rate: Callable[[int], float] | None = None,
     ) -> Drawable:  # fmt: skip
         """Make a step on minibatches visited at once, each with a separate draw of the globals."""
-        model = super().step(model, batches, total, state, inputs, totals, rate)
+        model = super().step(model, batches, total_weight, state, inputs, totals, rate)
         # Project the statistics to legal ones with sorted components: steps with the correction V
         # may make statistics illegal, and steps that change all statistics may change the order.
         if model.updates_all_rows or self.global_step == "ssvi":
