@@ -71,7 +71,7 @@ def are_float_arrays(arrays: Iterable[Any], shapes: Sequence[tuple[int, ...]]) -
 def sum_stats(parts: Sequence[Stats]) -> Stats:
     """Return the sum of the parts, with all rows that any part has.
 
-    The parts are added in their order. They must have no ``columns``.
+    The parts are added in their order. If there are several, they must have no ``columns``.
     """
     if len(parts) == 1:
         return parts[0]

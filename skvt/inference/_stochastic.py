@@ -111,8 +111,8 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         equals R steps, each towards the statistics of all minibatches. ``state`` changes in place.
         Once the temperature has reached its final value, the returned model has learned the priors
         of local variables. The parts of the bound that are due to rows are added to ``totals``
-        unless it is None. ``rate(number)`` returns the size of the step with this number; None stands for the
-        rate of the engine.
+        unless it is None. ``rate(number)`` returns the size of the step with this number; None
+        stands for the rate of the engine.
         """
         data, policy, workers, _ = inputs
         n_before = state.n_steps

@@ -44,11 +44,11 @@ class Draw(NamedTuple):
     # must then be :class:`~skvt.contracts.Correctable`.
     is_corrected: bool = False
 
-    def of(self, model: Drawable, stats: RunningStats, batch: Any, run: Run) -> Any:
+    def draw_globals(self, model: Drawable, stats: RunningStats, batch: Any, run: Run) -> Any:
         """Draw the global parameters for the local step of ``batch``, given ``stats``."""
         return model.drawn_globals(stats, batch, self.kind, np.random.default_rng(self.seed), run)
 
-    def statistics(
+    def correct_statistics(
         self, model: Any, stats: RunningStats, global_params: Any, result_stats: Stats, run: Run
     ) -> Stats:
         """Return the statistics ``result_stats`` of the local step, corrected if requested.
@@ -169,7 +169,7 @@ def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
     # Draw the global parameters, unless the request has them.
     global_params = request.global_params
     if draw is not None:
-        global_params = draw.of(model, request.global_params, batch, run)
+        global_params = draw.draw_globals(model, request.global_params, batch, run)
     # Make the local step. ``batch`` itself keeps its weights and has no requested initial values,
     # because moves observe it later.
     if request.candidates is not None:
@@ -192,7 +192,7 @@ def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
     notes = tuple(observer and observer(model, solved, tools) for observer in request.observers)
     stats = result.stats
     if draw is not None and stats is not None:
-        stats = draw.statistics(model, request.global_params, global_params, stats, run)
+        stats = draw.correct_statistics(model, request.global_params, global_params, stats, run)
     return VisitResult(
         totals, stats, mean_inv_temp=request.mean_inv_temp, memo=memo, key=request.key,
         prior_term=None if result.stats is None else model.prior_statistics(batch, result),
