@@ -110,16 +110,16 @@ class Dirichlet:
         """
         # Evaluate only distinct concentrations, so that a symmetric prior takes little time.
         values, counts = np.unique(np.asarray(eta, dtype=np.float64), return_counts=True)
-        total = float(values @ counts)
+        total_eta = float(values @ counts)
         value, slope = np.empty((2, len(powers)))
         for m, b in enumerate(powers):
             # Gamma(a + b) / Gamma(a) = Gamma(b) / B(a, b), with the beta function B. The factor
             # Gamma(b) for a = eta_d cancels the factor for a = sum eta. Differences of gammaln
             # would lose the digits of a large concentration.
             log_terms = np.log(counts) - betaln(values, b)
-            value[m] = logsumexp(log_terms + betaln(total, b))
+            value[m] = logsumexp(log_terms + betaln(total_eta, b))
             weights = np.exp(log_terms - logsumexp(log_terms))
-            slope[m] = weights @ digamma(values + b) - float(digamma(total + b))
+            slope[m] = weights @ digamma(values + b) - float(digamma(total_eta + b))
         return value, slope
 
     @staticmethod
@@ -129,9 +129,9 @@ class Dirichlet:
         eta is one member (D,), and b are the M ``powers``.
         """
         eta = np.asarray(eta, dtype=np.float64)[:, None]
-        total = eta.sum()
-        value = betaln(total, powers) - betaln(eta, powers)
-        return value, digamma(eta + powers) - digamma(total + powers)
+        total_eta = eta.sum()
+        value = betaln(total_eta, powers) - betaln(eta, powers)
+        return value, digamma(eta + powers) - digamma(total_eta + powers)
 
     @staticmethod
     def fit(eta: Array, mean_log: Array, *, max_iter: int = _MAX_STEPS) -> Array:
@@ -150,8 +150,8 @@ class Dirichlet:
             gradient = mean_log - Dirichlet.expectation(eta)
             is_held_below = (eta <= _MIN_CONCENTRATION) & (gradient < 0.0)
             is_held_above = (eta >= _MAX_CONCENTRATION) & (gradient > 0.0)
-            # The Hessian is diag(q) plus z in all entries. An infinite entry of q makes the step of
-            # a held entry 0.
+            # In the letters of [Minka00], the Hessian is diag(q) plus z in all entries, and b is an
+            # auxiliary number. An infinite entry of q makes the step of a held entry 0.
             q = np.where(is_held_below | is_held_above, -np.inf, -polygamma(1, eta))
             z = polygamma(1, eta.sum())
             b = (gradient / q).sum() / (1.0 / z + (1.0 / q).sum())  # [Minka00 eq. 18]
@@ -236,6 +236,7 @@ class Dirichlet:
             return _MIN_CONCENTRATION
         if gradient(high) >= 0.0:
             return _MAX_CONCENTRATION
+        # The tolerance 1e-8 of log eta is a relative error of eta.
         return float(np.exp(brentq(gradient, low, high, xtol=1e-8)))
 
 

@@ -263,6 +263,7 @@ class ClusterSite:
         chunk_numbers: deque[int] = deque()
 
         def first_result() -> Any:
+            """Wait for the result of the first future, and return it."""
             with name_chunk_in_errors(chunk_numbers.popleft()):
                 return futures[0].result()
 
@@ -291,6 +292,7 @@ class ClusterSite:
         unused_futures: deque[Any] = deque()
 
         def start_tasks() -> Iterator[Any]:
+            """Start the tasks and yield their futures; wait while too many tasks are unfinished."""
             max_tasks = self._max_tasks
             unfinished: deque[Any] = deque()
             for handle, arguments in tasks:
@@ -302,6 +304,7 @@ class ClusterSite:
                 yield future
 
         def combine_futures(futures: list[Any]) -> Any:
+            """Return the future of a task that combines the results of these futures."""
             combined = self._submit(_combine_results, combine, *futures)
             unused_futures.append(combined)
             for future in futures:

@@ -99,6 +99,7 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
         has_starts = bool(self._ends) and (self._pass % self._passes_per_restart > 0 or is_late)
         if self._ends and not has_starts:
             add_note("topics of all tokens drawn again")
+        # The drawn variables of each batch before and after this pass.
         starts = iter(self._ends if has_starts else [])
         ends: list[Any] = []
         # All batches have the same seed. Their random numbers still differ, because random numbers
@@ -136,8 +137,8 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
         if new_stats is not None:
             state.stats = new_stats
         if self._pass % PASSES_PER_PRIOR_UPDATE == 0:
-            # Recompute the sums of the statistics that the state keeps along with them, because
-            # rounding errors of fractional counts accumulate.
+            # Recompute the sums that `RunningStats` keeps of its statistics, because rounding errors
+            # of fractional counts accumulate.
             state.stats.resum()
         # Only `with_most_probable_priors` needs the last entry of the statistics.
         state.prior_stats = prior_stats.without_last()
