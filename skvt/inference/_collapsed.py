@@ -137,8 +137,8 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
         if new_stats is not None:
             state.stats = new_stats
         if self._pass % PASSES_PER_PRIOR_UPDATE == 0:
-            # Recompute the sums that `RunningStats` keeps of its statistics, because rounding errors
-            # of fractional counts accumulate.
+            # Recompute the sums that `RunningStats` keeps of its statistics, because rounding
+            # errors of fractional counts accumulate.
             state.stats.resum()
         # Only `with_most_probable_priors` needs the last entry of the statistics.
         state.prior_stats = prior_stats.without_last()

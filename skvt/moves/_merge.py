@@ -149,7 +149,7 @@ class Merge(Move):
         already_merged: set[int] = set()
         # The gain and the two components of each rejected merge.
         rejected_pairs: list[tuple[float, Any]] = []
-        weights_before = model.weights_log_evidence(counts)
+        weights_evidence = model.weights_log_evidence(counts)
         for i in order:
             pair = a[i], b[i]
             if already_merged & {*pair}:
@@ -161,8 +161,8 @@ class Merge(Move):
             merged_counts = counts.copy()
             _merge_entries(merged_counts, *pair)
             kept = np.delete(np.arange(n_components), [*removed, b[i]])
-            weights_after = model.weights_log_evidence(merged_counts[kept])
-            rise = gains[i] + weights_after - weights_before
+            new_weights_evidence = model.weights_log_evidence(merged_counts[kept])
+            rise = gains[i] + new_weights_evidence - weights_evidence
             if removed and exceeds_rounding(rise, scale):
                 # Replace ``gains[i]`` by the gain with the present statistics, because earlier
                 # merges may have changed parameters that components share.
@@ -174,11 +174,12 @@ class Merge(Move):
             records.append(decision.record(tools.n_iter, "merge", pair, MERGE_DESCRIPTION))
             for array in arrays:
                 _merge_entries(array, *pair)
-            counts, weights_before = merged_counts, weights_after
+            counts, weights_evidence = merged_counts, new_weights_evidence
             already_merged |= {*pair}
             removed.append(b[i])
             state.merge(*pair)
-        # If no merge was accepted, try the best one with priors that are learned after the merge.
+        # If no merge was accepted, try the best pair, which is the first in ``order``, with priors that
+        # are learned after the merge.
         min_gain = -_MAX_LOSS_PER_ROW * memo.weight
         if not removed and order.size and exceeds(gains[order[0]], min_gain):
             pair = a[order[0]], b[order[0]]
