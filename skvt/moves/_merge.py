@@ -178,8 +178,8 @@ class Merge(Move):
             already_merged |= {*pair}
             removed.append(b[i])
             state.merge(*pair)
-        # If no merge was accepted, try the best pair, which is the first in ``order``, with priors that
-        # are learned after the merge.
+        # If no merge was accepted, try the best pair, which is the first in ``order``, with priors
+        # that are learned after the merge.
         min_gain = -_MAX_LOSS_PER_ROW * memo.weight
         if not removed and order.size and exceeds(gains[order[0]], min_gain):
             pair = a[order[0]], b[order[0]]
