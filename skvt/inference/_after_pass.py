@@ -29,8 +29,8 @@ class MovesBetweenPasses(ResumableMixin):
     No moves are made after the last pass, because a further pass must follow moves.
     """
 
-    # Attributes that an interrupted fit keeps. `_first` is not kept, because a resumed fit may have
-    # another number of passes.
+    # Attributes that an interrupted fit keeps. `_n_before_moves` is not kept, because a resumed fit
+    # may have another number of passes.
     kept_attributes: ClassVar[dict[str, Any]] = {"_moved": bool}
     kept_parts = frozenset({"_moves"})
 
@@ -40,7 +40,7 @@ class MovesBetweenPasses(ResumableMixin):
         self._n_passes = n_passes
         self.requires = tuple(requirement for move in moves for requirement in move.requires)
         # Number of passes after which moves begin.
-        self._first = min(SHARE_BEFORE_MOVES * n_passes, MAX_PASSES_BEFORE_MOVES)
+        self._n_before_moves = min(SHARE_BEFORE_MOVES * n_passes, MAX_PASSES_BEFORE_MOVES)
         # Whether any move has been accepted so far.
         self._moved = False
 
@@ -53,7 +53,7 @@ class MovesBetweenPasses(ResumableMixin):
         sample of the rows decides on it, and the fit may not stop before all moves are exhausted.
         """
         has_moved = False
-        if self._first <= number < self._n_passes and inputs.policy.at_unit_temperature:
+        if self._n_before_moves <= number < self._n_passes and inputs.policy.at_unit_temperature:
             # Moves have a separate generator, so that they do not change how rows are shuffled.
             rng = np.random.default_rng([state.seed, state.n_steps, 1])
             tools = EngineTools(number, rng, inputs.workers)
@@ -86,8 +86,8 @@ class Averaging(ResumableMixin):
     ``n_passes`` passes is averaged, without passes at T > 1.
     """
 
-    # Attributes that an interrupted fit keeps. `_first` is not kept, because a resumed fit may have
-    # another number of passes.
+    # Attributes that an interrupted fit keeps. `_n_before_mean` is not kept, because a resumed fit
+    # may have another number of passes.
     kept_attributes: ClassVar[dict[str, Any]] = {
         "_n_averaged": int,
         "_sum": Annotated[list[Array], "statistics"],
@@ -95,8 +95,8 @@ class Averaging(ResumableMixin):
     requires: tuple[Requirement, ...] = ()
 
     def __init__(self, n_passes: int, averaged_share: float) -> None:
-        # Number of passes that are not averaged.
-        self._first = (1.0 - averaged_share) * n_passes
+        # Number of passes before the first averaged pass.
+        self._n_before_mean = (1.0 - averaged_share) * n_passes
         # Number of passes averaged so far.
         self._n_averaged = 0
         # Each array of the statistics, summed over the passes averaged so far.
@@ -113,7 +113,7 @@ class Averaging(ResumableMixin):
             # Restart the mean, because the components have changed.
             self._n_averaged = 0
             self._sum = []
-        elif number > self._first and inputs.policy.at_unit_temperature:
+        elif number > self._n_before_mean and inputs.policy.at_unit_temperature:
             self._n_averaged += 1
             if self._sum:
                 state.plain_stats.add_to(self._sum)
