@@ -27,11 +27,12 @@ def make_bernoulli_mixture(
     n_features : int, default=100
         Number of columns D.
     n_components : int, default=100
-        Number of components K. For many, the weights are those of a Dirichlet process.
+        Number of components K. If it is large, the weights are nearly the weights of a Dirichlet
+        process.
     weight_concentration : float, default=20.0
-        Alpha; the weights are a draw from ``Dirichlet(alpha / K)``.
+        Concentration alpha; the weights are a draw from ``Dirichlet(alpha / K)``.
     feature_prior : float or array-like of shape (2,), default=1.0
-        Parameters (a, b) of the beta prior of the probability of a one; a number stands for both.
+        Parameters (a, b) of the beta prior of the probability of a one. A number stands for both.
     random_state : int, RandomState instance or None, default=None
         Pass an int for the same rows at every call.
 
@@ -70,6 +71,7 @@ def make_bernoulli_mixture(
     check_scalar(n_components, "n_components", Integral, min_val=1)
     (alpha,) = positive_numbers("weight_concentration", weight_concentration, "a number", (1,))
     a, b = positive_numbers("feature_prior", feature_prior, "a number or a pair (a, b)", (2,))
+    # Four random numbers are the seed of the Generator.
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1, size=4))
     weights = rng.dirichlet(np.full(n_components, alpha / n_components))
     means = rng.beta(a, b, size=(n_components, n_features))

@@ -14,7 +14,8 @@ def edge_covariances(n_components, patch_size, contrast, noise):
     """Return the covariance of patches with a straight edge, for each of K orientations, (K, D, D).
 
     ``contrast`` is half the standard deviation of the step across an edge, and ``noise`` the
-    standard deviation of the noise of a pixel.
+    standard deviation of the noise of a pixel. D is the number of pixels. The covariance is the
+    mean over nine offsets of the edge from the centre.
     """
     grid = np.arange(patch_size) - 0.5 * (patch_size - 1)
     x, y = (axis.ravel() for axis in np.meshgrid(grid, grid))
@@ -34,9 +35,9 @@ def make_edge_patches(
 ):
     """Draw zero-mean image patches with an edge of one of several orientations [HS13 sec. 4.1]_.
 
-    The patches are a mixture of zero-mean Gaussians with equal weights. The covariance of a
-    component is that of patches with a straight edge of its orientation, at a random position near
-    the middle and with random contrast, plus independent noise.
+    The patches are a mixture of zero-mean Gaussians with equal weights. Each component has the
+    covariance of patches with a straight edge of one orientation, at a random position near the
+    middle and with random contrast, plus independent noise.
 
     Parameters
     ----------

@@ -21,15 +21,16 @@ _PICTURES = """
 def _pictures():
     """Return the pictures as rows of zeros and ones, (8, 16)."""
     lines = [line.split() for line in _PICTURES.split("\n") if line.strip()]
-    shapes = [[list(word) for word in column] for column in zip(*lines, strict=True)]
-    return (np.array(shapes) == "#").reshape(len(shapes), -1).astype(np.float64)
+    # Each column of the text is a picture: four words of four characters.
+    pictures = [[list(word) for word in column] for column in zip(*lines, strict=True)]
+    return (np.array(pictures) == "#").reshape(len(pictures), -1).astype(np.float64)
 
 
 def make_shapes(n_samples=10_000, *, activation=0.3, noise_variance=0.1, random_state=None):
     """Draw rows that are sums of some of 8 pictures of 4 x 4, plus noise [VT16 app. C]_.
 
-    Each picture is black and white, and is multiplied by a draw from [0.5, 1]. It is present in
-    each row with a fixed probability, independently.
+    Each picture is black and white, and is multiplied by a number that is drawn from [0.5, 1]
+    once for all rows. It is present in each row with a fixed probability, independently.
 
     Parameters
     ----------
@@ -49,7 +50,7 @@ def make_shapes(n_samples=10_000, *, activation=0.3, noise_variance=0.1, random_
     activations : ndarray of bool, shape (n_samples, 8)
         Which pictures are present.
     components : ndarray of shape (8, 16)
-        The pictures times their draws. The three results are returned as a named tuple.
+        The pictures, multiplied by their numbers. The three results are returned as a named tuple.
 
     References
     ----------

@@ -7,9 +7,11 @@ import numpy as np
 from sklearn.utils import check_random_state, check_scalar
 
 Spectrogram = namedtuple("Spectrogram", ["X", "components", "activations"])
-Spectrogram.__doc__ = "Counts X (N, F), spectra (K, F), activations (N, K): X ~ Poisson(H W)."
+Spectrogram.__doc__ = (
+    "Counts X (N, F), spectra W (K, F) and activations H (N, K), where X ~ Poisson(H W)."
+)
 
-# Highest frequency. All frequencies are in Hz.
+# Highest frequency in a spectrum. All frequencies and widths are in Hz.
 NYQUIST = 8000.0
 # Share of the voiced sounds, which have harmonics of a pitch. The other sounds are noise like "s".
 VOICED = 0.9
@@ -17,9 +19,9 @@ VOICED = 0.9
 PITCH = 80.0, 250.0
 # Ranges of the four resonances of a voiced sound, as in vowels of men, women and children.
 FORMANTS = np.array([[250.0, 850.0], [800.0, 2500.0], [2400.0, 3100.0], [3300.0, 4000.0]])
-# Half widths of the four resonances.
+# Half widths of the four resonances: the distances from the centre at which the gain is a half.
 BANDWIDTHS = np.array([60.0, 90.0, 130.0, 180.0])
-# Range of the centre of a noise, and of its half width.
+# Range of the centre of the resonance of a noise, and of its half width.
 CENTRE = 1500.0, 7500.0
 HALF_WIDTH = 200.0, 700.0
 # Standard deviation of the line of a pure tone in the spectrum: a Hann window of 512 samples at 16
@@ -48,7 +50,8 @@ def _draw_voiced(frequency, rng):
     """
     pitch = np.exp(rng.uniform(*np.log(PITCH)))
     harmonics = pitch * np.arange(1, int(NYQUIST / pitch) + 1)
-    # The envelope is a floor plus the resonances, whose gains decrease with frequency.
+    # The envelope is a floor of 0.01 plus the resonances, each with 0.7 times the gain of the
+    # resonance before it. The power 0.5 is a slope of 3 dB per octave.
     resonances = _resonance(harmonics[:, None], rng.uniform(*FORMANTS.T), BANDWIDTHS)
     envelope = resonances @ 0.7 ** np.arange(len(FORMANTS)) + 0.01
     level = (pitch / harmonics) ** 0.5 * envelope

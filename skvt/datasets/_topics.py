@@ -81,7 +81,7 @@ def make_topic_corpus(
             f"inf). Got {mean_length!r}; raise it, or lower min_length."
         )
     # The draws are made by a Generator, because RandomState.dirichlet fails for concentrations near
-    # zero.
+    # zero. Its seed consists of four random numbers.
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1, size=4))
     if topics is None:
         check_scalar(n_components, "n_components", Integral, min_val=1)
@@ -101,6 +101,7 @@ def make_topic_corpus(
 def _draw_words(topic_counts, topics, rng):
     """Draw word counts (N, V) of documents with `topic_counts` (N, K) tokens of each topic."""
     n_documents, n_features = len(topic_counts), topics.shape[1]
+    # The document and the word of each token, in arrays by topic.
     documents, words = [], []
     for counts, topic in zip(topic_counts.T, topics, strict=True):
         cumulative = np.cumsum(topic)
