@@ -4,6 +4,10 @@ For each type of covariance, mixtures of few components are fitted to evenly spa
 columns, and the type with the highest bound is chosen. Bounds depend on the prior if there are few
 rows for each column. Types with close bounds are then also compared by the density of held-out
 rows. :func:`choose_covariance_type` makes the choice.
+
+In shapes, n is the number of rows and K the number of components. A memo has the sums of sufficient
+statistics and the terms of the bound of a batch of rows. Its ``entropy`` (K,) has a term for each
+component.
 """
 
 from dataclasses import replace
@@ -33,34 +37,35 @@ CANDIDATES = ("spherical", "diag", "tied", "low_rank", "full")
 # Types whose priors have diagonal scales. Other types are not compared if there are too few rows to
 # determine a matrix.
 DIAGONAL = ("spherical", "diag", "low_rank")
-# Minimum number of columns at which "low_rank" has fewer parameters than "full".
-_COLUMNS_FOR_LOW_RANK = 4
+# Minimum number of columns for which "low_rank" has fewer parameters than "full".
+_MIN_COLUMNS_OF_LOW_RANK = 4
 # Maximum number of rows in the evenly spaced sample.
 MAX_ROWS = 3_000
 # Initial numbers of components of the short fits of a type, lower if there are too few rows.
 NUMBERS = (3, 20)
-# Minimum number of rows for each component. The second number is for components without covariance
-# matrices if rows are few for their columns, because many of these components can be better than a
-# few matrices.
-_ROWS_FOR_EACH = 20
-_FEWER_FOR_EACH = 10
-# Maximum number of columns, evenly spaced, by which types are compared: the time for matrices grows
-# with the cube of their number.
+# Minimum number of rows per initial component. The second number is for types without covariance
+# matrices if there are few rows per column, because many of their components can be better than a
+# few components with matrices.
+_ROWS_PER_COMPONENT = 20
+_FEWER_ROWS_PER_COMPONENT = 10
+# Maximum number of columns, evenly spaced, by which types are compared. The time for covariance
+# matrices grows with the cube of the number of columns.
 MAX_COLUMNS = 64
-# Largest difference between close bounds, in nats per row and column. The influence of the prior
-# grows with the number of parameters of a matrix. It is thus proportional to the number of columns
-# if there are equally many rows for each column.
-_CLOSE = 0.05
-# Maximum number of folds for held-out densities, and minimum number of rows.
+# Largest difference between close bounds, in nats per row and column. The influence of the prior on
+# the bound of all rows grows with the number of parameters of a matrix, the square of the number of
+# columns. If the number of rows per column is given, the influence per row is proportional to the
+# number of columns.
+_CLOSE_BOUNDS = 0.05
+# Maximum number of folds for held-out densities, and minimum number of rows for the comparison.
 _FOLDS = 4
 _MIN_ROWS = 4
-# The held-out density of a type is clearly below that of the best type if the winsorised mean of
-# the rows' differences is negative by more than _CLEARLY standard errors. The largest and the
-# smallest differences, a share of _TAIL each, are replaced by the next ones, because the densities
-# of unusual rows vary by hundreds of nats.
-_CLEARLY = 1.5
-_TAIL = 0.05
-# A component is left out of a start unless the weight of its rows is more than this.
+# The held-out density of a type is clearly below the density of the best type if the winsorised
+# mean of the rows' differences is below 0 by more than _CLEAR_STANDARD_ERRORS standard errors. To
+# winsorise, the smallest and the largest differences, a share of _TAIL_SHARE each, are clipped at
+# the quantiles, because the densities of unusual rows vary by hundreds of nats.
+_CLEAR_STANDARD_ERRORS = 1.5
+_TAIL_SHARE = 0.05
+# A fit starts only from components whose rows have a larger total weight than this.
 _MIN_WEIGHT = 1e-9
 # Number of passes of a short fit, of which the last passes have merges.
 _PASSES = 10
@@ -86,8 +91,9 @@ def choose_covariance_type(
     """Return the best type of covariance, and the short fit from which the fit starts, or None.
 
     If ``may_start``, the fit starts from the short fit of the best type, unless there are many rows
-    per column, or the short fit has only some of the rows or columns. The other arguments are those
-    of :func:`fit_each_type`.
+    per column, or the short fit has only some of the rows or columns. A short fit with one
+    component must also be better than the default prior. :func:`fit_each_type` explains the other
+    arguments.
 
     The best type is the type with the highest bound. If there are few rows per column, the best
     type is the first of the types with close bounds, highest bound first, under which the density
@@ -96,23 +102,29 @@ def choose_covariance_type(
     is_complete = X.shape[0] <= MAX_ROWS and X.shape[1] <= MAX_COLUMNS
     X, weights = select_evenly_spaced(X, weights, MAX_ROWS)
     fits = fit_each_type(X, weights, build, learned_names, max_components, candidates)
+    # The first key is the type with the highest bound.
     best, *_ = fits
     X = _sample_columns(X)
     if not _has_few_rows(X, weights) or len(X) < _MIN_ROWS:
         return best, None
-    models = {
+    # A function of each type that returns the model for rows and weights.
+    make_models = {
         kind: partial(_mixture, build=partial(build, covariance_type=kind), names=learned_names)
         for kind in fits
     }
-    lowest_bound = fits[best].bound - _CLOSE * X.shape[1]
+    lowest_bound = fits[best].bound - _CLOSE_BOUNDS * X.shape[1]
     close = [kind for kind in fits if fits[kind].bound > lowest_bound]
     if len(close) > 1:
-        densities = [_held_out_densities(X, weights, models[kind], fits[kind]) for kind in close]
+        # (number of types, n): the log density of each held-out row under each type.
+        densities = [
+            _held_out_densities(X, weights, make_models[kind], fits[kind]) for kind in close
+        ]
         highest = densities[stable_argmax(np.sum(densities, axis=1))]
         is_lower = [_is_clearly_negative(of_kind - highest) for of_kind in densities]
+        # The types are in descending order of their bounds. Take the first that is not lower.
         best = close[is_lower.index(False)]
-    is_start = may_start and is_complete
-    if is_start and _is_better_than_default(X, weights, models[best], fits[best]):
+    is_possible_start = may_start and is_complete
+    if is_possible_start and _is_better_than_default(X, weights, make_models[best], fits[best]):
         return best, fits[best]
     return best, None
 
@@ -126,6 +138,8 @@ def _is_better_than_default(X, weights, make_model, fit):
     """
     if fit.memo.entropy.size > 1:
         return True
+    # ``make_model`` makes a model with the default prior. The model of the fit has a learned prior,
+    # whatever the rows of a fold are.
     default, learned = (
         _held_out_densities(X, weights, make, fit) for make in (make_model, lambda *_: fit.model)
     )
@@ -134,8 +148,9 @@ def _is_better_than_default(X, weights, make_model, fit):
 
 def _is_clearly_negative(differences):
     """Return whether the winsorised mean of differences (n,) is clearly below 0."""
-    differences = differences.clip(*np.quantile(differences, [_TAIL, 1.0 - _TAIL]))
-    return differences.mean() < -_CLEARLY * differences.std() / np.sqrt(differences.size)
+    differences = differences.clip(*np.quantile(differences, [_TAIL_SHARE, 1.0 - _TAIL_SHARE]))
+    threshold = -_CLEAR_STANDARD_ERRORS * differences.std() / np.sqrt(differences.size)
+    return differences.mean() < threshold
 
 
 def fit_each_type(X, weights, build, learned_names, max_components=None, candidates=CANDIDATES):
@@ -143,17 +158,17 @@ def fit_each_type(X, weights, build, learned_names, max_components=None, candida
 
     If types have equal bounds, the simplest comes first. The result depends neither on the number
     of threads nor on a random state. If there are few rows per column, a fit of each type also
-    starts from the clusters of the best simpler type. Without this fit, random initial components
-    of few rows with matrices are often merged before they separate the clusters.
+    starts from the clusters of the best simpler type. Without this start, random initial components
+    that have few rows and a covariance matrix are often merged before they separate the clusters.
 
     ``build`` takes rows, weights and a ``covariance_type``, and returns the component and its
-    prior's parameters. ``learned_names`` are the names of learned parameters of the prior. Types
-    that are not among the ``candidates``, or that have more parameters than the rows can determine,
-    are left out.
+    prior's parameters. ``learned_names`` are the names of learned parameters of the prior, and
+    ``max_components`` is the maximum number of components, or None. Types that are not among the
+    ``candidates``, or that have more parameters than the rows can determine, are left out.
     """
     X, weights = select_evenly_spaced(X, weights, MAX_ROWS)
     kinds = CANDIDATES if weights.sum() > ROWS_PER_COLUMN * X.shape[1] else DIAGONAL
-    if X.shape[1] < _COLUMNS_FOR_LOW_RANK:
+    if X.shape[1] < _MIN_COLUMNS_OF_LOW_RANK:
         kinds = tuple(kind for kind in kinds if kind != "low_rank")
     if X.shape[1] > MAX_COLUMNS and _has_few_rows(X, weights):
         kinds = DIAGONAL
@@ -162,13 +177,15 @@ def fit_each_type(X, weights, build, learned_names, max_components=None, candida
         # missing values in a row.
         kinds = tuple(kind for kind in kinds if kind not in MATRICES)
     X = _sample_columns(X)
+    # The best short fits so far, those of simpler types first.
     fits = {}
     for kind in (kind for kind in kinds if kind in candidates):
         build_kind = partial(build, covariance_type=kind)
         clusters = None
         if fits and _has_few_rows(X, weights):
-            best = stable_argmax([fit.bound for fit in fits.values()])
-            clusters = _responsibilities([*fits.values()][best], X, weights)
+            simpler_fits = [*fits.values()]
+            best = stable_argmax([fit.bound for fit in simpler_fits])
+            clusters = _responsibilities(simpler_fits[best], X, weights)
         fits[kind] = _find_best_fit(X, weights, build_kind, learned_names, max_components, clusters)
     order = stable_order([-fit.bound for fit in fits.values()])
     return {kind: fits[kind] for kind in np.array([*fits])[order].tolist()}
@@ -188,9 +205,10 @@ def _has_few_rows(X, weights):
 def _held_out_densities(X, weights, make_model, fit):
     """Return the weighted log density (n,) in nats of each row under a fit to the other folds.
 
-    ``make_model`` returns the model of rows and weights. Each of these fits starts from the
-    clusters of ``fit`` to all rows, and differs from it only by the rows of a fold, so that
-    densities depend little on how rows are divided into folds.
+    ``make_model`` returns the model for rows and weights. The rows are divided into folds at
+    random. For each fold, a model is fitted to all rows outside of the fold. It starts from the
+    clusters of ``fit``, a fit to all rows, so that densities depend little on the division into
+    folds.
     """
     responsibilities = _responsibilities(fit, X, weights)
     n_folds = min(len(X), _FOLDS)
@@ -198,6 +216,7 @@ def _held_out_densities(X, weights, make_model, fit):
     densities = np.empty(len(X))
     for fold in range(n_folds):
         is_used = folds != fold
+        # The positional arguments X and weights of the following functions.
         rows = X[is_used], weights[is_used]
         start = _start_from(make_model(*rows), *rows, responsibilities[is_used])
         with Workers(1) as workers:
@@ -225,10 +244,10 @@ def _find_best_fit(X, weights, build, learned_names, max_components, clusters):
     model = _mixture(X, weights, build, learned_names)
     has_matrices = model.component.covariance_type in MATRICES
     if has_matrices or not _has_few_rows(X, weights):
-        rows_for_each = max(_ROWS_FOR_EACH, int(ROWS_PER_COLUMN * X.shape[1]))
+        rows_per_component = max(_ROWS_PER_COMPONENT, int(ROWS_PER_COLUMN * X.shape[1]))
     else:
-        rows_for_each = _FEWER_FOR_EACH
-    upper_limit = max(NUMBERS[0], len(X) // rows_for_each)
+        rows_per_component = _FEWER_ROWS_PER_COMPONENT
+    upper_limit = max(min(NUMBERS), len(X) // rows_per_component)
     numbers = sorted({min(n, upper_limit, max_components or n) for n in NUMBERS})
     starts = [model.resized(n, learns_priors=True) for n in numbers]
     if clusters is not None:
@@ -244,7 +263,9 @@ def _responsibilities(fit, X, weights):
     """Return the responsibilities (n, K) of the components of a short fit to these rows."""
     batch, stats = _batch_of(fit.model, X, weights), RunningStats(fit.memo.stats.arrays)
     global_params = fit.model.expectation(stats, batch, run_serially)
-    return fit.model.local_step(batch, global_params, 1.0, run_serially, with_stats=False).q
+    temperature = 1.0
+    result = fit.model.local_step(batch, global_params, temperature, run_serially, with_stats=False)
+    return result.q
 
 
 def select_evenly_spaced(X, weights, max_rows):
@@ -265,12 +286,12 @@ def _start_from(model, X, weights, responsibilities):
 def run_passes(start, X, weights, workers, n_passes):
     """Fit a mixture to the rows by at most ``n_passes`` passes, from the components of ``start``.
 
-    Return the :class:`~skvt.contracts.Memo` of the rows, and the model with learned priors. Merges
-    may make the number of components smaller. The fit has no goal: it does not end early because
-    its bound is low.
+    ``start`` is a model with initial values. Return the :class:`~skvt.contracts.Memo` of the rows,
+    and the model with learned priors. Merges may make the number of components smaller.
     """
     tools = EngineTools(n_iter=1, rng=np.random.default_rng(0), workers=workers)
     batch = _batch_of(start, X, weights)
+    # The goal is a bound that the fit must be able to reach, or else it ends early. There is none.
     return fit_fresh_mixture(start, batch, tools, goal=-np.inf, max_passes=n_passes)
 
 

@@ -2,11 +2,14 @@
 
 Each level of a column stands for an interval of latent values, and the cuts separate the intervals.
 By default the cuts divide a standard normal, but latent values of classes that are far apart are
-not normal. The classes are the components of a short fit of a categorical mixture. In class k a
+not normal. The classes are the K components of a short fit of a categorical mixture. In class k a
 column's latent value is N(m_k, s_k^2), so that a level between cuts a and b has the probability
 ``Phi((b - m_k) / s_k) - Phi((a - m_k) / s_k)``. Cuts, m and s maximise the likelihood of the
 levels times weak priors of m and log s. The origin and the unit of the latent values are such that
 all classes together have mean 0 and variance 1.
+
+A column of C levels has C - 1 cuts. The edges (C + 1,) of its intervals are the cuts between minus
+and plus infinity.
 """
 
 from dataclasses import replace
@@ -25,18 +28,24 @@ _N_CLASSES = 10
 _N_PASSES = 20
 # Standard deviation of log s in its prior. The standard deviation of m in its prior is 1.
 _LOG_S_SPREAD = 0.7
+# Minimum initial distance between neighbouring cuts.
+_MIN_STEP = 1e-3
+# Minimum probability of a level, which keeps logarithms finite.
+_MIN_PROBABILITY = 1e-300
 # Number of cuts that BIC does not count as parameters: two cuts only set the origin and the unit of
 # the latent values, which are arbitrary.
 _N_FREE_CUTS = 2
 
 
 def cut_by_classes(cells, X, weights):
-    """Return cells with the cuts fitted by classes in each column where BIC prefers them.
+    """Return cells whose cuts are fitted by classes, in each column where BIC prefers that.
 
     ``cells`` is the :class:`~skvt.models.mixture.Cells` of the ordinal columns with default cuts. X
     has all columns.
     """
+    # The number of levels of each ordinal column.
     sizes = tuple(levels.size for levels in cells.levels)
+    # If all cuts of each column are free, there are no parameters to fit.
     if max(sizes) <= 1 + _N_FREE_CUTS:
         return cells
     X, weights = select_evenly_spaced(X, weights, MAX_ROWS)
@@ -48,35 +57,40 @@ def cut_by_classes(cells, X, weights):
     with Workers(1) as workers:
         memo, _ = run_passes(start, codes, weights, workers, _N_PASSES)
     edges = list(cells.edges)
-    # Counts (K, C) of each column: the weight of the rows of each class at each level.
-    counts_of_columns = np.split(memo.stats.arrays[1], np.cumsum(sizes)[:-1], axis=1)
+    # The statistics are the weights of the classes, and the weight (K, sum of C) of the rows of
+    # each class at each level of all columns, which are split into counts (K, C) of each column.
+    _, level_weights, *_ = memo.stats.arrays
+    counts_of_columns = np.split(level_weights, np.cumsum(sizes)[:-1], axis=1)
     for j, counts in enumerate(counts_of_columns):
         n_parameters = sizes[j] - 1 - _N_FREE_CUTS
         if n_parameters > 0 and len(counts) > 1:
-            likelihood, _ = _maximise_likelihood(counts, edges[j], moves_cuts=False)
-            moved_likelihood, moved_edges = _maximise_likelihood(counts, edges[j], moves_cuts=True)
+            default_likelihood, _ = _maximise_likelihood(counts, edges[j], moves_cuts=False)
+            likelihood, fitted_edges = _maximise_likelihood(counts, edges[j], moves_cuts=True)
             # BIC subtracts half the log of the total weight of the rows for each parameter.
-            if moved_likelihood - likelihood > 0.5 * n_parameters * np.log(counts.sum()):
-                edges[j] = moved_edges
+            if likelihood - default_likelihood > 0.5 * n_parameters * np.log(counts.sum()):
+                edges[j] = fitted_edges
     return replace(cells, edges=tuple(edges))
 
 
 def _maximise_likelihood(counts, edges, moves_cuts):
     """Maximise :func:`_likelihood` for a column; return the maximum and the edges (C + 1,).
 
-    ``counts`` (K, C) has the weight of the rows of each class at each level. ``edges`` are the
-    default cuts, with minus and plus infinity at the ends. m and s are optimised, and with
-    ``moves_cuts`` also the cuts. Finally, the cuts are shifted and scaled so that the latent values
-    have mean 0 and variance 1.
+    ``counts`` (K, C) has the weight of the rows of each class at each level. ``edges`` (C + 1,)
+    have the default cuts. m and s are optimised, and with ``moves_cuts`` also the cuts. Finally,
+    the cuts are shifted and scaled so that the latent values have mean 0 and variance 1.
     """
-    n_cuts = len(edges) - 2
+    _, *default_cuts, _ = edges
+    n_cuts = len(default_cuts)
     # The share of each class in the rows.
     class_weights = counts.sum(axis=1) / counts.sum()
-    log_steps = np.log(np.maximum(np.diff(edges[1:-1]), 1e-3))
-    start = np.concatenate([edges[1:2], log_steps, np.zeros(2 * len(counts))])
+    # A minimum keeps the logarithms of the steps from cut to cut finite.
+    log_steps = np.log(np.maximum(np.diff(default_cuts), _MIN_STEP))
+    # All m and all log s start at 0. The parameters of the cuts come first, see `_unpack`.
+    start = np.concatenate([default_cuts[:1], log_steps, np.zeros(2 * len(counts))])
     n_fixed = 0 if moves_cuts else n_cuts
 
     def loss(free_parameters):
+        """Return minus the log-likelihood, and its gradient, as a function to minimise."""
         parameters = np.concatenate([start[:n_fixed], free_parameters])
         log_likelihood, gradient = _likelihood(parameters, counts)
         return -log_likelihood, -gradient[n_fixed:]
@@ -108,23 +122,29 @@ def _likelihood(parameters, counts):
     """
     n_cuts = counts.shape[1] - 1
     cuts, m, s = _unpack(parameters, n_cuts)
+    # The cuts in standard deviations of each class, (K, C - 1), and the ends of the intervals.
     z = (cuts - m[:, None]) / s[:, None]
     low = np.pad(z, [(0, 0), (1, 0)], constant_values=-np.inf)
     high = np.pad(z, [(0, 0), (0, 1)], constant_values=np.inf)
-    # Reflect intervals above 0, because 1 - 1 would cancel digits in the upper tail.
+    # Reflect intervals above 0 to the lower tail. In the upper tail, both values of the
+    # distribution function are close to 1, and their difference would lose digits.
     sign = np.where(low > 0.0, -1.0, 1.0)
-    probabilities = np.maximum(sign * (ndtr(sign * high) - ndtr(sign * low)), 1e-300)
+    probabilities = np.maximum(sign * (ndtr(sign * high) - ndtr(sign * low)), _MIN_PROBABILITY)
+    # The derivative of the log-likelihood with respect to each probability.
     ratio = counts / probabilities
-    # Compute the derivatives with respect to z and to the cuts, then to the first cut and to the
+    # A name ``by_...`` is the derivative with respect to the variable after ``by``. Compute the
+    # derivatives with respect to z (K, C - 1) and to the cuts, then to the first cut and to the
     # steps from cut to cut.
     by_z = (ratio[:, :-1] - ratio[:, 1:]) * np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
     by_cuts = (by_z / s[:, None]).sum(axis=0)
-    # The first cut moves all cuts. A step moves the cut at its upper end and all later cuts.
-    by_steps = np.cumsum(by_cuts[::-1])[::-1]
+    # The first cut moves all cuts. A step moves the cut at its upper end and all later cuts. Each
+    # derivative is thus the sum of the derivatives of a cut and of all later cuts.
+    by_first_and_steps = np.cumsum(by_cuts[::-1])[::-1]
     scaled_log_s = np.log(s) / _LOG_S_SPREAD
     log_priors = -0.5 * (m @ m + scaled_log_s @ scaled_log_s)
     by_m = -(by_z / s[:, None]).sum(axis=1) - m
     by_log_s = -(by_z * z).sum(axis=1) - scaled_log_s / _LOG_S_SPREAD
-    by_log_steps = by_steps[1:] * np.exp(parameters[1:n_cuts])
+    by_first_cut, by_steps = np.split(by_first_and_steps, [1])
+    by_log_steps = by_steps * np.exp(parameters[1:n_cuts])
     value = (counts * np.log(probabilities)).sum() + log_priors
-    return value, np.concatenate([by_steps[:1], by_log_steps, by_m, by_log_s])
+    return value, np.concatenate([by_first_cut, by_log_steps, by_m, by_log_s])

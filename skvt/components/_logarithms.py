@@ -3,8 +3,12 @@
 For each column, mixtures of one to three Gaussians are fitted to the values and to their
 logarithms, with a Dirichlet process as the prior of weights. A fit starts from the division of the
 sorted values into intervals that has the highest evidence. Many columns are fitted at a time. The
-bound for the logarithms is corrected by the volume of the transformation, which is the sum of the
-logarithms, so that it can be compared with the bound for the values.
+bound for the logarithms is corrected by the log determinant of the transformation, which is the sum
+of the logarithms, so that it can be compared with the bound for the values.
+
+In shapes, n is the number of rows, D the number of columns, and K the number of Gaussians of a
+mixture. A value x has the three features 1, x and x^2 (0 if it is missing), and its log density
+under a Gaussian is linear in them. The sums of the features determine the evidence of a Gaussian.
 """
 
 import numpy as np
@@ -22,9 +26,9 @@ _MAX_VALUES = 1_000
 _MIN_WEIGHT = 30
 # Minimum gain in the bound for which logarithms are chosen, in nats.
 _MIN_GAIN = 10.0
-# Numbers of passes of coordinate ascent in the first fit and in the second fit. The second fit is
-# made for columns whose gain in the first fit differs from _MIN_GAIN by less than _UNDECIDED_RANGE
-# nats.
+# Numbers of passes of coordinate ascent in the first and in the second comparison. The second
+# comparison is made for columns whose gain in the first differs from _MIN_GAIN by less than
+# _UNDECIDED_RANGE nats.
 _N_PASSES = (10, 40)
 _UNDECIDED_RANGE = 10.0
 # Number of columns that are compared at a time.
@@ -36,10 +40,10 @@ _PRIOR = GaussianPrior(degrees_of_freedom=1.0)
 def find_log_columns(X, weights, named=None):
     """Return the positions of the columns that are better in logarithms, and their least values.
 
-    A column is better in logarithms if its values are positive and both a single Gaussian and the
-    best of small mixtures have a higher bound. If positions of ``named`` columns are passed, the
-    named columns are returned instead, and ValueError is raised if one of them has values that are
-    not positive.
+    A column is better in logarithms if its values are positive, and if both a single Gaussian and
+    the best of small mixtures have a higher bound for the logarithms. If positions of ``named``
+    columns are passed, the named columns are returned instead, and ValueError is raised if one of
+    them has values that are not positive.
 
     The least value of a column is a positive number. Values below the least value are later raised
     to the least value, so that all logarithms are finite. The logarithm of the least value is as
@@ -64,7 +68,7 @@ def find_log_columns(X, weights, named=None):
         for column in values[:, is_chosen].T:
             is_observed = ~np.isnan(column)
             logs = np.log(column[is_observed])
-            # A column without values gets an arbitrary least value.
+            # A column without values gets an arbitrary least value, 1.
             log_least = 0.0
             if logs.size:
                 log_least = 2.0 * logs.min() - np.average(logs, weights=weights[is_observed])
@@ -73,7 +77,7 @@ def find_log_columns(X, weights, named=None):
 
 
 def _count_without_log(X, weights):
-    """Count the values of each column that have no logarithm, (D,), for `sums_of_rows`."""
+    """Return the number of values without logarithm in each column, (D,), for `sums_of_rows`."""
     return ((weights > 0.0) @ (dense(X) <= 0.0),)
 
 
@@ -99,14 +103,14 @@ def _are_better(X, weights):
     # The sum of the weights of the values of each column.
     total_weights = weights @ ~np.isnan(X)
     # The log density of a value is the log density of its logarithm, minus the logarithm. The sum
-    # of the logarithms is thus subtracted from bounds.
-    volume = weights @ np.nan_to_num(logs)
+    # of the logarithms is thus subtracted from bounds for logarithms. Missing values count as 0.
+    log_determinant = weights @ np.nan_to_num(logs)
     # First compare single Gaussians by their variances, because that takes little time.
     _, variances = weighted_moments(X, weights, "diag")
     _, variances_of_logs = weighted_moments(logs, weights, "diag")
     # A variance is 0 if all values of a column are equal, and NaN if it has no value.
     with np.errstate(divide="ignore", invalid="ignore"):
-        gain = 0.5 * total_weights * np.log(variances / variances_of_logs) - volume
+        gain = 0.5 * total_weights * np.log(variances / variances_of_logs) - log_determinant
     has_spread = np.minimum(variances, variances_of_logs) > 0.0
     is_better = (total_weights >= _MIN_WEIGHT) & has_spread & (gain > _MIN_GAIN)
     # Then compare mixtures in the columns in which single Gaussians are better in logarithms.
@@ -115,8 +119,9 @@ def _are_better(X, weights):
         if compared.size:
             bounds = _highest_bounds(X[:, compared], weights, n_passes)
             bounds_of_logs = _highest_bounds(logs[:, compared], weights, n_passes)
-            excess = bounds_of_logs - bounds - volume[compared] - _MIN_GAIN
+            excess = bounds_of_logs - bounds - log_determinant[compared] - _MIN_GAIN
             is_better[compared] = excess > 0.0
+            # Compare undecided columns once more, with more passes.
             compared = compared[abs(excess) < _UNDECIDED_RANGE]
     return is_better
 
@@ -124,7 +129,9 @@ def _are_better(X, weights):
 def _highest_bounds(X, weights, n_passes):
     """Return the highest bound of mixtures of one to three Gaussians for each column of X.
 
-    X is (n, D), with NaN for missing values; the bounds are (D,) in nats.
+    X is (n, D), with NaN for missing values; the bounds are (D,) in nats. Each column is sorted and
+    cut into intervals of rows, which are the initial components. A cut is the last row of an
+    interval.
     """
     component, _ = make_gaussian_component(X, weights, "diag", False, _PRIOR)
     # Sorting puts missing values at the end. Drop the last rows, which have no value in any column.
@@ -132,25 +139,30 @@ def _highest_bounds(X, weights, n_passes):
     features = np.split(component.features(np.take_along_axis(X, order, axis=0)), 3, axis=1)
     features = np.ascontiguousarray(np.transpose(features, (2, 1, 0)))  # (D, n, 3)
     weighted = features * weights[order].T[:, :, None]
-    # Choose the first cut: the last row of the lower of the two intervals whose Gaussians have the
-    # highest evidence. Differences of cumulative sums give the sums of any interval of rows.
+    # Choose the first cut (D, 1) so that the Gaussians of the two intervals have the highest
+    # evidence. Row i of ``sums`` has the sums of rows 0 to i, and differences of its rows give the
+    # sums of other intervals. ``below`` and ``above`` (D, n) have the evidence of the rows up to
+    # each possible cut, and of the rows after it.
     sums = np.cumsum(weighted, axis=1)
     below, above = _evidence(component, sums), _evidence(component, sums[:, -1:] - sums)
     first = stable_argmax(below + above)[:, None]
-    # Choose the second cut, which divides the interval below the first cut or the interval above
-    # the first cut. ``between`` is the evidence of the rows between a possible second cut and the
-    # first cut.
+    # Choose the second cut (D, 1), which divides the interval below or above the first cut.
+    # ``between`` is the evidence of the rows between a possible second cut and the first cut.
     is_lower = np.arange(sums.shape[1]) < first
-    difference = sums - sums[np.arange(len(sums)), first[:, 0]][:, None]
+    sums_at_first = sums[np.arange(len(sums)), first[:, 0]]
+    difference = sums - sums_at_first[:, None]
     between = _evidence(component, np.where(is_lower[:, :, None], -difference, difference))
-    if_lower = below + between + np.take_along_axis(above, first, axis=1)
-    if_upper = np.take_along_axis(below, first, axis=1) + between + above
+    below_first = np.take_along_axis(below, first, axis=1)
+    above_first = np.take_along_axis(above, first, axis=1)
+    if_lower = below + between + above_first
+    if_upper = below_first + between + above
     second = stable_argmax(np.where(is_lower, if_lower, if_upper))[:, None]
     both = np.sort(np.hstack([first, second]), axis=1)
     # Start a mixture from no cut, one from the first cut, and one from both cuts.
+    no_cut = both[:, :0]
     bounds = [
         _bounds_from(component, features, weighted, cuts, n_passes)
-        for cuts in (both[:, :0], first, both)
+        for cuts in (no_cut, first, both)
     ]
     return np.max(bounds, axis=0)
 
@@ -159,8 +171,10 @@ def _evidence(component, sums):
     """Return the log evidence in nats, (D, K), of Gaussians with sums of features (D, K, 3).
 
     The first feature of an observed value is 1, so that the sum of the first feature is the sum of
-    the weights of the rows.
+    the weights of the values.
     """
+    # The component takes an array (K, 3 D) with the D sums of the first feature first. It leaves
+    # out the factor 1 / sqrt(2 pi) of the density of each value.
     flat = np.transpose(sums, (1, 2, 0)).reshape(sums.shape[1], -1)
     return component.column_evidence(flat).T - 0.5 * np.log(2.0 * np.pi) * sums[:, :, 0]
 
@@ -172,11 +186,13 @@ def _bounds_from(component, features, weighted, cuts, n_passes):
     weights of the rows. ``cuts`` (D, K - 1) are the last rows of all intervals but the last.
     """
     D, K = len(cuts), cuts.shape[1] + 1
-    # Each column has a separate mixture. ``resp`` (D, K, n) has the responsibilities.
+    # Each column has a separate mixture. ``resp`` (D, K, n) has the responsibilities. The interval
+    # of a row, its initial label, is the number of cuts before the row.
     labels = (np.arange(features.shape[1]) > cuts[:, :, None]).sum(axis=1)
     resp = (labels[:, None] == np.arange(K)[:, None]).astype(float)
     for _ in range(n_passes if K > 1 else 0):
-        # Make the global step: expected coefficients of the features, and expected log weights.
+        # Make the global step: expected coefficients of the features, and expected log weights. The
+        # weight of a stick is its length times the remainders of all sticks before it.
         sums = resp @ weighted
         lam = component.natural_parameters(np.transpose(sums, (1, 2, 0)).reshape(K, -1))
         expectation = component.family.expectation(lam)
@@ -184,7 +200,7 @@ def _bounds_from(component, features, weighted, cuts, n_passes):
         log_stick, log_remainder = np.moveaxis(Beta.expectation(_sticks(sums[:, :, 0])), -1, 0)
         log_weights = log_stick + np.cumsum(log_remainder, axis=1) - log_remainder
         # Sticks are in descending order of the sizes of components, so that the rank of a component
-        # by size selects its log weight.
+        # by size selects its log weight. The position in the order of an order is the rank.
         ranks = np.argsort(np.argsort(-sums[:, :, 0], axis=1, kind="stable"), axis=1)
         # Make the local step: responsibilities from log densities plus log weights.
         resp = np.transpose(coefficients, (2, 0, 1)) @ np.transpose(features, (0, 2, 1))
@@ -192,6 +208,7 @@ def _bounds_from(component, features, weighted, cuts, n_passes):
         resp -= resp.max(axis=1, keepdims=True)
         np.exp(resp, out=resp)
         resp /= resp.sum(axis=1, keepdims=True)
+    # The bound is the evidence of the Gaussians and of the sticks, plus the entropy of assignments.
     sums = resp @ weighted
     entropy = -(xlogy(resp, resp).sum(axis=1) * weighted[:, :, 0]).sum(axis=1)
     weights_evidence = Beta.log_normalizer(_sticks(sums[:, :, 0])).sum(axis=1)
@@ -201,8 +218,10 @@ def _bounds_from(component, features, weighted, cuts, n_passes):
 def _sticks(counts):
     """Return the beta parameters (D, K, 2) of sticks, in descending order of the counts (D, K).
 
-    The concentration is 1: the prior of sticks is Beta(1, 1), whose log normalizer is 0.
+    Stick k is the share of component k in the weight that the sticks before it leave. The
+    concentration is 1: the prior of sticks is Beta(1, 1), whose log normalizer is 0.
     """
     counts = -np.sort(-counts, axis=1)
+    # Rounding errors may make the difference negative.
     later_counts = np.maximum(counts[:, ::-1].cumsum(axis=1)[:, ::-1] - counts, 0.0)
     return 1.0 + np.stack([counts, later_counts], axis=-1)

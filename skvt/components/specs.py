@@ -1,10 +1,15 @@
 """Descriptions of the columns of a table with their priors, public in :mod:`skvt.components`.
 
-A :class:`ComponentSpec` holds the parameters that a user sets. From the rows of ``fit`` it builds a
-component of :mod:`skvt.models.mixture`, which is the likelihood of the columns with its prior. The
-mathematics is in the docstrings of the components. Estimators call :func:`choose_components` and
-:func:`build_component` for each block of a table; estimators with the parameters of a Gaussian
-share the functions from :func:`read_gaussian_prior` to :func:`make_gaussian_learner`.
+A description, a :class:`ComponentSpec`, holds the parameters that a user sets. From the rows of
+``fit`` it builds a component of :mod:`skvt.models.mixture`, which is the likelihood of the columns
+with its prior. The mathematics is in the docstrings of the components. A learner changes the prior
+during a fit. Estimators call :func:`choose_components` and :func:`build_component` for each block
+of columns of a table; estimators with the parameters of a Gaussian share the functions from
+:func:`read_gaussian_prior` to :func:`make_gaussian_learner`.
+
+*Given columns* explain the other columns and have no distribution. They divide rows into cells, one
+for each combination of their levels. In shapes, n is the number of rows, and d or D the number of
+columns.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -56,7 +61,7 @@ MAX_RANK_CONSTRAINT = [None, Interval(Integral, 1, None, closed="left")]
 
 
 def is_auto(value):
-    """Return whether a parameter is "auto": a prior that is learned, or a choice to be made."""
+    """Return whether a parameter is "auto", for a learned prior or an open choice."""
     return isinstance(value, str) and value == "auto"
 
 
@@ -77,12 +82,13 @@ def find_covariance_type(
 ):  # fmt: skip
     """Return the covariance type of an estimator or description; choose a type if it is "auto".
 
+    The chosen type is one of the ``candidates``, by short fits to rows X. Raise ValueError if the
+    type is to be chosen but the user has set ``covariance_prior``, whose shape depends on the type.
+
     The second result is the short fit from which the fit should start, or None; it is None unless
-    ``may_start``, see :func:`choose_covariance_type`. The chosen type is the candidate with the
-    best short fits to rows X. ``max_components`` is the maximum number of components of the
-    mixture. ``error_variance`` is the variance of the errors of values, see
-    :func:`build_gaussian_component`. Raise ValueError if the type is to be chosen but the user has
-    set ``covariance_prior``, whose shape depends on the type.
+    ``may_start``, see :func:`choose_covariance_type`. ``spec`` is the estimator or description.
+    ``max_components`` is the maximum number of components of the mixture. ``error_variance`` is the
+    variance of the errors of values, see :func:`build_gaussian_component`.
     """
     if spec.covariance_type != "auto" or spec.mean_type == "zero":
         return spec.covariance_type, None
@@ -99,16 +105,16 @@ def find_covariance_type(
     begin_stage(f"choosing the covariance type of {n_columns} columns")
     learned_names = select_learned_names(spec, GAUSSIAN_PRIORS)
     build = _gaussian_builder(spec, error_variance)
-    kind, start = choose_covariance_type(
+    covariance_type, start = choose_covariance_type(
         X, weights, build, learned_names, max_components, candidates, may_start
     )
-    line = f"chosen covariance type of {n_columns} columns: {kind!r}"
+    line = f"chosen covariance type of {n_columns} columns: {covariance_type!r}"
     begin_stage("preparing the first pass", line=line)
-    return kind, start
+    return covariance_type, start
 
 
 def build_gaussian_component(spec, covariance_type, X, weights, error_variance=0.0):
-    """Return the Gaussian that an estimator or description sets, and the prior's parameters.
+    """Return the Gaussian of an estimator or description, and a dict of its prior's parameters.
 
     Values count as if they were measured with errors of the variance ``error_variance``.
     """
@@ -118,8 +124,9 @@ def build_gaussian_component(spec, covariance_type, X, weights, error_variance=0
 def _gaussian_builder(spec, error_variance):
     """Return a function that makes the Gaussian from rows, weights and a ``covariance_type``."""
     if error_variance == 0.0 and getattr(spec, "max_components", None) == 1:
-        # None adds no error at all, while 0 adds the error of rounding. A single component needs
-        # none, because it cannot shrink to one repeated value.
+        # 0 stands for the error of rounding alone, and None for no error. The error of rounding
+        # keeps components from shrinking to one repeated value. A single component needs no error,
+        # because it describes all values.
         error_variance = None
     return partial(
         models.make_gaussian_component, zero_mean=spec.mean_type == "zero",
@@ -128,7 +135,7 @@ def _gaussian_builder(spec, error_variance):
 
 
 def make_gaussian_learner(spec, component):
-    """Return the learner of the prior's parameters that are "auto", or None if none is."""
+    """Return the learner of the prior's parameters that are "auto"; None if no parameter is."""
     is_regression = isinstance(component, models.Regression | models.IndependentRegressions)
     learner = models.RegressionLearner if is_regression else models.GaussianLearner
     return learner.from_component(component, select_learned_names(spec, GAUSSIAN_PRIORS))
@@ -143,12 +150,12 @@ class ComponentSpec(BaseEstimator):
     ----------
     encoding : {"real", "binary", "count", "category"}
         How the columns are read: as real numbers; as 0 and 1 or booleans; as counts 0, 1, 2, ...;
-        as categories, which :meth:`build` receives as codes 0, 1, ...
+        or as categories, which :meth:`build` receives as codes 0, 1, ...
     allows_missing : bool
         Whether values may be missing.
     missing : {"ignore", "informative"}
         With "informative", the component has a probability of being observed for each column except
-        the exposure. Descriptions of columns that may have missing values have it as a parameter.
+        the exposure. It is a parameter of descriptions whose columns may have missing values.
     exposure : str, int or None
         The column of the table to which the counts of a row are proportional. :meth:`build`
         receives it as the last column. If it is None or "row_total", no such column is read.
@@ -177,6 +184,8 @@ class ComponentSpec(BaseEstimator):
     def chosen(self, X, weights, given=None):
         """Make the choices that the parameters leave open; return the complete description.
 
+        Called once for each block, before :meth:`build`.
+
         Parameters
         ----------
         X : {ndarray, CSR array} of shape (n, d)
@@ -184,7 +193,7 @@ class ComponentSpec(BaseEstimator):
         weights : ndarray of shape (n,)
             Weights of the rows.
         given : skvt.models.mixture.GivenColumns or None, default=None
-            The conversion of the given columns, the last columns of X, to regressors and cells.
+            Converts the given columns, which are the last columns of X, to regressors and cells.
 
         Returns
         -------
@@ -228,7 +237,7 @@ class ComponentSpec(BaseEstimator):
         sizes : tuple of int or None
             Number of categories of each column, for the encoding "category".
         given : skvt.models.mixture.GivenColumns
-            The conversion of the last g columns to regressors and cells.
+            Converts the last g columns to regressors and cells.
 
         Returns
         -------
@@ -303,16 +312,18 @@ class ComponentSpec(BaseEstimator):
         self._validate_params()
 
 
-def _take_logarithms(X, logs, least_values):
-    """Return rows with logarithms in the columns ``logs``.
+def _take_logarithms(X, log_columns, least_values):
+    """Return rows with logarithms in the columns at the positions ``log_columns``.
 
-    Numbers below the least value of their column are first raised to ``least_values``.
+    Numbers below the least value of their column are first raised to the least value.
     """
-    return map_rows(X, partial(models.take_logarithms, logs, least_values)) if logs.size else X
+    if log_columns.size == 0:
+        return X
+    return map_rows(X, partial(models.take_logarithms, log_columns, least_values))
 
 
 class _SeparateByCell(ComponentSpec):
-    """Base of descriptions of bits, categories or counts.
+    """Base of descriptions of binary columns, categories or counts.
 
     The given columns divide the rows into cells, and the component has parameters for each cell.
     """
@@ -353,42 +364,46 @@ class Gaussian(_GaussianSpec):
     Parameters
     ----------
     covariance_type : {"full", "tied", "diag", "spherical", "low_rank", "auto"}, default="full"
-        Shape of each component's covariance; "tied" is one matrix for all components, "low_rank" a
-        matrix of low rank plus the variances of each column's noise. "auto" chooses the type by
-        short fits of these columns, see :class:`~skvt.MemoizedDPGMM`; it is published in
+        Shape of each component's covariance. "tied" is one matrix for all components, and
+        "low_rank" a matrix of low rank plus a noise variance for each column. "auto" chooses the
+        type by short fits to these columns, see :class:`~skvt.MemoizedDPGMM`; the chosen type is in
         ``priors_``.
     mean_precision_prior : float, "auto" or None, default="auto"
         Number of rows that the prior mean of a component is worth; None is 1. "auto", here and
-        below, starts with the value of None and moves it to the maximum of the bound, within the
-        ranges of :class:`~skvt.MemoizedDPGMM`.
+        below, starts with the value that None stands for and learns the parameter at the maximum of
+        the bound, within the ranges of :class:`~skvt.MemoizedDPGMM`.
     mean_prior : array-like of shape (n_columns,), "auto" or None, default="auto"
         Prior mean; None is the mean of the data.
     degrees_of_freedom_prior : float, "auto" or None, default="auto"
-        Degrees of freedom of the Wishart prior of a precision matrix, more than ``n_columns - 1``.
-        With "diag", "spherical" and "low_rank" (for the noise), the prior is a gamma whose shape is
-        half of this. None is ``n_columns``, for "low_rank" 1.
+        Degrees of freedom nu of the prior of a precision. With "full" and "tied" the prior is a
+        Wishart distribution, and nu must be more than ``n_columns - 1``. With "diag", "spherical"
+        and, for the noise, "low_rank", the prior is a gamma distribution with shape nu / 2. None is
+        ``n_columns``, or 1 with "low_rank".
     covariance_prior : array-like, "auto" or None, default="auto"
-        Inverse scale of the Wishart or gamma prior. Its shape is (n_columns, n_columns), for "diag"
-        and "low_rank" (n_columns,), and for "spherical" it is a number. None is the covariance of
-        the data, for "low_rank" a hundredth of the variances; a matrix is then diagonal if there
-        are at most ten rows for each column.
+        Inverse scale of the Wishart or gamma prior: an array (n_columns, n_columns) with "full" and
+        "tied", an array (n_columns,) with "diag" and "low_rank", and a number with "spherical".
+        None is the covariance of the data, or a hundredth of the variances with "low_rank". With at
+        most ten rows for each column, this covariance is diagonal.
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values are integrated out or carry information: "informative" adds the
         probability of being observed, for each component and column, with a uniform prior. Columns
         that are missing in nearly the same rows share one probability.
     mean_type : {"full", "zero"}, default="full"
-        Whether components have means, or all have mean zero (only with "full" covariances).
+        Whether components have means, or all components have mean zero. "zero" requires
+        ``covariance_type="full"``.
     max_rank : int or None, default=None
-        Maximum rank of the matrix of "low_rank"; the rank of each component is found. None is half
-        of the columns.
+        Maximum rank of the matrix of "low_rank". The fit finds the rank of each component. None is
+        half the number of columns.
     log : str, int, slice, callable, array-like of str, int or bool, "auto" or None, default=None
         Columns of positive numbers whose logarithms are Gaussian, such as incomes, prices and
-        areas, named like the columns of a component. "auto" selects the columns for which
-        logarithms raise the bound of a short fit to the column alone by 10 nats, unless means or
-        covariances are given. ``priors_`` has their indices within the block. Parameters of the
-        prior then refer to logarithms; densities and bounds refer to the original numbers. In later
-        rows, numbers that are not positive, or far below all numbers of ``fit``, count as a small
-        number, below which the density is flat. Values count as exact, even if they are rounded.
+        areas, selected like the columns of a component. "auto" selects the columns for which
+        logarithms raise the bound of a short fit to the column alone by 10 nats, or no column if a
+        prior mean or covariance is given. ``priors_`` has their indices within the block.
+
+        Parameters of the prior refer to the logarithms; densities and bounds refer to the original
+        numbers. In later rows, numbers that are not positive, or far below all numbers of ``fit``,
+        count as a small number, below which the density is flat. Values of these columns count as
+        exact, even if they are rounded.
 
     See Also
     --------
@@ -424,7 +439,7 @@ class Gaussian(_GaussianSpec):
         return _with_positions(self, "log", columns, positions_of)
 
     def describes(self, component, sizes):
-        """Return whether ``component`` can be what this describes, see :class:`ComponentSpec`."""
+        """Return whether a file may contain this description with ``component``."""
         if type(component) is models.Logged and self.log is not None:
             component = component.blocks[0].component
         return super().describes(component, sizes)
@@ -432,11 +447,12 @@ class Gaussian(_GaussianSpec):
     def chosen(self, X, weights, given=None):
         """Choose columns in logarithms and the covariance type, see :class:`ComponentSpec`."""
         self._check_given(given)
-        logs, least_values = self._find_logarithms(X, weights, given)
-        parameters = self.get_params(deep=False) | {"log": logs if logs.size else None}
+        log_columns, least_values = self._find_logarithms(X, weights, given)
+        log = log_columns if log_columns.size else None
+        parameters = self.get_params(deep=False) | {"log": log}
         choices = {}
         if self.covariance_type == "auto":
-            X = _take_logarithms(X, logs, least_values)
+            X = _take_logarithms(X, log_columns, least_values)
             choices["covariance_type"] = self._find_type(X, weights, given)
         return Gaussian(**parameters | choices), choices
 
@@ -455,14 +471,16 @@ class Gaussian(_GaussianSpec):
         X has logarithms in the columns whose logarithms are modelled.
         """
         if given is None or self.covariance_type != "auto":
-            return find_covariance_type(self, X, weights)[0]
+            covariance_type, _ = find_covariance_type(self, X, weights)
+            return covariance_type
         # Short fits describe the residuals of a single regression for all rows, since the given
         # columns explain the rest.
         X, weights = select_evenly_spaced(X, weights, MAX_ROWS)
         component, _ = models.make_regression_component(X, weights, "diag", given)
         spec = Gaussian("auto", mean_precision_prior=self.mean_precision_prior)
-        residuals = component.residuals(X)
-        return find_covariance_type(spec, residuals, weights, candidates=("diag", "full"))[0]
+        residuals, candidates = component.residuals(X), ("diag", "full")
+        covariance_type, _ = find_covariance_type(spec, residuals, weights, candidates=candidates)
+        return covariance_type
 
     def build(self, X, weights, sizes=None):
         """Return a Gaussian component, see :class:`ComponentSpec`."""
@@ -471,45 +489,47 @@ class Gaussian(_GaussianSpec):
     def build_given(self, X, weights, sizes, given):
         """Return a regression on the given columns, or a Gaussian component without any."""
         self._check_given(given)
-        logs, least_values = self._find_logarithms(X, weights, given)
-        X = _take_logarithms(X, logs, least_values)
-        kind = self._find_type(X, weights, given)
+        log_columns, least_values = self._find_logarithms(X, weights, given)
+        X = _take_logarithms(X, log_columns, least_values)
+        found_type = self._find_type(X, weights, given)
         if given is None:
-            component, priors = build_gaussian_component(self, kind, X, weights)
+            component, priors = build_gaussian_component(self, found_type, X, weights)
         else:
-            prior = read_gaussian_prior(self)
-            component, priors = models.make_regression_component(X, weights, kind, given, prior)
+            component, priors = models.make_regression_component(
+                X, weights, found_type, given, read_gaussian_prior(self)
+            )
         if self.covariance_type == "auto":
-            priors["covariance_type"] = kind
-        if logs.size:
-            component = models.model_logarithms(component, logs, least_values)
-            priors["log"] = logs
+            priors["covariance_type"] = found_type
+        if log_columns.size:
+            component = models.model_logarithms(component, log_columns, least_values)
+            priors["log"] = log_columns
         return component, priors
 
     def _find_logarithms(self, X, weights, given):
-        """Return the positions of the columns in logarithms, and the least value of each.
+        """Return the positions of the columns in logarithms, and a tuple of their least values.
 
-        If ``log`` is "auto" and the user has set the prior mean or covariance, no column is in
+        Values below the least value of a column are raised to it before logarithms are taken. If
+        ``log`` is "auto" and the user has set the prior mean or covariance, no column is in
         logarithms, because these numbers refer to the columns as they are.
         """
         prior = read_gaussian_prior(self)
-        named = None if is_auto(self.log) else self.log
         has_prior_numbers = prior.mean is not None or prior.covariance is not None
-        if self.log is None or (named is None and has_prior_numbers):
+        if self.log is None or (is_auto(self.log) and has_prior_numbers):
             return np.empty(0, np.intp), ()
+        # Leave out the given columns, which come last.
         X = X if given is None else X[:, : X.shape[1] - given.n_columns]
-        if named is not None:
-            return find_log_columns(X, weights, named)
+        if not is_auto(self.log):
+            return find_log_columns(X, weights, self.log)
         begin_stage(f"choosing logarithms among {X.shape[1]} columns")
-        logs, least_values = find_log_columns(X, weights)
-        line = f"chosen logarithms in {logs.size} of {X.shape[1]} columns"
+        log_columns, least_values = find_log_columns(X, weights)
+        line = f"chosen logarithms in {log_columns.size} of {X.shape[1]} columns"
         begin_stage("preparing the first pass", line=line)
-        return logs, least_values
+        return log_columns, least_values
 
     def learner(self, component):
         """Return the learner of the prior's parameters, see :class:`ComponentSpec`."""
         if isinstance(component, models.Logged):
-            return _learner_of_values(self, component)
+            return _make_value_learner(self, component)
         return super().learner(component)
 
 
@@ -519,31 +539,32 @@ class LatentGaussian(_GaussianSpec):
     """Real and ordinal columns that are correlated given the component.
 
     Each level of an ordinal column, such as a grade, a rating or a flag, is an interval of a latent
-    real value. Latent and real columns are jointly Gaussian, as in an ordered probit model. The
-    intervals are the same in all components: they divide a standard normal by the shares of the
-    levels in the rows of ``fit`` or, if classes are so far apart that other cuts are better, a
-    normal for each class. Only the order of the levels matters.
+    real value. Latent values and real columns are jointly Gaussian, as in an ordered probit model.
+    The intervals are the same in all components. By default they divide a standard normal
+    distribution by the shares of the levels in the rows of ``fit``. If classes of rows are far
+    apart, they divide a mixture of a normal distribution for each class, where BIC prefers that.
+    Only the order of the levels matters.
 
     Parameters
     ----------
     ordinal : str, int, slice, callable or array-like of str, int or bool
-        The ordinal columns, named like the columns of a component: by names, positions in the
-        table, a mask or a selector. They hold numbers or booleans; their levels are the distinct
+        The ordinal columns, selected like the columns of a component: by names, positions in the
+        table, a mask or a callable. They hold numbers or booleans; their levels are the distinct
         values in the rows of ``fit``. In new rows, a value between two levels counts as the higher
-        level, and a value above all levels as the highest.
+        level, and a value above all levels as the highest level.
     covariance_type : {"full", "tied"}, default="full"
         Shape of each component's covariance; "tied" is one matrix for all components.
     mean_precision_prior : float, "auto" or None, default="auto"
         This and the next three parameters are as in :class:`Gaussian`; ordinal columns are on the
         scale of their latent values.
     mean_prior : array-like of shape (n_columns,), "auto" or None, default="auto"
-        Prior mean; None is the mean of the data, 0 in ordinal columns.
+        Prior mean. None is the mean of the data, and 0 in ordinal columns.
     degrees_of_freedom_prior : float, "auto" or None, default="auto"
         Degrees of freedom of the Wishart prior; None is ``n_columns``.
     covariance_prior : array-like of shape (n_columns, n_columns), "auto" or None, default="auto"
-        Inverse scale of the Wishart prior. None is the covariance of the data, in which each
-        ordinal value is the mean of a standard normal within its interval, plus the variance within
-        the intervals.
+        Inverse scale of the Wishart prior. None is the covariance of the data, where an ordinal
+        value counts as the mean of a standard normal distribution within its interval, plus the
+        variance within the intervals.
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values carry information, see :class:`Gaussian`.
 
@@ -576,7 +597,7 @@ class LatentGaussian(_GaussianSpec):
         return _with_positions(self, "ordinal", columns, positions_of)
 
     def describes(self, component, sizes):
-        """Return whether ``component`` can be what this describes, see :class:`ComponentSpec`."""
+        """Return whether a file may contain this description with ``component``."""
         is_latent = super().describes(component, sizes)
         return is_latent and np.array_equal(self.ordinal, component.cells.columns)
 
@@ -596,10 +617,10 @@ class Categorical(_SeparateByCell):
     Parameters
     ----------
     concentration_prior : float, array-like of shape (n_categories,), or "auto", default="auto"
-        Concentration of the Dirichlet prior at each category; an array has the concentrations of
+        Concentration of the Dirichlet prior at each category. An array has the concentrations of
         all columns, column after column in the order of codes. "auto" starts with 1 and learns such
-        an array, between 0.001 and 1,000, at the maximum of the bound; a prior pulls towards 1 with
-        the weight of two components.
+        an array, with numbers between 0.001 and 1,000. It maximises the bound plus the log of a
+        prior that pulls the concentrations towards 1 with the weight of two components.
     categories : "auto" or list of array-like, default="auto"
         Categories of each column in the order of their codes. "auto" uses the categories in the
         rows of ``fit``, sorted, or the categories that the dtype of a column declares.
@@ -630,7 +651,7 @@ class Categorical(_SeparateByCell):
     missing: str = "ignore"
 
     def describes(self, component, sizes):
-        """Return whether ``component`` can be what this describes, see :class:`ComponentSpec`."""
+        """Return whether a file may contain this description with ``component``."""
         return super().describes(component, sizes) and component.sizes == sizes
 
     def build(self, X, weights, sizes):
@@ -641,6 +662,7 @@ class Categorical(_SeparateByCell):
         legal = f"a number or an array of shape {shape} for the categories of all columns"
         concentration = positive_numbers("concentration_prior", value, legal, (n_categories,))
         component = models.Categorical(concentration, tuple(sizes), X.dtype)
+        # A number stands for equal concentrations, and is published as a number.
         published = concentration if np.ndim(value) else float(value)
         return component, {"concentration_prior": published}
 
@@ -659,9 +681,10 @@ class Bernoulli(_SeparateByCell):
     Parameters
     ----------
     feature_prior : float, array-like of shape (2,) or (n_columns, 2), or "auto", default="auto"
-        Parameters (a, b) of the beta prior of the probability of a one; a number stands for both.
-        "auto" starts with 1 and learns the parameters of each column, between 0.001 and 1,000, at
-        the maximum of the bound; a prior pulls towards 1 with the weight of two components.
+        Parameters (a, b) of the beta prior of the probability of a one. A number stands for both.
+        "auto" starts with 1 and learns the parameters of each column, between 0.001 and 1,000. It
+        maximises the bound plus the log of a prior that pulls the parameters towards 1 with the
+        weight of two components.
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values carry information, see :class:`Gaussian`.
 
@@ -697,7 +720,10 @@ class Bernoulli(_SeparateByCell):
 
 @dataclass(eq=False, repr=False)
 class _Counts(_SeparateByCell):
-    """Base of descriptions of counts proportional to an exposure, with gamma priors of rates."""
+    """Base of descriptions of counts, whose expectations are rates times an exposure.
+
+    The rates have gamma priors.
+    """
 
     encoding = "count"
     _parameter_constraints = {
@@ -721,30 +747,32 @@ class _Counts(_SeparateByCell):
             Parameters of the gamma prior of each column.
         is_sparse : bool
             Whether the rows, or the rows of any chunk, are sparse.
-        options : dict
+        exposure_arguments : dict
             Arguments of the component. ``exposure`` is "none", "column" or "row_total". ``typical``
             is the average exposure of a row. ``shares`` (D,) are the shares of the columns in the
             sum of all counts; None unless the exposure is the row total.
         """
+        # If there is no column of exposures, the parameter is None or "row_total".
         exposure = "column" if self.reads_exposure else self.exposure or "none"
         shares = None
         if exposure == "row_total":
             totals, *_ = sums_of_rows(X, weights, partial(_sum_counts, "none", None))
             shares = totals / max(totals.sum(), 1.0)
-        totals, exposed, total_exposure, total_weight, n_sparse = sums_of_rows(
+        # Counts of each column, exposures in which they are observed, exposures of all rows, ...
+        totals, exposed, total_exposure, total_weight, n_sparse_chunks = sums_of_rows(
             X, weights, partial(_sum_counts, exposure, shares)
         )
-        shape = np.full(totals.size, _number(self.shape_prior))
+        shape = np.full(totals.size, _initial_value(self.shape_prior))
         if self.rate_prior is None or is_auto(self.rate_prior):
-            # The prior mean of a column is that of the data, or 1 if the column has no counts.
+            # The prior mean of a rate is the mean of the data, or 1 if the column has no counts.
             mean = np.where(totals > 0.0, totals, 1.0) / np.where(totals > 0.0, exposed, 1.0)
             rate = shape / mean
         else:
             legal = f"a number or an array of shape (n_columns,) = ({shape.size},)"
             rate = positive_numbers("rate_prior", self.rate_prior, legal, shape.shape)
         typical = 1.0 if exposure == "none" else float(total_exposure / total_weight)
-        options = {"exposure": exposure, "typical": typical, "shares": shares}
-        return shape, rate, bool(n_sparse), options
+        exposure_arguments = {"exposure": exposure, "typical": typical, "shares": shares}
+        return shape, rate, bool(n_sparse_chunks), exposure_arguments
 
 
 @in_files("components.Poisson")
@@ -759,22 +787,22 @@ class Poisson(_Counts):
         Shape of the gamma prior of a rate. "auto" starts with 1 and learns one shape for all
         columns, between 0.001 and 1,000, at the maximum of the bound.
     rate_prior : float, array-like of shape (n_columns,), "auto" or None, default="auto"
-        Rate of that prior. None is the shape divided by the column's mean (for an exposure of 1),
-        so that the prior's mean is that of the data. "auto" starts there and learns the rate of
-        each column.
+        Rate of the gamma prior of each column. None is the shape divided by the mean of the
+        column's counts per exposure, so that the prior mean is the mean of the data. "auto" starts
+        with these rates and learns them.
     exposure : str, int, "row_total" or None, default=None
         The quantity to which counts are proportional, such as the years or the area in which events
-        were counted. It is another column of the table, by name or position, of positive numbers;
-        or "row_total", the sum of the component's columns. If columns are missing in a row, the sum
-        is divided by the share of its observed columns in the counts of all rows. None is 1.
-        Densities are not conditional on "row_total": they are those of independent counts, whose
-        sum over all rows of one total is not 1.
+        were counted. It is the name or position of another column of the table, which has positive
+        numbers, or "row_total", the sum of the component's columns. If columns are missing in a
+        row, this sum is divided by the share of the row's observed columns in the counts of all
+        rows. None is 1. Densities are not conditional on "row_total": they are the densities of
+        independent counts, and do not add up to 1 over all rows with the same total.
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values carry information, see :class:`Gaussian`.
 
     See Also
     --------
-    skvt.components.NegativeBinomial : Counts that spread more.
+    skvt.components.NegativeBinomial : Counts whose variance exceeds their mean.
 
     Examples
     --------
@@ -794,10 +822,10 @@ class Poisson(_Counts):
 
     def build(self, X, weights, sizes=None):
         """Return independent Poisson columns, see :class:`ComponentSpec`."""
-        shape, rate, is_sparse, options = self._prior_and_exposure(X, weights)
-        priors = {"shape_prior": _number(self.shape_prior), "rate_prior": rate}
+        shape, rate, is_sparse, exposure_arguments = self._prior_and_exposure(X, weights)
+        priors = {"shape_prior": _initial_value(self.shape_prior), "rate_prior": rate}
         prior = np.stack([shape, rate], axis=1)
-        return models.Poisson(prior, X.dtype, is_sparse, **options), priors
+        return models.Poisson(prior, X.dtype, is_sparse, **exposure_arguments), priors
 
     def learner(self, component):
         """Return the learner of the shape, the rates or both, see :class:`ComponentSpec`."""
@@ -808,29 +836,30 @@ class Poisson(_Counts):
 @in_files("components.NegativeBinomial")
 @dataclass(eq=False, repr=False)
 class NegativeBinomial(_Counts):
-    """Columns of counts that spread more than a Poisson's, independent given the component.
+    """Columns of counts with a larger variance than Poisson, independent given the component.
 
     A count has the mean ``exposure * rate`` and the variance ``mean + dispersion * mean**2``. Each
-    component has a rate and a dispersion of its own in each column. The dispersion is one of 16
-    values from 0.01 to 20, with exact posterior probabilities. Sparse rows stay sparse.
+    component has a separate rate and a separate dispersion for each column. The dispersion is one
+    of 16 values from 0.01 to 20, with exact posterior probabilities. Sparse rows stay sparse.
 
     Parameters
     ----------
     shape_prior : float, default=1.0
-        Number of events to which the prior of a rate is equivalent, as for :class:`Poisson` in the
-        limit of no dispersion.
+        Number of events that the prior of a rate is worth. In the limit of no dispersion it is the
+        shape of the prior of :class:`Poisson`.
     rate_prior : float, array-like of shape (n_columns,), or None, default=None
-        The exposure in which these events occur. None is the shape divided by the column's mean
-        (for an exposure of 1): the prior's mean is that of the data, whatever the dispersion.
+        The exposure in which these events occur. None is the shape divided by the mean of the
+        column's counts per exposure, so that the prior mean is the mean of the data, whatever the
+        dispersion.
     exposure : str, int, "row_total" or None, default=None
-        As that of :class:`Poisson`. Exposures of new rows count as at most twice the largest, and
-        at least half the least, of the rows of ``fit``.
+        As in :class:`Poisson`. An exposure of a new row counts as at most twice the largest
+        exposure in the rows of ``fit``, and as at least half the smallest.
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values carry information, see :class:`Gaussian`.
     dispersion_prior : "auto", array-like of shape (16,), or None, default="auto"
-        Prior probabilities of the dispersions ``np.geomspace(0.01, 20, 16)``. None makes all equal.
-        "auto" starts with equal probabilities and moves them to the maximum of the bound; they are
-        shared by all columns, and at least a hundred thousandth of the largest.
+        Prior probabilities of the dispersions ``np.geomspace(0.01, 20, 16)``, the same for all
+        columns. None makes them equal. "auto" starts with equal probabilities and learns them at
+        the maximum of the bound. Each is at least a hundred thousandth of the largest.
 
     See Also
     --------
@@ -838,12 +867,14 @@ class NegativeBinomial(_Counts):
 
     Notes
     -----
-    A pass takes about twice as long as with :class:`Poisson`, with an exposure about five times;
-    births in many columns take longer than that. Statistics are kept for each
-    dispersion, and for 8 to 20 exposures: components take 9 and about 20 times the memory. With an
-    exposure the bound is lower than the best possible one, by some hundredths of a nat for each
-    column and component. Predictive densities are exact without an exposure; with one, the
-    posterior of a rate is approximated by a beta prime for each row.
+    Without an exposure, a pass takes about twice as long as with :class:`Poisson`, and a component
+    takes 9 times the memory, because statistics are kept for each dispersion. With an exposure, a
+    pass takes about five times as long, and a component about 20 times the memory, because
+    statistics are also kept at 8 to 20 exposures. Births in many columns take even longer.
+
+    With an exposure, the bound is lower than the best possible bound by some hundredths of a nat
+    for each column and component, and predictive densities approximate the posterior of a rate by a
+    beta prime distribution for each row. Without an exposure, predictive densities are exact.
 
     Examples
     --------
@@ -869,27 +900,32 @@ class NegativeBinomial(_Counts):
 
     def build(self, X, weights, sizes=None):
         """Return independent negative binomial columns, see :class:`ComponentSpec`."""
-        shape, rate, _, options = self._prior_and_exposure(X, weights)
-        shares = np.full(models.SIZES.size, 1.0 / models.SIZES.size)
+        shape, rate, _, exposure_arguments = self._prior_and_exposure(X, weights)
+        # Prior weights of the dispersions, which need not add up to 1.
+        prior_weights = np.full(models.SIZES.size, 1.0 / models.SIZES.size)
         if not (self.dispersion_prior is None or is_auto(self.dispersion_prior)):
             legal = f"None, 'auto' or an array of shape ({models.SIZES.size},) of probabilities"
-            shares = positive_numbers(
+            prior_weights = positive_numbers(
                 "dispersion_prior", self.dispersion_prior, legal, models.SIZES.shape,
                 allows_number=False,
             )  # fmt: skip
-        # Exposures at which statistics are kept.
+        exposure, shares = exposure_arguments["exposure"], exposure_arguments["shares"]
+        # Exposures at which statistics are kept, in ascending order.
         points = np.ones(1)
-        if options["exposure"] != "none":
-            read_exposures = partial(_exposures_of, options["exposure"], options["shares"])
-            exposures = evaluate_rows(X, weights, read_exposures)
+        if exposure != "none":
+            exposures = evaluate_rows(X, weights, partial(_read_exposures, exposure, shares))
             exposures = exposures[exposures > 0.0] if np.any(exposures > 0.0) else np.ones(1)
             points = models.exposure_points(exposures.min(), exposures.max())
-            options["typical"] = float(np.clip(options["typical"], points[0], points[-1]))
-        component = models.NegativeBinomial(np.empty((shape.size, 0)), X.dtype, points, **options)
+            typical = np.clip(exposure_arguments["typical"], points[0], points[-1])
+            exposure_arguments["typical"] = float(typical)
+        # The prior is empty at first; `with_prior` sets it.
+        no_prior = np.empty((shape.size, 0))
+        component = models.NegativeBinomial(no_prior, X.dtype, points, **exposure_arguments)
         priors = {"shape_prior": float(self.shape_prior), "rate_prior": rate,
-                  "dispersion_prior": shares / shares.sum()}  # fmt: skip
-        # The sizes of a negative binomial are one over the dispersions, in reverse order.
-        return component.with_prior(shape, rate, shares[::-1]), priors
+                  "dispersion_prior": prior_weights / prior_weights.sum()}  # fmt: skip
+        # The component is parametrised by sizes, which are 1 / dispersion, so that their ascending
+        # order is the reverse of the order of dispersions.
+        return component.with_prior(shape, rate, prior_weights[::-1]), priors
 
     def learner(self, component):
         """Return the learner of the probabilities of dispersions, see :class:`ComponentSpec`."""
@@ -902,16 +938,16 @@ class Multinomial(ComponentSpec):
     """Columns that count the tokens of a row, such as words, with a Dirichlet prior.
 
     Given the component, the tokens of a row are independent draws of columns with the same
-    probabilities; the number of tokens is not modelled. Sparse rows stay sparse. The density is
-    that of the sequence of tokens, without the multinomial coefficient. Rows drawn from the mixture
-    have the average number of tokens of the rows of ``fit``.
+    probabilities; the number of tokens is not modelled. Sparse rows stay sparse. The density is the
+    probability of the sequence of tokens, without the multinomial coefficient. Rows drawn from the
+    mixture have the average number of tokens of the rows of ``fit``.
 
     Parameters
     ----------
     concentration_prior : float or "auto", default="auto"
         Concentration of the Dirichlet prior at each column. "auto" starts with 1 and learns one
-        value for all columns, between 0.001 and 1,000, at the maximum of the bound; a prior pulls
-        towards 1 with the weight of two components.
+        value for all columns, between 0.001 and 1,000. It maximises the bound plus the log of a
+        prior that pulls the concentration towards 1 with the weight of two components.
 
     Examples
     --------
@@ -930,7 +966,7 @@ class Multinomial(ComponentSpec):
 
     def build(self, X, weights, sizes=None):
         """Return a distribution of tokens over the columns, see :class:`ComponentSpec`."""
-        concentration = _number(self.concentration_prior)
+        concentration = _initial_value(self.concentration_prior)
         prior = np.full(X.shape[1], concentration)
         total_tokens, total_weight = sums_of_rows(X, weights, total_and_weight)
         n_tokens = max(1, round(float(total_tokens) / float(total_weight)))
@@ -948,31 +984,32 @@ class Multinomial(ComponentSpec):
 @in_files("components.StudentT")
 @dataclass(eq=False, repr=False)
 class StudentT(_GaussianSpec):
-    """Real columns with outliers, such as typing slips: Student t.
+    """Real columns with outliers, such as typing errors, by Student t distributions.
 
     The component is a Gaussian whose precision is multiplied by a gamma variable for each row
-    ("full") or each value ("diag"). Outliers thus have little weight, while a Gaussian would widen
-    or be split into several.
+    ("full") or each value ("diag"). Outliers thus have little weight, while a Gaussian component
+    would become wider, or several components would take its place.
 
     Parameters
     ----------
     covariance_type : {"full", "diag"}, default="full"
-        Shape of each component's scale. With "diag", columns are independent given the component:
-        an outlier in one has no influence on the others.
+        Shape of each component's scale. With "diag", columns are independent given the component,
+        so that an outlier in one column has no influence on the other columns.
     mean_precision_prior : float, "auto" or None, default="auto"
         This and the next three parameters are as in :class:`Gaussian`, with the scale in place of
         the covariance.
     mean_prior : array-like of shape (n_columns,), "auto" or None, default="auto"
         Prior mean.
     degrees_of_freedom_prior : float, "auto" or None, default="auto"
-        Degrees of freedom of the prior of the inverse scale, not those of the rows.
+        Degrees of freedom of the prior of the precision, not of the t distribution of the rows.
     covariance_prior : array-like, "auto" or None, default="auto"
-        Inverse scale of the same prior.
+        Inverse scale of the prior of the precision.
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values carry information, see :class:`Gaussian`.
     degrees_of_freedom : float or None, default=None
-        Degrees of freedom of the rows. None learns them, between 1 and 100, at the maximum of the
-        bound: for each component ("full"), or for each component and column ("diag").
+        Degrees of freedom of the t distribution of the rows. None learns them, between 1 and 100,
+        at the maximum of the bound: for each component ("full"), or for each component and column
+        ("diag").
 
     Examples
     --------
@@ -1001,13 +1038,13 @@ class StudentT(_GaussianSpec):
     degrees_of_freedom: float | None = None
 
     def build(self, X, weights, sizes=None):
-        """Return a Gaussian component with scaled rows, see :class:`ComponentSpec`."""
+        """Return a Student t component, see :class:`ComponentSpec`."""
         gaussian, priors = build_gaussian_component(self, self.covariance_type, X, weights)
         return models.make_student_t_component(gaussian, self.degrees_of_freedom), priors
 
     def learner(self, component):
         """Return the learner of the prior's parameters, see :class:`ComponentSpec`."""
-        return _learner_of_values(super(), component)
+        return _make_value_learner(super(), component)
 
 
 @in_files("components.Hurdle")
@@ -1016,10 +1053,10 @@ class Hurdle(ComponentSpec):
     """Columns in which many values are equal to one number, such as zero.
 
     The number is a point mass. For each component and column, a Bernoulli with a uniform prior
-    models whether a value is at the point mass. A further component describes the other values; for
-    it, values at the point mass are missing. Densities of real values are with respect to Lebesgue
-    measure plus a unit mass at the point: ``score_samples`` uses the log probability of a value at
-    the point mass, and the log density of any other value.
+    models whether a value is at the point mass. A further component describes the other values, and
+    treats values at the point mass as missing. Densities of real values are with respect to
+    Lebesgue measure plus a unit mass at the point: ``score_samples`` uses the log probability of a
+    value at the point mass, and the log density of any other value.
 
     Parameters
     ----------
@@ -1082,12 +1119,12 @@ class Hurdle(ComponentSpec):
 
     def chosen(self, X, weights, given=None):
         """Make the choices of the component of other values, see :class:`ComponentSpec`."""
-        others, _, _ = self._separate_others(X, given)
-        inner, choices = self.component.chosen(others, weights, given)
+        other_values, _, _ = self._separate_other_values(X, given)
+        inner, choices = self.component.chosen(other_values, weights, given)
         return Hurdle(inner, self.at, missing=self.missing), choices
 
     def describes(self, component, sizes):
-        """Return whether ``component`` can be what this describes, see :class:`ComponentSpec`."""
+        """Return whether a file may contain this description with ``component``."""
         is_hurdle = type(component) is models.Indicated and bool(component.at)
         return is_hurdle and _can_describe(self.component, component.blocks[0].component, sizes)
 
@@ -1097,15 +1134,15 @@ class Hurdle(ComponentSpec):
 
     def build_given(self, X, weights, sizes, given):
         """Return a component of other values and indicators, see :class:`ComponentSpec`."""
-        others, at, shift = self._separate_others(X, given)
-        component, priors = _build(self.component, others, weights, sizes, given)
+        other_values, at, shift = self._separate_other_values(X, given)
+        component, priors = _build(self.component, other_values, weights, sizes, given)
         return models.add_indicators(component, at, shift, given=given), priors
 
-    def _separate_others(self, X, given):
-        """Return the other values, the point masses, and the shift of the other values.
+    def _separate_other_values(self, X, given):
+        """Return rows of the other values, the point masses, and the shift of the other values.
 
-        In the rows of other values, values at the point mass are missing, and the shift is
-        subtracted.
+        In these rows, values at the point mass are missing, and the shift is subtracted from all
+        other values: 1 for counts, which are then counts from 0 on.
         """
         n_columns = X.shape[1] - (0 if given is None else given.n_columns)
         # Point masses are rounded to the precision of the data, because they are compared for
@@ -1116,11 +1153,11 @@ class Hurdle(ComponentSpec):
 
     def learner(self, component):
         """Return the learner of the prior of other values, see :class:`ComponentSpec`."""
-        return _learner_of_values(self.component, component)
+        return _make_value_learner(self.component, component)
 
 
 def choose_components(blocks, X, weights, given, given_positions):
-    """Return the results of :meth:`ComponentSpec.chosen` for the blocks of a table, as a list.
+    """Return a list of the results of :meth:`ComponentSpec.chosen` for the blocks of a table.
 
     ``given`` is the :class:`~skvt.models.mixture.GivenColumns` of the columns at
     ``given_positions``, or None. Each choice is made by short fits to the block's columns, and is
@@ -1138,42 +1175,43 @@ def build_component(spec, X, weights, sizes, *, open_levels=False, given=None):
     """Return the likelihood that ``spec`` describes, its prior's parameters, and their learner.
 
     The likelihood has indicators of observed values if missing values are informative. The learner
-    is None if the prior is fixed. With ``open_levels``, categories may have levels that do not
-    occur in these rows. ``given`` is the :class:`~skvt.models.mixture.GivenColumns` of the last
-    columns of X, or None. ``sizes`` is explained in :meth:`ComponentSpec.build`.
+    is None if the prior is fixed. With ``open_levels``, later rows may have levels of categories
+    that do not occur in these rows. ``given`` is the :class:`~skvt.models.mixture.GivenColumns` of
+    the last columns of X, or None. ``sizes`` is explained in :meth:`ComponentSpec.build`.
     """
     component, priors = _build(spec, X, weights, sizes, given)
     if open_levels and sizes is not None:
         component = component.with_unknown_levels
     if spec.missing == "informative":
         n_given = 0 if given is None else given.n_columns
+        # Given columns and the exposure have no indicators.
         n_columns = component.n_features - n_given - spec.reads_exposure
         component = models.add_indicators(
             component, exposed=spec.reads_exposure, given=given,
             shared=models.columns_missing_together(X, weights, n_columns),
         )  # fmt: skip
-        return component, priors, _learner_of_values(spec, component)
-    return component, priors, _learner(spec, component)
+        return component, priors, _make_value_learner(spec, component)
+    return component, priors, _make_learner(spec, component)
 
 
 def _build(spec, X, weights, sizes, given):
     """Return the likelihood that ``spec`` builds, and the prior's parameters.
 
-    The likelihood depends on the last columns of X unless ``given`` is None.
+    The likelihood depends on the last columns of X, unless ``given`` is None.
     """
     if given is None:
         return spec.build(X, weights, sizes)
     return spec.build_given(X, weights, sizes, given)
 
 
-def _learner(spec, component):
+def _make_learner(spec, component):
     """Return the learner of the prior of a component that ``spec`` describes, or None.
 
-    The first block of a conditioned component has the columns of the component that ``spec`` has
-    built, repeated for each cell.
+    A ``Conditioned`` component has separate parameters for each cell of the given columns. Its
+    first block has the columns of the component that ``spec`` has built, repeated for each cell.
     """
     if isinstance(component, models.Conditioned):
-        return _learner_of_values(spec, component)
+        return _make_value_learner(spec, component)
     return spec.learner(component)
 
 
@@ -1194,15 +1232,18 @@ def can_describe(spec, component, sizes):
 def _can_describe(spec, component, sizes):
     """Return whether ``spec`` can describe a component without indicators of missing values."""
     if type(component) is models.Conditioned:
-        # Each column has separate values for each cell of the given columns.
+        # Each column is repeated for each cell of the given columns.
         sizes = sizes and sizes * component.given.shares.size
         component = component.value_component
     return spec.describes(component, sizes)
 
 
-def _learner_of_values(spec, component):
-    """Return the learner of the prior of a product's first block, which ``spec`` describes."""
-    learner = _learner(spec, component.blocks[0].component)
+def _make_value_learner(spec, component):
+    """Return the learner of the prior of the first block of a product, or None.
+
+    ``spec`` describes this block, which has values. The other blocks have indicators.
+    """
+    learner = _make_learner(spec, component.blocks[0].component)
     return None if learner is None else models.ValuesLearner(learner)
 
 
@@ -1235,7 +1276,7 @@ def _with_positions(spec, name, columns, positions_of):
     return copy
 
 
-def _exposures_of(exposure, shares, X):
+def _read_exposures(exposure, shares, X):
     """Return the exposure (n,) of each row, for `evaluate_rows`."""
     _, exposures = models.split_exposure(X, exposure, shares=shares)
     return exposures
@@ -1247,25 +1288,30 @@ def _sum_counts(exposure, shares, X, weights):
     Returns
     -------
     totals, exposed : ndarray of shape (D,)
-        Weighted sums of the counts of each column, and of the exposures in which they are observed.
+        Weighted sum of the counts of each column, and of the exposures of the rows in which the
+        column is observed.
     total_exposure, total_weight : float
         Weighted sum of the exposures of all rows, and sum of the weights.
-    n_sparse : float
-        1 if the rows are sparse, else 0.
+    n_sparse_chunks : float
+        1 if the rows are sparse, else 0. The sum is the number of sparse chunks.
     """
     counts, exposures = models.split_exposure(X, exposure, shares=shares)
-    weighted = weights * exposures
+    weighted_exposures = weights * exposures
+    # In ``values``, 0 takes the place of missing values. The mask is sparse if the rows are.
     values, is_missing = without_missing(counts)
     if sp.issparse(counts):
-        unobserved = 0.0 if is_missing is None else weighted @ is_missing
-        exposed = np.full(counts.shape[1], weighted.sum()) - unobserved
+        unobserved = 0.0 if is_missing is None else weighted_exposures @ is_missing
+        exposed = np.full(counts.shape[1], weighted_exposures.sum()) - unobserved
     else:
-        exposed = weighted @ ~np.isnan(counts)
-    return weights @ values, exposed, weighted.sum(), weights.sum(), float(sp.issparse(counts))
+        exposed = weighted_exposures @ ~np.isnan(counts)
+    return (
+        weights @ values, exposed, weighted_exposures.sum(), weights.sum(),
+        float(sp.issparse(counts)),
+    )  # fmt: skip
 
 
-def _number(value):
-    """Return a parameter as a float; a parameter that is learned starts at 1."""
+def _initial_value(value):
+    """Return the value of a parameter as a float; a learned parameter starts at 1."""
     return 1.0 if is_auto(value) else float(value)
 
 
