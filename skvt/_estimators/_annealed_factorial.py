@@ -1,7 +1,8 @@
 """The estimator of factorial mixtures: each row is a sum of a subset of components, plus noise.
 
-Memoized or stochastic inference is annealed or tempered. The mathematics is in
-:mod:`skvt.models.factorial`.
+Inference is memoized or stochastic, and starts at a temperature above 1. A component is on in the
+rows of whose sum it is a part; the activations of a row are the probabilities that its components
+are on. The mathematics is in :mod:`skvt.models.factorial`.
 """
 
 from dataclasses import KW_ONLY, replace
@@ -59,15 +60,17 @@ PROBABILITY = Interval(Real, 0, 1, closed="neither")
 # Initial value of a learned activation prior.
 INITIAL_ACTIVATION = 0.3
 # Annealing starts at this share of the critical temperature, above which all components are the
-# same. At higher temperatures a few directions of the data take up all components.
+# same. At higher temperatures all components would describe a few directions of the data.
 SHARE_OF_CRITICAL = 0.25
 # Maximum initial temperature of annealing. It is the initial temperature for rows of thousands of
 # columns, because their activations are certain at any temperature.
 HOTTEST = 6.0
-# Maximum of a learned temperature. If the maximum is too hot, the temperature falls at once.
+# Maximum of a learned temperature. A maximum that is too high does no harm, because the temperature
+# falls at once.
 HOTTEST_LEARNED = 10.0
 
 
+# The decorator `estimator` replaces the lines ".. shared:" by texts of `skvt.fitting._texts`.
 @in_files("estimators.AnnealedFactorialMixture", fitted={"model": (FactorialMixture,)})
 @estimator
 class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, VariationalEstimator):
@@ -204,6 +207,8 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         """
         check_moves(self.moves, ("superposition",))
         prior = self._activation_prior_array()
+        # Guesses of "noise_variance" and "prior_variance" by name, and the largest variance of the
+        # rows in any direction. The sum of the prior is the expected number of active components.
         guesses, largest_variance = guess_variances(X, weights, self.n_components, prior.sum())
         parameters = {name: getattr(self, name) for name in (*guesses, "activation_prior")}
         learned_names = {name for name, value in parameters.items() if isinstance(value, str)}
@@ -241,22 +246,27 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
             data = make_rows(X, weights, n_rows, self.n_parallel_batches)
             engine = MemoizedInference([Superposition()] if self.moves else [])
             # If the activations of a row are NaN, the local step starts from the prior. If the
-            # activations are inf, the step searches for the best subset of components, which pays
-            # after components have been learned.
+            # activations are inf, the step searches for the best subset of components. This search
+            # is of use only after components have been learned.
             activation = np.inf if self._is_warm_start() else np.nan
             row_starts = np.full((n_rows, self.n_components), activation, X.dtype)
         return Plan(
             data=data,
             phases=(Phase(engine),),
             policy=_make_policy(self.temperature, model),
+            # Annealing plans for at most 100 passes if the fit may stop before ``max_iter``.
             stopping=Stopping(n_passes, self.evaluate_every, self.tol, planned_passes=100.0),
+            # The pilot is a short fit that calibrates a learned temperature.
             pilot=Pilot(rate, minibatches),
             row_starts=row_starts,
             stream=StreamPlan(self.total_samples),
         )
 
     def _adapted(self, fitted, X, weights):
-        """Give the fit statistics for each column if X has the first missing values of a stream."""
+        """Return the fit, with separate statistics of each column if X needs them.
+
+        This is so if a stream has had no missing values before, and X has some.
+        """
         if fitted.model.by_column or not contains_missing(X, weights):
             return fitted
         model, stats = fitted.model.with_column_covariances(fitted.state.stats)
@@ -281,14 +291,18 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
     @fitted_property
     def components_(self, fitted):
         """Expected components, shape (K, n_features)."""
-        return fitted.model.family.mean(fitted.lam()[0]).astype(fitted.model.dtype)
+        (components,) = fitted.lam()
+        return fitted.model.family.mean(components).astype(fitted.model.dtype)
 
     @fitted_property
     def posterior_(self, fitted):
         """The posterior q of the components."""
-        return Posterior(fitted.model.family, fitted.lam()[0])
+        (components,) = fitted.lam()
+        return Posterior(fitted.model.family, components)
 
     # -------------------------------------------------------------------------------- inference
+    # For rows of Dask, the lambda returns the number of columns of the result, None for a vector,
+    # and the dtype.
     @apply_by_chunk(lambda self: (self.n_components, self._fitted.model.dtype))
     def transform(self, X):
         """Return the probability that each component is on, given the row.
@@ -339,9 +353,10 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
                 infer_activations(fitted.model, batch, fitted.stats, workers.run)
                 for batch in batches
             ]
+        # Concatenate each field over the batches.
         return ActivationPosterior(*map(np.concatenate, zip(*parts, strict=True)))
 
-    # The score is the mean of `score_samples`.
+    # ``score`` is the mean of ``score_samples``, as in mixtures.
     score = MixtureEstimator.score
 
     def sample(self, n_samples=1, random_state=None):

@@ -22,6 +22,7 @@ from skvt.rows import get_chunk_sizes
 from skvt.schedules import RobbinsMonro
 
 
+# The decorator `estimator` replaces the lines ".. shared:" by texts of `skvt.fitting._texts`.
 @in_files(
     "estimators.CAVIGaussianMixture",
     fitted={
@@ -79,19 +80,18 @@ class CAVIGaussianMixture(MixtureEstimator):
         The weights as given.
     .. shared: labels_
     means_ : ndarray of shape (K, n_features)
-        Expected means. They are the m_k of q(mu_k).
+        Expected means: the mean of q(mu_k) for each component k.
     mean_variances_ : ndarray of shape (K, n_features)
         Variances of q(mu_k): ``1 / (1 / prior_variance + N_k / noise_variance)``, where N_k is the
         expected number of rows of the component. With missing values it is the expected number of
         values in the column.
     covariances_ : ndarray of shape (K,)
-        Variance of each component, which is ``noise_variance``. They have the form of
+        Variance of each component, which is ``noise_variance``. The array has the form of
         scikit-learn's "spherical" covariances, so that :class:`~skvt.plotting.ComponentsDisplay`
         draws circles.
-    precisions_, precisions_cholesky_ : ndarray
-        Expected precisions, and their Cholesky factors as in scikit-learn (square roots for "diag"
-        and "spherical"). They are inverses of the known variance and their square roots, shape (K,)
-        each.
+    precisions_, precisions_cholesky_ : ndarray of shape (K,)
+        Inverse of the known variance, and its square root, for each component. The square root is
+        the Cholesky factor of a "spherical" precision, as in scikit-learn.
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
         the "means", a :class:`~skvt.expfam.Normal` for each component and column, and the
@@ -102,8 +102,7 @@ class CAVIGaussianMixture(MixtureEstimator):
     .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_, clusterings_
     .. shared: elbo_ & lower_bound_, history_
     .. shared: lower_bounds_, restart_elbos_, n_batch_iter_, temperature_, converged_, n_iter_
-    .. shared: n_features_in_
-    .. shared: feature_names_in_
+    .. shared: n_features_in_, feature_names_in_
 
     See Also
     --------
@@ -167,11 +166,13 @@ class CAVIGaussianMixture(MixtureEstimator):
             return old
         require_rows(self, X, self.n_components)
         center, variances = weighted_moments(X, weights, "diag")
-        # Each variance is checked against the largest square that it must explain in a column.
+        # Check each variance against the largest mean square of a column that it must explain: the
+        # noise variance against squares around the column's mean, the prior variance around 0.
         squares = {"noise_variance": variances, "prior_variance": variances + center**2}
         for name, column_squares in squares.items():
             check_variance(name, getattr(self, name), X.dtype, column_squares.max())
-        # The model has the coordinates of centred rows, in which the prior mean 0 is -center.
+        # The model subtracts ``center`` from rows. In these coordinates the prior mean 0 is
+        # -center.
         prior = Normal.from_standard(-center, self.prior_variance)
         component = KnownVarianceGaussian(prior, center, float(self.noise_variance), X.dtype)
         model = Mixture(
@@ -180,7 +181,8 @@ class CAVIGaussianMixture(MixtureEstimator):
         )  # fmt: skip
         if self.means_init is None:
             return model
-        # Start from statistics that have these means, with rows in proportion to the weights.
+        # Start from the sufficient statistics of components with these means, whose numbers of rows
+        # are proportional to their weights.
         counts = weights.sum() * model.weights.weights
         sums = component.sums_from_means(means_from_parameter(self, X), counts)
         return replace(model, start=Stats((counts, sums)))
@@ -192,14 +194,15 @@ class CAVIGaussianMixture(MixtureEstimator):
             phases=(Phase(MemoizedInference()),),
             policy=make_policy(self.temperature),
             stopping=Stopping(self.max_iter, tol=self.tol),
+            # The pilot is a short fit that calibrates a learned temperature. Its step has size 1.
             pilot=Pilot(RobbinsMonro(offset=1.0, decay=0.0)),
         )
 
     def _row_results(self, rows, workers):
         """Return results of the rows by name, with the assignments for ``posterior_``."""
         results = super()._row_results(rows, workers)
-        # Rows in memory have an empty layout. Assignments of rows in chunks are not kept;
-        # predict_proba computes them chunk by chunk.
+        # `get_chunk_sizes` returns an empty array for rows in memory. Assignments of rows in chunks
+        # are not kept; predict_proba computes them chunk by chunk.
         if not get_chunk_sizes(rows.X).size:
             results["assignments"] = compute_assignments(self._fitted, rows.X, workers)
         return results
@@ -236,6 +239,7 @@ class CAVIGaussianMixture(MixtureEstimator):
 
         ``moment`` is ``Normal.mean`` or ``Normal.variance``.
         """
+        # lam() has the natural parameters of the weights, which are empty, and of the means.
         _, lam = fitted.model.component.in_data_coordinates(fitted.lam()[1])
         return moment(lam).astype(fitted.model.dtype)
 

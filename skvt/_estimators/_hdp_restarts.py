@@ -1,7 +1,8 @@
 """The starts of a fit of :class:`~skvt.MemoizedHDP`, and the sampling of topics at its end.
 
-A fit consists of one or several starts; the start with the highest bound is kept. A start
-begins from its launch: a plan, a model, a state, a temperature policy and random numbers.
+A fit consists of one or several starts, each a series of passes from other initial values; the
+start with the highest bound is kept. The launch of a start is the object with which it begins: a
+plan, a model, a state, a temperature policy and random numbers.
 """
 
 import warnings
@@ -27,22 +28,24 @@ from skvt.temperature import LinearAnnealing
 ANNEALED_TOPICS = 20, 50
 # Minimum number of documents for each initial topic of an annealed start.
 MIN_DOCUMENTS_PER_TOPIC = 10
+# Warning after annealed starts if the best start still has one topic.
 NO_MORE_TOPICS = (
     "The fit ended with one topic, and fits that began with {} topics have no higher bound. "
     "Either the documents have no topics, or each of them mixes many topics, for which the bound "
     "is too loose to find their number. If you expect several topics, set their number in "
     "StructuredLDA(n_components=...)."
 )
-# If there are at most FEW_DOCUMENTS documents, a fit that started from one topic and found several
+# If there are at most FEW_DOCUMENTS documents, a start from one topic that has found several topics
 # is followed by another start. SWEEPS_OF_START sweeps of collapsed sampling, which begin with the
-# topics of the fit, yield the topics of this start. In few documents, two
-# themes of a topic have too few tokens for a birth to separate them, but sampling separates them.
+# topics found, yield the initial topics of the new start. In few documents, two themes that share a
+# topic have too few tokens for a birth to separate them, but sampling separates them.
 FEW_DOCUMENTS = 1_000
 SWEEPS_OF_START = 200
 # Name of a start from sampled topics in ``Outcomes.kinds``.
 SAMPLED = "from sampled topics"
-# An entry is a word that occurs in a document. If entries have more than MAX_TOKENS_PER_ENTRY
-# tokens on average, there are fewer sweeps, but at least MIN_SWEEPS unless fewer are requested.
+# An entry is a pair of a document and a word that occurs in it. If entries have more than
+# MAX_TOKENS_PER_ENTRY tokens on average, there are fewer sweeps than requested. The number is not
+# reduced below MIN_SWEEPS.
 MAX_TOKENS_PER_ENTRY = 10.0
 MIN_SWEEPS = 20
 
@@ -65,7 +68,8 @@ class TopicRestarts:
     def of(cls, seeds, fit, *, may_sample):
         """Return the rule for a fit with births.
 
-        Annealed starts with too many topics for the number of documents are left out.
+        Annealed starts with too many topics for the number of documents are left out. With
+        ``may_sample``, a start from sampled topics may follow if documents are few.
         """
         n_documents, max_topics = fit.plan.data.n_rows, fit.plan.stopping.max_components
         supported = [n for n in ANNEALED_TOPICS if n * MIN_DOCUMENTS_PER_TOPIC <= n_documents]
@@ -75,9 +79,12 @@ class TopicRestarts:
     def next(self, outcomes):
         """Return the launch of the next start, or None if no start follows.
 
+        The fit calls this after each start. ``outcomes`` are the results of the starts so far: the
+        ``kinds`` of all starts by name, the ``best`` of them, and whether this one has converged.
         Warn if annealed starts were made and the best fit has converged, still with one topic.
         """
         n_init = len(self.seeds)
+        # Number of starts made so far beyond the first ones, one for each seed.
         n_further = len(outcomes.kinds) - n_init
         if n_further < 0:
             return SameModel(self.seeds, self.fit).next(outcomes)
@@ -109,13 +116,14 @@ class TopicRestarts:
         fit = self.fit
         state = fitted.state.draft()
         _sample_topics(SWEEPS_OF_START, fitted.model, state, fit.plan.data, fit.workers)
-        topics = fitted.model.natural_parameters(state.stats)[0]
+        # The Dirichlet parameters of the topics come first, and the sticks follow.
+        topics, *_ = fitted.model.natural_parameters(state.stats)
         topics /= topics.sum(axis=1, keepdims=True)
         return replace(fit.model, n_initial=len(topics), start=topics)
 
 
 def polish_topics(n_sweeps, model, state, data, workers):
-    """Replace the topics in ``state`` by sampled topics, and report that."""
+    """Replace the topics in ``state`` by sampled topics, and print or log a line of progress."""
     stage = "polish: topics by collapsed sampling"
     begin_stage(stage, line=stage)
     _sample_topics(n_sweeps, model, state, data, workers)
@@ -128,10 +136,11 @@ def _sample_topics(n_sweeps, model, state, data, workers):
     The number of topics stays the same. The number of sweeps is reduced if counts are large,
     because the time of a sweep grows with the number of tokens.
     """
-    entries, tokens = map(float, sums_of_rows(data.X, data.weights, _count_entries_and_tokens))
-    share = min(1.0, MAX_TOKENS_PER_ENTRY * entries / max(tokens, 1.0))
+    n_entries, n_tokens = map(float, sums_of_rows(data.X, data.weights, _count_entries_and_tokens))
+    share = min(1.0, MAX_TOKENS_PER_ENTRY * n_entries / max(n_tokens, 1.0))
     n_sweeps = max(min(n_sweeps, MIN_SWEEPS), round(share * n_sweeps))
-    topic_counts = state.plain_stats.as_stats().arrays[0]
+    # (K, V): the expected numbers of tokens, the first array of the statistics.
+    topic_counts, *_ = state.plain_stats.as_stats().arrays
     lda = replace(
         CollapsedLDA.from_lda(model.document_model(state.plain_stats), "gibbs"),
         sampling_prior=COLLAPSED_PRIOR,
@@ -144,12 +153,16 @@ def _sample_topics(n_sweeps, model, state, data, workers):
 
 
 def _count_entries_and_tokens(X, weights):
-    """Return the numbers of entries of X (pairs of a document and a word) and of tokens."""
+    """Return the number of entries of X and of tokens, regardless of weights."""
     return float(X.nnz), X.sum(dtype=np.float64)
 
 
 def _widen_to_vocabulary(mean, shape):
-    """Return mean counts (K, V) of all V words, given counts (A, K) of the A words of a batch."""
+    """Return mean counts of all V words, given the counts (A, K) of the A words of a batch.
+
+    ``shape`` is (K, V), and ``mean.rows`` are the positions of the A words in the vocabulary.
+    """
     topic_counts = np.zeros(shape)
-    topic_counts[:, mean.rows] = mean.arrays[0].T
+    batch_counts, *_ = mean.arrays
+    topic_counts[:, mean.rows] = batch_counts.T
     return topic_counts

@@ -46,6 +46,7 @@ from skvt.readers.validation import check_variance
 from skvt.rows import get_chunk_sizes
 
 
+# The decorator `estimator` replaces the lines ".. shared:" by texts of `skvt.fitting._texts`.
 @in_files(
     "estimators.MemoizedDPGMM",
     fitted={
@@ -85,11 +86,13 @@ class MemoizedDPGMM(GrowingMixin, MixtureEstimator):
         Only "spherical" and "diag" are compared on data of more than 64 columns with missing
         values. With at most ten rows for each column, bounds may differ too little to decide. A
         type whose bound is within 0.05 nats per row and column of the highest bound is then left
-        out if it gives held-out rows a clearly lower density than another such type. The fit then
-        starts from the short fit if all rows and columns were compared, ``n_components`` is 1, and
-        the moves include births. If all components of the short fit were merged, held-out rows
-        decide whether the fit starts from it. Fits with ``background``, ``use_labels``,
-        ``means_init``, ``labels_init`` or a Dirichlet distribution of the weights start as usual.
+        out if it gives held-out rows a clearly lower density than another such type.
+
+        With at most ten rows for each column, the fit also starts from the short fit of the chosen
+        type if all rows and columns were compared, ``n_components`` is 1, and the moves include
+        births. If all components of the short fit were merged, held-out rows decide whether the fit
+        starts from it. Fits with ``background``, ``use_labels``, ``means_init``, ``labels_init`` or
+        a Dirichlet distribution of the weights start as usual.
 
         NaN in the data are missing values. They are integrated out with "diag" and "spherical".
         With other types they are local variables of their rows, see Notes.
@@ -97,7 +100,7 @@ class MemoizedDPGMM(GrowingMixin, MixtureEstimator):
         Whether one component is a background of rows that belong to no other [FraleyRaftery02]_.
         Its density is constant, 1 / volume of the box that holds the rows of the first fit or call,
         with sides parallel to the axes. Its weight is learned, and is 0 if the bound is larger
-        without it. Rows of the background have the label -1, and clusters leave them out.
+        without a background. Rows of the background have the label -1, and clusters leave them out.
         Attributes of components leave the background out, and percentages in ``describe`` are
         shares of the other rows, but ``history_``, ``max_components`` and the sticks of
         ``posterior_`` and ``weight_concentration_`` include it. ``sample`` draws rows of components
@@ -233,11 +236,12 @@ default="dirichlet_process"
 
     Notes
     -----
-    Memory: the memo of a batch holds ``K (P + K)`` numbers of 8 bytes. Here ``P = D (D + 3) / 2 +
-    1`` for "full", "tied" and "low_rank", ``3 D`` for "diag" and ``2 D + 2`` for "spherical", with
-    D columns and K components. During the visit of a batch, its responsibilities take
-    ``batch_size * K`` more numbers. Only the number of batches grows with the number of rows, so
-    choose larger batches for more rows. ``fit`` reads a memory-mapped array batch by batch.
+    Memory: the memo of a batch holds ``K (P + K)`` numbers of 8 bytes for K components. P, the
+    number of sufficient statistics of D columns, is ``D (D + 3) / 2 + 1`` for "full", "tied" and
+    "low_rank", ``3 D`` for "diag" and ``2 D + 2`` for "spherical". While a batch is updated, its
+    responsibilities take ``batch_size * K`` more numbers. Only the number of batches grows with the
+    number of rows, so choose larger batches for more rows. ``fit`` reads a memory-mapped array
+    batch by batch.
 
     With "full", "tied" and "low_rank", the missing values of a row have a normal distribution given
     each component, which is part of q and of the bound. For each component, a row with NaN costs
@@ -295,21 +299,24 @@ default="dirichlet_process"
     def _build_model(self, X, weights, old=None):
         """Build the mixture, with the user's priors or priors that are computed from the rows.
 
-        The mixture may start from the short fit that has chosen its covariance type. If a fit is
-        continued, return its model ``old`` unchanged.
+        The mixture may start from the short fit that has chosen its covariance type. ``old`` is
+        None for a new fit. If a fit is continued, return its model ``old`` unchanged.
         """
         return self._build_mixture(X, weights, old, may_start=self._may_start_from_short_fit)
 
     def _build_model_of_stream(self, X, weights):
         """Build the mixture of the first rows of a stream.
 
-        It does not start from a short fit: while the mixture has one component, further small calls
-        join the first one, and all choices are made anew with their rows.
+        It does not start from a short fit. While the mixture has one component, the rows of further
+        small calls are added to the rows of the first call, and all choices are made anew.
         """
         return self._build_mixture(X, weights, None, may_start=False)
 
     def _build_mixture(self, X, weights, old, *, may_start):
-        """Build the mixture; ``may_start`` tells whether it may start from a short fit."""
+        """Build the mixture; see :meth:`_build_model`.
+
+        ``may_start`` tells whether the mixture may start from a short fit.
+        """
         check_memoized(self)
         if self.background:
             self._check_background(X)
@@ -334,9 +341,11 @@ default="dirichlet_process"
         component, priors = build_gaussian_component(
             self, covariance_type, X, weights, self.reg_covar
         )
+        # Set the fitted attributes of the prior, such as ``mean_prior_``.
         vars(self).update({f"{name}_": value for name, value in priors.items()})
         if self._is_finite:
-            # `SymmetricDirichlet` takes the sum of the concentrations of all components.
+            # `SymmetricDirichlet` takes the sum of the concentrations of all components, while the
+            # parameter is the concentration of each.
             weights_prior = SymmetricDirichlet(1.0 if alpha is None else float(alpha) * K, K)
         else:
             weights_prior = StickBreaking(1.0 if alpha is None or learns_alpha else float(alpha))
@@ -347,6 +356,7 @@ default="dirichlet_process"
         )  # fmt: skip
         if self.background:
             model = BackgroundMixture(**vars(model), **self._box(X))
+        # The mixture starts from the short fit, from labels, from means, or from seeds.
         if self.means_init is None and self.labels_init is None:
             if short_fit is None:
                 return model
@@ -364,7 +374,10 @@ default="dirichlet_process"
 
     @property
     def _may_start_from_short_fit(self):
-        """Whether births find all components, and the user sets neither a start nor labels."""
+        """Whether the fit may start from a short fit.
+
+        Births must find all components, and the user must set neither a start nor labels.
+        """
         finds_components = self.learning_method == "memoized" and "birth" in self.moves
         is_restricted = self._is_finite or self.background or self.use_labels
         has_start = self.means_init is not None or self.labels_init is not None
@@ -383,9 +396,9 @@ default="dirichlet_process"
                 )
 
     def _box(self, X):
-        """Return the corners of the box that holds the rows X."""
+        """Return the corners ``low`` and ``high`` (D,) of the box that holds the rows X."""
         low, high = (np.asarray(f(X, axis=0), np.float64) for f in (np.min, np.max))
-        # The model refuses missing values.
+        # NaN pass this check, because the model itself refuses missing values.
         constant = np.flatnonzero(low == high)
         if constant.size:
             raise ValueError(
@@ -397,25 +410,27 @@ default="dirichlet_process"
 
     def _plan(self, model, X, weights, *, stream=False):
         """Return the plan of memoized inference with moves, or of stochastic inference."""
-        # Without moves, the number of components stays the same. None stands for all moves.
+        # A finite mixture has no moves, so that its number of components stays the same. None
+        # stands for all moves.
         moves = {} if self._is_finite else None
         return make_plan_with_moves(self, X, weights, moves, stream=stream)
 
     def _published(self, model):
-        """Return the learned parameters of priors under the names of their attributes."""
+        """Return the learned parameters of priors by the names of their attributes."""
         return {f"{name}_": value for name, value in learned_values(model).items()}
 
     # --------------------------------------------------------------------------- attributes
     @fitted_property
     def weight_concentration_prior_(self, fitted):
         """Given, default or learned concentration of a Dirichlet process or of each component."""
-        # The prior is (1, concentration) of a stick, or the concentration of a component.
+        # The only row of the prior is (1, concentration) of each stick, or the concentration of
+        # each component. In both cases its last entry is the concentration.
         return float(fitted.model.weights.prior()[0, -1])
 
     @fitted_property
     def background_weight_(self, fitted):
         """Expected share of the background in all rows; 0 without a background."""
-        # Only models beside a background have the weight.
+        # Only `MixtureBesideBackground`, the fitted model with a background, has this attribute.
         return vars(fitted.model).get("background_weight", 0.0)
 
     covariance_type_ = model_property(
@@ -458,8 +473,9 @@ default="dirichlet_process"
         _, covariances = self._moments(fitted)
         if not self._has_matrices:
             return self._as_dtype(1.0 / np.sqrt(covariances))
-        roots = np.linalg.inv(np.linalg.cholesky(covariances))
-        return self._as_dtype(np.swapaxes(roots, -2, -1))
+        # If covariance = L L', the precision is U U' with U the transpose of the inverse of L.
+        inverse_factors = np.linalg.inv(np.linalg.cholesky(covariances))
+        return self._as_dtype(np.swapaxes(inverse_factors, -2, -1))
 
     @fitted_property
     def mean_precision_(self, fitted):
@@ -485,7 +501,7 @@ default="dirichlet_process"
         return self._as_dtype(values[:, 0] if np.all(values == values[:, :1]) else values)
 
     def _moments(self, fitted):
-        """Return the means and the covariances of the components in double precision."""
+        """Return the means (K, D) and the covariances (K, ...) of the components as float64."""
         component = fitted.model.component
         # With "tied", each component gets the posterior of the shared covariance.
         return component.moments(component.with_shared_globals(fitted.lam()[1]))

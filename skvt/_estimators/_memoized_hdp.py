@@ -160,11 +160,12 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     Notes
     -----
     Memory: the memo of a batch holds K numbers of 8 bytes for each word that occurs in the batch.
-    If half of the words of the vocabulary occur, it holds K numbers for each of them. In both cases
-    it holds 5 K more. The sum of all memos and the statistics hold K numbers each for each word of
-    the vocabulary. During the visit of a batch there are about 10 K numbers for each of its
-    documents. Only the number of batches grows with the number of documents: it is 10 for 50,000
-    documents, and 1 more for each further 5,000. Choose larger batches to have fewer.
+    If half of the words of the vocabulary occur, it holds K numbers for each word of the
+    vocabulary. In both cases it holds 5 K more. The sum of all memos holds K numbers for each word
+    of the vocabulary, and so do the statistics. While a batch is updated, there are about 10 K
+    numbers for each of its documents. Only the number of batches grows with the number of
+    documents: it is 10 for 50,000 documents, and 1 more for each further 5,000. Choose larger
+    batches to have fewer.
 
     If a fit ends with one topic and births are among the moves, annealed starts follow: one from 20
     topics if there are at least 200 documents, and one from 50 topics if there are at least 500. If
@@ -217,13 +218,13 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     _default_max_components = 400
 
     # --------------------------------------------------------------------------------- model
-    # Metadata routing passes neither covariates nor allowed topics to these methods, because births
-    # and merges change the topics to which they would refer.
+    # Metadata routing of scikit-learn passes neither covariates nor allowed topics to these
+    # methods, because births and merges change the topics to which they would refer.
     __metadata_request__transform = {"covariates": UNUSED, "allowed_topics": UNUSED}
     __metadata_request__score = __metadata_request__transform
 
     def _build_model(self, X, weights, old=None):
-        """Build the model; learned parameters continue from their values in the ``old`` model."""
+        """Build the model; in a fit that continues, learned values come from the ``old`` model."""
         check_memoized(self)
         if old is None and noise_ratio(X, weights) > MAX_NOISE_RATIO:
             warnings.warn(
@@ -242,7 +243,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         eta = eta.astype(X.dtype)
         if old is not None and learns_eta:
             eta = old.topics.topic_word_prior
-        # The sticks determine the prior of documents, so that doc_topic_prior has no effect.
+        # The sticks determine the prior of documents, so that this doc_topic_prior has no effect.
         lda = LDA(
             doc_topic_prior=np.ones(1, X.dtype),
             topic_word_prior=eta,
@@ -275,16 +276,19 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         plan = make_plan_with_moves(
             self, X, weights, moves, stream=stream, limits=BATCH_SIZE_LIMITS
         )
+        # The sweeps of collapsed sampling that a fit makes after its last pass.
         last_step = partial(polish_topics, self.n_polish) if self.n_polish and not stream else None
         stopping = replace(plan.stopping, in_words=True)
         return replace(plan, stopping=stopping, last_step=last_step)
 
     def _restarts(self, seeds, fit):
-        """Return the rule that decides which starts a fit makes.
+        """Return the rule that decides which starts a fit makes, one after the other.
 
-        With births, starts from other numbers of topics may follow, except in a warm start. A start
-        from sampled topics may follow only if the fit starts from one topic.
+        ``seeds`` has a seed for each of the ``n_init`` starts of the same model. With births,
+        starts from other numbers of topics may follow, except in a warm start. A start from sampled
+        topics may follow only if the fit starts from one topic.
         """
+        # Only fits with births have a maximum number of components.
         if fit.plan.stopping.max_components is None or fit.is_warm:
             return SameModel(seeds, fit)
         return TopicRestarts.of(seeds, fit, may_sample=self.n_components == 1)
@@ -312,7 +316,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     @fitted_property
     def topic_weights_(self, fitted):
         """Expected weights of the topics, shape (K,)."""
-        # The last weight is that of topics not yet seen.
+        # Leave out the last weight, the weight of topics not yet seen.
         return fitted.model.weights(fitted.stats)[:-1].astype(fitted.model.dtype)
 
     @fitted_property

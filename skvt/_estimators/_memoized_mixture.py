@@ -54,6 +54,7 @@ from skvt.readers.validation import require_positive_int
 from skvt.rows import sums_of_rows
 
 
+# The decorator `estimator` replaces the lines ".. shared:" by texts of `skvt.fitting._texts`.
 @in_files(
     "estimators.MemoizedDPMixture",
     attributes=("_table",),
@@ -85,11 +86,12 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
 
         "auto" chooses components by the types of the columns. Booleans belong to Bernoulli
         ("flags"). Strings, categories and other objects belong to Categorical ("categories").
-        Numbers belong to ``Gaussian("auto", log="auto")`` ("numbers"), or to a Hurdle of it if they
-        have a point mass ("hurdles"). The columns of a sparse matrix belong to Multinomial
-        ("counts"). Dates are left out, and so are columns that say nothing, see
-        ``table_report_``. In a stream constant columns and identifiers are kept, since later rows
-        may vary, except identifiers that count the rows.
+        Numbers belong to ``Gaussian("auto", log="auto")`` ("numbers"). Numbers with a point mass
+        belong to a Hurdle with such a Gaussian ("hurdles"). The columns of a sparse matrix belong
+        to Multinomial ("counts"). In parentheses are the names of the blocks. Dates are left out,
+        and so are columns without information, see ``table_report_``. In a stream, constant columns
+        and identifiers are kept, because later rows may vary; only identifiers that number the rows
+        are left out.
 
         A point mass is a frequent value of a column of at least 30 values. If it is zero, the
         smallest or the largest value, it makes up more than a tenth of the values, and is more than
@@ -104,14 +106,14 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         was read as a category. "prior": the value gets the share that the Dirichlet prior of its
         column gives to one more level without any row, so that ``score_samples`` is never higher
         than for a level of ``fit``. A :class:`~skvt.ColumnWarning` names each such column once per
-        call. The level says nothing about the component of the row. "missing": the same without a
-        warning, and ``impute`` replaces such values. "error": a ValueError names the column and the
-        value, and densities keep no share for other levels.
+        call. The value does not affect the responsibilities of the row. "missing": as with "prior",
+        but without a warning, and ``impute`` replaces such values. "error": a ValueError names the
+        column and the value, and densities reserve no share for unknown categories.
     given : str, int, list of str or int, slice, mask, callable or None, default=None
         Columns that explain the other columns and have no distribution. They are selected like the
         columns of a component, in arrays by position, and belong to no component. All methods need
-        their values: numbers must not be missing, a missing category is a separate level if a
-        category was missing in ``fit``, and levels that did not occur in ``fit`` raise an error.
+        their values. Numbers must not be missing. A missing category is a separate level if a
+        category was missing in ``fit``. Levels that did not occur in ``fit`` raise an error.
 
         In each component, real columns have a linear regression on the given columns, by a Gaussian
         of the type "diag", "full" or "auto". The regressors are the given numbers, and an indicator
@@ -161,12 +163,13 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         pandas cannot be imported.
 
         The reasons are found before the fit. They concern columns without a value, constant
-        columns, dates, identifiers (of at least 30 rows, nine tenths have a separate category, or
-        whole numbers have no gaps), columns with one value in nine tenths of the rows, whole
+        columns, dates, identifiers, columns with one value in nine tenths of the rows, whole
         numbers with 2 to 10 values that are read as real, counts whose variance is three times
-        their mean, and columns that repeat another column. A :class:`~skvt.ColumnWarning` names
-        these columns, except the counts, since clusters spread, too, and whole numbers with more
-        than 6 values, which need not be codes. Chunks of Dask are not examined.
+        their mean, and columns that repeat another column. A column of at least 30 rows is an
+        identifier if nine tenths of its rows have distinct categories, or distinct whole numbers
+        most of which follow each other. A :class:`~skvt.ColumnWarning` names these columns, with
+        two exceptions: counts, because clusters also raise their variance, and whole numbers with
+        more than 6 values, because they need not be codes. Chunks of Dask are not examined.
     priors_ : dict of dict
         Parameters of the priors, as used or learned, by the block's name.
     .. shared: block_relevance_, column_relevance_
@@ -190,19 +193,19 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
 
     Notes
     -----
-    Memory: the memo of a batch holds ``K (P + K)`` numbers of 8 bytes, where P is the number of
-    features of all blocks. A block of d columns has
+    Memory: the memo of a batch holds ``K (P + K)`` numbers of 8 bytes for K components, where P is
+    the number of sufficient statistics of all blocks. A block of d columns has
 
-    - ``d (d + 3) / 2 + 1`` features if it is a "full", "tied" or latent Gaussian, ``3 d`` if it is
-      "diag", ``2 d + 2`` if it is "spherical";
+    - ``d (d + 3) / 2 + 1`` statistics if it is a "full", "tied" or latent Gaussian, ``3 d`` if it
+      is "diag", ``2 d + 2`` if it is "spherical";
     - as many as there are categories for categorical columns;
     - ``2 d`` for binary columns, and d for a multinomial;
     - ``2 d + 1`` for Poisson columns, and ``17 d`` for negative binomial columns, or about ``36 d``
       with an exposure.
 
-    With given columns of R numbers and levels, a "full" block has the features of ``d + R``
+    With given columns of R numbers and levels, a "full" block has the statistics of ``d + R``
     columns, and a "diag" block about ``d R^2 / 2``. Binary columns, categorical columns and counts
-    have their features once for each combination of given levels.
+    have their statistics once for each combination of given levels.
 
     References
     ----------
@@ -324,12 +327,13 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     def _build_model(self, X, weights, old=None):
         """Build the mixture of the blocks' components, with priors that are computed from the rows.
 
-        If a fit is continued, return its model ``old`` unchanged.
+        ``old`` is None for a new fit. If a fit is continued, return its model ``old`` unchanged.
         """
         check_memoized(self)
         if old is not None:
             return old
         require_rows(self, X, self.n_components)
+        # The learner of a block is None if no parameter of its prior is learned.
         blocks, learners = [], []
         self.priors_ = {}
         alpha = self.weight_concentration_prior
@@ -337,7 +341,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         given, given_positions = self._given_columns(X, weights)
         table = self._table
         choices = choose_components(table.blocks, X, weights, given, given_positions)
-        for block, (spec, chosen_priors) in zip(table.blocks, choices, strict=True):
+        for block, (spec, chosen_values) in zip(table.blocks, choices, strict=True):
             # The given columns, which explain the columns of the block, come last.
             columns = np.append(block.columns, given_positions)
             values = X[:, as_slice(columns)]
@@ -346,9 +350,9 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
                     spec, values, weights, block.sizes,
                     open_levels=table.handle_unknown != "error", given=given,
                 )  # fmt: skip
-            self.priors_[block.name] = priors | chosen_priors
+            self.priors_[block.name] = priors | chosen_values
             if self.sparse_differences:
-                (sums,) = sums_of_rows(values, weights, partial(_sums_of_features, component))
+                (sums,) = sums_of_rows(values, weights, partial(_sum_statistics, component))
                 component, learner = with_sparse_differences(component, learner, sums)
             learners.append(learner)
             blocks.append(Block(block.name, component, columns, given_positions.size))
@@ -367,13 +371,15 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     def _given_columns(self, X, weights):
         """Return the :class:`GivenColumns` of the table and their positions in X, (G,).
 
-        Without given columns, return None and an empty array.
+        The object converts given columns to regressors. Without given columns, return None and an
+        empty array.
         """
         given = self._table.given
         positions = np.array([block.columns[0] for block in given], np.intp)
         if not given:
             return None, positions
-        # Names of regressors: the columns of numbers, and all levels of the others but the first.
+        # A column of numbers is one regressor. Other columns have an indicator of each level but
+        # the first. Each of these blocks has a single column.
         labels = []
         for block, position in zip(given, positions, strict=True):
             name = str(self._table.names[position])
@@ -381,6 +387,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
                 labels.append(name)
             else:
                 labels += [f"{name}: {level}" for level in block.categories[0][1:]]
+        # The numbers of levels; 0 stands for a column of numbers.
         sizes = tuple(0 if block.categories is None else block.sizes[0] for block in given)
         return GivenColumns.from_rows(
             X[:, as_slice(positions)], weights, sizes, tuple(labels)
@@ -391,7 +398,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         return make_plan_with_moves(self, X, weights, stream=stream)
 
     def _published(self, model):
-        """Return ``priors_`` with the learned parameters."""
+        """Return the attribute ``priors_`` with the values that the fit has learned so far."""
         learned = learned_values(model)
         priors = self.priors_.items()
         return {"priors_": {name: values | learned.get(name, {}) for name, values in priors}}
@@ -463,7 +470,10 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         weights = self.weights_.astype(np.float64)
         labels = rng.choice(weights.size, len(rows), p=weights / weights.sum())
         component = fitted.model.component
-        lam = component.with_shared_globals(fitted.lam()[1])
+        # The natural parameters of q of the components, (K, ...), with parameters that all
+        # components share repeated for each.
+        _, lam = fitted.lam()
+        lam = component.with_shared_globals(lam)
         for k in np.unique(labels):
             is_of_k = labels == k
             rows[is_of_k] = component.conditional_sample(rows[is_of_k], lam[k], rng)
@@ -550,6 +560,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         """
         hidden = self._hide_column(X, column)
         fitted = self._fitted
+        # log p(column | others) is log p(all columns) minus log p(others).
         complete_rows = hidden.rows.copy()
         complete_rows[:, hidden.position] = hidden.values
         with Workers(self.n_jobs) as workers:
@@ -570,6 +581,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
             )
         rows = np.array(encoded)
         rows[:, position] = np.nan
+        # Here NaN only hides a value: it must not count as a missing value with information.
         component = fitted.model.component.without_indicator(position)
         model = replace(fitted.model, component=component)
         return _HiddenColumn(model, rows, position, values=encoded[:, position])
@@ -588,8 +600,8 @@ class _HiddenColumn(NamedTuple):
     values: Any
 
 
-def _sums_of_features(component, X, weights):
-    """Return the weighted sums (P,) of the features of rows, for `sums_of_rows`."""
+def _sum_statistics(component, X, weights):
+    """Return the weighted sums (P,) of the sufficient statistics of rows, for `sums_of_rows`."""
     (sums,) = component.weighted_sums(X, weights[:, None])
     return (sums,)
 
@@ -597,7 +609,7 @@ def _sums_of_features(component, X, weights):
 def _blocks_of_parameter(components):
     """Return ``(name, component, columns)`` of each block of the parameter ``components``.
 
-    The list is empty for "auto", and for an illegal value, which only ``fit`` refuses.
+    The list is empty for "auto", and for an illegal value, for which ``fit`` raises an error.
     """
     try:
         return [] if isinstance(components, str) else list_blocks(components)

@@ -1,4 +1,4 @@
-"""Initial components of mixtures that users pass as means or labels, and their checks."""
+"""Checks of the rows of a mixture, and of initial components that users pass as means or labels."""
 
 from dataclasses import replace
 
@@ -19,7 +19,10 @@ def require_rows(estimator, X, min_rows):
 
 
 def means_from_parameter(estimator, X):
-    """Return the parameter ``means_init`` as an array (K, D); raise ValueError if it is illegal."""
+    """Return the parameter ``means_init`` as an array (K, D); raise ValueError if it is illegal.
+
+    K is the number of components, and D the number of columns of X.
+    """
     means = np.asarray(estimator.means_init, dtype=np.float64)
     shape = (estimator.n_components, X.shape[1])
     if means.shape != shape or not np.all(np.abs(means) <= MAX_VALUE[X.dtype]):
@@ -32,12 +35,12 @@ def means_from_parameter(estimator, X):
 
 
 def start_from_labels(model, labels, X, weights, max_components):
-    """Return the model with an initial component for each label of ``labels_init``.
+    """Return the model with an initial component for each of the ``labels`` of the rows X.
 
     Raise ValueError for illegal labels, for more labels than ``max_components``, and for rows in
     chunks.
     """
-    # Only rows in chunks have a layout, the numbers of rows of the chunks.
+    # `get_chunk_sizes` returns an empty array for rows in memory.
     if get_chunk_sizes(X).size:
         raise ValueError(
             "The 'labels_init' parameter takes labels of rows in memory only, but X has its rows "
@@ -45,6 +48,7 @@ def start_from_labels(model, labels, X, weights, max_components):
             "warm_start=True."
         )
     row_labels = np.asarray(labels)
+    # The kinds of dtypes are signed integers, unsigned integers and floating-point numbers.
     is_legal = row_labels.shape == (X.shape[0],) and row_labels.dtype.kind in "iuf"
     if is_legal:
         # The conversion to integers changes labels that are NaN, infinite or not whole.
@@ -60,6 +64,7 @@ def start_from_labels(model, labels, X, weights, max_components):
             f"{labels!r} instead."
         )
     is_known = row_labels >= 0
+    # The inverse numbers the distinct labels 0, 1, ..., and these numbers are the components.
     distinct_labels, components = np.unique(row_labels[is_known], return_inverse=True)
     if max_components is not None and distinct_labels.size > max_components:
         legal = f"in the range [number of labels, inf) = [{distinct_labels.size}, inf)"

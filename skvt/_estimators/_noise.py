@@ -21,21 +21,24 @@ def noise_ratio(X, weights):
     standard normal residuals, or 0 if there are too few words for an estimate.
     """
     n_rows = X.shape[0]
+    # Evenly spaced rows.
     rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, MAX_NOISE_ROWS)).astype(np.int64))
     counts, _ = take_rows(X, weights, rows)
-    lengths = np.asarray(counts.sum(axis=1, dtype=np.float64)).ravel()
-    totals = np.asarray(counts.sum(axis=0, dtype=np.float64)).ravel()
-    used_documents = np.flatnonzero(lengths)
+    document_lengths = np.asarray(counts.sum(axis=1, dtype=np.float64)).ravel()
+    word_counts = np.asarray(counts.sum(axis=0, dtype=np.float64)).ravel()
+    documents = np.flatnonzero(document_lengths)
     # Take at most half as many words as documents, so that all variances can be positive.
-    n_words = min(MAX_NOISE_WORDS, used_documents.size // 2)
-    words = np.argsort(-totals, kind="stable")[:n_words]
-    words = words[totals[words] > 0.0]
+    n_words = min(MAX_NOISE_WORDS, documents.size // 2)
+    words = np.argsort(-word_counts, kind="stable")[:n_words]
+    words = words[word_counts[words] > 0.0]
     if words.size < MIN_NOISE_WORDS:
         return 0.0
-    expected = np.outer(lengths[used_documents], totals[words] / totals.sum())
-    residuals = (dense(counts[used_documents][:, words]) - expected) / np.sqrt(expected)
+    word_shares = word_counts[words] / word_counts.sum()
+    expected = np.outer(document_lengths[documents], word_shares)
+    residuals = (dense(counts[documents][:, words]) - expected) / np.sqrt(expected)
     noise = np.random.default_rng(0).standard_normal(residuals.shape)
     # The eigenvalues are the variances in the principal directions, times the number of documents.
+    # This number is the same in both matrices, so that it cancels in the ratio of the quartiles.
     residual_quartile, noise_quartile = (
         np.quantile(np.linalg.eigvalsh(matrix.T @ matrix), 0.25) for matrix in (residuals, noise)
     )

@@ -68,10 +68,12 @@ def seeded_prior(
 
     On three corpora of 1,900 to 5,100 documents, 6 or 8 of 20 topics had four seeds each. A seeded
     topic succeeds if it has more occurrences of its seeds than any other topic. With a boost of 10,
-    39 to 94 % of the seeded topics succeeded, and with 100, 89 to 100 %. Held-out scores changed by
-    .01 nats a word with 100, and fell by .03 to .06 nats a word with 1,000. A boost has less effect
-    where rows count more than once: ten times in the passes with T > 1 of an annealed
-    :class:`~skvt.TemperedLDA` (``replication``), and as ``total_samples`` rows in ``partial_fit``.
+    39 to 94 % of the seeded topics succeeded, and with a boost of 100, 89 to 100 %. Held-out scores
+    changed by .01 nats a word with a boost of 100, and fell by .03 to .06 nats a word with 1,000.
+
+    A boost has less effect where rows count more than once. In the passes at T > 1 of an annealed
+    :class:`~skvt.TemperedLDA`, rows count ten times (``replication``). In ``partial_fit``, the rows
+    of a call count as ``total_samples`` rows.
 
     Examples
     --------
@@ -112,6 +114,7 @@ def _is_among(names, words, topic):
 
     Warn of words that are not among the names.
     """
+    # Words that are no strings are sorted by their texts.
     unknown = sorted(set(words) - set(names.tolist()), key=str)
     if unknown:
         warnings.warn(
@@ -125,9 +128,10 @@ def _is_among(names, words, topic):
 
 
 def _words_of_topics(name, words_by_topic, n_components):
-    """Return a list of pairs, the number and the words of a topic; raise ValueError if illegal.
+    """Return a list of pairs: the index of a topic, and a list of its words.
 
-    ``words_by_topic`` is the value of the parameter ``name``.
+    ``words_by_topic`` is the value of the parameter ``name``, a mapping or a sequence. Raise
+    ValueError if it is illegal.
     """
     is_mapping = isinstance(words_by_topic, Mapping)
     pairs = []

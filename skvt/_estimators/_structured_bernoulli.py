@@ -50,17 +50,18 @@ from skvt.posterior import JointPosterior, Posterior
 from skvt.readers import BinaryReader
 from skvt.rows import has_sparse_rows
 
-# Scale of the sizes of steps on all rows. With the default offset and decay, step number t then has
-# size rho = min(1, 100 (10 + t)^-0.75), which is 1 up to t = 454.
+# Default scale of the sizes of steps on all rows. With the default offset and decay, step number t
+# then has size rho = min(1, 100 (10 + t)^-0.75), which is 1 up to t = 454.
 SCALE_OF_FULL_STEPS = 100.0
 # Maximum number of initial components of memoized inference if births can add components.
 MAX_INITIAL_COMPONENTS = 100
 # Maximum step size in a structured stream, as a multiple of the share of the step's rows in all
-# rows so far. With 1, all rows would count equally. A larger multiple forgets the first rows,
-# whose assignments were made when little was known.
+# rows so far. With a multiple of 1, all rows would count equally. A larger multiple gives the first
+# rows less weight, because their assignments were made when little was known.
 MAX_MULTIPLE_OF_SHARE = 2.0
 
 
+# The decorator `estimator` replaces the lines ".. shared:" by texts of `skvt.fitting._texts`.
 @in_files(
     "estimators.StructuredBernoulliMixture",
     fitted={
@@ -234,7 +235,10 @@ default="dirichlet_process"
         return self.learning_method == "structured"
 
     def _build_model(self, X, weights, old=None):
-        """Build the mixture of independent binary columns; return ``old`` if a fit is continued."""
+        """Build the mixture of independent binary columns.
+
+        ``old`` is None for a new fit. If a fit is continued, return its model ``old`` unchanged.
+        """
         check_memoized(self)
         model_class = MixtureGivenGlobals if self._is_structured else Mixture
         if old is not None and type(old) is not model_class:
@@ -258,7 +262,7 @@ default="dirichlet_process"
         )
         learner = make_beta_learner(component) if is_auto(self.feature_prior) else None
         if learner is not None and self._is_structured:
-            # One step per pass suffices, because the draws of the next pass have another maximum.
+            # One step per pass suffices, because the maximum changes with the draws of each pass.
             learner = replace(learner, most_steps=1)
         has_births = self.learning_method in ("memoized", "batch") and "birth" in self.moves
         return model_class(
@@ -267,10 +271,10 @@ default="dirichlet_process"
         )  # fmt: skip
 
     def _gathers(self, before=None):
-        """Return whether small calls of ``partial_fit`` after the fit ``before`` form batches.
+        """Return whether the rows of small calls of ``partial_fit`` are gathered into batches.
 
-        Structured inference gathers the first calls only, so that the initial components come from
-        many rows.
+        ``before`` is the fit so far, or None in the first call. Structured inference gathers the
+        rows of the first calls only, so that the initial components come from many rows.
         """
         if self._is_structured:
             return before is None or before.gathered is not None
@@ -278,13 +282,14 @@ default="dirichlet_process"
 
     def _plan(self, model, X, weights, *, stream=False):
         """Return the plan of structured inference, or of memoized or stochastic inference."""
+        # The scale of step sizes, and then the schedule of step sizes.
         scale = self.learning_scale
         if not self._is_structured:
             scale = 1.0 if scale is None else scale
             plan = make_plan_with_moves(self, X, weights, stream=stream, scale=scale)
             if stream and self._gathers():
-                # Start with one component, which is made from one row. Unneeded initial components
-                # would remain, because a stream deletes none.
+                # Start with one component, which is made from the first row. Unneeded initial
+                # components would remain, because a stream deletes none.
                 first_rows = make_rows(X[:1], weights[:1], 1)
                 plan = replace(plan, stream=replace(plan.stream, first_rows=first_rows))
             return plan
@@ -315,7 +320,8 @@ default="dirichlet_process"
     @fitted_property
     def means_(self, fitted):
         """Expected probabilities of a one, shape (K, n_features)."""
-        return Beta.mean(fitted.lam()[1]).astype(fitted.model.dtype)
+        _, components = fitted.lam()
+        return Beta.mean(components).astype(fitted.model.dtype)
 
     @fitted_property
     def posterior_(self, fitted):

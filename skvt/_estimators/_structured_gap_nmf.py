@@ -1,8 +1,9 @@
 """The estimator of Poisson factorisation that determines its rank, by structured inference.
 
 The mathematics is in :mod:`skvt.models.gap_nmf`, and structured inference in
-:mod:`skvt.inference`. A round is a series of structured passes in a fit. Passes of coordinate
-ascent follow each round.
+:mod:`skvt.inference`. A structured pass draws the components, and an ascent pass is a pass of
+coordinate ascent on the mean-field bound. A round is a series of structured passes. Ascent passes
+follow each round.
 """
 
 from dataclasses import KW_ONLY
@@ -57,10 +58,11 @@ N_ROUNDS = 5
 # Minimum number of structured passes in a round. If N_ROUNDS rounds would be shorter, there is a
 # single round.
 MIN_PASSES_OF_ROUND = 20
-# Share of the passes of coordinate ascent that are between rounds; the others are at the end.
+# Share of the ascent passes that are between rounds; all other ascent passes are at the end.
 SHARE_BETWEEN = 1 / 3
 
 
+# The decorator `estimator` replaces the lines ".. shared:" by texts of `skvt.fitting._texts`.
 @in_files("estimators.StructuredGaPNMF", fitted={"model": (GaPNMF,)})
 @estimator
 class StructuredGaPNMF(SumsMixin, VariationalEstimator):
@@ -91,9 +93,9 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     data_mean_prior : float or None, default=None
         Prior mean of an entry of X, 1 / c in the papers. None is the mean of the data.
     local_step : {"gibbs", "mean_field"}, default="gibbs"
-        Local step of a row given the global parameters. "gibbs" alternates
-        between the expected allocation of the row's counts to components given its activations,
-        and a draw of the activations given this allocation.
+        Local step of a row given the global parameters. "gibbs" alternates between the expected
+        allocation of the row's counts to components given its activations, and a draw of the
+        activations given this allocation.
     global_step : {"ssvi-a", "mean_field"}, default="ssvi-a"
         Global parameters on which local steps are conditioned. "ssvi-a" draws the components from
         q, and "mean_field" takes expectations. If both steps are "mean_field", inference is plain
@@ -142,8 +144,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     weights_ : ndarray of shape (n_components,)
         Expected weights theta.
     n_active_components_ : int
-        Number of components to which at least a thousandth of the data is expected to belong. The
-        data are measured by the sum of X.
+        Number of components to which at least a thousandth of the sum of X is expected to belong.
     n_components_ : int
         Number of components K. It is the truncation ``n_components``.
     data_mean_prior_ : float
@@ -255,6 +256,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         if not uses_minibatches:
             data = make_rows(X, weights, X.shape[0], self.n_parallel_batches)
         decaying_steps = RobbinsMonro(self.learning_offset, self.learning_decay)
+        # The activations from which the first local step of each row starts; None for defaults.
         row_starts = None
         if not stream:
             # A new fit starts from equal activations. If rows were solved from scratch under the
@@ -267,6 +269,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
             phases=self._make_phases(decaying_steps, uses_minibatches, stream=stream),
             policy=make_policy(self.temperature),
             stopping=Stopping(self.max_iter, self.evaluate_every, self.tol),
+            # Every plan has a pilot, the short fit that calibrates a learned temperature.
             pilot=Pilot(decaying_steps, minibatches),
             row_starts=row_starts,
             stream=StreamPlan(self.total_samples),
@@ -281,30 +284,32 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
             if uses_minibatches:
                 return (Phase(StochasticInference(decaying_steps)),)
             return (Phase(CoordinateAscent()),)
-        # On all rows at once, steps have size 1.
-        steps = decaying_steps if uses_minibatches else RobbinsMonro(1.0, 0.0)
+        # On all rows at once, steps have size 1, because their decay is 0.
+        steps = decaying_steps if uses_minibatches else RobbinsMonro(offset=1.0, decay=0.0)
         engine = StructuredInference(steps, self.global_step)
         if stream:
             return (Phase(engine),)
-        first_passes, turns = self._divide_into_rounds(1 if uses_minibatches else N_ROUNDS)
+        n_rounds = 1 if uses_minibatches else N_ROUNDS
+        n_first_passes, later_rounds = self._divide_into_rounds(n_rounds)
         # The first phase lasts until the first of the later phases begins.
-        return Phase(engine), *make_ascent_phases(engine, first_passes, turns)
+        return Phase(engine), *make_ascent_phases(engine, n_first_passes, later_rounds)
 
     def _divide_into_rounds(self, n_rounds):
-        """Return the structured passes of the first round, and a turn for each later round.
+        """Return the number of structured passes of the first round, and a list for later rounds.
 
-        A turn is a pair: the number of passes of coordinate ascent before a round, and the number
-        of structured passes of the round. If the rounds would be too short, the first round has all
-        structured passes, and there are no turns.
+        The list has a pair for each later round: the number of ascent passes before the round, and
+        the number of structured passes of the round. If the rounds would be too short, the first
+        round has all structured passes, and the list is empty.
         """
         n_structured = ceil((1.0 - self.polish) * self.max_iter)
         if n_structured < MIN_PASSES_OF_ROUND * n_rounds:
-            return n_structured, ()
+            return n_structured, []
         n_between = SHARE_BETWEEN * (self.max_iter - n_structured)
-        n_ascent = int(n_between / max(1, n_rounds - 1))
+        n_before_round = int(n_between / max(1, n_rounds - 1))
+        # Structured passes are divided into rounds of equal length, up to rounding.
         ends = [n_structured * round_ // n_rounds for round_ in range(n_rounds + 1)]
-        lengths = [end - start for start, end in pairwise(ends)]
-        return lengths[0], [(n_ascent, length) for length in lengths[1:]]
+        n_first, *n_later = [end - start for start, end in pairwise(ends)]
+        return n_first, [(n_before_round, n_passes) for n_passes in n_later]
 
     # --------------------------------------------------------------------------- attributes
     data_mean_prior_ = model_property(
@@ -322,11 +327,12 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     @fitted_property
     def weights_(self, fitted):
         """Expected weight of each component, shape (n_components,)."""
-        return Gamma.mean(fitted.lam()[0]).astype(fitted.model.dtype)
+        weights, _ = fitted.lam()
+        return Gamma.mean(weights).astype(fitted.model.dtype)
 
     @fitted_property
     def n_active_components_(self, fitted):
-        """Number of components that are expected to hold a thousandth of the counts or more."""
+        """Number of components that are expected to have a thousandth of the sum of X or more."""
         return fitted.model.size(fitted.stats)
 
     @fitted_property
@@ -338,7 +344,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         )
 
     # --------------------------------------------------------------------------- inference
-    # For rows of Dask, the lambda returns the width and the dtype of the result.
+    # For rows of Dask, the lambda returns the number of columns and the dtype of the result.
     @apply_by_chunk(lambda self: (self._fitted.model.n_components, self._fitted.model.dtype))
     def transform(self, X):
         """Return the expected activations of each row, by mean field at T = 1.
@@ -364,7 +370,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
 
         Higher is better. Even columns are predicted from the odd columns of the same row, and odd
         columns from even columns, so that each entry is predicted once. The prediction is the
-        Poisson distribution whose rate is the posterior mean, ``E[H | seen columns] @
+        Poisson distribution whose rate is the posterior mean, ``E[H | observed columns] @
         components_``.
 
         Parameters
@@ -380,26 +386,28 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
             Nats per entry.
         """
         # Sum the results of `_completion_sums` over all chunks of X.
-        total, n_entries = sum_over_rows(self, X)
+        log_probability, n_entries = sum_over_rows(self, X)
         if n_entries == 0:
             raise ValueError(
                 "X has no entry to predict: all entries are missing. Pass at least one observed "
                 "entry."
             )
-        return total / n_entries
+        return log_probability / n_entries
 
     def _completion_sums(self, X):
         """Return the log probability of the observed entries of X in nats, and their number.
 
         Even columns are predicted from the odd columns of the row, and odd columns from even
-        columns.
+        columns. `sum_over_rows` calls this method for each chunk of rows.
         """
-        total, n_entries = 0.0, 0
+        log_probability, n_entries = 0.0, 0
         components = self.components_
         with Workers(self.n_jobs) as workers:
             for first in range(0, X.shape[0], ROWS_PER_BATCH):
                 rows = X[first : first + ROWS_PER_BATCH]
                 rows = rows.toarray() if sp.issparse(rows) else rows
+                # Parity 0 hides the even columns, and parity 1 the odd columns. A single column has
+                # parity 0.
                 for parity in range(min(2, X.shape[1])):
                     hidden = rows[:, parity::2]
                     observed = rows.copy()
@@ -408,9 +416,10 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
                     rates = activations @ components[:, parity::2]
                     is_known = ~np.isnan(hidden)
                     y, rate = hidden[is_known].astype(np.float64), rates[is_known]
-                    total += float(np.sum(xlogy(y, rate) - rate - gammaln(y + 1.0)))
+                    # The log density of a Poisson distribution at y.
+                    log_probability += float(np.sum(xlogy(y, rate) - rate - gammaln(y + 1.0)))
                     n_entries += int(is_known.sum())
-        return total, n_entries
+        return log_probability, n_entries
 
 
 def _expected_activations(fitted, X, workers):

@@ -1,6 +1,8 @@
 """The estimator of topic models by structured inference or collapsed Gibbs sampling.
 
 The mathematics is in :mod:`skvt.models.lda`, and structured inference in :mod:`skvt.inference`.
+Topics are summed out in collapsed sampling, which draws the topic of each token; otherwise each
+step draws the topics themselves. A sweep is one pass of collapsed sampling over the tokens.
 """
 
 from dataclasses import KW_ONLY, replace
@@ -27,17 +29,18 @@ from skvt.temperature import ConstantTemperature, LinearAnnealing
 # ``FIT_SCALE / M * (FIT_DELAY + t / M) ** -learning_decay``.
 FIT_SCALE = 5.0
 FIT_DELAY = 0.4
-# "annealed" starts at T = HOTTEST for topic priors up to HOT_PRIOR, because assignments would not
-# change at T = 1: drawn topics are nearly zero for words that do not occur in them. For priors from
-# COOL_PRIOR on, T = 1 from the start, because draws vary enough without annealing.
+# "annealed" starts at T = HOTTEST for topic priors up to HOT_PRIOR. At T = 1 assignments would not
+# change, because topics drawn under such a prior are nearly zero for words that do not occur in
+# them. For priors from COOL_PRIOR on, T = 1 from the start, because draws vary enough without
+# annealing.
 HOTTEST = 1.5
 HOT_PRIOR = 0.02
 COOL_PRIOR = 0.1
 # Annealing takes a third of the passes: drawn topics settle slowly, because step sizes fall.
 ANNEALED_SHARE = 1.0 / 3.0
 # The eta under which collapsed sampling draws the topics of tokens, unless the user gives a prior.
-# The learned eta of the posterior is usually smaller, and the sampler moves less under a small eta
-# (``benchmarks/``).
+# The learned eta of the posterior is usually smaller, but under a small eta the sampler changes the
+# topics of fewer tokens (``benchmarks/``).
 COLLAPSED_PRIOR = 0.1
 # Default numbers of passes for "collapsed" and for other global steps. A collapsed pass takes a
 # tenth of the time of a pass with drawn topics, and gains less.
@@ -48,10 +51,12 @@ MANY_PASSES = 100
 # Defaults of ``average`` for "collapsed" and for other global steps.
 COLLAPSED_AVERAGED = 0.5
 AVERAGED = 0.25
-# Maximum number of documents in a batch of a collapsed sweep. Counts are updated between batches.
+# Maximum number of documents in a batch of a sweep. The counts of topics, given which topics are
+# drawn, are updated between batches.
 ROWS_OF_SWEEP = 16_384
 
 
+# The decorator `estimator` replaces the lines ".. shared:" by texts of `skvt.fitting._texts`.
 @in_files("estimators.StructuredLDA", fitted={"model": (LDA, LDAGivenTopics, CollapsedLDA)})
 @estimator
 class StructuredLDA(TopicEstimator):
@@ -83,26 +88,26 @@ class StructuredLDA(TopicEstimator):
         / n_components``. "auto" starts from this value and learns one value for all words. If
         ``global_step`` is "collapsed", None is learned, too: "auto" and None then start from 0.1.
         The topics of tokens are still drawn with eta = 0.1 while eta is learned, because the
-        sampler moves less under smaller values.
+        sampler changes the topics of fewer tokens under smaller values.
     .. shared: components_init
     local_step : {"gibbs", "cvb0", "mean_field"}, default="gibbs"
-        Local step of a row given the global parameters. It is Gibbs sampling of a document's
-        assignments, with the proportions integrated out [2]_; its deterministic approximation CVB0
-        [3]_; or mean field.
+        Local step of a document given the global parameters. "gibbs" is Gibbs sampling of the
+        document's assignments, with the topic proportions integrated out [2]_. "cvb0" is a
+        deterministic approximation of it [3]_, and "mean_field" is mean field.
     global_step : {"auto", "collapsed", "ssvi-a", "ssvi", "mean_field", "map"}, default="auto"
         Global parameters on which local steps are conditioned.
 
         - "collapsed" sums the topics out, too: each pass of ``fit`` draws the topic of every token
           given the topics of all others [4]_, and priors are learned unless they are given. With a
-          hundred passes or more it predicts best; a pass takes a tenth of the time of one with
+          hundred passes or more it predicts best; a pass takes a tenth of the time of a pass with
           drawn topics. It stays at T = 1 and ignores the parameters of moves, minibatches and step
-          sizes. It takes two bytes of memory for each token, and up to 256 MB for what it prepares
-          for the next pass. ``partial_fit`` then makes steps of "ssvi-a".
+          sizes. It takes two bytes of memory for each token, and up to 1 GB for prepared documents
+          that are kept from pass to pass. ``partial_fit`` then makes steps of "ssvi-a".
         - "ssvi-a" draws the topics from q(beta).
         - "ssvi" also corrects the statistics for the dependence of the draw on its parameters; it
-          works on the whole vocabulary in each step.
-        - "mean_field" is ``exp(E[log beta])``.
-        - "map" is ``E[beta]``.
+          updates the whole vocabulary in each step.
+        - "mean_field" takes ``exp(E[log beta])``.
+        - "map" takes ``E[beta]``.
         - "auto" is "collapsed" under Gibbs sampling at the default temperature or None, unless
           ``max_iter`` is below 100, and "ssvi-a" otherwise.
     .. shared: n_burn_in, n_samples
@@ -115,10 +120,10 @@ class StructuredLDA(TopicEstimator):
         which the draws themselves vary enough (``benchmarks/``).
     .. shared: moves
     average : float or None, default=None
-        Share of the passes of ``fit``, the last ones, over which the topics are averaged: the
-        posterior has the mean of ``components_`` after these passes. Only passes at T = 1 count,
-        and an accepted move restarts the mean. With 0, or with fewer than two such passes, the
-        topics are the topics after the last pass. Learned priors are always the priors
+        Share of the passes of ``fit`` over which the topics are averaged. These are the last
+        passes, and the posterior has the mean of ``components_`` after each of them. Only passes at
+        T = 1 count, and an accepted move restarts the mean. With 0, or with fewer than two such
+        passes, the topics are the topics after the last pass. Learned priors are always the priors
         of the last pass. None is 0.5 if topics are summed out, see ``global_step``, and 0.25
         otherwise.
     learning_method : {"batch", "online"}, default="online"
@@ -128,8 +133,8 @@ class StructuredLDA(TopicEstimator):
     learning_offset : float or None, default=None
         Down-weights early steps; at least 1. None ties the steps of ``fit`` to the M minibatches of
         a pass: step number t has size ``5 / M * (0.4 + t / M) ** -learning_decay``, at most 1. In
-        ``partial_fit``, and with "ssvi", None is 64, since with "ssvi" topics may collapse in large
-        first steps.
+        ``partial_fit``, and with "ssvi", None is 64, because topics may become the same in large
+        first steps of "ssvi".
     max_iter : int or None, default=None
         Maximum number of passes over the data. None is 200 if topics are summed out, see
         ``global_step``, and 40 otherwise.
@@ -155,8 +160,8 @@ class StructuredLDA(TopicEstimator):
     elbo_ : float
         Evidence lower bound of the training data in nats, every constant included. It is the
         mean-field bound at the final topics, which can be compared with the bound of
-        ``TemperedLDA``. Not available after
-        ``partial_fit``, ``merge_topics`` and ``drop_topics``, see ``elbo``.
+        ``TemperedLDA``. Not available after ``partial_fit``, ``merge_topics`` and ``drop_topics``,
+        see ``elbo``.
     .. shared: bound_, history_
         "objective" is the log probability of the words of the pass at the drawn topics and fitted
         proportions, minus the divergence of q(beta), which is not a bound. For "collapsed" it is
@@ -177,9 +182,9 @@ class StructuredLDA(TopicEstimator):
     identity.
 
     A count that is not whole consists of tokens of weight 1 and one token of the remaining weight.
-    The sampler visits tokens one by one, given the others; the tokens of a count above 100, or
-    above the number of topics if that is more, are drawn jointly, given a draw of the document's
-    proportions.
+    The sampler draws the topic of one token at a time, given the topics of all others. If a count
+    is above both 100 and the number of topics, the topics of its tokens are drawn jointly, given a
+    draw of the document's topic proportions.
 
     References
     ----------
@@ -212,13 +217,14 @@ class StructuredLDA(TopicEstimator):
     def _is_collapsed(self, model):
         """Return whether topics are summed out.
 
-        With "auto", a fit that continues ``model`` does as before.
+        ``model`` is the model of the fit that is continued, or None. With "auto", such a fit goes
+        on as before.
         """
         if self.global_step != "auto":
             return self.global_step == "collapsed"
         if self.local_step != "gibbs" or not self._is_unheated:
             return False
-        # An interrupted fit is continued by its model.
+        # Only an interrupted fit has the attribute ``_progress``. Its model is the fitted one.
         if "_progress" in vars(self):
             model = self._fitted.model
         if model is not None:
@@ -227,18 +233,18 @@ class StructuredLDA(TopicEstimator):
 
     @property
     def _is_unheated(self):
-        """Whether the temperature is None or the default, which collapsed sampling ignores."""
+        """Whether the temperature is None or "annealed", which collapsed sampling ignores."""
         return self.temperature is None or self.temperature == "annealed"
 
     def _build_model(self, X, weights, old=None):
         """Return the model with topics summed out, or with local steps given topics."""
         if not self._is_collapsed(old):
-            lda = self._make_lda(X, weights, old, 1.0 / self.n_components)
+            lda = self._make_lda(X, weights, old, default_eta=1.0 / self.n_components)
             return LDAGivenTopics.from_lda(
                 lda, self.local_step, self.n_burn_in, self.n_samples,
                 updates_all_rows=self.global_step == "ssvi",
             )  # fmt: skip
-        # Priors that are None are learned, as well as priors that are "auto".
+        # Priors are learned if their parameters are "auto" or None.
         lda = self._make_lda(X, weights, old, COLLAPSED_PRIOR, learned_types=str | None)
         if self.local_step != "gibbs":
             raise ValueError(
@@ -263,12 +269,15 @@ class StructuredLDA(TopicEstimator):
         if sweeps:
             batch_rows = min(ROWS_OF_SWEEP, X.shape[0])
         data = make_rows(X, weights, batch_rows, self.n_parallel_batches)
-        # The rate of a fit with sweeps serves later calls of partial_fit only.
+        # In a fit with sweeps, only later calls of partial_fit use the schedule of step sizes.
         n_batches = None if stream or self.global_step == "ssvi" else data.n_batches
         rate = self._make_rate(n_batches, FIT_SCALE, FIT_DELAY)
         if sweeps:
+            # A few of the first passes draw the topics of all tokens again. Their number grows with
+            # the argument; 0 stands for none, because a warm start starts from settled topics.
             engine, moves = CollapsedInference(0 if self._is_warm_start() else n_passes), ()
         else:
+            # The step of "auto" is "ssvi-a", and so is the step of "collapsed" in a stream.
             global_step = self.global_step if self.global_step in GLOBAL_STEPS else "ssvi-a"
             engine = StructuredInference(rate, global_step)
             moves = None if stream else self.moves
@@ -277,10 +286,9 @@ class StructuredLDA(TopicEstimator):
         )
 
     def _policy(self, model):
-        """Return the temperature policy.
+        """Return the temperature policy: T = 1 if topics are summed out, else by ``temperature``.
 
-        It is T = 1 if topics are summed out. For "annealed", the topic prior determines the initial
-        temperature.
+        For "annealed", the topic prior determines the initial temperature.
         """
         if self._is_collapsed(model):
             if not self._is_unheated:
@@ -296,10 +304,11 @@ class StructuredLDA(TopicEstimator):
         if model.start is not None:
             return ConstantTemperature()
         eta = model.topic_word_prior
-        # A prior of each topic and word counts by its median, the value of words without seeds.
+        # For a prior of each topic and word, the median is the value of words without seeds.
         eta = eta.mean() if eta.ndim == 1 else np.median(eta)
-        # A learned prior counts as small, because the initial value says little about the final.
+        # A learned prior counts as small, because its final value may be smaller than the initial.
         eta = HOT_PRIOR if model.learn_topic_word_prior else eta
+        # Interpolate in log eta. Outside of the two priors the result is one of the two ends.
         initial_temperature = np.interp(
             np.log(eta), np.log([HOT_PRIOR, COOL_PRIOR]), [HOTTEST, 1.0]
         )

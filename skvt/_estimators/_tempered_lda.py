@@ -25,13 +25,14 @@ from skvt.schedules import RobbinsMonro
 # ``FIT_SCALE / M * (FIT_DELAY + t / M) ** -learning_decay``.
 FIT_SCALE = 2.8
 FIT_DELAY = 0.8
-# Step number t of the extra passes has size
+# Step number t of the ``n_polish`` extra passes has size
 # ``POLISH_SCALE / M * (POLISH_DELAY + t / M) ** -POLISH_DECAY``, as in StructuredLDA.
 POLISH_SCALE = 5.0
 POLISH_DELAY = 0.4
 POLISH_DECAY = 0.7
 
 
+# The decorator `estimator` replaces the lines ".. shared:" by texts of `skvt.fitting._texts`.
 @in_files("estimators.TemperedLDA", fitted={"model": (LDA, LDAGivenTopics)})
 @estimator
 class TemperedLDA(TopicEstimator):
@@ -67,10 +68,10 @@ class TemperedLDA(TopicEstimator):
         :class:`~skvt.temperature.LocalTempering`, with their defaults.
     .. shared: moves
     average : float, default=0.25
-        Share of the passes of ``fit``, the last ones, over which the topics are averaged: the
-        posterior has the mean of ``components_`` after these passes. Only passes at T = 1 count,
-        and an accepted move restarts the mean. With 0, or with fewer than two such passes, the
-        topics are the topics after the last pass. Learned priors are always the priors
+        Share of the passes of ``fit`` over which the topics are averaged. These are the last
+        passes, and the posterior has the mean of ``components_`` after each of them. Only passes at
+        T = 1 count, and an accepted move restarts the mean. With 0, or with fewer than two such
+        passes, the topics are the topics after the last pass. Learned priors are always the priors
         of the last pass. Coordinate ascent does not average, because it converges.
     learning_method : {"batch", "online"}, default="online"
         How the posterior q is found. "online": stochastic inference on minibatches. "batch":
@@ -86,9 +87,10 @@ class TemperedLDA(TopicEstimator):
         Number of extra passes after ``max_iter``, at T = 1 on minibatches. They solve documents by
         CVB0 at the mean topics, as ``transform`` does, because mean field makes the proportions
         too sparse. If ``topic_word_prior`` is "auto", these passes go on learning it, and the
-        topics predict held-out words better (``benchmarks/``); ``doc_topic_prior`` stays fixed. A
-        pass costs nearly twice as much. ``history_`` has no bounds of these passes, ``elbo_`` is
-        the mean-field bound at the final topics, and the fit does not stop early before them.
+        topics predict held-out words better (``benchmarks/``); ``doc_topic_prior`` stays fixed. An
+        extra pass costs nearly twice as much as an ordinary pass. ``history_`` has no bounds of the
+        extra passes, ``elbo_`` is the mean-field bound at the final topics, and the fit does not
+        stop early before the extra passes.
     .. shared: batch_size, n_parallel_batches
     evaluate_every : int, default=-1
         Number of passes between evaluations of the bound on all data; 0 or a negative number means
@@ -121,11 +123,11 @@ class TemperedLDA(TopicEstimator):
 
     Notes
     -----
-    Local step [2]_ (app. B.2) at inverse temperature b = 1 / T:
-    ``phi_wk ~ exp(b (E[log theta_k] + E[log beta_kw]))`` and
-    ``gamma_k = alpha_k + b sum_w n_w phi_wk``. Global step [1]_:
-    ``lam <- (1 - rho) lam + rho (eta + b (N / B) S)`` with S the statistics of a minibatch of B
-    documents. Neither prior is tempered.
+    Local step [2]_ (app. B.2) of a document with counts n_w at inverse temperature b = 1 / T:
+    ``phi_wk`` is proportional to ``exp(b (E[log theta_k] + E[log beta_kw]))``, and ``gamma_k =
+    alpha_k + b sum_w n_w phi_wk``. Global step [1]_ of size rho: ``lam <- (1 - rho) lam + rho (eta
+    + b (N / B) S)``, where S are the statistics of a minibatch of B of all N documents. Neither
+    prior is tempered.
 
     References
     ----------
@@ -152,7 +154,7 @@ class TemperedLDA(TopicEstimator):
 
     def _build_model(self, X, weights, old=None):
         """Build the model, whose local step is mean field until the extra passes of CVB0."""
-        lda = self._make_lda(X, weights, old, 1.0 / self.n_components)
+        lda = self._make_lda(X, weights, old, default_eta=1.0 / self.n_components)
         return LDAGivenTopics.from_lda(lda, "mean_field") if self.n_polish else lda
 
     def _plan(self, model, X, weights, *, stream=False):
@@ -167,6 +169,8 @@ class TemperedLDA(TopicEstimator):
         engine = StochasticInference(rate) if is_online else CoordinateAscent()
         extra_phases = ()
         if self.n_polish and not stream:
+            # M^(decay - 1) and M times the delay turn the formula of the constants into the form
+            # ``scale * (offset + t) ** -decay``.
             scale = POLISH_SCALE * data.n_batches ** (POLISH_DECAY - 1.0)
             steps = RobbinsMonro(POLISH_DELAY * data.n_batches, POLISH_DECAY, scale)
             extra_phases = make_polish_phase(self.max_iter, steps, _use_cvb0, _take_learned_prior)

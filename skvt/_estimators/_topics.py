@@ -1,7 +1,9 @@
 """Base class of TemperedLDA and StructuredLDA: their methods, model, and plan of a fit.
 
 The *details* of documents are their covariates and allowed topics, in a dict by the name of the
-argument. The dict has only the details that the caller passes.
+argument. The dict has only the details that the caller passes. In shapes, n or N is the number of
+documents, K the number of topics, and V the number of words. The Dirichlet priors have the
+concentrations alpha (K,) of a document's topics and eta (K, V) of a topic's words.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace
@@ -177,7 +179,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
     def elbo(self, X, covariates=None, allowed_topics=None):
         """Return the untempered evidence lower bound of X in nats, every constant included.
 
-        X counts as the whole data set: the divergence of the global parameters is subtracted once.
+        X counts as the whole data set: the Kullback-Leibler divergence of the topics' posterior
+        from their prior is subtracted once.
 
         Parameters
         ----------
@@ -211,8 +214,10 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
                 "without covariates. Pass covariates to fit."
             )
         model = fitted.model
-        coef = np.log(np.float64(model.doc_topic_prior))[None]
-        if model.regression is not None:
+        if model.regression is None:
+            # All documents have the same alpha: there is only the intercept.
+            coef = np.log(np.float64(model.doc_topic_prior))[None]
+        else:
             coef = model.regression.coef
         coef = self._covariates.coefficients(coef)
         if not self._covariates.are_named:
@@ -221,14 +226,14 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         return pandas.DataFrame(coef, columns=self._covariates.columns.names)
 
     def _details_by_name(self, X, covariates, allowed_topics):
-        """Return the details of documents; raise TypeError if there are any and X is in chunks."""
+        """Return the details that are not None; raise TypeError if there are any for chunks X."""
         details = named_details(covariates, allowed_topics)
         if details:
             require_rows_in_memory(X, "A topic model with covariates or allowed_topics")
         return details
 
     def _details(self, X, covariates, allowed_topics):
-        """Return the details of documents, which need covariates exactly if the fit had them."""
+        """Return the details of documents; raise ValueError unless covariates are as in the fit."""
         details = self._details_by_name(X, covariates, allowed_topics)
         self._require_same_covariates(details)
         return details
@@ -236,9 +241,9 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
     def _with_details(self, rows, details, used, *, reset):
         """Return the documents of ``rows`` with their details; raise ValueError if illegal.
 
-        ``rows`` are the :class:`CallRows` of a call, and ``used`` selects the documents of positive
-        weight from the documents as passed. With ``reset`` a fit begins, and the encoding of its
-        covariates is derived.
+        ``rows`` are the :class:`CallRows` of a call of ``fit``, ``partial_fit`` or ``resume``, and
+        ``used`` selects the documents of positive weight from the documents as passed. With
+        ``reset`` a new fit or stream begins, and the encoding of its covariates is derived.
         """
         if reset and "covariates" in details:
             n_rows = num_samples(rows.passed_X)
@@ -248,7 +253,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         if rows.in_stream and not reset:
             self._require_same_restriction(self._fitted.model, "allowed_topics" in details)
         documents = self._documents(rows.X, rows.passed_X, details, used, reset=reset)
-        # Further calls of a stream leave ``n_documents`` None, so that the regression is kept.
+        # Set the number of documents that the regression represents, if there are details. Further
+        # calls of a stream leave it None, so that `_with_document_priors` keeps the regression.
         if documents is not rows.X and (reset or not rows.in_stream):
             n_documents = self._stream_rows if rows.in_stream else float(rows.weights.sum())
             documents.n_documents = n_documents
@@ -268,7 +274,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         return STREAM_ROWS if self.total_samples is None else float(self.total_samples)
 
     def _read(self, X, details=None):
-        """Return the rows X of a fitted estimator, with the details of their documents."""
+        """Return new rows X as the fitted model takes them, with the details of their documents."""
         return self._documents(super()._read(X), X, details or {})
 
     def _documents(self, X, passed_X, details, used=slice(None), *, reset=False):
@@ -280,7 +286,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         if not details and (model is None or model.regression is None):
             return X
         n_rows, allowed = num_samples(passed_X), details.get("allowed_topics")
-        # Without covariates, the design has the intercept only.
+        # The design matrix of the regression. Without covariates, it has the intercept only.
         design = np.ones((n_rows, 1))
         if self._covariates is not None:
             design = self._covariates.encode(details["covariates"], n_rows)
@@ -320,8 +326,9 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         """Return the model of the estimator's parameters.
 
         ``default_eta`` is the initial eta if ``topic_word_prior`` is None or "auto". A prior is
-        learned if its parameter is of a type in ``learned_types``. If a fit is continued, learned
-        priors keep their values in the ``old`` model.
+        learned if its parameter is of a type in ``learned_types``: ``str`` stands for "auto", and
+        ``str | None`` for "auto" and None. If a fit is continued, learned priors keep their values
+        in the ``old`` model.
         """
         if isinstance(self.n_components, bool):
             raise ValueError(
@@ -365,12 +372,13 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             _, groups = np.unique(allowed, axis=1, return_inverse=True)
             lda = replace(lda, topic_groups=groups.ravel())
         alpha = lda.doc_topic_prior if old is None else old.doc_topic_prior
-        # The covariate of each column of the design; 0 is the intercept.
+        # The covariate to which each column of the design belongs; 0 is the intercept.
         terms = np.zeros(1, int)
         if self._covariates is not None:
             lda = replace(lda, doc_topic_prior=alpha, learn_doc_topic_prior=True)
             terms = self._covariates.columns.terms
-        # Without a regression, other steps learn the alpha that all documents share more exactly.
+        # A regression on the intercept alone is needed only to learn alpha from documents with
+        # different allowed topics. In all other cases the model learns alpha more exactly itself.
         if terms.size == 1 and (allowed is None or not lda.learn_doc_topic_prior):
             return lda
         # Further rows of a stream, which have no ``n_documents``, keep the regression.
@@ -384,8 +392,9 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
     def _make_rate(self, n_batches, scale, delay):
         """Return the schedule of step sizes.
 
-        If ``learning_offset`` is None, step t has size ``scale / M * (delay + t / M) **
-        -learning_decay``, where M is ``n_batches``, the number of minibatches per pass. In a
+        ``RobbinsMonro(offset, decay, scale)`` gives step number t the size ``scale * (offset + t)
+        ** -decay``. If ``learning_offset`` is None, step t has size ``scale / M * (delay + t / M)
+        ** -learning_decay``, where M is ``n_batches``, the number of minibatches per pass. In a
         stream, where ``n_batches`` is None, the offset is STREAM_OFFSET.
         """
         if self.learning_offset is not None:
@@ -394,8 +403,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             return RobbinsMonro(STREAM_OFFSET, self.learning_decay)
         offset = delay * n_batches
         if self._is_warm_start() and self._fitted.counts_rows:
-            # The steps so far count as many steps of this fit as make the same number of passes,
-            # because earlier passes may have had another number of steps.
+            # Earlier passes may have had another number of steps. Shift t so that the steps so far
+            # count as the number of steps in which this fit makes as many passes.
             state = self._fitted.state
             n_passes = state.rows_seen / self._fitted.n_rows
             offset += n_passes * n_batches - state.n_steps
@@ -408,7 +417,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         A fit tries ``moves`` between passes, and averages the topics over the last passes, whose
         share of all passes is ``average``. A call of ``partial_fit`` does neither.
         """
-        # As in scikit-learn, no warning says that the fit has not converged.
+        # As in scikit-learn, no warning says that the fit has not converged. Annealing plans for at
+        # most 40 passes if the fit may stop before ``max_iter``.
         stopping = Stopping(
             n_passes, self.evaluate_every, self.tol, warns=False, planned_passes=40.0, in_words=True
         )
@@ -418,7 +428,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         first_rows = None
         steps_after_pass = []
         if moves is None:
-            # Scale initial statistics, also of given topics, to the assumed size of the stream.
+            # Scale the initial statistics, also those made from ``components_init``, to the assumed
+            # size of the stream.
             first_rows = make_rows(data.X, data.weights, data.n_rows, total=self._stream_rows)
         elif moves:
             steps_after_pass.append(MovesBetweenPasses([SplitMerge()], n_passes))
@@ -429,13 +440,14 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             phases=(Phase(engine),),
             policy=policy,
             stopping=stopping,
+            # The pilot is a short fit that calibrates a learned temperature.
             pilot=Pilot(rate),
             steps_after_pass=tuple(steps_after_pass),
             stream=StreamPlan(self.total_samples, first_rows),
         )
 
     def _row_results(self, rows, workers):
-        """Return the number of words of a fit by name, from which ``bound_`` is computed."""
+        """Return the number of words of the training data by name, for ``bound_`` after a fit."""
         if rows.in_stream:
             return {}
         n_words, _ = sums_of_rows(rows.X, rows.weights, total_and_weight)
@@ -474,21 +486,21 @@ def prior_from_parameter(estimator, name, size, size_name, default, *, n_topics=
 def allowed_topics_as_array(allowed, n_rows, n_topics):
     """Return allowed topics as an array (n, K) of booleans; raise ValueError if it is illegal."""
     array = np.asarray(allowed.toarray() if sp.issparse(allowed) else allowed)
-    legal = (
+    requirement = (
         "allowed_topics must be a Boolean array of shape (n_samples, n_components) = "
         f"{(n_rows, n_topics)}"
     )
     if array.shape != (n_rows, n_topics):
         raise ValueError(
-            f"{legal}, with a row for each row of X and a column for each topic. Got the shape "
-            f"{array.shape}."
+            f"{requirement}, with a row for each row of X and a column for each topic. Got the "
+            f"shape {array.shape}."
         )
     if array.dtype.kind not in "buif":
-        raise ValueError(f"{legal}. Got values of type {array.dtype}.")
+        raise ValueError(f"{requirement}. Got values of type {array.dtype}.")
     is_illegal = (array != 0) & (array != 1)
     if is_illegal.any():
         row = is_illegal.any(axis=1).argmax()
-        raise ValueError(f"{legal}. Got {array[is_illegal][0]} in row {row}.")
+        raise ValueError(f"{requirement}. Got {array[is_illegal][0]} in row {row}.")
     array = array.astype(bool)
     has_topics = array.any(axis=1)
     if not has_topics.all():
@@ -504,37 +516,38 @@ def topics_from_parameter(estimator, X):
     if estimator.components_init is None:
         return None
     shape = (estimator.n_components, X.shape[1])
-    legal = (
+    requirement = (
         "The 'components_init' parameter must be an array of shape (n_components, n_features) = "
         f"{shape} of numbers in the range [0, {LARGEST:g}], with a positive number in each row."
     )
     try:
         topics = np.asarray(estimator.components_init, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{legal} Got {estimator.components_init!r} instead.") from error
+        raise ValueError(f"{requirement} Got {estimator.components_init!r} instead.") from error
     if topics.shape != shape:
         raise ValueError(
-            f"{legal} Got an array of shape {topics.shape} instead; pass a row for each topic, or "
-            "set n_components."
+            f"{requirement} Got an array of shape {topics.shape} instead; pass a row for each "
+            "topic, or set n_components."
         )
     is_illegal = ~((topics >= 0.0) & (topics <= LARGEST))
     if is_illegal.any():
         row = is_illegal.any(axis=1).argmax()
         raise ValueError(
-            f"{legal} Got {topics[is_illegal][0]:g} in row {row}; rows need not be normalised."
+            f"{requirement} Got {topics[is_illegal][0]:g} in row {row}; rows need not be "
+            "normalised."
         )
-    totals = topics.sum(axis=1, keepdims=True)
-    if not in_range(totals):
-        row = int(((totals < 1.0 / LARGEST) | (totals > LARGEST)).argmax())
+    row_sums = topics.sum(axis=1, keepdims=True)
+    if not in_range(row_sums):
+        row = int(((row_sums < 1.0 / LARGEST) | (row_sums > LARGEST)).argmax())
         raise ValueError(
-            f"{legal} The sum of row {row} is {totals[row, 0]:g}; leave this topic out, or begin "
-            "it with the words of all documents."
+            f"{requirement} The sum of row {row} is {row_sums[row, 0]:g}; leave this topic out, or "
+            "begin it with the words of all documents."
         )
-    return topics / totals
+    return topics / row_sums
 
 
 def _default_concentration(X, weights, n_topics):
-    """Return the default alpha: 1 / n_topics, or the reciprocal of the mean length if it is larger.
+    """Return the default alpha: the larger of 1 / n_topics and 1 / (mean tokens of a document).
 
     If alpha were below the reciprocal of a document's length, the topic of the first token would
     decide the topics of all tokens of the document.
