@@ -82,6 +82,8 @@ def remove_partials(path):
     """
     path = Path(os.path.realpath(path))
     for partial in path.parent.glob(f"{glob.escape(path.name)}.*{PARTIAL}"):
+        # An OSError means that a writer holds the lock, or that the file cannot be opened or
+        # removed. The file then stays.
         with suppress(OSError):
             if fcntl is None:
                 partial.unlink()
@@ -93,7 +95,7 @@ def remove_partials(path):
 
 
 def _open_file(name, flags):
-    """Open a file; do not follow links, and do not wait for a reader of a pipe."""
+    """Open a file by its descriptor; do not follow links, and do not wait if it is a pipe."""
     return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 

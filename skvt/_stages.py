@@ -15,7 +15,7 @@ from threading import Event, Thread
 
 # Seconds without a line after which the stage is reported.
 SILENCE = 10.0
-# Time between two looks at the clock: this share of SILENCE, and at least so many seconds.
+# Time between two looks at the clock: this share of SILENCE, and at least this number of seconds.
 _SHARE_OF_SILENCE, _SHORTEST_WAIT = 0.05, 0.001
 LOGGER = logging.getLogger("skvt")
 
@@ -107,7 +107,10 @@ def take_notes() -> list[str]:
 
 @contextmanager
 def reporting_stages(verbose: int) -> Iterator[None]:
-    """Report stages within a ``with`` block, if lines are printed or logged."""
+    """Report stages within a ``with`` block, if lines are printed or logged.
+
+    A thread watches for silences while the block runs.
+    """
     if not is_reported(verbose):
         yield
         return

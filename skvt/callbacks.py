@@ -44,6 +44,7 @@ class Checkpoint:
             raise ValueError(f"every must be an int in the range [1, inf). Got {every!r}.")
         self.path = Path(path)
         self.every = every
+        # Number of passes that the current fit has made.
         self._n_passes = 0
 
     def setup(self, estimator, context):

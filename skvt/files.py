@@ -2,8 +2,8 @@
 
 The decorator :func:`in_files` registers a class where it is defined. When `skvt.io` reads a file,
 it checks that fields have their declared types, and :func:`check_fields` checks further rules. The
-rules of a field are the metadata of ``Annotated``, such as ``Annotated[Array, "d", PRIOR]``. The
-value None follows any rule. A rule is
+rules of a field are the metadata of ``Annotated``: ``Annotated[Array, "d", PRIOR]`` has two rules.
+The value None follows any rule. A rule is
 
 - `PRIOR` or `POSITIVE`, the range of a number or of all numbers of an array,
 - `COMPONENTS`, the range of a number of components, or
@@ -40,9 +40,10 @@ PRIOR = f"in {LEGAL_RANGE}"
 #: Rule for numbers that are positive and finite.
 POSITIVE = "in the range (0, inf)"
 
-# Maximum number of components in a model file that have no statistics.
+# Largest difference, in a model file, between a field that is a number of components and the number
+# of components that have statistics.
 _MAX_WITHOUT_STATISTICS = 100_000
-#: Rule for numbers of components.
+#: Rule for fields that are numbers of components.
 COMPONENTS = f"from 1 to {_MAX_WITHOUT_STATISTICS:,} more than the number of components"
 _RULES_OF_NUMBERS = PRIOR, POSITIVE, COMPONENTS
 
@@ -53,8 +54,8 @@ class InFiles(NamedTuple):
     cls: type
     # Names of the fields that may hold NaN.
     nan: tuple[str, ...] = ()
-    # For an estimator, the allowed classes of the parts of its :class:`Fitted` by the path of the
-    # part, such as "model.weights".
+    # For an estimator, the allowed classes of the parts of its fit, the attribute ``_fitted``, by
+    # the path of the part, such as "model.weights".
     fitted: Mapping[str, tuple[type, ...]] = {}
     # Names of further attributes that a fitted estimator must have.
     attributes: tuple[str, ...] = ()
@@ -87,6 +88,7 @@ def in_files(
 @cache
 def _rules_of(cls: type) -> dict[str, tuple[str, ...]]:
     """Return the rules of each field of a class; fields without rules are left out."""
+    # A hint that is ``Annotated`` has its rules in the attribute ``__metadata__``.
     hints = get_type_hints(cls, include_extras=True)
     rules = {field: getattr(hint, "__metadata__", ()) for field, hint in hints.items()}
     return {field: rule for field, rule in rules.items() if rule}
@@ -136,7 +138,7 @@ def check_fields(part: Any, d: int, k: int) -> None:
 
 
 def _follows(value: Any, rule: str, lengths: dict[str, int]) -> bool:
-    """Return whether a value follows a rule; add names that are new in the rule to ``lengths``."""
+    """Return whether a value follows a rule; add new names of the rule to ``lengths``."""
     if rule == COMPONENTS:
         return bool(1 <= value <= lengths["k"] + _MAX_WITHOUT_STATISTICS)
     if rule in _RULES_OF_NUMBERS:
@@ -157,11 +159,12 @@ def _has_shape(shape: Sequence[int], expected: list[str], lengths: dict[str, int
     for length, expression in zip(shape, expected, strict=True):
         if expression.isidentifier():
             lengths.setdefault(expression, length)
-        total = 0
+        # Add up the terms, each a minus sign or nothing, and a number or a name.
+        expected_length = 0
         for sign, term in re.findall(r"(-?)(\w+)", expression):
             size = int(term) if term.isdigit() else lengths[term]
-            total += -size if sign else size
-        if length != total:
+            expected_length += -size if sign else size
+        if length != expected_length:
             return False
     return True
 

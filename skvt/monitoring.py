@@ -13,9 +13,13 @@ class FitMonitor:
 
     ``context`` is scikit-learn's task of the fit, and ``callback_data`` are X and y for callbacks.
     ``snapshot(model, state, position)`` returns the attributes of an estimator whose fit has
-    stopped at this position, for callbacks that need them. The loop of passes appends an entry for
-    each pass to ``history``, and sets the attribute ``position``, which begins as
-    ``start.position``. ``name`` precedes each line; it names the start if there are several.
+    stopped at this position, for callbacks that need them. ``start`` tells where the fit begins:
+    its ``position`` is the number of passes made so far with the last exact bound, and its
+    ``n_moves`` the number of earlier records of moves.
+
+    For each pass, the loop of passes calls :meth:`begin_pass`, appends an entry to ``history``,
+    sets the attribute ``position``, and calls :meth:`end_pass`. ``name`` precedes each line; it is
+    the name of the start if there are several.
     """
 
     def __init__(self, estimator, context, callback_data, snapshot, history, start, name):
@@ -30,6 +34,7 @@ class FitMonitor:
         self._pass_task = None
         # Number of records of moves that have been reported.
         self._n_reported_moves = start.n_moves
+        # Whether a callback has stopped the fit.
         self.stopped = False
 
     def begin_pass(self):
@@ -42,7 +47,8 @@ class FitMonitor:
         """End a pass, with its ``perplexity`` if known; return whether a callback stops the fit."""
         entry = self.history[-1]
         if _is_line_due(self._estimator, entry):
-            # Structured inference evaluates the bound only on request.
+            # The line has the bound, or the objective if the bound is NaN, because structured
+            # inference evaluates the bound only on request.
             name = "objective" if np.isnan(entry.elbo) else "elbo"
             perplexity_text = "" if perplexity is None else f"perplexity {perplexity:.6g}, "
             records = state.move_log[self._n_reported_moves :]
@@ -76,6 +82,7 @@ def _results_text(entry, records):
     """Return the end of a line: components, moves, notes, temperature and seconds."""
     moves = "".join(f"{text}, " for text in _describe_moves(records))
     notes = "".join(f"{note}, " for note in take_notes())
+    # The temperature is printed with three decimals. It is left out if they would show 1.000.
     is_hot = abs(entry.temperature - 1.0) >= 0.0005
     temperature = f"temperature {entry.temperature:.3f}, " if is_hot else ""
     return f"{entry.n_components} components, {moves}{notes}{temperature}{entry.seconds:.1f} s"
@@ -84,9 +91,9 @@ def _results_text(entry, records):
 def _describe_moves(records):
     """Yield a text for each kind of move, with its numbers of accepted and proposed changes."""
     for kind in dict.fromkeys(record.move for record in records):
-        of_kind = [record for record in records if record.move == kind]
-        n_accepted = sum(record.accepted for record in of_kind)
-        n_proposed = sum(record.proposed for record in of_kind)
+        records_of_kind = [record for record in records if record.move == kind]
+        n_accepted = sum(record.accepted for record in records_of_kind)
+        n_proposed = sum(record.proposed for record in records_of_kind)
         # For births, which add several components, the numbers are numbers of components.
         if kind == "birth":
             yield f"{n_accepted} born of {n_proposed} tried"

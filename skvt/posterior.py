@@ -64,6 +64,7 @@ class Posterior:
         seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
         rng = np.random.default_rng(seed)
         draws = [self.family.sample(self.eta, rng) for _ in range(n_samples)]
+        # Draws with fields are NamedTuples, whose fields are stacked one by one.
         if isinstance(draws[0], tuple):
             return type(draws[0])(*(np.stack(field) for field in zip(*draws, strict=True)))
         return np.stack(draws)
@@ -83,10 +84,10 @@ class Posterior:
             The log density of the value, or of each of the n values, in nats.
         """
         density = np.asarray(self.family.log_density(self.eta, value))
-        # Sum over the axes of members, which are the last ones of the density.
+        # Sum over the axes of members, which are the last axes of the density.
         n_member_axes = np.ndim(self.eta) - 1
         total = density.sum(axis=tuple(range(density.ndim - n_member_axes, density.ndim)))
-        # The index () makes a number of an array without axes.
+        # The index () turns an array without axes into a number.
         return total[()]
 
     def mean(self) -> Any:
@@ -125,6 +126,7 @@ class Posterior:
         mean = self.mean()
         has_fields = isinstance(mean, tuple)
         fields: dict[str, Any] = mean._asdict() if has_fields else {"value": mean}
+        # The shape of an event of each field follows the shape of the members.
         shapes = {name: np.shape(field)[len(member_shape) :] for name, field in fields.items()}
         event_shapes = ", ".join(f"{name}={shape}" for name, shape in shapes.items())
         # The protocol Family does not declare __name__, which all families have.

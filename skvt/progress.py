@@ -1,6 +1,7 @@
 """Data that engines and moves keep between passes, so that an interrupted fit can continue.
 
-Files hold these data, and `skvt.io` checks them by types and by rules.
+Files hold these data, and `skvt.io` checks them by types and by rules. An engine makes the passes
+of a fit, and a move tries to change its components between passes.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +11,7 @@ from typing import Any, ClassVar
 from skvt.files import are_like, is_within
 
 # Functions by the names of rules. A function returns whether a value in a file is legal, given the
-# shapes of the statistics, the number k of components and the number of steps.
+# shapes of the arrays of statistics, the number k of components and the number of steps.
 RULES: dict[str, Callable[..., bool]] = {
     # None, statistics, or a sequence of arrays, which may be empty.
     "statistics": lambda value, shapes, k, n_steps: (
@@ -18,13 +19,14 @@ RULES: dict[str, Callable[..., bool]] = {
         or not (arrays := getattr(value, "arrays", value))
         or [a.shape for a in arrays] == shapes
     ),
-    # Statistics of fresh components.
+    # A list of statistics of fresh components, which a birth proposes. The number of components may
+    # differ from k.
     "fresh": lambda value, shapes, k, n_steps: all(are_like(s.arrays, shapes) for s in value),
-    # Arrays of the numbers of components.
+    # A list of one-dimensional arrays of component numbers, from 0 to k - 1.
     "components": lambda value, shapes, k, n_steps: all(
         array.ndim == 1 and is_within(array, k) for array in value
     ),
-    # A tuple that begins with the numbers of two components.
+    # A tuple that begins with two component numbers, or None.
     "pair": lambda value, shapes, k, n_steps: value is None or all(0 <= a < k for a in value[:2]),
     # A schedule of step sizes.
     "rate": lambda value, shapes, k, n_steps: (

@@ -23,7 +23,10 @@ Sums: TypeAlias = Callable[[Any, Array], tuple[Any, ...]]
 
 @singledispatch
 def sums_of_rows(X: Any, weights: Any, part: Sums) -> tuple[Any, ...]:
-    """Return ``part(X, weights)``, with each array summed over all rows."""
+    """Return ``part(X, weights)``, with each array summed over all rows.
+
+    For chunks, ``part`` is called for each chunk, and the results are added up.
+    """
     return part(X, weights)
 
 
@@ -39,19 +42,22 @@ def column_totals(X: Any, weights: Array) -> tuple[Any, ...]:
 
 def has_sparse_rows(X: Any, weights: Any) -> bool:
     """Return whether the rows, or the rows of any chunk, are sparse."""
-    return bool(sums_of_rows(X, weights, _is_sparse)[0])
+    (n_sparse,) = sums_of_rows(X, weights, _is_sparse)
+    return bool(n_sparse)
 
 
 def _is_sparse(X: Any, weights: Array) -> tuple[Any, ...]:
+    """Return 1 if the rows are sparse, else 0, for `sums_of_rows`."""
     return (float(sp.issparse(X)),)
 
 
 class Documents(sp.csr_array):
     """Counts of the words of documents, with the covariates and allowed topics of the documents.
 
-    ``design`` (n, P) has the covariates as regressors, and ``allowed`` (n, K) tells which topics
-    each document may have; either may be None. ``n_documents`` is the number of documents that the
-    rows of a fit, or of the first call of a stream, represent. It is None for all other rows.
+    ``design`` (n, P) has the values of the P regressors that encode the covariates, and ``allowed``
+    (n, K) tells which of the K topics each document may have; either may be None. ``n_documents``
+    is the number of documents that the rows of a fit, or of the first call of a stream, represent.
+    It is None for all other rows.
     """
 
     design: Array | None
@@ -85,6 +91,7 @@ def design_and_allowed(X: Any) -> tuple[Array | None, Array | None]:
 
 @design_and_allowed.register
 def _design_and_allowed_of_documents(X: Documents) -> tuple[Array | None, Array | None]:
+    """Return the attributes ``design`` and ``allowed``."""
     return X.design, X.allowed
 
 
@@ -95,7 +102,10 @@ def named_details(covariates: Any, allowed_topics: Any) -> dict[str, Any]:
 
 
 def pieces(stop: int, step: int, start: int = 0) -> list[slice]:
-    """Return slices of ``step`` from ``start`` to ``stop``; the last may be shorter."""
+    """Return consecutive slices of length ``step`` from ``start`` to ``stop``.
+
+    The last slice may be shorter.
+    """
     return [slice(i, min(i + step, stop)) for i in range(start, stop, step)]
 
 
@@ -134,7 +144,7 @@ def evaluate_rows(X: Any, weights: Any, function: Callable[[Any], Array]) -> Arr
 
 @singledispatch
 def take_rows(X: Any, weights: Any, rows: IndexArray) -> tuple[Any, Array]:
-    """Return the rows with these numbers and their weights, in memory."""
+    """Return the rows with the numbers ``rows``, and their weights, in memory."""
     return X[rows], weights[rows]
 
 

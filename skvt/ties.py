@@ -1,12 +1,12 @@
 """Choices among floating-point numbers that rounding cannot flip.
 
 The order of additions in BLAS depends on the processor. Numbers that are equal in exact arithmetic,
-such as masses of components with equally many rows or bounds of two mirrored changes, therefore
-differ in their last digits, with a sign that depends on the machine. Plain comparisons of such
-numbers would give other labels, other moves or another optimum on another machine. In the functions
-of this module, numbers that differ by less than a relative tolerance are tied, and ties go to the
-first candidate. Callers list their candidates in an order that does not depend on the processor:
-the order of creation of components, or of columns.
+such as the weights of components with equally many rows or the bounds of two symmetric changes,
+therefore differ in their last digits, with a sign that depends on the machine. Plain comparisons of
+such numbers would give other labels, other moves or another optimum on another machine. In the
+functions of this module, numbers that differ by less than a relative tolerance are tied, and ties
+go to the first candidate. Callers list their candidates in an order that does not depend on the
+processor: the order of creation of components, or of columns.
 """
 
 from math import isfinite
@@ -45,11 +45,13 @@ def stable_order(
     precision of the computation if it is lower than that of ``values``.
     """
     values = np.asarray(values)
+    # Sorted values keep their order, whether they are tied or not.
     if np.all(values[1:] >= values[:-1]):
         return np.arange(values.size)
     order = np.argsort(values, kind="stable")
     sorted_values = values[order].astype(np.float64)
     rtol = _rtol(dtype, values.dtype)
+    # Whether each value but the first is above the value before it, rather than tied with it.
     is_above = _exceeds(sorted_values[1:], sorted_values[:-1], scale, rtol)
     if is_above.all():
         return order
@@ -96,7 +98,7 @@ def exceeds(a: Any, b: Any, *, scale: Any = 0.0, dtype: DTypeLike | None = None)
     If a and b differ in precision, the lower precision determines the tolerance.
     """
     if isinstance(a, float) and isinstance(b, float) and isinstance(scale, float):
-        # The comparison of two numbers takes a tenth of the time without arrays.
+        # Without arrays, the comparison of two numbers takes a tenth of the time.
         size = max(scale, *(abs(number) for number in (a, b) if isfinite(number)), 0.0)
         return float(a) - float(b) > _rtol(dtype) * size
     a, b = np.asarray(a), np.asarray(b)
