@@ -1,7 +1,9 @@
-"""What all benchmarks share: corpora, the one evaluator, cores, memory, plain tables.
+"""Functions that all benchmarks share: corpora, an evaluator of topics, cores, memory, tables.
 
-The evaluator is written in NumPy alone and knows no library: it takes topics (K, V) and treats
-them all alike, so that it can favour nobody.
+The evaluator is written in NumPy alone. It takes topics (K, V) of any library, K topics over V
+words, and scores all of them in the same way, so that it favours no library. In the comments, alpha
+(K,) is the Dirichlet prior of a document's topics, gamma (n, K) has the Dirichlet parameters of the
+topics of n documents, and beta (V, K) has the probabilities of words.
 """
 
 import argparse
@@ -21,16 +23,19 @@ import scipy.sparse as sp
 from scipy.special import digamma, polygamma
 from threadpoolctl import threadpool_limits
 
+# Number of test documents by corpus.
 TEST_DOCUMENTS = {"newsgroups20": 2000, "kos": 400, "ap": 300, "arxiv_daily": 2000}
-# Elements of one dense block of the evaluator: it stays in the second-level cache.
-BLOCK = 100_000
+# Maximum number of elements of a dense block of the evaluator, which then fits into the
+# second-level cache.
+MAX_BLOCK_SIZE = 100_000
 
 
 # ------------------------------------------------------------------------------------ corpora
-def corpora(args):
-    """(train, test) of the corpus named on the command line, rows permuted; prints their sizes.
+def read_corpora(args):
+    """Return the training and the test documents of the corpus named on the command line.
 
-    Both are CSR of int32 with sorted indices; documents without words are left out.
+    Both are CSR matrices of int32 counts with sorted indices. Rows are permuted, and training
+    documents without words are left out. Print the sizes.
     """
     file = Path(args.data) / args.corpus / "counts.npz"
     if not file.exists():
@@ -40,39 +45,44 @@ def corpora(args):
     rows = np.random.default_rng(args.split_seed).permutation(X.shape[0])
     n_test = TEST_DOCUMENTS.get(args.corpus, X.shape[0] // 10)
     test, train = X[rows[:n_test]], X[rows[n_test:]]
-    train = train[np.diff(train.indptr) > 0][: args.documents]
+    has_words = np.diff(train.indptr) > 0
+    train = train[has_words][: args.documents]
     print("training:", describe(train), "\ntest:    ", describe(test))
     return train, test
 
 
 def describe(X):
-    """One line about a corpus."""
-    tokens = int(X.sum())
+    """Return a line with the sizes of a corpus."""
+    n_tokens = int(X.sum())
     return (
-        f"{X.shape[0]:,} documents, {X.shape[1]:,} words, {tokens:,} tokens "
-        f"({tokens / X.shape[0]:.1f} a document), {X.nnz:,} entries"
+        f"{X.shape[0]:,} documents, {X.shape[1]:,} words, {n_tokens:,} tokens "
+        f"({n_tokens / X.shape[0]:.1f} a document), {X.nnz:,} entries"
     )
 
 
 # ---------------------------------------------------------------------------------- evaluator
 class DocumentCompletion:
-    """Held-out log predictive probability in nats per word, the same way for every library.
+    """Scorer of topics by their held-out log predictive probability, in nats per word.
 
-    Each token of each test document is observed or held out by a fair coin (fixed seed). With the
-    topics fixed at ``E[beta]``, the observed tokens give q(theta) by mean-field updates
+    Each token of each test document is observed or held out with equal probability, by a fixed
+    seed. With the topics fixed at ``E[beta]``, the observed tokens give q(theta), the Dirichlet
+    posterior of a document's topic proportions, by mean-field updates
 
         phi_jk ~ beta_kj exp(digamma(gamma_k)),    gamma_k = alpha_k + sum_j n_j phi_jk
 
-    from equal shares to a tight tolerance; the others are scored by
+    from equal shares to a tight tolerance. The held-out tokens are then scored by
     ``log sum_k E[theta_k] E[beta_kj]``.
 
     Parameters
     ----------
-    X : CSR of counts, test documents
-    alpha : float or (K,), prior of the proportions, for all libraries the same unless a call
-        gives another
-    seed : int, of the split of tokens
-    tol : float, mean absolute change of gamma (tokens) at which a document has converged
+    X : CSR matrix
+        Counts of the test documents.
+    alpha : float or ndarray of shape (K,)
+        Prior of the proportions. It is the same for all libraries, unless a call passes another.
+    seed : int
+        Seed of the division of tokens.
+    tol : float
+        A document has converged when its gamma, in tokens, changes by less than this on average.
     """
 
     def __init__(self, X, alpha, *, seed=0, tol=1e-6, max_sweeps=2000):
@@ -81,98 +91,116 @@ class DocumentCompletion:
         observed, held_out = X.copy(), X.copy()
         observed.data = rng.binomial(X.data, 0.5).astype(np.int32)
         held_out.data = X.data - observed.data
-        for part in (observed, held_out):
-            part.eliminate_zeros()
+        for counts in (observed, held_out):
+            counts.eliminate_zeros()
         self.observed, self.held_out = observed, held_out
         self.n_tokens = int(held_out.sum())
 
     def __call__(self, topics, alpha=None):
-        """Nats per held-out word for topics (K, V): pseudo-counts or probabilities."""
+        """Return nats per held-out word for topics (K, V), as pseudo-counts or probabilities."""
         beta = word_probabilities(topics)
         alpha = self.alpha if alpha is None else alpha
-        gamma = topic_weights(self.observed, beta, alpha, self.tol, self.max_sweeps)
+        gamma = infer_topic_weights(self.observed, beta, alpha, self.tol, self.max_sweeps)
         theta = gamma / gamma.sum(axis=1, keepdims=True)
-        total = 0.0
+        log_probability = 0.0
+        # Take 500 documents at a time. ``p`` has the probability of each of their entries.
         for start in range(0, theta.shape[0], 500):
-            part = self.held_out[start : start + 500].tocoo()
-            p = np.einsum("jk,jk->j", theta[start + part.row], beta[part.col])
-            total += part.data @ np.log(p)
-        score = float(total / self.n_tokens)
+            entries = self.held_out[start : start + 500].tocoo()
+            p = np.einsum("jk,jk->j", theta[start + entries.row], beta[entries.col])
+            log_probability += entries.data @ np.log(p)
+        score = float(log_probability / self.n_tokens)
         if not np.isfinite(score):
             raise ValueError("The topics give some held-out word probability 0 or NaN.")
         return score
 
 
 def word_probabilities(topics):
-    """Topics (K, V) as columns of probabilities, (V, K)."""
+    """Return topics (K, V) as columns of probabilities, (V, K)."""
     beta = np.ascontiguousarray(np.asarray(topics, dtype=np.float64).T)
     return beta / beta.sum(axis=0)
 
 
-def topic_weights(X, beta, alpha, tol=1e-6, max_sweeps=2000, start=None):
-    """gamma of all documents of X given topics (V, K), to a mean absolute change of ``tol``.
+def infer_topic_weights(X, beta, alpha, tol=1e-6, max_sweeps=2000, start=None):
+    """Return gamma (n, K) of the documents of X, given word probabilities beta (V, K).
 
-    From equal shares, or from another gamma to ``start`` with.
+    Updates start from ``start``, or from equal shares. They end when the mean absolute change of a
+    document's gamma is below ``tol``.
     """
+    # ``sizes`` has the number of distinct words of each document.
     n_topics, sizes = beta.shape[1], np.diff(X.indptr)
     alpha = np.broadcast_to(np.asarray(alpha, dtype=np.float64), n_topics)
     if start is None:
         start = alpha + np.asarray(X.sum(axis=1)).reshape(-1, 1) / n_topics
     gamma = np.array(start)
-    # Documents of like size go together, padded with words that occur 0 times.
+    # Documents of similar sizes form a block. Shorter documents are padded with words that occur 0
+    # times. ``order[first:stop]`` are the documents of a block, in ascending order of their sizes.
     order = np.argsort(sizes, kind="stable")
     first = 0
     while first < order.size:
         stop = first + 1
-        while stop < order.size and (stop + 1 - first) * sizes[order[stop]] * n_topics < BLOCK:
+        while (
+            stop < order.size
+            and (stop + 1 - first) * sizes[order[stop]] * n_topics < MAX_BLOCK_SIZE
+        ):
             stop += 1
         rows = order[first:stop]
         counts = np.zeros((rows.size, max(1, sizes[rows[-1]])))
-        table = np.ones((*counts.shape, n_topics))
+        probabilities = np.ones((*counts.shape, n_topics))
         for i, d in enumerate(rows):
             entries = slice(X.indptr[d], X.indptr[d + 1])
             counts[i, : sizes[d]] = X.data[entries]
-            table[i, : sizes[d]] = beta[X.indices[entries]]
-        gamma[rows] = _fixed_point(table, counts, alpha, gamma[rows], tol, max_sweeps)
+            probabilities[i, : sizes[d]] = beta[X.indices[entries]]
+        gamma[rows] = _update_block(probabilities, counts, alpha, gamma[rows], tol, max_sweeps)
         first = stop
     return gamma
 
 
-def _fixed_point(table, counts, alpha, gamma, tol, max_sweeps):
-    """gamma (B, K) of documents with word probabilities table (B, J, K), counts (B, J)."""
-    todo = np.arange(gamma.shape[0])
+def _update_block(probabilities, counts, alpha, gamma, tol, max_sweeps):
+    """Return gamma (B, K) of the B documents of a block at convergence.
+
+    ``counts`` (B, J) has the counts of the words of each document, and ``probabilities`` (B, J, K)
+    the probabilities of these words in each topic.
+    """
+    # The documents that are still updated.
+    active = np.arange(gamma.shape[0])
     for _ in range(max_sweeps):
-        old = gamma[todo]
+        old = gamma[active]
         weights = digamma(old)
         weights = np.exp(weights - weights.max(axis=1, keepdims=True))
-        norm = np.matmul(table, weights[:, :, None])[:, :, 0]
-        new = alpha + weights * np.matmul((counts / norm)[:, None, :], table)[:, 0, :]
-        gamma[todo] = new
-        going = np.abs(new - old).mean(axis=1) >= tol
-        if not going.any():
+        norm = np.matmul(probabilities, weights[:, :, None])[:, :, 0]
+        new = alpha + weights * np.matmul((counts / norm)[:, None, :], probabilities)[:, 0, :]
+        gamma[active] = new
+        changes = np.abs(new - old).mean(axis=1) >= tol
+        if not changes.any():
             break
-        # copying the rest is worth it only when it has become clearly smaller
-        if going.sum() < 0.7 * todo.size:
-            todo, table, counts = todo[going], table[going], counts[going]
+        # The arrays of the remaining documents are copied. This takes less time than it saves only
+        # if clearly fewer documents remain.
+        if changes.sum() < 0.7 * active.size:
+            active, probabilities, counts = active[changes], probabilities[changes], counts[changes]
     return gamma
 
 
-def learned_prior(X, topics, alpha, *, n_rounds=100):
-    """alpha (K,) that fits topics (K, V): the most probable for training documents X.
+def learn_prior(X, topics, alpha, *, n_rounds=100):
+    """Return the alpha (K,) that maximises the bound of training documents X, given topics (K, V).
 
-    Variational EM with the topics fixed: some sweeps over all documents, then alpha by the fixed
-    point of Minka (2000, eq. 9), until it changes by less than a thousandth.
+    This is variational EM with fixed topics. Each round makes 10 sweeps over all documents, and
+    then updates alpha by the fixed point of Minka (2000, eq. 9). Rounds end when alpha changes by
+    less than a thousandth.
 
     Parameters
     ----------
-    X : CSR of counts, training documents
-    topics : (K, V), pseudo-counts or probabilities
-    alpha : float, to begin with
+    X : CSR matrix
+        Counts of the training documents.
+    topics : ndarray of shape (K, V)
+        Pseudo-counts or probabilities.
+    alpha : float
+        Initial value.
     """
     beta = word_probabilities(topics)
     alpha, gamma = np.full(beta.shape[1], float(alpha)), None
     for _ in range(n_rounds):
-        gamma = topic_weights(X, beta, alpha, 1e-3, 10, gamma)
+        gamma = infer_topic_weights(X, beta, alpha, tol=1e-3, max_sweeps=10, start=gamma)
+        # E[log theta] of the proportions theta, averaged over documents.
         mean_log = (digamma(gamma) - digamma(gamma.sum(axis=1, keepdims=True))).mean(axis=0)
         before = alpha
         for _ in range(50):
@@ -183,7 +211,7 @@ def learned_prior(X, topics, alpha, *, n_rounds=100):
 
 
 def _inverse_digamma(y, n_steps=5):
-    """x with digamma(x) = y, by Newton's method [Minka 2000, app. C]."""
+    """Return x with digamma(x) = y, by Newton's method [Minka 2000, app. C]."""
     x = np.where(y >= -2.22, np.exp(y) + 0.5, -1.0 / (y - digamma(1.0)))
     for _ in range(n_steps):
         x = x - (digamma(x) - y) / polygamma(1, x)
@@ -192,37 +220,37 @@ def _inverse_digamma(y, n_steps=5):
 
 # ---------------------------------------------------------------------------- cores and clocks
 @contextmanager
-def cores(n):
+def limited_to_cores(n):
     """Restrict this process, its new threads and BLAS to ``n`` of the cores it may use."""
     if not hasattr(os, "sched_setaffinity"):
         with threadpool_limits(n):
             yield
         return
-    before = os.sched_getaffinity(0)
-    # the last ones: other programs tend to sit on core 0
-    os.sched_setaffinity(0, sorted(before)[-n:])
+    usable = os.sched_getaffinity(0)
+    # Take the last cores, because other programs tend to use core 0.
+    os.sched_setaffinity(0, sorted(usable)[-n:])
     try:
         with threadpool_limits(n):
             yield
     finally:
-        os.sched_setaffinity(0, before)
+        os.sched_setaffinity(0, usable)
 
 
 def timed(function, *args, **kwargs):
-    """(seconds, CPU seconds of this process, result) of one call."""
-    wall, cpu = time.perf_counter(), time.process_time()
+    """Return seconds, CPU seconds of this process, and the result of a call of ``function``."""
+    start, cpu_start = time.perf_counter(), time.process_time()
     result = function(*args, **kwargs)
-    return time.perf_counter() - wall, time.process_time() - cpu, result
+    return time.perf_counter() - start, time.process_time() - cpu_start, result
 
 
 # -------------------------------------------------------------------------------------- memory
 def resident_bytes():
-    """Memory of this process now."""
+    """Return the memory of this process now, in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
 def peak_bytes():
-    """Highest memory of this process since :func:`reset_peak`."""
+    """Return the highest memory of this process since :func:`reset_peak`, in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -230,13 +258,13 @@ def peak_bytes():
 
 
 def reset_peak():
-    """Let the peak start again from what is resident now."""
+    """Reset the peak of memory to the memory of this process now."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
 # -------------------------------------------------------------------------------------- output
 def parser(description):
-    """An argument parser that shows defaults, with ``--save`` of :func:`print_table`."""
+    """Return an argument parser that shows defaults and has ``--save``, see :func:`print_table`."""
     p = argparse.ArgumentParser(
         description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
@@ -245,7 +273,7 @@ def parser(description):
 
 
 def add_data_arguments(arguments, corpus="newsgroups20"):
-    """--data, --corpus, --split-seed, --documents."""
+    """Add the arguments of :func:`read_corpora`."""
     arguments.add_argument(
         "--data", required=True, metavar="PATH", help="folder of <corpus>/counts.npz"
     )
@@ -256,25 +284,30 @@ def add_data_arguments(arguments, corpus="newsgroups20"):
     )
 
 
-def peers_of(chosen):
-    """The libraries, beside scikit-learn, that the rows chosen on the command line need."""
-    needed = {
+def find_required_packages(chosen):
+    """Return the packages that the libraries chosen on the command line need.
+
+    A library is chosen by its name, or by its name and a variant after a hyphen.
+    """
+    packages = {
         "gensim": "gensim",
         "tomotopy": "tomotopy",
         "mallet": "pyrmallet",
         "topica": "topica",
         "vowpalwabbit": "vowpalwabbit",
     }
-    return sorted(needed[name] for name in {row.split("-")[0] for row in chosen} & set(needed))
+    names = {choice.split("-")[0] for choice in chosen}
+    return sorted(packages[name] for name in names & set(packages))
 
 
-RESULT = {}  # of this run: header and tables, for --save
+# The header and the tables of this run, which ``--save`` writes to a file.
+RESULT = {}
 
 
-def print_header(args, *libraries, beside=()):
-    """Command line, versions, machine; the run ends here if one of ``libraries`` is missing.
+def print_header(args, *libraries, optional=()):
+    """Print the command line, versions and machine; end the run if a library is missing.
 
-    A run without those ``beside`` goes on, and leaves out what needs them.
+    A run continues without ``optional`` libraries, and leaves out the comparisons that need them.
     """
     missing = [name for name in libraries if importlib.util.find_spec(name) is None]
     if missing:
@@ -282,9 +315,10 @@ def print_header(args, *libraries, beside=()):
             f"This run compares with {' and '.join(missing)}, which this Python does not have: "
             'pip install ".[bench]", or leave it out by the options that --help lists.'
         )
-    names = ["skvt", "numpy", "scipy", "scikit-learn", "numba", *libraries, *beside]
-    # where data and results lie on this machine is nobody's concern
-    words = ["PATH" if a == getattr(args, "data", 0) else a for a in sys.argv[1:]]
+    names = ["skvt", "numpy", "scipy", "scikit-learn", "numba", *libraries, *optional]
+    # The command that is shown has no paths of this machine: PATH replaces the folder of the data,
+    # and ``--save`` is removed.
+    words = ["PATH" if word == getattr(args, "data", 0) else word for word in sys.argv[1:]]
     command = shlex.join([f"benchmarks/{Path(sys.argv[0]).name}", *words])
     RESULT.update({
         "command": f"python {command}".replace(f" --save {args.save}", ""),
@@ -297,27 +331,31 @@ def print_header(args, *libraries, beside=()):
         "tables": [],
     })  # fmt: skip
     for name in ("command", "versions", "processor", "cores", "load"):
-        told = RESULT[name]
-        told = ", ".join(map(" ".join, told.items())) if isinstance(told, dict) else told
-        print(f"{name + ':':11}{told}")
+        value = RESULT[name]
+        text = ", ".join(map(" ".join, value.items())) if isinstance(value, dict) else value
+        print(f"{name + ':':11}{text}")
     print(flush=True)
 
 
 def _version(name):
+    """Return the version of a package, or "not installed"."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
+        # A module that is imported from a folder is no installed package.
         module = sys.modules.get(name)
         return getattr(module, "__version__", "not installed")
 
 
 def _usable_cores():
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count()
 
 
 def _processor():
+    """Return the name of the processor."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -327,8 +365,12 @@ def _processor():
     return platform.processor() or platform.machine()
 
 
-def spread(values, digits=4):
-    """``mean +- sd`` (sample standard deviation); one value alone has none, NaN are a dash."""
+def format_mean(values, digits=4):
+    """Return the text "mean +- standard deviation" of values.
+
+    The deviation is of a sample. A single value has no deviation, and the text is "-" if all values
+    are NaN.
+    """
     values = np.asarray(values, dtype=float)
     if np.isnan(values).all():
         return "-"
@@ -338,13 +380,13 @@ def spread(values, digits=4):
 
 
 def print_table(title, headers, rows):
-    """A plain table: the first column to the left, all others to the right; saved by ``--save``."""
+    """Print a table whose first column is left-aligned; write all tables so far by ``--save``."""
     cells = [[str(cell) for cell in row] for row in [headers, *rows]]
     lines = [" | ".join(cell.strip() for cell in row) for row in cells]
     RESULT["tables"].append({"title": title, "lines": lines})
     if RESULT["save"]:
-        told = {name: value for name, value in RESULT.items() if name != "save"}
-        Path(RESULT["save"]).write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n")
+        result = {name: value for name, value in RESULT.items() if name != "save"}
+        Path(RESULT["save"]).write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     widths = [max(len(row[i]) for row in cells) for i in range(len(headers))]
     print(title)
     for number, row in enumerate(cells):
@@ -356,6 +398,6 @@ def print_table(title, headers, rows):
     print(flush=True)
 
 
-def progress(*words):
-    """A line on standard error, so that a long run is seen to live."""
+def print_progress(*words):
+    """Print a line to standard error, which shows the progress of a long run."""
     print("...", *words, file=sys.stderr, flush=True)

@@ -1,12 +1,13 @@
-"""Mixtures of other libraries, the number of components by the best BIC."""
+"""Mixtures of other libraries, whose number of components is chosen by BIC."""
 
 import warnings
 
 from sklearn.mixture import GaussianMixture
 
 
-def lowest_bic(models, X):
-    """The model with the lowest BIC, each fitted to X."""
+def fit_lowest_bic(models, X):
+    """Fit each of the models to X; return the model with the lowest BIC."""
+    # The lowest BIC so far, and its model.
     best = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -17,8 +18,11 @@ def lowest_bic(models, X):
     return best[1]
 
 
-def gaussian_grid(X, most, shapes, **params):
-    """The GaussianMixture of 1 to ``most`` components and of ``shapes`` with the lowest BIC."""
-    numbers = range(1, min(most, len(X)) + 1)
+def fit_gaussian_grid(X, max_components, shapes, **params):
+    """Return the GaussianMixture with the lowest BIC among all numbers and covariance types.
+
+    The numbers of components are 1 to ``max_components``, and the covariance types are ``shapes``.
+    """
+    numbers = range(1, min(max_components, len(X)) + 1)
     grid = (GaussianMixture(k, covariance_type=s, **params) for s in shapes for k in numbers)
-    return lowest_bic(grid, X)
+    return fit_lowest_bic(grid, X)

@@ -1,8 +1,9 @@
-"""Runners: every library fits the same counts and hands back topics and seconds.
+"""Runners of topic models: each library fits the same counts, and yields topics and seconds.
 
-A runner is a generator of :class:`Point`, one for each length of fit asked for. Only the library's
-own work is timed: neither the conversion of the data to its format, nor what the caller does
-between two points.
+A runner is a generator function of the counts X (n, V), the number of topics K, and the lengths of
+fits in passes or sweeps. It yields a :class:`Point` for each length. Only the work of the library
+is timed, without the conversion of the data to its format, and without the work of the caller
+between two points. alpha and eta are the priors of a document's topics and of a topic's words.
 """
 
 import logging
@@ -19,20 +20,19 @@ from skvt import TemperedLDA
 
 
 class Point(NamedTuple):
-    """Topics after a fit of ``length`` passes (or sweeps).
+    """Topics after a fit, and the time of the fit."""
 
-    It took ``seconds``, and ``cpu`` CPU seconds of this process and its threads; what other
-    processes compute for it is not in that.
-    """
-
+    # Number of passes or sweeps.
     length: int
     seconds: float
+    # CPU seconds of this process and its threads, without worker processes.
     cpu: float
+    # (K, V): pseudo-counts or probabilities.
     topics: np.ndarray
 
 
 class Stopwatch:
-    """Adds up the seconds of ``with`` blocks, by the clock and of CPU."""
+    """Sum of the seconds and of the CPU seconds that ``with`` blocks take."""
 
     def __init__(self):
         self.seconds = self.cpu = 0.0
@@ -47,15 +47,15 @@ class Stopwatch:
 
     @property
     def times(self):
-        """(seconds, CPU seconds) so far."""
+        """Seconds and CPU seconds so far, in the order of the fields of :class:`Point`."""
         return self.seconds, self.cpu
 
 
 # ---------------------------------------------------------------------------------------- skvt
 def warm_up(X, n_components, n_jobs, dtypes=(np.float64, np.float32), others=()):
-    """Compile (or load from numba's cache) everything; returns the seconds it took.
+    """Compile all functions or load them from numba's cache; return the seconds that this takes.
 
-    ``others`` are pairs of an estimator's class and its parameters, beside ``TemperedLDA``.
+    ``others`` are pairs of an estimator's class and its parameters, in addition to ``TemperedLDA``.
     """
     with Stopwatch() as watch:
         for dtype in dtypes:
@@ -68,14 +68,14 @@ def warm_up(X, n_components, n_jobs, dtypes=(np.float64, np.float32), others=())
 def skvt_curve(
     X, n_components, passes, *, dtype=np.float64, estimator=TemperedLDA, polish=False, **params
 ):
-    """``estimator``; a fit of its own for each number of passes, the final bound included.
+    """Run ``estimator``, with a separate fit for each number of passes.
 
-    With ``polish``, as many passes of CVB0 follow.
+    The time includes the final bound. With ``polish``, the same number of CVB0 passes follows.
     """
     X = X.astype(dtype)
     for n_passes in passes:
-        more = {"n_polish": n_passes} if polish else {}
-        model = estimator(n_components, max_iter=n_passes, **params, **more)
+        extra_passes = {"n_polish": n_passes} if polish else {}
+        model = estimator(n_components, max_iter=n_passes, **params, **extra_passes)
         with Stopwatch() as watch:
             model.fit(X)
         yield Point(n_passes, *watch.times, model.posterior_.mean())
@@ -83,7 +83,7 @@ def skvt_curve(
 
 # -------------------------------------------------------------------------------- scikit-learn
 def sklearn_online_curve(X, n_components, passes, **params):
-    """LatentDirichletAllocation(learning_method="online"), watched after each pass.
+    """Run LatentDirichletAllocation(learning_method="online"), and stop the clock after each pass.
 
     ``partial_fit`` of all data with ``total_samples=N`` is exactly one pass of ``fit``, without
     the perplexity that ``fit`` evaluates at the end.
@@ -99,7 +99,7 @@ def sklearn_online_curve(X, n_components, passes, **params):
 
 # -------------------------------------------------------------------------------------- gensim
 def gensim_corpus(X):
-    """Lists of (word, count), gensim's own format; not timed."""
+    """Return a list of pairs of word and count for each document, the format of gensim."""
     return [
         list(zip(X.indices[a:b].tolist(), X.data[a:b].tolist(), strict=True))
         for a, b in zip(X.indptr[:-1], X.indptr[1:], strict=True)
@@ -107,13 +107,15 @@ def gensim_corpus(X):
 
 
 def gensim_curve(X, n_components, passes, *, random_state, **params):
-    """LdaModel, watched after each pass by its own callback, without its perplexity reports."""
+    """Run LdaModel without its perplexity reports; its callback stops the clock after each pass."""
     from gensim.models import LdaModel
     from gensim.models.callbacks import Metric
 
     points, watch = [], Stopwatch()
 
     class Watch(Metric):
+        """Callback that stops the clock, keeps the topics, and starts the clock again."""
+
         logger, title = None, "watch"
 
         def get_value(self, *, model, **ignored):
@@ -134,14 +136,14 @@ def gensim_curve(X, n_components, passes, *, random_state, **params):
             random_state=random_state,
             **params,
         )
-    # gensim calls back before the update of the last, incomplete chunk
+    # gensim calls back before the update of the last, incomplete chunk: replace the last point.
     points[-1] = Point(max(passes), *watch.times, model.state.get_lambda())
     yield from (point for point in points if point.length in passes)
 
 
 # ------------------------------------------------------------------------------------ tomotopy
-def documents_of(X, prefix="w"):
-    """The tokens of each document, which are words named by their numbers."""
+def list_tokens(X, prefix="w"):
+    """Return the list of tokens of each document. Names of words are ``prefix`` and a number."""
     words = np.array([f"{prefix}{v}" for v in range(X.shape[1])], dtype=object)
     counts = X.data.astype(np.int64)
     return [
@@ -151,18 +153,21 @@ def documents_of(X, prefix="w"):
 
 
 def tomotopy_model(X, n_components, *, alpha, eta, random_state, optimise=False):
-    """An LDAModel that has been given the documents of X."""
+    """Return an LDAModel to which the documents of X have been added."""
     import tomotopy
 
     model = tomotopy.LDAModel(k=n_components, alpha=alpha, eta=eta, seed=random_state)
     model.optim_interval = model.optim_interval if optimise else 0
-    for tokens in documents_of(X, prefix=""):
+    for tokens in list_tokens(X, prefix=""):
         model.add_doc(tokens)
     return model
 
 
 def tomotopy_topics(model, n_features, eta):
-    """Pseudo-counts (K, V) in our order of words; a word it never saw has its prior."""
+    """Return pseudo-counts (K, V) in the order of the columns of X.
+
+    A word that does not occur in the documents has its prior.
+    """
     topics = np.full((model.k, n_features), eta)
     columns = np.array([int(word) for word in model.used_vocabs])
     for k in range(model.k):
@@ -171,17 +176,18 @@ def tomotopy_topics(model, n_features, eta):
 
 
 def tomotopy_curve(X, n_components, sweeps, *, alpha, eta, random_state, workers, optimise=False):
-    """LDAModel (collapsed Gibbs), watched on its way; its last state gives the topics."""
+    """Run LDAModel, a collapsed Gibbs sampler; topics are those of the last state of a length."""
     model = tomotopy_model(
         X, n_components, alpha=alpha, eta=eta, random_state=random_state, optimise=optimise
     )
-    watch, done = Stopwatch(), 0
+    watch, n_done = Stopwatch(), 0
     for n_sweeps in sorted(sweeps):
-        with warnings.catch_warnings():  # several workers: not reproducible, it says
+        with warnings.catch_warnings():
+            # With several workers, it warns that the result is not reproducible.
             warnings.simplefilter("ignore")
             with watch:
-                model.train(n_sweeps - done, workers=workers, show_progress=False)
-        done = n_sweeps
+                model.train(n_sweeps - n_done, workers=workers, show_progress=False)
+        n_done = n_sweeps
         yield Point(n_sweeps, *watch.times, tomotopy_topics(model, X.shape[1], eta))
 
 
@@ -189,16 +195,16 @@ def tomotopy_curve(X, n_components, sweeps, *, alpha, eta, random_state, workers
 def vowpalwabbit_curve(
     X, n_components, passes, *, alpha, eta, random_state, minibatch=256, power_t=0.5, **more
 ):
-    """--lda of Vowpal Wabbit, a fit of its own for each number of passes over its cache.
+    """Run --lda of Vowpal Wabbit, with a separate fit for each number of passes over its cache.
 
-    Words are numbers below 2 ** bits, which are not hashed, so that no two share a weight. It
-    starts the weights from numbers that depend on the word's alone, whatever --random_seed says:
-    that words are numbered at random makes the start random.
+    Words are numbers below 2 ** bits, which are not hashed, so that no two words share a weight.
+    The initial weights of a word depend on its number only, and not on --random_seed. Words are
+    therefore numbered at random, so that the start is random.
     """
     from vowpalwabbit import Workspace
 
     n_documents, n_features = X.shape
-    places = np.random.default_rng(random_state).permutation(n_features)
+    word_numbers = np.random.default_rng(random_state).permutation(n_features)
     common = {
         "lda_alpha": alpha,
         "lda_rho": eta,
@@ -207,51 +213,62 @@ def vowpalwabbit_curve(
         "minibatch": minibatch,
         "power_t": power_t,
     } | more
-    # Of several passes, a tenth of the documents would be held out otherwise. (Version 9.11.9 does
-    # not survive it if minibatches make it enlarge the queue.)
+    # Without "holdout_off", a fit of several passes would hold out a tenth of the documents. The
+    # queue has at least the size of a minibatch, because version 9.11.9 crashes if it must be
+    # enlarged.
     common |= {"holdout_off": True, "noconstant": True, "quiet": True}
     common["example_queue_limit"] = max(256, 1 << (minibatch - 1).bit_length())
     with tempfile.TemporaryDirectory() as folder:
         text, cache = Path(folder, "text"), str(Path(folder, "cache"))
         with text.open("w") as file:
             for a, b in zip(X.indptr[:-1], X.indptr[1:], strict=True):
-                pairs = zip(places[X.indices[a:b]], X.data[a:b], strict=True)
+                pairs = zip(word_numbers[X.indices[a:b]], X.data[a:b], strict=True)
                 print("|", *(f"{word}:{count}" for word, count in pairs), file=file)
+        # This fit of one topic writes the cache, and is not timed.
         Workspace(lda=1, data=str(text), cache_file=cache, kill_cache=True, **common).finish()
         for n_passes in passes:
             watch = Stopwatch()
             with watch:
                 model = Workspace(lda=n_components, cache_file=cache, passes=n_passes, **common)
-            weights = [[model.get_weight(int(w), k) for w in places] for k in range(n_components)]
+            weights = [
+                [model.get_weight(int(w), k) for w in word_numbers] for k in range(n_components)
+            ]
             model.finish()
             yield Point(n_passes, *watch.times, np.array(weights) + eta)
 
 
 # -------------------------------------------------------------------------- MALLET and topica
-# Sweeps before the priors are optimised: at most these, as in MALLET, and a fifth of short fits.
+# Maximum number of sweeps before priors are optimised, as in MALLET. Short fits optimise priors
+# after a fifth of their sweeps.
 MALLET_BURN_IN = 200
 
 
 def mallet_corpus(X):
-    """The corpus in MALLET's form; not timed."""
+    """Return the corpus in the format of MALLET."""
     from pyrmallet import _rust_mallet
 
-    documents = [" ".join(tokens) for tokens in documents_of(X)]
+    documents = [" ".join(tokens) for tokens in list_tokens(X)]
     return _rust_mallet.Corpus.from_strings(documents, token_regex=r"\w+")
 
 
-def in_our_order(topics, vocabulary, n_features):
-    """Word probabilities (K, V) in our order; a word never seen has those of no occurrence."""
-    out = np.repeat(topics.min(axis=1, keepdims=True), n_features, axis=1)
-    out[:, [int(word[1:]) for word in vocabulary]] = topics
-    return out
+def reorder_topics(topics, vocabulary, n_features):
+    """Return word probabilities (K, V) in the order of the columns of X.
+
+    ``vocabulary`` has names of words by `list_tokens`, in the order of the columns of ``topics``. A
+    word that does not occur has the smallest probability of the topic, the probability of words
+    without tokens in the topic.
+    """
+    reordered = np.repeat(topics.min(axis=1, keepdims=True), n_features, axis=1)
+    # The number of a word follows its one-letter prefix.
+    reordered[:, [int(word[1:]) for word in vocabulary]] = topics
+    return reordered
 
 
 def mallet_curve(X, n_components, sweeps, *, random_state, interval=10, n_samples=5):
-    """pyrmallet, a fit of its own for each number of sweeps, priors optimised.
+    """Run pyrmallet, with a separate fit for each number of sweeps, and with optimised priors.
 
-    Its authors recommend to optimise every 10 sweeps. The last eighth of the sweeps are those
-    between samples, over which topics are averaged.
+    The authors of MALLET recommend to optimise priors every 10 sweeps. Topics are averaged over
+    ``n_samples`` samples in the last eighth of the sweeps.
     """
     from pyrmallet import _rust_mallet
 
@@ -271,20 +288,21 @@ def mallet_curve(X, n_components, sweeps, *, random_state, interval=10, n_sample
                 alpha_sum=5.0,
                 beta=0.01,
                 seed=random_state,
-                callback_interval=10**9,  # each would evaluate the likelihood
+                callback_interval=10**9,  # avoids callbacks, which evaluate the likelihood
             )
-        topics = in_our_order(np.array(model.topic_word_matrix()), model.vocabulary, X.shape[1])
+        topics = reorder_topics(np.array(model.topic_word_matrix()), model.vocabulary, X.shape[1])
         yield Point(n_sweeps, *watch.times, topics)
 
 
 def topica_curve(X, n_components, sweeps, *, sampler, random_state, n_threads=1, n_samples=5):
-    """topica, a fit of its own for each number of sweeps, priors optimised where it does.
+    """Run topica, with a separate fit for each number of sweeps.
 
-    Settings are those of MALLET above. Its ``iters`` are those before the samples.
+    Priors are optimised if the sampler does so. Settings are as in :func:`mallet_curve`. ``iters``
+    is the number of sweeps before the samples.
     """
     import topica
 
-    corpus = topica.Corpus.from_documents(documents_of(X))
+    corpus = topica.Corpus.from_documents(list_tokens(X))
     for n_sweeps in sweeps:
         gap = max(1, n_sweeps // (8 * n_samples))
         watch = Stopwatch()
@@ -304,5 +322,5 @@ def topica_curve(X, n_components, sweeps, *, sampler, random_state, n_threads=1,
                 progress=False,
                 keep_theta_draws=False,
             )
-        topics = in_our_order(np.asarray(model.topic_word), model.vocabulary, X.shape[1])
+        topics = reorder_topics(np.asarray(model.topic_word), model.vocabulary, X.shape[1])
         yield Point(n_sweeps, *watch.times, topics)

@@ -1,10 +1,11 @@
-"""A cluster of Dask on this machine: overhead and bytes, and what follows for a large one.
+"""Overhead and bytes sent of fits on a cluster of Dask on this machine.
 
-- ``overhead``: batch passes of `TemperedLDA` over chunks, beside the same passes in this process
-  with as many threads, in pairs; bytes on the loopback device beside the formula of the guide.
-- ``bytes``: those of a pass by engine, beside the formulas of the guide.
+- ``overhead``: the time of batch passes of `TemperedLDA` over chunks on the cluster, compared with
+  the same passes in this process with the same number of threads, in pairs of fits. The bytes that
+  the loopback device sends are compared with the formula of the guide.
+- ``bytes``: the bytes of a pass of each engine, compared with the formulas of the guide.
 
-No data needed. Linux only.
+No data are needed. The measurements work on Linux only.
 """
 
 import time
@@ -37,67 +38,79 @@ def arguments():
 
 
 def two_workers():
+    """Return a cluster of two worker processes with a thread each."""
     return LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=":0")
 
 
 def loopback_bytes():
-    """Bytes that the loopback device has sent so far."""
+    """Return the number of bytes that the loopback device has sent so far."""
     for line in Path("/proc/net/dev").read_text().splitlines():
         name, _, counters = line.partition(":")
         if name.strip() == "lo":
+            # Eight counters of received data precede the number of bytes sent.
             return int(counters.split()[8])
     raise SystemExit("no loopback device")
 
 
 class Passes:
-    """Seconds and loopback bytes of each pass of a fit."""
+    """Callback that measures the seconds and the loopback bytes of each pass of a fit."""
 
     def __init__(self):
         self.seconds, self.bytes = [], []
 
     def setup(self, estimator, context):
-        pass
+        """Do nothing before the fit, and as :meth:`teardown` after the fit."""
 
     teardown = setup
 
-    def on_fit_task_begin(self, estimator, context, **given):
-        self._began = time.perf_counter(), loopback_bytes()
+    def on_fit_task_begin(self, estimator, context, **arguments):
+        """Start the clock and the counter of bytes."""
+        self._start, self._start_bytes = time.perf_counter(), loopback_bytes()
 
-    def on_fit_task_end(self, estimator, context, **given):
+    def on_fit_task_end(self, estimator, context, **arguments):
+        """Keep the measures of a pass; return False, so that the fit continues."""
         if context.task_name == "pass":
-            self.seconds.append(time.perf_counter() - self._began[0])
-            self.bytes.append(loopback_bytes() - self._began[1])
+            self.seconds.append(time.perf_counter() - self._start)
+            self.bytes.append(loopback_bytes() - self._start_bytes)
         return False
 
 
 def chunks_of(X, number):
+    """Return this number of chunks of consecutive rows, of nearly equal sizes."""
     bounds = np.linspace(0, X.shape[0], number + 1).astype(int)
     return [X[start:stop] for start, stop in pairwise(bounds)]
 
 
 def timed_passes(estimator, X):
+    """Return the fitted estimator, and the seconds and bytes of all passes but the first."""
     passes = Passes()
     estimator.set_callbacks(passes).fit(X)
-    # (the first pass compiles, and asks chunks for their words)
+    # The first pass compiles functions, and finds the words of the chunks.
     return estimator, passes.seconds[1:], passes.bytes[1:]
 
 
 def bytes_of_round(words, k, *, summed, dense=None):
-    """The guide's formula for batches visited at once, all hops between two workers counted.
+    """Return the bytes of batches that are visited at once, by the formula of the guide.
 
-    ``words`` are those of each batch; ``dense`` how many there are where all are sent to all.
+    Each hop counts, with two workers. ``words`` has the words of each batch, and k is the number of
+    topics. If all words are sent to all workers, ``dense`` is their number. ``summed`` tells
+    whether the workers add up the statistics of the batches.
     """
-    active, union = [own.size for own in words], np.unique(np.concatenate(words)).size
-    own, shared = 8 * k * sum(active), 8 * k * (dense or union)
-    # driver - scheduler - worker - other worker, or driver - scheduler - worker
-    out = 3 * shared if dense or own >= 2 * shared else 2 * own
+    n_words, n_distinct = [batch.size for batch in words], np.unique(np.concatenate(words)).size
+    # Bytes of the topics of the words of each batch, and of the words of any batch.
+    separate, shared = 8 * k * sum(n_words), 8 * k * (dense or n_distinct)
+    # Shared topics make three hops: from the driver to the scheduler, to a worker, and to the other
+    # worker. The topics of each batch make the first two hops.
+    sent_out = 3 * shared if dense or separate >= 2 * shared else 2 * separate
     if not summed:
-        return out + 2 * own
-    parts = sorted(8 * k * (dense or a) for a in active)
-    return out + sum(parts[: len(parts) // 2]) + 2 * shared
+        return sent_out + 2 * separate
+    # A half of the batches send their statistics to the other worker, and the sum makes two hops.
+    batch_bytes = sorted(8 * k * (dense or n) for n in n_words)
+    return sent_out + sum(batch_bytes[: len(batch_bytes) // 2]) + 2 * shared
 
 
 def overhead(args):
+    """Compare seconds and bytes of passes with threads and with the cluster."""
     X = make_topic_corpus(
         args.documents, n_components=50, n_features=args.words, mean_length=120.0, random_state=0
     ).X
@@ -106,20 +119,22 @@ def overhead(args):
     expected = bytes_of_round([np.unique(p.indices) for p in pieces], args.k, summed=True)
     settings = {
         "learning_method": "batch", "temperature": None, "max_iter": 3, "moves": (),
-        # (every document makes as many sweeps, so that passes are alike)
+        # Each document makes the same number of sweeps, so that passes take equal times.
         "mean_change_tol": 0.0, "max_doc_update_iter": 60, "random_state": 0,
     }  # fmt: skip
     rows = []
     with two_workers() as cluster, Client(cluster):
         parts = [dask.delayed(piece) for piece in pieces]
         for pair in range(args.pairs):
-            here, seconds, _ = timed_passes(TemperedLDA(args.k, n_jobs=2, **settings), X)
-            there, with_cluster, n_bytes = timed_passes(TemperedLDA(args.k, **settings), parts)
+            with_threads, seconds, _ = timed_passes(TemperedLDA(args.k, n_jobs=2, **settings), X)
+            with_cluster, cluster_seconds, n_bytes = timed_passes(
+                TemperedLDA(args.k, **settings), parts
+            )
             rows.append((
-                pair + 1, f"{np.mean(seconds):.2f}", f"{np.mean(with_cluster):.2f}",
-                f"{np.mean(with_cluster) / np.mean(seconds):.3f}",
+                pair + 1, f"{np.mean(seconds):.2f}", f"{np.mean(cluster_seconds):.2f}",
+                f"{np.mean(cluster_seconds) / np.mean(seconds):.3f}",
                 f"{np.mean(n_bytes) / 1e6:.1f}", f"{expected / 1e6:.1f}",
-                f"{abs(there.elbo_ / here.elbo_ - 1.0):.1e}",
+                f"{abs(with_cluster.elbo_ / with_threads.elbo_ - 1.0):.1e}",
             ))  # fmt: skip
     print_table(
         f"{args.documents} documents, {X.nnz} entries, K = {args.k}, {args.chunks} chunks",
@@ -129,7 +144,7 @@ def overhead(args):
 
 
 def bytes_by_engine(args):
-    """Bytes of a pass of topics in 16 chunks, and of a mixture in 10."""
+    """Compare bytes of a pass with formulas, for topics in 16 chunks and a mixture in 10 chunks."""
     X = make_topic_corpus(
         16 * 500, n_components=50, n_features=args.words, mean_length=120.0, random_state=0
     ).X
@@ -137,29 +152,34 @@ def bytes_by_engine(args):
     pieces = chunks_of(X, 16)
     words = [np.unique(piece.indices) for piece in pieces]
 
-    def of_rounds(k, size, **how):
-        return sum(bytes_of_round(words[i : i + size], k, **how) for i in range(0, 16, size))
+    def bytes_of_pass(k, size, **options):
+        """Return the sum over rounds of ``size`` chunks that are visited at once."""
+        return sum(bytes_of_round(words[i : i + size], k, **options) for i in range(0, 16, size))
 
     common = {"random_state": 0, "batch_size": 500, "max_iter": 4}
     k, rows = args.k, []
     plain = {"temperature": None, "moves": (), "evaluate_every": 0, **common}
+    # The estimator of each engine, and the bytes of a pass by the formula.
     topics = {
-        "online": (TemperedLDA(k, average=0.0, **plain), of_rounds(k, 8, summed=True)),
+        "online": (TemperedLDA(k, average=0.0, **plain), bytes_of_pass(k, 8, summed=True)),
         "structured, ssvi-a": (
-            StructuredLDA(k, global_step="ssvi-a", **plain), of_rounds(k, 8, summed=True)),
+            StructuredLDA(k, global_step="ssvi-a", **plain), bytes_of_pass(k, 8, summed=True)),
         "structured, ssvi": (
             StructuredLDA(k, global_step="ssvi", local_step="cvb0", **plain),
-            of_rounds(k, 8, summed=True, dense=args.words)),
+            bytes_of_pass(k, 8, summed=True, dense=args.words)),
         "memoized HDP, no moves": (
-            MemoizedHDP(k, moves=(), **common), of_rounds(k, 2, summed=False)),
-        "memoized HDP, all moves": (MemoizedHDP(k, **common), of_rounds(k, 2, summed=False)),
+            MemoizedHDP(k, moves=(), **common), bytes_of_pass(k, 2, summed=False)),
+        "memoized HDP, all moves": (MemoizedHDP(k, **common), bytes_of_pass(k, 2, summed=False)),
     }  # fmt: skip
     rng = np.random.default_rng(0)
     Y = rng.normal(size=(100_000, 40)) + 4.0 * rng.integers(-1, 2, size=(20, 40))[
         rng.integers(20, size=100_000)
     ]  # fmt: skip
+    # Number of statistics of a full Gaussian in D = 40 columns, D (D + 3) / 2, without the number
+    # of rows.
     P = 40 * 43 // 2
     settings = {"random_state": 0, "batch_size": 10_000, "max_iter": 4, "init_params": "random"}
+    # Moves, and the number of passes.
     mixtures = {
         "no moves": ((), 4),
         "merge, delete": (("merge", "delete"), 4),
@@ -176,11 +196,12 @@ def bytes_by_engine(args):
             done, _, n_bytes = timed_passes(
                 mixture, [dask.delayed(piece) for piece in chunks_of(Y, 10)]
             )
-            # (what is sent is of the components before the pass)
+            # The components before a pass determine the bytes that it sends.
             sizes = np.array(done.history_["n_components"][:-1])
-            # (globals out and back, ten batches one by one)
+            # Ten batches, one by one: 8 bytes a number, two hops out and two hops back.
             expected = 10 * 4 * 8 * sizes * (1 + P)
             if moves != ():
+                # The entropies that moves need make two hops back.
                 expected = expected + 10 * 2 * 8 * sizes * (sizes + 1)
             rows.append(
                 (f"mixture, {name}", _millions(n_bytes), _millions(expected), done.n_components_)
@@ -195,6 +216,7 @@ def bytes_by_engine(args):
 
 
 def _millions(numbers):
+    """Return numbers in millions, as a text."""
     return " ".join(f"{number / 1e6:.1f}" for number in numbers)
 
 

@@ -13,8 +13,16 @@ import warnings
 from functools import partial
 
 import numpy as np
-from _common import cores, parser, print_header, print_table, progress, spread, timed
-from _mixture_peers import gaussian_grid
+from _common import (
+    format_mean,
+    limited_to_cores,
+    parser,
+    print_header,
+    print_progress,
+    print_table,
+    timed,
+)
+from _mixture_peers import fit_gaussian_grid
 from mixed_tables import blocks_of, drawn_clusters, people
 from sklearn.cluster import HDBSCAN
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_moons
@@ -253,7 +261,7 @@ def compare(name, seed, args):
     if blocks or args.no_peers:
         return rows, y
     _, seconds, mixture = timed(
-        gaussian_grid, X, MAX_COMPONENTS, shapes=["full"], random_state=seed
+        fit_gaussian_grid, X, MAX_COMPONENTS, shapes=["full"], random_state=seed
     )
     rows["GaussianMixture, BIC"] = mixture.n_components, index(y, mixture.predict(X)), seconds
     known = []
@@ -283,19 +291,19 @@ def main():
            "joined by auto, true number"]  # fmt: skip
     peers = [] if args.no_peers else ["GaussianMixture, BIC", "HDBSCAN", "HDBSCAN, best of 5"]
     table = []
-    with cores(args.cores):
+    with limited_to_cores(args.cores):
         for name in args.tables:
             runs = []
             for seed in range(args.seeds):
                 rows, y = compare(name, seed, args)
                 runs.append(rows)
-                progress(f"{name}, seed {seed}")
+                print_progress(f"{name}, seed {seed}")
             for shape in dict.fromkeys(method.partition(": ")[0] for method in runs[0]):
                 if shape in peers:
                     continue
                 label = name if shape in ("full", "blocks") else f"{name}, {shape}"
                 cells = [counted(runs, f"{shape}: {method}") for method in own]
-                seconds = spread([run[f"{shape}: components"][2] for run in runs], 1)
+                seconds = format_mean([run[f"{shape}: components"][2] for run in runs], 1)
                 table.append([label, len(set(y[y >= 0])), *cells,
                               *(counted(runs, method) for method in peers), seconds])  # fmt: skip
     print_table(

@@ -16,8 +16,16 @@ true number within 5 % where the bound prefers the true labels.
 import warnings
 
 import numpy as np
-from _common import cores, parser, print_header, print_table, progress, spread, timed
-from _mixture_peers import gaussian_grid
+from _common import (
+    format_mean,
+    limited_to_cores,
+    parser,
+    print_header,
+    print_progress,
+    print_table,
+    timed,
+)
+from _mixture_peers import fit_gaussian_grid
 from sklearn.cluster import HDBSCAN
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
@@ -209,7 +217,7 @@ def rivals(X, y, shape, seed):
     )
     found = {
         "BGM": twice.fit(X),
-        "BIC": gaussian_grid(X, min(60, 2 * number), shapes=[shape], random_state=seed),
+        "BIC": fit_gaussian_grid(X, min(60, 2 * number), shapes=[shape], random_state=seed),
     }
     indices = {name: adjusted_rand_score(y, fit.predict(X)) for name, fit in found.items()}
     if len(X) <= 30_000:
@@ -224,7 +232,7 @@ def main():
     warnings.simplefilter("ignore", ConvergenceWarning)
     close = right = fits = judged = 0
     table = []
-    with cores(args.cores):
+    with limited_to_cores(args.cores):
         for name in args.layouts:
             shape = next((kind for kind in ("diag", "spherical") if name.endswith(kind)), "full")
             runs, others = [], []
@@ -244,15 +252,15 @@ def main():
                 f"{X.shape[0]:,} x {X.shape[1]}",
                 str(true),
                 " ".join(str(run[0]) for run in runs),
-                spread([run[1] for run in runs], 3),
+                format_mean([run[1] for run in runs], 3),
                 " ".join(f"{run[2]:.0f}" for run in runs),
-                spread([run[4] for run in runs], 1),
+                format_mean([run[4] for run in runs], 1),
                 *(
-                    spread([o[r] for o in others], 3) if r in others[0] else "-"
+                    format_mean([o[r] for o in others], 3) if r in others[0] else "-"
                     for r in (("BGM", "BIC", "HDBSCAN") if args.rivals else ())
                 ),
             ])  # fmt: skip
-            progress(*table[-1])
+            print_progress(*table[-1])
     print_table(
         "Components found from one" + (", published priors" if args.published else ""),
         ["layout", "size", "true", "found", "ARI", "nats ahead", "CPU s"]

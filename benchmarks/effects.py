@@ -22,16 +22,16 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from _common import (
-    cores,
-    learned_prior,
+    format_mean,
+    learn_prior,
+    limited_to_cores,
     parser,
     print_header,
+    print_progress,
     print_table,
-    progress,
-    spread,
     timed,
 )
-from _peers import documents_of, in_our_order
+from _peers import list_tokens, reorder_topics
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 from scipy.special import logsumexp, softmax
@@ -160,9 +160,11 @@ def topics(args):
                 covered = np.mean(abs(estimate - planted_effects) < width)
                 slope = np.sum(planted_effects * estimate) / np.sum(planted_effects**2)
                 scores.setdefault(name, []).append((covered, slope, 200.0 * width.mean()))
-            progress(f"{length} words, corpus {draw}, topics correlate {agreement.mean():.3f}")
+            print_progress(
+                f"{length} words, corpus {draw}, topics correlate {agreement.mean():.3f}"
+            )
         for name, of_draws in scores.items():
-            values = [spread(column, digits=3) for column in zip(*of_draws, strict=True)]
+            values = [format_mean(column, digits=3) for column in zip(*of_draws, strict=True)]
             rows.append([length, f"{n:,}", name, *values])
     header = ["words", "documents", "intervals", "coverage", "slope", "width (%)"]
     print_table(f"Planted effects on the shares of {N_TOPICS} topics", header, rows)
@@ -237,7 +239,7 @@ def classes(args):
                 estimate = np.polyfit(levels, shares, 1)[0]
                 note(scores, f"covariate, stepmix {name}", None, estimate, slopes)
             if seed % 10 == 9:
-                progress(f"separation {separation}, {seed + 1} tables")
+                print_progress(f"separation {separation}, {seed + 1} tables")
         for name, (estimates, truth, covered) in scores.items():
             middle = np.median(estimates, axis=0)
             ratio = np.sum(middle * truth) / np.sum(truth**2)
@@ -348,7 +350,7 @@ def prior(args):
         X, covariates, topics, alpha = of_regression(n_train + n_test, length, rng)
         train, test = slice(0, n_train), slice(n_train, None)
         parts = seen_and_others(X[test], n_seen, rng)
-        common = learned_prior(X[train], topics, 0.1)
+        common = learn_prior(X[train], topics, 0.1)
         true = by_draws(*parts, topics, alpha[test], draw)
         gain = true - by_draws(*parts, topics, common, draw)
         scores.setdefault("true model", []).append((true - gain, true, 1.0, np.nan))
@@ -362,9 +364,11 @@ def prior(args):
             after = by_draws(*parts, word_probabilities(fit), alpha_of(fit, at), draw)
             share, times = (after - before) / gain, cpu / plain_cpu
             scores.setdefault(name, []).append((before, after, share, times))
-            progress(f"corpus {draw}, {name}: {share:.2f} of the gain, {times:.2f} of the time")
+            print_progress(
+                f"corpus {draw}, {name}: {share:.2f} of the gain, {times:.2f} of the time"
+            )
     rows = [
-        [name, *(spread(column, digits=3) for column in zip(*values, strict=True))]
+        [name, *(format_mean(column, digits=3) for column in zip(*values, strict=True))]
         for name, values in scores.items()
     ]
     header = ["fit", "without", "with covariates", "share of the true gain", "time"]
@@ -395,9 +399,13 @@ def held_out_posts(args):
                 completed(fits[False][0], seen, others, {"covariates": meta.iloc[test]}),
             ]
             scores.setdefault(n, []).append((*values, values[1] - values[0]))
-        progress(f"seed {seed}: {times[-1]:.2f} of the time")
+        print_progress(f"seed {seed}: {times[-1]:.2f} of the time")
     rows = [
-        [n, *(spread(column, digits=4) for column in zip(*values, strict=True)), spread(times)]
+        [
+            n,
+            *(format_mean(column, digits=4) for column in zip(*values, strict=True)),
+            format_mean(times),
+        ]
         for n, values in scores.items()
     ]
     header = ["seen words", "without", "with covariates", "gain", "time"]
@@ -428,12 +436,12 @@ def posts(args):
         _, cpu, fit = timed(StructuredLDA(15, random_state=seed).fit, X)
         fits.append(fit)
         seconds += cpu / 2
-        progress(f"fit {seed}, {cpu:.1f} CPU s")
+        print_progress(f"fit {seed}, {cpu:.1f} CPU s")
     alone = [(fits[i : i + 1], fits[n + i : n + i + 1]) for i in range(n)]
     rows = []
     for name, pairs in ("1", alone), (str(n), [(fits[:n], fits[n:])]):
         _, cpu, compared = timed(lambda pairs=pairs: [compare(*pair, X, rating) for pair in pairs])
-        values = [spread(column, digits=3) for column in zip(*compared, strict=True)]
+        values = [format_mean(column, digits=3) for column in zip(*compared, strict=True)]
         cpu = (seconds + cpu / 2) if name != "1" else seconds / n + cpu / 2 / n
         rows.append([name, *values, f"{cpu:.0f}"])
     header = ["fits", "correlation", "excluding 0", "same sign of these", "width (%)", "CPU s"]
@@ -489,7 +497,7 @@ def stm(args):
     import topica
 
     X, meta = read_posts(args)
-    corpus = topica.Corpus.from_documents(documents_of(X))
+    corpus = topica.Corpus.from_documents(list_tokens(X))
     model_of = {"formula": "~ rating", "data": meta}
     fits, seconds = [], []
     for seed in range(2 * args.peer_pairs):
@@ -498,14 +506,14 @@ def stm(args):
         effects = topica.estimate_effect(model, nsims=25, seed=seed, **model_of).to_frame()
         effects = effects[effects["feature"] != "intercept"]
         half_width = (effects["ci_high"] - effects["ci_low"]) / 2
-        topics = in_our_order(np.asarray(model.topic_word), model.vocabulary, X.shape[1])
+        topics = reorder_topics(np.asarray(model.topic_word), model.vocabulary, X.shape[1])
         fits.append((np.stack([effects["coef"], half_width]), topics))
         seconds.append(cpu)
-        progress(f"fit {seed}, {cpu:.1f} CPU s, bound {model.bound:.0f}")
+        print_progress(f"fit {seed}, {cpu:.1f} CPU s, bound {model.bound:.0f}")
     compared = []
     for (first, topics), (second, others) in zip(fits[::2], fits[1::2], strict=True):
         compared.append(agree(first, second[:, match_components(topics, others)[0]]))
-    values = [spread(column, digits=3) for column in zip(*compared, strict=True)]
+    values = [format_mean(column, digits=3) for column in zip(*compared, strict=True)]
     print_table(
         f"Effect of rating on 15 topics by topica's STM, {args.peer_pairs} pairs of random starts",
         ["fits", "correlation", "excluding 0", "same sign of these", "width (%)", "CPU s"],
@@ -525,7 +533,7 @@ def main():
     warnings.simplefilter("ignore")
     peers = {"classes": "stepmix", "stm": "topica"}
     print_header(args, *(peers[part] for part in args.parts if part in peers))
-    with cores(args.cores):
+    with limited_to_cores(args.cores):
         for part in args.parts:
             PARTS[part](args)
 

@@ -1,19 +1,31 @@
-"""Binary factors by temperature: shapes found, and held-out faces (VT16 sec. 4, fig. 3 and 4).
+"""Binary factors by temperature: shapes found, and held-out faces [VT16 sec. 4, fig. 3 and 4].
 
-Plain inference, annealing, and learned temperatures for all rows ("variational") and for each
-("local"), each without and with superposition moves, from the same random starts.
+Plain inference, annealing and learned temperatures are compared, without and with superposition
+moves, from the same random starts. "variational" learns a temperature for all rows, and "local"
+learns one for each row.
 
-- ``shapes``: rows of ``make_shapes`` are sums of eight pictures. In how many starts is each of them
-  matched one to one with a correlation above 0.95. Variances and activation priors are learned.
-- ``faces``: Yale faces, standardised together, 1,914 to fit to and 500 held out, variances of noise
-  and components 0.5: the held-out log predictive density (``score``) and the bound, nats per face.
+- ``shapes``: rows of ``make_shapes`` are sums of eight pictures. A picture is found if it is
+  matched one to one with a component, with a correlation above 0.95. The table has the number of
+  pictures found, and the number of starts that find all. Variances and activation priors are
+  learned.
+- ``faces``: Yale faces, standardised by their common mean and deviation. Fits are to 1,914 faces,
+  and 500 are held out. The variances of noise and components are 0.5. The table has the held-out
+  log predictive density (``score``) and the bound, in nats per face.
 """
 
 import warnings
 from pathlib import Path
 
 import numpy as np
-from _common import cores, parser, print_header, print_table, progress, spread, timed
+from _common import (
+    format_mean,
+    limited_to_cores,
+    parser,
+    print_header,
+    print_progress,
+    print_table,
+    timed,
+)
 from sklearn.exceptions import ConvergenceWarning
 
 from skvt import AnnealedFactorialMixture
@@ -21,7 +33,9 @@ from skvt.datasets import make_shapes
 from skvt.metrics import match_components
 from skvt.temperature import LinearAnnealing
 
+# The learned temperatures by name.
 LEARNED = {"variational": "variational", "local": "local"}
+# Values of the parameter ``temperature`` by name, for each data set.
 POLICIES = {
     "shapes": {"plain": None, "annealed": "annealed", **LEARNED},
     "faces": {
@@ -32,8 +46,9 @@ POLICIES = {
         **LEARNED,
     },
 }
+# Values of the parameter ``moves`` by the suffix of the name of a row.
 MOVES = {"": (), ", moves": ("superposition",)}
-GIVEN_OF_FACES = {"noise_variance": 0.5, "activation_prior": 0.3, "prior_variance": 0.5}
+FACES_PARAMETERS = {"noise_variance": 0.5, "activation_prior": 0.3, "prior_variance": 0.5}
 
 
 def arguments():
@@ -56,16 +71,19 @@ def arguments():
 
 
 def shapes(args):
-    """(rows, parameters, measure of a model, its header)."""
+    """Return rows, parameters of the estimator, a measure of a fitted model, and its header."""
     data = make_shapes(args.rows, random_state=args.data_seed)
 
-    def found(model):
-        return (match_components(data.components, model.components_)[1] > 0.95).sum()
+    def count_found(model):
+        """Return the number of pictures that the model has found."""
+        _, correlations = match_components(data.components, model.components_)
+        return (correlations > 0.95).sum()
 
-    return data.X, {"n_components": 8}, found, "found of 8"
+    return data.X, {"n_components": 8}, count_found, "found of 8"
 
 
 def faces(args):
+    """Return rows, parameters of the estimator, a measure of a fitted model, and its header."""
     file = Path(args.data) / "yale_b" / "data.npz"
     if not file.exists():
         raise SystemExit(f"{file} does not exist; --data must hold yale_b/data.npz.")
@@ -75,7 +93,7 @@ def faces(args):
     X = images.reshape(len(images), -1)
     X = ((X - X.mean(dtype=float)) / X.std(dtype=float)).astype(np.float32)
     X = X[np.random.default_rng(0).permutation(len(X))]
-    params = {"n_components": args.k} | GIVEN_OF_FACES
+    params = {"n_components": args.k} | FACES_PARAMETERS
     return X[500:], params, lambda model: model.score(X[:500]), "score"
 
 
@@ -83,7 +101,7 @@ def main():
     args = arguments()
     print_header(args)
     warnings.simplefilter("ignore", ConvergenceWarning)
-    with cores(1):
+    with limited_to_cores(1):
         X, params, measure, header = {"shapes": shapes, "faces": faces}[args.which](args)
         table = []
         for policy, temperature in POLICIES[args.which].items():
@@ -95,14 +113,16 @@ def main():
                         random_state=seed,
                     )  # fmt: skip
                     _, cpu, _ = timed(model.fit, X)
+                    # Number of passes above T = 1.
                     hot = sum(t > 1.0 for t in model.history_["temperature"])
                     runs.append((measure(model), model.elbo_ / len(X), cpu, model.n_iter_, hot))
-                    progress(policy + suffix, seed, *(f"{value:.5g}" for value in runs[-1]))
+                    print_progress(policy + suffix, seed, *(f"{value:.5g}" for value in runs[-1]))
                 measured, bound, cpu, passes, hot = np.array(runs, float).T
                 table.append([
-                    policy + suffix, spread(measured, 2), f"{(measured == 8).sum()}/{len(runs)}",
-                    spread(bound, 3), f"{bound.min():.3f}", spread(cpu, 2),
-                    f"{passes.mean():.0f}", f"{1 + hot.mean():.0f}",
+                    policy + suffix, format_mean(measured, 2),
+                    f"{(measured == 8).sum()}/{len(runs)}", format_mean(bound, 3),
+                    f"{bound.min():.3f}", format_mean(cpu, 2), f"{passes.mean():.0f}",
+                    f"{1 + hot.mean():.0f}",
                 ])  # fmt: skip
     print_table(
         f"{args.which}: {X.shape[0]:,} x {X.shape[1]:,}, {args.starts} starts, at most "

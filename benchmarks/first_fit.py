@@ -101,7 +101,7 @@ def measured(name, folder):
 
 
 def main():
-    from _common import parser, print_header, print_table, progress
+    from _common import parser, print_header, print_progress, print_table
 
     p = parser(__doc__.splitlines()[0])
     args = p.parse_args()
@@ -112,7 +112,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             _, _, number, seconds, cold = measured(name, folder)
             of_sklearn, of_skvt, again, _, warm = measured(name, folder)
-        progress(f"{name}: {seconds:.1f} s")
+        print_progress(f"{name}: {seconds:.1f} s")
         rows.append([
             name, number, f"{seconds:.2f}", f"{cold:.2f}", again, f"{warm:.2f}",
             f"{of_sklearn:.2f}", f"{of_skvt:.2f}",

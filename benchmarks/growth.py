@@ -15,12 +15,12 @@ import numpy as np
 import scipy.sparse as sp
 from _common import (
     DocumentCompletion,
-    cores,
+    limited_to_cores,
     parser,
     peak_bytes,
     print_header,
+    print_progress,
     print_table,
-    progress,
     reset_peak,
     resident_bytes,
     timed,
@@ -84,7 +84,7 @@ def main():
     p.add_argument("--seed", type=int, default=0, help="of the data")
     args = p.parse_args()
     print_header(args)
-    with cores(1):
+    with limited_to_cores(1):
         for axis in args.axes:
             problem, sizes = AXES[axis]
             rows = []
@@ -93,7 +93,7 @@ def main():
                 X, fits, evaluate = problem(np.random.default_rng(args.seed), size)
                 for label, make in fits.items():
                     cpu, peak, quality = measured(make, X, evaluate)
-                    progress(f"{axis} {size}, {label}: {cpu:.2f} CPU s, {quality:.4f}")
+                    print_progress(f"{axis} {size}, {label}: {cpu:.2f} CPU s, {quality:.4f}")
                     if number:
                         rows.append(
                             [label, f"{size:,}", f"{cpu:.2f}", f"{peak:.0f}", f"{quality:.4f}"]

@@ -11,7 +11,15 @@ per row, and, for rings, the adjusted Rand index of the suggested clusters.
 import warnings
 
 import numpy as np
-from _common import cores, parser, print_header, print_table, progress, spread, timed
+from _common import (
+    format_mean,
+    limited_to_cores,
+    parser,
+    print_header,
+    print_progress,
+    print_table,
+    timed,
+)
 from sklearn.cluster import HDBSCAN
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
@@ -79,17 +87,17 @@ def main():
     print_header(args)
     warnings.simplefilter("ignore", ConvergenceWarning)
     table = []
-    with cores(args.cores):
+    with limited_to_cores(args.cores):
         MemoizedDPGMM(random_state=0).fit(rings(np.random.default_rng(0), 200)[0])  # compiles
         for name in args.tables:
             runs = []
             for seed in range(args.seeds):
                 runs.append(compare(name, seed))
-                progress(f"{name}, seed {seed}")
+                print_progress(f"{name}, seed {seed}")
             for method in runs[0]:
                 columns = zip(*(run[method] for run in runs), strict=True)
                 cells = [
-                    "" if np.isnan(values[0]) else spread(values, decimals)
+                    "" if np.isnan(values[0]) else format_mean(values, decimals)
                     for values, decimals in zip(columns, (0, 0, 2, 2, 1), strict=True)
                 ]
                 table.append([name, method, *cells])

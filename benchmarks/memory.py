@@ -16,8 +16,8 @@ from _common import (
     parser,
     peak_bytes,
     print_header,
+    print_progress,
     print_table,
-    progress,
     reset_peak,
     resident_bytes,
     timed,
@@ -94,7 +94,7 @@ def main():
             name, f"{rows / 1e6:.0f}", f"{statistics / 1e6:.1f}", f"{above / 1e6:.0f}",
             f"{(above - statistics) / rows:.2f}", f"{seconds:.1f}",
         ])  # fmt: skip
-        progress(*table[-1])
+        print_progress(*table[-1])
     print_table(
         f"{args.rows:,} x {args.columns:,}, {args.entries} entries a row",
         ["model", "rows MB", "K x D MB", "above MB", "(above - K x D) / rows", "CPU s"],

@@ -46,8 +46,16 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
-from _common import cores, parser, print_header, print_table, progress, spread, timed
-from _mixture_peers import gaussian_grid, lowest_bic
+from _common import (
+    format_mean,
+    limited_to_cores,
+    parser,
+    print_header,
+    print_progress,
+    print_table,
+    timed,
+)
+from _mixture_peers import fit_gaussian_grid, fit_lowest_bic
 from _rivals import RIVALS, rivals
 from scipy.special import gammaln, logsumexp, xlogy
 from sklearn.cluster import KMeans
@@ -116,7 +124,7 @@ def rows_of(runs, *digits):
 def _told(values, digits):
     if digits is None:
         return "" if values[0] is None else " ".join(map(str, values))
-    return spread([value for value in values if not np.isnan(value)], digits)
+    return format_mean([value for value in values if not np.isnan(value)], digits)
 
 
 # --------------------------------------------------------------------------------- the evaluator
@@ -279,7 +287,7 @@ def stepmix_grid(X, clusters, most, n_init, seed):
         for kind, places in clusters.columns.items()
     }
     settings = {"measurement": measurement, "n_init": n_init, "random_state": seed}
-    return lowest_bic((StepMix(k, **settings, progress_bar=0) for k in range(1, most + 1)), X)
+    return fit_lowest_bic((StepMix(k, **settings, progress_bar=0) for k in range(1, most + 1)), X)
 
 
 def learned_by_stepmix(model, clusters):
@@ -335,7 +343,7 @@ def one_hot(X, clusters):
 
 def gaussians(X, covariance_type, most, seed, **params):
     """Labels by the GaussianMixture with the lowest BIC, and their number."""
-    mixture = gaussian_grid(X, most, shapes=[covariance_type], random_state=seed, **params)
+    mixture = fit_gaussian_grid(X, most, shapes=[covariance_type], random_state=seed, **params)
     return mixture.n_components, mixture.predict(X)
 
 
@@ -426,7 +434,7 @@ def of_draws(measure, n_rows, missing, args):
     for seed in range(args.peer_draws):
         for method, values in measure(seed, n_rows, missing, args).items():
             runs.setdefault(method, []).append(values)
-        progress(measure.__name__, n_rows, missing, seed)
+        print_progress(measure.__name__, n_rows, missing, seed)
     return runs
 
 
@@ -562,7 +570,7 @@ def imputation_part(args):
                     np.sqrt(np.mean((filled - complete)[real] ** 2)),
                     np.mean(filled[codes] == complete[codes]), number, cpu,
                 ))  # fmt: skip
-                progress(name, seed, method, runs[method][-1])
+                print_progress(name, seed, method, runs[method][-1])
         there = ", ".join(f"{np.sum(kinds == kind)} {kind}" for kind in np.unique(kinds))
         print_table(
             f"{name}: {complete.shape[0]} x {complete.shape[1]} ({there}), 20 % missing, "
@@ -657,7 +665,7 @@ def cells_part(args):
         for seed in range(args.cells_draws):
             for method, *result in lines_found(spread_of_lines, seed, args):
                 runs.setdefault(method, []).append(result)
-                progress("cells", spread_of_lines, seed, method, result)
+                print_progress("cells", spread_of_lines, seed, method, result)
         print_table(
             f"spread {spread_of_lines}: {args.cells_rows:,} cells, {args.cells_draws} draws",
             ["method", "components", "clusters", "ARI", "CPU s"],
@@ -748,7 +756,7 @@ def ordinal_part(args):
                     runs.setdefault(method, []).append(
                         (mixture.score(test), index, mixture.n_components_, cpu)
                     )
-                    progress(n_items, apart, correlated, seed, method, runs[method][-1])
+                    print_progress(n_items, apart, correlated, seed, method, runs[method][-1])
             print_table(
                 f"{n_items} items, {'correlated' if correlated else 'independent'} within classes"
                 f"{' far apart' if apart else ''}, {args.ordinal_draws} draws",
@@ -829,7 +837,7 @@ def people_part(args):
         for method, labels_of in methods.items():
             _, cpu, (number, labels) = timed(labels_of)
             runs.setdefault(method, []).append((number, adjusted_rand_score(kind, labels), cpu))
-            progress("people", seed, method, runs[method][-1])
+            print_progress("people", seed, method, runs[method][-1])
     print_table(
         f"3,000 people of four kinds, {args.people_draws} draws",
         ["method", "clusters", "ARI", "CPU s"],
@@ -847,7 +855,7 @@ def rivals_part(args):
         rows = {"MemoizedDPMixture": (mixture.n_components_, index, cpu)}
         for method, values in (rows | rivals(frame, logs, REAL, kind, seed)).items():
             runs.setdefault(method, []).append(values)
-            progress("rivals", seed, method, values)
+            print_progress("rivals", seed, method, values)
     print_table(
         f"3,000 people of four kinds, {args.people_draws} draws: libraries for mixed tables",
         ["method", "clusters", "ARI", "CPU s"],
@@ -885,7 +893,7 @@ def given_part(args):
                 _, cpu, mixture = timed(mixture_of("auto", args, seed, **settings).fit, rows)
                 index, number = adjusted_rand_score(kind, mixture.labels_), mixture.n_components_
                 runs.setdefault(method, []).append((number, number == 3, index, cpu))
-                progress("given", apart, seed, method, runs[method][-1])
+                print_progress("given", apart, seed, method, runs[method][-1])
         print_table(
             f"Classes {apart:g} standard deviations apart, shifted by two categories, "
             f"{args.given_draws} draws",
@@ -955,7 +963,7 @@ def sparse_part(args):
                 index = adjusted_rand_score(kind, mixture.labels_)
                 result = mixture.n_components_, index > 0.5, index, mixture.score(others), cpu
                 runs.setdefault(f"sparse_differences={on}", []).append(result)
-                progress("sparse", title, seed, on, result)
+                print_progress("sparse", title, seed, on, result)
         print_table(
             f"{title}: {args.sparse_draws} draws",
             ["method", "components", "share of draws with ARI above .5", "ARI",
@@ -968,11 +976,13 @@ def main():
     args = arguments()
     libraries = ["stepmix", "kmodes"] if "peers" in args.parts else []
     beside = {"rivals": RIVALS, "cells": COMMUNITIES}
-    print_header(args, *libraries, beside=[x for part in args.parts for x in beside.get(part, ())])
+    print_header(
+        args, *libraries, optional=[x for part in args.parts for x in beside.get(part, ())]
+    )
     run = {"peers": peers_part, "imputation": imputation_part, "counts": counts_part,
            "cells": cells_part, "ordinal": ordinal_part, "people": people_part,
            "rivals": rivals_part, "given": given_part, "sparse": sparse_part}  # fmt: skip
-    with cores(args.cores):
+    with limited_to_cores(args.cores):
         compile_all(args)
         for part in args.parts:
             run[part](args)

@@ -16,7 +16,15 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from _common import cores, parser, print_header, print_table, progress, spread, timed
+from _common import (
+    format_mean,
+    limited_to_cores,
+    parser,
+    print_header,
+    print_progress,
+    print_table,
+    timed,
+)
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import BayesianGaussianMixture
@@ -125,7 +133,7 @@ def main():
     X, measure, headers, shared, truth = {"edges": edges, "digits": digits}[args.which](args)
     per_row = 1 if args.which == "digits" else len(X)
     table, bounds = [], {}
-    with cores(args.cores):
+    with limited_to_cores(args.cores):
         MemoizedDPGMM(**shared, max_iter=3, random_state=0).fit(X[:2000])  # compiles
         for label, (make, n_seeds) in methods(args, shared).items():
             runs = []
@@ -134,13 +142,13 @@ def main():
                 bound = (getattr(model, "elbo_", np.nan) - truth) / per_row
                 number = getattr(model, "n_components_", np.sum(model.weights_ > 1e-3))
                 runs.append((number, bound, cpu, model.n_iter_, *measure(model)))
-                progress(label, seed, *(f"{value:,.6g}" for value in runs[-1]))
+                print_progress(label, seed, *(f"{value:,.6g}" for value in runs[-1]))
             number, bound, cpu, passes, *measured = zip(*runs, strict=True)
             bounds[label], known = np.array(bound), not np.isnan(bound).any()
             table.append([
-                label, n_seeds, " ".join(map(str, number)), spread(bound, 4) if known else "",
-                f"{max(bound):,.4f}" if known else "", spread(cpu, 1),
-                f"{np.mean(passes):.0f}", *(spread(values, 4) for values in measured),
+                label, n_seeds, " ".join(map(str, number)), format_mean(bound, 4) if known else "",
+                f"{max(bound):,.4f}" if known else "", format_mean(cpu, 1),
+                f"{np.mean(passes):.0f}", *(format_mean(values, 4) for values in measured),
             ])  # fmt: skip
     print_table(
         f"N = {len(X):,}, D = {X.shape[1]}, fixed K = {args.k}, {args.cores} cores (ELBO in nats"

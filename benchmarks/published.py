@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
-from _common import parser, print_header, print_table, progress, spread, timed
-from _peers import documents_of, in_our_order
+from _common import format_mean, parser, print_header, print_progress, print_table, timed
+from _peers import list_tokens, reorder_topics
 from sklearn.metrics import adjusted_rand_score
 
 from skvt import MemoizedDPGMM, MemoizedDPMixture, StructuredBernoulliMixture, StructuredLDA
@@ -47,7 +47,9 @@ def clusterings(folder, args):
             list(row)[3:], ("Genie", "Gaussian mixture", "k-means"), strict=True
         ):
             indices.setdefault(f"{method}, published, number given", []).append(float(row[key]))
-        progress(row["ds"], {method: round(values[-1], 2) for method, values in indices.items()})
+        print_progress(
+            row["ds"], {method: round(values[-1], 2) for method, values in indices.items()}
+        )
     rows = [[method, f"{np.mean(values):.3f}"] for method, values in indices.items()]
     n_sets = len(indices["components"])
     print_table(
@@ -81,7 +83,7 @@ def genie(folder, args):
             for g in thresholds
         ]
         indices.append([max(map(_index, references, answer)) for answer in answers])
-        progress(row["ds"], indices[-1])
+        print_progress(row["ds"], indices[-1])
     means = np.mean(indices, axis=0).tolist()
     rows = [[f"{g:g} for all sets", f"{m:.3f}"] for g, m in zip(thresholds, means, strict=True)]
     rows.append(["the best for each set", f"{np.max(indices, axis=1).mean():.3f}"])
@@ -117,7 +119,7 @@ def bits(folder, args):
         for method, make in fits.items():
             _, cpu, model = timed(make().fit, train[: args.rows])
             score = f"{model.score(test):.2f}"
-            progress(name, method, score, f"{cpu:.1f} CPU s")
+            print_progress(name, method, score, f"{cpu:.1f} CPU s")
             rows.append([name, method, score, published[name], f"{cpu:.1f}"])
     print_table(
         f"Held-out nats a row, at most {args.rows:,} training rows",
@@ -134,12 +136,12 @@ def posts(folder, args):
         topics = lda.components_ / lda.components_.sum(axis=1, keepdims=True)
         scores.append(score_posts(lda.transform(seen[rows]) @ topics, held_out))
         seconds.append(cpu)
-        progress(f"split {seed}: {scores[-1]:.3f}, {cpu:.1f} CPU s")
+        print_progress(f"split {seed}: {scores[-1]:.3f}, {cpu:.1f} CPU s")
     print_table(
         f"Posts, 100 topics, {args.splits} splits",
         ["method", "held-out nats a word", "CPU s"],
         [
-            ["StructuredLDA", spread(scores, 3), spread(seconds, 1)],
+            ["StructuredLDA", format_mean(scores, 3), format_mean(seconds, 1)],
             ["stm, published", "-6.81", "858"],
         ],
     )
@@ -154,19 +156,23 @@ def stm(folder, args):
     options = {"formula": "~ rating + s(day)", "data": meta, "num_threads": 1}
     scores, seconds = {"mode": [], "mean": []}, []
     for seed, seen, rows, held_out in splits_of_posts(folder, args.splits):
-        corpus = topica.Corpus.from_documents(documents_of(seen))
+        corpus = topica.Corpus.from_documents(list_tokens(seen))
         _, cpu, model = timed(topica.STM(100, seed=seed).fit, corpus, **options)
-        topics = in_our_order(np.asarray(model.topic_word), model.vocabulary, seen.shape[1])
+        topics = reorder_topics(np.asarray(model.topic_word), model.vocabulary, seen.shape[1])
         shares = {"mode": model.doc_topic, "mean": model.posterior_doc_topic()}
         for name, values in shares.items():
             scores[name].append(score_posts(np.asarray(values)[rows] @ topics, held_out))
         seconds.append(cpu)
-        progress(f"split {seed}: {scores['mean'][-1]:.3f}, {cpu:.1f} CPU s")
+        print_progress(f"split {seed}: {scores['mean'][-1]:.3f}, {cpu:.1f} CPU s")
     print_table(
         f"Posts, 100 topics, {args.splits} splits",
         ["method", "held-out nats a word", "CPU s"],
         [
-            [f"topica's STM, posterior {name} of shares", spread(values, 3), spread(seconds, 1)]
+            [
+                f"topica's STM, posterior {name} of shares",
+                format_mean(values, 3),
+                format_mean(seconds, 1),
+            ]
             for name, values in scores.items()
         ],
     )

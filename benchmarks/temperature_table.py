@@ -15,13 +15,13 @@ import numpy as np
 from _common import (
     DocumentCompletion,
     add_data_arguments,
-    cores,
-    corpora,
+    format_mean,
+    limited_to_cores,
     parser,
     print_header,
+    print_progress,
     print_table,
-    progress,
-    spread,
+    read_corpora,
     timed,
 )
 from _peers import warm_up
@@ -84,7 +84,7 @@ def fit_all(args, X, evaluate):
             _, cpu, _ = timed(model.fit, X)
             run = evaluate(model.posterior_.mean()), model.elbo_ / X.sum(), cpu
             results[label].append((*run, model.history_["temperature"]))
-            progress(f"{label}, seed {seed}: {run[0]:.4f} in {cpu:.1f} s")
+            print_progress(f"{label}, seed {seed}: {run[0]:.4f} in {cpu:.1f} s")
     return results
 
 
@@ -96,8 +96,8 @@ def report(args, results):
     for label, runs in results.items():
         _, elbo, cpu, paths = zip(*runs, strict=True)
         table.append([
-            label + ("  <- best of the grid" if label == best else ""), spread(scores[label]),
-            spread(scores[label] - scores[PLAIN]), spread(elbo), spread(cpu, 1),
+            label + ("  <- best of the grid" if label == best else ""), format_mean(scores[label]),
+            format_mean(scores[label] - scores[PLAIN]), format_mean(elbo), format_mean(cpu, 1),
             f"{np.mean([np.count_nonzero(np.array(path) > 1.0) for path in paths]):.1f}",
             " ".join(f"{T:.2f}" for T in np.mean(paths, axis=0)),
         ])  # fmt: skip
@@ -128,9 +128,9 @@ def report(args, results):
 def main():
     args = arguments()
     print_header(args)
-    X, X_test = corpora(args)
+    X, X_test = read_corpora(args)
     X, completion = X.astype(np.float64), DocumentCompletion(X_test, 1.0 / args.k)
-    with cores(args.cores):
+    with limited_to_cores(args.cores):
         warm_up(X, args.k, args.cores, [np.float64])
         report(args, fit_all(args, X, completion))
 

@@ -1,42 +1,51 @@
-"""Quality against seconds: scikit-learn, gensim, tomotopy, MALLET, topica, Vowpal Wabbit and ours.
+"""Quality and time of topic models: scikit-learn, gensim, tomotopy, MALLET, topica, VW and skvt.
 
-Every library gets the same documents, the same symmetric priors (1/K), the same number of cores
-and the same evaluator; all other parameters are its own defaults unless the label says otherwise.
-TemperedLDA begins to learn the prior of topics there, which is its default; MALLET (one core)
-learns both, as its authors recommend. Topics are scored by the completion of documents, with the
-prior 1/K of documents for all of them ("common") or with the prior that the evaluator finds for
-them on training documents ("learned"), and by the probability of whole documents, left to right,
-with the prior at which training documents are most probable ("left-to-right") or with 1/K
-("left-to-right-common"). Their words are scored by coherence in the training documents, the NPMI
-of the ten most probable, as a mean over topics ("npmi") or over the tokens that topics have in
-training documents under the learned prior ("npmi-by-tokens"), and by the share of distinct ones
-("diversity").
-A budget is met by a point of a curve whose CPU seconds fit into it; each library shows its best.
-scikit-learn runs with one job: compare on one core. Compilation (and loading from numba's cache) is
-not part of our seconds; it is printed apart. Our seconds contain the exact bound that ``fit``
-evaluates at its end; scikit-learn is not charged for its own.
+Every library gets the same documents, the same symmetric priors 1 / K for K topics, the same number
+of cores and the same evaluator. All other parameters are the defaults of the library unless the
+label says otherwise. TemperedLDA learns the prior of topics, starting from 1 / K, which is its
+default. MALLET runs on one core and learns both priors, as its authors recommend.
+
+Scorings of topics:
+
+- "common": the completion of held-out documents, with the prior 1 / K of a document's topics;
+- "learned": the same with the prior that the evaluator learns on training documents;
+- "left-to-right": the probability of whole held-out documents, with the prior under which training
+  documents are most probable;
+- "left-to-right-common": the same with the prior 1 / K;
+- "npmi": the coherence of the ten most probable words of a topic in the training documents, as a
+  mean over topics;
+- "npmi-by-tokens": the same as a mean weighted by the tokens that topics have in training documents
+  under the learned prior;
+- "diversity": the share of distinct words among the ten most probable words of all topics.
+
+A curve has a point for each length of fit. Each library shows its best point whose CPU seconds are
+within a budget. scikit-learn runs with one job, so that a comparison needs one core. The seconds of
+skvt do not include compilation or loading from numba's cache, which are printed separately. They
+include the exact bound that ``fit`` evaluates at its end, whereas the seconds of scikit-learn do
+not include its bound.
 """
 
 import re
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from _common import (
     DocumentCompletion,
     add_data_arguments,
-    cores,
-    corpora,
-    learned_prior,
+    find_required_packages,
+    format_mean,
+    infer_topic_weights,
+    learn_prior,
+    limited_to_cores,
     parser,
-    peers_of,
     print_header,
+    print_progress,
     print_table,
-    progress,
-    spread,
-    topic_weights,
+    read_corpora,
     word_probabilities,
 )
-from _left_to_right import LeftToRight, sampled_prior
+from _left_to_right import LeftToRight, sample_prior
 from _peers import (
     gensim_curve,
     mallet_curve,
@@ -53,24 +62,28 @@ from skvt.metrics import topic_coherence
 
 LIBRARIES = ("skvt", "sklearn-online", "gensim", "tomotopy", "mallet", "topica", "vowpalwabbit")
 DEFAULT_LIBRARIES = ("skvt", "sklearn-online", "gensim", "tomotopy")
-BOTH = "TemperedLDA, alpha learned"
+# Labels of rows of skvt.
+ALPHA_LEARNED = "TemperedLDA, alpha learned"
 POLISHED = "TemperedLDA, n_polish as many"
 COLLAPSED = "StructuredLDA, collapsed"
 COLLAPSED_PARAMS = {"global_step": "collapsed", "average": 0.5}
-# Fits that compile what the default does not.
+# Fits that compile functions that a default fit does not compile.
 WARM_UPS = (
     (TemperedLDA, {"doc_topic_prior": "auto"}),
     (TemperedLDA, {"n_polish": 2}),
     (StructuredLDA, COLLAPSED_PARAMS),
 )
-SCORINGS = ("common", "learned")  # completions of documents, by prior
+# Scorings by the completion of documents, with the name of the prior.
+SCORINGS = ("common", "learned")
+# Scorings by words.
 WORDS = ("npmi", "npmi-by-tokens", "diversity")
+# Scorings by the probability of whole documents, and the name of the prior.
 WHOLE = {"left-to-right": "sampled", "left-to-right-common": "common"}
-# The best settings tried on kos, K = 50, by the common score after 5 passes. gensim: chunks of 256
-# documents, decay 0.7 or offset 10 score less than its default chunks of 2,000.
+# The best settings of those tried on kos, K = 50, by the common score after 5 passes. For gensim,
+# chunks of 256 documents, decay 0.7 and offset 10 scored less than its default chunks of 2,000.
 GENSIM_TUNED = {"alpha": "auto", "eta": "auto"}
-# Vowpal Wabbit: minibatches of 64, 256 and 1,024, power_t 0.5 and 0.7, learning_rate 0.3, 0.5
-# and 1, initial_t 1 and 10; on ap, K = 100, too.
+# For Vowpal Wabbit, the settings tried were minibatches of 64, 256 and 1,024, power_t 0.5 and 0.7,
+# learning_rate 0.3, 0.5 and 1, and initial_t 1 and 10; also on ap, K = 100.
 VOWPALWABBIT_TUNED = {"minibatch": 1024, "learning_rate": 1.0, "initial_t": 1.0}
 
 
@@ -112,15 +125,19 @@ def arguments():
 
 
 def runners(args, X):
-    """Label -> runner of a seed; the best settings of others are tried beside their defaults."""
+    """Return the runners by label. A runner takes the keyword ``random_state``.
+
+    With ``--tuned-peers``, other libraries also run with their best settings.
+    """
     k, prior = args.k, 1.0 / args.k
+    # ``tuned`` has the name and the parameters of the best settings, by label.
     rows, tuned = {}, {}
     if "skvt" in args.libraries:
         ours = partial(skvt_curve, X, k, args.passes, n_jobs=args.cores)
         rows["TemperedLDA, float64"] = partial(ours, dtype=np.float64)
         rows["TemperedLDA, float32"] = partial(ours, dtype=np.float32)
         if args.tuned:
-            rows[BOTH] = partial(ours, dtype=np.float32, doc_topic_prior="auto")
+            rows[ALPHA_LEARNED] = partial(ours, dtype=np.float32, doc_topic_prior="auto")
             rows[POLISHED] = partial(ours, polish=True)
             sweeps = partial(skvt_curve, X, k, args.collapsed_sweeps, n_jobs=args.cores)
             rows[COLLAPSED] = partial(sweeps, estimator=StructuredLDA, **COLLAPSED_PARAMS)
@@ -154,7 +171,10 @@ def runners(args, X):
 
 
 class Scores:
-    """Scores of topics, one for each of the chosen scorings."""
+    """Scorer of topics, with a score for each of the chosen scorings.
+
+    Priors are found on ``learned_from`` training documents, drawn at random.
+    """
 
     def __init__(self, X, X_test, n_topics, scorings, n_particles=20, learned_from=1000):
         rows = np.random.default_rng(1).permutation(X.shape[0])[:learned_from]
@@ -165,19 +185,25 @@ class Scores:
             self._whole = LeftToRight(X_test, n_particles=n_particles)
 
     def __call__(self, topics):
+        """Return the scores of topics (K, V), in the order of the scorings."""
+        # The priors of a document's topics by name, as far as the scorings need them.
         alphas = {"common": self._prior}
         if {"learned", "npmi-by-tokens"} & set(self._scorings):
-            alphas["learned"] = learned_prior(self._sample, topics, self._prior)
+            alphas["learned"] = learn_prior(self._sample, topics, self._prior)
         if "left-to-right" in self._scorings:
-            alphas["sampled"] = sampled_prior(self._sample, topics, self._prior)
+            alphas["sampled"] = sample_prior(self._sample, topics, self._prior)
         return np.array([self._score(topics, alphas, scoring) for scoring in self._scorings])
 
     def _score(self, topics, alphas, scoring):
+        """Return the score of topics by one scoring."""
         if scoring in WHOLE:
             return self._whole(topics, alphas[WHOLE[scoring]])
         if scoring == "npmi-by-tokens":
+            # gamma minus alpha is the expected number of tokens of each topic in each document.
             alpha = alphas["learned"]
-            tokens = topic_weights(self._sample, word_probabilities(topics), alpha, 1e-3) - alpha
+            tokens = (
+                infer_topic_weights(self._sample, word_probabilities(topics), alpha, 1e-3) - alpha
+            )
             return np.average(topic_coherence(topics, self._X), weights=tokens.sum(axis=0))
         if scoring == "npmi":
             return topic_coherence(topics, self._X).mean()
@@ -187,19 +213,29 @@ class Scores:
         return self._completion(topics, alphas[scoring])
 
 
+class ScoredPoint(NamedTuple):
+    """Scores of the topics after a fit of ``length`` passes or sweeps, and its time."""
+
+    length: int
+    seconds: float
+    # One number for each of the chosen scorings.
+    scores: np.ndarray
+    cpu: float
+
+
 def run_all(args, rows, evaluate):
-    """Label -> list over seeds of lists of (length, seconds, scores, CPU seconds)."""
+    """Return the curves of each label: a list over seeds of lists of :class:`ScoredPoint`."""
     results = {}
     for label, runner in rows.items():
         results[label] = []
         for seed in range(args.seeds if is_ours(label) else args.peer_seeds):
             curve = []
             for point in runner(random_state=seed):
-                score = evaluate(point.topics)
-                curve.append((point.length, point.seconds, score, point.cpu))
-                told = ", ".join(f"{value:.4f}" for value in score)
-                progress(
-                    f"{label}, seed {seed}, length {point.length}: {told} after "
+                scores = evaluate(point.topics)
+                curve.append(ScoredPoint(point.length, point.seconds, scores, point.cpu))
+                text = ", ".join(f"{score:.4f}" for score in scores)
+                print_progress(
+                    f"{label}, seed {seed}, length {point.length}: {text} after "
                     f"{point.seconds:.2f} s, {point.cpu:.2f} CPU s"
                 )
             results[label].append(curve)
@@ -207,13 +243,16 @@ def run_all(args, rows, evaluate):
 
 
 def report(args, results):
+    """Print the scores of all points, and of the best points within budgets."""
     table = []
     for label, curves in results.items():
+        # Take the points of all seeds at each length. ``scores`` has a row for each scoring.
         for points in zip(*curves, strict=True):
-            seconds, scores = [p[1] for p in points], np.array([p[2] for p in points]).T
+            seconds, cpu = [p.seconds for p in points], [p.cpu for p in points]
+            scores = np.array([p.scores for p in points]).T
             table.append([
-                label, points[0][0], spread(seconds, 2), spread([p[3] for p in points], 2),
-                *map(spread, scores), " ".join(f"{score:.4f}" for score in scores[0]),
+                label, points[0].length, format_mean(seconds, 2), format_mean(cpu, 2),
+                *map(format_mean, scores), " ".join(f"{score:.4f}" for score in scores[0]),
             ])  # fmt: skip
     print_table(
         f"{args.corpus}, K = {args.k}: held-out nats per word by the prior of documents (length: "
@@ -227,32 +266,38 @@ def report(args, results):
 
 
 def is_ours(label):
+    """Return whether a row is of an estimator of skvt."""
     return label.startswith(("TemperedLDA", "StructuredLDA"))
 
 
-def within(curves, budget, number):
-    """Scores over seeds, by one scoring, of the point best on average within CPU seconds."""
+def best_within(curves, budget, number):
+    """Return the scores over seeds of the best point within a budget of CPU seconds, or None.
+
+    ``number`` is the number of the scoring. The best point has the highest mean over seeds.
+    """
     points = [
-        [p[2][number] for p in points]
+        [p.scores[number] for p in points]
         for points in zip(*curves, strict=True)
-        if np.mean([p[3] for p in points]) <= budget
+        if np.mean([p.cpu for p in points]) <= budget
     ]
     return max(points, key=np.mean, default=None)
 
 
 def report_budgets(args, results):
-    """Who is best within each budget, by each scoring."""
+    """Print the scores of the best points within each budget, a table for each scoring."""
     for number, scoring in enumerate(args.scorings):
+        # The scores by label, in a dict for each budget. Labels without a point are left out.
         columns = [
-            {label: within(curves, budget, number) for label, curves in results.items()}
+            {label: best_within(curves, budget, number) for label, curves in results.items()}
             for budget in args.budgets
         ]
         columns = [{k: v for k, v in column.items() if v is not None} for column in columns]
+        # The best label of each budget; None if no label has a point.
         best = [max(column, key=lambda k: np.mean(column[k]), default=None) for column in columns]
         table = [
             [label]
             + [
-                spread(column[label]) + "* "[label != first] if label in column else "- "
+                format_mean(column[label]) + "* "[label != first] if label in column else "- "
                 for column, first in zip(columns, best, strict=True)
             ]
             for label in results
@@ -268,21 +313,21 @@ def report_budgets(args, results):
             for budget, column, first in zip(args.budgets, columns, best, strict=True)
             if first is not None and not is_ours(first)
         ]
-        told = f"at {', '.join(lost)}" if lost else "at none of these budgets"
-        print(f"{scoring}: another library is ahead of ours {told}\n")
+        text = f"at {', '.join(lost)}" if lost else "at none of these budgets"
+        print(f"{scoring}: another library is ahead of ours {text}\n")
 
 
 def lead(column, first):
-    """How much more the best library scores than the best of ours."""
+    """Return the difference between the best score and the best score of an estimator of skvt."""
     ours = [np.mean(scores) for label, scores in column.items() if is_ours(label)]
     return np.mean(column[first]) - max(ours, default=-np.inf)
 
 
 def main():
     args = arguments()
-    print_header(args, *peers_of(args.libraries))
-    X, X_test = corpora(args)
-    with cores(args.cores):
+    print_header(args, *find_required_packages(args.libraries))
+    X, X_test = read_corpora(args)
+    with limited_to_cores(args.cores):
         seconds = warm_up(X, args.k, args.cores, others=WARM_UPS if args.tuned else ())
         print(f"skvt: compiling or loading its kernels took {seconds:.1f} s")
         evaluate = Scores(X, X_test, args.k, args.scorings, args.particles, args.learned_from)

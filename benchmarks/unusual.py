@@ -15,7 +15,7 @@ import warnings
 
 import numpy as np
 import pandas as pd
-from _common import parser, print_header, print_table, progress, spread
+from _common import format_mean, parser, print_header, print_progress, print_table
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
 from sklearn.ensemble import IsolationForest
 from sklearn.impute import SimpleImputer
@@ -112,8 +112,8 @@ def main():
             means = {detector: np.mean(area) for detector, area in areas.items()}
             rivals = [means[name] for name in ("isolation forest", "local outlier factor")]
             wins, n_cases = wins + (means["unusual_rows"] >= max(rivals)), n_cases + 1
-            progress(kind, name, {key: round(value, 3) for key, value in means.items()})
-            rows.append([kind, name, *(spread(area, 3) for area in areas.values())])
+            print_progress(kind, name, {key: round(value, 3) for key, value in means.items()})
+            rows.append([kind, name, *(format_mean(area, 3) for area in areas.values())])
     print_table(
         f"AUC of rows with errors, {args.seeds} draws; "
         f"unusual_rows is at least as good as both rivals in {wins} of {n_cases}",

@@ -91,7 +91,7 @@ class StructuredLDA(TopicEstimator):
         sampler changes the topics of fewer tokens under smaller values.
     .. shared: components_init
     local_step : {"gibbs", "cvb0", "mean_field"}, default="gibbs"
-        Local step of a document given the global parameters. "gibbs" is Gibbs sampling of the
+        Local step of a row given the global parameters. "gibbs" is Gibbs sampling of the
         document's assignments, with the topic proportions integrated out [2]_. "cvb0" is a
         deterministic approximation of it [3]_, and "mean_field" is mean field.
     global_step : {"auto", "collapsed", "ssvi-a", "ssvi", "mean_field", "map"}, default="auto"
