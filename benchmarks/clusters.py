@@ -1,12 +1,18 @@
-"""Clusters as people count them: components joined, beside other ways to count.
+"""Clusters of joined components, compared with components and with other methods.
 
-On tables that ship with scikit-learn, on tables whose clusters are no Gaussians, on some whose
-clusters are, on mixed columns and on rows that are one cluster: components of ``MemoizedDPGMM``
-with learned priors, the clusters that it suggests, by entropy and evidence (as ``fit`` does), and
-by either alone; the components joined to the true number; scikit-learn's ``GaussianMixture`` with
-the number of components of the best BIC, and its ``HDBSCAN``. Judged by the adjusted Rand index.
-HDBSCAN takes no number but the smallest cluster: 5 rows by default, and the same with the best
-index among several, which no user can know. Its noise is a cluster of its own.
+The tables are tables of scikit-learn, tables whose clusters are not Gaussian, tables whose clusters
+are Gaussian, mixed columns, and rows of a single cluster. The methods are
+
+- the components of ``MemoizedDPGMM`` with learned priors;
+- the clusters that it suggests: by entropy and evidence, as in ``fit``, by entropy alone, and by
+  evidence alone;
+- its components joined to the true number of clusters;
+- ``GaussianMixture`` of scikit-learn with the number of components of the best BIC;
+- ``HDBSCAN`` of scikit-learn. It needs the size of the smallest cluster: 5 rows by default, and for
+  comparison the size with the best index among several, which no user can know. Rows that it
+  labels as noise are a separate cluster.
+
+The measure is the adjusted Rand index.
 """
 
 import warnings
@@ -33,8 +39,9 @@ from sklearn.preprocessing import StandardScaler
 from skvt import MemoizedDPGMM, MemoizedDPMixture
 from skvt.components import Bernoulli, Categorical, Gaussian
 
-SMALLEST = (5, 10, 20, 40, 80)
-# Of scikit-learn's mixture.
+# Sizes of the smallest cluster for HDBSCAN.
+MIN_CLUSTER_SIZES = (5, 10, 20, 40, 80)
+# Maximum number of components of GaussianMixture.
 MAX_COMPONENTS = 30
 
 
@@ -54,20 +61,21 @@ def arguments():
 
 
 # ------------------------------------------------------------------------------------ the tables
+# A function returns n rows X and the cluster y of each row.
 def digits(n_columns):
-    """Digits of scikit-learn, projected on so many principal components."""
+    """Return the digits of scikit-learn, projected on principal components, and their labels."""
     X, y = load_digits(return_X_y=True)
     return PCA(n_columns, random_state=0).fit_transform(X), y
 
 
 def standardised(load):
-    """Rows with columns of mean 0 and variance 1, and labels."""
+    """Return rows with columns of mean 0 and variance 1, and labels."""
     X, y = load(return_X_y=True)
     return StandardScaler().fit_transform(X), y
 
 
 def crosses(n, rng):
-    """Five crosses of two long Gaussians each."""
+    """Draw five clusters, each a cross of two long Gaussians."""
     y = rng.integers(5, size=n)
     long = rng.integers(2, size=n)
     centres = np.array([[-8.0, -8.0], [8.0, -8.0], [0.0, 0.0], [-8.0, 8.0], [8.0, 8.0]])
@@ -76,7 +84,7 @@ def crosses(n, rng):
 
 
 def cores_and_halos(n, rng):
-    """Four clusters of a dense core in a wide halo each, in three dimensions."""
+    """Draw four clusters in three dimensions, each a dense core in a wide halo."""
     y = rng.integers(4, size=n)
     size = np.where(rng.random(n) < 0.5, 0.3, 1.5)
     centres = 9.0 * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]])
@@ -84,53 +92,55 @@ def cores_and_halos(n, rng):
 
 
 def bent(n, rng):
-    """Six clusters in five dimensions: bent chains of three Gaussians that overlap."""
+    """Draw six clusters in five dimensions, each a bent chain of three Gaussians that overlap."""
     centres = 6.0 * rng.standard_normal((6, 1, 5))
     steps = rng.standard_normal((6, 3, 5))
     steps *= 1.8 / np.linalg.norm(steps, axis=2, keepdims=True)
-    places = centres + np.cumsum(steps, axis=1)
-    y, part = rng.integers(6, size=n), rng.integers(3, size=n)
-    return places[y, part] + 0.7 * rng.standard_normal((n, 5)), y
+    means = centres + np.cumsum(steps, axis=1)
+    y, link = rng.integers(6, size=n), rng.integers(3, size=n)
+    return means[y, link] + 0.7 * rng.standard_normal((n, 5)), y
 
 
 def moons(n, rng):
+    """Draw two interleaved half circles."""
     return make_moons(n, noise=0.08, random_state=int(rng.integers(2**31)))
 
 
 def heavy_tails(n, rng):
-    """Three clusters of Student's t with four degrees of freedom."""
+    """Draw three clusters with Student's t distribution with four degrees of freedom."""
     y = rng.integers(3, size=n)
     centres = np.array([[0.0, 0.0], [12.0, 0.0], [0.0, 12.0]])
     return centres[y] + rng.standard_t(4, size=(n, 2)), y
 
 
 def gaussians(n, rng):
-    """Six Gaussians, the nearest of which are five standard deviations apart."""
+    """Draw six Gaussians that are at least five standard deviations apart."""
     while True:
         centres = 6.0 * rng.standard_normal((6, 4))
-        apart = np.linalg.norm(centres[:, None] - centres, axis=2) + 1e9 * np.eye(6)
-        if apart.min() >= 5.0:
+        # A large number excludes the distance of a centre from itself.
+        distances = np.linalg.norm(centres[:, None] - centres, axis=2) + 1e9 * np.eye(6)
+        if distances.min() >= 5.0:
             break
     y = rng.integers(6, size=n)
     return centres[y] + rng.standard_normal((n, 4)), y
 
 
 def overlapping(n, rng):
-    """Three Gaussians at the corners of a triangle, three standard deviations apart."""
+    """Draw three Gaussians at the corners of a triangle, three standard deviations apart."""
     y = rng.integers(3, size=n)
     centres = np.array([[0.0, 0.0], [3.0, 0.0], [1.5, 2.6]])
     return centres[y] + rng.standard_normal((n, 2)), y
 
 
 def nested(n, rng):
-    """Sixteen Gaussians in four groups."""
+    """Draw sixteen Gaussians in four groups."""
     group = np.array([[0.0, 0.0], [60.0, 0.0], [0.0, 60.0], [60.0, 60.0]])
     y = rng.integers(16, size=n)
     return group[y // 4] + group[y % 4] / 6.0 + rng.standard_normal((n, 2)), y
 
 
 def unequal(n, rng):
-    """Six Gaussians of 2/3 to 1/150 of the rows."""
+    """Draw six Gaussians that have from 2/3 to 1/150 of the rows."""
     share = np.array([3000, 1000, 300, 100, 50, 30]) / 4480
     y = rng.choice(6, size=n, p=share)
     centres = 12.0 * np.stack([np.arange(6) % 3, np.arange(6) // 3, 0.0 * np.arange(6)], axis=1)
@@ -138,7 +148,7 @@ def unequal(n, rng):
 
 
 def low_rank(n, rng):
-    """Ten classes in 32 columns, each of low rank plus noise."""
+    """Draw ten classes in 32 columns, whose covariances are of low rank plus noise."""
     y = rng.integers(10, size=n)
     loadings, centres = rng.standard_normal((10, 4, 32)), rng.standard_normal((10, 32))
     signal = np.einsum("nr,nrd->nd", rng.standard_normal((n, 4)), loadings[y])
@@ -146,27 +156,30 @@ def low_rank(n, rng):
 
 
 def skewed(n, rng):
-    """Two skewed classes in ten columns."""
+    """Draw two classes with skewed distributions in ten columns."""
     y = rng.integers(2, size=n)
     return 4.0 * y[:, None] + rng.gamma(1.0, 1.0, (n, 10)), y
 
 
 def mixed(n, rng):
-    """Eight clusters of real, categorical, binary and count columns, a tenth missing."""
+    """Draw eight clusters of real, categorical, binary and count columns, a tenth missing.
+
+    The third result is the parameter ``components``, here and in the functions below.
+    """
     clusters, _ = drawn_clusters(rng)
     X, y = clusters.draw(n, 0.1, rng)
     return X, y, blocks_of(clusters)
 
 
 def overlapping_and_far(n, rng):
-    """Three such Gaussians, and another far from them."""
+    """Draw the three Gaussians of `overlapping`, and a fourth far from them."""
     X, y = overlapping(n, rng)
     X[y == 0] += np.where(rng.random((np.sum(y == 0), 1)) < 0.5, 0.0, 20.0)
     return X, np.where(X[:, 1] > 10.0, 3, y)
 
 
 def classes(n, rng):
-    """Three latent classes of ten items with four answers."""
+    """Draw three latent classes of ten items with four answers."""
     y = rng.choice(3, n, p=[0.5, 0.3, 0.2])
     chances = rng.dirichlet(np.full(4, 0.7), (3, 10))
     X = (chances.cumsum(axis=2)[y] < rng.random((n, 10, 1))).sum(axis=2).clip(max=3)
@@ -174,7 +187,7 @@ def classes(n, rng):
 
 
 def flags(n, rng):
-    """Four clusters of two real columns and eight flags."""
+    """Draw four clusters of two real columns and eight binary columns."""
     y = rng.choice(4, n, p=[0.4, 0.3, 0.2, 0.1])
     ones = np.where(rng.random((4, 8)) < 0.5, 0.1, 0.85)[y]
     real = rng.normal(np.stack([3.0 * (y % 2), 2.0 * (y // 2)], axis=1), 1.0)
@@ -183,14 +196,17 @@ def flags(n, rng):
 
 
 def noise(share, n, rng):
-    """Five round Gaussians, and rows spread evenly over the square around them, labelled -1."""
+    """Draw five round Gaussians, and uniform rows in the square around them, labelled -1.
+
+    ``share`` is the share of the uniform rows.
+    """
     y = np.where(rng.random(n) < share, -1, rng.integers(5, size=n))
     centres = np.array([[0.0, 0.0], [8.0, 0.0], [0.0, 8.0], [8.0, 8.0], [4.0, 4.0]])
     X = centres[y] + 0.6 * rng.standard_normal((n, 2))
     return np.where(y[:, None] < 0, rng.uniform(-4.0, 12.0, size=(n, 2)), X), y
 
 
-# name: table of (rows, seed); where columns are mixed, with their blocks
+# Functions of the number of rows and a random generator, by the name of the table.
 TABLES = {
     "digits, 10 columns": lambda n, rng: digits(10),
     "digits, 16 columns": lambda n, rng: digits(16),
@@ -224,71 +240,74 @@ TABLES = {
 
 # ------------------------------------------------------------------------------------ the methods
 def ours(mixture, X, y):
-    """{method: (number of clusters, labels)}, and CPU seconds."""
-    _, seconds, _ = timed(mixture.fit, X)
-    true = min(len(set(y[y >= 0])), mixture.n_components_)
-    found = {"components": (mixture.n_components_, mixture.predict(X))}
+    """Return a number of clusters and labels by method, and the CPU seconds of the fit."""
+    _, cpu, _ = timed(mixture.fit, X)
+    true_number = min(len(set(y[y >= 0])), mixture.n_components_)
+    answers = {"components": (mixture.n_components_, mixture.predict(X))}
     for criterion in ("auto", "share", "evidence"):
         mixture.join_components(X, criterion=criterion)
-        found[f"joined by {criterion}"] = mixture.n_clusters_, mixture.predict(X, "auto")
+        answers[f"joined by {criterion}"] = mixture.n_clusters_, mixture.predict(X, "auto")
         if criterion == "auto":
-            found["joined by auto, true number"] = true, mixture.predict(X, true)
-    return found, seconds
+            labels = mixture.predict(X, true_number)
+            answers["joined by auto, true number"] = true_number, labels
+    return answers, cpu
 
 
 def index(y, labels):
-    """Adjusted Rand index of the rows that are not noise, which is labelled -1."""
+    """Return the adjusted Rand index of the rows that are not noise, where y is not -1."""
     return adjusted_rand_score(y[y >= 0], labels[y >= 0])
 
 
 def compare(name, seed, args):
-    """{method: (number, index, CPU seconds)} of one table, and its labels."""
-    X, y, *blocks = TABLES[name](args.rows, np.random.default_rng(seed))
+    """Return number of clusters, index and CPU seconds by method for a table, and its labels."""
+    X, y, *components = TABLES[name](args.rows, np.random.default_rng(seed))
     rows = {}
-    shapes = ["full", "background"] if args.background else ["full", "diag"]
-    for shape in ["blocks"] if blocks else shapes:
-        if blocks:
-            mixture = MemoizedDPMixture(components=blocks[0], random_state=seed)
-        elif shape == "background":
+    # The kinds of mixtures: of mixed columns, with a background, or of a covariance type.
+    kinds = ["full", "background"] if args.background else ["full", "diag"]
+    for kind in ["blocks"] if components else kinds:
+        if components:
+            mixture = MemoizedDPMixture(components=components[0], random_state=seed)
+        elif kind == "background":
             mixture = MemoizedDPGMM(background=True, random_state=seed)
         else:
-            mixture = MemoizedDPGMM(covariance_type=shape, random_state=seed)
-        found, seconds = ours(mixture, X, y)
+            mixture = MemoizedDPGMM(covariance_type=kind, random_state=seed)
+        answers, cpu = ours(mixture, X, y)
         rows |= {
-            f"{shape}: {method}": (number, index(y, labels), seconds)
-            for method, (number, labels) in found.items()
+            f"{kind}: {method}": (number, index(y, labels), cpu)
+            for method, (number, labels) in answers.items()
         }
-    if blocks or args.no_peers:
+    if components or args.no_peers:
         return rows, y
-    _, seconds, mixture = timed(
+    _, cpu, mixture = timed(
         fit_gaussian_grid, X, MAX_COMPONENTS, shapes=["full"], random_state=seed
     )
-    rows["GaussianMixture, BIC"] = mixture.n_components, index(y, mixture.predict(X)), seconds
-    known = []
-    for smallest in SMALLEST:
-        _, seconds, labels = timed(HDBSCAN(min_cluster_size=smallest, copy=True).fit_predict, X)
-        known.append((len(set(labels) - {-1}), index(y, labels), seconds))
-    rows["HDBSCAN"] = known[0]
-    rows["HDBSCAN, best of 5"] = max(known, key=lambda row: row[1])
+    rows["GaussianMixture, BIC"] = mixture.n_components, index(y, mixture.predict(X)), cpu
+    runs = []
+    for size in MIN_CLUSTER_SIZES:
+        _, cpu, labels = timed(HDBSCAN(min_cluster_size=size, copy=True).fit_predict, X)
+        runs.append((len(set(labels) - {-1}), index(y, labels), cpu))
+    # The first size is the default. The best run has the highest index.
+    rows["HDBSCAN"] = runs[0]
+    rows["HDBSCAN, best of 5"] = max(runs, key=lambda run: run[1])
     return rows, y
 
 
-def counted(runs, method):
-    """Mean index, and the numbers of clusters."""
+def summarise(runs, method):
+    """Return a text: the mean index over runs, and the range of the numbers of clusters."""
     if method not in runs[0]:
         return ""
     numbers, indices, _ = zip(*(run[method] for run in runs), strict=True)
-    least, most = min(numbers), max(numbers)
-    return f"{np.mean(indices):.2f} ({least}{f' to {most}' if most > least else ''})"
+    lowest, highest = min(numbers), max(numbers)
+    return f"{np.mean(indices):.2f} ({lowest}{f' to {highest}' if highest > lowest else ''})"
 
 
 def main():
     args = arguments()
     print_header(args)
-    # one cluster of several components is no surprise here
+    # Some tables have a single cluster.
     warnings.filterwarnings("ignore", "All rows are in 1 cluster", UserWarning)
-    own = ["components", *(f"joined by {how}" for how in ("auto", "share", "evidence")),
-           "joined by auto, true number"]  # fmt: skip
+    methods = ["components", *(f"joined by {how}" for how in ("auto", "share", "evidence")),
+               "joined by auto, true number"]  # fmt: skip
     peers = [] if args.no_peers else ["GaussianMixture, BIC", "HDBSCAN", "HDBSCAN, best of 5"]
     table = []
     with limited_to_cores(args.cores):
@@ -298,14 +317,16 @@ def main():
                 rows, y = compare(name, seed, args)
                 runs.append(rows)
                 print_progress(f"{name}, seed {seed}")
-            for shape in dict.fromkeys(method.partition(": ")[0] for method in runs[0]):
-                if shape in peers:
+            # The kind of mixture precedes the method and a colon.
+            for kind in dict.fromkeys(method.partition(": ")[0] for method in runs[0]):
+                if kind in peers:
                     continue
-                label = name if shape in ("full", "blocks") else f"{name}, {shape}"
-                cells = [counted(runs, f"{shape}: {method}") for method in own]
-                seconds = format_mean([run[f"{shape}: components"][2] for run in runs], 1)
+                label = name if kind in ("full", "blocks") else f"{name}, {kind}"
+                cells = [summarise(runs, f"{kind}: {method}") for method in methods]
+                _, _, cpu = zip(*(run[f"{kind}: components"] for run in runs), strict=True)
                 table.append([label, len(set(y[y >= 0])), *cells,
-                              *(counted(runs, method) for method in peers), seconds])  # fmt: skip
+                              *(summarise(runs, method) for method in peers),
+                              format_mean(cpu, 1)])  # fmt: skip
     print_table(
         f"Rand index (and clusters), {args.seeds} seeds",
         [

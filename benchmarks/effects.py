@@ -1,17 +1,23 @@
-"""Effects of covariates: how often 95 % intervals cover planted effects, and how biased they are.
+"""Effects of covariates: how often do 95 % intervals cover planted effects, and what is their bias?
 
-- ``topics``: corpora of short and long documents, whose expected shares of topics are linear in
-  two covariates. Intervals of several fits, of one fit, of the true topics, and of draws of
-  proportions from each document's posterior, whose prior does not know the covariates.
-- ``classes``: the simulation of Bakk and Kuha (2018), three classes and six binary items: the mean
-  of an outcome in each class, and classes on a covariate; compared with means by posterior
-  probabilities, and with three steps of stepmix, without correction, by BCH and by ML.
-- ``prior``: how well topics whose document prior depends on covariates predict the other words of
-  drawn short documents, beside fits without covariates and the true model, and the time of a pass.
-- ``held-out-posts``: with ``--data`` political posts, the same for 5, 20 and 100 seen words.
-- ``posts``: with ``--data`` political posts, how far effects of two disjoint sets of fits agree,
-  and effects of matched topics of two fits by the mass of words that these topics share.
-- ``stm``: with ``--data`` political posts, the same for pairs of fits of topica's STM.
+- ``topics``: corpora of short and long documents whose expected shares of topics are linear in two
+  covariates. Intervals are from several fits, from one fit, from the true topics, and from draws of
+  each document's posterior proportions under a prior that ignores the covariates.
+- ``classes``: the simulation of Bakk and Kuha (2018) with three classes and six binary items. The
+  estimates are the mean of an outcome in each class, and the effect of a covariate on the classes.
+  They are compared with estimates from posterior probabilities, and with the three-step estimates
+  of stepmix: without a correction, by BCH and by ML.
+- ``prior``: how well do topics whose document prior depends on covariates predict hidden words of
+  drawn short documents? They are compared with fits without covariates and with the true model. The
+  table also has the time of the fits.
+- ``held-out-posts``: the same for political posts (``--data``) with 5, 20 and 100 seen words.
+- ``posts``: how far do the effects of two disjoint sets of fits to political posts (``--data``)
+  agree? A second table has the agreement for matched topics of two fits, by the probability mass
+  that their words share.
+- ``stm``: the agreement for pairs of fits of topica's STM to political posts (``--data``).
+
+K is the number of topics, P the number of covariates, and an array (2, P, K) has estimated effects
+and the half widths of their 95 % intervals.
 """
 
 import warnings
@@ -49,10 +55,11 @@ from skvt._results._consensus import match_topics, topic_distributions
 from skvt.components import Bernoulli
 from skvt.metrics import match_components
 
-# Words of a document, and documents of a corpus.
+# Number of documents of a corpus, by the number of words of a document.
 SIZES = {10: 3_000, 40: 2_000, 200: 1_000}
 N_TOPICS = 10
 N_WORDS = 500
+# Mean outcome in each class.
 OUTCOMES = np.array([-1.0, 1.0, 0.0])
 
 
@@ -84,7 +91,10 @@ def arguments():
 
 # -------------------------------------------------------------------------------------- topics
 def planted(n, length, rng):
-    """Counts, covariates (n, 2), topics, and effects (2, K) on expected shares."""
+    """Draw n documents of this length whose expected shares of topics depend on two covariates.
+
+    Return counts, covariates (n, 2), topics, and the effects (2, K) on expected shares.
+    """
     topics = rng.dirichlet(np.full(N_WORDS, 0.05), N_TOPICS)
     mean = rng.dirichlet(np.full(N_TOPICS, 5.0))
     effects = np.clip(0.3 * mean * rng.standard_normal((2, N_TOPICS)), -0.4 * mean, 0.4 * mean)
@@ -101,37 +111,44 @@ def planted(n, length, rng):
 
 
 class TrueTopics(BaseEstimator):
-    """A fit that knows the topics."""
+    """Fitted topic model with the true topics, for `covariate_effects`."""
 
     def __init__(self, topics):
+        # Such large pseudo-counts leave no uncertainty of the topics.
         self.components_ = self.exp_dirichlet_component_ = 1e12 * topics
 
     def fit(self, X):
+        """Return the estimator itself."""
         return self
 
 
 def uncorrected(fit, X, covariates, seed, n_draws=25):
-    """Effects and half widths, (2, P, K), by draws from each document's posterior."""
+    """Return effects and half widths (2, P, K) by draws from each document's posterior.
+
+    Each draw of the proportions is regressed on the covariates. The variance of an effect is the
+    mean of its robust sampling variances plus the variance between draws, by Rubin's rule.
+    """
     rng = np.random.default_rng(seed)
     gamma = fit.transform(X, normalize=False)
     design = np.c_[np.ones(len(covariates)), covariates]
-    bread = np.linalg.inv(design.T @ design)
-    effects, squares = [], []
+    inverse_gram = np.linalg.inv(design.T @ design)
+    effects, variances = [], []
     for _ in range(n_draws):
         theta = rng.standard_gamma(gamma)
         theta /= theta.sum(axis=1, keepdims=True)
-        b = bread @ design.T @ theta
-        residuals = theta - design @ b
-        scores = np.einsum("np,nk->knp", design @ bread, residuals)
-        effects.append(b[1:])
-        squares.append((scores**2).sum(axis=1).T[1:])
-    variance = np.mean(squares, axis=0) + (1.0 + 1.0 / n_draws) * np.var(effects, axis=0, ddof=1)
-    width = student.ppf(0.975, len(design) - 3) * np.sqrt(variance)
-    return np.stack([np.mean(effects, axis=0), width])
+        coef = inverse_gram @ design.T @ theta
+        residuals = theta - design @ coef
+        scores = np.einsum("np,nk->knp", design @ inverse_gram, residuals)
+        # Leave out the intercept, which is the first column of the design.
+        effects.append(coef[1:])
+        variances.append((scores**2).sum(axis=1).T[1:])
+    variance = np.mean(variances, axis=0) + (1.0 + 1.0 / n_draws) * np.var(effects, axis=0, ddof=1)
+    half_width = student.ppf(0.975, len(design) - 3) * np.sqrt(variance)
+    return np.stack([np.mean(effects, axis=0), half_width])
 
 
-def of_table(table, terms=("x0", "x1")):
-    """Effects and half widths of a table of effects, (2, P, K)."""
+def effects_of_table(table, terms=("x0", "x1")):
+    """Return the effects and half widths (2, P, K) of a table by `covariate_effects`."""
     parts = [table[table["term"] == term] for term in terms]
     return np.stack(
         [[part["effect"] for part in parts], [(part["high"] - part["low"]) / 2 for part in parts]]
@@ -139,6 +156,7 @@ def of_table(table, terms=("x0", "x1")):
 
 
 def topics(args):
+    """Print coverage, slope and width of intervals for planted effects on shares of topics."""
     rows = []
     for length, n in SIZES.items():
         scores = {}
@@ -151,10 +169,10 @@ def topics(args):
             single = covariate_effects(fits[0], X, covariates, **options)
             order, agreement = match_components(truth, fits[0].components_)
             estimates = {
-                f"{args.fits} fits": of_table(several)[..., order],
-                "1 fit": of_table(single)[..., order],
+                f"{args.fits} fits": effects_of_table(several)[..., order],
+                "1 fit": effects_of_table(single)[..., order],
                 "1 fit, posterior draws": uncorrected(fits[0], X, covariates, draw)[..., order],
-                "true topics": of_table(true),
+                "true topics": effects_of_table(true),
             }
             for name, (estimate, width) in estimates.items():
                 covered = np.mean(abs(estimate - planted_effects) < width)
@@ -163,8 +181,8 @@ def topics(args):
             print_progress(
                 f"{length} words, corpus {draw}, topics correlate {agreement.mean():.3f}"
             )
-        for name, of_draws in scores.items():
-            values = [format_mean(column, digits=3) for column in zip(*of_draws, strict=True)]
+        for name, draws in scores.items():
+            values = [format_mean(column, digits=3) for column in zip(*draws, strict=True)]
             rows.append([length, f"{n:,}", name, *values])
     header = ["words", "documents", "intervals", "coverage", "slope", "width (%)"]
     print_table(f"Planted effects on the shares of {N_TOPICS} topics", header, rows)
@@ -172,39 +190,49 @@ def topics(args):
 
 # ------------------------------------------------------------------------------------- classes
 def item_probabilities(separation):
-    """Probabilities of six binary items in three classes [Bakk and Kuha 2018, table 1]."""
+    """Return probabilities (3, 6) of binary items in classes [Bakk and Kuha 2018, table 1]."""
     p = np.full((3, 6), 1.0 - separation)
     p[0] = p[1, :3] = separation
     return p
 
 
 def drawn_classes(labels, separation, rng):
-    """Six binary items of rows with these classes."""
+    """Draw six binary items of rows with these classes."""
     return (rng.random((labels.size, 6)) < item_probabilities(separation)[labels]).astype(float)
 
 
 def class_fit(X, seed):
-    """The best of 3 fits with three classes, and its probabilities of classes."""
+    """Return the best of 3 fits with three classes, and its probabilities of classes (n, 3)."""
     components = [("items", Bernoulli(), list(range(X.shape[1])))]
     mixture = MemoizedDPMixture(3, moves=(), components=components, n_init=3, random_state=seed)
     return mixture.fit(X), mixture.predict_proba(X)
 
 
-def in_order(labels, responsibilities):
-    """The cluster of each class."""
-    return linear_sum_assignment(np.eye(3)[labels].T @ responsibilities, maximize=True)[1]
+def clusters_of_classes(labels, responsibilities):
+    """Return the cluster that matches each class best, one to one."""
+    overlap = np.eye(3)[labels].T @ responsibilities
+    _, clusters = linear_sum_assignment(overlap, maximize=True)
+    return clusters
 
 
-def orders(labels, mixture, X, r):
-    """The cluster of each class in the refit, on which tables are based, and in the mixture."""
-    refit = mixture._make_refits(X, np.ones(len(X))).resp
-    return in_order(labels, refit), in_order(labels, r)
+def orders(labels, mixture, X, responsibilities):
+    """Return the cluster of each class in the refit and in the mixture.
+
+    The tables of `outcome_by_cluster` and `covariate_effects` number clusters as the refit does.
+    """
+    refit_responsibilities = mixture._make_refits(X, np.ones(len(X))).resp
+    return (
+        clusters_of_classes(labels, refit_responsibilities),
+        clusters_of_classes(labels, responsibilities),
+    )
 
 
 def classes(args):
+    """Print bias and coverage of outcomes and covariate effects in latent classes."""
     rows = []
     levels = np.arange(1, 6)
     intercepts = np.array([0.0, 2.34459467, -3.65540533])
+    # Probability of each class at each level of the covariate, and true effects: linear slopes.
     chances = softmax(np.outer(levels, [0.0, -1.0, 1.0]) + intercepts, axis=1)
     slopes = np.polyfit(levels, chances, 1)[0]
     for separation in args.separations:
@@ -215,34 +243,37 @@ def classes(args):
             X = drawn_classes(labels, separation, rng)
             outcome = OUTCOMES[labels] + rng.standard_normal(args.rows)
             mixture, r = class_fit(X, seed)
-            order, of_fit = orders(labels, mixture, X, r)
-            table = outcome_by_cluster(mixture, X, outcome, random_state=0).iloc[order]
-            note(scores, "outcome, corrected", table, table["mean"], OUTCOMES)
-            means = (r.T @ outcome / r.sum(0))[of_fit]
-            note(scores, "outcome, posterior means", None, means, OUTCOMES)
+            refit_order, fit_order = orders(labels, mixture, X, r)
+            table = outcome_by_cluster(mixture, X, outcome, random_state=0).iloc[refit_order]
+            add_estimates(scores, "outcome, corrected", table, table["mean"], OUTCOMES)
+            means = (r.T @ outcome / r.sum(0))[fit_order]
+            add_estimates(scores, "outcome, posterior means", None, means, OUTCOMES)
             peers = ["naive", "BCH", "ML"] if seed < args.peer_tables else []
             for name, found in three_steps(peers, X, outcome, "gaussian_unit", seed, separation):
-                note(scores, f"outcome, stepmix {name}", None, found["means"][:, 0], OUTCOMES)
+                add_estimates(
+                    scores, f"outcome, stepmix {name}", None, found["means"][:, 0], OUTCOMES
+                )
             x = rng.integers(1, 6, args.rows)
             labels = (rng.random((args.rows, 1)) > chances[x - 1].cumsum(axis=1)).sum(axis=1)
             X = drawn_classes(labels, separation, rng)
             mixture, r = class_fit(X, seed)
-            order, of_fit = orders(labels, mixture, X, r)
+            refit_order, fit_order = orders(labels, mixture, X, r)
             table = covariate_effects(mixture, X, x, random_state=0)
-            table = table[table["term"] == "x0"].iloc[order]
-            note(scores, "covariate, corrected", table, table["effect"], slopes)
-            note(scores, "covariate, posterior means", None, np.polyfit(x, r, 1)[0][of_fit], slopes)
+            table = table[table["term"] == "x0"].iloc[refit_order]
+            add_estimates(scores, "covariate, corrected", table, table["effect"], slopes)
+            estimate = np.polyfit(x, r, 1)[0][fit_order]
+            add_estimates(scores, "covariate, posterior means", None, estimate, slopes)
             x = x.astype(float)
             for name, found in three_steps(peers, X, x, "covariate", seed, separation):
                 beta = found["beta"]
                 shares = softmax(beta[:, 0] + np.outer(levels, beta[:, 1]), axis=1)
                 estimate = np.polyfit(levels, shares, 1)[0]
-                note(scores, f"covariate, stepmix {name}", None, estimate, slopes)
+                add_estimates(scores, f"covariate, stepmix {name}", None, estimate, slopes)
             if seed % 10 == 9:
                 print_progress(f"separation {separation}, {seed + 1} tables")
         for name, (estimates, truth, covered) in scores.items():
-            middle = np.median(estimates, axis=0)
-            ratio = np.sum(middle * truth) / np.sum(truth**2)
+            median = np.median(estimates, axis=0)
+            ratio = np.sum(median * truth) / np.sum(truth**2)
             error = np.median(np.abs(np.array(estimates) - truth))
             coverage = [f"{part:.3f}" for part in coverage_of(covered)] if covered else ["-", "-"]
             rows.append(
@@ -253,13 +284,19 @@ def classes(args):
 
 
 def coverage_of(covered):
-    """The share of intervals that cover, and its standard error; intervals of a table depend."""
+    """Return the share of intervals that cover the truth, and its standard error.
+
+    The standard error is of the means of tables, because intervals of a table are dependent.
+    """
     shares = np.mean(covered, axis=1)
     return shares.mean(), shares.std(ddof=1) / np.sqrt(len(shares))
 
 
 def three_steps(corrections, X, outside, structural, seed, separation):
-    """The structural parameters of stepmix by each correction, in the order of the classes."""
+    """Yield each correction and its structural parameters by stepmix, in the order of the classes.
+
+    ``outside`` is the outcome or the covariate, and ``structural`` the model of it.
+    """
     from stepmix.stepmix import StepMix
 
     for name in corrections:
@@ -268,14 +305,17 @@ def three_steps(corrections, X, outside, structural, seed, separation):
             3, n_steps=3, measurement="bernoulli", structural=structural, correction=correction,
             n_init=3, random_state=seed, progress_bar=0,
         ).fit(X, outside[:, None])  # fmt: skip
-        found = model.get_parameters()
-        distances = cdist(item_probabilities(separation), found["measurement"]["pis"])
-        order = linear_sum_assignment(distances)[1]
-        yield name, {key: value[order] for key, value in found["structural"].items()}
+        parameters = model.get_parameters()
+        distances = cdist(item_probabilities(separation), parameters["measurement"]["pis"])
+        _, order = linear_sum_assignment(distances)
+        yield name, {key: value[order] for key, value in parameters["structural"].items()}
 
 
-def note(scores, name, table, estimate, truth):
-    """Add the estimates of one table, and whether its intervals cover the truth."""
+def add_estimates(scores, name, table, estimate, truth):
+    """Add the estimates of one table to ``scores``, and whether its intervals cover the truth.
+
+    ``table`` has the intervals; None if there are none.
+    """
     estimates, _, covered = scores.setdefault(name, ([], truth, []))
     estimates.append(np.asarray(estimate))
     if table is not None:
@@ -283,12 +323,16 @@ def note(scores, name, table, estimate, truth):
 
 
 # --------------------------------------------------------------------------------------- prior
-def of_regression(n, length, rng):
-    """Counts, covariates (n, 2), topics, and alpha (n, K), log-linear in the covariates."""
+def draw_by_regression(n, length, rng):
+    """Draw n documents whose alpha is log-linear in two covariates.
+
+    Return counts, covariates (n, 2), topics, and alpha (n, K).
+    """
     topics = rng.dirichlet(np.full(N_WORDS, 0.05), N_TOPICS)
     covariates = np.c_[rng.integers(2, size=n), rng.standard_normal(n)]
     slopes = rng.normal(0.0, 1.0, (2, N_TOPICS))
     alpha = np.exp(np.log(0.1) + (covariates - [0.5, 0.0]) @ slopes)
+    # The small number prevents division by 0 for small alpha.
     shares = rng.standard_gamma(alpha) + 1e-300
     shares /= shares.sum(axis=1, keepdims=True)
     chances = shares @ topics
@@ -296,8 +340,8 @@ def of_regression(n, length, rng):
     return sp.csr_array(counts), covariates, topics, alpha
 
 
-def seen_and_others(X, n_seen, rng):
-    """Counts of ``n_seen`` tokens of each document drawn at random, and of its other tokens."""
+def divide_tokens(X, n_seen, rng):
+    """Return counts of ``n_seen`` random tokens of each document, and of its hidden tokens."""
     X = sp.csr_array(X)
     drawn = [
         rng.multivariate_hypergeometric(X.data[i:j].astype(int), n_seen)
@@ -307,22 +351,28 @@ def seen_and_others(X, n_seen, rng):
     return seen, sp.csr_array(X - seen)
 
 
-def by_draws(seen, others, topics, alpha, seed, n_draws=2_000):
-    """Log probability of the other words given those seen, nats per word, by drawn proportions."""
-    rng, total = np.random.default_rng(seed), 0.0
-    logs = np.log(np.maximum(topics, 1e-30))
-    for d, of_prior in enumerate(np.broadcast_to(alpha, (seen.shape[0], len(topics)))):
-        theta = rng.standard_gamma(of_prior, (n_draws, len(topics))) + 1e-300
+def score_by_draws(seen, hidden, topics, alpha, seed, n_draws=2_000):
+    """Return the log probability of hidden words given the seen words, in nats per word.
+
+    Proportions are drawn from the prior with ``alpha``, (K,) or (n, K), and weighted by the
+    probability of the seen words.
+    """
+    rng, log_probability = np.random.default_rng(seed), 0.0
+    log_topics = np.log(np.maximum(topics, 1e-30))
+    for d, document_alpha in enumerate(np.broadcast_to(alpha, (seen.shape[0], len(topics)))):
+        theta = rng.standard_gamma(document_alpha, (n_draws, len(topics))) + 1e-300
         theta /= theta.sum(axis=1, keepdims=True)
-        first, rest = seen[[d]], others[[d]]
-        before = np.log(theta @ np.exp(logs[:, first.indices])) @ first.data
-        after = np.log(theta @ np.exp(logs[:, rest.indices]))
-        total += (logsumexp(before[:, None] + after, axis=0) - logsumexp(before)) @ rest.data
-    return total / others.sum()
+        seen_words, hidden_words = seen[[d]], hidden[[d]]
+        # (n_draws,) and (n_draws, number of hidden words)
+        log_weights = np.log(theta @ np.exp(log_topics[:, seen_words.indices])) @ seen_words.data
+        log_hidden = np.log(theta @ np.exp(log_topics[:, hidden_words.indices]))
+        log_means = logsumexp(log_weights[:, None] + log_hidden, axis=0) - logsumexp(log_weights)
+        log_probability += log_means @ hidden_words.data
+    return log_probability / hidden.sum()
 
 
 def alpha_of(fit, covariates=None):
-    """alpha of each document of a fit."""
+    """Return the alpha of each document under a fit, or the alpha that all documents share."""
     if covariates is None:
         return fit.doc_topic_prior_
     design = np.c_[np.ones(len(covariates)), covariates]
@@ -330,9 +380,11 @@ def alpha_of(fit, covariates=None):
 
 
 def word_probabilities(fit):
+    """Return the word probabilities (K, V) of the topics of a fit."""
     return fit.components_ / fit.components_.sum(axis=1, keepdims=True)
 
 
+# Estimators by name, made from a seed.
 FITTED = {
     "StructuredLDA": lambda seed: StructuredLDA(N_TOPICS, random_state=seed),
     "StructuredLDA, 40 passes": lambda seed: StructuredLDA(
@@ -343,25 +395,28 @@ FITTED = {
 
 
 def prior(args):
+    """Print how well hidden words of drawn documents are predicted, with and without covariates."""
     n_train, n_test, length, n_seen = 3_000, 500, 12, 6
     scores = {}
     for draw in range(args.draws):
         rng = np.random.default_rng(draw)
-        X, covariates, topics, alpha = of_regression(n_train + n_test, length, rng)
+        X, covariates, topics, alpha = draw_by_regression(n_train + n_test, length, rng)
         train, test = slice(0, n_train), slice(n_train, None)
-        parts = seen_and_others(X[test], n_seen, rng)
-        common = learn_prior(X[train], topics, 0.1)
-        true = by_draws(*parts, topics, alpha[test], draw)
-        gain = true - by_draws(*parts, topics, common, draw)
-        scores.setdefault("true model", []).append((true - gain, true, 1.0, np.nan))
+        parts = divide_tokens(X[test], n_seen, rng)
+        # The scores of the true model: with one alpha for all documents, and with their true alpha.
+        common_alpha = learn_prior(X[train], topics, 0.1)
+        true_score = score_by_draws(*parts, topics, alpha[test], draw)
+        gain = true_score - score_by_draws(*parts, topics, common_alpha, draw)
+        scores.setdefault("true model", []).append((true_score - gain, true_score, 1.0, np.nan))
         for name, make in FITTED.items():
-            if draw == 0:  # compile before times are taken
+            # Compile before times are taken.
+            if draw == 0:
                 make(draw).fit(X[:200]), make(draw).fit(X[:200], covariates=covariates[:200])
             _, plain_cpu, plain = timed(make(draw).fit, X[train])
             _, cpu, fit = timed(make(draw).fit, X[train], covariates=covariates[train])
-            before = by_draws(*parts, word_probabilities(plain), alpha_of(plain), draw)
+            before = score_by_draws(*parts, word_probabilities(plain), alpha_of(plain), draw)
             at = covariates[test]
-            after = by_draws(*parts, word_probabilities(fit), alpha_of(fit, at), draw)
+            after = score_by_draws(*parts, word_probabilities(fit), alpha_of(fit, at), draw)
             share, times = (after - before) / gain, cpu / plain_cpu
             scores.setdefault(name, []).append((before, after, share, times))
             print_progress(
@@ -377,28 +432,25 @@ def prior(args):
 
 
 def held_out_posts(args):
+    """Print how well hidden words of political posts are predicted, with and without covariates."""
     folder = Path(args.data) / "poliblog5k"
     X = sp.csr_array(sp.load_npz(folder / "counts.npz"))
     meta = pd.read_csv(folder / "meta.csv")[["rating", "day"]]
     used = np.flatnonzero(X.sum(axis=1) >= 110)
     test = used[np.random.default_rng(0).permutation(used.size)[:500]]
     train = np.setdiff1d(np.flatnonzero(X.sum(axis=1)), test)
-    parts = {n: seen_and_others(X[test], n, np.random.default_rng(n)) for n in (5, 20, 100)}
+    parts = {n: divide_tokens(X[test], n, np.random.default_rng(n)) for n in (5, 20, 100)}
     scores, times = {}, []
     for seed in range(args.draws):
-        fits = {}
-        for covariates in None, meta:
-            options = {} if covariates is None else {"covariates": covariates.iloc[train]}
-            lda = StructuredLDA(20, random_state=seed)
-            _, cpu, fit = timed(lda.fit, X[train], **options)
-            fits[covariates is None] = fit, cpu
-        times.append(fits[False][1] / fits[True][1])
-        for n, (seen, others) in parts.items():
-            values = [
-                completed(fits[True][0], seen, others, {}),
-                completed(fits[False][0], seen, others, {"covariates": meta.iloc[test]}),
-            ]
-            scores.setdefault(n, []).append((*values, values[1] - values[0]))
+        _, plain_cpu, plain = timed(StructuredLDA(20, random_state=seed).fit, X[train])
+        _, cpu, fit = timed(
+            StructuredLDA(20, random_state=seed).fit, X[train], covariates=meta.iloc[train]
+        )
+        times.append(cpu / plain_cpu)
+        for n, (seen, hidden) in parts.items():
+            plain_score = score_completion(plain, seen, hidden)
+            score = score_completion(fit, seen, hidden, covariates=meta.iloc[test])
+            scores.setdefault(n, []).append((plain_score, score, score - plain_score))
         print_progress(f"seed {seed}: {times[-1]:.2f} of the time")
     rows = [
         [
@@ -412,16 +464,19 @@ def held_out_posts(args):
     print_table("Nats per word of 500 political posts, covariates rating and day", header, rows)
 
 
-def completed(fit, seen, others, options):
-    """Log probability of the other words, nats per word, at the proportions of those seen."""
+def score_completion(fit, seen, hidden, **options):
+    """Return the log probability of hidden words in nats per word, by the expected proportions.
+
+    The proportions are inferred from the seen words.
+    """
     chances = fit.transform(seen, **options) @ word_probabilities(fit)
-    rows, words = others.nonzero()
-    return (others[rows, words] * np.log(chances[rows, words])).sum() / others.sum()
+    rows, words = hidden.nonzero()
+    return (hidden[rows, words] * np.log(chances[rows, words])).sum() / hidden.sum()
 
 
 # --------------------------------------------------------------------------------------- posts
 def read_posts(args):
-    """Counts of the posts that have words, and what is known of each post."""
+    """Return counts of the posts that have words, and a data frame of their covariates."""
     folder = Path(args.data) / "poliblog5k"
     X = sp.csr_array(sp.load_npz(folder / "counts.npz"))
     used = np.flatnonzero(X.sum(axis=1))
@@ -429,6 +484,7 @@ def read_posts(args):
 
 
 def posts(args):
+    """Print how far effects of the rating on topics agree between fits to political posts."""
     X, meta = read_posts(args)
     rating = meta["rating"].to_numpy()
     n, fits, seconds = args.post_fits, [], 0.0
@@ -437,9 +493,10 @@ def posts(args):
         fits.append(fit)
         seconds += cpu / 2
         print_progress(f"fit {seed}, {cpu:.1f} CPU s")
-    alone = [(fits[i : i + 1], fits[n + i : n + i + 1]) for i in range(n)]
+    # Pairs of sets of fits: single fits, or the first half and the second half of all fits.
+    single_pairs = [(fits[i : i + 1], fits[n + i : n + i + 1]) for i in range(n)]
     rows = []
-    for name, pairs in ("1", alone), (str(n), [(fits[:n], fits[n:])]):
+    for name, pairs in ("1", single_pairs), (str(n), [(fits[:n], fits[n:])]):
         _, cpu, compared = timed(lambda pairs=pairs: [compare(*pair, X, rating) for pair in pairs])
         values = [format_mean(column, digits=3) for column in zip(*compared, strict=True)]
         cpu = (seconds + cpu / 2) if name != "1" else seconds / n + cpu / 2 / n
@@ -454,9 +511,12 @@ def posts(args):
 
 
 def by_shared_mass(fits, X, rating):
-    """Rows of a table: how far effects on matched topics of two fits agree, by shared mass."""
+    """Return rows of a table: agreement of effects on matched topics of two fits, by shared mass.
+
+    The shared mass of two topics is the sum over words of the smaller of their probabilities.
+    """
     tables = [covariate_effects(fit, X, rating, n_draws=2, random_state=0) for fit in fits]
-    effects = [of_table(table, table["term"].unique()[1:])[0, 0] for table in tables]
+    effects = [effects_of_table(table, table["term"].unique()[1:])[0, 0] for table in tables]
     topics, pairs = topic_distributions(fits), []
     for i, j in combinations(range(len(fits)), 2):
         mass, of_first, of_second = match_topics(topics[i], topics[j])
@@ -465,45 +525,58 @@ def by_shared_mass(fits, X, rating):
     rows = []
     for low, high in pairwise([0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]):
         part = (low <= mass) & (mass < high)
-        one, other = first[part], second[part]
-        correlation = np.corrcoef(one, other)[0, 1] if part.sum() > 2 else np.nan
-        same_sign = np.mean(np.sign(one) == np.sign(other))
-        difference = 100.0 * np.median(abs(one - other))
+        a, b = first[part], second[part]
+        correlation = np.corrcoef(a, b)[0, 1] if part.sum() > 2 else np.nan
+        same_sign = np.mean(np.sign(a) == np.sign(b))
+        difference = 100.0 * np.median(abs(a - b))
         numbers = [f"{correlation:.2f}", f"{same_sign:.2f}", f"{difference:.1f}"]
         rows.append([f"{low} to {high}", part.sum(), *numbers])
     return rows
 
 
-def compare(one, other, X, rating):
-    """The agreement of the effects of two sets of fits."""
-    tables = [covariate_effects(fits, X, rating, random_state=0) for fits in (one, other)]
-    first, second = (of_table(table, table["term"].unique()[1:])[:, 0] for table in tables)
-    return agree(first, second[:, match_components(one[0].components_, other[0].components_)[0]])
+def compare(first_fits, second_fits, X, rating):
+    """Return the measures of :func:`agree` for the effects of two sets of fits."""
+    tables = [
+        covariate_effects(fits, X, rating, random_state=0) for fits in (first_fits, second_fits)
+    ]
+    # Leave out the intercept, which is the first term; the rating has a single other term.
+    first, second = (effects_of_table(table, table["term"].unique()[1:])[:, 0] for table in tables)
+    order, _ = match_components(first_fits[0].components_, second_fits[0].components_)
+    return agree(first, second[:, order])
 
 
 def agree(first, second):
-    """Correlation of two analyses; of effects that exclude 0, number and same sign; mean width.
+    """Return measures of the agreement of two analyses.
 
-    Each analysis has an effect and half the width of its interval for each topic, (2, K).
+    Each analysis has an effect and half the width of its interval for each topic, (2, K). The
+    measures are the correlation of the effects, the number of topics with an interval that excludes
+    0 in one of the analyses, the share of equal signs among these, and the mean width in percent.
     """
-    excludes = (abs(first[0]) > first[1]) | (abs(second[0]) > second[1])
-    same = np.sign(first[0]) == np.sign(second[0])
-    width = 200.0 * np.mean([first[1], second[1]])
-    return np.corrcoef(first[0], second[0])[0, 1], excludes.sum(), same[excludes].mean(), width
+    (first_effects, first_half_widths), (second_effects, second_half_widths) = first, second
+    excludes_0 = (abs(first_effects) > first_half_widths) | (
+        abs(second_effects) > second_half_widths
+    )
+    has_same_sign = np.sign(first_effects) == np.sign(second_effects)
+    width = 200.0 * np.mean([first_half_widths, second_half_widths])
+    correlation = np.corrcoef(first_effects, second_effects)[0, 1]
+    return correlation, excludes_0.sum(), has_same_sign[excludes_0].mean(), width
 
 
 def stm(args):
-    """Effects by topica's STM from random starts, whose intervals are of one fit."""
+    """Print how far effects agree between random starts of topica's STM.
+
+    The intervals are of single fits.
+    """
     import topica
 
     X, meta = read_posts(args)
     corpus = topica.Corpus.from_documents(list_tokens(X))
-    model_of = {"formula": "~ rating", "data": meta}
+    regression = {"formula": "~ rating", "data": meta}
     fits, seconds = [], []
     for seed in range(2 * args.peer_pairs):
         model = topica.STM(15, seed=seed, init="random")
-        _, cpu, _ = timed(model.fit, corpus, num_threads=1, **model_of)
-        effects = topica.estimate_effect(model, nsims=25, seed=seed, **model_of).to_frame()
+        _, cpu, _ = timed(model.fit, corpus, num_threads=1, **regression)
+        effects = topica.estimate_effect(model, nsims=25, seed=seed, **regression).to_frame()
         effects = effects[effects["feature"] != "intercept"]
         half_width = (effects["ci_high"] - effects["ci_low"]) / 2
         topics = reorder_topics(np.asarray(model.topic_word), model.vocabulary, X.shape[1])
@@ -511,8 +584,10 @@ def stm(args):
         seconds.append(cpu)
         print_progress(f"fit {seed}, {cpu:.1f} CPU s, bound {model.bound:.0f}")
     compared = []
-    for (first, topics), (second, others) in zip(fits[::2], fits[1::2], strict=True):
-        compared.append(agree(first, second[:, match_components(topics, others)[0]]))
+    # Pairs of consecutive fits.
+    for (first, topics), (second, other_topics) in zip(fits[::2], fits[1::2], strict=True):
+        order, _ = match_components(topics, other_topics)
+        compared.append(agree(first, second[:, order]))
     values = [format_mean(column, digits=3) for column in zip(*compared, strict=True)]
     print_table(
         f"Effect of rating on 15 topics by topica's STM, {args.peer_pairs} pairs of random starts",
