@@ -164,23 +164,24 @@ def topics(args):
             X, covariates, truth, planted_effects = planted(n, length, np.random.default_rng(draw))
             fits = [StructuredLDA(N_TOPICS, random_state=s).fit(X) for s in range(args.fits)]
             options = {"random_state": 0}
-            true = covariate_effects(TrueTopics(truth), X, covariates, **options)
-            several = covariate_effects(fits, X, covariates, **options)
-            single = covariate_effects(fits[0], X, covariates, **options)
-            order, agreement = match_components(truth, fits[0].components_)
+            by_truth = covariate_effects(TrueTopics(truth), X, covariates, **options)
+            by_fits = covariate_effects(fits, X, covariates, **options)
+            by_fit = covariate_effects(fits[0], X, covariates, **options)
+            # ``order`` has the topic of the fit that matches each true topic.
+            order, correlations = match_components(truth, fits[0].components_)
             estimates = {
-                f"{args.fits} fits": effects_of_table(several)[..., order],
-                "1 fit": effects_of_table(single)[..., order],
+                f"{args.fits} fits": effects_of_table(by_fits)[..., order],
+                "1 fit": effects_of_table(by_fit)[..., order],
                 "1 fit, posterior draws": uncorrected(fits[0], X, covariates, draw)[..., order],
-                "true topics": effects_of_table(true),
+                "true topics": effects_of_table(by_truth),
             }
-            for name, (estimate, width) in estimates.items():
-                covered = np.mean(abs(estimate - planted_effects) < width)
+            for name, (estimate, half_width) in estimates.items():
+                covered = np.mean(abs(estimate - planted_effects) < half_width)
                 slope = np.sum(planted_effects * estimate) / np.sum(planted_effects**2)
-                scores.setdefault(name, []).append((covered, slope, 200.0 * width.mean()))
-            print_progress(
-                f"{length} words, corpus {draw}, topics correlate {agreement.mean():.3f}"
-            )
+                # The third score is the mean width of the intervals in percent.
+                scores.setdefault(name, []).append((covered, slope, 200.0 * half_width.mean()))
+            correlation = correlations.mean()
+            print_progress(f"{length} words, corpus {draw}, topics correlate {correlation:.3f}")
         for name, draws in scores.items():
             values = [format_mean(column, digits=3) for column in zip(*draws, strict=True)]
             rows.append([length, f"{n:,}", name, *values])
@@ -414,13 +415,13 @@ def prior(args):
                 make(draw).fit(X[:200]), make(draw).fit(X[:200], covariates=covariates[:200])
             _, plain_cpu, plain = timed(make(draw).fit, X[train])
             _, cpu, fit = timed(make(draw).fit, X[train], covariates=covariates[train])
-            before = score_by_draws(*parts, word_probabilities(plain), alpha_of(plain), draw)
-            at = covariates[test]
-            after = score_by_draws(*parts, word_probabilities(fit), alpha_of(fit, at), draw)
-            share, times = (after - before) / gain, cpu / plain_cpu
-            scores.setdefault(name, []).append((before, after, share, times))
+            plain_score = score_by_draws(*parts, word_probabilities(plain), alpha_of(plain), draw)
+            test_alpha = alpha_of(fit, covariates[test])
+            score = score_by_draws(*parts, word_probabilities(fit), test_alpha, draw)
+            share, ratio = (score - plain_score) / gain, cpu / plain_cpu
+            scores.setdefault(name, []).append((plain_score, score, share, ratio))
             print_progress(
-                f"corpus {draw}, {name}: {share:.2f} of the gain, {times:.2f} of the time"
+                f"corpus {draw}, {name}: {share:.2f} of the gain, {ratio:.2f} of the time"
             )
     rows = [
         [name, *(format_mean(column, digits=3) for column in zip(*values, strict=True))]

@@ -1,10 +1,11 @@
-"""The first fit in a new installation: what is compiled, and how long does it take?
+"""How many functions does the first fit in a new installation compile, and how long does it take?
 
-For each estimator two fresh processes on one core fit the same small table at the defaults. The
-first finds numba's cache empty: its CPU seconds in the compiler, and the functions compiled, with
-those of numba's own library that they call. The second reads the cache: CPU seconds from the first
-import to the end of ``fit``, of which the imports of scikit-learn and of skvt. The number of passes
-is one where it has a default; what is compiled does not depend on it.
+For each estimator, two new processes on one core fit the same small table with default parameters.
+The first process finds an empty cache of numba. Its results are the CPU seconds in the compiler and
+the number of compiled functions, which includes functions of numba's library that they call. The
+second process reads the cache. Its results are the CPU seconds from the first import to the end of
+``fit``, and the parts of them for the imports of scikit-learn and of skvt. Fits make one pass,
+because the number of passes has no influence on what is compiled.
 """
 
 import json
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 
+# The kind of rows that each estimator fits.
 ESTIMATORS = {
     "TemperedLDA": "counts",
     "StructuredLDA": "counts",
@@ -28,37 +30,41 @@ ESTIMATORS = {
 
 # ------------------------------------------------------------------------------------- one process
 def fit(name):
-    """Fit in this process; prints a line of JSON."""
+    """Fit the estimator with this name in this process, and print the measures as JSON."""
     from time import process_time
 
     start = process_time()
     import numpy as np
     import sklearn.base  # noqa: F401
 
-    of_sklearn, start_of_skvt = process_time() - start, process_time()
+    sklearn_import, skvt_start = process_time() - start, process_time()
     import skvt
 
-    of_skvt = process_time() - start_of_skvt
-    compiled = listener()
+    skvt_import = process_time() - skvt_start
+    compiled = register_listener()
     rng = np.random.default_rng(0)
     X = {
         "counts": rng.poisson(0.5, (60, 30)),
         "numbers": rng.standard_normal((60, 3)),
         "binary": rng.random((60, 8)) < 0.5,
     }
-    holes = np.where(rng.random((60, 3)) < 0.1, None, X["numbers"].astype(object))
-    X["table"] = np.column_stack([holes, rng.choice(list("abc"), 60), rng.poisson(2.0, 60)])
+    numbers = np.where(rng.random((60, 3)) < 0.1, None, X["numbers"].astype(object))
+    X["table"] = np.column_stack([numbers, rng.choice(list("abc"), 60), rng.poisson(2.0, 60)])
     X = X[ESTIMATORS[name]]
     estimator = getattr(skvt, name)(random_state=0)
     if estimator.get_params().get("max_iter") is not None:
         estimator.set_params(max_iter=1)
     estimator.fit(X if X.dtype == object else X.astype(np.float64))
-    until_fitted = process_time() - start
-    print(json.dumps([of_sklearn, of_skvt, compiled.number, compiled.seconds, until_fitted]))
+    seconds = process_time() - start
+    print(json.dumps([sklearn_import, skvt_import, compiled.number, compiled.seconds, seconds]))
 
 
-def listener():
-    """One of numba's: number of compiled functions, CPU seconds in the outermost of them."""
+def register_listener():
+    """Return a listener of numba that counts compiled functions and the CPU seconds that they take.
+
+    While a function is compiled, functions that it calls may be compiled, too. Seconds are only
+    counted for the outermost function.
+    """
     from time import process_time
 
     from numba.core import event
@@ -85,17 +91,23 @@ def listener():
 
 # ------------------------------------------------------------------------------------------- table
 def measured(name, folder):
-    """What :func:`fit` prints in a process of its own on one core, with this cache."""
+    """Return what :func:`fit` prints in a new process on one core, with the cache in ``folder``."""
     env = {**os.environ, "NUMBA_CACHE_DIR": folder, "PYTHONWARNINGS": "ignore"}
     env |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
-    def on_one_core():
+    def restrict_to_one_core():
+        """Restrict the new process to one core, if the system can."""
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
     command = [sys.executable, __file__, "process", name]
     done = subprocess.run(
-        command, env=env, stdout=subprocess.PIPE, text=True, check=True, preexec_fn=on_one_core
+        command,
+        env=env,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        preexec_fn=restrict_to_one_core,
     )
     return json.loads(done.stdout)
 
@@ -108,14 +120,14 @@ def main():
     print_header(args)
     rows = []
     for name in ESTIMATORS:
-        # a cache of its own, so that none profits from the one before
+        # Each estimator has a new cache, so that it does not profit from the estimators before it.
         with tempfile.TemporaryDirectory() as folder:
             _, _, number, seconds, cold = measured(name, folder)
-            of_sklearn, of_skvt, again, _, warm = measured(name, folder)
+            sklearn_import, skvt_import, again, _, warm = measured(name, folder)
         print_progress(f"{name}: {seconds:.1f} s")
         rows.append([
             name, number, f"{seconds:.2f}", f"{cold:.2f}", again, f"{warm:.2f}",
-            f"{of_sklearn:.2f}", f"{of_skvt:.2f}",
+            f"{sklearn_import:.2f}", f"{skvt_import:.2f}",
         ])  # fmt: skip
     print_table(
         "First fit, CPU seconds on one core",
@@ -127,6 +139,7 @@ def main():
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["process"]:
-        fit(*sys.argv[2:])  # before anything else is imported
+        # Nothing else may be imported before.
+        fit(*sys.argv[2:])
     else:
         main()

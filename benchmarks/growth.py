@@ -1,11 +1,11 @@
-"""Cost, memory and quality as a problem grows in one direction, what does not matter included.
+"""Time, memory and quality of fits as a problem grows along one axis.
 
-- ``words``: models of topics of documents of 100 tokens, in more and more words.
-- ``levels``: a mixture of one column of categories, of more and more levels.
+- ``words``: topic models of documents of about 100 tokens, with a growing vocabulary.
+- ``levels``: a mixture of one column of categories, with a growing number of levels.
 
-Every fit makes the same few passes from its own start on one core. CPU seconds are those of one
-fit, without compilation. Memory is the peak above what was resident before. Quality is held out:
-nats a word by the evaluator of all benchmarks with the prior 1/K, nats a row for mixtures.
+Every fit makes the same small number of passes on one core. CPU seconds are without compilation.
+Memory is the peak during the fit above the memory before. Quality is held out: nats per word by the
+evaluator of all benchmarks with the prior 1 / K, or nats per row for mixtures.
 """
 
 import warnings
@@ -34,7 +34,7 @@ PASSES = 5
 
 
 def words(rng, n_words, k=50, n=2000):
-    """Documents of 20 topics, what fits them, and its score on others."""
+    """Return documents of 20 topics, functions that make estimators, and the score of a fit."""
     corpus = make_topic_corpus(
         n + 200, n_components=20, n_features=n_words, random_state=int(rng.integers(2**31))
     )
@@ -51,7 +51,7 @@ def words(rng, n_words, k=50, n=2000):
 
 
 def levels(rng, n_levels, n=20_000):
-    """One column of categories, whose frequencies fall like 1 / rank."""
+    """Return a column of categories with frequencies 1 / rank, estimators, and their score."""
     weights = 1.0 / np.arange(1, n_levels + 1)
     X = rng.choice(n_levels, size=(n, 1), p=weights / weights.sum()).astype(float)
     make = partial(
@@ -61,7 +61,7 @@ def levels(rng, n_levels, n=20_000):
     return X, {"MemoizedDPMixture": make}, lambda model: model.score(X[:1000])
 
 
-# Axis: what makes its problems, and their sizes.
+# For each axis, the function that makes a problem, and the sizes of problems.
 AXES = {
     "words": (words, (1000, 5000, 20_000, 100_000, 1_000_000)),
     "levels": (levels, (10, 100, 1000, 10_000)),
@@ -69,7 +69,7 @@ AXES = {
 
 
 def measured(make, X, evaluate):
-    """(CPU seconds, MB, quality) of one fit."""
+    """Return CPU seconds, MB of memory and quality of one fit."""
     reset_peak()
     before = resident_bytes()
     with warnings.catch_warnings():
@@ -88,7 +88,8 @@ def main():
         for axis in args.axes:
             problem, sizes = AXES[axis]
             rows = []
-            # (the first size once more: its first fits compile)
+            # The first size comes twice, because its first fits compile functions. They are not
+            # shown.
             for number, size in enumerate([sizes[0], *sizes]):
                 X, fits, evaluate = problem(np.random.default_rng(args.seed), size)
                 for label, make in fits.items():

@@ -31,7 +31,10 @@ from skvt import MemoizedDPGMM
 
 
 def rings(rng, n=4_000, width=0.01):
-    """Rows on rings with the radii 1, 2, 3 and 4, other such rows, and the rings of the rows."""
+    """Draw rows on rings with the radii 1, 2, 3 and 4.
+
+    Return n rows, n rows for the density, and the ring of each of the first rows.
+    """
     ring = rng.integers(4, size=2 * n)
     angle = rng.uniform(0.0, 2.0 * np.pi, size=2 * n)
     X = (1.0 + ring)[:, None] * np.c_[np.cos(angle), np.sin(angle)]
@@ -40,18 +43,25 @@ def rings(rng, n=4_000, width=0.01):
 
 
 def digits(rng):
-    """Two thirds of the images, the others, and None: there are more shapes than digits."""
+    """Return two thirds of the images, all other images, and None.
+
+    The digits are no labels of clusters here, because a digit has several shapes.
+    """
     X = PCA(10, random_state=0).fit_transform(load_digits().data)
     X = X[rng.permutation(len(X))]
     return X[:1_200], X[1_200:], None
 
 
-# name: (draw, limits)
+# The function that draws each table, and the limits on the number of components.
 TABLES = {"digits": (digits, (4, 8, 15)), "thin rings": (rings, (40, 60, 80))}
 
 
 def compare(name, seed):
-    """{method: (components, clusters, Rand index, nats per new row, CPU seconds)}"""
+    """Return the results on a table by method.
+
+    They are the numbers of components and of clusters, the Rand index, nats per new row, and CPU
+    seconds. A result is NaN if the method or the table has none.
+    """
     draw, limits = TABLES[name]
     X, new_rows, ring = draw(np.random.default_rng(seed))
     mixtures = {"no limit": MemoizedDPGMM(random_state=seed)}
@@ -64,17 +74,17 @@ def compare(name, seed):
         }
     rows = {}
     for method, mixture in mixtures.items():
-        _, seconds, _ = timed(mixture.fit, X)
-        clusters = index = np.nan
+        _, cpu, _ = timed(mixture.fit, X)
+        n_clusters = index = np.nan
         if ring is not None and isinstance(mixture, MemoizedDPGMM):
-            clusters = mixture.n_clusters_
+            n_clusters = mixture.n_clusters_
             index = adjusted_rand_score(ring, mixture.predict(X, n_clusters="auto"))
         number = getattr(mixture, "n_components_", mixture.n_components)
-        rows[method] = number, clusters, index, mixture.score(new_rows), seconds
+        rows[method] = number, n_clusters, index, mixture.score(new_rows), cpu
     if ring is not None:
-        _, seconds, labels = timed(HDBSCAN(copy=True).fit_predict, X)
+        _, cpu, labels = timed(HDBSCAN(copy=True).fit_predict, X)
         n_clusters = len(set(labels) - {-1})
-        rows["HDBSCAN"] = np.nan, n_clusters, adjusted_rand_score(ring, labels), np.nan, seconds
+        rows["HDBSCAN"] = np.nan, n_clusters, adjusted_rand_score(ring, labels), np.nan, cpu
     return rows
 
 
@@ -88,7 +98,9 @@ def main():
     warnings.simplefilter("ignore", ConvergenceWarning)
     table = []
     with limited_to_cores(args.cores):
-        MemoizedDPGMM(random_state=0).fit(rings(np.random.default_rng(0), 200)[0])  # compiles
+        # Compile before times are taken.
+        X, *_ = rings(np.random.default_rng(0), 200)
+        MemoizedDPGMM(random_state=0).fit(X)
         for name in args.tables:
             runs = []
             for seed in range(args.seeds):

@@ -1,9 +1,9 @@
-"""Peak memory of fits to sparse tables, above the data.
+"""Peak memory of fits to sparse tables, above the memory of the data.
 
 Rows of a table have a few entries each, half of them in columns of their cluster. Each fit runs in
-a process of its own, after a small one has loaded all code; "above" is the peak during the fit over
-what was resident before, beside the bytes of the rows (CSR) and of the statistics, one number for
-each component and column. Linux only.
+a separate process, after a small fit that loads all code. "above" is the peak during the fit minus
+the memory before. It is compared with the bytes of the rows in CSR format, and with the bytes of
+the statistics, one number for each component and column. The measurements work on Linux only.
 """
 
 import json
@@ -46,13 +46,17 @@ def arguments():
 
 
 def draw(n, n_columns, n_entries, *, binary):
+    """Draw sparse rows of clusters, in CSR format."""
     rng = np.random.default_rng(0)
+    # Each cluster has a range of columns of this width.
     y, width = rng.integers(CLUSTERS, size=n), n_columns // CLUSTERS
-    own = rng.integers(width, size=(n, n_entries)) + width * y[:, None]
-    places = np.where(rng.random(own.shape) < 0.5, own, rng.integers(n_columns, size=own.shape))
-    values = np.ones(own.size) if binary else 1.0 + rng.poisson(0.5, own.size)
-    starts = np.arange(0, own.size + 1, n_entries, dtype=np.int32)
-    X = sp.csr_array((values, places.ravel().astype(np.int32), starts), (n, n_columns))
+    cluster_columns = rng.integers(width, size=(n, n_entries)) + width * y[:, None]
+    is_of_cluster = rng.random(cluster_columns.shape) < 0.5
+    any_columns = rng.integers(n_columns, size=cluster_columns.shape)
+    columns = np.where(is_of_cluster, cluster_columns, any_columns)
+    values = np.ones(columns.size) if binary else 1.0 + rng.poisson(0.5, columns.size)
+    starts = np.arange(0, columns.size + 1, n_entries, dtype=np.int32)
+    X = sp.csr_array((values, columns.ravel().astype(np.int32), starts), (n, n_columns))
     X.sum_duplicates()
     if binary:
         X.data[:] = 1.0
@@ -60,6 +64,7 @@ def draw(n, n_columns, n_entries, *, binary):
 
 
 def estimator(name):
+    """Return the estimator of a model."""
     settings = {"max_iter": 3, "random_state": 0}
     if name not in COMPONENTS:
         return StructuredBernoulliMixture(CLUSTERS, learning_method="structured", **settings)
@@ -68,15 +73,16 @@ def estimator(name):
 
 
 def child(args):
-    """Measures of one fit, as JSON."""
+    """Print the measures of one fit as JSON: bytes of the rows, bytes above, and CPU seconds."""
     binary = args.child in ("Bernoulli", "StructuredBernoulliMixture")
+    # A small fit compiles and loads all code.
     estimator(args.child).fit(draw(300, 64, args.entries, binary=binary))
     X = draw(args.rows, args.columns, args.entries, binary=binary)
     before = resident_bytes()
     reset_peak()
-    _, seconds, _ = timed(estimator(args.child).fit, X)
-    rows = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
-    print(json.dumps([rows, peak_bytes() - before, seconds]))
+    _, cpu, _ = timed(estimator(args.child).fit, X)
+    row_bytes = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
+    print(json.dumps([row_bytes, peak_bytes() - before, cpu]))
 
 
 def main():
@@ -88,11 +94,11 @@ def main():
     for name in args.models:
         command = [sys.executable, *sys.argv, "--child", name]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
-        rows, above, seconds = json.loads(done.stdout.splitlines()[-1])
+        rows, above, cpu = json.loads(done.stdout.splitlines()[-1])
         statistics = 8 * CLUSTERS * args.columns
         table.append([
             name, f"{rows / 1e6:.0f}", f"{statistics / 1e6:.1f}", f"{above / 1e6:.0f}",
-            f"{(above - statistics) / rows:.2f}", f"{seconds:.1f}",
+            f"{(above - statistics) / rows:.2f}", f"{cpu:.1f}",
         ])  # fmt: skip
         print_progress(*table[-1])
     print_table(

@@ -1,41 +1,44 @@
-"""Tables of mixed columns with holes: density, number of clusters, imputation.
+"""Tables of mixed columns with missing values: density, number of clusters, imputation.
 
-Nine parts, each against other ways to do the same:
+ARI is the adjusted Rand index. Each of the nine parts compares ``MemoizedDPMixture`` with other
+methods:
 
-- ``peers``: on tables drawn from eight clusters, held-out density beside stepmix at its number of
-  classes by BIC, ARI beside k-prototypes that is told the true number, and scikit-learn's Gaussian
-  mixtures of one-hot columns with means in the holes (whose densities are no densities of mixed
-  rows).
-- ``imputation``: wine, breast cancer and diabetes with some columns cut into categories:
-  ``impute`` beside ``IterativeImputer``, ``KNNImputer``, means and modes. Once all are told that
-  columns are categories, of which scikit-learn's imputers, and one Gaussian, get indicators as
-  numbers; once that these are ordered: then the mixture has a ``LatentGaussian``, and the others
-  get the codes as numbers, and their answers are rounded.
-- ``counts``: 500 columns of negative binomials with dispersions of .2 to 5 and tenfold exposures,
-  from four clusters: number, ARI and held-out density beside those of the true parameters, of
-  Poisson columns, and of scikit-learn's Gaussian mixtures of log rates.
-- ``cells``: 4,000 cells of five lines by counts of 500 genes, negative binomials whose exposures
-  are given: components, clusters and ARI beside scikit-learn's Gaussian mixtures and k-means and,
-  if igraph and leidenalg are installed, beside Leiden communities of nearest neighbours, all of
-  these on 20 principal components of log counts per 10,000.
-- ``ordinal``: surveys of 10 and 25 six-point items from three classes, and of 6 from classes that
-  are far apart, within which items are independent or share a factor: ``LatentGaussian`` beside
-  ``Categorical`` and smooth categories (a Bernoulli for each step from a level to the next).
+- ``peers``: tables drawn from eight clusters. Held-out densities are compared with stepmix, whose
+  number of classes is chosen by BIC. ARIs are also compared with k-prototypes, which is told the
+  true number, and with Gaussian mixtures of scikit-learn on one-hot columns with imputed means,
+  whose densities are not comparable.
+- ``imputation``: wine, breast cancer and diabetes, with some columns cut into categories.
+  ``impute`` is compared with ``IterativeImputer``, ``KNNImputer``, means and modes. In one
+  comparison, these columns are categories, and the imputers of scikit-learn and a single Gaussian
+  get indicators as numbers. In another, the categories are ordered: the mixture has a
+  ``LatentGaussian``, and the imputers get the codes as numbers, and their answers are rounded.
+- ``counts``: 500 columns of negative binomials with dispersions of .2 to 5 and exposures in a
+  tenfold range, from four clusters. Number of components, ARI and held-out density are compared
+  with the true parameters, with Poisson columns, and with Gaussian mixtures of log rates.
+- ``cells``: 4,000 cells of five lines with counts of 500 genes, which are negative binomials with
+  known exposures. Components, clusters and ARI are compared with Gaussian mixtures, k-means and, if
+  igraph and leidenalg are installed, Leiden communities of nearest neighbours. These methods use 20
+  principal components of log counts per 10,000.
+- ``ordinal``: surveys of 10 or 25 six-point items with three classes, and of 6 items with classes
+  that are far apart. Within a class, items are independent or share a factor. ``LatentGaussian`` is
+  compared with ``Categorical`` and with smooth categories, which are a Bernoulli for each step from
+  a level to the next.
 - ``people``: 3,000 people of four kinds by age, hours of work (40 for many), capital gains (0 for
-  most), income, education and marriage: defaults, real columns read as they are, and scikit-learn's
-  mixtures and k-means of one-hot columns, amounts as they are and in logarithms.
+  most), income, education and marriage. Defaults are compared with a description of real columns
+  without logarithms and point masses, and with mixtures and k-means of scikit-learn on one-hot
+  columns, with and without logarithms of amounts.
 - ``rivals``: the same people by pykamila and snob-factor, which are left out if not installed.
-- ``given``: three classes of 500 rows with five real columns and two of categories, all shifted by
-  two categories: classes found with these as given columns, with these columns described like the
-  others, and without them. Classes are 4 or 7 standard deviations apart.
-- ``sparse``: a class of 20 of 300 rows that differs from the others in ten of 34 signs of four
+- ``given``: three classes of 500 rows with five real and two categorical columns, which also depend
+  on two further categories. These are given columns, or described like the others, or left out.
+  Classes are 4 or 7 standard deviations apart.
+- ``sparse``: a class of 20 of 300 rows that differs from the others in ten of 34 columns of four
   levels, and tables of 26 columns of four kinds whose two to six classes differ in four tenths of
-  the columns: classes found and held-out density, with ``sparse_differences`` and without.
+  the columns. Fits with and without ``sparse_differences`` are compared.
 
-In the first two, clusters overlap: tables are drawn anew until the oracle's ARI of 20,000 complete
-rows is between .90 and .97. The evaluator of densities, ``Clusters`` below, is NumPy alone; it
-takes weights, means, variances, probabilities and rates from whoever has learned them and treats
-them alike.
+In the first part, clusters overlap: parameters are drawn until the ARI of the oracle, which knows
+the parameters, is between .90 and .97 for 20,000 complete rows. The evaluator of densities, the
+class ``Clusters`` below, is written in NumPy alone. It takes parameters that any library has
+learned, and treats all of them in the same way.
 """
 
 import importlib.util
@@ -79,11 +82,16 @@ from skvt.components import (
     Poisson,
 )
 
+# Packages for communities of nearest neighbours.
 COMMUNITIES = ("igraph", "leidenalg")
-TRUE = 8
-SIZES = (3, 4, 5, 6)  # categories of the categorical columns
-OVERLAP = (0.90, 0.97)  # ARI of the oracle on complete rows
-MOST = 12  # classes of grids by BIC
+# True number of clusters of the drawn tables.
+N_CLUSTERS = 8
+# Numbers of categories of the categorical columns.
+SIZES = (3, 4, 5, 6)
+# Range of the ARI of the oracle on complete rows.
+OVERLAP = (0.90, 0.97)
+# Maximum number of components that are compared by BIC.
+MAX_COMPONENTS = 12
 PARTS = ("peers", "imputation", "counts", "cells", "ordinal", "people", "rivals", "given", "sparse")
 
 
@@ -116,12 +124,19 @@ def arguments():
     return args
 
 
-def rows_of(runs, *digits):
-    """Rows of a table from {method: its runs}: mean and deviation to these digits, all if None."""
-    return [[method, *map(_told, zip(*of, strict=True), digits)] for method, of in runs.items()]
+def table_rows(runs, *digits):
+    """Return the rows of a table from the runs of each method.
+
+    A run is a tuple of results. ``digits`` has the number of decimals of each result.
+    """
+    return [
+        [method, *map(_format_column, zip(*method_runs, strict=True), digits)]
+        for method, method_runs in runs.items()
+    ]
 
 
-def _told(values, digits):
+def _format_column(values, digits):
+    """Return mean and deviation of values, or all values if ``digits`` is None."""
     if digits is None:
         return "" if values[0] is None else " ".join(map(str, values))
     return format_mean([value for value in values if not np.isnan(value)], digits)
@@ -130,22 +145,26 @@ def _told(values, digits):
 # --------------------------------------------------------------------------------- the evaluator
 @dataclass
 class Clusters:
-    """A mixture of rows whose columns are real, categorical, binary and counts, in this order.
+    """Parameters of K clusters of rows with real, categorical, binary and count columns.
 
-    ``weights`` (K,), ``means`` and ``variances`` (K, R), ``probabilities`` of categories, a list
-    of (K, C), ``ones`` (K, B), ``rates`` (K, D).
+    The columns have this order.
     """
 
+    # (K,)
     weights: np.ndarray
+    # (K, R): means and variances of the R real columns.
     means: np.ndarray
     variances: np.ndarray
+    # (K, C) for each categorical column: probabilities of its C categories.
     probabilities: list
+    # (K, B): probability of a one in each of the B binary columns.
     ones: np.ndarray
+    # (K, D): rates of the D count columns.
     rates: np.ndarray
 
     @property
     def columns(self):
-        """Places of the columns by kind; no kind without columns."""
+        """Positions of the columns by kind; kinds without columns are left out."""
         widths = [self.means.shape[1], len(self.probabilities), self.ones.shape[1],
                   self.rates.shape[1]]  # fmt: skip
         ends = np.cumsum(widths).tolist()
@@ -157,7 +176,7 @@ class Clusters:
         }
 
     def draw(self, n, missing, rng):
-        """Rows (n, columns) with holes, and the clusters to which they belong."""
+        """Draw n rows, of whose values the share ``missing`` is NaN; return them and clusters."""
         y = rng.choice(self.weights.size, n, p=self.weights)
         real = self.means[y] + np.sqrt(self.variances[y]) * rng.standard_normal(self.means[y].shape)
         codes = [
@@ -170,49 +189,54 @@ class Clusters:
         return X, y
 
     def log_joint(self, X):
-        """Log of weight times density of what is there of each row, (n, K) in nats."""
-        places = self.columns
+        """Return the log of weight times density of the observed values, (n, K) in nats."""
+        positions = self.columns
         with np.errstate(divide="ignore"):
-            out = np.tile(np.log(self.weights), (len(X), 1))
+            log_joint = np.tile(np.log(self.weights), (len(X), 1))
         for k in range(self.weights.size):
-            if "real" in places:
-                x, variance = X[:, places["real"]], self.variances[k]
+            if "real" in positions:
+                x, variance = X[:, positions["real"]], self.variances[k]
                 square = (x - self.means[k]) ** 2 / variance + np.log(2.0 * np.pi * variance)
-                out[:, k] -= 0.5 * np.nansum(square, axis=1)
-            if "binary" in places:
-                x = X[:, places["binary"]]
-                out[:, k] += np.nansum(xlogy(x, self.ones[k]) + xlogy(1 - x, 1 - self.ones[k]), 1)
-            if "count" in places:
-                x, rate = X[:, places["count"]], self.rates[k]
-                out[:, k] += np.nansum(xlogy(x, rate) - rate - gammaln(x + 1.0), axis=1)
-            for column, p in zip(places.get("category", []),
+                log_joint[:, k] -= 0.5 * np.nansum(square, axis=1)
+            if "binary" in positions:
+                x = X[:, positions["binary"]]
+                log_joint[:, k] += np.nansum(
+                    xlogy(x, self.ones[k]) + xlogy(1 - x, 1 - self.ones[k]), 1
+                )
+            if "count" in positions:
+                x, rate = X[:, positions["count"]], self.rates[k]
+                log_joint[:, k] += np.nansum(xlogy(x, rate) - rate - gammaln(x + 1.0), axis=1)
+            for column, p in zip(positions.get("category", []),
                                  self.probabilities, strict=True):  # fmt: skip
                 x = X[:, column]
-                seen = ~np.isnan(x)
+                observed = ~np.isnan(x)
                 with np.errstate(divide="ignore"):
-                    out[seen, k] += np.log(p[k])[x[seen].astype(int)]
-        return out
+                    log_joint[observed, k] += np.log(p[k])[x[observed].astype(int)]
+        return log_joint
 
     def density(self, X):
-        """Mean log density of rows in nats."""
+        """Return the mean log density of rows in nats."""
         return float(logsumexp(self.log_joint(X), axis=1).mean())
 
     def labels(self, X):
-        """The most probable cluster of each row."""
+        """Return the most probable cluster of each row."""
         return self.log_joint(X).argmax(axis=1)
 
 
 def drawn_clusters(rng, *, n_real=4, sizes=SIZES, n_binary=4, n_counts=4, spread=1.0):
-    """Parameters of eight clusters that overlap as ``OVERLAP`` says, and the oracle's ARI."""
+    """Draw parameters of eight clusters that overlap; return them and the ARI of the oracle.
+
+    ``spread`` is the scale of the differences between clusters.
+    """
     while True:
-        logits = [1.1 * spread * rng.standard_normal((TRUE, size)) for size in sizes]
+        logits = [1.1 * spread * rng.standard_normal((N_CLUSTERS, size)) for size in sizes]
         clusters = Clusters(
-            rng.dirichlet(np.full(TRUE, 10.0)),
-            1.1 * spread * rng.standard_normal((TRUE, n_real)),
-            rng.uniform(0.7, 1.3, (TRUE, n_real)) ** 2,
+            rng.dirichlet(np.full(N_CLUSTERS, 10.0)),
+            1.1 * spread * rng.standard_normal((N_CLUSTERS, n_real)),
+            rng.uniform(0.7, 1.3, (N_CLUSTERS, n_real)) ** 2,
             [np.exp(a) / np.exp(a).sum(axis=1, keepdims=True) for a in logits],
-            1.0 / (1.0 + np.exp(-1.4 * spread * rng.standard_normal((TRUE, n_binary)))),
-            4.0 * np.exp(0.5 * spread * rng.standard_normal((TRUE, n_counts))),
+            1.0 / (1.0 + np.exp(-1.4 * spread * rng.standard_normal((N_CLUSTERS, n_binary)))),
+            4.0 * np.exp(0.5 * spread * rng.standard_normal((N_CLUSTERS, n_counts))),
         )
         X, y = clusters.draw(20_000, 0.0, rng)
         index = adjusted_rand_score(y, clusters.labels(X))
@@ -222,7 +246,7 @@ def drawn_clusters(rng, *, n_real=4, sizes=SIZES, n_binary=4, n_counts=4, spread
 
 # ------------------------------------------------------------------------------------- this library
 def blocks_of(clusters):
-    """The ``components`` parameter for such rows."""
+    """Return the parameter ``components`` for rows of these clusters."""
     kinds = {
         "real": Gaussian("diag"),
         "category": Categorical(categories=[list(range(p.shape[1]))
@@ -233,39 +257,39 @@ def blocks_of(clusters):
     return [(kind, kinds[kind], places) for kind, places in clusters.columns.items()]
 
 
-def learned(mixture):
-    """What a mixture has learned, for the evaluator: weights and posterior means."""
-    parts = mixture.posterior_.components.mean()
+def parameters_of_mixture(mixture):
+    """Return the parameters of a fitted mixture for the evaluator, by posterior means."""
+    means = mixture.posterior_.components.mean()
     K = mixture.weights_.size
-    none = np.empty((K, 0))
-    real = parts.get("real")
-    sizes = [len(own) for own in mixture.categories_.get("category", [])]
-    p = np.split(parts["category"], np.cumsum(sizes)[:-1], axis=1) if sizes else []
+    no_columns = np.empty((K, 0))
+    real = means.get("real")
+    sizes = [len(levels) for levels in mixture.categories_.get("category", [])]
+    p = np.split(means["category"], np.cumsum(sizes)[:-1], axis=1) if sizes else []
     return Clusters(
         mixture.weights_,
-        none if real is None else real.mean.reshape(K, -1),
-        none if real is None else 1.0 / real.precision.reshape(K, -1),
+        no_columns if real is None else real.mean.reshape(K, -1),
+        no_columns if real is None else 1.0 / real.precision.reshape(K, -1),
         p,
-        parts["binary"][..., 0].reshape(K, -1) if "binary" in parts else none,
-        parts["count"].reshape(K, -1) if "count" in parts else none,
+        means["binary"][..., 0].reshape(K, -1) if "binary" in means else no_columns,
+        means["count"].reshape(K, -1) if "count" in means else no_columns,
     )
 
 
 def mixture_of(components, args, seed, **settings):
-    """The mixture that is compared, before its fit."""
+    """Return the mixture that is compared, before its fit."""
     return MemoizedDPMixture(
         components=components, n_jobs=args.cores, random_state=seed, **settings
     )
 
 
-def without_empty_rows(X):
-    """X; rows without any value (next to none) get a zero in the first column."""
+def fill_empty_rows(X):
+    """Set the first column to 0 in rows without any value, which are rare; return X."""
     X[np.isnan(X).all(axis=1), 0] = 0.0
     return X
 
 
 def compile_all(args):
-    """Fit a few rows, so that no compilation is timed."""
+    """Fit a few rows, so that times do not include compilation."""
     rng = np.random.default_rng(0)
     clusters, _ = drawn_clusters(rng)
     X, _ = clusters.draw(500, 0.2, rng)
@@ -276,63 +300,73 @@ def compile_all(args):
 
 
 # ------------------------------------------------------------------------------------------- peers
-def stepmix_grid(X, clusters, most, n_init, seed):
-    """The StepMix with the lowest BIC."""
+def stepmix_grid(X, clusters, max_components, n_init, seed):
+    """Return the StepMix of 1 to ``max_components`` classes with the lowest BIC."""
     from stepmix.stepmix import StepMix
 
     models = {"real": "gaussian_diag", "category": "categorical", "binary": "binary"}
-    holes = "_nan" if np.isnan(X).any() else ""
+    # Models whose names end with "_nan" allow missing values.
+    suffix = "_nan" if np.isnan(X).any() else ""
     measurement = {
-        kind: {"model": models[kind] + holes, "n_columns": len(places)}
+        kind: {"model": models[kind] + suffix, "n_columns": len(places)}
         for kind, places in clusters.columns.items()
     }
     settings = {"measurement": measurement, "n_init": n_init, "random_state": seed}
-    return fit_lowest_bic((StepMix(k, **settings, progress_bar=0) for k in range(1, most + 1)), X)
+    return fit_lowest_bic(
+        (StepMix(k, **settings, progress_bar=0) for k in range(1, max_components + 1)), X
+    )
 
 
-def learned_by_stepmix(model, clusters):
-    """Its parameters for the evaluator; probabilities clipped as its own likelihood does."""
-    found = model.get_parameters()["measurement"]
-    real, categories = found["real"], found["category"]
-    most = categories["max_n_outcomes"]
+def parameters_of_stepmix(model, clusters):
+    """Return the parameters of a StepMix for the evaluator.
+
+    Probabilities are clipped as in its likelihood.
+    """
+    parameters = model.get_parameters()["measurement"]
+    real, categories = parameters["real"], parameters["category"]
+    # Each categorical column has this number of consecutive probabilities, of which those beyond
+    # its number of categories are not used.
+    width = categories["max_n_outcomes"]
     sizes = [p.shape[1] for p in clusters.probabilities]
     pis = np.clip(categories["pis"], 1e-15, 1 - 1e-15)
     return Clusters(
         model.weights_,
         np.asarray(real["means"]),
         np.asarray(real["covariances"]),
-        [pis[:, j * most : j * most + size] for j, size in enumerate(sizes)],
-        np.clip(found["binary"]["pis"], 1e-15, 1 - 1e-15),
+        [pis[:, j * width : j * width + size] for j, size in enumerate(sizes)],
+        np.clip(parameters["binary"]["pis"], 1e-15, 1 - 1e-15),
         np.empty((model.n_components, 0)),
     )
 
 
 def k_prototypes(X, clusters, seed):
-    """Labels; numbers standardised, holes filled with means and modes."""
+    """Return labels by k-prototypes; numbers are standardised, missing values imputed."""
     from kmodes.kprototypes import KPrototypes
 
-    X = filled_in(X, clusters)
+    X = fill_missing(X, clusters)
     numbers = [j for kind in ("real", "count") for j in clusters.columns.get(kind, [])]
     X[:, numbers] = StandardScaler().fit_transform(X[:, numbers])
     categories = [j for kind in ("category", "binary") for j in clusters.columns[kind]]
     rows = X.astype(object)
     for j in categories:
         rows[:, j] = X[:, j].astype(int).astype(str)
-    return KPrototypes(TRUE, n_init=3, random_state=seed).fit_predict(rows, categorical=categories)
+    return KPrototypes(N_CLUSTERS, n_init=3, random_state=seed).fit_predict(
+        rows, categorical=categories
+    )
 
 
-def filled_in(X, clusters):
-    """X with means and, in categories, modes in its holes."""
+def fill_missing(X, clusters):
+    """Return X with means or, for categories, modes in place of missing values."""
     X = X.copy()
     for kind, places in clusters.columns.items():
-        how = "mean" if kind in ("real", "count") else "most_frequent"
-        X[:, places] = SimpleImputer(strategy=how).fit_transform(X[:, places])
+        strategy = "mean" if kind in ("real", "count") else "most_frequent"
+        X[:, places] = SimpleImputer(strategy=strategy).fit_transform(X[:, places])
     return X
 
 
 def one_hot(X, clusters):
-    """Standardised columns, categories as indicators, means and modes in holes."""
-    X = filled_in(X, clusters)
+    """Return standardised columns, with indicators of categories and imputed missing values."""
+    X = fill_missing(X, clusters)
     parts = [
         np.eye(p.shape[1])[X[:, j].astype(int)]
         for j, p in zip(clusters.columns["category"], clusters.probabilities, strict=True)
@@ -341,14 +375,16 @@ def one_hot(X, clusters):
     return StandardScaler().fit_transform(np.column_stack([X[:, rest], *parts]))
 
 
-def gaussians(X, covariance_type, most, seed, **params):
-    """Labels by the GaussianMixture with the lowest BIC, and their number."""
-    mixture = fit_gaussian_grid(X, most, shapes=[covariance_type], random_state=seed, **params)
+def gaussians(X, covariance_type, max_components, seed, **params):
+    """Return the number of components and labels by the GaussianMixture with the lowest BIC."""
+    mixture = fit_gaussian_grid(
+        X, max_components, shapes=[covariance_type], random_state=seed, **params
+    )
     return mixture.n_components, mixture.predict(X)
 
 
 def bayesian(X, covariance_type, seed):
-    """Labels by a BayesianGaussianMixture of 20, and the number of those with rows."""
+    """Return the number of components with rows and labels by a BayesianGaussianMixture of 20."""
     mixture = BayesianGaussianMixture(
         n_components=20, covariance_type=covariance_type, max_iter=500, random_state=seed
     )
@@ -357,79 +393,89 @@ def bayesian(X, covariance_type, seed):
 
 
 def density_of(seed, n_rows, missing, args):
-    """{method: (held-out by the evaluator, by the method itself, number, ARI, CPU seconds)}."""
+    """Return the results on a table by method.
+
+    They are the held-out density by the evaluator and by the method itself, both minus the density
+    under the true parameters, the number of components, ARI and CPU seconds.
+    """
     rng = np.random.default_rng([seed, n_rows, 3])
     clusters, _ = drawn_clusters(rng, n_counts=0, spread=1.15)
     X, y = clusters.draw(n_rows, missing, rng)
     test, _ = clusters.draw(10_000, missing, rng)
-    X, test = without_empty_rows(X), without_empty_rows(test)
+    X, test = fill_empty_rows(X), fill_empty_rows(test)
     truth = clusters.density(test)
-    rows = {"truth": (0.0, 0.0, TRUE, adjusted_rand_score(y, clusters.labels(X)), 0.0)}
+    rows = {"truth": (0.0, 0.0, N_CLUSTERS, adjusted_rand_score(y, clusters.labels(X)), 0.0)}
     _, cpu, mixture = timed(mixture_of(blocks_of(clusters), args, seed).fit, X)
     rows["MemoizedDPMixture"] = (
-        learned(mixture).density(test) - truth, mixture.score(test) - truth,
+        parameters_of_mixture(mixture).density(test) - truth, mixture.score(test) - truth,
         mixture.n_components_, adjusted_rand_score(y, mixture.predict(X)), cpu,
     )  # fmt: skip
     for n_init in args.stepmix_starts:
-        _, cpu, model = timed(stepmix_grid, X, clusters, MOST, n_init, seed)
-        rows[f"stepmix, BIC of 1-{MOST}, n_init={n_init}"] = (
-            learned_by_stepmix(model, clusters).density(test) - truth, model.score(test) - truth,
+        _, cpu, model = timed(stepmix_grid, X, clusters, MAX_COMPONENTS, n_init, seed)
+        rows[f"stepmix, BIC of 1-{MAX_COMPONENTS}, n_init={n_init}"] = (
+            parameters_of_stepmix(model, clusters).density(test) - truth, model.score(test) - truth,
             model.n_components, adjusted_rand_score(y, model.predict(X)), cpu,
         )  # fmt: skip
     return rows
 
 
 def index_of(seed, n_rows, missing, args):
-    """{method: (number, ARI, CPU seconds)} of tables with counts, too."""
+    """Return number of clusters, ARI and CPU seconds by method for a table that has counts, too."""
     rng = np.random.default_rng([seed, n_rows, 4])
     clusters, _ = drawn_clusters(rng)
     X, y = clusters.draw(n_rows, missing, rng)
-    X = without_empty_rows(X)
-    rows = {"oracle": (TRUE, adjusted_rand_score(y, clusters.labels(X)), 0.0)}
+    X = fill_empty_rows(X)
+    rows = {"oracle": (N_CLUSTERS, adjusted_rand_score(y, clusters.labels(X)), 0.0)}
 
-    def add(name, function, *given, **named):
-        _, cpu, (number, labels) = timed(function, *given, **named)
+    def add(name, function, *arguments, **options):
+        """Add the result of a function that returns the number of clusters and labels."""
+        _, cpu, (number, labels) = timed(function, *arguments, **options)
         rows[name] = number, adjusted_rand_score(y, labels), cpu
 
     def ours():
+        """Return the number of components and labels by MemoizedDPMixture."""
         mixture = mixture_of(blocks_of(clusters), args, seed).fit(X)
         return mixture.n_components_, mixture.predict(X)
 
     add("MemoizedDPMixture", ours)
-    add("k-prototypes, told 8", lambda: (TRUE, k_prototypes(X, clusters, seed)))
-    flat, means = one_hot(X, clusters), KMeans(TRUE, n_init=10, random_state=seed)
-    add("k-means of one-hot, told 8", lambda: (TRUE, means.fit_predict(flat)))
+    add("k-prototypes, told 8", lambda: (N_CLUSTERS, k_prototypes(X, clusters, seed)))
+    flat, means = one_hot(X, clusters), KMeans(N_CLUSTERS, n_init=10, random_state=seed)
+    add("k-means of one-hot, told 8", lambda: (N_CLUSTERS, means.fit_predict(flat)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         for shape in ("diag", "full"):
-            add(f"GaussianMixture {shape}, BIC", gaussians, flat, shape, MOST, seed)
+            add(f"GaussianMixture {shape}, BIC", gaussians, flat, shape, MAX_COMPONENTS, seed)
             add(f"BayesianGaussianMixture {shape}", bayesian, flat, shape, seed)
-        # variances that cannot shrink to nothing in a column of zeros and ones
-        add("GaussianMixture diag, reg_covar=0.1", gaussians, flat, "diag", MOST, seed,
+        # With this ``reg_covar``, variances cannot shrink to 0 in columns of zeros and ones.
+        add("GaussianMixture diag, reg_covar=0.1", gaussians, flat, "diag", MAX_COMPONENTS, seed,
             reg_covar=0.1)  # fmt: skip
     return rows
 
 
 def peers_part(args):
+    """Print the tables of the part ``peers``."""
     for n_rows in args.peer_rows:
         for missing in args.peer_missing:
-            runs = of_draws(density_of, n_rows, missing, args)
+            runs = run_draws(density_of, n_rows, missing, args)
             print_table(
                 f"{n_rows:,} rows of 4 real, 4 categorical, 4 binary columns, {missing:.0%} "
                 "missing: held-out nats a row less those of the truth",
                 ["method", "evaluator", "its own score", "components", "ARI", "CPU s"],
-                rows_of(runs, 4, 4, None, 3, 1),
+                table_rows(runs, 4, 4, None, 3, 1),
             )
-            runs = of_draws(index_of, n_rows, missing, args)
+            runs = run_draws(index_of, n_rows, missing, args)
             print_table(
                 f"{n_rows:,} rows with 4 columns of counts, too, {missing:.0%} missing",
                 ["method", "clusters", "ARI", "CPU s"],
-                rows_of(runs, None, 3, 1),
+                table_rows(runs, None, 3, 1),
             )
 
 
-def of_draws(measure, n_rows, missing, args):
-    """{method: its runs} of a measure of all methods on several tables."""
+def run_draws(measure, n_rows, missing, args):
+    """Return the runs of each method on several tables.
+
+    ``measure`` returns the results of all methods on a table.
+    """
     runs = {}
     for seed in range(args.peer_draws):
         for method, values in measure(seed, n_rows, missing, args).items():
@@ -443,7 +489,11 @@ IMPUTED = {"wine": load_wine, "breast cancer": load_breast_cancer, "diabetes": l
 
 
 def cut_table(load):
-    """A table of which each third column is cut into 4 categories, and each fifth into 2."""
+    """Return a table with some columns cut into categories, and the kind of each column.
+
+    Of three columns, one is cut into 4 categories. Of five columns, one is cut at the median,
+    unless it has 4 categories already.
+    """
     X = load().data.astype(float)
     kinds = []
     for j in range(X.shape[1]):
@@ -459,37 +509,43 @@ def cut_table(load):
 
 
 def by_indicators(fill, X, kinds, left_out=0):
-    """Rows filled by indicators: a missing category is that whose indicator is highest; None.
+    """Return rows imputed by numbers and indicators, and None for the number of components.
 
-    Indicators of a category sum to one. Regressions of each on all others find just that, so that
-    holes stay at the values with which they were filled first: there one level is ``left_out``.
+    ``fill`` imputes numbers. A missing category becomes the category with the highest indicator.
+    The indicators of a column add up to 1. A regression of an indicator on all others would find
+    only this identity, so that imputed values would stay at their initial values. Methods that use
+    such regressions therefore leave out the first indicator, with ``left_out=1``.
     """
     parts, levels = [], []
     for j, kind in enumerate(kinds):
         x = X[:, [j]]
-        known = np.unique(x[~np.isnan(x)])
+        observed_levels = np.unique(x[~np.isnan(x)])
         if kind == "category":
-            x = np.where(np.isnan(x), np.nan, (x == known[left_out:]).astype(float))
+            indicators = (x == observed_levels[left_out:]).astype(float)
+            x = np.where(np.isnan(x), np.nan, indicators)
         parts.append(x)
-        levels.append(known)
+        levels.append(observed_levels)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         filled = fill(np.column_stack(parts))
     out = X.copy()
     ends = np.cumsum([part.shape[1] for part in parts])[:-1]
     for j, part in enumerate(np.split(filled, ends, axis=1)):
-        holes = np.isnan(X[:, j])
+        is_missing = np.isnan(X[:, j])
         if kinds[j] == "category":
-            rest = 1.0 - part.sum(axis=1, keepdims=True)
-            scores = np.hstack([rest, part]) if left_out else part
-            out[holes, j] = levels[j][scores[holes].argmax(axis=1)]
+            # The first indicator follows from the sum of the others if it was left out.
+            first = 1.0 - part.sum(axis=1, keepdims=True)
+            scores = np.hstack([first, part]) if left_out else part
+            out[is_missing, j] = levels[j][scores[is_missing].argmax(axis=1)]
+        elif kinds[j] == "binary":
+            out[is_missing, j] = part[is_missing, 0] > 0.5
         else:
-            out[holes, j] = part[holes, 0] > 0.5 if kinds[j] == "binary" else part[holes, 0]
+            out[is_missing, j] = part[is_missing, 0]
     return out, None
 
 
 def by_codes(imputer, X, kinds):
-    """Rows filled by numbers, of categories their codes: the nearest one; None."""
+    """Return rows imputed by numbers, with the nearest code of categories, and None."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         filled = imputer.fit_transform(X)
@@ -498,8 +554,8 @@ def by_codes(imputer, X, kinds):
     return filled, None
 
 
-def described(kinds, shape):
-    """Components of columns of such kinds, real ones with such covariances."""
+def describe_kinds(kinds, shape):
+    """Return components for columns of these kinds; ``shape`` is the covariance type."""
     specs = {"real": Gaussian(shape), "category": Categorical(), "binary": Bernoulli()}
     return [
         (kind, specs[kind], np.flatnonzero(kinds == kind).tolist())
@@ -508,34 +564,38 @@ def described(kinds, shape):
     ]
 
 
-def ordered(kinds, shape):
-    """A component of all columns together, those that are not real ordinal."""
+def describe_ordered(kinds, shape):
+    """Return a LatentGaussian of all columns, in which columns that are not real are ordinal."""
     spec = LatentGaussian(np.flatnonzero(kinds != "real").tolist(), shape)
     return [("all", spec, slice(None))]
 
 
 def by_a_gaussian(rows):
-    """Rows of numbers filled by one Gaussian."""
+    """Return rows of numbers imputed by a single Gaussian."""
     return MemoizedDPGMM(1, max_components=1).fit(rows).impute(rows)
 
 
 def by_mixture(components, X, kinds, args, seed, **settings):
-    """Rows filled by a mixture of such components; their number."""
+    """Return rows imputed by a mixture with these components, and its number of components."""
     mixture = mixture_of(components, args, seed, **settings).fit(X)
     return mixture.impute(X), mixture.n_components_
 
 
 def imputation_part(args):
+    """Print the tables of the part ``imputation``."""
     for name, load in IMPUTED.items():
         complete, kinds = cut_table(load)
         runs = {}
         for seed in range(args.seeds):
             rng = np.random.default_rng(seed)
-            holes = rng.random(complete.shape) < 0.2
-            holes[holes.all(axis=1), 0] = False
-            X = np.where(holes, np.nan, complete)
-            mixtures = {f"mixture, {s}": described(kinds, s) for s in ("full", "tied", "diag")}
-            mixtures |= {f"ordered: mixture, {s}": ordered(kinds, s) for s in ("full", "tied")}
+            is_missing = rng.random(complete.shape) < 0.2
+            # No row is without any value.
+            is_missing[is_missing.all(axis=1), 0] = False
+            X = np.where(is_missing, np.nan, complete)
+            mixtures = {f"mixture, {s}": describe_kinds(kinds, s) for s in ("full", "tied", "diag")}
+            mixtures |= {
+                f"ordered: mixture, {s}": describe_ordered(kinds, s) for s in ("full", "tied")
+            }
             methods = {
                 name: partial(by_mixture, components, args=args, seed=seed)
                 for name, components in mixtures.items()
@@ -564,24 +624,25 @@ def imputation_part(args):
             }
             for method, impute in methods.items():
                 _, cpu, (filled, number) = timed(impute, X, kinds)
-                real = holes & (kinds == "real")
-                codes = holes & (kinds != "real")
+                real = is_missing & (kinds == "real")
+                codes = is_missing & (kinds != "real")
                 runs.setdefault(method, []).append((
                     np.sqrt(np.mean((filled - complete)[real] ** 2)),
                     np.mean(filled[codes] == complete[codes]), number, cpu,
                 ))  # fmt: skip
                 print_progress(name, seed, method, runs[method][-1])
-        there = ", ".join(f"{np.sum(kinds == kind)} {kind}" for kind in np.unique(kinds))
+        kind_counts = ", ".join(f"{np.sum(kinds == kind)} {kind}" for kind in np.unique(kinds))
         print_table(
-            f"{name}: {complete.shape[0]} x {complete.shape[1]} ({there}), 20 % missing, "
+            f"{name}: {complete.shape[0]} x {complete.shape[1]} ({kind_counts}), 20 % missing, "
             f"{args.seeds} draws of holes",
             ["method", "normalised RMSE", "right categories", "components", "CPU s"],
-            rows_of(runs, 3, 3, None, 1),
+            table_rows(runs, 3, 3, None, 1),
         )
 
 
 # ------------------------------------------------------------------------------------------ counts
 def counts_part(args):
+    """Print the table of the part ``counts``."""
     number, n_columns, n_rows = 4, 500, 1_000
     rng = np.random.default_rng(0)
     shape = number, n_columns
@@ -594,20 +655,20 @@ def counts_part(args):
     counts = rng.poisson(means).astype(float)
     X, test = np.split(np.column_stack([counts, exposures]), 2)
 
-    of_test, labels = (_true_counts(rows, rates, sizes) for rows in (test, X))
-    truth = logsumexp(of_test, axis=1).mean()
+    test_log_joint, log_joint = (_true_log_joint(rows, rates, sizes) for rows in (test, X))
+    truth = logsumexp(test_log_joint, axis=1).mean()
     y = y[:n_rows]
     table = [["the true parameters", number, f"{truth:.2f}",
-              f"{adjusted_rand_score(y, labels.argmax(axis=1)):.3f}", ""]]  # fmt: skip
+              f"{adjusted_rand_score(y, log_joint.argmax(axis=1)):.3f}", ""]]  # fmt: skip
     for component in (NegativeBinomial(exposure=n_columns), Poisson(exposure=n_columns)):
         blocks = [("counts", component, slice(0, n_columns))]
         _, cpu, mixture = timed(mixture_of(blocks, args, 0).fit, X)
-        own, index = mixture.score(test), adjusted_rand_score(y, mixture.predict(X))
+        score, index = mixture.score(test), adjusted_rand_score(y, mixture.predict(X))
         table.append([type(component).__name__, mixture.n_components_,
-                      f"{own:.2f} ({(own - truth) / abs(truth):+.2%})",
+                      f"{score:.2f} ({(score - truth) / abs(truth):+.2%})",
                       f"{index:.3f}", f"{cpu:.1f}"])  # fmt: skip
     logs = np.log1p(X[:, :-1] / X[:, -1:])
-    _, cpu, (k, labels) = timed(gaussians, logs, "diag", MOST, 0, reg_covar=1e-3)
+    _, cpu, (k, labels) = timed(gaussians, logs, "diag", MAX_COMPONENTS, 0, reg_covar=1e-3)
     table.append(["GaussianMixture diag, BIC", k, "",
                   f"{adjusted_rand_score(y, labels):.3f}", f"{cpu:.1f}"])  # fmt: skip
     print_table(
@@ -617,10 +678,12 @@ def counts_part(args):
     )
 
 
-def _true_counts(rows, rates, sizes):
-    """Log joint density (n, K) of rows under the parameters that they were drawn from."""
-    x, e = rows[:, None, :-1], rows[:, None, -1:]
-    means = e * rates
+def _true_log_joint(rows, rates, sizes):
+    """Return the log joint density (n, K) of rows and clusters under the true parameters."""
+    # Counts x and exposures, which are the last column.
+    x, exposures = rows[:, None, :-1], rows[:, None, -1:]
+    means = exposures * rates
+    # The log weight of a cluster is divided among the columns, over which ``logs`` is summed.
     logs = gammaln(x + sizes) - gammaln(sizes) - gammaln(x + 1.0) - np.log(len(rates)) / x.shape[2]
     logs -= sizes * np.log1p(means / sizes) + x * np.log1p(sizes / means)
     return logs.sum(axis=2)
@@ -628,7 +691,10 @@ def _true_counts(rows, rates, sizes):
 
 # ------------------------------------------------------------------------------------------- cells
 def lines_of_cells(seed, n_rows, spread, n_lines=5, n_genes=500):
-    """Counts of genes (n, D), exposures (n,), and the lines of the cells (n,)."""
+    """Return counts of genes (n, D), exposures (n,), and the line of each cell (n,).
+
+    ``spread`` is the standard deviation of log rates between lines.
+    """
     rng = np.random.default_rng(seed)
     common = np.exp(rng.normal(-0.5, 1.0, n_genes))
     rates = common * np.exp(rng.normal(0.0, spread, (n_lines, n_genes)))
@@ -640,26 +706,28 @@ def lines_of_cells(seed, n_rows, spread, n_lines=5, n_genes=500):
 
 
 def genes_of(counts):
-    """The block of all counts; the column after them has the exposures."""
+    """Return the block of all counts; the column after the counts has the exposures."""
     n_genes = counts.shape[1]
     return [("genes", NegativeBinomial(exposure=n_genes), slice(0, n_genes))]
 
 
 def communities(X, seed, resolution):
-    """Labels by Leiden, among 15 nearest neighbours."""
+    """Return Leiden communities of the graph of 15 nearest neighbours."""
     import igraph
     import leidenalg
 
     graph = kneighbors_graph(X, 15)
     graph = graph.maximum(graph.T).tocoo()
-    once = graph.row < graph.col
-    graph = igraph.Graph(len(X), np.column_stack([graph.row, graph.col])[once].tolist())
+    # Take each edge of the symmetric matrix once.
+    is_upper = graph.row < graph.col
+    graph = igraph.Graph(len(X), np.column_stack([graph.row, graph.col])[is_upper].tolist())
     kind = leidenalg.RBConfigurationVertexPartition
     options = {"resolution_parameter": resolution, "seed": seed, "n_iterations": 2}
     return np.array(leidenalg.find_partition(graph, kind, **options).membership)
 
 
 def cells_part(args):
+    """Print the tables of the part ``cells``."""
     for spread_of_lines in args.cells_spreads:
         runs = {}
         for seed in range(args.cells_draws):
@@ -669,7 +737,7 @@ def cells_part(args):
         print_table(
             f"spread {spread_of_lines}: {args.cells_rows:,} cells, {args.cells_draws} draws",
             ["method", "components", "clusters", "ARI", "CPU s"],
-            rows_of(runs, None, None, 3, 1),
+            table_rows(runs, None, None, 3, 1),
         )
 
 
@@ -679,6 +747,7 @@ def lines_found(spread_of_lines, seed, args):
     X = np.column_stack([counts, exposures])
 
     def result(method, labels, cpu, n_components=None):
+        """Return the results of a method."""
         index = adjusted_rand_score(y, labels)
         return method, n_components, len(np.unique(labels)), index, cpu
 
@@ -692,6 +761,7 @@ def lines_found(spread_of_lines, seed, args):
         yield result(name, labels, cpu, mixture.n_components_)
 
     def project():
+        """Return 20 principal components of log counts per 10,000."""
         shares = counts / counts.sum(axis=1, keepdims=True)
         return PCA(20, random_state=seed).fit_transform(np.log1p(1e4 * shares))
 
@@ -711,7 +781,10 @@ def lines_found(spread_of_lines, seed, args):
 
 
 # ----------------------------------------------------------------------------------------- ordinal
+# Number of levels of an item.
 LEVELS = 6
+# For each method, a function of the number of items that returns the component, and a function that
+# prepares the rows.
 ORDINAL = {
     "LatentGaussian full": lambda D: (LatentGaussian(list(range(D)), "full"), np.asarray),
     "Categorical, prior 1": lambda D: (Categorical(1.0), np.asarray),
@@ -721,9 +794,10 @@ ORDINAL = {
 
 
 def survey(seed, n_items, correlated, apart, n=2_000):
-    """Levels (n, D) of items that cut normal variates at their quantiles, and classes.
+    """Draw levels (n, D) of items, and the class of each row.
 
-    Classes that are ``apart`` have means of 0, 4 and 8 deviations in each item.
+    Items cut normal variates at their quantiles. Within a class they share a factor if
+    ``correlated``. If ``apart``, the means of classes are 0, 4 and 8 deviations in each item.
     """
     rng = np.random.default_rng(seed)
     y = rng.choice(3, n, p=[0.5, 0.3, 0.2])
@@ -737,19 +811,23 @@ def survey(seed, n_items, correlated, apart, n=2_000):
 
 
 def steps_of_levels(X):
-    """Of each item and level but the last: above it (1), at it (0), or below (NaN)."""
+    """Return a column for each item and each level but the last.
+
+    It is 1 if the value is above the level, 0 if it is equal, and NaN if it is below.
+    """
     return np.hstack([np.where(X >= c, X > c, np.nan) for c in range(LEVELS - 1)])
 
 
 def ordinal_part(args):
+    """Print the tables of the part ``ordinal``."""
     for apart, correlated in itertools.product((False, True), repeat=2):
         for n_items in [6] if apart else args.items:
             runs = {}
             for seed in range(args.ordinal_draws):
                 X, y = survey(seed, n_items, correlated, apart)
-                for method, of in ORDINAL.items():
-                    spec, columns = of(n_items)
-                    rows, test = np.split(columns(X), 2)
+                for method, make in ORDINAL.items():
+                    spec, prepare = make(n_items)
+                    rows, test = np.split(prepare(X), 2)
                     blocks = [("items", spec, slice(None))]
                     _, cpu, mixture = timed(mixture_of(blocks, args, seed).fit, rows)
                     index = adjusted_rand_score(y[: len(rows)], mixture.predict(rows))
@@ -761,20 +839,22 @@ def ordinal_part(args):
                 f"{n_items} items, {'correlated' if correlated else 'independent'} within classes"
                 f"{' far apart' if apart else ''}, {args.ordinal_draws} draws",
                 ["method", "held-out nats a row", "ARI", "components", "CPU s"],
-                rows_of(runs, 3, 2, None, 1),
+                table_rows(runs, 3, 2, None, 1),
             )
 
 
 # ------------------------------------------------------------------------------------------ people
 def people(seed, n=3_000):
-    """A data frame with holes, and kinds of people."""
+    """Draw a data frame of people with missing values, and the kind of each person."""
     rng = np.random.default_rng(seed)
     kind = rng.choice(4, n, p=[0.4, 0.3, 0.2, 0.1])
 
     def drawn(mean, deviation):
+        """Draw normal numbers, by the mean and the deviation of each kind."""
         return rng.normal(np.array(mean)[kind], np.array(deviation)[kind])
 
     def chosen(names, chances):
+        """Draw names, by their probabilities for each kind."""
         return np.array(names)[(rng.random((n, 1)) > np.cumsum(chances, axis=1)[kind]).sum(axis=1)]
 
     full_time = rng.random(n) < np.array([0.5, 0.6, 0.05, 0.3])[kind]
@@ -796,7 +876,7 @@ def people(seed, n=3_000):
 
 
 def indicators(frame, logs):
-    """Standardised numbers, of amounts their logarithms if asked, and indicators of categories."""
+    """Return standardised numbers and indicators of categories; ``logs`` is for amounts."""
     numbers = frame[REAL].fillna(frame[REAL].mean())
     if logs:
         numbers[["gains", "income"]] = np.log1p(numbers[["gains", "income"]])
@@ -804,10 +884,12 @@ def indicators(frame, logs):
     return StandardScaler().fit_transform(np.column_stack(parts).astype(float))
 
 
+# Names of the columns of numbers of people.
 REAL = ["age", "hours", "gains", "income"]
 
 
 def people_part(args):
+    """Print the table of the part ``people``."""
     plain = [
         ("numbers", Gaussian("auto"), REAL),
         ("kinds", Categorical(), ["education", "married"]),
@@ -817,6 +899,7 @@ def people_part(args):
         frame, kind = people(seed)
 
         def ours(components, frame=frame, seed=seed):
+            """Return the number of components and labels."""
             mixture = mixture_of(components, args, seed).fit(frame)
             return mixture.n_components_, mixture.labels_
 
@@ -825,10 +908,10 @@ def people_part(args):
         for logs in (False, True):
             flat, how = indicators(frame, logs), "logarithms" if logs else "as they are"
             methods[f"GaussianMixture full, BIC, {how}"] = partial(
-                gaussians, flat, "full", MOST, seed
+                gaussians, flat, "full", MAX_COMPONENTS, seed
             )
             methods[f"GaussianMixture diag, BIC, {how}"] = partial(
-                gaussians, flat, "diag", MOST, seed, reg_covar=0.1
+                gaussians, flat, "diag", MAX_COMPONENTS, seed, reg_covar=0.1
             )
             means = KMeans(4, n_init=10, random_state=seed)
             methods[f"k-means told 4, {how}"] = partial(
@@ -841,11 +924,12 @@ def people_part(args):
     print_table(
         f"3,000 people of four kinds, {args.people_draws} draws",
         ["method", "clusters", "ARI", "CPU s"],
-        rows_of(runs, None, 2, 1),
+        table_rows(runs, None, 2, 1),
     )
 
 
 def rivals_part(args):
+    """Print the table of the part ``rivals``."""
     runs = {}
     for seed in range(args.people_draws):
         frame, kind = people(seed)
@@ -859,32 +943,35 @@ def rivals_part(args):
     print_table(
         f"3,000 people of four kinds, {args.people_draws} draws: libraries for mixed tables",
         ["method", "clusters", "ARI", "CPU s"],
-        rows_of(runs, None, 2, 1),
+        table_rows(runs, None, 2, 1),
     )
 
 
 # ------------------------------------------------------------------------------------------- given
-def shifted(seed, apart, n=500, D=5):
-    """A table whose columns two categories shift, and the classes of its rows."""
+def draw_shifted(seed, apart, n=500, D=5):
+    """Draw a table whose columns depend on classes and on two categories, and the classes."""
     rng = np.random.default_rng(seed)
     codes = [rng.integers(size, size=n) for size in (3, 2, 3)]
-    centers = [apart / np.sqrt(2.0) * np.eye(3, D)]
-    centers += [4.0 * rng.normal(size=(size, D)) for size in (2, 3)]
-    numbers = sum(one[of] for one, of in zip(centers, codes, strict=True))
+    # Shifts of the numbers by class, and by each of the two categories.
+    shifts = [apart / np.sqrt(2.0) * np.eye(3, D)]
+    shifts += [4.0 * rng.normal(size=(size, D)) for size in (2, 3)]
+    numbers = sum(shift[code] for shift, code in zip(shifts, codes, strict=True))
     table = pd.DataFrame(numbers + rng.normal(size=(n, D)), columns=[f"x{d}" for d in range(D)])
     for name in ("a", "b"):
-        odds = sum(2.0 * rng.normal(size=(of.max() + 1, 3))[of] for of in codes)
+        odds = sum(2.0 * rng.normal(size=(code.max() + 1, 3))[code] for code in codes)
         table[name] = np.array(["p", "q", "r"])[(odds + rng.gumbel(size=odds.shape)).argmax(axis=1)]
-    table["sex"], table["season"] = (np.array(list("stuv"))[of] for of in codes[1:])
-    return table, codes[0]
+    classes, sex, season = codes
+    table["sex"], table["season"] = (np.array(list("stuv"))[code] for code in (sex, season))
+    return table, classes
 
 
 def given_part(args):
+    """Print the tables of the part ``given``."""
     given = ["sex", "season"]
     for apart in (4.0, 7.0):
         runs = {}
         for seed in range(args.given_draws):
-            table, kind = shifted(seed, apart)
+            table, kind = draw_shifted(seed, apart)
             for method, rows, settings in (
                 ("given", table, {"given": given}),
                 ("described like the others", table, {}),
@@ -898,13 +985,16 @@ def given_part(args):
             f"Classes {apart:g} standard deviations apart, shifted by two categories, "
             f"{args.given_draws} draws",
             ["the two categories", "components", "share of draws with three", "ARI", "CPU s"],
-            rows_of(runs, 1, 2, 2, 1),
+            table_rows(runs, 1, 2, 2, 1),
         )
 
 
 # ------------------------------------------------------------------------------------------ sparse
 def signs(concentration, seed, n=300, n_rare=20):
-    """Rows of signs of a rare class and the others, held-out rows, and who is rare."""
+    """Draw rows of 34 categorical signs, of which ``n_rare`` are of a rare class.
+
+    Return the rows, held-out rows, and whether each of the first rows is of the rare class.
+    """
     rng = np.random.default_rng(seed)
     usual = rng.dirichlet(np.full(4, concentration), 34)
     rare = usual.copy()
@@ -916,15 +1006,16 @@ def signs(concentration, seed, n=300, n_rare=20):
     return table[:n], table[n:], is_rare[:n]
 
 
-def of_four_kinds(seed, n=300):
-    """Rows of classes that differ in few columns, held-out rows, and their classes."""
+def draw_four_kinds(seed, n=300):
+    """Draw rows of classes that differ in some columns; return them, held-out rows and classes."""
     rng = np.random.default_rng(seed)
     n_classes = rng.integers(2, 7)
     kind = rng.choice(n_classes, 2 * n, p=rng.dirichlet(np.full(n_classes, 3.0)))
 
     def parameters(draw):
-        own = rng.random((n_classes, *(1,) * np.ndim(draw())))
-        return np.where(own < 0.4, np.array([draw() for _ in range(n_classes)]), draw())[kind]
+        """Return a parameter for each row; classes differ with probability 0.4."""
+        chance = rng.random((n_classes, *(1,) * np.ndim(draw())))
+        return np.where(chance < 0.4, np.array([draw() for _ in range(n_classes)]), draw())[kind]
 
     columns = {}
     for j in range(8):
@@ -942,7 +1033,10 @@ def of_four_kinds(seed, n=300):
 
 
 def sparse_part(args):
+    """Print the tables of the part ``sparse``."""
+
     def named(word):
+        """Return a selector of the columns whose names start with ``word``."""
         return lambda table: [name for name in table if name.startswith(word)]
 
     four_kinds = [
@@ -952,32 +1046,32 @@ def sparse_part(args):
     for title, draw, components in (
         ("Signs, a rare class, concentration .5", partial(signs, 0.5), "auto"),
         ("Signs, a rare class, concentration 1", partial(signs, 1.0), "auto"),
-        ("Four kinds of columns", of_four_kinds, four_kinds),
+        ("Four kinds of columns", draw_four_kinds, four_kinds),
     ):
         runs = {}
         for seed in range(args.sparse_draws):
-            table, others, kind = draw(seed)
+            table, test, kind = draw(seed)
             for on in (False, True):
                 mixture = mixture_of(components, args, seed, sparse_differences=on)
                 _, cpu, mixture = timed(mixture.fit, table)
                 index = adjusted_rand_score(kind, mixture.labels_)
-                result = mixture.n_components_, index > 0.5, index, mixture.score(others), cpu
+                result = mixture.n_components_, index > 0.5, index, mixture.score(test), cpu
                 runs.setdefault(f"sparse_differences={on}", []).append(result)
                 print_progress("sparse", title, seed, on, result)
         print_table(
             f"{title}: {args.sparse_draws} draws",
             ["method", "components", "share of draws with ARI above .5", "ARI",
              "held-out nats per row", "CPU s"],
-            rows_of(runs, 1, 2, 2, 2, 1),
+            table_rows(runs, 1, 2, 2, 2, 1),
         )  # fmt: skip
 
 
 def main():
     args = arguments()
     libraries = ["stepmix", "kmodes"] if "peers" in args.parts else []
-    beside = {"rivals": RIVALS, "cells": COMMUNITIES}
+    optional = {"rivals": RIVALS, "cells": COMMUNITIES}
     print_header(
-        args, *libraries, optional=[x for part in args.parts for x in beside.get(part, ())]
+        args, *libraries, optional=[x for part in args.parts for x in optional.get(part, ())]
     )
     run = {"peers": peers_part, "imputation": imputation_part, "counts": counts_part,
            "cells": cells_part, "ordinal": ordinal_part, "people": people_part,

@@ -1,15 +1,16 @@
-"""Gaussian mixtures of HS13: births from one component against a fixed number, on two data sets.
+"""Gaussian mixtures of [HS13]: births from one component compared with a fixed number K.
 
-- ``edges`` (sec. 4.1): patches of eight covariances. Bounds are differences to that of inference
-  started at the true labels, in nats per patch; beside them the largest error of a weight, and the
-  least correlation of a covariance with the true one.
-- ``digits`` (sec. 4.2 and fig. 3): MNIST in 50 dimensions by PCA; beside bounds the share of digits
-  in the class that most of their component's have.
+- ``edges`` (sec. 4.1): patches with eight covariances. The table has the bound minus the bound of a
+  fit that starts from the true labels, in nats per patch, the largest error of a weight, and the
+  lowest correlation of a covariance with the true one.
+- ``digits`` (sec. 4.2 and fig. 3): MNIST in 50 dimensions by PCA. The table has the bound, and the
+  share of digits whose class is the most frequent class of their component.
 
-``MemoizedDPGMM`` with births, merges and deletes from one component, and with K fixed, each from
-several seeds: full-data inference, memoized inference, and stochastic inference with schedules
-(decay, offset) = (0.5, 10), (0.5, 100) and (0.9, 10); beside them, on edges, scikit-learn's
-``BayesianGaussianMixture``, of which components with more than a thousandth of the rows count.
+``MemoizedDPGMM`` starts from one component with births, merges and deletes, or has K fixed
+components. With K fixed, inference is on the full data, memoized, or stochastic with the schedules
+(decay, offset) = (0.5, 10), (0.5, 100) and (0.9, 10). Each fit is made from several seeds. On
+edges, ``BayesianGaussianMixture`` of scikit-learn is added; the number of its components is the
+number of those with more than a thousandth of the rows.
 """
 
 import warnings
@@ -33,9 +34,12 @@ from skvt import MemoizedDPGMM
 from skvt.datasets import make_edge_patches
 from skvt.metrics import cluster_alignment, match_components
 
+# Schedules of step sizes for stochastic inference: (decay, offset).
 SCHEDULES = ((0.5, 10.0), (0.5, 100.0), (0.9, 10.0))
+# Label of the fits with births.
 BIRTHS = "births from K = 1"
-# (rows, K, most passes with births, with fixed K, stochastic)
+# Number of rows, fixed K, and maximum numbers of passes with births, with fixed K, and of
+# stochastic inference.
 SIZES = {"edges": (100_000, 25, 100, 40, 10), "digits": (60_000, 100, 100, 40, 40)}
 
 
@@ -59,7 +63,7 @@ def arguments():
 
 
 def load(args, folder, *keys):
-    """Arrays of ``folder/data.npz``; names in any case."""
+    """Return arrays of ``folder/data.npz``, by names in lower case."""
     file = Path(args.data or ".") / folder / "data.npz"
     if not file.exists():
         raise SystemExit(f"{file} does not exist; --data must hold {folder}/data.npz.")
@@ -69,39 +73,46 @@ def load(args, folder, *keys):
 
 
 # ------------------------------------------------------------------------------------ the data
+# A function returns rows, a function that measures a fitted mixture, headers of the measures,
+# parameters that all fits share, and the bound of a fit from the true labels, or 0.
 def edges(args):
-    """(rows, measure of a fitted mixture, headers, shared parameters, bound of the truth)."""
+    """Return patches, and what else the comment above lists."""
     patches = make_edge_patches(args.rows, noise=0.5, random_state=0)
     truth = patches.covariances.reshape(len(patches.covariances), -1)
 
     def agreement(model):
+        """Return the largest error of a weight, and the lowest correlation of a covariance."""
         partners, correlations = match_components(
             truth, model.covariances_.reshape(len(model.covariances_), -1)
         )
+        # True components without a partner, -1, have the weight 0 and no correlation.
         weights = np.where(partners < 0, 0.0, model.weights_[partners])
-        least = 0.0 if np.isnan(correlations).any() else correlations.min()
-        return np.abs(weights - patches.weights).max(), least
+        lowest = 0.0 if np.isnan(correlations).any() else correlations.min()
+        return np.abs(weights - patches.weights).max(), lowest
 
     shared = {"mean_type": "zero", "batch_size": 1000}
-    known = MemoizedDPGMM(**shared, moves=(), labels_init=patches.labels, random_state=0)
-    bound = known.fit(patches.X).elbo_
+    reference = MemoizedDPGMM(**shared, moves=(), labels_init=patches.labels, random_state=0)
+    bound = reference.fit(patches.X).elbo_
     return patches.X, agreement, ["error of a weight", "least correlation"], shared, bound
 
 
 def digits(args):
+    """Return digits, and what else the comment above lists."""
     X, y = load(args, "mnist", "x_train", "y_train")
     X = X.reshape(len(X), -1)[: args.rows].astype(float)
     X = PCA(50, random_state=0).fit_transform(X)
 
     def alignment(model):
-        return (cluster_alignment(y[: args.rows], model.predict(X))[0],)
+        """Return the share of digits in the most frequent class of their component."""
+        share, *_ = cluster_alignment(y[: args.rows], model.predict(X))
+        return (share,)
 
     return X, alignment, ["alignment"], {"n_batches": 20}, 0.0
 
 
 # -------------------------------------------------------------------------------------- fits
 def methods(args, shared):
-    """Label -> (maker of an estimator from a seed, number of seeds)."""
+    """Return a function that makes an estimator from a seed, and the number of seeds, by label."""
     birth_passes, fixed_passes, online_passes = args.passes
     fixed = {"n_components": args.k, "moves": (), "max_iter": fixed_passes}
     online = fixed | {"learning_method": "online", "max_iter": online_passes, "evaluate_every": 0}
@@ -111,11 +122,13 @@ def methods(args, shared):
         steps = {"learning_decay": decay, "learning_offset": offset}
         params[f"stochastic ({decay:g}, {offset:g})"] = online | steps
 
-    def ours(more):
-        return lambda seed: MemoizedDPGMM(**shared | more, n_jobs=args.cores, random_state=seed)
+    def ours(own_params):
+        """Return a function that makes a mixture with these parameters from a seed."""
+        settings = shared | own_params
+        return lambda seed: MemoizedDPGMM(**settings, n_jobs=args.cores, random_state=seed)
 
-    rows = {label: (ours(more), args.seeds if label == BIRTHS else args.fixed_seeds)
-            for label, more in params.items()}  # fmt: skip
+    rows = {label: (ours(own_params), args.seeds if label == BIRTHS else args.fixed_seeds)
+            for label, own_params in params.items()}  # fmt: skip
     if args.which == "edges":
         process = {"weight_concentration_prior_type": "dirichlet_process", "max_iter": fixed_passes}
         rows["sklearn BayesianGaussianMixture"] = (
@@ -131,33 +144,35 @@ def main():
     print_header(args)
     warnings.simplefilter("ignore", ConvergenceWarning)
     X, measure, headers, shared, truth = {"edges": edges, "digits": digits}[args.which](args)
-    per_row = 1 if args.which == "digits" else len(X)
+    # Bounds are divided by this number.
+    divisor = 1 if args.which == "digits" else len(X)
     table, bounds = [], {}
     with limited_to_cores(args.cores):
-        MemoizedDPGMM(**shared, max_iter=3, random_state=0).fit(X[:2000])  # compiles
+        # Compile before times are taken.
+        MemoizedDPGMM(**shared, max_iter=3, random_state=0).fit(X[:2000])
         for label, (make, n_seeds) in methods(args, shared).items():
             runs = []
             for seed in range(n_seeds):
                 _, cpu, model = timed(make(seed).fit, X)
-                bound = (getattr(model, "elbo_", np.nan) - truth) / per_row
+                bound = (getattr(model, "elbo_", np.nan) - truth) / divisor
                 number = getattr(model, "n_components_", np.sum(model.weights_ > 1e-3))
                 runs.append((number, bound, cpu, model.n_iter_, *measure(model)))
                 print_progress(label, seed, *(f"{value:,.6g}" for value in runs[-1]))
             number, bound, cpu, passes, *measured = zip(*runs, strict=True)
-            bounds[label], known = np.array(bound), not np.isnan(bound).any()
+            bounds[label], has_bound = np.array(bound), not np.isnan(bound).any()
             table.append([
-                label, n_seeds, " ".join(map(str, number)), format_mean(bound, 4) if known else "",
-                f"{max(bound):,.4f}" if known else "", format_mean(cpu, 1),
+                label, n_seeds, " ".join(map(str, number)), format_mean(bound, 4) if has_bound else "",
+                f"{max(bound):,.4f}" if has_bound else "", format_mean(cpu, 1),
                 f"{np.mean(passes):.0f}", *(format_mean(values, 4) for values in measured),
             ])  # fmt: skip
     print_table(
         f"N = {len(X):,}, D = {X.shape[1]}, fixed K = {args.k}, {args.cores} cores (ELBO in nats"
-        f"{' per row' * (per_row > 1)}{', less that of the truth' * (truth != 0.0)})",
+        f"{' per row' * (divisor > 1)}{', less that of the truth' * (truth != 0.0)})",
         ["", "seeds", "K", "ELBO", "best", "CPU s", "passes", *headers],
         table,
     )
-    rest = [values for label, values in bounds.items() if label != BIRTHS]
-    best = np.nanmax(np.concatenate(rest))
+    fixed_bounds = [values for label, values in bounds.items() if label != BIRTHS]
+    best = np.nanmax(np.concatenate(fixed_bounds))
     print(f"{(bounds[BIRTHS] > best).sum()} of {bounds[BIRTHS].size} runs with births have a "
           "higher bound than the best of all with fixed K")  # fmt: skip
 

@@ -1,16 +1,18 @@
-"""Our numbers beside numbers that other groups have published.
+"""Results of skvt compared with results that other groups have published.
 
-- ``clusterings``: adjusted Rand index on Gagolewski's suite (SoftwareX 20, 2022), beside the
-  published label vectors of Genie, scikit-learn's Gaussian mixture and k-means, which were given
-  the number of clusters. Noise points are left out. If a set has several reference labels, the
-  best index counts.
-- ``genie``: the same for Genie as genieclust has it today, by the threshold of its Gini index.
-- ``bits``: held-out nats a row on the sets of the density literature, beside mixtures of
-  Bernoullis (Germain et al., MADE, ICML 2015) and LearnSPN (Gens and Domingos, ICML 2013).
-- ``posts``: half of the words of a tenth of the posts are held out; mean over posts of the mean
-  log probability of a word, 100 topics, beside R's stm (Roberts, Stewart and Tingley, Journal of
-  Statistical Software 91, 2019).
-- ``stm``: the same for the structural topic model of topica, which is a port of R's stm.
+- ``clusterings``: the adjusted Rand index on Gagolewski's suite (SoftwareX 20, 2022), compared with
+  the published labels by Genie, Gaussian mixtures and k-means, which were given the number of
+  clusters. Noise points are left out. If a data set has several reference labelings, the highest
+  index counts.
+- ``genie``: the same for Genie in the installed version of genieclust, by the threshold of its Gini
+  index.
+- ``bits``: held-out nats per row on binary data sets of the density literature, compared with
+  mixtures of Bernoullis (Germain et al., MADE, ICML 2015) and LearnSPN (Gens and Domingos, ICML
+  2013).
+- ``posts``: the log probability of held-out words of posts with 100 topics, compared with stm in R
+  (Roberts, Stewart and Tingley, Journal of Statistical Software 91, 2019). Half of the words of a
+  tenth of the posts are held out. The score is the mean over posts of the mean over their words.
+- ``stm``: the same for the structural topic model of topica, which is a port of stm.
 """
 
 import csv
@@ -30,11 +32,12 @@ from skvt.components import Bernoulli
 
 
 def clusterings(folder, args):
-    """Mean adjusted Rand index of all sets, by method."""
+    """Print the mean adjusted Rand index over all sets, by method."""
     indices, n_right = {}, 0
     for row, X, references, numbers in suite(folder):
         mixture = MemoizedDPGMM(random_state=args.seed).fit(X)
         n_right += mixture.n_clusters_ in numbers
+        # For each method, the labels that are compared with each reference.
         answers = {
             "components": [mixture.predict(X)] * len(references),
             'n_clusters="auto"': [mixture.predict(X, n_clusters="auto")] * len(references),
@@ -43,6 +46,7 @@ def clusterings(folder, args):
         for method, answer in answers.items():
             best = max(map(_index, references, answer))
             indices.setdefault(method, []).append(best)
+        # The published indices are in the columns from the fourth on.
         for key, method in zip(
             list(row)[3:], ("Genie", "Gaussian mixture", "k-means"), strict=True
         ):
@@ -60,7 +64,10 @@ def clusterings(folder, args):
 
 
 def suite(folder):
-    """Row of published indices, points, and labels and number of clusters of each reference."""
+    """Yield the row of published indices, the points, the references and their numbers of clusters.
+
+    A reference has a label for each point, and 0 for noise.
+    """
     with open(folder / "clustering" / "published.csv", encoding="utf-8") as file:
         published = list(csv.DictReader(file))
     for row in published:
@@ -72,7 +79,7 @@ def suite(folder):
 
 
 def genie(folder, args):
-    """Mean adjusted Rand index of Genie, told the number, by the threshold of its Gini index."""
+    """Print the mean adjusted Rand index of Genie with the number given, by its threshold."""
     from genieclust import Genie
 
     thresholds = (0.1, 0.3, 0.5, 0.7)
@@ -91,20 +98,21 @@ def genie(folder, args):
 
 
 def _index(labels, predicted):
+    """Return the adjusted Rand index of the points that are not noise."""
     return adjusted_rand_score(labels[labels > 0], predicted[labels > 0])
 
 
 def bits(folder, args):
-    """Held-out nats a row of sets of bits."""
+    """Print held-out nats per row of the binary data sets."""
     published = {
         "mushrooms": "-14.46 (mixture of Bernoullis)",
         "nltcs": "-6.11 (LearnSPN)",
         "plants": "-12.98 (LearnSPN)",
     }
-    columns = partial(MemoizedDPMixture, random_state=args.seed)
+    mixture = partial(MemoizedDPMixture, random_state=args.seed)
     fits = {
-        "MemoizedDPMixture": lambda: columns(components=[("bits", Bernoulli(), slice(None))]),
-        "MemoizedDPMixture, prior 1": lambda: columns(
+        "MemoizedDPMixture": lambda: mixture(components=[("bits", Bernoulli(), slice(None))]),
+        "MemoizedDPMixture, prior 1": lambda: mixture(
             components=[("bits", Bernoulli(1.0), slice(None))]
         ),
         "StructuredBernoulliMixture": lambda: StructuredBernoulliMixture(random_state=args.seed),
@@ -129,7 +137,7 @@ def bits(folder, args):
 
 
 def posts(folder, args):
-    """Held-out words of posts."""
+    """Print the score of held-out words of posts by StructuredLDA."""
     scores, seconds = [], []
     for seed, seen, rows, held_out in splits_of_posts(folder, args.splits):
         _, cpu, lda = timed(StructuredLDA(100, random_state=seed).fit, seen)
@@ -148,7 +156,10 @@ def posts(folder, args):
 
 
 def stm(folder, args):
-    """Held-out words of posts by topica's STM, whose prior depends on the rating and the day."""
+    """Print the score of held-out words of posts by topica's STM.
+
+    Its prior depends on the rating and the day of a post.
+    """
     import pandas as pd
     import topica
 
@@ -179,7 +190,10 @@ def stm(folder, args):
 
 
 def splits_of_posts(folder, number):
-    """Seed, counts of the seen words, rows of the posts with held-out words, and these words."""
+    """Yield seed, counts of seen words, rows of posts with held-out words, and the held-out words.
+
+    The held-out words of a post are an array of word numbers, one for each token.
+    """
     X = sp.csr_array(sp.load_npz(folder / "poliblog5k" / "counts.npz")).astype(np.int64)
     for seed in range(number):
         rng = np.random.default_rng(seed)
@@ -195,9 +209,12 @@ def splits_of_posts(folder, number):
 
 
 def score_posts(probabilities, held_out):
-    """Mean over posts of the mean log probability of a held-out word, by probabilities (n, V)."""
-    logs = zip(np.log(probabilities), held_out, strict=True)
-    return np.mean([of_post[words].mean() for of_post, words in logs])
+    """Return the mean over posts of the mean log probability of a held-out word.
+
+    ``probabilities`` (n, V) has the probability of each word in each post.
+    """
+    posts = zip(np.log(probabilities), held_out, strict=True)
+    return np.mean([log_probabilities[words].mean() for log_probabilities, words in posts])
 
 
 PARTS = {"clusterings": clusterings, "genie": genie, "bits": bits, "posts": posts, "stm": stm}
