@@ -161,7 +161,8 @@ def main():
             number, bound, cpu, passes, *measured = zip(*runs, strict=True)
             bounds[label], has_bound = np.array(bound), not np.isnan(bound).any()
             table.append([
-                label, n_seeds, " ".join(map(str, number)), format_mean(bound, 4) if has_bound else "",
+                label, n_seeds, " ".join(map(str, number)),
+                format_mean(bound, 4) if has_bound else "",
                 f"{max(bound):,.4f}" if has_bound else "", format_mean(cpu, 1),
                 f"{np.mean(passes):.0f}", *(format_mean(values, 4) for values in measured),
             ])  # fmt: skip

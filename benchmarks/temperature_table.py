@@ -1,14 +1,16 @@
-"""Which temperature: plain SVI, a grid of annealing schedules, learned temperatures.
+"""Temperatures for topics: none, a grid of annealing schedules, and learned temperatures.
 
-All rows differ in ``temperature=`` alone: same passes, minibatches, step sizes, starts (by seed)
-and data, no moves. Only plain SVI is shown with another step size, too, so that it is no straw man,
-and the last row is the estimator as it is by default, with moves. The best schedule of the grid is
-chosen by the very scores that the table shows, which favours it.
+The rows differ in the parameter ``temperature`` only. Passes, minibatches, step sizes, data and, by
+seed, starts are the same, and there are no moves. There are two exceptions. Fits without a
+temperature are also shown with another step size, so that the comparison is fair, and the last row
+has all defaults, with moves. The best schedule of the grid is chosen by the scores in the table,
+which favours this schedule.
 
-``--settings`` are the rest of a fit: "default" (learned prior of topics, averaged topics, documents
-counted ten times while hot), "replicated" (fixed prior, no average) and "paper" (documents counted
-once, too). A second table compares temperatures start by start: mean of the differences with its
-standard error, in how many starts the second is better, and the two-sided sign test of that number.
+``--settings`` selects the other parameters. "default" learns the prior of topics, averages topics,
+and counts documents ten times while T > 1. "replicated" has a fixed prior and no average, and
+"paper" also counts documents once. A second table compares pairs of temperatures by seed: the mean
+of the differences with its standard error, the number of seeds for which the second temperature is
+better, and the two-sided sign test of this number.
 """
 
 import numpy as np
@@ -30,13 +32,15 @@ from scipy.stats import binomtest
 from skvt import TemperedLDA
 from skvt.temperature import LinearAnnealing, LocalTempering, VariationalTempering
 
+# Number of passes of a fit.
 PASSES = TemperedLDA().max_iter
 PLAIN, DEFAULT = "plain (temperature=None)", "default, with moves"
 LEARNED = {"variational": VariationalTempering, "local": LocalTempering}
+# Pairs of rows that the second table compares.
 PAIRS = [(PLAIN, "annealed"), ("annealed", "variational"), ("variational", "local"),
          ("annealed", "local"), (PLAIN, "local")]  # fmt: skip
 FIXED = {"topic_word_prior": None, "average": 0.0}
-# Setting -> (parameters of temperatures, parameters of the estimator).
+# Parameters of temperature policies and parameters of the estimator, by setting.
 SETTINGS = {"paper": ({"replication": 1.0}, FIXED), "replicated": ({}, FIXED), "default": ({}, {})}
 
 
@@ -58,24 +62,27 @@ def arguments():
 
 
 def rows_of(args):
-    """Label -> parameters of an estimator, in order."""
-    of_policies, of_estimator = SETTINGS[args.settings]
-    still = {"moves": ()} | of_estimator
-    rows = {PLAIN: {"temperature": None} | still}
-    rows["plain, learning_offset=10"] = {"temperature": None, "learning_offset": 10.0} | still
+    """Return the parameters of the estimator by label, in the order of the rows."""
+    policy_params, estimator_params = SETTINGS[args.settings]
+    common = {"moves": ()} | estimator_params
+    rows = {PLAIN: {"temperature": None} | common}
+    rows["plain, learning_offset=10"] = {"temperature": None, "learning_offset": 10.0} | common
     for length in args.lengths:
-        for top in args.temperatures:
-            policy = LinearAnnealing(initial_temperature=top, n_passes=length)
-            rows[f"linear from {top:g} over {length:g}"] = {"temperature": policy} | still
-    rows["annealed"] = {"temperature": LinearAnnealing(**of_policies)} | still
-    for name, learned in LEARNED.items():
-        rows[name] = {"temperature": learned(**of_policies)} | still
+        for initial in args.temperatures:
+            policy = LinearAnnealing(initial_temperature=initial, n_passes=length)
+            rows[f"linear from {initial:g} over {length:g}"] = {"temperature": policy} | common
+    rows["annealed"] = {"temperature": LinearAnnealing(**policy_params)} | common
+    for name, policy_class in LEARNED.items():
+        rows[name] = {"temperature": policy_class(**policy_params)} | common
     rows[DEFAULT] = {}
     return rows
 
 
 def fit_all(args, X, evaluate):
-    """Label -> runs by seed of (score, ELBO per token, CPU seconds, temperatures)."""
+    """Return the runs of each label by seed.
+
+    A run has the score, the bound per token, CPU seconds, and the temperature after each pass.
+    """
     results = {}
     for label, params in rows_of(args).items():
         results[label] = []
@@ -89,6 +96,7 @@ def fit_all(args, X, evaluate):
 
 
 def report(args, results):
+    """Print a table of all runs, and a table of differences by seed."""
     grid = [label for label in results if label.startswith("linear from")]
     scores = {label: np.array([run[0] for run in runs]) for label, runs in results.items()}
     best = max(grid, key=lambda label: scores[label].mean(), default=None)
@@ -113,13 +121,14 @@ def report(args, results):
         if first not in results or second not in results:
             continue
         row = [f"{second} - {first}"]
-        for place in (0, 1):
-            gain = np.array([r[place] for r in results[second]])
-            gain = gain - [r[place] for r in results[first]]
+        # The score and the bound are the first two results of a run.
+        for position in (0, 1):
+            gain = np.array([run[position] for run in results[second]])
+            gain = gain - [run[position] for run in results[first]]
             error = gain.std(ddof=1) / np.sqrt(gain.size) if gain.size > 1 else np.nan
-            better, differ = int((gain > 0.0).sum()), int((gain != 0.0).sum())
-            p = binomtest(better, differ).pvalue if differ else 1.0
-            row += [f"{gain.mean():+.4f} +- {error:.4f}", f"{better}/{gain.size}", f"{p:.3f}"]
+            n_better, n_different = int((gain > 0.0).sum()), int((gain != 0.0).sum())
+            p = binomtest(n_better, n_different).pvalue if n_different else 1.0
+            row += [f"{gain.mean():+.4f} +- {error:.4f}", f"{n_better}/{gain.size}", f"{p:.3f}"]
         table.append(row)
     columns = [column for m in ("held-out", "ELBO") for column in (m, "better", "sign p")]
     print_table("differences by seed: mean +- standard error", ["", *columns], table)

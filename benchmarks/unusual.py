@@ -1,14 +1,16 @@
-"""Are errors among the most unusual rows: beside isolation forest and local outlier factor?
+"""Do rows with errors rank among the most unusual rows, compared with other detectors?
 
-In one of twenty rows of a table (iris, wine, breast cancer and diabetes of scikit-learn, and two
-drawn tables of four clusters in numbers, categories and counts)
+The tables are iris, wine, breast cancer and diabetes of scikit-learn, and two drawn tables of four
+clusters with numbers, categories and counts. One of twenty rows has errors:
 
-- ``shuffled``: all values are replaced by those of other rows, column by column;
-- ``slips``: one number is moved by four standard deviations, a count to beyond the largest;
-- ``missing``: as ``shuffled``, and a quarter of all values are missing, at random.
+- ``shuffled``: all values are replaced by values of other rows, column by column;
+- ``slips``: one number is moved by four standard deviations, or a whole number to more than the
+  largest of the column;
+- ``missing``: as ``shuffled``, and a quarter of all values of the table are missing at random.
 
-Every detector sees the whole table without knowing the errors. The rivals get indicators of
-categories, standardised columns, and medians of missing values. AUC of the planted rows.
+A detector sees the whole table without knowing the errors. Isolation forest and local outlier
+factor get indicators of categories, standardised columns, and medians in place of missing values.
+The measure is the AUC of the rows with errors.
 """
 
 import warnings
@@ -30,8 +32,9 @@ ERRORS = "shuffled", "slips", "missing"
 
 
 def drawn(seed, n=600):
-    """A table of four clusters: correlated numbers, categories and counts."""
+    """Draw a table of four clusters with correlated numbers, categories and counts."""
     rng = np.random.default_rng(seed)
+    # The cluster of each row.
     z = rng.integers(4, size=n)
     numbers = 3.0 * rng.normal(size=(4, 4))[z]
     numbers += 0.5 * rng.normal(size=(n, 4)) @ rng.normal(size=(4, 4))
@@ -54,7 +57,7 @@ TABLES = {
 
 
 def with_errors(table, kind, rng):
-    """The table with errors, and which rows have them."""
+    """Return the table with errors of a kind, and whether each row has errors."""
     table, n = table.copy(), len(table)
     rows = rng.choice(n, max(8, n // 20), replace=False)
     if kind == "slips":
@@ -79,7 +82,7 @@ def with_errors(table, kind, rng):
 
 
 def detectors(table):
-    """Scores of rows, larger for more unusual ones."""
+    """Return the scores of rows by detector, which are larger for more unusual rows."""
     prepare = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
     X = prepare.fit_transform(pd.get_dummies(table).astype(float))
     mixture = MemoizedDPMixture(random_state=0).fit(table)
@@ -104,14 +107,15 @@ def main():
         for name in args.tables:
             areas = {}
             for seed in range(args.first_seed, args.first_seed + args.seeds):
-                table, is_error = with_errors(TABLES[name](), kind, np.random.default_rng(seed))
+                table, has_error = with_errors(TABLES[name](), kind, np.random.default_rng(seed))
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     for detector, score in detectors(table).items():
-                        areas.setdefault(detector, []).append(roc_auc_score(is_error, score))
+                        areas.setdefault(detector, []).append(roc_auc_score(has_error, score))
             means = {detector: np.mean(area) for detector, area in areas.items()}
             rivals = [means[name] for name in ("isolation forest", "local outlier factor")]
-            wins, n_cases = wins + (means["unusual_rows"] >= max(rivals)), n_cases + 1
+            wins += means["unusual_rows"] >= max(rivals)
+            n_cases += 1
             print_progress(kind, name, {key: round(value, 3) for key, value in means.items()})
             rows.append([kind, name, *(format_mean(area, 3) for area in areas.values())])
     print_table(
