@@ -291,14 +291,13 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
     @fitted_property
     def components_(self, fitted):
         """Expected components, shape (K, n_features)."""
-        (components,) = fitted.lam()
-        return fitted.model.family.mean(components).astype(fitted.model.dtype)
+        # The components are the only block of parameters.
+        return fitted.model.family.mean(*fitted.lam()).astype(fitted.model.dtype)
 
     @fitted_property
     def posterior_(self, fitted):
         """The posterior q of the components."""
-        (components,) = fitted.lam()
-        return Posterior(fitted.model.family, components)
+        return Posterior(fitted.model.family, *fitted.lam())
 
     # -------------------------------------------------------------------------------- inference
     # For rows of Dask, the lambda returns the number of columns of the result, None for a vector,

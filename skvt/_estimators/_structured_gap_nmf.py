@@ -289,10 +289,9 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         engine = StructuredInference(steps, self.global_step)
         if stream:
             return (Phase(engine),)
-        n_rounds = 1 if uses_minibatches else N_ROUNDS
-        n_first_passes, later_rounds = self._divide_into_rounds(n_rounds)
+        n_first, later_rounds = self._divide_into_rounds(1 if uses_minibatches else N_ROUNDS)
         # The first phase lasts until the first of the later phases begins.
-        return Phase(engine), *make_ascent_phases(engine, n_first_passes, later_rounds)
+        return Phase(engine), *make_ascent_phases(engine, n_first, later_rounds)
 
     def _divide_into_rounds(self, n_rounds):
         """Return the number of structured passes of the first round, and a list for later rounds.

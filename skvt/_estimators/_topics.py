@@ -214,10 +214,9 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
                 "without covariates. Pass covariates to fit."
             )
         model = fitted.model
-        if model.regression is None:
-            # All documents have the same alpha: there is only the intercept.
-            coef = np.log(np.float64(model.doc_topic_prior))[None]
-        else:
+        # Without a regression, all documents have the same alpha: there is only the intercept.
+        coef = np.log(np.float64(model.doc_topic_prior))[None]
+        if model.regression is not None:
             coef = model.regression.coef
         coef = self._covariates.coefficients(coef)
         if not self._covariates.are_named:

@@ -108,7 +108,7 @@ def choose_covariance_type(
     if not _has_few_rows(X, weights) or len(X) < _MIN_ROWS:
         return best, None
     # A function of each type that returns the model for rows and weights.
-    make_models = {
+    makers = {
         kind: partial(_mixture, build=partial(build, covariance_type=kind), names=learned_names)
         for kind in fits
     }
@@ -116,15 +116,13 @@ def choose_covariance_type(
     close = [kind for kind in fits if fits[kind].bound > lowest_bound]
     if len(close) > 1:
         # (number of types, n): the log density of each held-out row under each type.
-        densities = [
-            _held_out_densities(X, weights, make_models[kind], fits[kind]) for kind in close
-        ]
+        densities = [_held_out_densities(X, weights, makers[kind], fits[kind]) for kind in close]
         highest = densities[stable_argmax(np.sum(densities, axis=1))]
         is_lower = [_is_clearly_negative(of_kind - highest) for of_kind in densities]
         # The types are in descending order of their bounds. Take the first that is not lower.
         best = close[is_lower.index(False)]
     is_possible_start = may_start and is_complete
-    if is_possible_start and _is_better_than_default(X, weights, make_models[best], fits[best]):
+    if is_possible_start and _is_better_than_default(X, weights, makers[best], fits[best]):
         return best, fits[best]
     return best, None
 
@@ -183,9 +181,8 @@ def fit_each_type(X, weights, build, learned_names, max_components=None, candida
         build_kind = partial(build, covariance_type=kind)
         clusters = None
         if fits and _has_few_rows(X, weights):
-            simpler_fits = [*fits.values()]
-            best = stable_argmax([fit.bound for fit in simpler_fits])
-            clusters = _responsibilities(simpler_fits[best], X, weights)
+            best = stable_argmax([fit.bound for fit in fits.values()])
+            clusters = _responsibilities([*fits.values()][best], X, weights)
         fits[kind] = _find_best_fit(X, weights, build_kind, learned_names, max_components, clusters)
     order = stable_order([-fit.bound for fit in fits.values()])
     return {kind: fits[kind] for kind in np.array([*fits])[order].tolist()}
@@ -263,9 +260,8 @@ def _responsibilities(fit, X, weights):
     """Return the responsibilities (n, K) of the components of a short fit to these rows."""
     batch, stats = _batch_of(fit.model, X, weights), RunningStats(fit.memo.stats.arrays)
     global_params = fit.model.expectation(stats, batch, run_serially)
-    temperature = 1.0
-    result = fit.model.local_step(batch, global_params, temperature, run_serially, with_stats=False)
-    return result.q
+    # The number is the temperature.
+    return fit.model.local_step(batch, global_params, 1.0, run_serially, with_stats=False).q
 
 
 def select_evenly_spaced(X, weights, max_rows):

@@ -919,8 +919,8 @@ class NegativeBinomial(_Counts):
             typical = np.clip(exposure_arguments["typical"], points[0], points[-1])
             exposure_arguments["typical"] = float(typical)
         # The prior is empty at first; `with_prior` sets it.
-        no_prior = np.empty((shape.size, 0))
-        component = models.NegativeBinomial(no_prior, X.dtype, points, **exposure_arguments)
+        empty = np.empty((shape.size, 0))
+        component = models.NegativeBinomial(empty, X.dtype, points, **exposure_arguments)
         priors = {"shape_prior": float(self.shape_prior), "rate_prior": rate,
                   "dispersion_prior": prior_weights / prior_weights.sum()}  # fmt: skip
         # The component is parametrised by sizes, which are 1 / dispersion, so that their ascending
@@ -1296,18 +1296,15 @@ def _sum_counts(exposure, shares, X, weights):
         1 if the rows are sparse, else 0. The sum is the number of sparse chunks.
     """
     counts, exposures = models.split_exposure(X, exposure, shares=shares)
-    weighted_exposures = weights * exposures
+    weighted = weights * exposures
     # In ``values``, 0 takes the place of missing values. The mask is sparse if the rows are.
     values, is_missing = without_missing(counts)
     if sp.issparse(counts):
-        unobserved = 0.0 if is_missing is None else weighted_exposures @ is_missing
-        exposed = np.full(counts.shape[1], weighted_exposures.sum()) - unobserved
+        unobserved = 0.0 if is_missing is None else weighted @ is_missing
+        exposed = np.full(counts.shape[1], weighted.sum()) - unobserved
     else:
-        exposed = weighted_exposures @ ~np.isnan(counts)
-    return (
-        weights @ values, exposed, weighted_exposures.sum(), weights.sum(),
-        float(sp.issparse(counts)),
-    )  # fmt: skip
+        exposed = weighted @ ~np.isnan(counts)
+    return weights @ values, exposed, weighted.sum(), weights.sum(), float(sp.issparse(counts))
 
 
 def _initial_value(value):

@@ -7,9 +7,7 @@ import numpy as np
 from sklearn.utils import check_random_state, check_scalar
 
 Spectrogram = namedtuple("Spectrogram", ["X", "components", "activations"])
-Spectrogram.__doc__ = (
-    "Counts X (N, F), spectra W (K, F) and activations H (N, K), where X ~ Poisson(H W)."
-)
+Spectrogram.__doc__ = "Counts X (N, F), spectra W (K, F), activations H (N, K); X ~ Poisson(H W)."
 
 # Highest frequency in a spectrum. All frequencies and widths are in Hz.
 NYQUIST = 8000.0
