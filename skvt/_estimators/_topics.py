@@ -402,8 +402,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             return RobbinsMonro(STREAM_OFFSET, self.learning_decay)
         offset = delay * n_batches
         if self._is_warm_start() and self._fitted.counts_rows:
-            # Earlier passes may have had another number of steps. Shift t so that the steps so far
-            # count as the number of steps in which this fit makes as many passes.
+            # Earlier passes may have had another number of steps. Shift t so that each of them
+            # counts as the number of steps of a pass of this fit.
             state = self._fitted.state
             n_passes = state.rows_seen / self._fitted.n_rows
             offset += n_passes * n_batches - state.n_steps

@@ -7,8 +7,9 @@ bound for the logarithms is corrected by the log determinant of the transformati
 of the logarithms, so that it can be compared with the bound for the values.
 
 In shapes, n is the number of rows, D the number of columns, and K the number of Gaussians of a
-mixture. A value x has the three features 1, x and x^2 (0 if it is missing), and its log density
-under a Gaussian is linear in them. The sums of the features determine the evidence of a Gaussian.
+mixture. A value x, less the centre of its column, has the three features 1, x and x^2, which are 0
+if the value is missing. The log density of a Gaussian is linear in the features, and their sums
+determine its evidence.
 """
 
 import numpy as np
@@ -200,7 +201,7 @@ def _bounds_from(component, features, weighted, cuts, n_passes):
         log_stick, log_remainder = np.moveaxis(Beta.expectation(_sticks(sums[:, :, 0])), -1, 0)
         log_weights = log_stick + np.cumsum(log_remainder, axis=1) - log_remainder
         # Sticks are in descending order of the sizes of components, so that the rank of a component
-        # by size selects its log weight. The position in the order of an order is the rank.
+        # by size selects its log weight. Two calls of argsort give the ranks.
         ranks = np.argsort(np.argsort(-sums[:, :, 0], axis=1, kind="stable"), axis=1)
         # Make the local step: responsibilities from log densities plus log weights.
         resp = np.transpose(coefficients, (2, 0, 1)) @ np.transpose(features, (0, 2, 1))
