@@ -80,7 +80,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         The weights as given.
     .. shared: labels_
     means_ : ndarray of shape (K, n_features)
-        Expected means: the mean of q(mu_k) for each component k.
+        Expected means. They are the means of q(mu_k).
     mean_variances_ : ndarray of shape (K, n_features)
         Variances of q(mu_k): ``1 / (1 / prior_variance + N_k / noise_variance)``, where N_k is the
         expected number of rows of the component. With missing values it is the expected number of
@@ -89,9 +89,10 @@ class CAVIGaussianMixture(MixtureEstimator):
         Variance of each component, which is ``noise_variance``. The array has the form of
         scikit-learn's "spherical" covariances, so that :class:`~skvt.plotting.ComponentsDisplay`
         draws circles.
-    precisions_, precisions_cholesky_ : ndarray of shape (K,)
-        Inverse of the known variance, and its square root, for each component. The square root is
-        the Cholesky factor of a "spherical" precision, as in scikit-learn.
+    precisions_, precisions_cholesky_ : ndarray
+        Expected precisions, and their Cholesky factors as in scikit-learn (square roots for "diag"
+        and "spherical"). They are the inverse of the known variance, and the square root of this
+        inverse, shape (K,) each.
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
         the "means", a :class:`~skvt.expfam.Normal` for each component and column, and the

@@ -144,7 +144,8 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     weights_ : ndarray of shape (n_components,)
         Expected weights theta.
     n_active_components_ : int
-        Number of components to which at least a thousandth of the sum of X is expected to belong.
+        Number of components to which at least a thousandth of the data is expected to belong. It is
+        a thousandth of the sum of X.
     n_components_ : int
         Number of components K. It is the truncation ``n_components``.
     data_mean_prior_ : float
