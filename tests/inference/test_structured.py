@@ -55,13 +55,13 @@ class Recording(StructuredInference):
         self._own = super()._make_draw(state, place)
         return self
 
-    def of(self, *given):
-        self.topics = self._own.of(*given)
+    def draw_globals(self, *given):
+        self.topics = self._own.draw_globals(*given)
         return self.topics
 
-    def statistics(self, model, stats, topics, found, run):
+    def correct_statistics(self, model, stats, topics, found, run):
         self.stats = found
-        return self._own.statistics(model, stats, topics, found, run)
+        return self._own.correct_statistics(model, stats, topics, found, run)
 
 
 # -------------------------------------------------------------------------------- the steps
@@ -127,7 +127,9 @@ def test_draws_depend_on_the_seed_and_the_step_only():
     def drawn(seed, step, place=0):
         state = State(stats.copy(), seed=seed, n_steps=step, rows_seen=step * 10.0)
         with Workers() as workers:
-            return engine._make_draw(state, place).of(model, state.stats, batch, workers.run)
+            return engine._make_draw(state, place).draw_globals(
+                model, state.stats, batch, workers.run
+            )
 
     first, again = drawn(1, 2), drawn(1, 2)
     assert first.seed == again.seed
