@@ -233,7 +233,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
     def _plan(self, model, X, weights, *, stream=False):
         """Return the plan of a fit: batches, engine, passes, and first activations of the rows."""
         n_rows = X.shape[0]
-        minibatches = make_rows(X, weights, min(self.batch_size, n_rows), self.n_parallel_batches)
+        minibatches = make_rows(X, weights, self.batch_size, self.n_parallel_batches)
         rate = RobbinsMonro(self.learning_offset, self.learning_decay)
         is_online = self.learning_method == "online"
         n_passes = self.max_iter

@@ -29,7 +29,7 @@ class Pilot:
     """
 
     # ``rate(number)`` returns the size rho of the step with this number.
-    rate: Callable[[int], float]
+    rate: Callable[[float], float]
     # The rows, divided into minibatches; None for the batches of the fit.
     minibatches: Rows | None = None
 

@@ -80,6 +80,9 @@ class State:
     stats: RunningStats
     # Number of global updates so far.
     n_steps: int = 0
+    # ``n_steps`` minus the number of full steps that the steps equal, because a step of a stream on
+    # fewer rows than a full minibatch is only part of a full step.
+    n_lacking_steps: float = 0.0
     # Sum of the weights of the rows of all visits so far; a row counts once for each visit.
     rows_seen: float = 0.0
     # Statistics from which priors are learned.

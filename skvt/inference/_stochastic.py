@@ -25,6 +25,9 @@ M = TypeVar("M", bound=Model)
 # Number of steps of a stream from one update of the priors of the globals to the next. Updates are
 # rare, because an update reads all globals, and a step only the globals that its rows need.
 STEPS_PER_PRIOR_UPDATE = 16
+# Minimum size of a step of a stream on few rows, as a multiple of the share of its rows in all rows
+# seen so far, unless a full step is smaller. With a multiple of 1, all rows would count equally.
+_MULTIPLE_OF_SHARE_SEEN = 3.0
 
 
 @dataclass(eq=False)
@@ -32,7 +35,7 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
     """SVI on minibatches, which are shuffled except in a stream [VT16 alg. 1]."""
 
     # ``rate(number)`` returns the size rho of the step with this number, from 0.
-    rate: Callable[[int], float]
+    rate: Callable[[float], float]
 
     # Types of the attributes that an interrupted fit keeps, see `ResumableMixin`.
     kept_attributes: ClassVar[dict[str, Any]] = {"rate": Annotated[RobbinsMonro, "rate"]}
@@ -62,11 +65,14 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         """Make a step for each group of minibatches; return the model and the last step size."""
         data, policy, workers, _ = inputs
         for batches in data.group_batches(model, workers, data.list_batches()):
-            n_before = state.n_steps
-            weight = sum(float(data.weights[batch.rows].sum()) for batch in batches)
+            n_before, n_steps = state.n_steps, data.count_steps(batches)
+            weights = [data.weights[batch.rows] for batch in batches]
+            weight = sum(float(weights_of_batch.sum()) for weights_of_batch in weights)
             total_weight = stream.count_rows(weight)
-            rate = self._make_rate(stream, weight / data.count_steps(batches))
+            share = min(1.0, sum(w.size for w in weights) / (n_steps * data.batch_size))
+            rate = self._make_rate(stream, weight / n_steps, state, share)
             model = self.step(model, batches, total_weight, state, inputs, rate=rate)
+            state.n_lacking_steps += n_steps * (1.0 - share)
             # `step` learns the priors of local variables, and rare updates the priors of globals.
             n_updates_before = n_before // STEPS_PER_PRIOR_UPDATE
             if policy.done and state.n_steps // STEPS_PER_PRIOR_UPDATE > n_updates_before:
@@ -85,12 +91,27 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         """Return the globals of a visit; if visits draw globals, the statistics to draw from."""
         return model.expectation(stats, batch, workers.run)
 
-    def _make_rate(self, stream: Stream, weight: float) -> Callable[[int], float]:
-        """Return the step sizes in a stream, as a function of the number of the step.
+    def _make_rate(
+        self, stream: Stream, weight: float, state: State, share: float
+    ) -> Callable[[int], float]:
+        """Return a function of the number of a step of a stream, which returns its size.
 
-        ``weight`` is the weight of the rows of the step.
+        The rows of a step have this weight, and are this share of the rows of a full minibatch. The
+        schedule of step sizes advances by ``share``, and the step leaves ``(1 - rho) ** share`` of
+        the statistics, as ``1 / share`` such steps together leave ``1 - rho``. If each were a full
+        step, a stream of single rows would forget all others within a few hundred rows. At the
+        beginning of a stream, when there is little to forget, steps are larger.
         """
-        return self.rate
+        n_before, n_full_steps = state.n_steps, state.n_steps - state.n_lacking_steps
+        min_rate = _MULTIPLE_OF_SHARE_SEEN * weight / (state.rows_seen + weight)
+
+        def rate(step: int) -> float:
+            full_rate = self.rate(n_full_steps + share * (step - n_before))
+            if share == 1.0:
+                return full_rate
+            return min(full_rate, max(min_rate, 1.0 - (1.0 - full_rate) ** share))
+
+        return rate
 
     def _combine_rates(self, rates: Sequence[float]) -> float:
         """Return the size of one step that equals several steps towards the same statistics.

@@ -81,17 +81,20 @@ class StructuredInference(StochasticInference[Drawable]):
             model.project(state.stats)
         return model
 
-    def _make_rate(self, stream: Stream, weight: float) -> Callable[[int], float]:
+    def _make_rate(
+        self, stream: Stream, weight: float, state: State, share: float
+    ) -> Callable[[int], float]:
         """Return step sizes that are limited by the share of the rows in the stream so far.
 
         ``weight`` is the weight of the rows of a step. If the stream becomes longer than its given
-        total, the limit no longer falls, so that steps forget the first rows.
+        total, the limit stays, so that the first rows are forgotten.
         """
+        rate = super()._make_rate(stream, weight, state, share)
         if self.max_rate_per_share is None or not stream.counts_rows:
-            return self.rate
+            return rate
         weight_so_far = min(stream.n_rows, stream.total_samples or np.inf)
         max_rate = self.max_rate_per_share * weight / weight_so_far
-        return lambda step: min(max_rate, self.rate(step))
+        return lambda step: min(max_rate, rate(step))
 
     def _combine_rates(self, rates: Sequence[float]) -> float:
         """Return the size of one step in place of several.

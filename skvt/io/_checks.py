@@ -171,7 +171,9 @@ def _check_state(fitted, k, shapes, max_bytes):
     model, state = fitted.model, fitted.state
     positive_numbers = state.stats.scale, state.replication, state.inv_temp, fitted.n_rows
     _require(
-        is_positive(positive_numbers) and min(state.n_steps, state.seed) >= 0,
+        is_positive(positive_numbers)
+        and 0.0 <= state.n_lacking_steps <= state.n_steps
+        and state.seed >= 0,
         "Numbers of rows and steps, the seed, or the temperature of the fit are out of range.",
     )
     regression = getattr(model, "regression", None)

@@ -1,6 +1,7 @@
 """What topic models say of documents: scores, words, priors and posteriors."""
 
 import pickle
+from copy import deepcopy
 
 import numpy as np
 import pandas as pd
@@ -351,6 +352,18 @@ def test_a_stream_learns_the_prior_of_words_alike_in_one_call_and_in_many():
 
 
 # ------------------------------------------------------------------------------ step sizes
+@pytest.mark.parametrize("estimator", [TemperedLDA, StructuredLDA])
+def test_single_documents_teach_what_a_minibatch_of_them_teaches(estimator):
+    X = make_topic_corpus(600, n_components=5, n_features=200, random_state=0).X
+    single = estimator(5, batch_size=100, random_state=0).fit(X[:300])
+    together = deepcopy(single).partial_fit(X[300:400])
+    for document in range(300, 400):
+        single.partial_fit(X[document])
+    # If each document made a full step, topics would change by a tenth or more.
+    change = np.abs(together.components_ - single.components_).sum(axis=1)
+    assert np.all(change < 0.05 * together.components_.sum(axis=1))
+
+
 @pytest.mark.parametrize("batch_size, n_batches, decay", [(8, 5, 0.6), (100, 1, 0.9)])
 @pytest.mark.parametrize("make, scale, delay", [(TemperedLDA, 2.8, 0.8), (StructuredLDA, 5.0, 0.4)])
 def test_step_sizes_of_a_fit_are_tied_to_its_passes(
