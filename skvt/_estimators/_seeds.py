@@ -9,6 +9,7 @@ from skvt.readers.validation import (
     LEGAL_RANGE,
     find_stack_level,
     in_range,
+    list_names,
     require_positive_int,
     show_first,
 )
@@ -31,7 +32,8 @@ def seeded_prior(
         Words of topics: ``{topic index: words}``, or a list of words for each of the first topics,
         which is empty if a topic has no seeds. A word may be in several topics.
     feature_names : array-like of str of shape (n_features,)
-        Names of the columns of X, such as ``CountVectorizer().get_feature_names_out()``.
+        Names of the columns of X, such as ``CountVectorizer().get_feature_names_out()``, or a
+        mapping as in ``set_words``.
     n_components : int
         Number of topics K.
     excluded_words : dict or list of lists, default=None
@@ -84,7 +86,7 @@ def seeded_prior(
            [ 0.1,  0.1,  0.1,  0.1]])
     """
     n_components = require_positive_int("n_components", n_components)
-    names = np.asarray(feature_names)
+    names = np.asarray(list_names(feature_names))
     if names.ndim != 1:
         raise ValueError(
             "feature_names must be a list of names, one for each column of X. Got an array of "

@@ -24,12 +24,11 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
-from sklearn.utils.validation import check_is_fitted
 
 from skvt._results._clusters import sum_by_cluster
 from skvt._results.topic_words import average_topics, normalize_topics
 from skvt.readers import DocumentReader
-from skvt.readers.validation import split_pipeline
+from skvt.readers.validation import require_fitted, split_pipeline
 
 # Eigenvalues of the symmetric form of M count as 0 if they are below this number. The largest
 # eigenvalue is 1. If an eigenvalue is near 0, the data do not distinguish the components that its
@@ -60,7 +59,7 @@ def is_mixture(estimator):
     Raise ValueError for an estimator that does neither.
     """
     _, model = split_pipeline(estimator)
-    check_is_fitted(model)
+    require_fitted(model)
     # Only mixtures have this method.
     if hasattr(model, "_make_refits"):
         return True

@@ -7,7 +7,6 @@ some topic models take details.
 """
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral
 
@@ -27,6 +26,7 @@ from skvt.inference import Workers
 from skvt.posterior import Posterior
 from skvt.readers import DocumentReader
 from skvt.readers.chunks import apply_by_chunk, sum_over_rows
+from skvt.readers.validation import list_names
 from skvt.rows import named_details
 
 
@@ -62,8 +62,9 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """Names of the topics, a list of str; None if no name was set.
 
         Set a list with a name for each topic, or a dict from indices of topics to names, such as
-        ``{0: "Germany"}``. A topic that is not in the dict gets its three most relevant words as a
-        name, or its index if no words are known. Setting replaces all names, and ``del`` removes
+        ``{0: "Germany"}``. A Series of pandas counts as a dict from its index to its values. A
+        topic that is not in the dict gets its three most relevant words as a name, or its index if
+        no words are known. Setting replaces all names, and ``del`` removes
         them. Several topics may have the same name.
 
         Files contain the names, and topics keep their names in ``partial_fit``, warm starts,
@@ -75,22 +76,27 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def topic_labels_(self, labels):
         fitted = self._require_fitted()
         n_topics = self._n_features_out
-        # A dict from indices of topics to labels, if ``labels`` are legal.
-        label_of_topic = {} if labels is None else labels
-        if np.iterable(labels) and not isinstance(labels, str | Mapping):
+        # Pairs of the index of a topic and its label; None if labels are illegal. A Series has
+        # ``items`` as a dict has.
+        pairs = [] if labels is None else None
+        if hasattr(labels, "items"):
+            pairs = list(labels.items())
+        elif np.iterable(labels) and not isinstance(labels, str):
             all_labels = list(labels)
-            label_of_topic = dict(enumerate(all_labels)) if len(all_labels) == n_topics else None
-        is_legal = isinstance(label_of_topic, Mapping) and all(
+            pairs = list(enumerate(all_labels)) if len(all_labels) == n_topics else None
+        is_legal = pairs is not None and all(
             isinstance(k, Integral) and 0 <= k < n_topics and isinstance(label, str)
-            for k, label in label_of_topic.items()
+            for k, label in pairs
         )
+        # The lengths differ if the index of a Series repeats a topic.
+        is_legal = is_legal and len(dict(pairs)) == len(pairs)
         if not is_legal:
             raise ValueError(
-                f"topic_labels_ must be {n_topics} strings, one for each topic, or a dict from "
-                f"some of the topics 0 to {n_topics - 1} to strings. Got {labels!r}."
+                f"topic_labels_ must be {n_topics} strings, one for each topic, or a dict or a "
+                f"Series from some of the topics 0 to {n_topics - 1} to strings. Got {labels!r}."
             )
         keys = self._topic_keys
-        label_of_key = {keys[k]: str(label) for k, label in label_of_topic.items()}
+        label_of_key = {keys[k]: str(label) for k, label in pairs}
         self._fitted = replace(fitted, topic_labels=label_of_key or None)
 
     @topic_labels_.deleter
@@ -130,9 +136,11 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
         Parameters
         ----------
-        names : array-like of str of shape (n_features,)
+        names : array-like of str of shape (n_features,), or mapping
             A name for each column, such as ``CountVectorizer().get_feature_names_out()``, or
-            ``adata.var_names``.
+            ``adata.var_names``. A mapping has the name of each column by its number, as the
+            Dictionary of gensim and its ``id2token``, or the number of the column of each name, as
+            its ``token2id`` and ``vocabulary_`` of CountVectorizer.
 
         Returns
         -------
@@ -143,7 +151,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Raises
         ------
         ValueError
-            Unless there is a string for each column.
+            Unless there is a string for each column, and if a mapping has other numbers than those
+            of the columns, which are 0 to ``n_features - 1``.
 
         Examples
         --------
@@ -157,8 +166,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         [['cat'], ['sun']]
         """
         fitted = self._require_fitted()
-        names = np.asarray(names, dtype=object)
         n_features = fitted.model.n_features
+        names = np.asarray(list_names(names, n_features), dtype=object)
         example = "such as CountVectorizer().get_feature_names_out()"
         if names.shape != (n_features,):
             raise ValueError(

@@ -162,9 +162,9 @@ def topic_table(
         Counts of words in documents, such as the documents of ``fit``. If ``estimator`` is a
         pipeline, X is the input of the pipeline, such as texts.
     feature_names : array-like of str of shape (n_features,) or None, default=None
-        The words. By default, the first of these that is known: ``words_`` of the model, see
-        ``set_words``; the names that the earlier steps of a pipeline give; the column names of X in
-        ``fit``; column numbers.
+        The words, also as a mapping, see ``set_words``. By default, the first of these that is
+        known: ``words_`` of the model; the names that the earlier steps of a pipeline give; the
+        column names of X in ``fit``; column numbers.
     texts : list of str of length n_samples or None, default=None
         The texts of the documents, for the column "texts" of the table. By default, the input of a
         pipeline is used if it consists of texts.
@@ -202,8 +202,8 @@ def topic_table(
         ``components_``. Also if ``covariates`` or ``allowed_topics`` do not match X or the fit, or
         if the model does not take them, or if covariates are missing although the fit had some.
     TypeError
-        If X is a collection of Dask, if ``n_words`` or ``n_rows`` is not an integer, or if a model
-        of another library does not take the details of documents.
+        If ``estimator`` is no estimator, if X is a collection of Dask, if ``n_words`` or ``n_rows``
+        is not an integer, or if a model of another library does not take the details of documents.
     ImportError
         If pandas is not installed.
 

@@ -9,9 +9,14 @@ from numbers import Integral
 
 import numpy as np
 from sklearn.utils import check_scalar
-from sklearn.utils.validation import check_is_fitted
 
-from skvt.readers.validation import check_choice, known_names, require_column_names, split_pipeline
+from skvt.readers.validation import (
+    check_choice,
+    known_names,
+    require_column_names,
+    require_fitted,
+    split_pipeline,
+)
 from skvt.ties import first_of_order
 
 # Weight of log p(w | k) in the relevance of a word. The authors of the measure recommend 0.6.
@@ -29,8 +34,9 @@ def top_words(estimator, n_words=10, feature_names=None, *, by="probability"):
     n_words : int, default=10
         Number of words per topic.
     feature_names : array-like of str of shape (n_features,), optional
-        The words. By default, the first of these that is known: ``words_`` of the model; the names
-        that the earlier steps of a pipeline give; the column names of X in ``fit``; column numbers.
+        The words, also as a mapping, see ``set_words``. By default, the first of these that is
+        known: ``words_`` of the model; the names that the earlier steps of a pipeline give; the
+        column names of X in ``fit``; column numbers.
     by : {"probability", "relevance"}, default="probability"
         The order of words, either by probability in the topic, or by relevance [1]_. The relevance
         ``log p(w | k) - .4 log p(w)`` is high for words that are more probable in topic k than in
@@ -112,7 +118,7 @@ def normalize_topics(estimator):
     A row whose sum is 0 remains 0.
     """
     _, model = split_pipeline(estimator)
-    check_is_fitted(model)
+    require_fitted(model)
     topics = getattr(model, "components_", None)
     if topics is None:
         raise ValueError(

@@ -17,7 +17,12 @@ from skvt._results.completion import compute_completion_score, hash_contents, sp
 from skvt.inference import Workers
 from skvt.metrics._held_out import estimate_documents
 from skvt.models.lda import LDA
-from skvt.readers.validation import check_choice, replace_masked_values, require_word_counts
+from skvt.readers.validation import (
+    check_choice,
+    refuse_bags,
+    replace_masked_values,
+    require_word_counts,
+)
 from skvt.ties import stable_order
 
 # Largest number of tokens of a document for each method. Both methods visit tokens one by one, and
@@ -249,6 +254,7 @@ def _check_counts(X, caller):
     ``caller`` is the name of the calling function in errors.
     """
     X = replace_masked_values(X, takes_missing=False, caller=caller)
+    refuse_bags(X, caller)
     X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
     return require_word_counts(X, caller)
 

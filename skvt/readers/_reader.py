@@ -23,6 +23,7 @@ from skvt.readers.validation import (
     find_stack_level,
     find_text,
     in_range,
+    refuse_bags,
     refuse_masked_weights,
     require_binary,
     require_counts,
@@ -292,6 +293,11 @@ class DocumentReader(Reader):
         "Count the words first: CountVectorizer().fit_transform(texts), from "
         "sklearn.feature_extraction.text."
     )
+
+    def _to_numbers(self, X):
+        """Return X as numbers; raise ValueError for bags of words, and else as the base class."""
+        refuse_bags(X, self.owner.__name__)
+        return super()._to_numbers(X)
 
     def _require_legal(self, X):
         """Return X without stored zeros; raise ValueError unless X holds counts of words."""

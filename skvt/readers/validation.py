@@ -6,6 +6,7 @@ of the class or the function that the user has called with the rows, for the tex
 
 import sys
 import warnings
+from collections.abc import Mapping
 from importlib import import_module
 from numbers import Integral, Real
 
@@ -13,6 +14,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 import scipy.sparse as sp
 from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
 
 from skvt.files import LARGEST, LEGAL_RANGE, in_range
 
@@ -221,6 +223,22 @@ def find_text(X):
     return None
 
 
+def refuse_bags(X, caller):
+    """Raise ValueError if X is a list of bags of words, as gensim has them.
+
+    A bag is a list of tuples (id of a word, count). The first tuple decides.
+    """
+    rows = X if isinstance(X, list | tuple) else ()
+    first = next((row for row in rows if not isinstance(row, list | tuple) or row), None)
+    pair = first[0] if isinstance(first, list | tuple) else None
+    if isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(v, Real) for v in pair):
+        raise ValueError(
+            f"{caller} takes a matrix of counts, but X is a list of bags of words with pairs such "
+            f"as {pair!r}. Pass gensim.matutils.corpus2csc(X, num_terms=len(dictionary)).T, where "
+            "the dictionary has the words of X."
+        )
+
+
 def to_canonical_csr(X):
     """Return a sparse matrix as a CSR array that stores each entry once, sorted by column."""
     X = sp.csr_array(X)
@@ -387,6 +405,18 @@ def split_pipeline(estimator):
     return (estimator[:-1] if len(estimator) > 1 else None), estimator[-1]
 
 
+def require_fitted(model):
+    """Raise NotFittedError if ``model`` is not fitted, and TypeError if it is no estimator."""
+    # The error of scikit-learn would print all of the object, such as a matrix of topics.
+    if not hasattr(model, "fit"):
+        raise TypeError(
+            "A fitted estimator, or a pipeline that ends in one, is needed. Got an object of type "
+            f"{type(model).__name__}. To begin a fit with topics of another library, pass them as "
+            "components_init of StructuredLDA or TemperedLDA."
+        )
+    check_is_fitted(model)
+
+
 def known_names(estimator, feature_names=None):
     """Return the names of the columns of a fitted estimator or pipeline, or None.
 
@@ -402,10 +432,36 @@ def known_names(estimator, feature_names=None):
     return getattr(model, "feature_names_in_", None) if words is None else words
 
 
+def list_names(names, n_features=None):
+    """Return the names of the columns in order, from a mapping; return other names as they are.
+
+    A mapping has either the name of each column by its number, as the Dictionary of gensim has, or
+    the number of the column of each name, as ``vocabulary_`` of CountVectorizer. In the second
+    case, all keys are strings. Raise ValueError unless the mapping numbers the columns 0, 1, ...,
+    of which there are ``n_features``; None is the number of entries.
+    """
+    if not isinstance(names, Mapping):
+        return names
+    n_features = len(names) if n_features is None else n_features
+    has_numbers = bool(names) and all(isinstance(key, str) for key in names)
+    pairs = [(names[key], key) if has_numbers else (key, names[key]) for key in names]
+    name_of_column = {number: name for number, name in pairs if isinstance(number, Integral)}
+    unnamed = [column for column in range(n_features) if column not in name_of_column]
+    if unnamed or len(pairs) != n_features:
+        missing = f" and none for column {unnamed[0]}" if unnamed else ""
+        raise ValueError(
+            f"A dict of names must have one name for each of the {n_features} columns of X, as "
+            "{0: 'cat', 1: 'mouse'} or as {'cat': 0, 'mouse': 1}. Got a dict with "
+            f"{len(pairs)} entries{missing}. From gensim, pass the Dictionary of the counts "
+            "itself, because its id2token may be empty until it is used."
+        )
+    return [name_of_column[column] for column in range(n_features)]
+
+
 def require_column_names(estimator, feature_names, n_features):
     """Return the known names of the columns (n_features,), or the numbers 0, 1, ... instead."""
     known = known_names(estimator, feature_names)
-    names = np.arange(n_features) if known is None else np.asarray(known)
+    names = np.arange(n_features) if known is None else np.asarray(list_names(known, n_features))
     if names.shape != (n_features,):
         raise ValueError(
             f"feature_names must be {n_features} names, one for each column of X. Got an array of "

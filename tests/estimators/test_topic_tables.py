@@ -1,5 +1,6 @@
 """Tables of topics: shares, words, rows and names; shares by group."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -21,12 +22,14 @@ from skvt import (
     TemperedLDA,
     load,
     save,
+    seeded_prior,
     top_words,
     topic_shares,
     topic_table,
 )
 from skvt.callbacks import Checkpoint
 from skvt.io import FileError
+from skvt.metrics import document_completion_score
 
 TEXTS = ["cat cat mouse the", "mouse cat the", "sun rain the the", "rain rain sun the"] * 20
 
@@ -264,9 +267,14 @@ def test_no_file_has_other_words_than_columns(words, tmp_path):
     [
         (["a", "b"], r"must be 3 strings, .* shape \(2,\)"),
         ("abc", r"must be 3 strings, .* shape \(\)"),
-        ({"a": 0, "b": 1, "c": 2}, r"must be 3 strings, .* shape \(\)"),
         ([["a", "b", "c"]], r"must be 3 strings, .* shape \(1, 3\)"),
         (["a", 1, "c"], r"must be strings, .* Got 1"),
+        ({}, r"for each of the 3 columns .* 0 entries and none for column 0\. .*Dictionary"),
+        ({0: "a", 1: "b", 3: "c"}, "3 entries and none for column 2"),
+        ({"a": 0, "b": 1, "c": 2, "d": 3}, r"4 entries\. "),
+        ({"a": 0, "b": 1, "c": 1}, "3 entries and none for column 2"),
+        ({"a": "x", "b": 1, "c": 2}, "none for column 0"),
+        ({0: 5, 1: "b", 2: "c"}, r"must be strings, .* Got 5"),
     ],
 )
 def test_words_are_a_string_for_each_column(names, said):
@@ -277,6 +285,90 @@ def test_words_are_a_string_for_each_column(names, said):
     with pytest.raises(ValueError, match=said):
         model.set_words(names)
     assert model.words_.tolist() == ["d", "e", "f"]
+
+
+class Vocabulary(Mapping):
+    """A mapping from numbers to words that is no dict, as the Dictionary of gensim is."""
+
+    def __init__(self, words):
+        self.words = words
+
+    def __getitem__(self, number):
+        return self.words[number]
+
+    def __iter__(self):
+        return iter(range(len(self.words)))
+
+    def __len__(self):
+        return len(self.words)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {2: "c", 0: "a", 1: "b"},
+        {"c": np.int64(2), "a": np.int64(0), "b": np.int64(1)},
+        Vocabulary(["a", "b", "c"]),
+    ],
+)
+def test_words_may_be_a_mapping(names):
+    model = TemperedLDA(2, max_iter=1, random_state=0).fit(np.diag([1, 2, 3]))
+    assert model.set_words(names).words_.tolist() == ["a", "b", "c"]
+    assert top_words(model, 3, names) == top_words(model, 3, ["a", "b", "c"])
+    seeds = [["b"], ["c"]]
+    np.testing.assert_array_equal(
+        seeded_prior(seeds, names, 2), seeded_prior(seeds, ["a", "b", "c"], 2)
+    )
+
+
+def test_gensim_words_and_counts():
+    corpora = pytest.importorskip("gensim.corpora")
+    from gensim.matutils import corpus2csc
+
+    texts = [["mouse", "cat", "cat"], ["sun", "rain"], [], ["mouse", "rain", "rain"]]
+    dictionary = corpora.Dictionary(texts)
+    bags = [dictionary.doc2bow(text) for text in texts]
+    X = corpus2csc(bags, num_terms=len(dictionary)).T
+    model = TemperedLDA(2, max_iter=1, random_state=0).fit(X)
+    expected = [dictionary[j] for j in range(4)]
+    for names in (dictionary, dictionary.id2token, dictionary.token2id):
+        assert model.set_words(names).words_.tolist() == expected
+    vectorizer = CountVectorizer(analyzer=list, vocabulary=dictionary.token2id)
+    np.testing.assert_array_equal(vectorizer.fit_transform(texts).toarray(), X.toarray())
+
+
+@pytest.mark.parametrize("bags", [[[(0, 2), (1, 1)], [(2, 1)]], [[], [(0, 1)]], [[(0, 1.5)]]])
+def test_bags_of_words_are_refused_with_the_remedy(bags):
+    X = np.eye(3)
+    model = TemperedLDA(2, max_iter=1, random_state=0)
+    said = r"list of bags .* such as \(0, .*gensim\.matutils\.corpus2csc\(.*\)\.T"
+    with pytest.raises(ValueError, match=said):
+        model.fit(bags)
+    model.fit(X)
+    for call in (model.transform, model.score, lambda X: topic_table(model, X)):
+        with pytest.raises(ValueError, match=said):
+            call(bags)
+    with pytest.raises(ValueError, match=said):
+        document_completion_score(model.components_, bags, doc_topic_prior=0.5)
+
+
+def test_an_array_in_place_of_a_model_is_not_printed():
+    with pytest.raises(
+        TypeError, match=r"^A fitted estimator.* of type ndarray\. .*components_init"
+    ):
+        topic_table(np.eye(3), np.eye(3))
+
+
+def test_labels_in_a_series_belong_to_its_index():
+    model = TemperedLDA(3, max_iter=1, random_state=0).fit(np.eye(4))
+    model.topic_labels_ = pd.Series({2: "two", 0: "none"})
+    assert model.topic_labels_ == ["none", "topic 1", "two"]
+    model.topic_labels_ = pd.Series(["c", "b", "a"], index=[2, 1, 0])
+    assert model.topic_labels_ == ["a", "b", "c"]
+    for wrong in (pd.Series(["a", "b"], index=[0, 0]), pd.Series({"a": "b"})):
+        with pytest.raises(ValueError, match="must be 3 strings"):
+            model.topic_labels_ = wrong
+    assert model.topic_labels_ == ["a", "b", "c"]
 
 
 def test_a_label_in_a_pipeline_leaves_the_words_of_the_pipeline_to_the_others():
