@@ -36,6 +36,9 @@ class Design:
     encode: Callable[[Any], Any]
     # Names of the covariates that the design uses.
     covariates: list[str]
+    # Names that the indicators of the levels would have which have none, because they are those
+    # with which the other levels are compared. Their coefficients are 0.
+    references: list[str]
 
     def describe(self, rows):
         """Return a name for each row of covariates, such as "year=2001, party=green"."""
@@ -61,7 +64,10 @@ def make_design(covariates, formula, n_rows):
     table = _require_rows(covariates, n_rows)
     if formula is None:
         columns = Columns(_find_levels_by_name(table))
-        design = Design(columns.names, columns.encode(table), columns.encode, [*columns.levels])
+        levels = {name: levels or [] for name, levels in columns.levels.items()}
+        references = _find_references(columns.names, levels)
+        matrix = columns.encode(table)
+        design = Design(columns.names, matrix, columns.encode, [*columns.levels], references)
     else:
         design = _make_design_by_formula(table, formula)
     require_full_rank(design.matrix, design.names)
@@ -278,7 +284,8 @@ def _find_levels(name, column):
     if column.kind in (None, "date"):
         raise ValueError(
             f"The values of covariate {name!r} are of type {column.type}, which is neither a "
-            "number nor a category. Convert dates to numbers, such as days since the first date."
+            "number nor a category. Convert dates to numbers, such as days since the first date. "
+            "For months as groups, pass dates.dt.strftime('%Y-%m')."
         )
     if column.kind != "category":
         return None
@@ -386,7 +393,25 @@ def _make_design_by_formula(table, formula):
         """Return the design matrix of new rows, encoded in the same way as the table."""
         return np.asarray(encode(rows, specification), np.float64)
 
-    return Design(names, matrix, encode_new, [*covariates])
+    levels = {name: list(dict.fromkeys(values)) for name, values in covariates.items()}
+    return Design(names, matrix, encode_new, [*covariates], _find_references(names, levels))
+
+
+def _find_references(names, levels_by_name):
+    """Return the names of the indicators that treatment coding leaves out, one for each category.
+
+    ``names`` are those of the columns of the design. ``levels_by_name`` has the levels of each
+    covariate. Under treatment coding, all levels but one have an indicator in the design, and the
+    coefficient of the other level is 0 by definition. A formula may code a category in another way,
+    or only in interactions; there is no such level then.
+    """
+    references = []
+    for name, levels in levels_by_name.items():
+        indicators = [f"{name}[T.{level}]" for level in levels]
+        absent = [indicator for indicator in indicators if indicator not in names]
+        if len(absent) == 1 < len(indicators):
+            references += absent
+    return references
 
 
 def _convert_for_formula(rows):

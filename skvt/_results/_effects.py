@@ -6,6 +6,7 @@ combinations of the P coefficients are reported.
 """
 
 import warnings
+from difflib import get_close_matches
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from sklearn.utils import check_random_state
 
 from skvt._results._consensus import topic_distributions
 from skvt._results._design import make_design
-from skvt._results._pooling import check_settings, pool
+from skvt._results._pooling import check_settings, pool, require_different
 from skvt._results._regression import Regression
 from skvt._results._shares import (
     count_words,
@@ -27,7 +28,7 @@ from skvt._results.topic_tables import import_pandas
 from skvt._results.topic_words import make_topic_labels
 from skvt._sklearn_private import num_samples
 from skvt.inference import one_blas_thread
-from skvt.readers.validation import check_choice, find_stack_level, split_pipeline
+from skvt.readers.validation import check_choice, find_stack_level
 
 
 def covariate_effects(
@@ -72,7 +73,9 @@ def covariate_effects(
         effects.
     contrasts : dict or None, default=None
         Maps the name of each contrast to a dict, which maps terms to weights. If given, the table
-        has the sums of weight times effect instead of the effects.
+        has the sums of weight times effect instead of the effects. The first level of a category,
+        which has no term of its own because the other levels are compared with it, may be named in
+        the same way, ``"party[T.Con]"``; its effect is 0.
     n_clusters : int, "auto" or None, default=None
         The clusters of mixtures. With None, each component counts as a cluster. "auto" or an
         integer joins components into clusters, as in ``predict``.
@@ -218,11 +221,7 @@ def _are_mixtures(fits):
             "estimators must be fits of one kind, either topic models or mixtures. Got "
             f"{', '.join(type(fit).__name__ for fit in fits) or 'an empty list'}."
         )
-    if len({id(split_pipeline(fit)[1]) for fit in fits}) < len(fits):
-        raise ValueError(
-            "estimators has the same fit twice, which says nothing about the optimum. Pass each "
-            "fit once, and independent fits with different random_state."
-        )
+    require_different(fits, "estimators")
     (are_mixtures,) = kinds
     if not are_mixtures:
         # Call the function only for its ValueError if the vocabularies differ in size.
@@ -277,10 +276,15 @@ class _Combinations(NamedTuple):
         combinations = np.zeros((len(contrasts), len(design.names)))
         for row, weights in zip(combinations, values, strict=True):
             for term, weight in weights.items():
+                # The coefficient of a reference is 0, whatever its weight.
+                if term in design.references:
+                    continue
                 if term not in design.names:
+                    nearest = get_close_matches(str(term), design.names, 5, cutoff=0.0)
                     raise ValueError(
-                        f"contrasts has the term {term!r}, which is not among the terms of the "
-                        f"design: {design.names}."
+                        f"contrasts has the term {term!r}, which is not among the "
+                        f"{len(design.names)} terms of the design. The most similar terms are "
+                        f"{nearest}."
                     )
                 row[design.names.index(term)] = weight
         return cls(list(contrasts), combinations)

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from skvt._results._design import encode_values
-from skvt._results._pooling import check_settings, pool
+from skvt._results._pooling import check_settings, pool, require_different
 from skvt._results._shares import estimate_cluster_shares, is_mixture
 from skvt._results.topic_tables import import_pandas
 from skvt._sklearn_private import num_samples
@@ -65,7 +65,8 @@ def outcome_by_cluster(
     Raises
     ------
     ValueError
-        If numbers of rows differ, or if the outcome has missing values.
+        If numbers of rows differ, if the outcome has missing values, or if the same fit is passed
+        twice.
 
     See Also
     --------
@@ -108,6 +109,7 @@ def outcome_by_cluster(
             "outcome_by_cluster takes a fitted mixture or a list of them. Got "
             f"{', '.join(type(fit).__name__ for fit in fits) or 'an empty list'}."
         )
+    require_different(fits, "mixture")
     # ``values`` (n, Q) are a column of numbers, for which ``categories`` is None, or indicators.
     categories, values = encode_values("outcome", outcome, num_samples(X))
     used = np.flatnonzero(weights)

@@ -237,6 +237,27 @@ def test_contrasts_and_predictions_are_sums_of_effects(corpus):
     assert predicted["standard_error"].iloc[0] == pytest.approx(error, rel=1e-5)
 
 
+@pytest.mark.parametrize("formula", [None, "party", "party * z", "0 + party"])
+def test_the_first_level_may_stand_in_contrasts(corpus, formula):
+    if formula is not None:
+        pytest.importorskip("formulaic")
+    topics, theta, X = corpus
+    frame = pd.DataFrame({"party": list("abcd") * 10})
+    if formula == "party * z":
+        frame["z"] = np.repeat([0.0, 1.0], 20)
+    template = "party[{}]" if formula == "0 + party" else "party[T.{}]"
+    weights = {template.format("c"): 1.0, template.format("a"): -1.0}
+    contrasts = {"c - a": weights, "a - c": {term: -w for term, w in weights.items()}}
+    table = covariate_effects(
+        Topics(CERTAIN * topics), X, frame, formula=formula, contrasts=contrasts
+    )
+    # In the design with interactions, the terms are effects in the rows with z = 0.
+    rows = slice(0, 20) if formula == "party * z" else slice(None)
+    shares = theta[rows, 0]
+    expected = shares[2::4].mean() - shares[0::4].mean()
+    np.testing.assert_allclose(table["effect"][:2], [expected, -expected], atol=1e-6)
+
+
 # ----------------------------------------------------------------------------------- covariates
 @pytest.mark.parametrize("frame_of", [pd.DataFrame, pl.DataFrame])
 def test_frames_and_formulas_have_the_same_terms(corpus, rng, frame_of):
@@ -300,6 +321,7 @@ def test_without_covariates_in_the_formula_predictions_are_the_intercept(corpus)
         ({"a": [1.0, np.nan, *range(38)]}, {"formula": "a"}, "'a' has 1 missing values"),
         ({"a": [1.0, np.inf, *range(38)]}, {}, "'a' has infinite values"),
         ({"a": pd.date_range("2001", periods=40)}, {}, "Convert dates to numbers"),
+        ({"a": pd.period_range("2001", periods=40, freq="M")}, {}, r"dates\.dt\.strftime\('%Y-%m"),
         ({"a": range(40)}, {"formula": "y ~ a"}, "no left-hand side"),
         ({"a": range(40)}, {"formula": "b"}, "'b' cannot be evaluated"),
         (np.arange(40), {"formula": "x0"}, "needs covariates in a data frame"),
@@ -314,6 +336,16 @@ def test_without_covariates_in_the_formula_predictions_are_the_intercept(corpus)
         (np.arange(40), {"contrasts": {"d": {"x0": "a"}}}, "with finite weights"),
         (np.arange(40), {"contrasts": ["x0"]}, "contrasts must be a dict"),
         (np.arange(40), {"contrasts": {"d": {"b": 1.0}}}, "has the term 'b', which is not"),
+        (
+            {"a": [f"v{i:02}" for i in range(30)] + ["v00", "v01"] * 5},
+            {"contrasts": {"d": {"a[T.v31]": 1.0}}},
+            r"'a\[T\.v31\]', which is not among the 30 terms .* are \[('a\[T\.v\d+\]'(, )?){5}\]",
+        ),
+        (
+            {"a": list("xy") * 20, "b": range(40)},
+            {"formula": "b + a:b", "contrasts": {"d": {"a[T.x]": -1.0}}},
+            r"'a\[T\.x\]', which is not among",
+        ),
         (np.arange(40), {"contrasts": {}, "at": [1]}, "either 'at' or 'contrasts'"),
         (np.arange(40), {"cluster": [1] * 39}, "one value for each of the 40 rows .* Got 39"),
         (np.arange(40), {"cluster": [None, *range(39)]}, "cluster is missing in 1 rows"),
@@ -412,6 +444,10 @@ def test_fits_that_do_not_compare_are_refused(corpus):
     # A second copy would count as an independent fit, and make intervals too small.
     with pytest.raises(ValueError, match="the same fit twice"):
         covariate_effects([fit, Topics(topics), fit], X, z)
+    with pytest.raises(
+        TypeError, match=r"^A fitted estimator.* of type ndarray\. .*components_init"
+    ):
+        covariate_effects(topics, X, z)
     factorial = AnnealedFactorialMixture(2, max_iter=2, random_state=0).fit(X)
     with pytest.raises(
         ValueError, match="AnnealedFactorialMixture has neither clusters nor topics"
@@ -519,7 +555,7 @@ def test_outcomes_are_corrected_by_the_errors_of_assignment(rng):
 
 def test_shares_of_categories_are_means_of_indicators():
     chances, outcome = np.eye(2)[[0, 0, 0, 1, 1]], ["b", "a", "b", "c", "b"]
-    table = outcome_by_cluster([Classes(chances)] * 2, np.zeros((5, 1)), outcome)
+    table = outcome_by_cluster([Classes(chances), Classes(chances)], np.zeros((5, 1)), outcome)
     assert table["category"].tolist() == ["a", "b", "c"] * 2
     np.testing.assert_allclose(table["mean"], [1 / 3, 2 / 3, 0, 0, 1 / 2, 1 / 2], atol=1e-12)
     assert (table["n_fits"] == 2).all() and table["between_fits"].fillna(0.0).abs().max() < 1e-12
@@ -541,6 +577,8 @@ def test_illegal_outcomes_are_named():
     with pytest.raises(ValueError, match="takes a fitted mixture"):
         outcome_by_cluster(Topics(np.ones((2, 3))), X, [1, 2, 3, 4])
     mixture = Classes(np.eye(4))
+    with pytest.raises(ValueError, match="mixture has the same fit twice"):
+        outcome_by_cluster([mixture, Classes(np.eye(4)), mixture], X, [1, 2, 3, 4])
     with pytest.raises(ValueError, match=r"each of the 4 rows of X\. Got 3 rows"):
         outcome_by_cluster(mixture, X, [1, 2, 3])
     with pytest.raises(ValueError, match="'outcome' has 1 missing values, the first in row 2"):
