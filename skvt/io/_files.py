@@ -46,7 +46,7 @@ def save(estimator, path, *, dtype=None):
     TypeError
         If the estimator is not an estimator of skvt, or has a part that files cannot hold, such as
         a component or a temperature policy of a class that the user has not registered by
-        :func:`skvt.io.register`.
+        :func:`skvt.io.register`. Also if ``path`` is not a path.
     sklearn.exceptions.NotFittedError
         If the estimator is not fitted.
     skvt.io.FileError
@@ -68,6 +68,7 @@ def save(estimator, path, *, dtype=None):
     >>> skvt.load(path).predict(X[:2]).shape
     (2,)
     """
+    _require_path(path)
     name = get_class_name(type(estimator))
     if not is_estimator(type(estimator)):
         estimators = [public for public in skvt.__all__ if is_estimator(getattr(skvt, public))]
@@ -127,6 +128,8 @@ def load(path):
     ------
     skvt.io.FileError
         If the file is not a model file, is damaged, or has another version of the format.
+    TypeError
+        If ``path`` is not a path.
     OSError
         If the file cannot be read.
 
@@ -142,10 +145,17 @@ def load(path):
     >>> bool(skvt.load(path).elbo_ == mixture.elbo_)
     True
     """
+    _require_path(path)
     # Other kinds of files, such as pipes and devices, may have no end.
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise FileError(f"{path} is not a regular file.")
     with open(path, "rb") as file, _file_errors(f"{path} cannot be loaded"):
+        # Pickles of protocol 2 and later begin with this byte. Model files are zip archives.
+        if file.read(1) == b"\x80":
+            raise FileError(
+                "It is a pickle, and load unpickles nothing. If you trust its origin, use "
+                "joblib.load or pickle.load."
+            )
         archive = Archive(file)
         document = archive.document()
         if not isinstance(document, dict) or document.get("format") != FORMAT:
@@ -157,6 +167,16 @@ def load(path):
                 f"{document.get('skvt')}, which wrote it, or a later release."
             )
         return _decode_estimator(document.get("estimator"), archive, archive.size)
+
+
+def _require_path(path):
+    """Raise TypeError unless ``path`` is a str or path-like."""
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise TypeError(
+            "path must be the path of a file, a str or path-like. Got an object of type "
+            f"{type(path).__name__}. For an estimator as bytes in memory, use pickle.dumps and "
+            "pickle.loads."
+        )
 
 
 @contextmanager

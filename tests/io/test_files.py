@@ -29,7 +29,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 
 import skvt
-from skvt import components, load, save
+from skvt import TemperedLDA, components, load, save
 from skvt.callbacks import Checkpoint
 from skvt.files import IN_FILES
 from skvt.io import FileError
@@ -609,6 +609,14 @@ def test_nesting_without_end(path):
         load(path)
 
 
+@pytest.mark.parametrize("path", [io.BytesIO(), None, 3])
+def test_what_is_no_path_is_refused_with_a_remedy(path):
+    with pytest.raises(TypeError, match=rf"type {type(path).__name__}\. .*pickle\.dumps"):
+        save(TemperedLDA(2, max_iter=1, random_state=0).fit(np.eye(3)), path)
+    with pytest.raises(TypeError, match=rf"type {type(path).__name__}\. "):
+        load(path)
+
+
 def test_zip_bombs(path):
     document, members = mixture_parts()
     members[f"arrays/{len(members)}.npy"] = npy(np.zeros(10**7))
@@ -635,6 +643,9 @@ def test_files_that_are_cut_short_or_none(path):
         path.write_bytes(whole[:length])
         with pytest.raises(FileError):
             load(path)
+    path.write_bytes(pickle.dumps([1, 2]))
+    with pytest.raises(FileError, match=r"It is a pickle, .* joblib\.load or pickle\.load"):
+        load(path)
     path.write_text("{}")
     with pytest.raises(FileError, match=r"model\.skvt cannot be loaded: .* not a model file"):
         load(path)
