@@ -223,6 +223,30 @@ def test_the_bound_selects_twenty_topics_after_ten_online_passes():
     assert max(bounds, key=bounds.get) == 20, bounds
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_weights_keep_a_few_long_documents_from_deciding_the_topics(seed):
+    # As the limits in the guide say.
+    rng = np.random.default_rng(seed)
+    beta = rng.dirichlet(np.full(300, 0.05), 3)
+    theta = rng.dirichlet(np.full(3, 0.3), 303)
+    n_words = np.r_[np.full(3, 200_000), np.full(300, 60)]
+    X = sp.csr_array(
+        [rng.multinomial(n, row @ beta) for n, row in zip(n_words, theta, strict=True)]
+    )
+
+    def lowest_overlap(X, weights=None):
+        """Mass that the worst found of the true topics shares with the nearest topic."""
+        lda = TemperedLDA(3, random_state=0).fit(X, sample_weight=weights)
+        topics = lda.components_ / lda.components_.sum(axis=1, keepdims=True)
+        return np.minimum(topics[:, None], beta).sum(axis=-1).max(axis=0).min()
+
+    lengths = np.asarray(X.sum(axis=1)).ravel()
+    weights = np.minimum(1, 10 * np.median(lengths) / lengths)
+    of_short = lowest_overlap(X[3:])
+    assert lowest_overlap(X) < of_short - 0.2
+    assert lowest_overlap(X, weights) > of_short - 0.05
+
+
 # ------------------------------------------------------------------------------- top words
 @every_class_of_topic_models
 def test_top_words_are_the_most_probable_ones(entry):
