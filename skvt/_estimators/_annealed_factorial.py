@@ -319,7 +319,9 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         ndarray of shape (n_samples, n_components)
             Probability that the component is on in the row.
         """
-        return self._infer_activations(X).probabilities.astype(self._fitted.model.dtype)
+        self._require_fitted()
+        activations = self._infer_activations(self._read(X))
+        return activations.probabilities.astype(self._fitted.model.dtype)
 
     @apply_by_chunk(lambda self: (None, np.dtype(np.float64)))
     def score_samples(self, X):
@@ -339,12 +341,16 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         ndarray of shape (n_samples,)
             Log densities in nats.
         """
+        self._require_fitted()
+        return self._log_densities(self._read(X))
+
+    def _log_densities(self, X):
+        """Return the log posterior predictive density of each row of numbers, (n,)."""
         return self._infer_activations(X).log_density
 
     def _infer_activations(self, X):
-        """Return the :class:`ActivationPosterior` of rows, computed batch by batch."""
-        fitted = self._require_fitted()
-        X = self._read(X)
+        """Return the :class:`ActivationPosterior` of rows of numbers, computed batch by batch."""
+        fitted = self._fitted
         with Workers(self.n_jobs) as workers:
             data = make_rows(X, np.ones(X.shape[0]))
             batches = (data.batch(fitted.model, rows) for rows in data.list_batches())
@@ -355,8 +361,9 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         # Concatenate each field over the batches.
         return ActivationPosterior(*map(np.concatenate, zip(*parts, strict=True)))
 
-    # ``score`` is the mean of ``score_samples``, as in mixtures.
+    # The score is the weighted mean of `score_samples`.
     score = MixtureEstimator.score
+    _score_sums = MixtureEstimator._score_sums
 
     def sample(self, n_samples=1, random_state=None):
         """Draw rows from the posterior predictive.

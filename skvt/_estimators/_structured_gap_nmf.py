@@ -365,7 +365,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         with Workers(self.n_jobs) as workers:
             return _expected_activations(fitted, X, workers)
 
-    def score(self, X, y=None):
+    def score(self, X, y=None, sample_weight=None):
         """Return the log predictive probability of hidden entries, in nats per entry.
 
         Higher is better. Even columns are predicted from the odd columns of the same row, and odd
@@ -379,14 +379,16 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
             Missing entries are neither used nor predicted.
         y : ignored
             Not used.
+        sample_weight : array-like of shape (n_samples,), optional
+            A row of weight w counts w times.
 
         Returns
         -------
         float
             Nats per entry.
         """
-        # Sum the results of `_completion_sums` over all chunks of X.
-        log_probability, n_entries = sum_over_rows(self, X)
+        # Sum the results of `_score_sums` over all chunks of X.
+        log_probability, n_entries = sum_over_rows(self, X, sample_weight)
         if n_entries == 0:
             raise ValueError(
                 "X has no entry to predict: all entries are missing. Pass at least one observed "
@@ -394,11 +396,12 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
             )
         return log_probability / n_entries
 
-    def _completion_sums(self, X):
+    def _score_sums(self, X, weights):
         """Return the log probability of the observed entries of X in nats, and their number.
 
-        Even columns are predicted from the odd columns of the row, and odd columns from even
-        columns. `sum_over_rows` calls this method for each chunk of rows.
+        An entry of a row of weight w counts w times. Even columns are predicted from the odd
+        columns of the row, and odd columns from even columns. `sum_over_rows` calls this method for
+        each chunk of rows.
         """
         log_probability, n_entries = 0.0, 0
         components = self.components_
@@ -406,6 +409,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
             for first in range(0, X.shape[0], ROWS_PER_BATCH):
                 rows = X[first : first + ROWS_PER_BATCH]
                 rows = rows.toarray() if sp.issparse(rows) else rows
+                weights_of_rows = weights[first : first + ROWS_PER_BATCH]
                 # Parity 0 hides the even columns, and parity 1 the odd columns. A single column has
                 # parity 0.
                 for parity in range(min(2, X.shape[1])):
@@ -416,9 +420,10 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
                     rates = activations @ components[:, parity::2]
                     is_known = ~np.isnan(hidden)
                     y, rate = hidden[is_known].astype(np.float64), rates[is_known]
+                    w = np.repeat(weights_of_rows, is_known.sum(axis=1))
                     # The log density of a Poisson distribution at y.
-                    log_probability += float(np.sum(xlogy(y, rate) - rate - gammaln(y + 1.0)))
-                    n_entries += int(is_known.sum())
+                    log_probability += float(np.sum(w * (xlogy(y, rate) - rate - gammaln(y + 1.0))))
+                    n_entries += float(w.sum())
         return log_probability, n_entries
 
 

@@ -16,7 +16,7 @@ from skvt.inference import Workers
 from skvt.models.mixture import make_refits
 from skvt.posterior import JointPosterior, Posterior
 from skvt.readers import RealReader
-from skvt.readers.chunks import apply_by_chunk, is_chunked
+from skvt.readers.chunks import apply_by_chunk, is_chunked, sum_over_rows
 from skvt.readers.validation import require_positive_int
 from skvt.rows import take_rows
 from skvt.ties import stable_argmax
@@ -262,12 +262,16 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             Nats.
         """
         self._require_fitted()
-        fitted, X = self._fitted, self._read(X)
+        return self._log_densities(self._read(X))
+
+    def _log_densities(self, X):
+        """Return the log posterior predictive density of each row of numbers, (n,)."""
+        fitted = self._fitted
         with Workers(self.n_jobs) as workers:
             return fitted.model.log_predictive(X, fitted.stats, workers.run)
 
-    def score(self, X, y=None):
-        """Return the mean log posterior predictive density. Higher is better.
+    def score(self, X, y=None, sample_weight=None):
+        """Return the weighted mean log posterior predictive density. Higher is better.
 
         Parameters
         ----------
@@ -275,13 +279,24 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             Rows.
         y : ignored
             Not used.
+        sample_weight : array-like of shape (n_samples,), optional
+            A row of weight w counts w times.
 
         Returns
         -------
         float
             Nats per row.
         """
-        return float(self.score_samples(X).mean())
+        # Sum the results of `_score_sums` over all chunks of X.
+        total, total_weight = sum_over_rows(self, X, sample_weight)
+        return float(total / total_weight)
+
+    def _score_sums(self, X, weights):
+        """Return the weighted sum of log densities of the rows X in nats, and the sum of weights.
+
+        `sum_over_rows` calls this method.
+        """
+        return (weights * self._log_densities(X)).sum(), weights.sum()
 
     def sample(self, n_samples=1, random_state=None):
         """Draw rows from the posterior predictive of the components in use.

@@ -314,7 +314,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         self.fit(X, y, sample_weight=sample_weight, **details)
         return self.transform(X, normalize=normalize, **details)
 
-    def score(self, X, y=None, covariates=None, allowed_topics=None):
+    def score(self, X, y=None, sample_weight=None, covariates=None, allowed_topics=None):
         """Return the log predictive probability of document completion, nats per held-out word.
 
         Half of each document's tokens (:func:`skvt.metrics.document_completion_split`) are used to
@@ -329,6 +329,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             Counts; at least one document must have two or more tokens.
         y : ignored
             Not used.
+        sample_weight : array-like of shape (n_samples,), optional
+            A document of weight w counts w times.
         covariates : data frame or array-like, optional
             Covariates of the documents, needed if the fit had covariates.
         allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
@@ -341,10 +343,10 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """
         self._require_fitted()
         details = self._details(X, covariates, allowed_topics)
-        # `sum_over_rows` calls `_completion_sums` and adds up the results of all chunks.
-        return compute_mean_of_held_out(*sum_over_rows(self, X, details))
+        # `sum_over_rows` calls `_score_sums` and adds up the results of all chunks.
+        return compute_mean_of_held_out(*sum_over_rows(self, X, sample_weight, details))
 
-    def _completion_sums(self, X):
+    def _score_sums(self, X, weights):
         """Return the sums over the documents X from which ``score`` computes its mean.
 
         `sum_over_rows` calls this method once with all rows if they are in memory, and otherwise
@@ -353,7 +355,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """
         fitted = self._fitted
         with Workers(self.n_jobs) as workers:
-            return compute_completion_sums(fitted.model, fitted.stats, X, workers)
+            return compute_completion_sums(fitted.model, fitted.stats, X, weights, workers)
 
     def perplexity(self, X, sub_sampling=False, covariates=None, allowed_topics=None):
         """Return the perplexity of held-out words, ``exp(-score(X))``. Lower is better.

@@ -117,7 +117,8 @@ def infer_document_parameters(model, stats, X, workers):
 
 def compute_completion_score(model, stats, X, workers):
     """Return the mean log predictive probability of the held-out tokens, in nats per token."""
-    return compute_mean_of_held_out(*compute_completion_sums(model, stats, X, workers))
+    weights = np.ones(X.shape[0])
+    return compute_mean_of_held_out(*compute_completion_sums(model, stats, X, weights, workers))
 
 
 def compute_mean_of_held_out(log_probability, n_held_out, n_tokens, n_documents):
@@ -134,11 +135,12 @@ def compute_mean_of_held_out(log_probability, n_held_out, n_tokens, n_documents)
     return float(log_probability / n_held_out)
 
 
-def compute_completion_sums(model, stats, X, workers):
+def compute_completion_sums(model, stats, X, weights, workers):
     """Compute the sums over documents X that :func:`compute_mean_of_held_out` takes.
 
     Return the sum of the log predictive probabilities of held-out tokens in nats, the number of
-    held-out tokens, the number of all tokens and the number of documents.
+    held-out tokens, the number of all tokens and the number of documents. In the first two, a
+    document of weight w counts w times; ``weights`` are (n,).
     """
     # Both halves of a document have its covariates (``design``) and its allowed topics.
     design, allowed = design_and_allowed(X)
@@ -152,5 +154,9 @@ def compute_completion_sums(model, stats, X, workers):
     log_p = 0.0
     # Each group has a single batch.
     for (batch,) in rows.group_batches(model, workers, rows.list_batches(), fixed_globals=True):
-        log_p += model.log_predictive(batch, proportions[batch.rows], topics, workers.run).sum()
-    return log_p, float(held_out.sum()), float(X.sum()), X.shape[0]
+        log_probabilities = model.log_predictive(
+            batch, proportions[batch.rows], topics, workers.run
+        )
+        log_p += (weights[batch.rows] * log_probabilities).sum()
+    n_held_out = held_out @ np.ones(X.shape[1])
+    return log_p, float((weights * n_held_out).sum()), float(X.sum()), X.shape[0]

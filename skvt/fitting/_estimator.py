@@ -61,6 +61,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     _fixed_in_streams = ()
     # Whether ``y`` of ``fit`` holds classes of rows. Some mixtures have a parameter of this name.
     use_labels = False
+    # Under metadata routing, ``score`` takes the weights that a search passes, unless the user says
+    # otherwise. Without this default, scikit-learn 1.9 scores pipelines as NaN, and a search over a
+    # single estimator raises an error.
+    __metadata_request__score = {"sample_weight": True}
     # Names of the methods after which the bound is not known, for the error message of ``elbo_``.
     _loses_bound = "partial_fit"
     # Function that makes the :class:`~skvt.fitting._restarts.Restarts` of a fit, the rule which

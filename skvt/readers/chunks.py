@@ -196,10 +196,7 @@ def _read_chunks(reader, chunks):
         # Leave out blocks without rows of positive weight.
         used = [i for i, summary in enumerate(summaries) if summary.n_rows]
         if not used:
-            raise ValueError(
-                "Found array with 0 sample(s) of positive weight while a minimum of 1 is "
-                f"required by {reader.owner.__name__}."
-            )
+            raise _no_rows_error(reader)
         used_handles = [handles[i]._replace(n_rows=summaries[i].n_rows) for i in used]
         X = Chunks(site, used_handles, [summaries[i] for i in used])
     except BaseException:
@@ -207,6 +204,14 @@ def _read_chunks(reader, chunks):
         site.close()
         raise
     return reader, X, ChunkWeights(X)
+
+
+def _no_rows_error(reader):
+    """Return the error for chunks without any row of positive weight."""
+    return ValueError(
+        "Found array with 0 sample(s) of positive weight while a minimum of 1 is required by "
+        f"{reader.owner.__name__}."
+    )
 
 
 def _fit_reader(reader, chunks, site):
@@ -276,7 +281,11 @@ def _read_block(sealed_reader, chunk, weights, is_weighted):
     reader = sealed_reader.value
     if _count_rows(chunk) == 0:
         return Chunk(np.empty((0, reader.attributes["n_features_in_"]), reader.dtype), np.empty(0))
-    X = reader.read(chunk)
+    return _select_weighted(reader, reader.read(chunk), weights, is_weighted)
+
+
+def _select_weighted(reader, X, weights, is_weighted):
+    """Return the rows of positive weight of a chunk, which ``reader`` has read as X."""
     refuse_masked_weights(weights)
     weights = np.asarray(weights) if is_weighted else None
     # The reader refuses rows that all have weight 0. In a chunk they are legal, because other
@@ -383,26 +392,37 @@ def _apply_to_chunk(number, sealed_estimator, sealed_call, chunk):
     return np.asarray(result, call.dtype)
 
 
-def sum_over_rows(estimator, X, details=None):
-    """Return the sums over all rows of X that ``estimator._completion_sums`` computes for a chunk.
+def sum_over_rows(estimator, X, sample_weight=None, details=None):
+    """Return the sums over all rows of X that ``estimator._score_sums`` computes for a chunk.
 
-    The method returns a tuple of numbers for rows that were read; here each is summed over all
-    chunks. ``details``, such as covariates of rows, are possible for rows in memory only.
+    Weights are validated as in ``fit``. Only rows in memory may have ``details``.
     """
-    estimator._require_fitted()
+    reader = estimator._require_fitted().reader
     if not is_chunked(X):
-        return estimator._completion_sums(estimator._read(X, details))
-    small_estimator = estimator._without_rows()
-    chunks = split_into_chunks(X)
+        X, weights = reader.select_weighted(estimator._read(X, details), sample_weight)
+        return estimator._score_sums(X, weights)
+    from dask.delayed import delayed
+
+    fitted = estimator._without_rows()
+    is_weighted = sample_weight is not None
+    chunks = split_into_chunks(X, sample_weight)
     site = active_site()
     try:
-        tasks = ((handle, (small_estimator,)) for handle in chunks.handles)
-        chunk_sums = [sums for sums in site.run_each(_sum_over_chunk, tasks) if sums is not None]
+        pairs = zip(chunks.rows, chunks.weights, strict=True)
+        handles = (ChunkHandle(number, delayed(pair)) for number, pair in enumerate(pairs))
+        tasks = ((handle, (fitted, is_weighted)) for handle in handles)
+        sums = [part for part in site.run_each(_sum_over_chunk, tasks) if part is not None]
     finally:
         site.close()
-    return tuple(map(sum, zip(*chunk_sums, strict=True)))
+    if not sums:
+        raise _no_rows_error(reader)
+    return tuple(map(sum, zip(*sums, strict=True)))
 
 
-def _sum_over_chunk(chunk, estimator):
-    """Return the sums of a chunk; None if the chunk has no rows."""
-    return estimator._completion_sums(estimator._read(chunk)) if _count_rows(chunk) else None
+def _sum_over_chunk(pair, fitted, is_weighted):
+    """Return the sums of the rows and weights of a chunk; None without rows of positive weight."""
+    rows, weights = pair
+    if _count_rows(rows) == 0:
+        return None
+    chunk = _select_weighted(fitted._fitted.reader, fitted._read(rows), weights, is_weighted)
+    return fitted._score_sums(chunk.X, chunk.weights) if chunk.X.shape[0] else None

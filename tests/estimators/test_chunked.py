@@ -221,6 +221,14 @@ def test_scores_are_those_of_all_rows():
             X = data()
             estimator = fitted(name, X)
             assert estimator.score(chunked(X)) == pytest.approx(estimator.score(X), rel=1e-10)
+            weights = np.random.default_rng(4).uniform(0.5, 2.0, len(X))
+            weights[3] = weights[-30:] = 0.0  # a row, and the whole last chunk
+            expected = estimator.score(X, sample_weight=weights)
+            for given in (da.from_array(weights, chunks=70), weights):
+                found = estimator.score(chunked(X), sample_weight=given)
+                assert found == pytest.approx(expected, rel=1e-10)
+            with pytest.raises(ValueError, match=r"0 sample\(s\) of positive weight"):
+                estimator.score(chunked(X), sample_weight=0.0 * weights)
             assert estimator.elbo(chunked(X)) == pytest.approx(estimator.elbo(X), rel=1e-12)
 
 

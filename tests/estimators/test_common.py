@@ -37,8 +37,9 @@ from estimators._registry import (
 )
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -46,6 +47,8 @@ from skvt import StructuredBernoulliMixture
 from skvt.components import Gaussian
 from skvt.components.specs import GAUSSIAN_PRIORS
 from skvt.temperature import ConstantTemperature, GeometricAnnealing, LinearAnnealing
+
+SCIKIT_LEARN = tuple(map(int, sklearn.__version__.split(".")[:2]))
 
 # scikit-learn runs these on its own estimators; `parametrize_with_checks` leaves them out.
 MORE_CHECKS = [
@@ -217,6 +220,7 @@ def test_weights_are_repetitions_across_chunks_of_a_full_pass(entry):
 def test_illegal_weights_are_refused_and_change_nothing(entry):
     X = entry.data()
     n = X.shape[0]
+    fitted = entry.make(max_iter=2).fit(X)
     for weights, message in (
         (np.zeros(n), "non-zero"),
         (-np.ones(n), "Negative values in data passed to `sample_weight`"),
@@ -229,6 +233,19 @@ def test_illegal_weights_are_refused_and_change_nothing(entry):
         for method in (estimator.fit, estimator.partial_fit):
             with refused(estimator, match=message):
                 method(X, sample_weight=weights)
+        with refused(fitted, match=message):
+            fitted.score(X, sample_weight=weights)
+
+
+@every_class
+def test_weights_of_a_score_are_repetitions(entry):
+    estimator, X = entry.make(max_iter=2).fit(entry.data()), entry.data(1)
+    assert estimator.score(X, sample_weight=np.ones(X.shape[0])) == estimator.score(X)
+    weights = np.random.default_rng(2).integers(0, 4, X.shape[0])
+    assert (weights == 0).any()
+    expected = estimator.score(np.repeat(X, weights, axis=0))
+    assert expected != pytest.approx(estimator.score(X), rel=1e-6)
+    assert estimator.score(X, sample_weight=weights) == pytest.approx(expected, rel=1e-9)
 
 
 # ----------------------------------------------------------------------- parameters, copies
@@ -336,6 +353,27 @@ def test_weights_are_routed_through_a_search(entry):
         estimator = entry.make().set_fit_request(sample_weight=True)
         search = GridSearchCV(estimator, {"max_iter": [4]}, cv=2).fit(X, sample_weight=weights)
     assert_same_fit(search.best_estimator_, entry.make().fit(X, sample_weight=weights))
+
+
+@some_classes
+def test_a_search_over_a_pipeline_weighs_fits_and_scores(entry):
+    X = entry.data()
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, X.shape[0])
+    folds = list(KFold(2).split(X))
+    scores = [
+        entry.make().fit(X[train], sample_weight=weights[train])
+        .score(X[test], sample_weight=weights[test])
+        for train, test in folds
+    ]  # fmt: skip
+    with sklearn.config_context(enable_metadata_routing=True):
+        estimator = entry.make().set_fit_request(sample_weight=True)
+        pipeline = make_pipeline(FunctionTransformer(accept_sparse=True), estimator)
+        if SCIKIT_LEARN < (1, 9):  # there, pipelines have requests of their own
+            pipeline = pipeline.set_score_request(sample_weight=True)
+        name = f"{entry.cls.__name__.lower()}__max_iter"
+        grid = {name: [entry.make().max_iter]}
+        search = GridSearchCV(pipeline, grid, cv=folds).fit(X, sample_weight=weights)
+    assert search.cv_results_["mean_test_score"][0] == pytest.approx(np.mean(scores), rel=1e-12)
 
 
 @every_class_of_topic_models

@@ -240,6 +240,14 @@ def test_rows_of_weight_zero_are_left_out(batch):
     np.testing.assert_allclose(lda.covariate_coef_, batch.covariate_coef_)
 
 
+def test_rows_of_weight_0_are_left_out_of_a_score_with_their_covariates(batch):
+    weights = np.arange(N) % 3
+    used = weights > 0
+    found = batch.score(X, sample_weight=weights, covariates=FRAME)
+    rest = {"sample_weight": weights[used], "covariates": FRAME[used]}
+    assert found == batch.score(X[used], **rest)
+
+
 def test_pipelines_and_searches_split_covariates_with_the_rows():
     with config_context(enable_metadata_routing=True):
         lda = copy_of("batch").set_params(max_iter=2)
@@ -249,8 +257,9 @@ def test_pipelines_and_searches_split_covariates_with_the_rows():
         assert np.isfinite(cross_val_score(lda, X, cv=2, params=params)).all()
         search = GridSearchCV(lda, {"n_components": [2, 3]}, cv=2).fit(X, **params)
         assert search.best_estimator_.covariate_coef_.shape[1] == 4
-        # (a pipeline passes sample_weight to score, which topic models do not take)
         pipeline = make_pipeline(FunctionTransformer(accept_sparse=True), lda)
+        found = cross_val_score(pipeline, X, cv=2, params=params)
+        np.testing.assert_array_equal(found, cross_val_score(lda, X, cv=2, params=params))
         shares = pipeline.fit(X, **params).transform(X[:5], covariates=FRAME[:5])
         np.testing.assert_array_equal(shares, lda.fit(X, **params).transform(X, **params)[:5])
 
