@@ -42,6 +42,16 @@ table.to_csv(folder / "texts.csv", index=False)
 #
 # Vectorizers refuse missing texts: an empty string stands for them. Words that are in nearly every
 # text, or in hardly any, tell nothing of topics.
+#
+# If each text is a file in a folder, read the files in the order of their names::
+#
+#     paths = sorted(folder.glob("*.txt"))
+#     texts = [path.read_text(encoding="utf-8") for path in paths]
+#     table = pd.DataFrame({"file": [path.name for path in paths], "text": texts})
+#
+# The pattern of words is for English. For other languages, use ``r"[^\W\d_]{3,}"``, which also
+# finds letters such as ä, é and ж, and stop words of the language, for example those of NLTK,
+# ``nltk.corpus.stopwords.words("german")``.
 
 table = pd.read_csv(folder / "texts.csv")
 texts = table["text"].fillna("").tolist()

@@ -8,6 +8,7 @@ change: methods that fit it return a new reader.
 
 import warnings
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from typing import Any, ClassVar
 
 import numpy as np
@@ -101,8 +102,14 @@ class Reader:
         try:
             return self._validate(X, requirements)
         except (TypeError, ValueError) as error:
-            # If X holds text or dates, replace scikit-learn's error by an error with a remedy.
+            # Raise an error with a remedy if X holds paths, text or dates.
             text = find_text(X)
+            if isinstance(text, PathLike):
+                raise ValueError(
+                    f"{self.owner.__name__} takes numbers, but X has paths, such as "
+                    f"{str(text)!r}. Read the files first: texts = "
+                    f"[path.read_text(encoding='utf-8') for path in paths]. {self.remedy}"
+                ) from error
             if text is not None:
                 raise ValueError(
                     f"{self.owner.__name__} takes numbers, but X has text, such as {text[:40]!r}. "
@@ -126,7 +133,11 @@ class Reader:
         X, weights = reader.select_weighted(X, sample_weight)
         if self.dtype is None:
             _warn_of_weights(weights)
+            reader._warn_of_rows(X)
         return reader, X, weights
+
+    def _warn_of_rows(self, X):
+        """Warn of the first rows of positive weight, X, if the model can hardly learn from them."""
 
     def read(self, X):
         """Return X as numbers; X must have the columns of the first rows."""
@@ -302,6 +313,20 @@ class DocumentReader(Reader):
     def _require_legal(self, X):
         """Return X without stored zeros; raise ValueError unless X holds counts of words."""
         return require_word_counts(X, self.owner.__name__, warns=self.dtype is None)
+
+    def _warn_of_rows(self, X):
+        """Warn if more than half of the rows have no words, unless they begin a stream."""
+        n_rows, n_empty = X.shape[0], np.count_nonzero(np.diff(X.indptr) == 0)
+        if self.in_stream or 2 * n_empty <= n_rows:
+            return
+        topics = "Topics are the prior" if n_empty == n_rows else "Topics come from the others only"
+        warnings.warn(
+            f"{n_empty} of {n_rows} rows have no words. {topics}. Count the words with the "
+            "vocabulary of these texts: check the 'vocabulary', 'token_pattern' and 'min_df' of "
+            "CountVectorizer.",
+            UserWarning,
+            stacklevel=find_stack_level(),
+        )
 
 
 def _warn_of_empty_columns(X):

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Mapping
 from importlib import import_module
 from numbers import Integral, Real
+from os import PathLike
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -204,11 +205,8 @@ def show_first(values, n_shown=10):
 
 
 def find_text(X):
-    """Return the first string in X, which may be rows, a column, a table or any other object.
-
-    Return None if there is no string.
-    """
-    if isinstance(X, str | bytes):
+    """Return the first string or path in rows, a column or a table; None if there is none."""
+    if isinstance(X, str | bytes | PathLike):
         return X
     if hasattr(X, "to_numpy"):
         X = X.to_numpy()
@@ -218,7 +216,7 @@ def find_text(X):
     for row in X if isinstance(X, list | tuple | np.ndarray) else ():
         entries = row if isinstance(row, list | tuple | np.ndarray) else (row,)
         for entry in entries:
-            if isinstance(entry, str | bytes):
+            if isinstance(entry, str | bytes | PathLike):
                 return entry
     return None
 

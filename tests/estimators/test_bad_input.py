@@ -3,7 +3,9 @@
 import itertools
 import re
 import warnings
+from contextlib import nullcontext
 from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -262,7 +264,10 @@ EXTREMES = {
 def test_extreme_counts_give_finite_answers(entry, extreme, dtype, n_components):
     X = EXTREMES[extreme](entry.data()).astype(dtype)
     settings = {"n_components": n_components, "evaluate_every": 1, "perp_tol": 0.0}
-    estimator = entry.make(**settings).fit(X)
+    estimator = entry.make(**settings)
+    warns = pytest.warns(UserWarning, match="rows have no words")
+    with warns if X.any(axis=1).mean() < 0.5 else nullcontext():
+        estimator.fit(X)
     _assert_sound(estimator, X)
     assert np.isfinite(estimator.partial_fit(X).components_).all()
     if document_completion_split(X)[1].nnz:
@@ -279,6 +284,30 @@ def test_extreme_settings_give_finite_answers(entry, temperature, prior):
     _assert_sound(entry.make(doc_topic_prior=prior, **settings).fit(X), X)
     if prior != "auto":
         _assert_sound(entry.make(topic_word_prior=prior, **settings).fit(X), X)
+
+
+@every_class_of_topic_models
+def test_a_fit_warns_of_documents_without_words_if_they_are_most(entry):
+    X, estimator = entry.data(), entry.make(max_iter=1)
+    n = X.shape[0]
+    with pytest.warns(UserWarning, match=f"{n} of {n} rows have no words. Topics are the prior"):
+        estimator.fit(0.0 * X)
+    X[: n // 2] = 0.0
+    estimator.fit(X)  # half of them are silent
+    X[n // 2] = 0.0
+    message = f"{n // 2 + 1} of {n} rows have no words. Topics come from the others only"
+    with pytest.warns(UserWarning, match=message):
+        estimator.fit(sp.csr_array(X))
+    estimator.fit(X, sample_weight=X.any(axis=1))
+    entry.make().partial_fit(0.0 * X).partial_fit(X)
+
+
+@every_class_of_topic_models
+def test_paths_of_files_are_refused_with_the_remedy(entry):
+    message = "X has paths, such as 'a.txt'. Read the files first.*read_text.*CountVectorizer"
+    estimator = entry.make()
+    with refused(estimator, match=message):
+        estimator.fit([Path("a.txt"), Path("b.txt")])
 
 
 @every_class_of_topic_models

@@ -53,7 +53,8 @@ def test_the_bits_depend_neither_on_threads_nor_on_the_container(small_batches, 
 
 
 def test_documents_without_words_leave_topics_at_their_prior(most_dense):
-    empty = collapsed(topic_word_prior=0.3).fit(np.zeros((5, 4)))
+    with pytest.warns(UserWarning, match="5 of 5 rows have no words"):
+        empty = collapsed(topic_word_prior=0.3).fit(np.zeros((5, 4)))
     np.testing.assert_allclose(empty.components_, 0.3)
     np.testing.assert_allclose(empty.transform(np.zeros((2, 4))), 1.0 / 3.0)
 
