@@ -158,5 +158,5 @@ def compute_completion_sums(model, stats, X, weights, workers):
             batch, proportions[batch.rows], topics, workers.run
         )
         log_p += (weights[batch.rows] * log_probabilities).sum()
-    n_held_out = held_out @ np.ones(X.shape[1])
-    return log_p, float((weights * n_held_out).sum()), float(X.sum()), X.shape[0]
+    n_held_out = weights.astype(X.dtype) * (held_out @ np.ones(X.shape[1], X.dtype))
+    return log_p, float(n_held_out.sum()), float(X.sum()), X.shape[0]
