@@ -36,7 +36,7 @@ def outcome_by_cluster(
     n_draws : int, default=25
         Number of refits of each mixture to randomly drawn weights of the rows, at least 2.
     level : float, default=0.95
-        Probability of the intervals, between 0 and 1.
+        Probability with which an interval contains the true mean, between 0 and 1.
     sample_weight : array-like of shape (n_samples,) or None, default=None
         Weights of the rows, such as those of a survey. Standard errors account for unequal weights.
     random_state : int, RandomState instance or None, default=None
@@ -110,8 +110,10 @@ def outcome_by_cluster(
             f"{', '.join(type(fit).__name__ for fit in fits) or 'an empty list'}."
         )
     require_different(fits, "mixture")
-    # ``values`` (n, Q) are a column of numbers, for which ``categories`` is None, or indicators.
+    # An outcome of numbers has one column in ``values`` (n, Q), and ``categories`` is None. An outcome
+    # of categories has a column of indicators for each category.
     categories, values = encode_values("outcome", outcome, num_samples(X))
+    # `estimate_cluster_shares` leaves out rows of weight 0 in the same way.
     used = np.flatnonzero(weights)
     values, used_weights = values[used], weights[used]
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
@@ -119,14 +121,15 @@ def outcome_by_cluster(
     with one_blas_thread():
         shares = [estimate_cluster_shares(fit, X, weights, n_clusters) for fit in fits]
         for fit_shares in shares:
-            correction = _compute_small_sample_correction(fit_shares.profiles)
-            draws = fit_shares.draws(n_draws, rng)
-            means = _estimate_means(fit_shares.values, draws, values, used_weights, correction)
+            factors = _compute_small_sample_factors(fit_shares.profiles)
+            corrections = fit_shares.draws(n_draws, rng)
+            assignments = fit_shares.values
+            means = _estimate_means(assignments, corrections, values, used_weights, factors)
             results.append(means)
-    pooled = pool(results, shares, used.size - 1)
-    columns = pooled.columns(level, categories or ["mean"])
+    pooled = pool(results, shares, degrees=used.size - 1)
+    # An outcome of numbers has one term without a name: the column of its name is left out below.
+    columns = pooled.columns(level, categories or [""])
     new_names = {"component": "cluster", "term": "category", "effect": "mean"}
-    # An outcome of numbers has no categories.
     if categories is None:
         del new_names["term"]
     kept = ("low", "high", "standard_error", "between_fits", "n_fits", "agreement")
@@ -134,38 +137,39 @@ def outcome_by_cluster(
     return frame.rename(columns=new_names)
 
 
-def _estimate_means(shares, draws, values, weights, correction):
+def _estimate_means(assignments, corrections, values, weights, factors):
     """Estimate the means of ``values`` (n, Q) in K clusters, for each of M draws.
 
     Return the means and their squared standard errors in an array (2, M, Q, K).
 
-    The product of ``shares`` (n, K) and a matrix of ``draws`` (M, K, K) is a draw of corrected
-    assignments. ``weights`` (n,) are the weights of the rows. A mean is a ratio of sums over rows.
-    The denominator is the size of a cluster, which may be near 0 in a draw. The ratio is therefore
-    replaced by its linear approximation at the mean of the draws. ``correction`` (K,) multiplies
-    the squared errors.
+    The product of ``assignments`` (n, K) and a matrix of ``corrections`` (M, K, K) is a draw of
+    corrected assignments. ``weights`` (n,) are the weights of the rows. A mean is a ratio of sums
+    over rows. The denominator is the size of a cluster, which may be near 0 in a draw. The ratio is
+    therefore replaced by its linear approximation at the mean of the draws. ``factors`` (K,)
+    multiply the squared errors, because these are too small for few rows.
     """
-    mean_assignments = weights[:, None] * (shares @ draws.mean(axis=0))
+    mean_assignments = weights[:, None] * (assignments @ corrections.mean(axis=0))
     sizes = mean_assignments.sum(axis=0)
     centers = values.T @ mean_assignments / sizes
-    results = np.empty((2, len(draws), *centers.shape))
+    results = np.empty((2, len(corrections), *centers.shape))
     # Two views of ``results``, (M, Q, K) each.
     means, squared_errors = results
-    for m, draw in enumerate(draws):
-        drawn_assignments = weights[:, None] * (shares @ draw) / sizes
+    for m, correction in enumerate(corrections):
+        drawn_assignments = weights[:, None] * (assignments @ correction) / sizes
         for q, column in enumerate(values.T):
             deviations = drawn_assignments * (column[:, None] - centers[q])
             means[m, q] = centers[q] + deviations.sum(axis=0)
-            squared_errors[m, q] = (deviations**2).sum(axis=0) * correction
+            squared_errors[m, q] = (deviations**2).sum(axis=0) * factors
     return results
 
 
-def _compute_small_sample_correction(profiles):
-    """Return m / (m - 1) for the effective number m of rows of each cluster, (K,).
+def _compute_small_sample_factors(profiles):
+    """Return m / (m - 1) for the effective number of rows m of each cluster, (K,).
 
-    ``profiles`` (K, n) has the distribution of each cluster over rows. The result is NaN if m < 2,
-    because a single row has no variance.
+    ``profiles`` (K, n) has the distribution of each cluster over rows, all 0 for a cluster without
+    rows. The result is NaN if m < 2, because fewer than two rows do not determine a variance.
     """
-    # The smallest denominator avoids a division by 0 for clusters without rows.
-    n_rows = 1.0 / np.maximum((profiles**2).sum(axis=1), 1e-300)
+    concentrations = (profiles**2).sum(axis=1)
+    n_rows = np.zeros(len(profiles))
+    np.divide(1.0, concentrations, out=n_rows, where=concentrations > 0.0)
     return np.where(n_rows < 2.0, np.nan, n_rows / np.maximum(n_rows - 1.0, 1.0))

@@ -572,6 +572,12 @@ def test_constant_outcomes_have_their_value_in_each_cluster(outcome):
         np.testing.assert_allclose(table[column], [expected] * 2, atol=1e-12)
 
 
+def test_a_cluster_without_rows_has_no_interval():
+    chances = np.eye(3)[np.repeat([0, 2], 20)]
+    table = outcome_by_cluster(Classes(chances), np.zeros((40, 1)), np.arange(40.0))
+    assert table["low"].isna().tolist() == table["high"].isna().tolist() == [False, True, False]
+
+
 def test_illegal_outcomes_are_named():
     X = np.zeros((4, 1))
     with pytest.raises(ValueError, match="takes a fitted mixture"):
