@@ -1,13 +1,11 @@
 """The choice of the type of covariance by the exact bounds of short fits on a sample.
 
 For each type of covariance, mixtures of few components are fitted to evenly spaced rows and
-columns, and the type with the highest bound is chosen. Bounds depend on the prior if there are few
-rows for each column. Types with close bounds are then also compared by the density of held-out
-rows. :func:`choose_covariance_type` makes the choice.
+columns, and the type with the highest bound is chosen. If there are few rows for each column,
+bounds depend strongly on the prior. Types with close bounds are then also compared by the density
+of held-out rows. :func:`choose_covariance_type` makes the choice.
 
-In shapes, n is the number of rows and K the number of components. A memo has the sums of sufficient
-statistics and the terms of the bound of a batch of rows. Its ``entropy`` (K,) has a term for each
-component.
+In shapes, n is the number of rows and K the number of components.
 """
 
 from dataclasses import replace
@@ -32,10 +30,11 @@ from skvt.moves import compute_bound, fit_fresh_mixture
 from skvt.rows import dense, take_rows
 from skvt.ties import stable_argmax, stable_order
 
-# Types of covariance, the simplest first. The simplest of equally good types is chosen.
+# Types of covariance, the simplest first. The simplest of equally good types is chosen. `MATRICES`
+# are the types whose components have covariance matrices: "tied", "low_rank" and "full".
 CANDIDATES = ("spherical", "diag", "tied", "low_rank", "full")
-# Types whose priors have diagonal scales. Other types are not compared if there are too few rows to
-# determine a matrix.
+# Types whose priors have diagonal scales. Only these types are compared if there are too few rows
+# to determine a matrix.
 DIAGONAL = ("spherical", "diag", "low_rank")
 # Minimum number of columns for which "low_rank" has fewer parameters than "full".
 _MIN_COLUMNS_OF_LOW_RANK = 4
@@ -43,34 +42,34 @@ _MIN_COLUMNS_OF_LOW_RANK = 4
 MAX_ROWS = 3_000
 # Initial numbers of components of the short fits of a type, lower if there are too few rows.
 NUMBERS = (3, 20)
-# Minimum number of rows per initial component. The second number is for types without covariance
-# matrices if there are few rows per column, because many of their components can be better than a
-# few components with matrices.
+# Minimum number of rows per initial component.
 _ROWS_PER_COMPONENT = 20
+# The minimum if there are few rows per column and the type has no covariance matrices. It is lower,
+# because many components without matrices can be better than a few components with matrices.
 _FEWER_ROWS_PER_COMPONENT = 10
 # Maximum number of columns, evenly spaced, by which types are compared. The time for covariance
 # matrices grows with the cube of the number of columns.
 MAX_COLUMNS = 64
-# Largest difference between close bounds, in nats per row and column. The influence of the prior on
-# the bound of all rows grows with the number of parameters of a matrix, the square of the number of
-# columns. If the number of rows per column is given, the influence per row is proportional to the
-# number of columns.
+# Largest difference between close bounds, in nats per row and column. With D columns, the influence
+# of the prior on the bound of all rows grows with D^2, the number of entries of a matrix. If there
+# are c rows per column, that is c D rows, the influence per row grows with D^2 / (c D) = D / c.
 _CLOSE_BOUNDS = 0.05
-# Maximum number of folds for held-out densities, and minimum number of rows for the comparison.
-_FOLDS = 4
-_MIN_ROWS = 4
+# Maximum number of folds for held-out densities.
+_MAX_FOLDS = 4
+# Minimum number of rows for a comparison by held-out densities.
+_MIN_ROWS_OF_FOLDS = 4
 # The held-out density of a type is clearly below the density of the best type if the winsorised
 # mean of the rows' differences is below 0 by more than _CLEAR_STANDARD_ERRORS standard errors. To
 # winsorise, the smallest and the largest differences, a share of _TAIL_SHARE each, are clipped at
 # the quantiles, because the densities of unusual rows vary by hundreds of nats.
 _CLEAR_STANDARD_ERRORS = 1.5
 _TAIL_SHARE = 0.05
-# A fit starts only from components whose rows have a larger total weight than this.
+# A short fit starts only from components whose rows have a larger total weight than this.
 _MIN_WEIGHT = 1e-9
-# Number of passes of a short fit, of which the last passes have merges.
+# Maximum number of passes of a short fit.
 _PASSES = 10
-# Number of passes of a fit to the rows outside of a fold, which starts from the clusters of a short
-# fit.
+# Maximum number of passes of a fit to the rows outside of a fold. Few passes suffice, because the
+# fit starts from the clusters of a short fit.
 _PASSES_OF_FOLD = 1
 
 
@@ -79,7 +78,8 @@ class ShortFit(NamedTuple):
 
     # Bound in nats per row.
     bound: float
-    # Statistics of the rows and terms of the bound, as memoized inference keeps them.
+    # Statistics of the rows and terms of the bound, as memoized inference keeps them. Its
+    # ``entropy`` (K,) has a term for each component that is left after merges.
     memo: Memo
     # The model with learned priors.
     model: Mixture
@@ -88,24 +88,26 @@ class ShortFit(NamedTuple):
 def choose_covariance_type(
     X, weights, build, learned_names, max_components=None, candidates=CANDIDATES, may_start=False
 ):
-    """Return the best type of covariance, and the short fit from which the fit starts, or None.
+    """Return the best type of covariance, and the short fit from which the user's fit starts.
 
-    If ``may_start``, the fit starts from the short fit of the best type, unless there are many rows
-    per column, or the short fit has only some of the rows or columns. A short fit with one
-    component must also be better than the default prior. :func:`fit_each_type` explains the other
-    arguments.
+    The second result is None unless ``may_start``, all rows and columns were used for the choice,
+    and there are few rows per column. If the short fit of the best type has a single component, it
+    is returned only if its prior is clearly better than the default prior. :func:`fit_each_type`
+    explains the other arguments.
 
-    The best type is the type with the highest bound. If there are few rows per column, the best
-    type is the first of the types with close bounds, highest bound first, under which the density
-    of held-out rows is not clearly lower than under the type with the highest density.
+    The best type is the type with the highest bound. If there are few rows per column, the types
+    with close bounds are examined in descending order of their bounds. The best type is then the
+    first type whose held-out density is not clearly below the highest held-out density.
     """
     is_complete = X.shape[0] <= MAX_ROWS and X.shape[1] <= MAX_COLUMNS
     X, weights = select_evenly_spaced(X, weights, MAX_ROWS)
     fits = fit_each_type(X, weights, build, learned_names, max_components, candidates)
     # The first key is the type with the highest bound.
     best, *_ = fits
+    # From here on, X has the columns of the short fits: whether their bounds depend strongly on the
+    # prior is a matter of these columns.
     X = _sample_columns(X)
-    if not _has_few_rows(X, weights) or len(X) < _MIN_ROWS:
+    if not _has_few_rows(X, weights) or len(X) < _MIN_ROWS_OF_FOLDS:
         return best, None
     # A function of each type that returns the model for rows and weights.
     makers = {
@@ -117,22 +119,23 @@ def choose_covariance_type(
     if len(close) > 1:
         # (number of types, n): the log density of each held-out row under each type.
         densities = [_held_out_densities(X, weights, makers[kind], fits[kind]) for kind in close]
-        highest = densities[stable_argmax(np.sum(densities, axis=1))]
-        is_lower = [_is_clearly_negative(of_kind - highest) for of_kind in densities]
+        # (n,): the log densities under the type whose sum of log densities is highest.
+        of_best = densities[stable_argmax(np.sum(densities, axis=1))]
+        is_lower = [_is_clearly_negative(of_kind - of_best) for of_kind in densities]
         # The types are in descending order of their bounds. Take the first that is not lower.
         best = close[is_lower.index(False)]
     is_possible_start = may_start and is_complete
-    if is_possible_start and _is_better_than_default(X, weights, makers[best], fits[best]):
+    if is_possible_start and _is_good_start(X, weights, makers[best], fits[best]):
         return best, fits[best]
     return best, None
 
 
-def _is_better_than_default(X, weights, make_model, fit):
-    """Return whether the fit should start from the short fit, rather than from one component.
+def _is_good_start(X, weights, make_model, fit):
+    """Return whether the user's fit should start from ``fit``, the short fit of the best type.
 
-    A short fit of several components should be the start. A short fit that has merged all of its
-    components into one should be the start only if held-out rows have a clearly higher density
-    under its prior than under the default prior, because one component does not determine a prior.
+    A short fit of several components is a good start. A short fit that has merged all of its
+    components into one is a good start only if held-out rows have a clearly higher density under
+    its prior than under the default prior, because one component does not determine a prior.
     """
     if fit.memo.entropy.size > 1:
         return True
@@ -165,15 +168,7 @@ def fit_each_type(X, weights, build, learned_names, max_components=None, candida
     ``candidates``, or that have more parameters than the rows can determine, are left out.
     """
     X, weights = select_evenly_spaced(X, weights, MAX_ROWS)
-    kinds = CANDIDATES if weights.sum() > ROWS_PER_COLUMN * X.shape[1] else DIAGONAL
-    if X.shape[1] < _MIN_COLUMNS_OF_LOW_RANK:
-        kinds = tuple(kind for kind in kinds if kind != "low_rank")
-    if X.shape[1] > MAX_COLUMNS and _has_few_rows(X, weights):
-        kinds = DIAGONAL
-    if X.shape[1] > MAX_COLUMNS and np.isnan(X).any():
-        # Matrices are left out, because their time also grows with the cube of the number of
-        # missing values in a row.
-        kinds = tuple(kind for kind in kinds if kind not in MATRICES)
+    kinds = _find_determined_types(X, weights)
     X = _sample_columns(X)
     # The best short fits so far, those of simpler types first.
     fits = {}
@@ -188,6 +183,24 @@ def fit_each_type(X, weights, build, learned_names, max_components=None, candida
     return {kind: fits[kind] for kind in np.array([*fits])[order].tolist()}
 
 
+def _find_determined_types(X, weights):
+    """Return the types whose parameters the rows X can determine, simplest first.
+
+    X has all columns, like the user's fit, and not only those of the short fits.
+    """
+    kinds = CANDIDATES if weights.sum() > ROWS_PER_COLUMN * X.shape[1] else DIAGONAL
+    if X.shape[1] < _MIN_COLUMNS_OF_LOW_RANK:
+        kinds = tuple(kind for kind in kinds if kind != "low_rank")
+    if X.shape[1] > MAX_COLUMNS and _has_few_rows(X, weights):
+        # The sampled columns may have enough rows for matrices, but all columns have not.
+        kinds = DIAGONAL
+    if X.shape[1] > MAX_COLUMNS and np.isnan(X).any():
+        # Matrices are left out, because their time also grows with the cube of the number of
+        # missing values in a row.
+        kinds = tuple(kind for kind in kinds if kind not in MATRICES)
+    return kinds
+
+
 def _sample_columns(X):
     """Return evenly spaced columns, at most ``MAX_COLUMNS``."""
     columns = np.linspace(0, X.shape[1] - 1, min(X.shape[1], MAX_COLUMNS)).astype(np.intp)
@@ -195,7 +208,7 @@ def _sample_columns(X):
 
 
 def _has_few_rows(X, weights):
-    """Return whether there are so few rows per column that scales of priors are diagonal."""
+    """Return whether there are so few rows per column of X that scales of priors are diagonal."""
     return weights.sum() <= ROWS_PER_COLUMN_OF_SCALE * X.shape[1]
 
 
@@ -208,7 +221,7 @@ def _held_out_densities(X, weights, make_model, fit):
     folds.
     """
     responsibilities = _responsibilities(fit, X, weights)
-    n_folds = min(len(X), _FOLDS)
+    n_folds = min(len(X), _MAX_FOLDS)
     folds = np.random.default_rng(0).permutation(len(X)) % n_folds
     densities = np.empty(len(X))
     for fold in range(n_folds):
@@ -244,6 +257,7 @@ def _find_best_fit(X, weights, build, learned_names, max_components, clusters):
         rows_per_component = max(_ROWS_PER_COMPONENT, int(ROWS_PER_COLUMN * X.shape[1]))
     else:
         rows_per_component = _FEWER_ROWS_PER_COMPONENT
+    # The rows limit the numbers of components, but the smallest of NUMBERS is always allowed.
     upper_limit = max(min(NUMBERS), len(X) // rows_per_component)
     numbers = sorted({min(n, upper_limit, max_components or n) for n in NUMBERS})
     starts = [model.resized(n, learns_priors=True) for n in numbers]
@@ -260,8 +274,8 @@ def _responsibilities(fit, X, weights):
     """Return the responsibilities (n, K) of the components of a short fit to these rows."""
     batch, stats = _batch_of(fit.model, X, weights), RunningStats(fit.memo.stats.arrays)
     global_params = fit.model.expectation(stats, batch, run_serially)
-    # The number is the temperature.
-    return fit.model.local_step(batch, global_params, 1.0, run_serially, with_stats=False).q
+    inv_temp = 1.0
+    return fit.model.local_step(batch, global_params, inv_temp, run_serially, with_stats=False).q
 
 
 def select_evenly_spaced(X, weights, max_rows):
@@ -287,7 +301,7 @@ def run_passes(start, X, weights, workers, n_passes):
     """
     tools = EngineTools(n_iter=1, rng=np.random.default_rng(0), workers=workers)
     batch = _batch_of(start, X, weights)
-    # The goal is a bound that the fit must be able to reach, or else it ends early. There is none.
+    # A fit ends early if it cannot reach the goal, a bound in nats. With -inf it never does.
     return fit_fresh_mixture(start, batch, tools, goal=-np.inf, max_passes=n_passes)
 
 
