@@ -1,8 +1,8 @@
 """The estimator of factorial mixtures: each row is a sum of a subset of components, plus noise.
 
-Inference is memoized or stochastic, and starts at a temperature above 1. A component is on in the
-rows of whose sum it is a part; the activations of a row are the probabilities that its components
-are on. The mathematics is in :mod:`skvt.models.factorial`.
+Inference is memoized or stochastic, and starts at a temperature above 1. A component is *on* in a
+row if it is one of the summands of the row. The activations of a row are the probabilities that the
+components are on in it. The mathematics is in :mod:`skvt.models.factorial`.
 """
 
 from dataclasses import KW_ONLY, replace
@@ -59,14 +59,16 @@ from skvt.temperature import LinearAnnealing
 PROBABILITY = Interval(Real, 0, 1, closed="neither")
 # Initial value of a learned activation prior.
 INITIAL_ACTIVATION = 0.3
-# Annealing starts at this share of the critical temperature, above which all components are the
-# same. At higher temperatures all components would describe a few directions of the data.
+# Above the critical temperature all components are the same. Annealing starts at this share of the
+# critical temperature. From a higher start, all components would describe the same few directions
+# of the data.
 SHARE_OF_CRITICAL = 0.25
-# Maximum initial temperature of annealing. It is the initial temperature for rows of thousands of
-# columns, because their activations are certain at any temperature.
+# Maximum initial temperature of annealing. In rows of thousands of columns, the critical
+# temperature is high and activations are certain at any temperature. The maximum is then the
+# initial temperature.
 HOTTEST = 6.0
-# Maximum of a learned temperature. A maximum that is too high does no harm, because the temperature
-# falls at once.
+# Maximum of a learned temperature. A maximum that is too high does no harm, because the learned
+# temperature falls below it at once.
 HOTTEST_LEARNED = 10.0
 
 
@@ -87,8 +89,8 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
     ----------
     .. shared: n_components
     noise_variance : float or "auto", default="auto"
-        Variance of the noise of a value. "auto" learns it once the temperature is 1, as at least a
-        ten-thousandth of the mean square of the data.
+        Variance of the noise of a value. "auto" learns it once the temperature is 1. The learned
+        variance is at least a ten-thousandth of the mean square of the data.
     prior_variance : float or "auto", default="auto"
         Prior variance of an entry of a component. It is c in the formula above. "auto" learns it.
     activation_prior : float, array-like of shape (n_components,) or "auto", default="auto"
@@ -96,7 +98,8 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
     temperature : None, str or policy, default="annealed"
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
         "annealed" is ``LinearAnnealing(T0, replication=1)``, where T0 is a quarter of the
-        temperature above which all components would be the same, at least 1 and at most 6.
+        temperature above which all components would be the same, at least 1 and at most 6. With
+        ``replication=1``, an update of the components counts each row once at any temperature.
         "variational" and "local" learn the temperature, which is at most 10.
     moves : tuple of {"superposition"}, default=("superposition",)
         Moves that may be made; ``()`` is none. They are made by memoized inference at T = 1.
@@ -212,14 +215,15 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         guesses, largest_variance = guess_variances(X, weights, self.n_components, prior.sum())
         parameters = {name: getattr(self, name) for name in (*guesses, "activation_prior")}
         learned_names = {name for name, value in parameters.items() if isinstance(value, str)}
-        # Check the noise variance against the mean square of one component's contribution, and then
-        # the prior variance against the larger of this mean square and the noise variance.
+        # The guess of the prior variance is the mean square of one component's contribution.
         mean_square = guesses["prior_variance"]
-        for name in guesses:
-            if name not in learned_names:
-                check_variance(name, parameters[name], X.dtype, mean_square)
-                guesses[name] = float(parameters[name])
+        if "noise_variance" not in learned_names:
+            check_variance("noise_variance", self.noise_variance, X.dtype, mean_square)
+            guesses["noise_variance"] = float(self.noise_variance)
+        if "prior_variance" not in learned_names:
             mean_square = max(mean_square, guesses["noise_variance"])
+            check_variance("prior_variance", self.prior_variance, X.dtype, mean_square)
+            guesses["prior_variance"] = float(self.prior_variance)
         model = FactorialMixture(
             n_components=self.n_components, n_features=X.shape[1], activation_prior=prior,
             dtype=X.dtype, learned=frozenset(learned_names), by_column=contains_missing(X, weights),
@@ -245,16 +249,17 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         else:
             data = make_rows(X, weights, n_rows, self.n_parallel_batches)
             engine = MemoizedInference([Superposition()] if self.moves else [])
-            # If the activations of a row are NaN, the local step starts from the prior. If the
-            # activations are inf, the step searches for the best subset of components. This search
-            # is of use only after components have been learned.
+            # NaN tells the local step to start from the prior. inf tells it to search for the best
+            # subset of components. A search is of use only if components have been learned, as in a
+            # warm start.
             activation = np.inf if self._is_warm_start() else np.nan
             row_starts = np.full((n_rows, self.n_components), activation, X.dtype)
         return Plan(
             data=data,
             phases=(Phase(engine),),
             policy=_make_policy(self.temperature, model),
-            # Annealing plans for at most 100 passes if the fit may stop before ``max_iter``.
+            # If the fit may stop before ``max_iter``, the temperature policy anneals over a share
+            # of 100 expected passes, because ``max_iter`` is then only a limit.
             stopping=Stopping(n_passes, self.evaluate_every, self.tol, planned_passes=100.0),
             # The pilot is a short fit that calibrates a learned temperature.
             pilot=Pilot(rate, minibatches),
@@ -263,9 +268,10 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         )
 
     def _adapted(self, fitted, X, weights):
-        """Return the fit, with separate statistics of each column if X needs them.
+        """Return the fit, with separate statistics of each column if the rows X need them.
 
-        This is so if a stream has had no missing values before, and X has some.
+        X needs them if it has missing values and the earlier rows had none. A warm start and a call
+        of ``partial_fit`` call the method before their passes.
         """
         if fitted.model.by_column or not contains_missing(X, weights):
             return fitted
@@ -273,7 +279,11 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         return replace(fitted, model=model, state=replace(fitted.state, stats=stats))
 
     def _model_for_bounds(self):
-        """Return the model with the local step that searches for the subset of each row."""
+        """Return the model with which ``elbo`` evaluates the bound of rows.
+
+        Its local step searches for the best subset of components of each row, because these rows
+        have no activations to start from.
+        """
         return replace(self._fitted.model, search=True)
 
     # ------------------------------------------------------------------------------- attributes
@@ -300,8 +310,8 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         return Posterior(fitted.model.family, *fitted.lam())
 
     # -------------------------------------------------------------------------------- inference
-    # For rows of Dask, the lambda returns the number of columns of the result, None for a vector,
-    # and the dtype.
+    # For rows of Dask, the lambda returns a pair: the number of columns of the result, or None for
+    # a vector, and the dtype of the result.
     @apply_by_chunk(lambda self: (self.n_components, self._fitted.model.dtype))
     def transform(self, X):
         """Return the probability that each component is on, given the row.

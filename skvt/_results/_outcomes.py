@@ -110,8 +110,8 @@ def outcome_by_cluster(
             f"{', '.join(type(fit).__name__ for fit in fits) or 'an empty list'}."
         )
     require_different(fits, "mixture")
-    # An outcome of numbers has one column in ``values`` (n, Q), and ``categories`` is None. An outcome
-    # of categories has a column of indicators for each category.
+    # An outcome of numbers has one column in ``values`` (n, Q), and ``categories`` is None. An
+    # outcome of categories has a column of indicators for each category.
     categories, values = encode_values("outcome", outcome, num_samples(X))
     # `estimate_cluster_shares` leaves out rows of weight 0 in the same way.
     used = np.flatnonzero(weights)

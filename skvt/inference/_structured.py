@@ -26,8 +26,9 @@ from skvt.inference._state import State
 from skvt.inference._stochastic import StochasticInference
 from skvt.inference._visit import Draw
 
-# Kinds of globals for local steps. "ssvi" and "ssvi-a" draw the globals from q. "mean_field" takes
-# the expected statistics of the globals, and "map" takes the mean of q as a point [HB15 sec. 2.5].
+# Kinds of globals with which local steps are made. "ssvi" and "ssvi-a" draw the globals from q.
+# "mean_field" takes the expected statistics of the globals, and "map" takes the mean of q as the
+# globals [HB15 sec. 2.5].
 GLOBAL_STEPS = ("ssvi", "ssvi-a", "mean_field", "map")
 _DRAWS = Requirement(
     "Structured inference", Capability.DRAWABLE, "Use stochastic inference instead."
@@ -50,10 +51,10 @@ class StructuredInference(StochasticInference[Drawable]):
     replaces the correction V by its expectation, the identity [HB15 eq. 10].
     """
 
-    # One of `GLOBAL_STEPS`.
+    # One of `GLOBAL_STEPS`. Only "ssvi" uses the correction V.
     global_step: str
-    # In a stream that counts its rows, the upper limit of the step size divided by the share of the
-    # step's rows in all rows so far; None for no limit.
+    # In a stream that counts its rows, the step size is at most this number times the share of the
+    # step's rows in all rows so far. None for no limit.
     max_rate_per_share: float | None = None
 
     bound_kind = "none"
@@ -64,7 +65,8 @@ class StructuredInference(StochasticInference[Drawable]):
     def run_pass(self, model: Drawable, state: State, inputs: PassInputs) -> PassResult:
         """Make one pass; ``state`` changes in place. The result has no bound."""
         if model.updates_all_rows:
-            # Sort the components, because they may be in another order in the initial statistics.
+            # A step changes the statistics of all columns, so that components can be sorted. Sort
+            # them first, because the components of the initial statistics need not be sorted.
             model.project(state.stats)
         return super().run_pass(model, state, inputs)
 
@@ -73,7 +75,7 @@ class StructuredInference(StochasticInference[Drawable]):
         inputs: PassInputs, totals: LocalTotals | None = None,
         rate: Callable[[int], float] | None = None,
     ) -> Drawable:  # fmt: skip
-        """Make a step on minibatches visited at once, each with a separate draw of the globals."""
+        """Make one step on several minibatches, each with a separate draw of the globals."""
         model = super().step(model, batches, total_weight, state, inputs, totals, rate)
         # Project the statistics to legal ones with sorted components: steps with the correction V
         # may make statistics illegal, and steps that change all statistics may change the order.
@@ -105,7 +107,8 @@ class StructuredInference(StochasticInference[Drawable]):
 
     def _make_draw(self, state: State, visit: int) -> Draw:
         """Return a draw of the kind ``global_step``, with a separate seed for each visit."""
-        # The first visit of a step has the same seed as the only visit of a step.
+        # The number of the first visit, 0, is not part of the seed, so that a step of one visit and
+        # the first of several visits have the same draw.
         seed = [state.seed, state.n_steps] + ([visit] if visit else [])
         return Draw(self.global_step, seed, is_corrected=self.global_step == "ssvi")
 
@@ -113,6 +116,7 @@ class StructuredInference(StochasticInference[Drawable]):
         self, model: Drawable, stats: RunningStats, batch: Any, workers: Workers
     ) -> Any:
         """Return the statistics from which visits draw their globals."""
-        # The correction V needs the statistics of all columns.
+        # The correction V needs the statistics of all columns, which are rows of the arrays of
+        # statistics. Without it, those of the columns in the batch suffice.
         active = None if self.global_step == "ssvi" else model.scope(batch).active
         return stats.view_of_rows(active)

@@ -19,7 +19,7 @@ class Marginals(NamedTuple):
 
     # Name of the kind, such as "mean", "standard deviation", "probability" or "rate".
     quantity: str
-    # (Q,): the column of each parameter, as a position among the component's columns.
+    # (Q,): the column of each parameter, as a position among the columns of this kind of component.
     columns: IndexArray
     # (K, Q): posterior means, or medians of standard deviations, whose means need not exist.
     estimate: Array
@@ -87,22 +87,27 @@ def _beta_quantile(a: Array, b: Array, p: float) -> Array:
     """Return the quantiles of Beta(a, b) for the probability p.
 
     The odds are the ratio of a Gamma(a) and a Gamma(b) variable. If one parameter is above the
-    limit of scipy, its gamma variable hardly varies. The quantile of the other variable is then
-    raised to the power that gives the log odds the variance 1/a + 1/b.
+    limit of scipy, its gamma variable is nearly constant, and is replaced by its mean. The quantile
+    of the other variable, relative to the mean of this variable, is raised to a power slightly
+    above 1, so that the log odds have about the variance 1/a + 1/b.
     """
     small, large = np.minimum(a, b), np.maximum(a, b)
     if not np.any(large > _MAX_BETA_PARAMETER):
         return np.asarray(betaincinv(a, b, p))
     relative_quantile = gammaincinv(small, np.where(a <= b, p, 1.0 - p)) / small
-    odds = small / large * relative_quantile ** np.sqrt(1.0 + small / large)
-    approximation = np.where(a <= b, odds, 1.0) / (1.0 + odds)
+    # The relative quantile has about the log variance 1/small. The power multiplies it by
+    # 1 + small/large.
+    odds_of_small = small / large * relative_quantile ** np.sqrt(1.0 + small / large)
+    # If b is the smaller parameter, these are odds of 1 - x, whose (1 - p)-quantile is wanted.
+    approximation = np.where(a <= b, odds_of_small, 1.0) / (1.0 + odds_of_small)
     return np.where(large > _MAX_BETA_PARAMETER, approximation, betaincinv(a, b, p))
 
 
 def have_many_rows(counts: Array) -> Array:
     """Return whether each component has at least ``MIN_SHARE`` of the rows, (K,).
 
-    If half of the mean share is smaller than ``MIN_SHARE``, it suffices.
+    If there are many components, half of the mean share is smaller than ``MIN_SHARE``, and is then
+    the minimum.
     """
     shares = counts / counts.sum()
     return np.asarray(shares >= min(MIN_SHARE, 0.5 / shares.size))
@@ -114,20 +119,24 @@ def relevance(evidence: Callable[[Array], Array], sums: Array, counts: Array) ->
     This is ``[log M(S_k) + log M(S_rest) - log M(S_k + S_rest)] / N_k``, the log Bayes factor of
     separate parameters against parameters shared with all other rows. S_k are the ``sums`` of
     features (K, P) of component k, and S_rest are those of the other rows. ``evidence`` maps sums
-    to log marginal likelihoods ``log M`` (K, B) of B parts of the values, up to terms linear in the
-    sums. N_k are the ``counts`` (K,) of rows, raised to at least 1.
+    to log marginal likelihoods ``log M`` (K, B) for each of B groups of columns. Terms linear in
+    the sums may be left out, because they cancel. N_k are the ``counts`` (K,) of rows, at least 1.
 
     If some of the other components have many rows, only their rows count as other rows. Otherwise,
     a few errors in a component of their own would determine the variance of all other rows.
     """
-    # Add up all other components. Then replace the sum by that of the large ones, if there are any.
-    others = np.zeros_like(sums)
-    for summands in (sums, sums * have_many_rows(counts)[:, None]):
-        # Add the components before k and those after k, because a difference of the total and the
-        # sums of k would lose digits. The slice ``[:0:-1]`` has the components K - 1, ..., 1.
-        total = np.zeros_like(sums)
-        total[1:] += np.cumsum(summands[:-1], axis=0)
-        total[:-1] += np.cumsum(summands[:0:-1], axis=0)[::-1]
-        others = np.where(total.any(axis=1, keepdims=True), total, others)
+    # S_rest is the sum over the other large components. If there are none, all others count.
+    of_large = _sum_others(sums * have_many_rows(counts)[:, None])
+    others = np.where(of_large.any(axis=1, keepdims=True), of_large, _sum_others(sums))
     gain = evidence(sums) + evidence(others) - evidence(sums + others)
     return np.asarray(gain / np.maximum(counts, 1.0)[:, None])
+
+
+def _sum_others(sums: Array) -> Array:
+    """Return, for each component, the total of the sums (K, P) of all other components."""
+    # Add the components before k and the components after k. The difference of the total and the
+    # sums of k would lose digits. The slice ``[:0:-1]`` has the components K - 1, ..., 1.
+    others = np.zeros_like(sums)
+    others[1:] += np.cumsum(sums[:-1], axis=0)
+    others[:-1] += np.cumsum(sums[:0:-1], axis=0)[::-1]
+    return others
