@@ -7,8 +7,10 @@ that is, the algorithm that makes the passes, asks the running policy for temper
 the results of local steps.
 
 The *energy* of a row x is ``E_q[log p(x, z | beta)]`` with local variables z and global variables
-beta. The inverse temperature 1 / T multiplies it, so that high temperatures make q less distinct. A
-*unit of data* is a token in a model of documents, and a row in other models.
+beta; its sign is that of a log density. The inverse temperature 1 / T multiplies the energy, so
+that high temperatures make q(z) more spread out. In the *marginal energy*, which is always that of
+T = 1, the local variables z are summed out. A *unit of data* is a token in a model of documents,
+and a row in other models.
 """
 
 from collections.abc import Callable
@@ -30,7 +32,7 @@ JITTER = 0.05
 
 
 def _refuse_pilot(*args: Any) -> tuple[float, Array]:
-    """Raise RuntimeError: the default pilot of a plan for policies that need no pilot."""
+    """Stand for the pilot in a plan without a pilot: raise RuntimeError if a policy calls it."""
     raise RuntimeError("A plan without a pilot is for policies that learn nothing.")
 
 
@@ -52,8 +54,8 @@ class FitPlan:
         Function that makes a short fit for policies that learn temperatures from energies.
         ``pilot(replication)`` fits the model in at most one pass over the data at T = 1, and counts
         each row ``replication`` times. It returns two results in nats per unit of data: the mean
-        energy, and the energies of the rows of a sample. The energies are not tempered, and have
-        the local variables summed out. With ``every_row=True`` the sample consists of all rows.
+        energy, and the energies of the rows of a sample. These are marginal energies. With
+        ``every_row=True`` the sample consists of all rows.
     planned_passes : float or None
         Expected number of passes of a fit that may stop on convergence: ``n_passes`` is then only a
         limit, and does not indicate how long T should be above 1. A policy anneals over a share of
@@ -74,8 +76,8 @@ class FitPlan:
     def passes(self, share: float, n_hot_passes: float | None = None) -> float:
         """Return the number of passes above T = 1, which need not be a whole number.
 
-        The number is ``n_hot_passes``. If this is None, it is the fraction ``share`` of the
-        expected number of passes. The number is limited so that the last pass of the fit, or the
+        The number is ``n_hot_passes``, or the fraction ``share`` of the expected number of passes
+        if ``n_hot_passes`` is None. The number is limited so that the last pass of the fit, or the
         second half of its only pass, is at T = 1.
         """
         planned = self.n_passes if self.planned_passes is None else self.planned_passes
@@ -167,14 +169,14 @@ class Batch(Protocol):
 class Energies(Protocol):
     """The part of the result of a batch's local step that a policy reads."""
 
-    # (n,), float64: energy of each row in nats at T = 1, with the local variables summed out; None
-    # unless the policy has ``wants_marginal``.
+    # (n,), float64: marginal energy of each row in nats; None unless the policy has
+    # ``wants_marginal``.
     @property
     def marginal_energy(self) -> Array | None: ...
 
 
-# The dataclass makes no __init__, because it would set all fields to the defaults of this class,
-# and hide those that a subclass declares as class attributes.
+# The dataclass makes no __init__: it would set all fields to the defaults of this class, and so
+# hide the defaults that a subclass declares as class attributes.
 @in_files("temperature.RunningPolicy")
 @dataclass(eq=False, kw_only=True, init=False)
 class RunningPolicy:
@@ -195,7 +197,7 @@ class RunningPolicy:
         statistics after each pass. At high temperatures all components become equal, and without
         noise they would remain equal at T = 1. Inference on minibatches is noisy enough itself.
     wants_marginal : bool
-        Whether ``observe`` needs the energy of each row with the local variables summed out.
+        Whether ``observe`` needs the marginal energy of each row.
     done : bool
         Whether the temperature has reached its final value, so that convergence may be judged.
     """
@@ -215,12 +217,12 @@ class RunningPolicy:
 
     @property
     def wants_energy(self) -> bool:
-        """Whether the untempered bound needs the energy of each row, because T is not 1."""
+        """Whether local steps must return energies, because the untempered bound needs them."""
         return self.mean_inv_temp != 1.0
 
     @property
     def at_unit_temperature(self) -> bool:
-        """Whether T stays at 1, so that inference maximises the bound by which moves decide."""
+        """Whether T is 1 from now on. Inference then maximises the bound by which moves decide."""
         return self.done and self.mean_inv_temp == 1.0
 
     @property
@@ -239,10 +241,9 @@ class RunningPolicy:
         return 1.0 / self.mean_inv_temp
 
     def resume(self, n_rows: int) -> None:
-        """Forget what the policy keeps of single rows.
+        """Prepare for passes over ``n_rows`` other rows: forget what is kept of single rows.
 
-        A warm start or a call of ``partial_fit`` calls the method before its passes, which are over
-        ``n_rows`` other rows.
+        A warm start or a call of ``partial_fit`` calls the method before its passes.
         """
 
     def advance(self, passes: float, step: float, n_steps: int) -> None:
@@ -253,7 +254,7 @@ class RunningPolicy:
         passes : float
             Number of passes made so far, including the fraction of the present pass.
         step : float
-            The share of a pass that the step makes.
+            Length of the step, as a share of a pass.
         n_steps : int
             Number of steps made so far.
         """

@@ -1,8 +1,9 @@
-"""Targets of births: components that a birth may replace, whose rows are collected.
+"""Targets of births: the components that a birth may replace, and the rows collected for the birth.
 
-A birth is a move that learns new components from a sample of rows. :func:`draw_targets` draws the
-targets of a pass, and :func:`collect_rows` takes their rows from a batch. A target is one component
-or, after births from this component have failed, the component and its neighbours.
+A birth is a move that learns new components from a sample of the target's rows.
+:func:`draw_targets` draws the targets of a pass, and :func:`collect_rows` takes their rows from a
+batch. A target is one component or, after births from this component have failed, the component and
+its neighbours.
 """
 
 from collections.abc import Sequence
@@ -24,13 +25,13 @@ MAX_ROWS = 10_000
 MIN_RESPONSIBILITY = 0.01
 # A component is a target only if its expected number of rows is larger than this.
 MIN_ROWS_OF_TARGET = 20.0
-# A component with this number of failures is no target. A component with fewer failures gets one
-# neighbour for each failure, but at most _MAX_FEW_NEIGHBOURS. After 2 * FAILURES_IF_LOST failures,
-# it gets MAX_NEIGHBOURS.
-MAX_TRIES = 5
-# A birth counts as this number of failures if no fresh mixture was better than the target.
+# A component with this number of failures is no target.
+MIN_FAILURES_TO_GIVE_UP = 5
+# A birth counts as this number of failures if no new mixture of the target's rows was better than
+# the target.
 FAILURES_IF_LOST = 2
-# Maximum number of neighbours of a target after few failures, and after many failures.
+# Maximum number of neighbours of a target after few failures, and after many failures. The numbers
+# of neighbours after 0, 1, 2, 3 and 4 failures are 0, 1, 2, 2 and 9.
 _MAX_FEW_NEIGHBOURS = 2
 MAX_NEIGHBOURS = 9
 
@@ -81,13 +82,15 @@ class Target:
     @property
     def request(self) -> RowRequest:
         """The request for rows of this target from the next batch."""
+        # The share is 1 if the target has at most MAX_ROWS expected rows.
         sampled_share = MAX_ROWS / max(sum(self.masses), MAX_ROWS)
         return RowRequest(self.components, MAX_ROWS - self.size, sampled_share)
 
     def add(self, collected: CollectedRows) -> None:
         """Add rows that were collected from a batch, up to MAX_ROWS rows of all batches.
 
-        Batches that are visited at once may together have more rows than were requested.
+        Batches that are processed together answer the same request, so that together they may have
+        more rows than are left.
         """
         self.total += collected.total
         n_left = MAX_ROWS - self.size
@@ -116,15 +119,16 @@ def draw_targets(
     rng : numpy.random.Generator
     max_targets : int
     overlaps : ndarray of shape (K, K) or None
-        Entropy in nats that is lost if two components are merged. The nearest neighbours of a
-        component have the largest overlaps with it. If ``overlaps`` is None, components whose
-        births have failed are not targets.
+        The overlap of each pair: the entropy in nats that is lost if the two components are merged.
+        The nearest neighbours of a component have the largest overlaps with it. If ``overlaps`` is
+        None, components whose births have failed are not targets.
     """
     n_failures = ledger.count_failures(ids, counts)
     # Whether a component belongs to no target yet.
     is_free = np.ones(counts.size, bool)
-    max_failures = 1 if overlaps is None else MAX_TRIES
-    is_eligible = exceeds(counts, MIN_ROWS_OF_TARGET) & (n_failures < max_failures)
+    # Without overlaps, a single failure excludes a component.
+    min_excluded = 1 if overlaps is None else MIN_FAILURES_TO_GIVE_UP
+    is_eligible = exceeds(counts, MIN_ROWS_OF_TARGET) & (n_failures < min_excluded)
     targets: list[Target] = []
     while len(targets) < max_targets and (is_eligible & is_free).any():
         chances = counts * (is_eligible & is_free)
@@ -135,7 +139,7 @@ def draw_targets(
         if n_failures[drawn] >= 2 * FAILURES_IF_LOST:
             n_neighbours = MAX_NEIGHBOURS
         for _ in range(n_neighbours):
-            # Without overlaps, only components without failures are eligible.
+            # The loop is not entered without overlaps: the drawn component then has no failures.
             assert overlaps is not None
             # (K,): overlap of each free component with all components of the target so far.
             overlap = overlaps[components].sum(axis=0) * is_free
@@ -144,8 +148,8 @@ def draw_targets(
             if exceeds(overlap[nearest], 0.0, scale=counts[drawn]):
                 components.append(nearest)
                 is_free[nearest] = False
-        # Leave the component out if no mixture was better than this component alone, and there is
-        # no neighbour to add.
+        # After a birth in which no mixture was better than this component, a further birth needs
+        # neighbours. Leave the component out if it has none.
         if n_failures[drawn] >= FAILURES_IF_LOST and len(components) == 1:
             continue
         targets.append(Target(components, ids[components].tolist(), counts[components].tolist()))
@@ -160,7 +164,8 @@ def collect_rows(
 
     `partial` binds the first two arguments; the result is the observer of births, which is called
     after the local step of each batch. ``seed`` is the seed of the random choice among the rows of
-    large targets.
+    large targets. Each request begins with this seed anew, so that its rows do not depend on other
+    requests.
     """
     batch, collected = solved_batch.batch, list[CollectedRows]()
     for components, max_rows, sampled_share in requests:

@@ -2,13 +2,12 @@
 
 A hierarchy joins two clusters at a time, until one cluster is left. For each number of clusters,
 each cluster becomes one component, which has the sums of the statistics and responsibilities of the
-cluster's components. The bound at these responsibilities is the evidence of weights and components,
-plus the entropy of assignments [HS13 eq. 8].
+cluster's components. Given the summed responsibilities, the bound is the log evidence of weights
+and components, plus the entropy of the responsibilities [HS13 eq. 8].
 
-The bounds of this module use responsibilities under the final global parameters, weights and
-components. The bound of the fit may use the responsibilities before the last update of the global
-parameters. The difference between a bound of this module and the bound of the fit is therefore
-exact up to the gain of one more pass. If the hierarchy has been built from a sample of the rows,
+The responsibilities follow the last update of the global parameters. The bound of the fit may use
+responsibilities from before this update, so that it may differ by the gain of one more pass. If the
+hierarchy has been built from a sample of the rows,
 the entropy of all rows is estimated by the entropy of the sample.
 """
 
@@ -37,7 +36,9 @@ def sum_joined_stats(model: Mixture, stats: Stats, clusters: IndexArray) -> Stat
 def compute_join_bounds(
     model: Mixture, stats: Stats, assignments: Assignments, joins: Joins
 ) -> Array | None:
-    """Return the bound at 1, ..., K clusters minus the bound of the components, (K,) in nats.
+    """Return the bounds at 1, ..., K clusters minus the bound at K clusters, (K,) in nats.
+
+    With K clusters, each of the K components is a cluster.
 
     ``assignments`` are the responsibilities of the rows, and ``joins`` is the hierarchy. Return
     None for models whose components cannot be merged.
@@ -49,33 +50,36 @@ def compute_join_bounds(
     # For 1, ..., K clusters, the cluster of each component (K,), and the counts of the clusters.
     clusters_by_number = joins.all_component_clusters()
     counts, sums = stats.arrays
-    joined_counts = (np.bincount(c, counts).astype(np.float64) for c in clusters_by_number)
-    weights_evidence = np.array([model.weights_log_evidence(joined) for joined in joined_counts])
-    # If components share global parameters, the evidence of a cluster depends on the other clusters
-    # and is computed anew for each number of clusters. Otherwise it is computed once for each
-    # cluster. Components share global parameters if the evidence differs without them.
+    joined_counts = (np.bincount(c, weights=counts).astype(np.float64) for c in clusters_by_number)
+    of_weights = np.array([model.weights_log_evidence(joined) for joined in joined_counts])
+    # If the log evidence is the same without shared global parameters, there are none. The evidence
+    # of a cluster then does not depend on the other clusters, and is computed once for each
+    # cluster. Otherwise it is computed anew for each number of clusters.
     component = model.component
     if np.array_equal(
         component.log_evidence(sums), component.without_shared_globals.log_evidence(sums)
     ):
-        evidence = _evidence_from_joins(component, sums, joins)
+        of_components = _log_evidence_from_joins(component, sums, joins)
     else:
         joined_stats = (sum_joined_stats(model, stats, c).arrays for c in clusters_by_number)
         # S are the sums of features of the clusters, (n_clusters, P).
-        evidence = np.array([component.log_evidence(S).sum() for _, S in joined_stats])
-    energy = weights_evidence + evidence
+        of_components = np.array([component.log_evidence(S).sum() for _, S in joined_stats])
+    log_evidence = of_weights + of_components
     # Reverse the losses, because joins lead from K clusters to one, and the result begins with one.
-    return energy - energy[-1] - float(counts.sum()) * np.append(lost_entropy[::-1], 0.0)
+    lost = float(counts.sum()) * np.append(lost_entropy[::-1], 0.0)
+    return log_evidence - log_evidence[-1] - lost
 
 
-def _evidence_from_joins(component: Component, sums: Array, joins: Joins) -> Array:
-    """Return the evidence at 1, ..., K clusters, (K,) in nats, computed once for each cluster.
+def _log_evidence_from_joins(component: Component, sums: Array, joins: Joins) -> Array:
+    """Return the log evidence at 1, ..., K clusters, (K,) in nats, computed once for each cluster.
 
-    Clusters are the K components with the sums of features ``sums``, and the K - 1 unions.
+    ``sums`` (K, P) are the sums of features of the K components. The clusters are the components
+    and the K - 1 unions that the joins make.
     """
+    # The first two columns of the linkage are the numbers of the clusters that are joined.
     pairs, K = joins.linkage[:, :2].astype(int), len(sums)
-    evidence = component.log_evidence(with_unions(sums, pairs))
+    log_evidence = component.log_evidence(with_unions(sums, pairs))
     # A join replaces the evidence of two clusters by the evidence of their union.
-    gained = evidence[K:] - evidence[pairs].sum(axis=1)
+    gained = log_evidence[K:] - log_evidence[pairs].sum(axis=1)
     # Cumulative sums from K clusters to one, in reverse order.
-    return np.append(evidence[:K].sum(), gained).cumsum()[::-1]
+    return np.append(log_evidence[:K].sum(), gained).cumsum()[::-1]
