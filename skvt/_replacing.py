@@ -36,10 +36,11 @@ def replacing(path):
         raise FileNotFoundError(
             errno.ENOENT, "The folder to save in does not exist", str(path.parent)
         )
+    # The permissions of the previous file; None without a previous file.
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
     if mode is not None and not path.is_file():
         raise OSError(errno.EINVAL, "Only a regular file can be replaced", str(path))
-    partial = partial_name(path)
+    partial = _make_partial_path(path)
 
     def open_partial(name, flags):
         return os.open(name, flags, 0o666 if mode is None else mode)
@@ -58,9 +59,11 @@ def replacing(path):
                 os.chmod(partial, mode)
             os.fsync(file.fileno())
             if fcntl is not None:
-                # The file is replaced while the lock is held.
+                # Rename the file before the lock is released, or else `remove_partials` of another
+                # process could remove it.
                 os.replace(partial, path)
         if fcntl is None:
+            # Windows can rename the file only after it is closed.
             os.replace(partial, path)
     except BaseException:
         with suppress(OSError):
@@ -69,7 +72,7 @@ def replacing(path):
     _sync(path.parent)
 
 
-def partial_name(path):
+def _make_partial_path(path):
     """Return the path of a partial file in the folder of ``path``; its name cannot be guessed."""
     return path.with_name(f"{path.name}.{secrets.token_hex(8)}{PARTIAL}")
 
@@ -78,7 +81,7 @@ def remove_partials(path):
     """Remove partial files of ``path`` that killed processes have left.
 
     Files of running writers are not removed. A writer holds a lock, except in the moment between
-    the creation of its file and the lock, when the file is empty.
+    the creation of its file and the lock, when the file is empty. Empty files are therefore kept.
     """
     path = Path(os.path.realpath(path))
     for partial in path.parent.glob(f"{glob.escape(path.name)}.*{PARTIAL}"):
@@ -95,7 +98,7 @@ def remove_partials(path):
 
 
 def _open_file(name, flags):
-    """Open a file by its descriptor; do not follow links, and do not wait if it is a pipe."""
+    """Open a file; return its descriptor. Do not follow links, and do not wait if it is a pipe."""
     return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 

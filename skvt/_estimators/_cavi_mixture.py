@@ -42,7 +42,8 @@ class CAVIGaussianMixture(MixtureEstimator):
         x_n | z_n = k ~ N(mu_k, noise_variance I).
 
     Coordinate ascent finds the posterior q(mu) q(z). Each pass updates all assignments, and then
-    all means. The evidence lower bound is known exactly. Without a ``temperature``, it never falls.
+    all means. The evidence lower bound is computed in closed form. Without a ``temperature``, it
+    never falls.
     For mixtures that learn variances, weights and the number of components, see
     :class:`~skvt.MemoizedDPGMM`.
 
@@ -50,11 +51,11 @@ class CAVIGaussianMixture(MixtureEstimator):
     ----------
     .. shared: n_components
     noise_variance : float, default=1.0
-        Variance of the noise of a value. It is the variance of each column around the mean of the
-        row's component.
+        Variance of each column around the mean of the row's component.
     prior_variance : float, default=100.0
-        Prior variance of an entry of a component. The prior mean is 0. With a noise variance of 1
-        the default is only weakly informative as long as the means are within about 20 of 0.
+        Prior variance of each entry of a component's mean. The prior mean is 0. With a noise
+        variance of 1 the default is only weakly informative as long as the means are within about
+        20 of 0.
     weights : array-like of shape (n_components,) or None, default=None
         Probabilities of the components, which are positive and sum to 1. None means equal weights.
     .. shared: init_params
@@ -90,16 +91,15 @@ class CAVIGaussianMixture(MixtureEstimator):
         scikit-learn's "spherical" covariances, so that :class:`~skvt.plotting.ComponentsDisplay`
         draws circles.
     precisions_, precisions_cholesky_ : ndarray
-        Expected precisions, and their Cholesky factors as in scikit-learn (square roots for "diag"
-        and "spherical"). They are the inverse of the known variance, and the square root of this
-        inverse, shape (K,) each.
+        Inverse of the known variance, and the square root of this inverse, shape (K,) each. They
+        have the form of scikit-learn's "spherical" precisions.
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
         the "means", a :class:`~skvt.expfam.Normal` for each component and column, and the
         "assignments", a :class:`~skvt.expfam.Categorical` for each row of positive weight of the
         last fit.
     .. shared: hierarchy_
-        The entropy is defined in [2]_.
+        The entropy of the assignments is defined in [2]_.
     .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_, clusterings_
     .. shared: elbo_ & lower_bound_, history_
     .. shared: lower_bounds_, restart_elbos_, n_batch_iter_, temperature_, converged_, n_iter_
@@ -139,6 +139,7 @@ class CAVIGaussianMixture(MixtureEstimator):
 
     n_components: int = 1
     _: KW_ONLY
+    # `FIXED` marks parameters that must not change between the calls that continue a fit.
     noise_variance: Annotated[float, FIXED, POSITIVE] = 1.0
     prior_variance: Annotated[float, FIXED, POSITIVE] = 100.0
     weights: Annotated[ArrayLike | None, FIXED, None, "array-like"] = None
@@ -162,13 +163,17 @@ class CAVIGaussianMixture(MixtureEstimator):
         return KnownWeights(weights / weights.sum())
 
     def _build_model(self, X, weights, old=None):
-        """Build the mixture of Gaussians; return ``old`` unchanged if a fit is continued."""
+        """Build the mixture of Gaussians; return ``old`` unchanged if a fit is continued.
+
+        ``weights`` (n,) are the weights of the rows X.
+        """
         if old is not None:
             return old
         require_rows(self, X, self.n_components)
         center, variances = weighted_moments(X, weights, "diag")
-        # Check each variance against the largest mean square of a column that it must explain: the
-        # noise variance against squares around the column's mean, the prior variance around 0.
+        # A variance must not be tiny compared with the values that it divides. Compare the noise
+        # variance with the mean squares of columns around their means, and the prior variance with
+        # those around 0.
         squares = {"noise_variance": variances, "prior_variance": variances + center**2}
         for name, column_squares in squares.items():
             check_variance(name, getattr(self, name), X.dtype, column_squares.max())
@@ -178,7 +183,9 @@ class CAVIGaussianMixture(MixtureEstimator):
         component = KnownVarianceGaussian(prior, center, float(self.noise_variance), X.dtype)
         model = Mixture(
             self._weights_from_parameter(), component, n_initial=self.n_components,
-            init_params=self.init_params, n_fewest=self.n_components,
+            init_params=self.init_params,
+            # The number of components is fixed, so that components without rows are kept.
+            n_fewest=self.n_components,
         )  # fmt: skip
         if self.means_init is None:
             return model
@@ -240,15 +247,17 @@ class CAVIGaussianMixture(MixtureEstimator):
 
         ``moment`` is ``Normal.mean`` or ``Normal.variance``.
         """
-        # lam() has the natural parameters of the weights, which are empty, and of the means.
-        _, lam = fitted.model.component.in_data_coordinates(fitted.lam()[1])
+        # The natural parameters of the weights are empty, because the weights are known.
+        _, lam_of_means = fitted.lam()
+        _, lam = fitted.model.component.in_data_coordinates(lam_of_means)
         return moment(lam).astype(fitted.model.dtype)
 
     @fitted_property
     def posterior_(self, fitted):
         """The posterior q of the means, in the coordinates of the data, and of the assignments."""
-        component = fitted.model.component
-        blocks = {"means": Posterior(*component.in_data_coordinates(fitted.lam()[1]))}
+        _, lam_of_means = fitted.lam()
+        family, lam = fitted.model.component.in_data_coordinates(lam_of_means)
+        blocks = {"means": Posterior(family, lam)}
         # The assignments are not known during a fit.
         if fitted.assignments is not None:
             eta = Categorical.from_standard(fitted.assignments)

@@ -1,4 +1,4 @@
-"""Matrices whose columns are independent Gaussian vectors: components of a factor model.
+"""The distribution of the loadings of a factor model: matrices with independent Gaussian columns.
 
 A member of the family is one distribution, and the leading axes of arrays enumerate members.
 :class:`~skvt.expfam.Family` documents the methods that all families have.
@@ -23,7 +23,7 @@ class GaussianColumns:
 
     The columns share one precision matrix Lambda (K, K), or each column has its own matrix
     Lambda_d. P, the number of matrices, is thus 1 or D. The natural parameter consists of the upper
-    triangles of the P matrices, followed by the rows of h (K, D) with the columns
+    triangles of the P matrices, followed by the entries of h (K, D), row by row. Column d of h is
     ``h_d = Lambda_d m_d``. An observation ``y ~ N(z' mu, 1)`` adds z z' to the matrices and z y' to
     h.
     """
@@ -33,7 +33,8 @@ class GaussianColumns:
     # Number D of columns of mu.
     n_columns: int
 
-    # The name of the family in texts. Other families are classes, which have a ``__name__``.
+    # The name of the family in messages. Other families are classes, which have a ``__name__``, but
+    # this family is an instance.
     __name__ = "GaussianColumns"
 
     def natural(self, precision: Array, linear: ArrayLike) -> Array:
@@ -51,13 +52,13 @@ class GaussianColumns:
     def _solve_for_mean(self, eta: ArrayLike) -> tuple[Array, Array, Array]:
         """Return the mean (..., K, D), Cholesky factors (..., P, K, K) and the log-determinant.
 
-        The factors are lower triangles of each ``Lambda_d``. The last result, shape (...), is the
-        sum of log|Lambda_d| over all D columns.
+        The factors L_d are lower triangular, with ``Lambda_d = L_d L_d'``. The last result, shape
+        (...), is the sum of log|Lambda_d| over all D columns.
         """
         precision, linear = self._split(eta)
         factor = np.linalg.cholesky(precision)
         n_matrices = precision.shape[-3]
-        # Solve rather than invert, because rows far from 0 make Lambda ill-conditioned.
+        # Solve rather than invert, because observations with large z make Lambda ill-conditioned.
         if n_matrices == 1:
             mean = np.linalg.solve(precision[..., 0, :, :], linear)
         else:
@@ -72,7 +73,8 @@ class GaussianColumns:
         """Return the mean (..., K, D) and the covariances (..., P, K, K) of the columns."""
         mean, factor, _ = self._solve_for_mean(eta)
         if factor.size == self.n_rows**2:
-            # For a single large matrix, dtrtri is five times as fast as the general inverse.
+            # There is a single matrix. If it is large, dtrtri is five times as fast as
+            # np.linalg.inv.
             root = dtrtri(factor.reshape(self.n_rows, -1), lower=1)[0].reshape(factor.shape)
         else:
             root = np.linalg.inv(factor)
@@ -102,11 +104,12 @@ class GaussianColumns:
         """Return ``E[t(mu)]`` in the shape of eta.
 
         The result consists of the upper triangles of ``-E[mu_d mu_d'] / 2``, with doubled entries
-        off the diagonal, followed by the rows of E[mu]. If columns share one precision matrix,
-        their triangles are summed.
+        off the diagonal, followed by the entries of E[mu], row by row. If columns share one
+        precision matrix, their triangles are summed.
         """
         mean, covariance = self._moments(eta)
         by_column = covariance.shape[-3] > 1
+        # `pack_statistic` multiplies by -1/2 and doubles the entries off the diagonal.
         second = pack_statistic(self.second_moments(mean, covariance, by_column=by_column))
         lead = mean.shape[:-2]
         return join(second.reshape(*lead, -1), mean.reshape(*lead, -1))

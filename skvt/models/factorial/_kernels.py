@@ -16,8 +16,8 @@ from skvt.typing import Array
 # Number of rows of a block. The inner loops run over the rows of a block, so that the compiler can
 # use vector instructions. The position of a row in its block is called its lane.
 ROWS_PER_BLOCK = 64
-# Number of components whose terms are subtracted at a time. Activations and rows of G are padded by
-# zeros to a multiple of this number.
+# Number of components whose terms are subtracted at a time. Activations and rows of the matrix G of
+# :func:`sweep_factors` are padded by zeros to a multiple of this number.
 _UNROLLED = 4
 # Largest absolute log odds of an activation. The limit keeps products of two activations from
 # denormal numbers, with which arithmetic is slow.
@@ -62,24 +62,27 @@ def sweep_factors(
     zero, one, half = lit(precision, 0.0), lit(precision, 1.0), lit(precision, 0.5)
     largest_log_odds, tiny = lit(precision, _MAX_LOG_ODDS), lit(precision, _TINY)
     is_shared = gram.shape[0] == 1
+    # If all rows share one matrix G, a copy of it, padded by zeros.
     shared_gram = np.zeros((K, n_padded), q.dtype)
-    # q of the rows of a block, transposed: (k, lane).
-    q_t = np.zeros((n_padded, ROWS_PER_BLOCK), q.dtype)
-    # ``field_alone[k]`` is linear_k - G_kk / 2 in each lane. ``field`` is linear_k - G_kk / 2 -
-    # sum_{j != k} G_kj q_j in each lane, for the component k that is being updated.
-    field_alone = np.empty((K, ROWS_PER_BLOCK), q.dtype)
-    field = np.empty(ROWS_PER_BLOCK, q.dtype)
-    inv_temp = np.empty(ROWS_PER_BLOCK, q.dtype)
-    # ``change`` is the largest change of a row's activations in the present sweep. ``last_change``
-    # is the largest change in the previous sweep, or inf during the ladder and the next sweep.
-    change = np.empty(ROWS_PER_BLOCK, q.dtype)
-    last_change = np.empty(ROWS_PER_BLOCK, q.dtype)
-    # Energies of the rows of a block in the first row, and entropies in the second row.
-    sums = np.empty((2, ROWS_PER_BLOCK))
     if is_shared:
         for k in range(K):
             for j in range(K):
                 shared_gram[k, j] = gram[0, k, j]
+    # q of the rows of a block, transposed: (k, lane).
+    q_t = np.zeros((n_padded, ROWS_PER_BLOCK), q.dtype)
+    # Each lane of ``field_alone[k]`` has the field of component k if it is the only active
+    # component, linear_k - G_kk / 2. ``field``, for the component k that is being updated, is less
+    # by the influence of the other components, sum_{j != k} G_kj q_j.
+    field_alone = np.empty((K, ROWS_PER_BLOCK), q.dtype)
+    field = np.empty(ROWS_PER_BLOCK, q.dtype)
+    inv_temp = np.empty(ROWS_PER_BLOCK, q.dtype)
+    # ``change`` is the largest change of a row's activations in the present sweep. ``last_change``
+    # is the largest change in the previous sweep. It is inf until the first sweep after the ladder
+    # has ended, so that no row converges before.
+    change = np.empty(ROWS_PER_BLOCK, q.dtype)
+    last_change = np.empty(ROWS_PER_BLOCK, q.dtype)
+    # Energies of the rows of a block in the first row, and entropies in the second row.
+    sums = np.empty((2, ROWS_PER_BLOCK))
     for start in range(0, n_rows, ROWS_PER_BLOCK):
         # Load a block of rows. If it has fewer rows than lanes, the last lanes repeat its last row.
         n_used = min(ROWS_PER_BLOCK, n_rows - start)
@@ -90,8 +93,9 @@ def sweep_factors(
             for k in range(K):
                 q_t[k, lane] = q[row, k]
                 field_alone[k, lane] = linear[row, k] - half * gram[0 if is_shared else row, k, k]
-        # Row i of the block has the matrix ``row_grams[i]``, unless all rows share one matrix.
-        row_grams = gram[0 if is_shared else start :]
+        # Row i of the block has the matrix ``row_grams[i]``. It is not used if all rows share one.
+        first_gram = 0 if is_shared else start
+        row_grams = gram[first_gram:]
         # In each sweep, update the activations of all components in turn.
         for sweep in range(ladder.size + max_sweeps):
             factor = ladder[sweep] if sweep < ladder.size else one
@@ -121,8 +125,8 @@ def sweep_factors(
             for lane in range(ROWS_PER_BLOCK):
                 on = q_t[k, lane]
                 off = one - on
-                # The sum over k counts each pair of components twice. The mean of ``field_alone``
-                # and ``field`` corrects this, because it contains half of the pairs' terms.
+                # The sum over k has the term G_kj q_k q_j of a pair of components twice. The mean
+                # of ``field_alone`` and ``field`` has it with the factor 1/2.
                 mean_field = half * (field_alone[k, lane] + field[lane])
                 sums[0, lane] += on * (logit[k] + precision * mean_field)
                 sums[1, lane] -= on * log(max(on, tiny)) + off * log(max(off, tiny))
@@ -165,7 +169,10 @@ def _write_field(
 
 @jit_allocating
 def row_squares(X: Array) -> Array:
-    """Return ``sum_d x_nd^2`` of each row of X (n, D), shape (n,), float64."""
+    """Return ``sum_d x_nd^2`` of each row of X (n, D), shape (n,), float64.
+
+    The bounds of the factorial mixture contain these squares.
+    """
     squares = np.zeros(X.shape[0])
     for n in range(X.shape[0]):
         for d in range(X.shape[1]):
