@@ -39,16 +39,17 @@ _PRIOR = GaussianPrior(degrees_of_freedom=1.0)
 
 
 def find_log_columns(X, weights, named=None):
-    """Return the positions of the columns that are better in logarithms, and their least values.
+    """Return the positions of the columns that are better in logarithms, and their floors.
 
-    A column is better in logarithms if its values are positive, and if both a single Gaussian and
-    the best of small mixtures have a higher bound for the logarithms. If positions of ``named``
-    columns are passed, the named columns are returned instead, and ValueError is raised if one of
-    them has values that are not positive.
+    A column is better in logarithms if its values are positive, if they have a weight of at least
+    ``_MIN_WEIGHT``, and if logarithms gain more than ``_MIN_GAIN`` nats both with a single Gaussian
+    and with the best of small mixtures. If positions of ``named`` columns are passed, the named
+    columns are returned instead, and ValueError is raised if one of them has values that are not
+    positive.
 
-    The least value of a column is a positive number. Values below the least value are later raised
-    to the least value, so that all logarithms are finite. The logarithm of the least value is as
-    far below the smallest logarithm in a sample as the smallest logarithm is below the mean.
+    The floor of a column is a positive number. Smaller values are later raised to the floor, so
+    that all logarithms are finite. The logarithm of the floor is as far below the smallest
+    logarithm in a sample as the smallest logarithm is below the mean.
     """
     (n_without_log,) = sums_of_rows(X, weights, _count_without_log)
     lacks_logs = n_without_log > 0.0
@@ -60,21 +61,21 @@ def find_log_columns(X, weights, named=None):
         )
     X, weights = select_evenly_spaced(X, weights, MAX_ROWS)
     columns = np.flatnonzero(~lacks_logs) if named is None else named
-    chosen, least_values = [], []
+    chosen, floors = [], []
     for part in pieces(columns.size, _COLUMNS_AT_ONCE):
         values = _sample_values(X[:, columns[part]], weights)
         all_columns = np.ones(values.shape[1], bool)
-        is_chosen = _are_better(values, weights) if named is None else all_columns
+        is_chosen = _prefer_logs(values, weights) if named is None else all_columns
         chosen.extend(columns[part][is_chosen])
         for column in values[:, is_chosen].T:
             is_observed = ~np.isnan(column)
             logs = np.log(column[is_observed])
-            # A column without values gets an arbitrary least value, 1.
-            log_least = 0.0
+            # A column without values gets an arbitrary floor, 1.
+            log_floor = 0.0
             if logs.size:
-                log_least = 2.0 * logs.min() - np.average(logs, weights=weights[is_observed])
-            least_values.append(float(np.exp(log_least)))
-    return np.array(chosen, np.intp), tuple(least_values)
+                log_floor = 2.0 * logs.min() - np.average(logs, weights=weights[is_observed])
+            floors.append(float(np.exp(log_floor)))
+    return np.array(chosen, np.intp), tuple(floors)
 
 
 def _count_without_log(X, weights):
@@ -88,14 +89,15 @@ def _sample_values(X, weights):
     The values are evenly spaced among those of rows of positive weight.
     """
     values = np.full(X.shape, np.nan)
-    for j, observed in enumerate((~np.isnan(X) & (weights > 0.0)[:, None]).T):
-        rows = np.flatnonzero(observed)
+    is_used = ~np.isnan(X) & (weights > 0.0)[:, None]
+    for j in range(X.shape[1]):
+        rows = np.flatnonzero(is_used[:, j])
         rows = rows[np.linspace(0, rows.size - 1, min(rows.size, _MAX_VALUES)).astype(np.intp)]
         values[rows, j] = X[rows, j]
     return values
 
 
-def _are_better(X, weights):
+def _prefer_logs(X, weights):
     """Return whether each column is better in logarithms, (D,).
 
     X (n, D) holds positive numbers, NaN where a value is missing.
@@ -106,7 +108,8 @@ def _are_better(X, weights):
     # The log density of a value is the log density of its logarithm, minus the logarithm. The sum
     # of the logarithms is thus subtracted from bounds for logarithms. Missing values count as 0.
     log_determinant = weights @ np.nan_to_num(logs)
-    # First compare single Gaussians by their variances, because that takes little time.
+    # First compare single Gaussians, because that takes little time. The maximum log likelihood of
+    # a Gaussian is -0.5 * weight * log(variance), up to a constant.
     _, variances = weighted_moments(X, weights, "diag")
     _, variances_of_logs = weighted_moments(logs, weights, "diag")
     # A variance is 0 if all values of a column are equal, and NaN if it has no value.
@@ -134,8 +137,9 @@ def _highest_bounds(X, weights, n_passes):
     cut into intervals of rows, which are the initial components. A cut is the last row of an
     interval.
     """
-    component, _ = make_gaussian_component(X, weights, "diag", False, _PRIOR)
+    component, _ = make_gaussian_component(X, weights, "diag", zero_mean=False, prior=_PRIOR)
     # Sorting puts missing values at the end. Drop the last rows, which have no value in any column.
+    # The component returns (n, 3 D): the first feature of all D columns, the second, and the third.
     order = np.argsort(X, axis=0, kind="stable")[: (~np.isnan(X)).sum(axis=0).max()]
     features = np.split(component.features(np.take_along_axis(X, order, axis=0)), 3, axis=1)
     features = np.ascontiguousarray(np.transpose(features, (2, 1, 0)))  # (D, n, 3)
@@ -148,7 +152,8 @@ def _highest_bounds(X, weights, n_passes):
     below, above = _evidence(component, sums), _evidence(component, sums[:, -1:] - sums)
     first = stable_argmax(below + above)[:, None]
     # Choose the second cut (D, 1), which divides the interval below or above the first cut.
-    # ``between`` is the evidence of the rows between a possible second cut and the first cut.
+    # ``between`` is the evidence of the rows between a possible second cut and the first cut. Their
+    # sums are those up to the later of the two cuts minus those up to the earlier.
     is_lower = np.arange(sums.shape[1]) < first
     sums_at_first = sums[np.arange(len(sums)), first[:, 0]]
     difference = sums - sums_at_first[:, None]
@@ -193,7 +198,8 @@ def _bounds_from(component, features, weighted, cuts, n_passes):
     resp = (labels[:, None] == np.arange(K)[:, None]).astype(float)
     for _ in range(n_passes if K > 1 else 0):
         # Make the global step: expected coefficients of the features, and expected log weights. The
-        # weight of a stick is its length times the remainders of all sticks before it.
+        # weight of a stick is its length times the remainders of all sticks before it. A cumulative
+        # sum minus its own terms has the sums of all terms before.
         sums = resp @ weighted
         lam = component.natural_parameters(np.transpose(sums, (1, 2, 0)).reshape(K, -1))
         expectation = component.family.expectation(lam)
@@ -211,7 +217,9 @@ def _bounds_from(component, features, weighted, cuts, n_passes):
         resp /= resp.sum(axis=1, keepdims=True)
     # The bound is the evidence of the Gaussians and of the sticks, plus the entropy of assignments.
     sums = resp @ weighted
-    entropy = -(xlogy(resp, resp).sum(axis=1) * weighted[:, :, 0]).sum(axis=1)
+    # (D, n): weights of the values, 0 for missing values.
+    value_weights = weighted[:, :, 0]
+    entropy = -(xlogy(resp, resp).sum(axis=1) * value_weights).sum(axis=1)
     weights_evidence = Beta.log_normalizer(_sticks(sums[:, :, 0])).sum(axis=1)
     return _evidence(component, sums).sum(axis=1) + weights_evidence + entropy
 

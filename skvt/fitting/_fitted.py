@@ -22,7 +22,7 @@ from skvt.typing import Array, IndexArray
 @in_files("estimators.Fitted", nan=("parameters",))
 @dataclass(frozen=True)
 class Fitted:
-    """The outcome of a fit or of a stream of calls of ``partial_fit``, also while it changes.
+    """The outcome of a fit or of a stream of calls of ``partial_fit``; during a fit, so far.
 
     beta are the global variables of the model, such as the parameters of its K components, and z
     are the local variables of a row, such as the component of the row.
@@ -43,10 +43,11 @@ class Fitted:
     - ``topic_labels``: the names that the user gave to topics, by identifiers of topics.
     - ``words`` (n_features,): the names of the columns.
     - ``joins``: the sequence in which components are joined to clusters.
-    - ``seen``: the checksum of the rows of ``fit`` and the number of rows of a batch; None if the
-      state has no memos of these rows. A memo has the statistics and entropies of a batch. A warm
-      start can use the memos if its rows have the same checksum and the same batches.
+    - ``seen``: the checksum of the rows of ``fit`` and the number of rows of a batch, by which a
+      warm start finds whether it can use the memos: the statistics and entropies of each batch.
+      None if the state has no memos of the rows of ``fit``.
     - ``gathered``: rows of the last small calls of ``partial_fit``, among which births are tried.
+      Births are moves that add components.
     - ``n_words``: the sum of all counts of words in ``fit``.
     - ``reader``: the reader, which converts further rows to numbers; None during a fit.
     """
@@ -103,7 +104,7 @@ class Fitted:
 
     @cached_property
     def _shown_fit(self):
-        """The fit without the background; None if there is none."""
+        """The fit without the background; None if there is none, because this fit is shown then."""
         model, stats = self.model.without_background(self.stats)
         if model is self.model:
             return None
@@ -112,6 +113,7 @@ class Fitted:
 
     def _state_without_memos(self, **changes):
         """Return the state as a plain State, which has no memos, with these changes of fields."""
+        # `replace` would keep the class of the state, which may have memos.
         fields_of_state = {name: vars(self.state)[name] for name in State.__dataclass_fields__}
         return State(**fields_of_state | changes)
 
@@ -119,18 +121,18 @@ class Fitted:
         """Return a copy whose state, policy and history change independently of this fit."""
         return replace(self, **self._copied_fields())
 
-    def draft_of_stream(self, rows):
+    def draft_of_stream(self, stat_rows):
         """Return a draft for a call of ``partial_fit``, without results of earlier calls.
 
-        ``rows`` are indices of rows in the arrays of statistics, such as the words of a topic
+        ``stat_rows`` are indices of rows in the arrays of statistics, such as the words of a topic
         model. Only these rows may be changed in the draft; None stands for all rows.
         """
         results = dict.fromkeys(("elbo", "joins", "labels", "component_classes", "seen"))
-        return replace(self, **self._copied_fields(rows), **results)
+        return replace(self, **self._copied_fields(stat_rows), **results)
 
-    def _copied_fields(self, rows=None):
+    def _copied_fields(self, stat_rows=None):
         """Return copies of the fields that change during a call, by name."""
-        state, policy = self.state.draft(rows), deepcopy(self.policy)
+        state, policy = self.state.draft(stat_rows), deepcopy(self.policy)
         return {"state": state, "policy": policy, "history": History(self.history)}
 
     @property
@@ -141,12 +143,13 @@ class Fitted:
     def knows_only(self, gathered, n_components):
         """Return whether a new model of the gathered rows can replace the fit without loss.
 
-        Without memos, rows are gathered only from the beginning of a stream. If they come from
-        several calls, they are all rows so far, and a new model can replace the fit. With memos,
-        three conditions must hold: births are due, all memos belong to gathered rows, and the fit
-        has a single component, so that no division of the rows into components would be lost.
         ``gathered`` are the rows of this call and of earlier calls, or None, and ``n_components``
         is the number of components apart from a background.
+
+        - Without memos, the gathered rows must come from several calls. They are then all rows so
+          far, because rows are gathered only from the beginning of a stream.
+        - With memos, births must be due, all memos must belong to gathered rows, and the fit must
+          have a single component, so that no division of the rows into components is lost.
         """
         if gathered is not None and not self.memos:
             # Gathered rows are new if they are the rows of a single call.

@@ -17,7 +17,7 @@ from skvt.ties import exceeds
 @in_files("estimators.Start")
 @dataclass(frozen=True)
 class Start:
-    """A start of a fit, apart from its model and state: random numbers, kind and position."""
+    """The random numbers, kind and position of a start; a :class:`Launch` adds model and state."""
 
     # Random numbers of the start.
     rng: np.random.Generator
@@ -28,14 +28,15 @@ class Start:
     n_starts: int = 1
     # Position in the start, such as the number of passes made.
     position: Position = field(default_factory=Position)
-    # Number of records in the log of moves that are older than this fit, or than its interruption.
-    # The pass numbers of these records already count the passes of earlier fits.
+    # Number of records at the beginning of the log of moves that are older than this fit, or than
+    # its interruption. Their pass numbers already count the passes of earlier fits. Such passes are
+    # added to the pass numbers of later records.
     n_moves: int = 0
 
 
 @dataclass(frozen=True)
 class Launch:
-    """The values with which a start begins, or with which an interrupted start continues."""
+    """A :class:`Start` with its plan, model and state, when it begins or continues."""
 
     # The plan of this start alone, because the engines in a plan serve a single start.
     plan: Plan

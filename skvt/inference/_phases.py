@@ -36,48 +36,50 @@ class Phase:
 
 
 def make_ascent_phases(
-    engine: AnyEngine, n_passes: int, rounds: Iterable[tuple[int, int]] = ()
+    engine: AnyEngine, n_passes_before: int, rounds: Iterable[tuple[int, int]] = ()
 ) -> tuple[Phase, ...]:
     """Return the phases that follow the first passes of structured stochastic inference.
 
     Phases of coordinate ascent, with mean-field local steps, alternate with phases of the
     structured engine. The structured engine has no bound, and the noise of its steps keeps
     components that no row needs. After coordinate ascent has emptied these components, the engine
-    may continue with fewer components. The priors of the model must be fixed.
+    may continue with fewer components. The priors of the model must be fixed, because priors that
+    coordinate ascent learns are discarded.
 
     Parameters
     ----------
     engine : Engine
         The engine of the first passes.
-    n_passes : int
+    n_passes_before : int
         The number of passes before coordinate ascent begins.
     rounds : iterable of (int, int)
         For each round, the number of passes of coordinate ascent, and the number of passes of the
         engine that follow. Coordinate ascent makes all passes after the last round.
     """
-    ascent = CoordinateAscent()
-    phases = []
-    # The additional last round makes the phase of coordinate ascent after all rounds.
-    for n_ascent_passes, n_engine_passes in (*rounds, (0, 0)):
-        # Coordinate ascent returns the mean-field model, which must not replace the model of the
-        # fit.
-        phases.append(Phase(ascent, n_passes, lambda m: m.mean_field(), lambda m, learned: m))
-        phases.append(Phase(engine, n_passes + n_ascent_passes))
-        n_passes += n_ascent_passes + n_engine_passes
-    # Leave out the engine's phase of the last round.
-    return tuple(phases[:-1])
+    # Coordinate ascent returns the mean-field model, which must not replace the model of the fit.
+    ascent = Phase(
+        CoordinateAscent(), n_passes_before, lambda model: model.mean_field(),
+        lambda model, learned: model,
+    )  # fmt: skip
+    phases = [ascent]
+    for n_ascent_passes, n_engine_passes in rounds:
+        n_passes_before += n_ascent_passes
+        phases.append(Phase(engine, n_passes_before))
+        n_passes_before += n_engine_passes
+        phases.append(replace(ascent, n_passes_before=n_passes_before))
+    return tuple(phases)
 
 
 def make_polish_phase(
     n_passes: int, rate: RobbinsMonro, view: Callable[[Any], Any],
     restore: Callable[[Any, Any], Any],
 ) -> tuple[Phase, ...]:  # fmt: skip
-    """Return a phase of structured inference at T = 1, which begins after ``n_passes`` passes.
+    """Return one phase of structured inference at T = 1, after ``n_passes`` passes, as a tuple.
 
-    The local steps are made at the mean of the global parameters. Mean-field inference makes the
-    topic proportions of documents, and therefore topics, too sparse. The phase uses the local steps
-    of ``view(model)`` instead. ``rate`` is the schedule of step sizes, which counts steps from the
-    beginning of the phase. See :class:`Phase` for ``view`` and ``restore``.
+    The mean-field local steps of earlier passes make the topic proportions of documents, and
+    therefore topics, too sparse. The phase uses the local steps of ``view(model)`` instead, at the
+    mean of the global parameters. ``rate`` is the schedule of step sizes, which counts steps from
+    the beginning of the phase. See :class:`Phase` for ``view`` and ``restore``.
     """
     engine = StructuredInference(rate, "map")
 

@@ -40,7 +40,8 @@ def topic_explorer(
         The words; by default as in :func:`skvt.topic_table`.
     path : str or path-like, default=None
         The file to write. It is written as a whole or not at all, so that an error leaves an
-        earlier file as it was. The path is required; pass it by name if you pass no words.
+        earlier file as it was. The path is required, and None is an error. It follows the words, so
+        pass it by name if you pass no words.
     texts : list of str of length n_samples or None, default=None
         The texts of the documents; by default the input of a pipeline, if it consists of texts.
         The first 600 characters of a text are shown.
@@ -84,30 +85,27 @@ def topic_explorer(
     group_shares = [] if groups is None else list(generate_groups(corpus, groups, confidence=0.95))
     words_of_topics = _choose_words(corpus, n_words)
     page_words = np.unique(np.concatenate(words_of_topics))
-    positions = _place_topics(corpus)
+    places = _place_topics(corpus)
     topics = []
     for k, words in enumerate(words_of_topics):
-        # The page refers to a word by its position in ``page_words``, which are sorted.
-        word_positions = np.searchsorted(page_words, words).tolist()
+        # The page refers to a word by its index in ``page_words``, which are sorted.
+        word_numbers = np.searchsorted(page_words, words).tolist()
         topics.append({
             "label": corpus.labels[k],
             "share": float(corpus.shares[k]),
-            "place": positions[k],
-            "words": list(zip(word_positions, _round(corpus.topics[k, words]), strict=True)),
+            "place": places[k],
+            "words": list(zip(word_numbers, _round(corpus.topics[k, words]), strict=True)),
             "documents": _list_documents(corpus, k),
         })  # fmt: skip
     n_samples, n_empty = corpus.lengths.size, corpus.empty_rows.size
     about = f"{len(topics)} topics of {n_samples:,} documents."
     if n_empty:
-        has, belongs, rows = (
-            ("has", "belongs", "row") if n_empty == 1 else ("have", "belong", "rows")
-        )
-        about += (
-            f" {n_empty:,} of them {has} no words and {belongs} to no topic: {rows} "
-            f"{corpus.first_empty_rows}."
-        )
+        predicate = "have no words and belong to no topic: rows"
+        if n_empty == 1:
+            predicate = "has no words and belongs to no topic: row"
+        about += f" {n_empty:,} of them {predicate} {corpus.first_empty_rows}."
     names = [str(name) for name in corpus.names[page_words]]
-    # The script of the page reads these keys. "weight" is the first position of the slider.
+    # The script of the page reads these keys. "weight" is the initial position of the slider.
     data = {
         "title": f"Topics of {n_samples:,} documents",
         "about": about,
@@ -142,15 +140,13 @@ def _choose_words(corpus, n_words):
 
 
 def _place_topics(corpus):
-    """Return the position [x, y] of each topic on the map, from -1 to 1.
-
-    The position of a topic without words is None.
-    """
+    """Return the place [x, y] of each topic on the map, in [-1, 1]; None for one without words."""
     has_words = corpus.topics.any(axis=1)
-    positions = compute_principal_coordinates(corpus.topics[has_words])
-    # Scale the positions, unless all are 0.
-    positions = positions / (np.abs(positions).max(initial=0.0) or 1.0)
-    rounded = iter(np.round(positions, 3).tolist())
+    places = compute_principal_coordinates(corpus.topics[has_words])
+    # Scale the places, unless all are 0.
+    places = places / (np.abs(places).max(initial=0.0) or 1.0)
+    # Take the next place for each topic that has words.
+    rounded = iter(np.round(places, 3).tolist())
     return [next(rounded) if topic_has_words else None for topic_has_words in has_words]
 
 

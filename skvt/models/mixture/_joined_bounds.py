@@ -7,8 +7,8 @@ and components, plus the entropy of the responsibilities [HS13 eq. 8].
 
 The responsibilities follow the last update of the global parameters. The bound of the fit may use
 responsibilities from before this update, so that it may differ by the gain of one more pass. If the
-hierarchy has been built from a sample of the rows,
-the entropy of all rows is estimated by the entropy of the sample.
+hierarchy has been built from a sample of the rows, the entropy of all rows is estimated by the
+entropy of the sample.
 """
 
 import numpy as np

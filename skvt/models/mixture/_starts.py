@@ -28,17 +28,18 @@ def initialise_from_labels(model: Mixture, X: Any, weights: Array, labels: Index
     unknown = np.flatnonzero(labels < 0)
     if unknown.size:
         component = model.component
-        # The product of a row's features and the tables is the expected log density under each
-        # component, given the labelled rows.
+        # The product of a row's features and the coefficients is the expected log density under
+        # each component, given the labelled rows.
         _, sums = stats.arrays
-        tables = component.expected_table(component.natural_parameters(sums))
+        coefficients = component.expected_table(component.natural_parameters(sums))
         labels = labels.copy()
         for part in pieces(unknown.size, _ROWS_AT_ONCE):
             rows = unknown[part]
             features = component.filled_features(X[rows])
-            # Ties are judged relative to the sums of the absolute values of terms.
-            magnitudes = (abs(features) @ np.abs(tables).T).max(axis=1, keepdims=True)
-            labels[rows] = stable_argmax(features @ tables.T, scale=magnitudes)
+            # If components agree up to rounding, the first is chosen. Rounding errors are relative
+            # to the sums of the absolute values of terms.
+            magnitudes = (abs(features) @ np.abs(coefficients).T).max(axis=1, keepdims=True)
+            labels[rows] = stable_argmax(features @ coefficients.T, scale=magnitudes)
         stats = sum_by_label(model, X, weights, labels, n_components)
     return stats
 
@@ -49,7 +50,7 @@ def initialise_from_means(model: Mixture, X: Array, weights: Array, means: Array
     ``means`` are (K, D). Distances are measured in the metric of the prior's covariance, over the
     observed values. A component has no rows if every row is nearer to another mean.
     """
-    # Differences of rows times the whitener have Euclidean lengths in this metric.
+    # The Euclidean length of (row - mean) @ whitener is the distance in this metric.
     scale = gaussian_prior_of(model.component).covariance
     if np.ndim(scale) == 2:
         whitener = np.linalg.inv(np.linalg.cholesky(scale)).T
@@ -80,10 +81,12 @@ def sum_by_label(
 
     They are the counts (K,) and the sums of features (K, P) with K = ``n_components``.
     """
+    # (K, 1) broadcasts to (K, P) in the first addition.
     counts, sums = np.zeros(n_components), np.zeros((n_components, 1))
     for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
         resp = (labels[rows, None] == np.arange(n_components)).astype(np.float64)
-        batch = RowBatch(X[rows], weights[rows], np.arange(len(resp)))
+        # The statistics do not depend on the indices of the rows, so that any indices do.
+        batch = RowBatch(X[rows], weights[rows], rows=np.arange(len(resp)))
         part_counts, part_sums = model.statistics_of_assignments(batch, resp).arrays
         counts, sums = counts + part_counts, sums + part_sums
     return Stats((counts, sums))

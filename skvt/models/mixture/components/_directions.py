@@ -15,10 +15,10 @@ from skvt.typing import Array, IndexArray
 # Rows count as constant along an eigenvector if its eigenvalue, relative to the largest one, is at
 # most this number.
 _MIN_EIGENVALUE = 1e-9
-# :func:`cluster_along_line` tries this number of columns, and this number of other directions.
+# :func:`cluster_along_line` tries this number of columns, and as many other directions.
 _N_LINES = 3
-# Rows are ordered along a line. The density at a row is the inverse of its distance to the row
-# which is this number of rows further.
+# The density at a row is taken as the inverse of the distance to the row this number of places
+# further along the line.
 _N_NEIGHBOURS = 12
 # In the clusters on both sides of a valley, the density is at least this multiple of the density in
 # the valley.
@@ -58,13 +58,14 @@ def _standardise(X: Array, weights: Array) -> tuple[Array, Array, Array]:
 def project_to_principal(X: Array, weights: Array, number: int) -> Array:
     """Project rows onto the first principal components of standardised columns.
 
-    Returns an array (n, ``number``). It has at most D columns. If further eigenvalues are tied with
-    the last requested one, their principal components are included.
+    Returns an array (n, m). m is ``number``, but at most D. If further eigenvalues are tied with
+    the last requested one, m is larger, because their principal components are included.
     """
     X, variances, directions = _standardise(X, weights)
     number = min(number, variances.size)
     # Eigenvalues are in ascending order.
     last_requested, largest = variances[-number], variances[-1]
+    # Keep variances that are at least the last requested one, up to rounding.
     is_kept = ~exceeds(last_requested, variances, scale=largest)
     return np.asarray(X @ directions[:, is_kept])
 
@@ -87,8 +88,8 @@ def project_to_least_normal(X: Array, weights: Array, number: int) -> Array:
     Z = X @ ((basis / np.sqrt(variances[is_kept])) @ basis.T)
     share = weights / weights.sum()
     # 3 is the kurtosis of a normal distribution.
-    excess_kurtosis = np.abs(share @ Z**4 - 3.0)
-    W = np.eye(Z.shape[1])[:, stable_order(-excess_kurtosis, scale=1.0)[:number]]
+    extremeness = np.abs(share @ Z**4 - 3.0)
+    W = np.eye(Z.shape[1])[:, stable_order(-extremeness, scale=1.0)[:number]]
     for _ in range(_N_KURTOSIS_STEPS):
         W = (Z * share[:, None]).T @ (Z @ W) ** 3 - 3.0 * W  # [HyvarinenOja97 eq. 8]
         W, _ = np.linalg.qr(W)
@@ -107,6 +108,7 @@ def cluster_along_line(X: Array, weights: Array) -> IndexArray:
     # Constant columns have the kurtosis 0. Order them last.
     flattest = stable_order(np.where(kurtosis > 0.0, kurtosis, np.inf), scale=1.0)[:_N_LINES]
     lines = [*X[:, flattest].T, *project_to_least_normal(X, weights, _N_LINES).T]
+    # The largest label is the number of clusters minus 1.
     return max([_label_between_valleys(line) for line in lines], key=np.max)
 
 
@@ -123,23 +125,22 @@ def _label_between_valleys(line: Array) -> IndexArray:
     widths = ordered[_N_NEIGHBOURS:] - ordered[:-_N_NEIGHBOURS]
     if not widths.size or widths.min() <= 0.0:
         return np.zeros(line.size, np.intp)
-    # ``valley`` is -1 in a cluster, and ``least_width`` is the smallest width of the cluster. A
-    # valley begins when a width is much larger than ``least_width``. Inside a valley, ``valley`` is
-    # the position of its largest width, ``valley_width``. The valley ends when a width is much
-    # smaller than ``valley_width``. The two clusters are then separated at the largest gap among
-    # the numbers from ``valley`` on.
-    cuts, least_width, valley_width, valley = list[int](), np.inf, 0.0, -1
+    # ``least_width`` is the smallest width of the present cluster. A valley begins when a width is
+    # much larger than ``least_width``. ``bottom`` is the position of the largest width of the
+    # valley, ``bottom_width``. The valley ends when a width is much smaller than ``bottom_width``.
+    # The two clusters are then separated at the largest gap among the numbers from ``bottom`` on.
+    cuts, in_valley, least_width, bottom_width, bottom = list[int](), False, np.inf, 0.0, 0
     for i, width in zip(range(0, widths.size, step), widths[::step].tolist(), strict=True):
-        if valley < 0:
+        if not in_valley:
             least_width = min(least_width, width)
             if width > _VALLEY_FACTOR * least_width:
-                valley_width, valley = width, i
-        elif width > valley_width:
-            valley_width, valley = width, i
-        elif _VALLEY_FACTOR * width < valley_width:
-            gaps = np.diff(ordered[valley : valley + _N_NEIGHBOURS + 1])
-            cuts.append(valley + 1 + int(np.argmax(gaps)))
-            least_width, valley = width, -1
+                in_valley, bottom_width, bottom = True, width, i
+        elif width > bottom_width:
+            bottom_width, bottom = width, i
+        elif _VALLEY_FACTOR * width < bottom_width:
+            gaps = np.diff(ordered[bottom : bottom + _N_NEIGHBOURS + 1])
+            cuts.append(bottom + 1 + int(np.argmax(gaps)))
+            in_valley, least_width = False, width
     labels = np.zeros(line.size, np.intp)
     labels[order] = np.searchsorted(cuts, np.arange(line.size), side="right")
     return labels
