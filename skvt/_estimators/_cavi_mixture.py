@@ -51,7 +51,8 @@ class CAVIGaussianMixture(MixtureEstimator):
     ----------
     .. shared: n_components
     noise_variance : float, default=1.0
-        Variance of each column around the mean of the row's component.
+        Variance of the noise of a value. The noise is the difference between the value and the mean
+        of the row's component.
     prior_variance : float, default=100.0
         Prior variance of each entry of a component's mean. The prior mean is 0. With a noise
         variance of 1 the default is only weakly informative as long as the means are within about
@@ -91,8 +92,9 @@ class CAVIGaussianMixture(MixtureEstimator):
         scikit-learn's "spherical" covariances, so that :class:`~skvt.plotting.ComponentsDisplay`
         draws circles.
     precisions_, precisions_cholesky_ : ndarray
-        Inverse of the known variance, and the square root of this inverse, shape (K,) each. They
-        have the form of scikit-learn's "spherical" precisions.
+        Expected precisions, and their Cholesky factors as in scikit-learn (square roots for "diag"
+        and "spherical"). Here the precisions are the inverse of the known variance, shape (K,), and
+        the factors are the square roots of the precisions, shape (K,).
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
         the "means", a :class:`~skvt.expfam.Normal` for each component and column, and the
