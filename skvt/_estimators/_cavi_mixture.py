@@ -54,9 +54,9 @@ class CAVIGaussianMixture(MixtureEstimator):
         Variance of the noise of a value. The noise is the difference between the value and the mean
         of the row's component.
     prior_variance : float, default=100.0
-        Prior variance of each entry of a component's mean. The prior mean is 0. With a noise
-        variance of 1 the default is only weakly informative as long as the means are within about
-        20 of 0.
+        Prior variance of an entry of a component. The entries are those of the component's mean,
+        and the prior mean is 0. With a noise variance of 1 the default is only weakly informative
+        as long as the means are within about 20 of 0.
     weights : array-like of shape (n_components,) or None, default=None
         Probabilities of the components, which are positive and sum to 1. None means equal weights.
     .. shared: init_params
