@@ -8,7 +8,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "skvt"
 MAX_PARAMETERS = 7
-MAX_LINES = 60
+MAX_LINES = 55
 DEEPEST = 3
 # Statements of a default, which a subclass may replace.
 MAX_OF_DEFAULT = 4
@@ -92,11 +92,13 @@ def questions(source):
                 yield ast.unparse(node)
 
 
-def lines_of_code(node):
-    """Lines of a function, its docstring apart."""
+def lines_of_code(node, lines):
+    """Count the lines of a function without its docstring and without lines of comments."""
     first = node.body[0]
     described = ast.get_docstring(node) is not None
-    return node.end_lineno - node.lineno + 1 - described * (first.end_lineno - first.lineno + 1)
+    n_lines = node.end_lineno - node.lineno + 1
+    n_comments = sum(line.lstrip().startswith("#") for line in lines[node.lineno : node.end_lineno])
+    return n_lines - n_comments - described * (first.end_lineno - first.lineno + 1)
 
 
 def handed_through(source):
@@ -147,7 +149,7 @@ def test_nobody_asks_what_something_is():
 
 def test_functions_fit_a_screen():
     long = {
-        (path, node.name): lines_of_code(node)
+        (path, node.name): lines_of_code(node, source.splitlines())
         for path, source in sources()
         for node in nodes(source)
         if isinstance(node, ast.FunctionDef)
