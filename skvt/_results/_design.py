@@ -476,8 +476,9 @@ def require_full_rank(matrix, names):
         if np.ptp(column) == 0.0:
             raise _make_error_of_constant(name, f"{column[0]:g}")
         # Name the columns whose contributions to the combination are more than rounding errors.
-        coefficients = np.linalg.lstsq(matrix[:, :j], column, rcond=None)[0]
-        contributions = abs(coefficients) * np.linalg.norm(matrix[:, :j], axis=0)
+        # Columns of length 1 have equal units, so that `lstsq` leaves none of them out as small.
+        unit_columns = matrix[:, :j] / np.linalg.norm(matrix[:, :j], axis=0)
+        contributions = abs(np.linalg.lstsq(unit_columns, column, rcond=None)[0])
         is_part = contributions > _COLLINEAR * contributions.max()
         terms = [names[i] for i in np.flatnonzero(is_part)]
         raise ValueError(

@@ -305,7 +305,7 @@ def _estimate_effects(shares, regression, reported, n_draws, rng):
     """
     # (M, K, K): matrices by which the estimated shares (n, K) are multiplied, one for each draw.
     draws = shares.draws(n_draws, rng)
-    combinations = reported.combinations
+    combinations = regression.transform(reported.combinations)
     _, n_components, _ = draws.shape
     results = np.empty((2, n_draws, len(combinations), n_components))
     # Two views of ``results``, (M, Q, K) each.

@@ -3,6 +3,12 @@
 The shares of n rows are regressed on the P columns of a design matrix, by least squares or by
 fractional logistic regression. The latter maximises the fractional likelihood, which is the
 likelihood of a logistic regression whose response may be a share.
+
+Both are computed in orthogonal columns z of the same span as the design x, because the information
+matrix of the design itself is almost singular if the mean of a covariate is large compared with its
+standard deviation, as for years, or if the units of covariates differ by orders of magnitude. With
+the factors x = z T of the QR decomposition, coefficients b of x and c of z have T b = c. Linear
+combinations of coefficients are therefore a' b = (T^-T a)' c.
 """
 
 from collections.abc import Hashable
@@ -11,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.linalg import solve_triangular
 from scipy.special import expit
 
 from skvt._results._design import list_values, require_full_rank
@@ -31,8 +38,10 @@ _DIVERGED = 1e12
 class Regression:
     """The design of a regression on n rows, its link, and the groups for robust errors."""
 
-    # (n, P): design matrix of full rank.
-    design: Any
+    # (n, P): orthogonal columns of mean square 1, which span the columns of the design matrix.
+    columns: Any
+    # (P, P): upper triangular T; the design matrix is ``columns @ triangle``.
+    triangle: Any
     # (n,): weights of the rows.
     weights: Any
     # (number of groups, n): sparse indicators of the rows of each group. Rows of the same group may
@@ -61,7 +70,13 @@ class Regression:
             )
         require_full_rank(matrix, design.names)
         groups = None if cluster is None else _make_group_indicators(cluster, used, weights.size)
-        return cls(matrix, weights[used], groups, link)
+        columns, triangle = np.linalg.qr(matrix)
+        scale = np.sqrt(n_rows)
+        return cls(scale * columns, triangle / scale, weights[used], groups, link)
+
+    def transform(self, combinations):
+        """Convert combinations (Q, P) of coefficients of the design to those of the columns."""
+        return solve_triangular(self.triangle, combinations.T, trans="T").T
 
     @property
     def degrees(self):
@@ -69,13 +84,13 @@ class Regression:
 
         They depend on the number of rows if rows are independent, and else on the number of groups.
         """
-        n_rows, n_terms = self.design.shape
+        n_rows, n_terms = self.columns.shape
         return n_rows - n_terms if self.groups is None else self.groups.shape[0] - 1
 
     def fit(self, values, start=None):
         """Fit the regression to estimated shares (n,).
 
-        Return the coefficients (P,) and their covariance (P, P).
+        Return the coefficients (P,) of the orthogonal columns and their covariance (P, P).
 
         With the logit link, Newton's method maximises the fractional log likelihood, which is
         concave even if estimated shares are outside [0, 1]. Newton's method begins with the
@@ -83,25 +98,25 @@ class Regression:
         are NaN if Newton's method diverges or does not converge. It diverges if no means between 0
         and 1 fit the shares.
         """
-        design, weights = self.design, self.weights
+        columns, weights = self.columns, self.weights
         if self.link == "identity":
             # The inverse of the information matrix is called bread in the sandwich covariance.
-            bread = np.linalg.inv(design.T @ (weights[:, None] * design))
-            coefficients = bread @ (design.T @ (weights * values))
-            return coefficients, self._compute_covariance(values - design @ coefficients, bread)
-        n_terms = design.shape[1]
+            bread = np.linalg.inv(columns.T @ (weights[:, None] * columns))
+            coefficients = bread @ (columns.T @ (weights * values))
+            return coefficients, self._compute_covariance(values - columns @ coefficients, bread)
+        n_terms = columns.shape[1]
         has_start = start is not None and np.isfinite(start).all()
         coefficients = start.copy() if has_start else np.zeros(n_terms)
         for _ in range(_MAX_STEPS):
-            means = expit(design @ coefficients)
+            means = expit(columns @ coefficients)
             slopes = weights * means * (1.0 - means)
-            information = design.T @ (slopes[:, None] * design)
+            information = columns.T @ (slopes[:, None] * columns)
             if not np.isfinite(information).all() or np.linalg.cond(information) > _DIVERGED:
                 break
             # Make a step of Newton's method, shortened if it changes a linear predictor too much.
             bread = np.linalg.inv(information)
-            step = bread @ (design.T @ (weights * (values - means)))
-            step /= max(1.0, abs(design @ step).max() / _MAX_STEP)
+            step = bread @ (columns.T @ (weights * (values - means)))
+            step /= max(1.0, abs(columns @ step).max() / _MAX_STEP)
             coefficients += step
             if abs(step).max() < _CONVERGED * max(1.0, abs(coefficients).max()):
                 return coefficients, self._compute_covariance(values - means, bread)
@@ -114,8 +129,8 @@ class Regression:
         information matrix. The correction for small samples is HC1 for independent rows and CR1 for
         groups.
         """
-        n_rows, n_terms = self.design.shape
-        scores = self.design * (self.weights * residuals)[:, None]
+        n_rows, n_terms = self.columns.shape
+        scores = self.columns * (self.weights * residuals)[:, None]
         correction = n_rows / (n_rows - n_terms)
         if self.groups is not None:
             n_groups = self.groups.shape[0]

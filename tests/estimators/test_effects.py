@@ -208,6 +208,34 @@ def test_the_logit_link_is_logistic_regression_where_clusters_are_certain(rng):
     assert predicted[["low", "high"]].to_numpy().max() <= 1.0
 
 
+@pytest.mark.parametrize("link", ["identity", "logit"])
+def test_units_and_origins_of_covariates_change_only_their_coefficients(rng, link):
+    year, income = rng.integers(2018, 2025, 200), rng.lognormal(size=200)
+    y = (rng.random(200) < expit(0.3 * (year - 2021) - 0.5 * income)).astype(int)
+    mixture, X = Classes(np.eye(2)[y]), np.zeros((200, 1))
+    weights = rng.uniform(0.5, 2.0, 200)
+
+    def tables(origin, unit):
+        frame = pd.DataFrame({"year": year - origin, "income": unit * income})
+        options = {"link": link, "sample_weight": weights, "random_state": 0}
+        effects = covariate_effects(mixture, X, frame, **options)
+        return effects, covariate_effects(mixture, X, frame, at=frame[:5], **options)
+
+    ends = ["effect", "low", "high", "standard_error"]
+    effects, predictions = tables(year.mean(), 1.0)
+    assert (effects[ends].abs() > 0.0).all(axis=None)
+    intercepts = effects.set_index("term").loc["Intercept", "effect"].to_numpy()
+    slopes = effects.set_index("term").loc["year", "effect"].to_numpy()
+    for origin, unit in ((0.0, 1.0), (0.0, 1e9), (0.0, 1e-9), (-1.7e6, 1e9)):
+        moved, moved_predictions = tables(origin, unit)
+        for term, scale in (("year", 1.0), ("income", unit)):
+            rows = effects["term"] == term
+            np.testing.assert_allclose(scale * moved.loc[rows, ends], effects.loc[rows, ends], 1e-6)
+        at_origin = moved.set_index("term").loc["Intercept", "effect"]
+        np.testing.assert_allclose(at_origin, intercepts + (origin - year.mean()) * slopes, 1e-6)
+        np.testing.assert_allclose(moved_predictions[ends], predictions[ends], 1e-6)
+
+
 def test_a_share_that_is_never_positive_has_no_log_odds(corpus):
     topics, theta, X = corpus
     z = np.repeat([0.0, 1.0], 20)
@@ -314,6 +342,11 @@ def test_without_covariates_in_the_formula_predictions_are_the_intercept(corpus)
         ({"a": ["x"] * 40, "b": range(40)}, {"formula": "a + b"}, "'a' is x in all"),
         (
             {"a": [0.0, 1.0, 2.0, 3.0] * 10, "b": [1.0, 3.0] * 20, "c": [1.0, 4.0, 3.0, 6.0] * 10},
+            {}, "'c' is collinear: it is a linear combination of a, b",
+        ),
+        (
+            {"a": [0.0, 1e9, 2e9, 3e9] * 10, "b": [1e-9, 3e-9] * 20,
+             "c": [1e-9, 4e-9, 3e-9, 6e-9] * 10},
             {}, "'c' is collinear: it is a linear combination of a, b",
         ),
         ({"a": [1.0, np.nan, None, *range(37)]}, {}, "'a' has 2 missing.*the first in row 1"),
