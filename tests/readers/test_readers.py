@@ -1,6 +1,7 @@
 """Readers: rows as numbers, without a model."""
 
 import pickle
+import re
 import warnings
 
 import numpy as np
@@ -54,15 +55,49 @@ def test_later_arrays_like_the_first_are_read_without_scikit_learn(estimator, mo
 
 
 def test_weights_that_do_not_count_rows_are_warned_of_once():
-    """Weights of a survey add up to people; whole weights are counts of equal rows."""
-    rows, weights = np.arange(40.0).reshape(20, 2), np.linspace(0.5, 1.5, 20)
+    """Weights of a survey add up to people, and are fractions or whole numbers."""
+    rng = np.random.default_rng(0)
+    rows, weights = rng.normal(size=(200, 2)), rng.uniform(0.5, 1.5, 200)
     reader = MemoizedDPGMM()._reader_class.from_estimator(MemoizedDPGMM())
-    for scale, total in ((1000.0, r"2e\+04"), (1e-3, "0.02")):
-        with pytest.warns(UserWarning, match=f"adds up to {total} for 20 rows"):
+    remedy = r"weights / weights\.mean\(\)"
+    for scale in (1e-3, 5.0, 1e3):
+        total = re.escape(f"adds up to {scale * weights.sum():.4g} for 200 rows")
+        with pytest.warns(UserWarning, match=f"{total}.*{remedy}"):
             later, *_ = reader.fit_and_read_weighted(rows, scale * weights)
+    # Answers to three questions: people of equal answers have different weights.
+    answers = rng.integers(3, size=(200, 3)).astype(float)
+    ages = rng.integers(18, 90, size=(200, 1)).astype(float)
+    for X in (rows, answers, ages, np.hstack([answers, ages])):
+        for scale in (5.0, 1e3):
+            with pytest.warns(UserWarning, match=remedy):
+                reader.fit_and_read_weighted(X, np.round(scale * weights))
+    documents = TemperedLDA()._reader_class.from_estimator(TemperedLDA())
+    with pytest.warns(UserWarning, match=remedy):
+        documents.fit_and_read_weighted(sp.csr_array(answers), np.round(1e3 * weights))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         reader.fit_and_read_weighted(rows, weights)
-        reader.fit_and_read_weighted(rows, 100 * np.arange(1, 21))
         later.fit_and_read_weighted(rows, 1000.0 * weights)
         reader.fit_and_read_weighted(rows[:1], [0.05])
+
+
+def test_numbers_of_equal_rows_are_not_warned_of():
+    rng = np.random.default_rng(0)
+    groups = [
+        rng.integers(300, size=(300, 1)),  # a bootstrap sample
+        rng.binomial(90, 0.5, size=(50_000, 1)),  # ages
+        rng.integers(2, size=(5_000, 6)),  # all answers to six questions
+        rng.geometric(0.3, size=(5_000, 3)),  # counts of three things
+        rng.random((5_000, 12)) < 0.15,  # some of the answers to twelve questions
+        np.floor(4.0 * rng.normal(size=(50_000, 2))),  # bins of two numbers
+    ]
+    reader = MemoizedDPGMM()._reader_class.from_estimator(MemoizedDPGMM())
+    means = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for rows in groups:
+            distinct, counts = np.unique(rows.astype(float), axis=0, return_counts=True)
+            means.append(counts.mean())
+            reader.fit_and_read_weighted(distinct, counts)
+    # All means but the first are so large that other whole numbers are warned of.
+    assert np.min(means[1:]) > 5.0
