@@ -6,6 +6,7 @@ combinations of the P coefficients are reported.
 """
 
 import warnings
+from dataclasses import replace
 from difflib import get_close_matches
 from numbers import Real
 from typing import Any, NamedTuple
@@ -111,7 +112,9 @@ def covariate_effects(
     Warns
     -----
     UserWarning
-        If rows without words are left out, or if a share has no estimate with the logit link.
+        If rows without words are left out, if a share has no estimate with the logit link, or if
+        mean shares have standard errors above 0.5, because the data hardly distinguish some topics
+        or clusters.
 
     See Also
     --------
@@ -183,11 +186,15 @@ def covariate_effects(
                 estimate_topic_shares(fit, fit_counts[used])
                 for fit, fit_counts in zip(fits, counts, strict=True)
             ]
-        results = [
+        estimates = [
             _estimate_effects(fit_shares, regression, reported, n_draws, rng)
             for fit_shares in shares
         ]
-    columns = pool(results, shares, regression.degrees).columns(level, reported.names)
+    effects, means = (
+        pool(results, shares, regression.degrees) for results in zip(*estimates, strict=True)
+    )
+    _warn_of_useless_shares(means.standard_error, are_mixtures)
+    columns = effects.columns(level, reported.names)
     if np.isnan(columns["effect"]).any():
         warnings.warn(
             "The logit link gives no estimates for some topics or clusters, which are NaN in the "
@@ -298,24 +305,62 @@ def _are_finite_weights(weights):
 
 
 def _estimate_effects(shares, regression, reported, n_draws, rng):
-    """Return effects and squared standard errors of one fit, in an array (2, M, Q, K).
+    """Return estimates and squared standard errors of one fit, in arrays (2, M, Q, K).
 
-    ``shares`` are the :class:`~skvt._results._shares.Shares` of the fit, and ``reported`` are the
-    :class:`_Combinations` of the table.
+    ``shares`` are the :class:`~skvt._results._shares.Shares` of the fit. The first array has the
+    effects, which are the Q :class:`_Combinations` in ``reported``. The second array has mean
+    shares by least squares, at the Q rows of :meth:`Regression.extreme_rows`.
     """
     # (M, K, K): matrices by which the estimated shares (n, K) are multiplied, one for each draw.
     draws = shares.draws(n_draws, rng)
     combinations = regression.transform(reported.combinations)
-    _, n_components, _ = draws.shape
-    results = np.empty((2, n_draws, len(combinations), n_components))
-    # Two views of ``results``, (M, Q, K) each.
-    effects, squared_errors = results
+    rows = regression.extreme_rows()
+    line = replace(regression, link="identity")
+    n_components = draws.shape[1]
+    effects = np.empty((2, n_draws, len(combinations), n_components))
+    means = np.empty((2, n_draws, len(rows), n_components))
     for k in range(n_components):
         # The coefficients of one draw are the start of Newton's method for the next draw.
         coefficients = None
         for m in range(n_draws):
             drawn_shares = shares.values @ draws[m, :, k]
             coefficients, covariance = regression.fit(drawn_shares, start=coefficients)
-            effects[m, :, k] = combinations @ coefficients
-            squared_errors[m, :, k] = ((combinations @ covariance) * combinations).sum(axis=1)
-    return results
+            effects[:, m, :, k] = _combine(combinations, coefficients, covariance)
+            if regression.link == "identity":
+                means[:, m, :, k] = _combine(rows, coefficients, covariance)
+            else:
+                means[:, m, :, k] = _combine(rows, *line.fit(drawn_shares))
+    return effects, means
+
+
+def _combine(combinations, coefficients, covariance):
+    """Return linear combinations (Q, P) of coefficients, and their variances."""
+    variances = ((combinations @ covariance) * combinations).sum(axis=1)
+    return combinations @ coefficients, variances
+
+
+def _warn_of_useless_shares(standard_errors, are_mixtures):
+    """Warn of topics or clusters of whose mean shares a standard error (Q, K) is above 0.5.
+
+    A number between 0 and 1 has a standard deviation of at most 0.5, so that such an estimate says
+    less than that shares are between 0 and 1. Corrected shares are far outside this range if the
+    correction is almost singular, that is, if words or rows hardly distinguish some of the topics
+    or clusters.
+    """
+    errors = standard_errors.max(axis=0)
+    useless = np.flatnonzero(errors > 0.5)
+    if useless.size:
+        name = "clusters" if are_mixtures else "topics"
+        remedy = (
+            "Join clusters by n_clusters='auto', or fit fewer components."
+            if are_mixtures
+            else "Fit fewer topics, or leave out fits that repeat a topic."
+        )
+        warnings.warn(
+            f"The effects on the shares of the {name} {useless.tolist()} are unknown: mean shares "
+            f"have standard errors of up to {errors.max():.2g}, and numbers between 0 and 1 vary "
+            f"by at most 0.5. The data hardly distinguish these {name}, the fits contradict each "
+            f"other, or there are too few rows for the terms. {remedy}",
+            UserWarning,
+            stacklevel=find_stack_level(),
+        )

@@ -78,6 +78,11 @@ class Regression:
         """Convert combinations (Q, P) of coefficients of the design to those of the columns."""
         return solve_triangular(self.triangle, combinations.T, trans="T").T
 
+    def extreme_rows(self):
+        """Return the rows of ``columns`` in which a column has its minimum or its maximum."""
+        extremes = [self.columns.argmin(axis=0), self.columns.argmax(axis=0)]
+        return self.columns[np.unique(extremes)]
+
     @property
     def degrees(self):
         """Degrees of freedom of the standard errors.

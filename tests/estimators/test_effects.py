@@ -247,6 +247,31 @@ def test_a_share_that_is_never_positive_has_no_log_odds(corpus):
     assert set(missing) == {0}
 
 
+@pytest.mark.parametrize("link", ["identity", "logit"])
+@pytest.mark.filterwarnings("ignore:The logit link gives no estimates")
+def test_topics_that_words_do_not_distinguish_are_warned_of(rng, link):
+    topics = rng.dirichlet(np.full(30, 0.2), 3)
+    X = rng.multinomial(50, rng.dirichlet(np.ones(3), 200) @ topics)
+    z = rng.integers(2, size=200)
+    options = {"link": link, "random_state": 0}
+    covariate_effects(Topics(1000.0 * topics), X, z, **options)
+    alike = [*topics, 0.999 * topics[1] + 0.001 * rng.dirichlet(np.full(30, 0.2))]
+    with pytest.warns(UserWarning, match=r"shares of the topics \[1, 3\].*Fit fewer topics"):
+        covariate_effects(Topics(1000.0 * np.array(alike)), X, z, **options)
+
+
+def test_clusters_that_rows_do_not_distinguish_are_warned_of(rng):
+    kinds = rng.integers(2, size=200)
+    chances = np.eye(3)[kinds]
+    half = 0.5 + 0.01 * rng.normal(size=200)
+    chances[:, 2] = chances[:, 1] * half
+    chances[:, 1] *= 1.0 - half
+    options = {"covariates": rng.normal(size=200), "random_state": 0}
+    covariate_effects(Classes(np.eye(2)[kinds]), np.zeros((200, 1)), **options)
+    with pytest.warns(UserWarning, match=r"the clusters \[1, 2\].*n_clusters='auto'"):
+        covariate_effects(Classes(chances), np.zeros((200, 1)), **options)
+
+
 def test_contrasts_and_predictions_are_sums_of_effects(corpus):
     topics, theta, X = corpus
     frame = pd.DataFrame({"party": list("abcd") * 10})
