@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit
+from scipy.stats import t as student
 from sklearn.utils import check_random_state
 
 from skvt._results._consensus import topic_distributions
@@ -30,6 +31,11 @@ from skvt._results.topic_words import make_topic_labels
 from skvt._sklearn_private import num_samples
 from skvt.inference import one_blas_thread
 from skvt.readers.validation import check_choice, find_stack_level
+
+# Probability of a warning of impossible shares if all true mean shares are 0 or 1, and the largest
+# excess that counts as a rounding error.
+_FALSE_WARNINGS = 1e-3
+_ROUNDING = 1e-6
 
 
 def covariate_effects(
@@ -114,7 +120,8 @@ def covariate_effects(
     UserWarning
         If rows without words are left out, if a share has no estimate with the logit link, or if
         mean shares have standard errors above 0.5, because the data hardly distinguish some topics
-        or clusters.
+        or clusters. With the identity link also if a mean share is outside [0, 1] by more than its
+        standard error explains.
 
     See Also
     --------
@@ -194,6 +201,7 @@ def covariate_effects(
         pool(results, shares, regression.degrees) for results in zip(*estimates, strict=True)
     )
     _warn_of_useless_shares(means.standard_error, are_mixtures)
+    _warn_of_impossible_shares(means, link, are_mixtures)
     columns = effects.columns(level, reported.names)
     if np.isnan(columns["effect"]).any():
         warnings.warn(
@@ -361,6 +369,30 @@ def _warn_of_useless_shares(standard_errors, are_mixtures):
             f"have standard errors of up to {errors.max():.2g}, and numbers between 0 and 1 vary "
             f"by at most 0.5. The data hardly distinguish these {name}, the fits contradict each "
             f"other, or there are too few rows for the terms. {remedy}",
+            UserWarning,
+            stacklevel=find_stack_level(),
+        )
+
+
+def _warn_of_impossible_shares(means, link, are_mixtures):
+    """Warn of topics or clusters whose mean shares are outside [0, 1], beyond chance.
+
+    ``means`` are the :class:`~skvt._results._pooling.Pooled` mean shares by least squares. With the
+    logit link, effects do not rely on them.
+    """
+    if link == "logit":
+        return
+    excess = np.maximum(-means.estimate, means.estimate - 1.0).clip(min=0.0)
+    # If all Q K mean shares are 0 or 1, a warning has at most this probability, by Bonferroni.
+    critical = student.isf(_FALSE_WARNINGS / excess.size, means.degrees)
+    impossible = np.flatnonzero((excess > critical * means.standard_error + _ROUNDING).any(axis=0))
+    if impossible.size:
+        name = "clusters" if are_mixtures else "topics"
+        warnings.warn(
+            f"Mean shares of the {name} {impossible.tolist()} are outside [0, 1] for some rows, by "
+            f"up to {excess[:, impossible].max():.2g} and by more than their standard errors "
+            "explain: shares do not change linearly with the covariates. Use link='logit', or "
+            "curves in formula.",
             UserWarning,
             stacklevel=find_stack_level(),
         )

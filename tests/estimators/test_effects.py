@@ -260,6 +260,18 @@ def test_topics_that_words_do_not_distinguish_are_warned_of(rng, link):
         covariate_effects(Topics(1000.0 * np.array(alike)), X, z, **options)
 
 
+def test_mean_shares_that_no_line_fits_are_warned_of(rng):
+    z = rng.uniform(-4.0, 4.0, 500)
+    X, mixtures = np.zeros((500, 1)), {}
+    for slope in (0.2, 3.0):
+        y = (rng.random(500) < expit(slope * z)).astype(int)
+        mixtures[slope] = Classes(np.eye(3)[y])
+    covariate_effects(mixtures[0.2], X, z)
+    with pytest.warns(UserWarning, match=r"clusters \[0, 1\] are outside.*Use link='logit'"):
+        covariate_effects(mixtures[3.0], X, z)
+    covariate_effects(Classes(np.eye(2)[y]), X, z, link="logit")
+
+
 def test_clusters_that_rows_do_not_distinguish_are_warned_of(rng):
     kinds = rng.integers(2, size=200)
     chances = np.eye(3)[kinds]
