@@ -130,7 +130,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. It is the
         posterior of the components.
     .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_, temperature_, n_features_in_
-    .. shared: feature_names_in_
+    .. shared: feature_names_in_, words_
 
     See Also
     --------

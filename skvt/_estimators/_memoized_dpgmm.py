@@ -228,7 +228,7 @@ default="dirichlet_process"
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
         the "weights" (sticks, or a Dirichlet) and "components".
-    .. shared: n_features_in_, feature_names_in_
+    .. shared: n_features_in_, feature_names_in_, words_
 
     See Also
     --------

@@ -184,7 +184,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
         the "weights" (sticks) and "components". The latter is again a joint posterior, with a block
         for each of ``blocks_``.
-    .. shared: n_features_in_, feature_names_in_
+    .. shared: n_features_in_, feature_names_in_, words_
 
     See Also
     --------
@@ -407,10 +407,10 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     @fitted_property
     def blocks_(self, fitted):
         """A tuple ``(name, component, columns)`` for each block as fitted."""
-        names = self._table.names
+        table = self._columns
         return [
-            (block.name, clone(block.spec), [names[j] for j in block.columns])
-            for block in self._table.blocks
+            (block.name, clone(block.spec), [table.names[j] for j in block.columns])
+            for block in table.blocks
         ]
 
     @fitted_property
@@ -482,7 +482,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     @property
     def table_report_(self):
         """How each column was read, and why, see the attributes of the class."""
-        return make_table_report(self._table, self.priors_)
+        return make_table_report(self._columns, self.priors_)
 
     def predict_column(self, X, column):
         """Predict a column from the other values of each row.
@@ -572,7 +572,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         fitted = self._require_fitted()
         require_rows_in_memory(X, "A prediction of one column")
         encoded = self._read(X)
-        position = self._table.find_position(column)
+        position = self._columns.find_position(column)
         block, _ = self._table.find_block(position)
         if not block.spec.allows_missing or sp.issparse(encoded):
             raise ValueError(

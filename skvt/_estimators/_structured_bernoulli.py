@@ -177,7 +177,7 @@ default="dirichlet_process"
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
         the "weights" (sticks, or a Dirichlet) and "components" (a beta distribution for each
         component and column).
-    .. shared: n_features_in_, feature_names_in_
+    .. shared: n_features_in_, feature_names_in_, words_
 
     See Also
     --------

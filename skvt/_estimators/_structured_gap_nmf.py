@@ -162,7 +162,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         draws minus the divergence of the components, which is not a bound. "n_components" is the
         number of active components.
     .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_, temperature_, n_features_in_
-    .. shared: feature_names_in_
+    .. shared: feature_names_in_, words_
 
     See Also
     --------

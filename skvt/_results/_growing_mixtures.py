@@ -74,12 +74,13 @@ class GrowingMixin(MoveLogMixin):
     # ------------------------------------------------------------------------------- columns
     @property
     def _columns(self):
-        """The :class:`Table` that describes the columns of X.
+        """The :class:`Table` that describes the columns of X, with the names of ``set_words``.
 
         An estimator that does not read tables gets a new one, with a single block of real columns.
         """
         if "_table" in vars(self):
-            return self._table
+            words = self._fitted.words
+            return self._table if words is None else self._table.renamed(words.tolist())
         names = require_column_names(self, None, self.n_features_in_).tolist()
         block = TableBlock("columns", Gaussian(), np.arange(len(names)))
         return Table((block,), tuple(names), "error")
@@ -227,13 +228,13 @@ class GrowingMixin(MoveLogMixin):
             5 % of the rows, or less than half of the mean share if that is less. Small components
             may consist of errors. A small component is therefore left out if its cluster also has
             larger components. The result is a data frame with the names of the columns if the
-            columns of the fit had names and pandas can be imported.
+            columns have names, see ``words_``, and pandas can be imported.
         """
         fitted = self._require_fitted()
         indicators = self._get_cluster_indicators(n_clusters)
         evidence = self._get_product(fitted).column_evidence
         values = self._compute_relevance(fitted, evidence, indicators)
-        if not hasattr(self, "feature_names_in_"):
+        if not hasattr(self, "words_"):
             return values
         table = self._columns
         columns = [(block.name, table.names[j]) for block in table.blocks for j in block.columns]

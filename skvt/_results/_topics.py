@@ -26,7 +26,6 @@ from skvt.inference import Workers
 from skvt.posterior import Posterior
 from skvt.readers import DocumentReader
 from skvt.readers.chunks import apply_by_chunk, sum_over_rows
-from skvt.readers.validation import list_names
 from skvt.rows import named_details
 
 
@@ -112,73 +111,6 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         # The names by the keys of the topics.
         labels = self._require_fitted().topic_labels or {}
         return {k: labels[key] for k, key in enumerate(self._topic_keys) if key in labels}
-
-    @fitted_property
-    def words_(self, fitted):
-        """The words, (n_features,), from ``set_words`` or else from the column names of X."""
-        words = fitted.words
-        if words is None:
-            words = getattr(self, "feature_names_in_", None)
-        if words is None:
-            raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute 'words_', because X had no "
-                "column names. Call set_words(names), for example with "
-                "CountVectorizer().get_feature_names_out()."
-            )
-        return words.copy()
-
-    def set_words(self, names):
-        """Name the columns of X, so that tables and displays show words.
-
-        A fit of a data frame has the words already, because its columns have names. Functions such
-        as :func:`skvt.topic_table` find the words of a pipeline in its earlier steps. The sparse
-        counts of ``CountVectorizer`` have no names.
-
-        Parameters
-        ----------
-        names : array-like of str of shape (n_features,), or mapping
-            A name for each column, such as ``CountVectorizer().get_feature_names_out()``, or
-            ``adata.var_names``. A mapping has the name of each column by its number, as the
-            Dictionary of gensim and its ``id2token``, or the number of the column of each name, as
-            its ``token2id`` and ``vocabulary_`` of CountVectorizer.
-
-        Returns
-        -------
-        self : estimator
-            The same estimator. It keeps the words in files, ``partial_fit``, warm starts,
-            ``merge_topics`` and ``drop_topics``. Another fit deletes the words.
-
-        Raises
-        ------
-        ValueError
-            Unless there is a string for each column, and if a mapping has other numbers than those
-            of the columns, which are 0 to ``n_features - 1``.
-
-        Examples
-        --------
-        >>> from sklearn.feature_extraction.text import CountVectorizer
-        >>> from skvt import TemperedLDA
-        >>> vectorizer = CountVectorizer()
-        >>> X = vectorizer.fit_transform(["cat mouse cat", "sun rain sun"] * 20)
-        >>> lda = TemperedLDA(2, random_state=0).fit(X)
-        >>> lda = lda.set_words(vectorizer.get_feature_names_out())
-        >>> sorted(lda.top_words(1))
-        [['cat'], ['sun']]
-        """
-        fitted = self._require_fitted()
-        n_features = fitted.model.n_features
-        names = np.asarray(list_names(names, n_features), dtype=object)
-        example = "such as CountVectorizer().get_feature_names_out()"
-        if names.shape != (n_features,):
-            raise ValueError(
-                f"names must be {n_features} strings, one for each column of X, {example}. Got an "
-                f"array of shape {names.shape} instead."
-            )
-        wrong = [name for name in names if not isinstance(name, str)]
-        if wrong:
-            raise ValueError(f"names must be strings, {example}. Got {wrong[0]!r} instead.")
-        self._fitted = replace(fitted, words=np.array(list(map(str, names)), dtype=object))
-        return self
 
     @property
     def _topic_keys(self):

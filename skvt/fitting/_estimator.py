@@ -7,7 +7,7 @@ The methods read rows and check parameters; :mod:`skvt.fitting._fit` makes the p
 outcome before a call, as ``before``.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -28,6 +28,7 @@ from skvt.fitting._twin import all_or_nothing
 from skvt.inference import Workers, evaluate_bound, make_rows
 from skvt.readers import Reader
 from skvt.readers.labels import RowLabels, refuse_labels
+from skvt.readers.validation import list_names
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -382,6 +383,86 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return self._get_shown_fit(self._fitted)
 
     # ---------------------------------------------------------------------------- attributes
+    @fitted_property
+    def words_(self, fitted):
+        """Names of the columns, (n_features,), from ``set_words`` or else the column names of X."""
+        words = fitted.words
+        if words is None:
+            words = getattr(self, "feature_names_in_", None)
+        if words is None:
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute 'words_', because X had no "
+                "column names. Call set_words(names), for example with adata.var_names or "
+                "CountVectorizer().get_feature_names_out()."
+            )
+        return words.copy()
+
+    def set_words(self, names):
+        """Name the columns of X, which are words of documents, genes of cells, and so on.
+
+        Tables, sentences, displays and reports then show the names. A fit of a data frame has names
+        already. Sparse matrices, such as the counts of ``CountVectorizer``, and arrays have none.
+        Functions such as :func:`skvt.topic_table` find the words of a pipeline in its earlier
+        steps.
+
+        Parameters
+        ----------
+        names : array-like of str of shape (n_features,), or mapping
+            A distinct name for each column, such as ``CountVectorizer().get_feature_names_out()``,
+            or ``adata.var_names``. A mapping has the name of each column by its number, as the
+            Dictionary of gensim and its ``id2token``, or the number of the column of each name, as
+            its ``token2id`` and ``vocabulary_`` of CountVectorizer.
+
+        Returns
+        -------
+        self : estimator
+            The same estimator. It keeps the names in files, ``partial_fit``, warm starts, and
+            changes of topics. Another fit deletes the names.
+
+        Raises
+        ------
+        ValueError
+            Unless there is a string for each column, and all strings differ; and if a mapping has
+            other numbers than those of the columns, which are 0 to ``n_features - 1``.
+
+        Notes
+        -----
+        Methods still take rows with the columns of ``fit``, and data frames with their names.
+
+        Examples
+        --------
+        >>> from sklearn.feature_extraction.text import CountVectorizer
+        >>> from skvt import TemperedLDA
+        >>> vectorizer = CountVectorizer()
+        >>> X = vectorizer.fit_transform(["cat mouse cat", "sun rain sun"] * 20)
+        >>> lda = TemperedLDA(2, random_state=0).fit(X)
+        >>> lda = lda.set_words(vectorizer.get_feature_names_out())
+        >>> sorted(lda.top_words(1))
+        [['cat'], ['sun']]
+        """
+        self._require_fitted()
+        names = np.asarray(list_names(names, self.n_features_in_), dtype=object)
+        example = "such as adata.var_names, or CountVectorizer().get_feature_names_out()"
+        n_features = self.n_features_in_
+        if names.shape != (n_features,):
+            raise ValueError(
+                f"names must be {n_features} strings, one for each column of X, {example}. Got an "
+                f"array of shape {names.shape} instead."
+            )
+        wrong = [name for name in names if not isinstance(name, str)]
+        if wrong:
+            raise ValueError(f"names must be strings, {example}. Got {wrong[0]!r} instead.")
+        if len(set(names)) < len(names):
+            name = max(names, key=names.tolist().count)
+            raise ValueError(
+                f"names must be distinct. Got {name!r} {names.tolist().count(name)} times; an "
+                "AnnData has distinct names after adata.var_names_make_unique()."
+            )
+        # The fit that is shown lacks the background of a mixture, so that ``_fitted`` is changed.
+        words = np.array(list(map(str, names)), dtype=object)
+        self._fitted = replace(self._fitted, words=words)
+        return self
+
     @fitted_property
     def n_batch_iter_(self, fitted):
         """Number of global updates so far."""

@@ -279,7 +279,8 @@ weights_ : ndarray of shape (K,)
     Expected weights, divided by their sum. The sum is less than 1 if the prior leaves some weight
     to components that have no rows yet.
 words_ : ndarray of shape (`n_features_in_`,)
-    The words given to ``set_words``, otherwise the column names of X, if X had any.
+    Names of the columns: those given to ``set_words``, otherwise the column names of X, if X had
+    any.
 """
 
 import inspect

@@ -3,7 +3,7 @@
 import numpy as np
 
 from skvt.plotting._axes import check_indices, ensure_axes, get_fitted_attribute, make_panels
-from skvt.readers.validation import check_choice, require_column_names
+from skvt.readers.validation import check_choice, known_names, require_column_names
 
 
 class ComponentsDisplay:
@@ -201,8 +201,8 @@ class ComponentsDisplay:
             ``image_shape`` nor ``values`` is given, a mixture is shown as ellipses over two
             columns, or as a table of means.
         feature_names : array-like of str of shape (n_features,) or None, default=None
-            Names of the columns; by default the names in ``fit``, or numbers if the data had no
-            names.
+            Names of the columns; by default the names in ``fit`` or those of ``set_words``, or
+            numbers if there are none.
         ax, **options : see :meth:`plot`
             Parameters of :meth:`plot`.
 
@@ -211,9 +211,8 @@ class ComponentsDisplay:
         ComponentsDisplay
             The display, drawn.
         """
-        if feature_names is None:
-            feature_names = getattr(estimator, "feature_names_in_", None)
-        display = cls(weights=getattr(estimator, "weights_", None), feature_names=feature_names)
+        names = known_names(estimator, feature_names)
+        display = cls(weights=getattr(estimator, "weights_", None), feature_names=names)
         if values is None and image_shape is None:
             display.means = _get_values(estimator, "means")
             display.covariances = make_full_covariances(estimator)

@@ -13,7 +13,7 @@ column in its block.
 
 import warnings
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -125,6 +125,12 @@ class Table:
             and all(given.columns.size == 1 for given in self.given)
             and all(np.array_equal(b.given, self.given_positions) for b in component.blocks)
         )
+
+    def renamed(self, names):
+        """Return the table with other names of all columns, for descriptions of a fit."""
+        name_of = dict(zip(map(str, self.names), names, strict=True))
+        findings = tuple((name_of[name], *finding) for name, *finding in self.findings)
+        return replace(self, names=tuple(names), findings=findings)
 
     def encode(self, X, columns):
         """Return X encoded as numbers (n_rows, n_columns), in the precision of X or float64.

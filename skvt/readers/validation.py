@@ -100,9 +100,9 @@ def _refuse_anndata(X, caller):
     if hasattr(X, "var_names") and hasattr(X, "X"):
         raise TypeError(
             f"X is an {type(X).__name__}, and {caller} takes its matrix: pass X.X, or one of "
-            "X.layers; for a mixture, pass X.to_df(), a table with the names of its columns. Give "
-            "X.var_names to set_words of a topic model, or to feature_names of displays. Results "
-            'of transform belong into X.obsm["topics"], say.'
+            "X.layers; after the fit, call set_words(X.var_names), and tables and displays show "
+            "these names. A mixture also takes X.to_df(), a table with the names of its columns. "
+            'Results of transform belong into X.obsm["topics"], say.'
         )
 
 
@@ -418,7 +418,7 @@ def require_fitted(model):
 def known_names(estimator, feature_names=None):
     """Return the names of the columns of a fitted estimator or pipeline, or None.
 
-    The names are taken from the first source that has some: ``feature_names``, the words of a topic
+    The names are taken from the first source that has some: ``feature_names``, ``words_`` of the
     model, the preprocessing of a pipeline, the columns of X in ``fit``.
     """
     preprocessing, model = split_pipeline(estimator)

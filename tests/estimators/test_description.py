@@ -6,13 +6,25 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from estimators._registry import every_class
 from estimators.test_tables import mixture, table
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from skvt import MemoizedDPGMM, MemoizedDPMixture, StructuredBernoulliMixture
+from skvt import (
+    CAVIGaussianMixture,
+    MemoizedDPGMM,
+    MemoizedDPMixture,
+    StructuredBernoulliMixture,
+    cluster_report,
+    load,
+    save,
+    top_words,
+    unusual_rows,
+)
 from skvt._results.profiles import make_profiles
 from skvt.components import Bernoulli, Categorical, Gaussian, Hurdle, Poisson
+from skvt.plotting import ComponentsDisplay, ProfilesDisplay
 
 
 @pytest.fixture(scope="module")
@@ -247,3 +259,75 @@ def test_mixtures_of_one_kind_of_columns_are_described_alike():
         np.testing.assert_allclose(rows["estimate"], bits.means_.ravel())
         assert rows["column"].tolist() == list("abc") * bits.n_components_
         assert set(rows["category"]) == {1}
+
+
+@pytest.mark.parametrize("kind", [MemoizedDPMixture, MemoizedDPGMM, StructuredBernoulliMixture])
+def test_names_that_are_given_to_columns_of_arrays_are_shown(kind, tmp_path):
+    rng = np.random.default_rng(0)
+    X = (rng.random((80, 3)) < np.repeat([[0.05, 0.9, 0.5], [0.9, 0.1, 0.5]], 40, 0)).astype(float)
+    X = X if kind is StructuredBernoulliMixture else X + rng.normal(scale=0.1, size=X.shape)
+    X[5, 2] = np.nan
+    model = kind(random_state=0).fit(X)
+    genes = ["CD3E", "CD19", "NKG7"]
+    assert {*model.describe()["column"]} == {0, 1, 2}
+    assert model.set_words(pd.Index(genes)).words_.tolist() == genes
+    assert {*model.describe()["column"]} == {*genes}
+    assert "CD3E" in model.describe(form="text") and "column" not in model.describe(form="text")
+    assert {*genes} <= {*model.describe(form="wide").columns}
+    assert {*model.column_relevance().columns} == {*genes}
+    assert {*unusual_rows(model, X, n=5)["column"]} <= {*genes}
+    assert "CD3E" in model._repr_html_()
+    assert {name for _, name in ProfilesDisplay.from_estimator(model).columns_} == {*genes}
+    cluster_report(model, X, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert ">NKG7<" in page and "column 0" not in page
+    save(model, tmp_path / "model.skvt")
+    assert {*load(tmp_path / "model.skvt").partial_fit(X).describe()["column"]} == {*genes}
+    assert {*model.fit(X).describe()["column"]} == {0, 1, 2}
+
+
+def test_columns_of_a_table_are_called_by_the_names_that_were_given(fitted):
+    X, _ = table(share=0.1)
+    named = clone(fitted).fit(X)
+    names = {name: f"the {name}" for name in X.columns}
+    named.set_words([*names.values()])
+    expected = fitted.describe().replace({"column": names})
+    pd.testing.assert_frame_equal(named.describe(), expected)
+    report = fitted.table_report_.replace({"column": names})
+    pd.testing.assert_frame_equal(named.table_report_, report)
+    assert [name for *_, columns in named.blocks_ for name in columns] == [
+        names[name] for *_, columns in fitted.blocks_ for name in columns
+    ]
+    # rows have the names of the fit
+    np.testing.assert_array_equal(named.predict(X), fitted.predict(X))
+    scores = fitted.score_column(X, "size")
+    np.testing.assert_array_equal(named.score_column(X, "the size"), scores)
+    assert [*named.sample(3)[0].columns] == [*fitted.sample(3)[0].columns]
+
+
+def test_a_mixture_with_a_background_keeps_it_when_columns_are_named():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    model = MemoizedDPGMM(background=True, random_state=0).fit(X)
+    weight = model.background_weight_
+    model.set_words(["a", "b"])
+    assert model.background_weight_ == weight and {*model.describe()["column"]} == {"a", "b"}
+
+
+@every_class
+def test_every_estimator_takes_names_of_columns(entry):
+    X = entry.data()
+    model = entry.make().fit(X)
+    assert not hasattr(model, "words_")
+    names = [f"gene {j}" for j in range(X.shape[1])]
+    assert model.set_words(names).words_.tolist() == names
+    if hasattr(model, "components_"):
+        assert top_words(model, 1)[0][0] == names[np.argmax(model.components_[0])]
+    assert model.partial_fit(X).words_.tolist() == names
+    assert not hasattr(model.set_params(warm_start=False).fit(X), "words_")
+
+
+def test_means_are_shown_with_the_names_of_the_columns():
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    model = CAVIGaussianMixture(2, random_state=0).fit(X).set_words(["a", "b", "c"])
+    labels = ComponentsDisplay.from_estimator(model).ax_.get_xticklabels()
+    assert [label.get_text() for label in labels] == ["a", "b", "c"]

@@ -275,6 +275,7 @@ def test_no_file_has_other_words_than_columns(words, tmp_path):
         ({"a": 0, "b": 1, "c": 1}, "3 entries and none for column 2"),
         ({"a": "x", "b": 1, "c": 2}, "none for column 0"),
         ({0: 5, 1: "b", 2: "c"}, r"must be strings, .* Got 5"),
+        (["a", "b", "a"], r"must be distinct. Got 'a' 2 times; .*var_names_make_unique"),
     ],
 )
 def test_words_are_a_string_for_each_column(names, said):
