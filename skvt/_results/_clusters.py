@@ -248,10 +248,12 @@ class ClustersMixin:
                 )
             return joins.component_clusters(joins.n_clusters)
         if not _is_int(n_clusters) or not 1 <= n_clusters <= joins.n_components:
+            settings = "n_components=k" + " and moves=()" * hasattr(self, "moves")
             raise ValueError(
                 "n_clusters must be 'auto', None for components, or an int in the range [1, "
-                f"n_components_] = [1, {joins.n_components}]: clusters are joined components; "
-                f"only 'predict' splits these into more. Got {n_clusters!r} instead."
+                f"n_components_] = [1, {joins.n_components}]: clusters are joined components. "
+                "Only 'predict' splits components, and the parts have no parameters. For more "
+                f"clusters, fit anew with {settings}. Got {n_clusters!r} instead."
             )
         return joins.component_clusters(int(n_clusters))
 

@@ -10,6 +10,7 @@ from functools import partial, reduce
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.pipeline import Pipeline
 
 from skvt._results.topic_tables import import_pandas
 from skvt.expfam import RunningStats
@@ -96,13 +97,8 @@ def unusual_rows(mixture, X, n=20):
     [7]
     """
     pandas = import_pandas("unusual_rows")
-    if not hasattr(type(mixture), "impute"):
-        raise TypeError(
-            "unusual_rows takes a MemoizedDPMixture, MemoizedDPGMM or StructuredBernoulliMixture. "
-            f"Got an object of type {type(mixture).__name__}."
-        )
+    require_describing_mixture(mixture, X, "unusual_rows")
     fitted = mixture._require_fitted()
-    require_rows_in_memory(X, "unusual_rows")
     n = require_positive_int("n", n)
     table, encoded = mixture._columns, mixture._read(X)
     encoded = encoded.toarray() if sp.issparse(encoded) else np.asarray(encoded)
@@ -154,6 +150,25 @@ def unusual_rows(mixture, X, n=20):
     names = "row", "column", "value", "expected", "score"
     frame = pandas.DataFrame(table_rows, columns=names, dtype=object)
     return frame.astype({"row": np.intp, "score": np.float64})
+
+
+def require_describing_mixture(mixture, X, caller):
+    """Raise TypeError unless ``mixture`` is of a class that describes columns, and X is in memory.
+
+    ``caller`` is the function that the user has called.
+    """
+    if not hasattr(type(mixture), "impute"):
+        remedy = ""
+        if isinstance(mixture, Pipeline):
+            remedy = (
+                f" Pass its last step and the rows that this step was fitted to: {caller}("
+                "pipeline[-1], pipeline[:-1].transform(X))."
+            )
+        raise TypeError(
+            f"{caller} takes a MemoizedDPMixture, MemoizedDPGMM or StructuredBernoulliMixture. "
+            f"Got an object of type {type(mixture).__name__}.{remedy}"
+        )
+    require_rows_in_memory(X, caller)
 
 
 def _compute_conditionals(rows, joint, columns, log_density):

@@ -11,10 +11,9 @@ import scipy.sparse as sp
 
 from skvt._results import find_most_probable
 from skvt._results.profiles import find_directions, make_profiles, write_sentences
-from skvt._results.unusual import unusual_rows
+from skvt._results.unusual import require_describing_mixture, unusual_rows
 from skvt.fitting import html_table
 from skvt.plotting._pages import write_page
-from skvt.readers.chunks import require_rows_in_memory
 from skvt.rows import dense
 
 # Maximum number of columns of the data in the table of profiles, which shows the most relevant.
@@ -25,7 +24,7 @@ MAX_CLUSTERS = 8
 MIN_CLEAR_PROBABILITY = 0.8
 
 
-def cluster_report(mixture, X, path):
+def cluster_report(mixture, X, path, *, n_clusters=None):
     """Write a report of the clusters of a mixture: one HTML file that needs no network.
 
     The report describes the clusters in words. It says how many there are and why, how certain the
@@ -40,11 +39,17 @@ def cluster_report(mixture, X, path):
         Rows, such as those of ``fit``.
     path : str or path-like
         The file to write. It is written as a whole or not at all.
+    n_clusters : int, "auto" or None, default=None
+        Number of clusters to describe, from 1 to ``n_components_``. "auto" describes the suggested
+        ``n_clusters_`` clusters. None is "auto", or describes the components if they were not
+        joined, as after ``partial_fit``.
 
     Raises
     ------
     TypeError
-        If the mixture is of another class, or X is a collection of Dask.
+        If the mixture is of another class, such as a pipeline, or X is a collection of Dask.
+    ValueError
+        If ``n_clusters`` is illegal, or if components were not joined and it is not None.
 
     See Also
     --------
@@ -53,10 +58,10 @@ def cluster_report(mixture, X, path):
 
     Notes
     -----
-    The report shows the clusters of ``predict(X, n_clusters="auto")``, or the components if they
-    were not joined, as after ``partial_fit``. Means and rates are estimates of the fit. Shares of
-    missing values, numbers of rows in clusters and probabilities are computed for the rows X. The
-    file contains values of single rows: consider who may read them.
+    The report shows the clusters of ``predict(X, n_clusters=n_clusters)``. Means and rates are
+    estimates of the fit. Shares of missing values, numbers of rows in clusters and probabilities
+    are computed for the rows X. The file contains values of single rows: consider who may read
+    them.
 
     Examples
     --------
@@ -66,10 +71,14 @@ def cluster_report(mixture, X, path):
     >>> mixture = MemoizedDPMixture(random_state=0).fit(wine)
     >>> cluster_report(mixture, wine, "report.html")  # doctest: +SKIP
     """
-    require_rows_in_memory(X, "cluster_report")
-    worst_rows = unusual_rows(mixture, X)
+    require_describing_mixture(mixture, X, "cluster_report")
+    # Raise an error for a number of clusters that is illegal before rows are searched.
+    mixture._require_fitted()
     is_joined = mixture._fitted.joins is not None
-    n_clusters = "auto" if is_joined else None
+    if n_clusters is None and is_joined:
+        n_clusters = "auto"
+    mixture._get_component_clusters(n_clusters)
+    worst_rows = unusual_rows(mixture, X)
     probabilities = mixture.predict_proba(X, n_clusters=n_clusters)
     profiles = make_profiles(mixture.describe(n_clusters=n_clusters))
     labels = find_most_probable(probabilities)
@@ -80,6 +89,8 @@ def cluster_report(mixture, X, path):
     reason = f"there are {n_shown} components, which were not joined"
     if is_joined:
         reason = mixture.n_clusters_reason_
+        if n_clusters != "auto":
+            reason = f"{n_shown} clusters were asked for; suggested are {reason}"
     title = f"{n_shown} {kinds} of {n_rows:,} rows"
     # Rows of the background, which belong to no cluster, have the label -1.
     in_background = labels < 0

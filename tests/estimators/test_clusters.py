@@ -728,7 +728,7 @@ def test_there_are_as_many_clusters_as_rows_that_differ(mixture, rows):
         ValueError, match=f"rows of X that differ, {n_distinct}. Got {n_distinct + 1}"
     ):
         mixture.predict(X, n_clusters=n_distinct + 1)
-    with pytest.raises(ValueError, match="only 'predict' splits these"):
+    with pytest.raises(ValueError, match="fit anew with n_components=k"):
         mixture.predict_proba(X, n_clusters=mixture.n_components_ + 1)
 
 

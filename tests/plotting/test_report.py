@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import skvt
 from skvt.components import Poisson
@@ -109,8 +111,38 @@ def test_a_report_of_components_after_a_stream(table, tmp_path):
 
 
 def test_nothing_is_written_for_other_estimators(table, tmp_path):
-    with pytest.raises(TypeError, match="unusual_rows takes a MemoizedDPMixture"):
-        skvt.cluster_report(skvt.TemperedLDA(), table, tmp_path / "report.html")
+    path = tmp_path / "report.html"
+    with pytest.raises(TypeError, match=r"^cluster_report takes .* TemperedLDA\.$"):
+        skvt.cluster_report(skvt.TemperedLDA(), table, path)
+    with pytest.raises(TypeError, match=r"^unusual_rows takes .* type object\.$"):
+        skvt.unusual_rows(object(), table)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_remedy_for_a_pipeline_works(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    pipeline = make_pipeline(StandardScaler(), skvt.MemoizedDPGMM(random_state=0)).fit(rows)
+    remedy = r"cluster_report\(pipeline\[-1\], pipeline\[:-1\].transform\(X\)\)"
+    with pytest.raises(TypeError, match=f"^cluster_report takes .* Pipeline.* {remedy}"):
+        skvt.cluster_report(pipeline, rows, tmp_path / "report.html")
+    skvt.cluster_report(pipeline[-1], pipeline[:-1].transform(rows), tmp_path / "report.html")
+
+
+def test_a_report_has_as_many_clusters_as_the_user_says(tmp_path):
+    rows = np.random.default_rng(0).normal(np.repeat([0.0, 20.0, 60.0], 40)[:, None], size=(120, 2))
+    mixture = skvt.MemoizedDPMixture(random_state=0).fit(rows)
+    path = tmp_path / "report.html"
+    assert mixture.n_clusters_ == 3
+    skvt.cluster_report(mixture, rows, path, n_clusters=2)
+    text = Page(path.read_text(encoding="utf-8")).text
+    assert "2 clusters of 120 rows" in text and "cluster 2" not in text
+    assert "2 clusters were asked for; suggested are 3 clusters of 3 components" in text
+    assert "80 of the rows." in text and "40 of the rows." in text
+    path.unlink()
+    with pytest.raises(ValueError, match=r"fit anew with n_components=k and moves=\(\)"):
+        skvt.cluster_report(mixture, rows, path, n_clusters=4)
+    with pytest.raises(ValueError, match=r"join_components\(X\)"):
+        skvt.cluster_report(mixture.partial_fit(rows), rows, path, n_clusters=2)
     assert not list(tmp_path.iterdir())
 
 
