@@ -738,6 +738,17 @@ class _Counts(_SeparateByCell):
     exposure: Any = None
     missing: str = "ignore"
 
+    def check(self):
+        """Raise ValueError or TypeError for illegal parameters."""
+        if np.ndim(self.exposure) > 0:
+            raise ValueError(
+                f"The 'exposure' parameter of {type(self).__name__} takes the name or the position "
+                f"of a column of X, or 'row_total'. Got values, a {type(self.exposure).__name__}. "
+                "Make them a column of X, such as X.assign(depth=values), and pass its name: "
+                "exposure='depth'."
+            )
+        super().check()
+
     def _prior_and_exposure(self, X, weights):
         """Return the prior of the rates, whether rows are sparse, and the exposure.
 

@@ -246,6 +246,12 @@ def _find_given_positions(X, given):
     if given is None or (isinstance(given, list | tuple) and not given):
         return []
     key = [given] if isinstance(given, str | int) else given
+    if np.ndim(key) > 0 and len(key) > X.shape[1]:
+        raise ValueError(
+            f"The 'given' parameter takes names or positions of columns of X. Got {len(key)} "
+            f"values, a {type(given).__name__}, but X has {X.shape[1]} columns. Make the values a "
+            "column of X, such as X.assign(batch=values), and pass its name: given=['batch']."
+        )
     # A dict drops repeated positions and keeps their order.
     positions = list(dict.fromkeys(_find_positions(X, key, "given")))
     if len(positions) == X.shape[1]:

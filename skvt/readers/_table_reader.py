@@ -52,7 +52,7 @@ class TableReader(Reader):
             X, columns, self.components, self.handle_unknown, self.given,
             in_stream=self.in_stream,
         )  # fmt: skip
-        X = table.encode(X, columns)
+        X = table.encode(X, columns, is_new=self.table is None)
         if self.dtype is not None:
             X = X.astype(self.dtype, copy=False)
         # Warn of rows without values, unless a component models whether values are missing.

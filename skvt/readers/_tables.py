@@ -132,12 +132,13 @@ class Table:
         findings = tuple((name_of[name], *finding) for name, *finding in self.findings)
         return replace(self, names=tuple(names), findings=findings)
 
-    def encode(self, X, columns):
+    def encode(self, X, columns, *, is_new=False):
         """Return X encoded as numbers (n_rows, n_columns), in the precision of X or float64.
 
-        ``columns`` is the result of `list_columns` for X: None for numbers. Columns without a block
-        become 0 if X is a data frame or an array of objects. Raise ValueError or TypeError for
-        values that the blocks do not allow.
+        ``columns`` is the result of `list_columns` for X: None for numbers. ``is_new`` says whether
+        the table was made for X, so that an error may advise other components. Columns without a
+        block become 0 if X is a data frame or an array of objects. Raise ValueError or TypeError
+        for values that the blocks do not allow.
         """
         if columns is None:
             return self._encode_numbers(X)
@@ -145,7 +146,9 @@ class Table:
         for block in (*self.blocks, *self.given):
             for i, j in enumerate(block.columns):
                 if block.categories is None:
-                    encoded[:, j] = _read_numbers(columns[j], self.names[j], block)
+                    encoded[:, j] = _read_numbers(
+                        columns[j], self.names[j], block.spec, is_new=is_new
+                    )
                 else:
                     encoded[:, j] = self._encode_objects(columns[j].objects(), block, i)
         self._check(encoded)
@@ -484,12 +487,15 @@ def _to_entries(values):
     return entries
 
 
-def _read_numbers(column, name, block):
-    """Return a column as numbers; raise ValueError if a value is not a number."""
+def _read_numbers(column, name, spec, *, is_new):
+    """Return a column as numbers; raise ValueError if a value is not a number.
+
+    ``spec`` is the component that describes the column. ``is_new`` is as in `Table.encode`.
+    """
     if column.kind in (None, "date"):
         raise ValueError(
-            f"Column {name!r} is of type {column.type}, which {type(block.spec).__name__} does "
-            f"not take. {column.remedy}"
+            f"Column {name!r} is of type {column.type}, which {type(spec).__name__} does not "
+            f"take. {column.remedy}"
         )
     try:
         return column.numbers()
@@ -497,9 +503,17 @@ def _read_numbers(column, name, block):
         entries = column.objects()
         # Show the first string, or if there is none the first entry.
         example = next((entry for entry in entries if isinstance(entry, str)), entries[0])
+        if is_new:
+            raise ValueError(
+                f"{type(spec).__name__} takes numbers, but column {name!r} has {example!r}. Use "
+                "Categorical() for this column, or leave it out of 'components'."
+            ) from error
+        kind, remedy = "numbers", "pandas.to_numeric(column, errors='coerce')"
+        if spec.encoding == "binary":
+            kind, remedy = "true or false", "column.map({'yes': True, 'no': False})"
         raise ValueError(
-            f"{type(block.spec).__name__} takes numbers, but column {name!r} has {example!r}. Use "
-            "Categorical() for this column, or leave it out of 'components'."
+            f"Column {name!r} was read as {kind} in fit, but has {example!r}. Convert the column, "
+            f"for example by {remedy}, which makes other values missing."
         ) from error
 
 

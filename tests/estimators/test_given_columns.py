@@ -263,3 +263,24 @@ def test_chunks_are_read_as_rows_in_memory(given):
     assert [*chunked.priors_["hurdles"]["log"]] == [0]
     found = chunked.elbo_
     np.testing.assert_allclose(found, mixture.fit(table).elbo_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("as_values", [pd.Series, np.asarray, list, pd.DataFrame])
+@pytest.mark.parametrize("levels", ["ab", [0, 1], [0.5, 1.5]])
+def test_values_are_no_name_of_a_given_column(as_values, levels):
+    """Codes 0 and 1 would be read as positions, so that other columns would be given."""
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    values = as_values([*levels] * 20)
+    said = r"^The 'given' parameter takes names .* Got 40 values, a \w+, .* given=\['batch'\]\.$"
+    with pytest.raises(ValueError, match=said):
+        MemoizedDPMixture(given=values).fit(X)
+
+
+@pytest.mark.parametrize("kind", [Poisson, NegativeBinomial])
+@pytest.mark.parametrize("as_values", [pd.Series, np.asarray, list])
+def test_values_are_no_name_of_an_exposure(kind, as_values):
+    counts = np.random.default_rng(0).poisson(3.0, size=(40, 3))
+    components = kind(exposure=as_values([1.5, 2.5] * 20))
+    said = r"^The 'exposure' parameter of \w+ takes the name .* Got values, a \w+\. .*'depth'\.$"
+    with pytest.raises(ValueError, match=said):
+        MemoizedDPMixture(components=components).fit(counts)

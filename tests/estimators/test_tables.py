@@ -862,3 +862,25 @@ def test_columns_in_logarithms_are_imputed_by_the_geometric_mean():
     wet = dry[dry[:, 0] > 0.0, 0]
     mean = wet.size / 2_000 * np.exp(np.log(wet).mean())
     np.testing.assert_allclose(fitted.impute(holes)[:, 0], mean, rtol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        ("size", r"^Column 'size' was read as numbers in fit, but has 'much'\. .*to_numeric\("),
+        ("flag", r"^Column 'flag' was read as true or false in fit, but has 'much'\. .*\.map\("),
+    ],
+)
+def test_the_remedy_for_text_in_new_rows_does_not_change_the_fit(column, said):
+    draws = np.random.default_rng(0)
+    frame = pd.DataFrame({"size": draws.normal(size=60), "flag": draws.random(60) < 0.3})
+    fitted = MemoizedDPMixture(1, moves=(), random_state=0).fit(frame)
+    new = frame.astype({column: object})
+    new.loc[3, column] = "much"
+    for method in (fitted.predict, fitted.partial_fit):
+        with pytest.raises(ValueError, match=said):
+            method(new)
+    # components can be changed before a fit
+    listed = MemoizedDPMixture(components=[("all", Gaussian(), [column])])
+    with pytest.raises(ValueError, match=r"Use Categorical\(\) for this column"):
+        listed.fit(new)
