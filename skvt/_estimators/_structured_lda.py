@@ -265,7 +265,10 @@ class StructuredLDA(TopicEstimator):
         n_passes, average = (COLLAPSED_PASSES, COLLAPSED_AVERAGED) if sweeps else (PASSES, AVERAGED)
         n_passes = n_passes if self.max_iter is None else self.max_iter
         average = average if self.average is None else self.average
-        batch_rows = X.shape[0] if self.learning_method == "batch" else self.batch_size
+        batch_rows = self.batch_size
+        if self.learning_method == "batch":
+            # A step of a stream on fewer rows than ``batch_size`` is smaller than a full step.
+            batch_rows = max(X.shape[0], self.batch_size) if stream else X.shape[0]
         if sweeps:
             batch_rows = min(ROWS_OF_SWEEP, X.shape[0])
         data = make_rows(X, weights, batch_rows, self.n_parallel_batches)

@@ -406,7 +406,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             # counts as the number of steps of a pass of this fit.
             state = self._fitted.state
             n_passes = state.rows_seen / self._fitted.n_rows
-            offset += n_passes * n_batches - state.n_steps
+            offset += n_passes * n_batches - state.n_full_steps
         scale *= n_batches ** (self.learning_decay - 1.0)
         return RobbinsMonro(offset, self.learning_decay, scale)
 

@@ -104,10 +104,12 @@ def choose_batch_size(estimator, n_rows, limits=BATCH_SIZE_LIMITS, *, stream):
     # -(-a // b) is a / b, rounded up.
     if estimator.n_batches is not None:
         return -(-n_rows // estimator.n_batches)
-    if estimator.batch_size is not None:
-        return min(estimator.batch_size, n_rows)
-    smallest, largest = limits
-    return min(n_rows, largest, max(smallest, -(-n_rows // 10)))
+    size = estimator.batch_size
+    if size is None:
+        smallest, largest = limits
+        size = min(largest, max(smallest, -(-n_rows // 10)))
+    # A step of a stream on fewer rows than ``size`` is smaller than a full step.
+    return size if stream else min(size, n_rows)
 
 
 def make_plan_with_moves(

@@ -86,6 +86,6 @@ def make_polish_phase(
     def begin(state: State) -> None:
         # The engine counts steps from the beginning of the fit. Subtract the steps before this
         # phase.
-        engine.rate = replace(rate, offset=rate.offset - state.n_steps)
+        engine.rate = replace(rate, offset=rate.offset - state.n_full_steps)
 
     return (Phase(engine, n_passes, view, restore, policy=RunningPolicy(), begin=begin),)

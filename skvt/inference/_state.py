@@ -102,6 +102,11 @@ class State:
     row_starts: Array | None = None
 
     @property
+    def n_full_steps(self) -> float:
+        """Number of full steps that the steps so far equal."""
+        return self.n_steps - self.n_lacking_steps
+
+    @property
     def plain_stats(self) -> RunningStats:
         """The statistics with each row counted once."""
         if self.replication == 1.0:

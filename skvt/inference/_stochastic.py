@@ -58,7 +58,7 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         divergence = compute_global_divergence(model, state.stats)
-        last_rate = self.rate(state.n_steps - 1)
+        last_rate = self.rate(state.n_full_steps - 1)
         return PassResult(totals, divergence, model, self.bound_kind, last_rate)
 
     def update(self, model: M, state: State, stream: Stream, inputs: PassInputs) -> tuple[M, float]:
@@ -102,7 +102,7 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         step, a stream of single rows would forget all others within a few hundred rows. At the
         beginning of a stream, when there is little to forget, steps are larger.
         """
-        n_before, n_full_steps = state.n_steps, state.n_steps - state.n_lacking_steps
+        n_before, n_full_steps = state.n_steps, state.n_full_steps
         min_rate = _MULTIPLE_OF_SHARE_SEEN * weight / (state.rows_seen + weight)
 
         def rate(step: int) -> float:
@@ -159,8 +159,11 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         n_steps = data.count_steps(batches)
         # Compute the step size rho of the globals, and the step size of the statistics from which
         # priors of local variables are learned.
-        rate = rate or self.rate
-        rho = self._combine_rates([rate(n_before + i) for i in range(n_steps)])
+        if rate is None:
+            rates = [self.rate(state.n_full_steps + i) for i in range(n_steps)]
+        else:
+            rates = [rate(n_before + i) for i in range(n_steps)]
+        rho = self._combine_rates(rates)
         prior_rho = model.prior_step(rho, weight / total_weight)
         for i, result in enumerate(results):
             # Local steps return statistics unless a request says otherwise.

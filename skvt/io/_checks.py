@@ -173,6 +173,7 @@ def _check_state(fitted, k, shapes, max_bytes):
     _require(
         is_positive(positive_numbers)
         and 0.0 <= state.n_lacking_steps <= state.n_steps
+        and 0.0 <= state.rows_seen < np.inf
         and state.seed >= 0,
         "Numbers of rows and steps, the seed, or the temperature of the fit are out of range.",
     )
@@ -298,7 +299,7 @@ def _check_progress(progress, estimator, max_bytes):
         and (energies is None or len(energies) == n_rows),
         f"Initial values or temperatures of rows are not those of the {n_rows} rows.",
     )
-    rule_arguments = _shapes_of_statistics(model, k, state.stats), k, state.n_steps
+    rule_arguments = _shapes_of_statistics(model, k, state.stats), k, state.n_full_steps
     for name in ("engines", "after_pass"):
         _check_parts(name, progress.engine[name], rule_arguments)
 
