@@ -18,7 +18,7 @@ from skvt._estimators._mixtures import require_rows, start_from_labels
 from skvt._results import GrowingMixin, MixtureEstimator, learned_values
 from skvt._sklearn_private import StrOptions
 from skvt.components import ComponentSpec
-from skvt.components.specs import BY_NAME, build_component, choose_components
+from skvt.components.specs import BY_NAME, build_component, choose_components, is_auto
 from skvt.files import in_files
 from skvt.fitting import (
     AUTO,
@@ -73,7 +73,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     Parameters
     ----------
     .. shared: n_components (memoized)
-    components : "auto", component, or list of tuple, default="auto"
+    components : "auto", component, str, or list of tuple, default="auto"
         Likelihoods of the columns. A list has a tuple ``(name, component, columns)`` for each
         block, as in scikit-learn's :class:`~sklearn.compose.ColumnTransformer`. A single component,
         such as ``NegativeBinomial(exposure="row_total")``, describes all columns except given
@@ -236,9 +236,10 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
 
     n_components: int = 1
     _: KW_ONLY
-    components: Annotated[ComponentSpec | list | str, FIXED, AUTO, ComponentSpec, list, tuple] = (
-        "auto"
-    )
+    components: Annotated[
+        ComponentSpec | list | str,
+        FIXED, StrOptions({"auto", *BY_NAME}), ComponentSpec, list, tuple,
+    ] = "auto"  # fmt: skip
     handle_unknown: Annotated[str, StrOptions({"prior", "missing", "error"})] = "prior"
     given: Annotated[Any, FIXED, None, str, Integral, "array-like", slice, callable] = None
     sparse_differences: Annotated[bool, FIXED, bool] = False
@@ -303,7 +304,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         ``path`` is "<name>" or "<name>__<parameter>", or "<parameter>" of a single component.
         """
         if is_single_component(self.components):
-            self.components = clone(self.components).set_params(**{path: value})
+            self.components = _copy_component(self.components).set_params(**{path: value})
             return
         name, _, parameter = path.partition("__")
         blocks = _blocks_of_parameter(self.components)
@@ -317,9 +318,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         position = names.index(name)
         _, component, columns = blocks[position]
         if parameter:
-            component = BY_NAME[component]() if isinstance(component, str) else component
-            component.set_params(**{parameter: value})
-            value = component
+            value = _copy_component(component).set_params(**{parameter: value})
         blocks[position] = (name, value, columns)
         self.components = blocks
 
@@ -606,12 +605,17 @@ def _sum_statistics(component, X, weights):
     return (sums,)
 
 
+def _copy_component(component):
+    """Return a copy of a component, or the component that has this name."""
+    return BY_NAME[component]() if isinstance(component, str) else clone(component)
+
+
 def _blocks_of_parameter(components):
     """Return ``(name, component, columns)`` of each block of the parameter ``components``.
 
     The list is empty for "auto", and for an illegal value, for which ``fit`` raises an error.
     """
     try:
-        return [] if isinstance(components, str) else list_blocks(components)
+        return [] if is_auto(components) else list_blocks(components)
     except TypeError:
         return []

@@ -22,7 +22,7 @@ from sklearn.base import clone
 
 from skvt._sklearn_private import column_indices
 from skvt.components import Bernoulli, Categorical, ComponentSpec, Gaussian, Hurdle, Multinomial
-from skvt.components.specs import BY_NAME
+from skvt.components.specs import BY_NAME, is_auto
 from skvt.readers._audit import (
     MAX_LEVELS,
     MIN_ROWS,
@@ -147,9 +147,8 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
     summaries, findings = {}, {}
     # The kinds as which "auto" reads the columns; None for ``Column.kind``.
     kinds = None
-    # "auto" is the only legal string.
-    is_automatic = isinstance(components, str)
-    if is_automatic and columns is not None:
+    automatic = is_auto(components)
+    if automatic and columns is not None:
         # Find the columns that "auto" leaves out. Given columns are kept in any case.
         summaries = {j: ColumnSummary.from_column(column) for j, column in enumerate(columns)}
         findings = find_uninformative_columns(columns, summaries)
@@ -171,7 +170,7 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
     table = join_tables(scans, keeps_constant=in_stream)
     # Positions of the columns that a component describes.
     modelled = {j for block in table.blocks for j in block.columns.tolist()}
-    if is_automatic and columns is None:
+    if automatic and columns is None:
         # The only reason why "auto" leaves out a column of an array of floats is that the column is
         # constant.
         omitted = set(range(X.shape[1])) - modelled - set(table.given_positions)
@@ -197,7 +196,7 @@ def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
     given_positions = _find_given_positions(X, given)
     value_counts = {}
     # Find the name, the component and the positions of the columns of each block.
-    if isinstance(components, str):
+    if is_auto(components):
         blocks = _make_automatic_blocks(X, columns, names, kinds, given_positions)
         for _, spec, positions in blocks:
             for j in positions if spec.encoding == "real" else ():
@@ -233,7 +232,7 @@ def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
             positions = [*positions, _find_exposure(X, spec, name, blocks)]
         table_blocks.append(TableBlock(name, spec, np.array(positions, np.intp), categories))
     types = () if columns is None else tuple(column.type for column in columns)
-    reasons = _explain_reading(X, columns, kinds) if isinstance(components, str) else ()
+    reasons = _explain_reading(X, columns, kinds) if is_auto(components) else ()
     table = Table(
         tuple(table_blocks), names, handle_unknown, container_of(X), types, reasons=reasons,
         given=tuple(_make_given_block(X, columns, j, names[j]) for j in given_positions),
@@ -455,8 +454,8 @@ def _explain_reading(X, columns, kinds):
 
 
 def is_single_component(components):
-    """Return whether ``components`` is one component for all columns: neither "auto" nor a list."""
-    return not isinstance(components, str | list | tuple)
+    """Return whether ``components`` is one component, or its name: neither "auto" nor a list."""
+    return not (is_auto(components) or isinstance(components, list | tuple))
 
 
 def list_blocks(components):

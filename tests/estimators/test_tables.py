@@ -289,6 +289,24 @@ def test_parameters_of_components_are_set_by_path():
         MemoizedDPMixture().set_params(components__numbers__covariance_type="full")
 
 
+def test_a_name_describes_all_columns_as_its_component_does(tmp_path):
+    frame, _ = table()
+    still = {"n_components": 3, "moves": (), "max_iter": 5, "random_state": 0}
+    columns = frame[["count", "size"]].astype(float)
+    named = MemoizedDPMixture(components="gaussian", **still).fit(columns)
+    expected = MemoizedDPMixture(components=Gaussian(), **still).fit(columns)
+    assert named.elbo_ == expected.elbo_ and named.blocks_[0][0] == "all"
+    save(named, tmp_path / "mixture")
+    np.testing.assert_array_equal(load(tmp_path / "mixture").predict(columns), named.labels_)
+    # a parameter that is set makes an object of the name, in a clone alone
+    diagonal = clone(named).set_params(components__covariance_type="diag")
+    assert diagonal.components.covariance_type == "diag" and named.components == "gaussian"
+    colours = MemoizedDPMixture(components="categorical", given="count", **still)
+    assert colours.fit(frame[["count", "colour", "grade"]]).blocks_[0][2] == ["colour", "grade"]
+    with pytest.raises(ValueError, match=r"'components' parameter.*'gaussian'.*'gausian'"):
+        MemoizedDPMixture(components="gausian").fit(columns)
+
+
 def test_grids_and_pipelines_reach_the_components():
     frame, _ = table()
     grid = {"memoizeddpmixture__components__names__concentration_prior": [1.0, 50.0]}
