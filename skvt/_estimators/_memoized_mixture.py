@@ -89,7 +89,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         Numbers belong to ``Gaussian("auto", log="auto")`` ("numbers"). Numbers with a point mass
         belong to a Hurdle with such a Gaussian ("hurdles"). The columns of a sparse matrix belong
         to Multinomial ("counts"). In parentheses are the names of the blocks. Dates are left out,
-        and so are columns without information, see ``table_report_``. In a stream, constant columns
+        also as text, and so are columns without information, see ``table_report_``. In a stream, constant columns
         and identifiers are kept, because later rows may vary; only identifiers that number the rows
         are left out.
 

@@ -407,10 +407,12 @@ def _find_references(names, levels_by_name):
     """
     references = []
     for name, levels in levels_by_name.items():
-        indicators = [f"{name}[T.{level}]" for level in levels]
-        absent = [indicator for indicator in indicators if indicator not in names]
-        if len(absent) == 1 < len(indicators):
-            references += absent
+        # A formula may say that a covariate is categorical, as in "C(party)".
+        for term in (name, f"C({name})"):
+            indicators = [f"{term}[T.{level}]" for level in levels]
+            absent = [indicator for indicator in indicators if indicator not in names]
+            if len(absent) == 1 < len(indicators):
+                references += absent
     return references
 
 

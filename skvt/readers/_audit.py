@@ -9,6 +9,7 @@ columns from a :class:`ColumnSummary`. j is the position of a column in the tabl
 
 import re
 import warnings
+from datetime import date
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +51,19 @@ _MAX_NAMED = 5
 _NUMBER_AS_TEXT = re.compile(
     r"(?:[€$£]\s?)?[-−]?(?!0\d)(?:\d{1,3}([.,'\s])\d{3}(?:\1\d{3})*|\d+)(?:[.,]\d+)?"
     r"(?:[eE][-+]?\d+)?(?:\s?[€$£%])?"
+)
+# Dates with a year of four digits, with or without a time of the day, for each order of year, month
+# and day. Whether a column has months or days first is decided by all of its values.
+_TIME_AS_TEXT = (
+    r"(?:[T ]\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:\s?[AaPp][Mm])?\s?(?:Z|[-+]\d{2}:?\d{2})?)?"
+)
+_DATES_AS_TEXT = tuple(
+    re.compile(order + _TIME_AS_TEXT)
+    for order in (
+        r"(?P<year>\d{4})([-/.])(?P<month>\d{1,2})\2(?P<day>\d{1,2})",
+        r"(?P<day>\d{1,2})([-/.])(?P<month>\d{1,2})\2(?P<year>\d{4})",
+        r"(?P<month>\d{1,2})([-/.])(?P<day>\d{1,2})\2(?P<year>\d{4})",
+    )
 )
 # Remedy for each kind of finding.
 _REMEDIES = {
@@ -105,6 +119,8 @@ class ColumnSummary(NamedTuple):
     has_row_numbers: bool = False
     # The first value if all values are numbers written as text, otherwise None.
     number_as_text: str | None = None
+    # The first value if all values are dates written as text, otherwise None.
+    date_as_text: str | None = None
 
     @classmethod
     def from_column(cls, column):
@@ -118,9 +134,10 @@ class ColumnSummary(NamedTuple):
             is_category = column.kind == "category"
             is_identifier = is_category and _are_distinct(n_distinct, n_observed)
             # If the user declares a categorical type, its categories are meant as such.
-            may_be_numbers = is_category and column.categories is None
-            number = _find_number_as_text(entries, n_distinct) if may_be_numbers else None
-            return cls(codes, is_identifier, number_as_text=number)
+            may_be_other = is_category and column.categories is None
+            number = _find_number_as_text(entries, n_distinct) if may_be_other else None
+            day = _find_date_as_text(entries) if may_be_other else None
+            return cls(codes, is_identifier, number_as_text=number, date_as_text=day)
         values = column.numbers()
         observed = values[~np.isnan(values)]
         are_whole = np.isfinite(observed).all() and np.array_equal(observed, np.floor(observed))
@@ -167,6 +184,31 @@ def _is_number_as_text(entry):
     return isinstance(entry, str) and _NUMBER_AS_TEXT.fullmatch(entry.strip()) is not None
 
 
+def _find_date_as_text(entries):
+    """Return the first entry that is not None if all entries are dates written as text, or None.
+
+    All entries must have the same order of year, month and day. An order is given up at the first
+    entry that is no such date, so that other texts take no time.
+    """
+    observed = [entry for entry in entries if entry is not None]
+    are_dates = observed and any(
+        all(_is_date_as_text(entry, pattern) for entry in observed) for pattern in _DATES_AS_TEXT
+    )
+    return observed[0] if are_dates else None
+
+
+def _is_date_as_text(entry, pattern):
+    """Return whether an entry is text that matches the pattern, and is a day of the calendar."""
+    match = pattern.fullmatch(entry.strip()) if isinstance(entry, str) else None
+    if match is None:
+        return False
+    try:
+        date(*(int(match[part]) for part in ("year", "month", "day")))
+    except ValueError:
+        return False
+    return True
+
+
 def _encode_categories(values):
     """Return codes of categories in order of occurrence, and the number of categories.
 
@@ -197,11 +239,13 @@ def find_uninformative_columns(columns, summaries):
         values = summaries[j].values
         if column.kind == "date":
             findings[j] = "date", f"{column.type}, left out"
+        elif summaries[j].date_as_text is not None:
+            findings[j] = "date", f"{summaries[j].date_as_text!r}, left out"
         elif summaries[j].is_identifier and summaries[j].number_as_text is not None:
             findings[j] = "number as text", f"{summaries[j].number_as_text!r}, left out"
         elif summaries[j].is_identifier:
             findings[j] = "identifier", "left out"
-        elif column.kind == "category" and column.categories is None and np.isnan(values).all():
+        elif _has_no_value(column, values):
             findings[j] = "missing", "left out"
         if j not in findings and _is_constant(column, values):
             findings[j] = "constant", f"{column.objects()[0]}, left out"
@@ -213,6 +257,19 @@ def find_uninformative_columns(columns, summaries):
     }
     repeated = _find_repeated(kept_values)
     return findings | {j: ("repeated", f"column {i}, left out") for i, j in repeated}
+
+
+def _has_no_value(column, values):
+    """Return whether no row of a column of numbers or of undeclared categories has a value.
+
+    ``values`` are those of the column's summary.
+    """
+    if column.categories is not None or not np.isnan(values).all():
+        return False
+    # The summary of numbers may be a sample. All numbers must therefore be looked at.
+    return column.kind == "category" or (
+        column.kind == "real" and bool(np.isnan(column.numbers()).all())
+    )
 
 
 def _is_constant(column, values):

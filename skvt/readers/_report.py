@@ -7,7 +7,7 @@ import numpy as np
 # polars print the column of reasons in full.
 _LISTED = "listed in 'components'"
 _NOT_LISTED = "not listed in 'components'"
-_CONSTANT = "one value in all rows"
+_CONSTANT = "one value in all rows, or none"
 # Reason by the kind of the finding on the column, see `skvt.readers._audit`. Braces stand for the
 # detail of the finding.
 _FINDINGS = {

@@ -158,7 +158,7 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
             findings = {
                 j: (kind, detail)
                 for j, (kind, detail) in findings.items()
-                if kind not in _REFUTABLE_FINDINGS or summaries[j].has_row_numbers
+                if not _may_be_refuted(kind, columns[j]) or summaries[j].has_row_numbers
             }
         # Columns of whole numbers with few distinct values are read as categories.
         kinds = ["category" if summaries[j].has_few_values else column.kind
@@ -171,10 +171,13 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
     # Positions of the columns that a component describes.
     modelled = {j for block in table.blocks for j in block.columns.tolist()}
     if automatic and columns is None:
-        # The only reason why "auto" leaves out a column of an array of floats is that the column is
-        # constant.
+        # "auto" leaves out a column of an array of floats only if the column has no value, or has
+        # the same value in all rows.
         omitted = set(range(X.shape[1])) - modelled - set(table.given_positions)
-        findings = {j: ("constant", f"{X[0, j]:g}, left out") for j in omitted}
+        for j in omitted:
+            is_missing = np.isnan(X[0, j])
+            constant = "constant", f"{X[0, j]:g}, left out"
+            findings[j] = ("missing", "left out") if is_missing else constant
     # Look for findings on the columns of the blocks. Sparse columns are not judged, because most
     # values are zeros.
     if X.shape[0] >= MIN_ROWS and not sp.issparse(X):
@@ -238,6 +241,15 @@ def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
         given=tuple(_make_given_block(X, columns, j, names[j]) for j in given_positions),
     )  # fmt: skip
     return TableScan(table, value_counts)
+
+
+def _may_be_refuted(kind, column):
+    """Return whether later rows may refute this kind of finding on a column.
+
+    Later values of a column of numbers may be observed. Categories must be known from the first
+    rows on.
+    """
+    return kind in _REFUTABLE_FINDINGS or (kind == "missing" and column.kind == "real")
 
 
 def _find_given_positions(X, given):
@@ -307,7 +319,8 @@ def join_tables(scans, *, keeps_constant=False):
     """Return the table of all rows, with the categories of all chunks.
 
     ``scans`` has the :class:`TableScan` of each chunk by the number of the chunk.
-    ``keeps_constant`` tells whether "auto" keeps constant columns instead of leaving them out.
+    ``keeps_constant`` tells whether "auto" keeps columns of numbers that are constant or have no
+    value, instead of leaving them out.
     """
     tables = {number: scan.table for number, scan in scans.items()}
     first = next(iter(tables.values()))
@@ -332,16 +345,20 @@ def join_tables(scans, *, keeps_constant=False):
 def _split_block(block, value_counts, keeps_constant):
     """Split a real block into columns without and with a point mass; return the list of blocks.
 
-    Constant columns are left out, unless all columns are constant or ``keeps_constant``.
-    ``value_counts`` has, for each chunk, the :class:`ValueCounts` of the columns by position. If
-    ``components`` is not "auto", the dicts are empty, and the block is returned as it is.
+    Columns with one value in all rows and columns without a value are left out, unless all columns
+    are such columns or ``keeps_constant`` is true. ``value_counts`` has, for each chunk, the
+    :class:`ValueCounts` of the columns by position. If ``components`` is not "auto", the dicts are
+    empty, and the block is returned as it is.
     """
     # The point mass of each column that has one, by position; and the positions of the columns with
-    # one value.
+    # one value or without a value.
     point_masses, constant = {}, []
     for j in block.columns.tolist():
         chunk_counts = [counts[j] for counts in value_counts if counts.get(j) is not None]
         if not chunk_counts:
+            # The column has no value, or the dicts are empty.
+            if any(j in counts for counts in value_counts) and not keeps_constant:
+                constant.append(j)
             continue
         counts = reduce(ValueCounts.merged_with, chunk_counts)
         if counts.point_mass is not None:

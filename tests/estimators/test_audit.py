@@ -48,7 +48,7 @@ def test_columns_that_say_nothing_change_no_cluster():
     report, differ = beside.table_report_.set_index("column"), "(nearly) all values differ"
     assert report["why"].to_dict() == {
         "a": "numbers", "b": "numbers", "c": "text or other objects",
-        "number": differ, "name": differ, "date": differ, "same": "one value: 1.0",
+        "number": differ, "name": differ, "date": "dates or times", "same": "one value: 1.0",
         "word": "one value: only", "line": "repeats column 0", "renamed": "repeats column 2",
         "nothing": "no value is observed",
     }  # fmt: skip
@@ -105,6 +105,74 @@ def test_constant_numbers_of_an_array_change_nothing():
     beside[:3, 0] = np.nan
     filled = skvt.MemoizedDPMixture(**settings).fit(beside).impute(beside)
     np.testing.assert_allclose(filled[:, 0], 2.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [lambda table: table, lambda table: table.to_numpy(),
+                                  lambda table: pl.from_pandas(table)])  # fmt: skip
+def test_numbers_without_a_value_are_left_out_unless_later_rows_may_have_one(make):
+    table = clusters()[["a", "b"]].assign(empty=np.nan)
+    X = make(table)
+    settings = {"n_components": 3, "moves": (), "max_iter": 3, "random_state": 0}
+    alone = skvt.MemoizedDPMixture(**settings).fit(make(table[["a", "b"]]))
+    with pytest.warns(skvt.ColumnWarning, match=r"left out\): no value is observed"):
+        fitted = skvt.MemoizedDPMixture(**settings).fit(X)
+    assert fitted.elbo_ == alone.elbo_
+    assert list(fitted.table_report_["read_as"])[2] == "left out"
+    assert list(fitted.table_report_["why"])[2] == "no value is observed"
+    # nothing is known that could fill the column
+    assert np.isnan(np.asarray(fitted.impute(X), np.float64)[:, 2]).all()
+    stream = skvt.MemoizedDPMixture(**settings)
+    with pytest.warns(skvt.ColumnWarning, match="no value is observed"):
+        stream.partial_fit(X)
+    assert len(stream.blocks_[0][2]) == 3
+
+
+def test_numbers_without_a_value_in_any_chunk_are_left_out():
+    X = np.column_stack([clusters()[["a", "b"]], np.full((300, 2), np.nan)])
+    X[200:, 3] = 1.0
+    fitted = skvt.MemoizedDPMixture(2, moves=(), max_iter=2).fit(da.from_array(X, (100, 4)))
+    assert list(fitted.blocks_[0][2]) == [0, 1, 3]
+    assert fitted.table_report_["why"].tolist()[2] == "one value in all rows, or none"
+
+
+TIMES = ["2024-05-01 12:30", "2024-05-02T00:00:00.25", None, "2024-02-29T23:59:59+02:00"]
+
+
+@pytest.mark.filterwarnings("ignore:.*rows have NaN only")
+@pytest.mark.parametrize(
+    "texts",
+    [["2024-05-01", "2024-12-31"], ["2024/5/1"], TIMES, ["01.05.2024", " 31.12.2024"],
+     ["5/1/2024 1:30 PM", "12/31/2024 1:30 AM"]],
+    ids=["days", "slashes", "times", "days first", "months first"],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "make", [lambda table: table, pl.from_pandas, lambda table: table.to_numpy()]
+)
+def test_dates_as_text_are_left_out_as_dates_are(make, texts):
+    texts = (texts * 300)[:300]
+    table = clusters().assign(when=texts)
+    with pytest.warns(skvt.ColumnWarning, match=f"'{texts[0]}', left out\\): dates and times"):
+        fitted = skvt.MemoizedDPMixture(max_iter=1, tol=1.0, max_components=1).fit(make(table))
+    assert list(fitted.table_report_["why"])[3] == "dates or times"
+    # whoever lists the column wants its categories
+    listed = [("when", Categorical(), [3])]
+    fitted = skvt.MemoizedDPMixture(components=listed, max_components=1).fit(make(table))
+    assert fitted.categories_["when"][0].size == len(set(texts) - {None})
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [["2024-05-01", "unknown"], ["2024-02-30", "2024-02-28"], ["31/12/2024", "12/31/2024"],
+     ["2024", "2025"], ["01.05-2024", "02.05-2024"], ["1-800-5555", "1-900-5555"]],
+    ids=["word", "no day", "two orders", "years", "two marks", "telephones"],
+)  # fmt: skip
+def test_texts_that_are_not_all_dates_are_categories(texts):
+    table = clusters().assign(texts=np.random.default_rng(0).choice(texts, 300))
+    fitted = skvt.MemoizedDPMixture(max_iter=1, tol=1.0, max_components=1).fit(table)
+    assert fitted.table_report_["read_as"].tolist()[3] == "Categorical, 2 levels"
+    declared = clusters().assign(day=pd.Categorical(["2024-05-01", "2024-05-02"] * 150))
+    fitted = skvt.MemoizedDPMixture(max_iter=1, tol=1.0, max_components=1).fit(declared)
+    assert fitted.table_report_["read_as"].tolist()[3] == "Categorical, 2 levels"
 
 
 @pytest.mark.slow
@@ -279,7 +347,7 @@ def test_the_report_of_listed_components_and_of_arrays():
     chunks = da.from_array(np.column_stack([X[:, 0], np.ones(60)]), chunks=(30, 2))
     report = skvt.MemoizedDPMixture(**FEW_PASSES).fit(chunks).table_report_
     assert report["read_as"].tolist() == ["Gaussian", "left out"]
-    assert report["why"].tolist() == ["numbers", "one value in all rows"]
+    assert report["why"].tolist() == ["numbers", "one value in all rows, or none"]
 
 
 def reads(n, n_genes, depth):

@@ -699,6 +699,7 @@ def test_partial_fit_goes_on_from_fit(entry):
     assert entry.make().fit(X).elbo(more) < estimator.elbo(more)
 
 
+@pytest.mark.filterwarnings("ignore:.*rows have no words")
 @every_estimator
 def test_a_second_fit_forgets_the_first(entry):
     estimator = entry.make().fit(entry.data(1)).partial_fit(entry.data(2)).fit(entry.data())

@@ -302,7 +302,7 @@ def test_contrasts_and_predictions_are_sums_of_effects(corpus):
     assert predicted["standard_error"].iloc[0] == pytest.approx(error, rel=1e-5)
 
 
-@pytest.mark.parametrize("formula", [None, "party", "party * z", "0 + party"])
+@pytest.mark.parametrize("formula", [None, "party", "C(party)", "party * z", "0 + party"])
 def test_the_first_level_may_stand_in_contrasts(corpus, formula):
     if formula is not None:
         pytest.importorskip("formulaic")
@@ -310,7 +310,8 @@ def test_the_first_level_may_stand_in_contrasts(corpus, formula):
     frame = pd.DataFrame({"party": list("abcd") * 10})
     if formula == "party * z":
         frame["z"] = np.repeat([0.0, 1.0], 20)
-    template = "party[{}]" if formula == "0 + party" else "party[T.{}]"
+    templates = {"0 + party": "party[{}]", "C(party)": "C(party)[T.{}]"}
+    template = templates.get(formula, "party[T.{}]")
     weights = {template.format("c"): 1.0, template.format("a"): -1.0}
     contrasts = {"c - a": weights, "a - c": {term: -w for term, w in weights.items()}}
     table = covariate_effects(

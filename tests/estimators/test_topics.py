@@ -316,6 +316,7 @@ def test_fit_does_not_look_at_total_samples(entry):
 
 # ----------------------------------------------------------------------------- learned priors
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.filterwarnings("ignore:.*rows have no words")
 @pytest.mark.parametrize("weighted", [False, True])
 def test_empty_documents_do_not_count_in_the_default_prior(method, weighted):
     # documents of eight tokens: one eighth, which is more than one by twenty topics

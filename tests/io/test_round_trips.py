@@ -204,6 +204,7 @@ def test_streams_of_every_temperature(entry, temperature, path):
     check_round_trips(stream, entry.data(), path)
 
 
+@pytest.mark.filterwarnings("ignore:.*rows have no words")
 @pytest.mark.parametrize("temperature", ["variational", "local"])
 def test_documents_without_any_word(temperature, path):
     lda = skvt.TemperedLDA(2, max_iter=3, temperature=temperature, random_state=0)

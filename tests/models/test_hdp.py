@@ -548,7 +548,7 @@ def test_what_is_kept_of_documents_leaves_out_what_rounding_hides_at_any_row_wei
     np.testing.assert_array_equal(kept.toarray(), np.where(words > 1e-9 * weight, words, 0.0))
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore:.*rows have no words")
 def test_documents_without_words_are_taken_and_change_no_word():
     nothing, X = np.zeros((3, 4)), np.tile([[3.0, 2.0, 0.0, 1.0]], (5, 1))
     both, weights = np.concatenate([X, nothing]), np.repeat([0.0, 1.0], [5, 3])

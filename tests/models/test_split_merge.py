@@ -235,6 +235,7 @@ def test_a_trial_that_is_refused_leaves_all_as_it_was(monkeypatch):
     np.testing.assert_allclose(stats.sums[0], S.sum(axis=0), rtol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:.*rows have no words")
 @pytest.mark.parametrize("make", [TemperedLDA, StructuredLDA])
 def test_documents_without_words_are_no_trouble(make):
     fitted = make(3, max_iter=4, temperature=None, random_state=0).fit(np.zeros((10, 4)))
