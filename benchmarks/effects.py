@@ -51,7 +51,7 @@ from skvt import (
     covariate_effects,
     outcome_by_cluster,
 )
-from skvt._results._consensus import match_topics, topic_distributions
+from skvt._results._consensus import match_topics, normalize_topics_of_fits
 from skvt.components import Bernoulli
 from skvt.metrics import match_components
 
@@ -518,7 +518,7 @@ def by_shared_mass(fits, X, rating):
     """
     tables = [covariate_effects(fit, X, rating, n_draws=2, random_state=0) for fit in fits]
     effects = [effects_of_table(table, table["term"].unique()[1:])[0, 0] for table in tables]
-    topics, pairs = topic_distributions(fits), []
+    topics, pairs = normalize_topics_of_fits(fits), []
     for i, j in combinations(range(len(fits)), 2):
         mass, of_first, of_second = match_topics(topics[i], topics[j])
         pairs.append([mass, effects[i][of_first], effects[j][of_second]])

@@ -40,7 +40,7 @@ def replacing(path):
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
     if mode is not None and not path.is_file():
         raise OSError(errno.EINVAL, "Only a regular file can be replaced", str(path))
-    partial = partial_name(path)
+    partial = make_partial_path(path)
 
     def open_partial(name, flags):
         return os.open(name, flags, 0o666 if mode is None else mode)
@@ -72,7 +72,7 @@ def replacing(path):
     _sync(path.parent)
 
 
-def partial_name(path):
+def make_partial_path(path):
     """Return the path of a partial file in the folder of ``path``; its name cannot be guessed."""
     return path.with_name(f"{path.name}.{secrets.token_hex(8)}{PARTIAL}")
 

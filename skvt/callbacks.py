@@ -6,7 +6,7 @@ from contextlib import suppress
 from numbers import Integral
 from pathlib import Path
 
-from skvt._replacing import partial_name, remove_partials
+from skvt._replacing import make_partial_path, remove_partials
 from skvt.io import save
 
 
@@ -113,7 +113,7 @@ class Checkpoint:
         previous = path.with_name(f"{path.name}.previous")
         # Link to a temporary name first, and then rename the link, so that an old ``.previous`` is
         # replaced in a single operation.
-        temporary = partial_name(path)
+        temporary = make_partial_path(path)
         try:
             os.link(path, temporary)
         except FileNotFoundError:

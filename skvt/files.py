@@ -190,6 +190,6 @@ def are_like(arrays: Sequence[Any], shapes: Iterable[tuple[int, ...]]) -> bool:
     return [a.shape for a in arrays] == legal_shapes and all(a.dtype.kind == "f" for a in arrays)
 
 
-def is_within(numbers: IndexArray, n: int) -> bool:
+def are_indices_below(numbers: IndexArray, n: int) -> bool:
     """Return whether the numbers in an array are integers from 0 to n - 1."""
     return numbers.dtype.kind in "iu" and bool(np.all((numbers >= 0) & (numbers < n)))

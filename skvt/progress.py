@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any, ClassVar
 
-from skvt.files import are_like, is_within
+from skvt.files import are_indices_below, are_like
 
 # Functions by the names of rules. A function returns whether a value in a file is legal, given the
 # shapes of the arrays of statistics, the number k of components and the number of steps.
@@ -24,7 +24,7 @@ RULES: dict[str, Callable[..., bool]] = {
     "fresh": lambda value, shapes, k, n_steps: all(are_like(s.arrays, shapes) for s in value),
     # A list of one-dimensional arrays of component numbers, from 0 to k - 1.
     "components": lambda value, shapes, k, n_steps: all(
-        array.ndim == 1 and is_within(array, k) for array in value
+        array.ndim == 1 and are_indices_below(array, k) for array in value
     ),
     # A tuple that begins with two component numbers, or None.
     "pair": lambda value, shapes, k, n_steps: value is None or all(0 <= a < k for a in value[:2]),

@@ -120,7 +120,7 @@ def test_every_class_has_a_line_for_each_pass_and_call_of_an_interval(entry, cap
 def test_calls_of_a_stream_have_stages(short_silence, monkeypatch, capsys):
     X = np.random.default_rng(0).normal(size=(40, 2))
     stream = MemoizedDPGMM(max_components=2, random_state=0).partial_fit(X)
-    monkeypatch.setattr(stream, "_adapted", lambda fitted, *rows: time.sleep(0.2) or fitted)
+    monkeypatch.setattr(stream, "_adapt_fit", lambda fitted, *rows: time.sleep(0.2) or fitted)
     stream.set_params(verbose=1).partial_fit(X)
     assert re.search(r"^call 2, for \d s$", capsys.readouterr().out, flags=re.MULTILINE)
 

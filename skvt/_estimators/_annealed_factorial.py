@@ -267,7 +267,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
             stream=StreamPlan(self.total_samples),
         )
 
-    def _adapted(self, fitted, X, weights):
+    def _adapt_fit(self, fitted, X, weights):
         """Return the fit, with separate statistics of each column if the rows X need them.
 
         X needs them if it has missing values and the earlier rows had none. A warm start and a call
@@ -394,7 +394,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         """
         fitted = self._require_fitted()
         n_samples = require_positive_int("n_samples", n_samples)
-        rng = self._rng_of_draws(random_state)
+        rng = self._make_draw_rng(random_state)
         return fitted.model.sample(fitted.stats, n_samples, rng)
 
 

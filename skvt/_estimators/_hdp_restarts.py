@@ -15,7 +15,7 @@ from skvt._estimators._structured_lda import COLLAPSED_PRIOR
 from skvt._stages import begin_stage, take_notes
 from skvt.expfam import RunningStats
 from skvt.fitting import SameModel
-from skvt.inference import State, collapsed_means
+from skvt.inference import State, average_collapsed_passes
 from skvt.models.lda import CollapsedLDA
 from skvt.readers.validation import find_stack_level
 from skvt.rows import sums_of_rows
@@ -146,7 +146,7 @@ def _sample_topics(n_sweeps, model, state, data, workers):
         sampling_prior=COLLAPSED_PRIOR,
     )
     stats = RunningStats([np.ascontiguousarray(topic_counts.T, lda.dtype)])
-    means = collapsed_means(lda, data, State(stats, seed=state.seed), n_sweeps, workers)
+    means = average_collapsed_passes(lda, data, State(stats, seed=state.seed), n_sweeps, workers)
     # Discard the notes of the sweeps, because no line of progress shows a sweep.
     take_notes()
     state.replace_first_block(_widen_to_vocabulary(mean, topic_counts.shape) for mean in means)

@@ -415,7 +415,7 @@ default="dirichlet_process"
         moves = {} if self._is_finite else None
         return make_plan_with_moves(self, X, weights, moves, stream=stream)
 
-    def _published(self, model):
+    def _attributes_of_model(self, model):
         """Return the learned parameters of priors by the names of their attributes."""
         return {f"{name}_": value for name, value in learned_values(model).items()}
 

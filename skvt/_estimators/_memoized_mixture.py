@@ -89,9 +89,9 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         Numbers belong to ``Gaussian("auto", log="auto")`` ("numbers"). Numbers with a point mass
         belong to a Hurdle with such a Gaussian ("hurdles"). The columns of a sparse matrix belong
         to Multinomial ("counts"). In parentheses are the names of the blocks. Dates are left out,
-        also as text, and so are columns without information, see ``table_report_``. In a stream, constant columns
-        and identifiers are kept, because later rows may vary; only identifiers that number the rows
-        are left out.
+        also as text, and so are columns without information, see ``table_report_``. In a stream,
+        constant columns and identifiers are kept, because later rows may vary; only identifiers
+        that number the rows are left out.
 
         A point mass is a frequent value of a column of at least 30 values. If it is zero, the
         smallest or the largest value, it makes up more than a tenth of the values, and is more than
@@ -396,7 +396,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         """Return the plan of memoized inference with moves, or of stochastic inference."""
         return make_plan_with_moves(self, X, weights, stream=stream)
 
-    def _published(self, model):
+    def _attributes_of_model(self, model):
         """Return the attribute ``priors_`` with the values that the fit has learned so far."""
         learned = learned_values(model)
         priors = self.priors_.items()
@@ -465,7 +465,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
             )
         rows = self._table.encode_given_rows(given)
         rows = np.repeat(rows, require_positive_int("n_samples", n_samples), axis=0)
-        rng = self._rng_of_draws(random_state)
+        rng = self._make_draw_rng(random_state)
         weights = self.weights_.astype(np.float64)
         labels = rng.choice(weights.size, len(rows), p=weights / weights.sum())
         component = fitted.model.component

@@ -26,7 +26,7 @@ from skvt.fitting import (
     fitted_property,
     make_plan_with_moves,
     make_policy,
-    make_rate,
+    make_step_schedule,
 )
 from skvt.inference import (
     GLOBAL_STEPS,
@@ -270,7 +270,7 @@ default="dirichlet_process"
             init_params=self.init_params, n_fewest=K if self._is_structured else 1, learner=learner,
         )  # fmt: skip
 
-    def _gathers(self, before=None):
+    def _gathers_small_calls(self, before=None):
         """Return whether the rows of small calls of ``partial_fit`` are gathered into batches.
 
         ``before`` is the fit so far, or None in the first call. Structured inference gathers the
@@ -278,7 +278,7 @@ default="dirichlet_process"
         """
         if self._is_structured:
             return before is None or before.gathered is not None
-        return super()._gathers(before)
+        return super()._gathers_small_calls(before)
 
     def _plan(self, model, X, weights, *, stream=False):
         """Return the plan of structured inference, or of memoized or stochastic inference."""
@@ -287,7 +287,7 @@ default="dirichlet_process"
         if not self._is_structured:
             scale = 1.0 if scale is None else scale
             plan = make_plan_with_moves(self, X, weights, stream=stream, scale=scale)
-            if stream and self._gathers():
+            if stream and self._gathers_small_calls():
                 # Start with one component, which is made from the first row. Unneeded initial
                 # components would remain, because a stream deletes none.
                 first_rows = make_rows(X[:1], weights[:1], 1)
@@ -298,7 +298,7 @@ default="dirichlet_process"
         if scale is None:
             has_full_steps = is_undivided and self.global_step == "ssvi-a"
             scale = SCALE_OF_FULL_STEPS if has_full_steps else 1.0
-        rate = make_rate(self, scale)
+        rate = make_step_schedule(self, scale)
         size = X.shape[0] if is_undivided else choose_batch_size(self, X.shape[0], stream=stream)
         data = make_rows(X, weights, size, self.n_parallel_batches)
         return Plan(

@@ -15,7 +15,7 @@ from skvt.inference import (
     CoordinateAscent,
     Pilot,
     StochasticInference,
-    make_polish_phase,
+    make_polish_phases,
     make_rows,
 )
 from skvt.models.lda import LDA, LDAGivenTopics
@@ -173,7 +173,7 @@ class TemperedLDA(TopicEstimator):
             # ``scale * (offset + t) ** -decay``.
             scale = POLISH_SCALE * data.n_batches ** (POLISH_DECAY - 1.0)
             steps = RobbinsMonro(POLISH_DELAY * data.n_batches, POLISH_DECAY, scale)
-            extra_phases = make_polish_phase(self.max_iter, steps, _use_cvb0, _take_learned_prior)
+            extra_phases = make_polish_phases(self.max_iter, steps, _use_cvb0, _take_learned_prior)
         # If topics are given as a start, T = 1 throughout, because "annealed" would destroy them.
         ignores_annealing = self.temperature == "annealed" and model.start is not None
         policy = make_policy(None if ignores_annealing else self.temperature)

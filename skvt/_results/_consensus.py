@@ -86,7 +86,7 @@ def consensus(fits, X, *, n_passes=1, sample_weight=None):
             f"{classes[0]} has no parameter components_init, with which the consensus begins. "
             "Pass fits of TemperedLDA, StructuredLDA or MemoizedHDP."
         )
-    topics = topic_distributions(fits)
+    topics = normalize_topics_of_fits(fits)
     # The index of the reference. A fit after ``partial_fit`` has no bound, and can be the reference
     # only if no fit has a bound.
     best = int(np.argmax([fit.elbo_ if hasattr(fit, "elbo_") else -np.inf for fit in fits]))
@@ -117,7 +117,7 @@ def match_topics(A, B):
     return overlaps[rows, columns], rows, columns
 
 
-def topic_distributions(fits):
+def normalize_topics_of_fits(fits):
     """Return the topics of each fit as a list of arrays (K, V) with rows that sum to 1.
 
     Raise ValueError if the fits differ in the size of the vocabulary.

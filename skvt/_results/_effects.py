@@ -16,7 +16,7 @@ from scipy.special import expit
 from scipy.stats import t as student
 from sklearn.utils import check_random_state
 
-from skvt._results._consensus import topic_distributions
+from skvt._results._consensus import normalize_topics_of_fits
 from skvt._results._design import make_design
 from skvt._results._pooling import check_settings, pool, require_different
 from skvt._results._regression import Regression
@@ -240,7 +240,7 @@ def _are_mixtures(fits):
     (are_mixtures,) = kinds
     if not are_mixtures:
         # Call the function only for its ValueError if the vocabularies differ in size.
-        topic_distributions(fits)
+        normalize_topics_of_fits(fits)
     return are_mixtures
 
 

@@ -35,7 +35,7 @@ from skvt.fitting import (
 )
 from skvt.inference import Workers
 from skvt.models import count_active
-from skvt.models.mixture import Block, Product, cluster_indicators, have_many_rows, relevance
+from skvt.models.mixture import Block, Product, cluster_indicators, have_large_shares, relevance
 from skvt.readers import Table, TableBlock
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.readers.validation import (
@@ -251,7 +251,7 @@ class GrowingMixin(MoveLogMixin):
         """
         if indicators is not None:
             _, counts = self._get_sums_and_counts(fitted)
-            with_many_rows = indicators * have_many_rows(counts)
+            with_many_rows = indicators * have_large_shares(counts)
             has_any = with_many_rows.any(axis=1, keepdims=True)
             indicators = np.where(has_any, with_many_rows, indicators)
         return relevance(evidence, *self._get_sums_and_counts(fitted, indicators))
@@ -344,7 +344,7 @@ class GrowingMixin(MoveLogMixin):
                 filled = model.imputed(encoded, fitted.stats, workers.run)
             return self._restore_container(X, encoded, filled)
         n_draws = require_positive_int("n_draws", n_draws)
-        rng = self._rng_of_draws(random_state)
+        rng = self._make_draw_rng(random_state)
         draws = (
             model.draw_missing(encoded, fitted.stats, rng, are_fit_rows=are_fit_rows)
             for _ in range(n_draws)

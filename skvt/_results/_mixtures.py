@@ -319,7 +319,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         """
         fitted = self._require_fitted()
         n_samples = require_positive_int("n_samples", n_samples)
-        rng = self._rng_of_draws(random_state)
+        rng = self._make_draw_rng(random_state)
         weights = self.weights_.astype(np.float64)
         counts = rng.multinomial(n_samples, weights / weights.sum())
         component = fitted.model.component

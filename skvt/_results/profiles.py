@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skvt.models.mixture import have_many_rows
+from skvt.models.mixture import have_large_shares
 
 # Maximum number of columns that a sentence names, and their minimum relevance in nats per row.
 MAX_COLUMNS = 4
@@ -127,7 +127,7 @@ def find_parts_that_differ(marginals, weights):
     n_columns = 1 + max(int(marginal.columns.max(initial=0)) for marginal in marginals)
     differs_in = np.full((weights.size, n_columns), None)
     by_quantity = {marginal.quantity: marginal for marginal in marginals}
-    weights = weights * have_many_rows(weights)
+    weights = weights * have_large_shares(weights)
     for centre_name, spread_name, to_normal in _CENTRES_AND_SPREADS:
         if not {centre_name, spread_name} <= by_quantity.keys():
             continue

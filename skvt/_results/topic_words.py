@@ -12,7 +12,7 @@ from sklearn.utils import check_scalar
 
 from skvt.readers.validation import (
     check_choice,
-    known_names,
+    find_column_names,
     require_column_names,
     require_fitted,
     split_pipeline,
@@ -91,7 +91,7 @@ def make_topic_labels(estimator, feature_names=None):
         labels = dict(enumerate(labels))
     n_topics = len(normalize_topics(estimator))
     if len(labels) < n_topics:
-        if known_names(estimator, feature_names) is None:
+        if find_column_names(estimator, feature_names) is None:
             default = [f"topic {k}" for k in range(n_topics)]
         else:
             first = top_words(estimator, 3, feature_names, by="relevance")

@@ -15,7 +15,7 @@ from sklearn.pipeline import Pipeline
 from skvt._results.topic_tables import import_pandas
 from skvt.expfam import RunningStats
 from skvt.inference import Workers
-from skvt.models.mixture import have_many_rows
+from skvt.models.mixture import have_large_shares
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.readers.validation import require_positive_int
 from skvt.ties import stable_order
@@ -201,7 +201,7 @@ def _drop_small_components(fitted, columns):
     """
     component = reduce(lambda part, j: part.without_indicator(j), columns, fitted.model.component)
     model, stats = replace(fitted.model, component=component), fitted.stats.as_stats()
-    kept = have_many_rows(fitted.model.component_masses(stats))
+    kept = have_large_shares(fitted.model.component_masses(stats))
     return model, RunningStats(tuple(array[kept] for array in stats.arrays))
 
 

@@ -21,7 +21,7 @@ from skvt.fitting._display import with_result
 from skvt.fitting._fit import resume_fit, run_fit
 from skvt.fitting._fitted import fitted_property
 from skvt.fitting._restarts import SameModel
-from skvt.fitting._resume import progress_of
+from skvt.fitting._resume import require_progress
 from skvt.fitting._rows import open_rows, open_rows_and_workers
 from skvt.fitting._stream import update
 from skvt.fitting._twin import all_or_nothing
@@ -91,7 +91,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return super()._get_param_names()
 
     # --------------------------------------------------- methods that subclasses override
-    def _published(self, model):
+    def _attributes_of_model(self, model):
         """Return, by name, the public attributes that are set after a call from the fitted model.
 
         Other results are properties, which are computed when they are read.
@@ -113,7 +113,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         """
         return fitted
 
-    def _adapted(self, fitted, X, weights):
+    def _adapt_fit(self, fitted, X, weights):
         """Return ``fitted``, adapted to new rows X if these differ in kind from earlier rows.
 
         For instance, the first new rows with missing values may need another model.
@@ -129,7 +129,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         """
         return rows.X
 
-    def _gathers(self, before=None):
+    def _gathers_small_calls(self, before=None):
         """Return whether rows of small calls of ``partial_fit`` are gathered to larger batches.
 
         They are gathered for births, which need large batches. Calls with labels are not gathered,
@@ -188,7 +188,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             refuse_changes(self, before, "A warm start", self._fixed_parameters, remedy)
         options = {"labels": labels, "details": details, "reset": before is None}
         with open_rows_and_workers(self, X, y, sample_weight, **options) as (rows, workers):
-            before = before and self._adapted(before, rows.X, rows.weights)
+            before = before and self._adapt_fit(before, rows.X, rows.weights)
             run_fit(self, rows, workers, before)
         return self
 
@@ -284,7 +284,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         """Continue an interrupted fit; only topic models take ``details``."""
         self._require_fitted()
         refuse_labels(self, "resume")
-        progress = progress_of(self)
+        progress = require_progress(self)
         with open_rows_and_workers(self, X, y, sample_weight, details=details) as (rows, workers):
             progress.rows.check(rows.X, rows.weights)
             resume_fit(self, rows, workers, progress)
@@ -323,7 +323,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         copy = object.__new__(type(self))
         omitted = "_progress", "_skl_callbacks"
         vars(copy).update({name: vars(self)[name] for name in vars(self) if name not in omitted})
-        copy._fitted = self._fitted.without_rows()
+        copy._fitted = self._fitted.without_data_of_rows()
         return copy
 
     def _is_warm_start(self):
@@ -369,7 +369,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_fitted")
 
-    def _rng_of_draws(self, random_state):
+    def _make_draw_rng(self, random_state):
         """Return a random number generator for draws after a fit.
 
         If ``random_state`` is None, the parameter of the estimator is used.

@@ -292,7 +292,7 @@ class Fit:
             **({"_progress": progress} if without_labels is fitted else {}),
             "n_iter_": len(fitted.history),
             "converged_": progress.start.position.converged,
-            **self.estimator._published(fitted.model),
+            **self.estimator._attributes_of_model(fitted.model),
             **self.rows.reader.attributes,
         }
 

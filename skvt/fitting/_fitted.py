@@ -140,7 +140,7 @@ class Fitted:
         """The memo of each batch, its statistics and entropies; {} unless inference is memoized."""
         return getattr(self.state, "memos", {})
 
-    def knows_only(self, gathered, n_components):
+    def can_be_replaced_by(self, gathered, n_components):
         """Return whether a new model of the gathered rows can replace the fit without loss.
 
         ``gathered`` are the rows of this call and of earlier calls, or None, and ``n_components``
@@ -157,7 +157,7 @@ class Fitted:
         is_due = gathered is not None and gathered.is_due
         return is_due and set(self.memos) <= gathered.memo_keys and n_components == 1
 
-    def without_rows(self):
+    def without_data_of_rows(self):
         """Return the fit without the fields that predictions in other processes do not need.
 
         Memos, data of single rows, the log of moves, the policy and the words are left out.

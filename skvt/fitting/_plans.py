@@ -82,7 +82,7 @@ def choose_max_components(estimator):
     return max_components
 
 
-def make_rate(estimator, scale):
+def make_step_schedule(estimator, scale):
     """Return the schedule of step sizes set by ``learning_offset`` and ``learning_decay``.
 
     ``scale`` multiplies the step sizes.
@@ -130,7 +130,7 @@ def make_plan_with_moves(
         birth = partial(Birth, choose_max_components(estimator))
         moves = {"delete": Delete, "merge": Merge, "birth": birth}
     n_rows, n_parallel = X.shape[0], estimator.n_parallel_batches
-    step_schedule = make_rate(estimator, scale)
+    step_schedule = make_step_schedule(estimator, scale)
     batch_size = choose_batch_size(estimator, n_rows, limits, stream=stream)
     # These minibatches also serve the pilot, see below.
     minibatches = make_rows(X, weights, batch_size, n_parallel)

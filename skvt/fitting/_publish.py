@@ -13,6 +13,6 @@ def publish(estimator, fitted, rows, workers, **attributes):
     fitted = replace(fitted, reader=rows.reader)
     estimator._fitted = fitted
     estimator.n_iter_ = len(fitted.history)
-    vars(estimator).update(attributes | estimator._published(fitted.model))
+    vars(estimator).update(attributes | estimator._attributes_of_model(fitted.model))
     # The results of rows come last, since they are computed from the attributes set so far.
     estimator._fitted = replace(fitted, **estimator._row_results(rows, workers))

@@ -131,7 +131,7 @@ class Progress:
     row_starts: Array | None = None
 
 
-def progress_of(estimator):
+def require_progress(estimator):
     """Return the :class:`Progress` of an estimator's interrupted fit.
 
     Raise ValueError if no fit was interrupted, if a parameter is illegal, or if a parameter has

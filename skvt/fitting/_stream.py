@@ -80,7 +80,7 @@ def _fit_call(estimator, before, rows, batch_id, workers):
     X, weights, labels = rows.X, rows.weights, rows.labels
     # Gather the rows of small calls.
     gathered = None
-    if estimator._gathers(before):
+    if estimator._gathers_small_calls(before):
         memos = {} if before is None else before.memos
         gathered = Gathered.of(before and before.gathered, X, weights, batch_id, memos)
     # A stream also begins anew if the gathered rows are all rows so far, so that a new model can
@@ -88,7 +88,7 @@ def _fit_call(estimator, before, rows, batch_id, workers):
     begins_stream = before is None
     if not begins_stream:
         shown_fit = estimator._get_shown_fit(before)
-        begins_stream = before.knows_only(gathered, shown_fit.model.size(shown_fit.stats))
+        begins_stream = before.can_be_replaced_by(gathered, shown_fit.model.size(shown_fit.stats))
     # The gathered rows take the place of the rows of this call if the stream begins, if births are
     # due, or if no earlier rows are gathered.
     if gathered is not None and (begins_stream or gathered.is_due or gathered.is_new):
@@ -104,7 +104,7 @@ def _fit_call(estimator, before, rows, batch_id, workers):
     gathered = gathered if begins_stream or before.memos else None
     fitted.policy.resume(X.shape[0])
     # Adapt the fit to changes in the kind of rows and in the estimator's parameters.
-    fitted = estimator._adapted(fitted, X, weights)
+    fitted = estimator._adapt_fit(fitted, X, weights)
     fitted = _with_changed_parameters(estimator, fitted, X, weights)
     n_moves = len(fitted.state.move_log)
     if not begins_stream:

@@ -368,7 +368,7 @@ def _errors_of_clusters() -> Iterator[None]:
         ) from error
 
 
-def active_site() -> LocalSite | ClusterSite:
+def get_active_site() -> LocalSite | ClusterSite:
     """Return the cluster of the active client; without a client, the scheduler of this process."""
     from dask.base import get_scheduler
 

@@ -1,8 +1,9 @@
 """Collapsed inference: each local variable is drawn given all others, with the globals summed out.
 
 The *globals* are the global parameters. :class:`CollapsedInference` is the engine, that is, the
-inference algorithm, and :func:`collapsed_means` averages over its passes. A *visit* is the local
-step of a batch of rows, which draws the local variables of the batch. The collapsed topic model is
+inference algorithm, and :func:`average_collapsed_passes` averages over its passes. A *visit* is the
+local step of a batch of rows, which draws the local variables of the batch. The collapsed topic
+model is
 :class:`~skvt.models.lda._collapsed.CollapsedLDA`.
 """
 
@@ -196,7 +197,7 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
         self._prepared = prepared if nbytes <= MAX_BYTES_PREPARED else []
 
 
-def collapsed_means(
+def average_collapsed_passes(
     model: Collapsible, data: Rows, state: State, n_passes: int, workers: Workers
 ) -> list[Stats]:
     """Make passes of collapsed inference; return the mean statistics of each batch.

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from skvt.expfam import Stats, are_float_arrays
-from skvt.files import in_files, is_within
+from skvt.files import are_indices_below, in_files
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray
 
@@ -44,7 +44,7 @@ class Memo:
     # (K, K): for a < b, the entropy in nats that would be lost if components a and b became one.
     # After a merge of a or b with another component, the entry is NaN or an upper bound. Entries
     # for a >= b are 0. None if the losses are not known.
-    # See :func:`skvt.models.mixture._kernels.assignment_entropy`.
+    # See :func:`skvt.models.mixture._kernels.add_assignment_entropies`.
     merge_entropy_loss: Array | None
     # Sum of the weights of the rows.
     weight: float
@@ -151,7 +151,7 @@ class RearrangeChange:
         is illegal.
         """
         is_vector = self.index.ndim == 1 and self.index.size > 0
-        is_legal = is_vector and is_within(self.index + 1, n_components + 1)
+        is_legal = is_vector and are_indices_below(self.index + 1, n_components + 1)
         return self.index.size if is_legal else None
 
     def __call__(self, memo: Memo) -> Memo:
@@ -206,12 +206,12 @@ class _PackedMemo:
                     continue
                 if shape != (n_components, width):
                     return False
-                if columns.ndim != 1 or not is_within(columns, width):
+                if columns.ndim != 1 or not are_indices_below(columns, width):
                     return False
                 stored_shapes[i] = (n_components, columns.size)
         # Candidates are numbers of components or -1.
         has_legal_candidates = candidates is None or (
-            candidates.ndim == 2 and is_within(candidates + 1, n_components + 1)
+            candidates.ndim == 2 and are_indices_below(candidates + 1, n_components + 1)
         )
         return (
             are_float_arrays(memo.stats.arrays, stored_shapes)

@@ -1,6 +1,6 @@
 """Phases of a fit: each phase consists of passes of one engine, that is, of one algorithm.
 
-Most fits have one phase. :func:`make_ascent_phases` and :func:`make_polish_phase` make further
+Most fits have one phase. :func:`make_ascent_phases` and :func:`make_polish_phases` make further
 phases. T is the temperature.
 """
 
@@ -70,7 +70,7 @@ def make_ascent_phases(
     return tuple(phases)
 
 
-def make_polish_phase(
+def make_polish_phases(
     n_passes: int, rate: RobbinsMonro, view: Callable[[Any], Any],
     restore: Callable[[Any, Any], Any],
 ) -> tuple[Phase, ...]:  # fmt: skip

@@ -177,7 +177,7 @@ def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
     batch_with_start = (
         batch if request.row_starts is None else replace(batch, row_starts=request.row_starts)
     )
-    tempered_batch = weighted_by_temperature(batch_with_start, inv_temp)
+    tempered_batch = weight_by_temperature(batch_with_start, inv_temp)
     result = model.local_step(tempered_batch, global_params, inv_temp, run, **request.step_options)
     # Add up the local parts of the bound, or make a memo, from which the bound is computed later.
     totals = LocalTotals()
@@ -214,7 +214,7 @@ def make_memo(model: Memoizable, result: LocalResult, batch: Any, run: Run, *, p
     return Memo(result.stats, entropy, merge_entropy_loss, weight, result.candidates)
 
 
-def weighted_by_temperature(batch: Any, inv_temp: float | Array) -> Any:
+def weight_by_temperature(batch: Any, inv_temp: float | Array) -> Any:
     """Return the batch with the weight of each row multiplied by ``inv_temp / mean``.
 
     ``inv_temp`` (n,) has the inverse temperatures of the rows, and ``mean`` is their mean, weighted

@@ -16,7 +16,7 @@ import operator
 import numpy as np
 
 from skvt.expfam import are_float_arrays
-from skvt.files import IN_FILES, LARGEST, are_like, check_fields, is_positive, is_within
+from skvt.files import IN_FILES, LARGEST, are_indices_below, are_like, check_fields, is_positive
 from skvt.io._archive import PART_SIZE, FileError
 from skvt.io._classes import conforms, get_class_name
 from skvt.progress import RULES, ResumableMixin
@@ -99,9 +99,9 @@ def _check_fitted(fitted, estimator, max_bytes):
     check_fields(fitted.joins, n_features, n_shown)
     smallest_label = 0 if shown_fit is fitted else -1
     n_labels = n_shown - smallest_label
-    # Subtract the smallest label, because `is_within` compares with 0, ..., n_labels - 1.
+    # Subtract the smallest label, because `are_indices_below` compares with 0, ..., n_labels - 1.
     _require(
-        fitted.labels is None or is_within(fitted.labels - smallest_label, n_labels),
+        fitted.labels is None or are_indices_below(fitted.labels - smallest_label, n_labels),
         f"Labels of rows must be in the range [{smallest_label}, {n_shown}).",
     )
 

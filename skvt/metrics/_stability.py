@@ -4,7 +4,7 @@ from itertools import combinations
 
 import numpy as np
 
-from skvt._results import match_topics, topic_distributions
+from skvt._results import match_topics, normalize_topics_of_fits
 from skvt.readers.validation import check_choice
 
 
@@ -55,7 +55,7 @@ def topic_stability(fits, *, average="macro"):
     True
     """
     check_choice("average", average, ("macro", None))
-    topics = topic_distributions(fits)
+    topics = normalize_topics_of_fits(fits)
     if len(topics) < 2:
         raise ValueError(f"fits must be a list of at least 2 fits. Got {len(topics)}.")
     # For each fit, the sums (n_components,) of the agreements of topics with their partners.

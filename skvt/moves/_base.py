@@ -39,7 +39,7 @@ def learn_priors(model: Any, parts: list[Stats]) -> Any:
     return model
 
 
-def find_scale(bound: float, memo: Memo) -> float:
+def find_rounding_scale(bound: float, memo: Memo) -> float:
     """Return the scale to which rounding errors of the bound of a memo are relative, in nats.
 
     The scale is at least one nat per row, because the bound may be the small sum of large terms.
@@ -69,7 +69,7 @@ def exceeds_rounding(
 ) -> bool:
     """Return whether a gain of the bound exceeds ``min_gain`` by more than rounding errors.
 
-    Rounding errors are relative to ``scale``: see :func:`find_scale`. ``dtype`` is the precision of
-    the bound, by default float64.
+    Rounding errors are relative to ``scale``: see :func:`find_rounding_scale`. ``dtype`` is
+    the precision of the bound, by default float64.
     """
     return bool(exceeds(gain, min_gain, scale=scale, dtype=dtype))

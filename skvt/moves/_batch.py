@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from skvt.contracts import Memo, Mergeable, MovableState, MoveTools
 from skvt.expfam import RunningStats, Stats
-from skvt.moves._base import compute_bound, concatenate_components, find_scale
+from skvt.moves._base import compute_bound, concatenate_components, find_rounding_scale
 from skvt.moves._merge import MIN_GAIN, MIN_ROWS_OF_COMPONENT
 from skvt.moves._targets import Target
 from skvt.moves._trial import Decision, Trial, compete
@@ -87,7 +87,7 @@ class BatchBirths:
         bound = compute_bound(self.model, before)
         trial, decision = compete(
             begin, fresh_stats, bound,
-            max_updates=_N_UPDATES, scale=find_scale(bound, before), min_gain=MIN_GAIN,
+            max_updates=_N_UPDATES, scale=find_rounding_scale(bound, before), min_gain=MIN_GAIN,
         )  # fmt: skip
         if decision.is_accepted:
             self.state.rearrange(trial.index)

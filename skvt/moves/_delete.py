@@ -22,7 +22,12 @@ from skvt.contracts import (
     ObserverTools,
     SolvedBatch,
 )
-from skvt.moves._base import compute_bound, find_scale, make_requirements, select_responsibilities
+from skvt.moves._base import (
+    compute_bound,
+    find_rounding_scale,
+    make_requirements,
+    select_responsibilities,
+)
 from skvt.moves._merge import dissolve
 from skvt.moves._trial import Decision, decide
 from skvt.ties import exceeds, stable_argmax, stable_order
@@ -82,7 +87,7 @@ class Delete(Move):
         total = state.memos.total()
         bound = compute_bound(model, total)
         # Scale of the rounding errors of the bound, in nats.
-        scale = find_scale(bound, total)
+        scale = find_rounding_scale(bound, total)
         gains = []
         for k in self._candidates:
             total_without = total

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from skvt.contracts import Memo, Mergeable, MoveTools, RunningPolicy
 from skvt.expfam import RunningStats, Stats
-from skvt.moves._base import compute_bound, concatenate_components, find_scale
+from skvt.moves._base import compute_bound, concatenate_components, find_rounding_scale
 from skvt.moves._merge import Merge, dissolve
 from skvt.moves._targets import MIN_ROWS_OF_TARGET, Target
 from skvt.moves._trial import Decision, decide
@@ -283,7 +283,7 @@ class FreshMixtures:
             loss = model.collapsed_energy(other_stats) - fresh_model.collapsed_energy(other_stats)
             gain = compute_bound(fresh_model, memo) - loss - goal
             min_gain = MIN_GAIN_PER_ROW * total
-            decision = decide(gain, find_scale(goal, memo), min_gain, f"{total:.0f} rows")
+            decision = decide(gain, find_rounding_scale(goal, memo), min_gain, f"{total:.0f} rows")
             if decision.is_accepted:
                 break
         # Only the start of the last mixture is described.
@@ -347,7 +347,7 @@ class FreshMixtures:
         def judge_best() -> Decision:
             """Decide between the best result so far and the target."""
             gain = bound - target_bound
-            return decide(gain, find_scale(bound, memo), min_gain, f"{total:.0f} rows")
+            return decide(gain, find_rounding_scale(bound, memo), min_gain, f"{total:.0f} rows")
 
         for proposal in proposals:
             n_initial, init_params = proposal
@@ -366,7 +366,9 @@ class FreshMixtures:
             # Reject a single component if priors are learned, because one component is not enough
             # to learn a prior.
             is_legal = n_new > 1 or not learns_priors
-            if is_legal and exceeds(new_bound, bound, scale=find_scale(new_bound, new_memo)):
+            if is_legal and exceeds(
+                new_bound, bound, scale=find_rounding_scale(new_bound, new_memo)
+            ):
                 memo, bound = new_memo, new_bound
             ends_like_target = n_new == n_target and not judge_best().is_accepted
         return FreshResult(

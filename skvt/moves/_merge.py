@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from skvt.contracts import Memo, Mergeable, MovableState, Move, MoveRecord, MoveTools
 from skvt.expfam import RunningStats, Stats
-from skvt.moves._base import compute_bound, exceeds_rounding, find_scale, make_requirements
+from skvt.moves._base import compute_bound, exceeds_rounding, find_rounding_scale, make_requirements
 from skvt.moves._trial import MERGE_DESCRIPTION, Decision, decide, record_rejected_merges
 from skvt.ties import exceeds, stable_argmax, stable_order
 from skvt.typing import Array, IndexArray
@@ -111,7 +111,7 @@ def dissolve(model: Mergeable, state: MovableState, ids: Iterable[int] | None = 
         a, b, gains = compute_pair_gains(model, memo, is_small)
         if a.size == 0 or gains.max() < -_MAX_LOSS:
             return
-        best = stable_argmax(gains, scale=find_scale(compute_bound(model, memo), memo))
+        best = stable_argmax(gains, scale=find_rounding_scale(compute_bound(model, memo), memo))
         # Losses of entropy that become unknown are replaced by upper bounds, so that components can
         # be merged with the result.
         state.merge(a[best], b[best], bounded=True)
@@ -215,7 +215,7 @@ class Merge(Move):
         energy_after = model_after.collapsed_energy(Stats(merged_arrays))
         gain = energy_after + float(memo.entropy.sum()) - bound
         gain -= float(memo.merge_entropy_loss[a, b])
-        decision = decide(gain, find_scale(bound, memo), MIN_GAIN)
+        decision = decide(gain, find_rounding_scale(bound, memo), MIN_GAIN)
         if decision.is_accepted:
             self._relearned = model_after
         return decision

@@ -3,7 +3,7 @@
 import numpy as np
 
 from skvt.plotting._axes import check_indices, ensure_axes, get_fitted_attribute, make_panels
-from skvt.readers.validation import check_choice, known_names, require_column_names
+from skvt.readers.validation import check_choice, find_column_names, require_column_names
 
 
 class ComponentsDisplay:
@@ -211,7 +211,7 @@ class ComponentsDisplay:
         ComponentsDisplay
             The display, drawn.
         """
-        names = known_names(estimator, feature_names)
+        names = find_column_names(estimator, feature_names)
         display = cls(weights=getattr(estimator, "weights_", None), feature_names=names)
         if values is None and image_shape is None:
             display.means = _get_values(estimator, "means")

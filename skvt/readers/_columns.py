@@ -38,7 +38,7 @@ def list_column_names(X):
     return tuple(_frame(X).columns) if is_frame(X) else tuple(range(X.shape[1]))
 
 
-def container_of(X):
+def get_container_name(X):
     """Return the name of the package of the data frame X, such as "pandas", or "array"."""
     return _frame(X).implementation.value if is_frame(X) else "array"
 

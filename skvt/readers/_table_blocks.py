@@ -30,7 +30,7 @@ from skvt.readers._audit import (
     find_suspicious_columns,
     find_uninformative_columns,
 )
-from skvt.readers._columns import ENTRY_REMEDY, Column, container_of, list_column_names
+from skvt.readers._columns import ENTRY_REMEDY, Column, get_container_name, list_column_names
 from skvt.readers._tables import Table, TableBlock
 from skvt.readers.validation import show_first
 from skvt.rows import dense
@@ -237,7 +237,7 @@ def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
     types = () if columns is None else tuple(column.type for column in columns)
     reasons = _explain_reading(X, columns, kinds) if is_auto(components) else ()
     table = Table(
-        tuple(table_blocks), names, handle_unknown, container_of(X), types, reasons=reasons,
+        tuple(table_blocks), names, handle_unknown, get_container_name(X), types, reasons=reasons,
         given=tuple(_make_given_block(X, columns, j, names[j]) for j in given_positions),
     )  # fmt: skip
     return TableScan(table, value_counts)

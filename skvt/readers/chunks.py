@@ -25,7 +25,7 @@ from skvt.inference import (
     Chunks,
     ChunkWeights,
     SealedValue,
-    active_site,
+    get_active_site,
     name_chunk_in_errors,
     summarize_chunk,
 )
@@ -176,7 +176,7 @@ def _read_chunks(reader, chunks):
     """
     from dask.delayed import delayed
 
-    site = active_site()
+    site = get_active_site()
     try:
         # The reader has no dtype before it is fitted.
         if reader.dtype is None:
@@ -406,7 +406,7 @@ def sum_over_rows(estimator, X, sample_weight=None, details=None):
     fitted = estimator._without_rows()
     is_weighted = sample_weight is not None
     chunks = split_into_chunks(X, sample_weight)
-    site = active_site()
+    site = get_active_site()
     try:
         pairs = zip(chunks.rows, chunks.weights, strict=True)
         handles = (ChunkHandle(number, delayed(pair)) for number, pair in enumerate(pairs))

@@ -415,7 +415,7 @@ def require_fitted(model):
     check_is_fitted(model)
 
 
-def known_names(estimator, feature_names=None):
+def find_column_names(estimator, feature_names=None):
     """Return the names of the columns of a fitted estimator or pipeline, or None.
 
     The names are taken from the first source that has some: ``feature_names``, ``words_`` of the
@@ -458,7 +458,7 @@ def list_names(names, n_features=None):
 
 def require_column_names(estimator, feature_names, n_features):
     """Return the known names of the columns (n_features,), or the numbers 0, 1, ... instead."""
-    known = known_names(estimator, feature_names)
+    known = find_column_names(estimator, feature_names)
     names = np.arange(n_features) if known is None else np.asarray(list_names(known, n_features))
     if names.shape != (n_features,):
         raise ValueError(

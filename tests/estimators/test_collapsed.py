@@ -17,7 +17,7 @@ from skvt.inference import (
     State,
     Workers,
     _collapsed,
-    collapsed_means,
+    average_collapsed_passes,
     make_rows,
 )
 from skvt.models.lda import CollapsedLDA
@@ -245,7 +245,7 @@ def test_means_of_batches_add_up_to_those_of_the_statistics_after_the_last_passe
         return State(RunningStats([fit._fitted.stats.as_stats().arrays[0].copy()]), seed=3)
 
     with Workers(1) as workers:
-        means = collapsed_means(model, data, begun(), n_passes, workers)
+        means = average_collapsed_passes(model, data, begun(), n_passes, workers)
         state, engine, after = begun(), CollapsedInference(n_passes), []
         for _ in range(n_passes):
             engine.run_pass(

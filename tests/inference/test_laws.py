@@ -19,7 +19,7 @@ from skvt.inference import (
     evaluate_bound,
     iterate_local_results,
 )
-from skvt.inference._visit import weighted_by_temperature
+from skvt.inference._visit import weight_by_temperature
 from skvt.models.lda._model import LDA
 from skvt.temperature import ConstantTemperature, LinearAnnealing
 
@@ -300,9 +300,9 @@ def test_rows_count_by_their_own_inverse_temperature(dtype):
     rng = np.random.default_rng(0)
     weights, own = rng.uniform(0.5, 2.0, 7).astype(dtype), rng.uniform(0.1, 1.0, 7)
     batch = RowBatch(np.zeros((7, 1)), weights, np.arange(7))
-    weighted = weighted_by_temperature(batch, own)
+    weighted = weight_by_temperature(batch, own)
     np.testing.assert_allclose(
         weighted.weights * np.average(own, weights=weights), weights * own, rtol=1e-6
     )
     assert weighted.weights.dtype == dtype and batch.weights is weights
-    assert weighted_by_temperature(batch, 0.7) is batch
+    assert weight_by_temperature(batch, 0.7) is batch

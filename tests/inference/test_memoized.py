@@ -31,7 +31,7 @@ from skvt.inference._bound import compute_bound_parts
 from skvt.inference._memoized import sort_components
 from skvt.inference._memos import Memo, Memos
 from skvt.inference._visit import VisitResult, make_memo
-from skvt.models.mixture._kernels import assignment_entropy
+from skvt.models.mixture._kernels import add_assignment_entropies
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import StickBreaking
 from skvt.moves import Birth, Delete, Merge
@@ -645,7 +645,7 @@ def entropies(r, weights):
 def memo_of_rows(r, weights, features):
     entropy, merge_entropy_loss = np.zeros(r.shape[1]), np.zeros((r.shape[1], r.shape[1]))
     every = np.arange(r.shape[1], dtype=np.int32)[None]
-    assignment_entropy(r, every, weights, True, entropy, merge_entropy_loss)
+    add_assignment_entropies(r, every, weights, True, entropy, merge_entropy_loss)
     weighted = r * weights[:, None]
     stats = Stats((weighted.sum(axis=0), weighted.T @ features))
     return Memo(stats, entropy, merge_entropy_loss, float(weights.sum()))

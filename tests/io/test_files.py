@@ -520,13 +520,13 @@ def test_columns_that_no_array_has_take_no_memory(path):
     assert_refused_in_little_memory(path)
 
 
-def progress_of(document):
+def require_progress(document):
     return document["estimator"]["fields"]["_progress"]["fields"]
 
 
 def remembered_of(document):
     """What the engines and what follows passes remember, of all of them together."""
-    parts = dict(progress_of(document)["engine"]["dict"])
+    parts = dict(require_progress(document)["engine"]["dict"])
     return [entry for own in (*parts["engines"], *parts["after_pass"]) for entry in own["dict"]]
 
 
@@ -592,7 +592,7 @@ def test_a_table_is_that_of_the_mixture(change, path):
 def test_an_engine_takes_up_nothing_of_another(path):
     document, members = parts_of(VERSION_1 / "MemoizedDPGMM.part.skvt")
     other, _ = parts_of(VERSION_1 / "StructuredBernoulliMixture.part.skvt")
-    progress_of(document)["engine"] = progress_of(other)["engine"]
+    require_progress(document)["engine"] = require_progress(other)["engine"]
     put(path, document, members)
     with pytest.raises(ValueError, match="does not remember"):
         load(path).resume(rows())

@@ -30,7 +30,7 @@ from skvt.inference._bound import compute_bound_parts
 from skvt.inference._memoized import MemoizedInference
 from skvt.models.mixture import _model as _mixture
 from skvt.models.mixture import _refits, _seeds
-from skvt.models.mixture._kernels import assignment_entropy, outer_features, responsibilities
+from skvt.models.mixture._kernels import add_assignment_entropies, outer_features, responsibilities
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import KnownWeights, StickBreaking
 
@@ -122,7 +122,7 @@ def test_entropies_of_components_and_pairs(dtype):
     r, w = r.astype(dtype), rng.uniform(0.5, 3.0, 200)
     entropy, merge_entropy_loss = np.zeros(5), np.zeros((5, 5))
     every = np.arange(r.shape[1], dtype=np.int32)[None]
-    assignment_entropy(r, every, w, True, entropy, merge_entropy_loss)
+    add_assignment_entropies(r, every, w, True, entropy, merge_entropy_loss)
     wide = r.astype(float)
     np.testing.assert_allclose(entropy, -w @ xlogy(wide, wide), rtol=1e-10)
     for a, b in itertools.product(range(5), repeat=2):
@@ -130,7 +130,7 @@ def test_entropies_of_components_and_pairs(dtype):
         expected = entropy[a] + entropy[b] + w @ xlogy(merged, merged) if a < b else 0.0
         assert merge_entropy_loss[a, b] == pytest.approx(expected, rel=1e-9, abs=1e-9)
     alone, none = np.zeros(5), np.zeros((5, 5))
-    assignment_entropy(r, every, w, False, alone, none)
+    add_assignment_entropies(r, every, w, False, alone, none)
     np.testing.assert_array_equal(alone, entropy)
     np.testing.assert_array_equal(none, 0.0)
 
@@ -480,8 +480,8 @@ def test_no_more_components_start_than_there_are_different_rows():
 
 
 def test_a_start_on_a_sample_stands_for_all_rows(monkeypatch):
-    monkeypatch.setattr(_mixture, "ROWS_TO_START", 20)
-    monkeypatch.setattr(_seeds, "ROWS_TO_SEED", 10)
+    monkeypatch.setattr(_mixture, "MAX_ROWS_TO_START", 20)
+    monkeypatch.setattr(_seeds, "MAX_ROWS_TO_SEED", 10)
     model, X = mixture("full", n_initial=3), rows_of("full", 100)
     weights = np.random.default_rng(5).uniform(0.5, 2.0, 100)
     seen, batch = [], Rows.batch

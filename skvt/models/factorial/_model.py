@@ -35,7 +35,7 @@ NUMBERS_PER_CHUNK = 1 << 21
 # activations start from pi. Low factors make the start matter less.
 LADDER = np.geomspace(0.1, 1.0, 6, endpoint=False)
 # Maximum number of rows that determine initial components.
-ROWS_TO_START = 10_000
+MAX_ROWS_TO_START = 10_000
 # Largest mean of |mu_k|^2 / (2 s) of a random initial component, which is the cost of the component
 # in nats for a row that does not need it.
 MAX_COST = 15.0
@@ -548,9 +548,9 @@ def _start_task(
 def mean_and_variance_of_columns(data: RowSource) -> tuple[Array, Array]:
     """Return mean and variance of the observed values of each column, (D,) each.
 
-    They are computed from at most ``ROWS_TO_START`` rows, which are evenly spaced.
+    They are computed from at most ``MAX_ROWS_TO_START`` rows, which are evenly spaced.
     """
-    rows = np.arange(0, data.n_rows, -(-data.n_rows // ROWS_TO_START))
+    rows = np.arange(0, data.n_rows, -(-data.n_rows // MAX_ROWS_TO_START))
     return _mean_and_variance(*take_rows(data.X, data.weights, rows))
 
 

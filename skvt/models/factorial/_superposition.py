@@ -41,7 +41,7 @@ from skvt.contracts import (
 from skvt.expfam import RunningStats, Stats
 from skvt.models.factorial._kernels import ROWS_PER_BLOCK
 from skvt.models.factorial._model import FactorialBatch, FactorialMixture, FactorialResult
-from skvt.moves import Ledger, compute_bound, decide, find_scale
+from skvt.moves import Ledger, compute_bound, decide, find_rounding_scale
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
@@ -160,7 +160,7 @@ class Superposition(Move):
         after, before = state.memos.of(self._memos), state.memos.total()
         bound = compute_bound(model, before)
         gain = compute_bound(model, after.total()) - bound
-        decision = decide(gain, find_scale(bound, before), MIN_GAIN)
+        decision = decide(gain, find_rounding_scale(bound, before), MIN_GAIN)
         if decision.is_accepted:
             self._failed = set()
             # Put the new activations and memos into the state.

@@ -45,7 +45,15 @@ from skvt.models.hdp._documents import (
 from skvt.models.hdp._fresh import fit_fresh_topics
 from skvt.models.hdp._merge import sum_other_memos
 from skvt.models.hdp._model import HDP
-from skvt.moves import Decision, Ledger, Target, compete, compute_bound, draw_targets, find_scale
+from skvt.moves import (
+    Decision,
+    Ledger,
+    Target,
+    compete,
+    compute_bound,
+    draw_targets,
+    find_rounding_scale,
+)
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
@@ -320,7 +328,7 @@ class BirthOfTopics(Move):
             return trial, RunningStats((words, usage))
 
         fresh = Stats(tuple(array[: self._max_components - n_old] for array in fresh.arrays))
-        scale = find_scale(bound_before, total_memo)
+        scale = find_rounding_scale(bound_before, total_memo)
         trial, decision = compete(begin, fresh, bound_before, max_updates, scale, MIN_GAIN)
         if decision.is_accepted:
             trial.keep(state)

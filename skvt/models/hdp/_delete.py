@@ -31,7 +31,7 @@ from skvt.models.hdp._merge import sum_other_memos
 from skvt.models.hdp._model import HDP
 from skvt.models.hdp._pairs import NEGLIGIBLE_TOKENS
 from skvt.models.hdp._usage import DOCUMENTS, IN_USE
-from skvt.moves import Ledger, compute_bound, decide, find_scale
+from skvt.moves import Ledger, compute_bound, decide, find_rounding_scale
 from skvt.ties import stable_order
 from skvt.typing import IndexArray
 
@@ -175,7 +175,7 @@ class DeleteTopic(Move):
         """Delete topic k, whose documents are the ``parts``, if the bound rises."""
         total_memo = state.memos.total()
         bound_before = compute_bound(model, total_memo)
-        scale = find_scale(bound_before, total_memo)
+        scale = find_rounding_scale(bound_before, total_memo)
         kept = np.delete(np.arange(state.component_ids.size), k)
         trial = TopicTrial(model, parts, total_memo, kept, tools)
         first_stats = RunningStats(trial.total_memo.stats.arrays)

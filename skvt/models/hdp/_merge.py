@@ -34,7 +34,7 @@ from skvt.moves import (
     compute_bound,
     decide,
     exceeds_rounding,
-    find_scale,
+    find_rounding_scale,
     record_rejected_merges,
 )
 from skvt.ties import exceeds, stable_order
@@ -58,7 +58,7 @@ def choose_merges(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int
     pairs = changes.pairs
     if not len(pairs):
         return [], np.empty(0)
-    scale = find_scale(compute_bound(model, memo), memo)
+    scale = find_rounding_scale(compute_bound(model, memo), memo)
     words, usage = memo.stats.arrays
     if (occurring := find_occurring_words(words)) is not None:
         model, words = model.restrict_to_words(occurring), narrow_columns(words, occurring)
@@ -185,7 +185,7 @@ class MergeTopics(Move):
             _merge(state, self._changes, self._pairs, chosen)
         self.exhausted = not chosen
         self._ledger = self._ledger.record_search(bool(chosen), _LONGEST_PAUSE)
-        scale = find_scale(compute_bound(model, total_memo), total_memo)
+        scale = find_rounding_scale(compute_bound(model, total_memo), total_memo)
         return _make_records(tools, self._pairs, chosen, gains, scale)
 
     def change_within_batch(
@@ -218,7 +218,7 @@ class MergeTopics(Move):
         bound_before = compute_bound(model, total_memo)
         chosen, gains = choose_merges(model, new_total_memo, all_changes)
         gains += (compute_bound(model, new_total_memo) - bound_before) / max(1, len(chosen))
-        scale = find_scale(bound_before, total_memo)
+        scale = find_rounding_scale(bound_before, total_memo)
         if not chosen or not exceeds_rounding(gains[chosen].sum(), scale):
             return _make_records(tools, pairs, [], gains, scale)
         batch_changes = {

@@ -32,7 +32,7 @@ from skvt.models.mixture._labels import (
 from skvt.models.mixture._latent import LATENT_GAUSSIANS, make_latent_gaussian_component
 from skvt.models.mixture._learned_priors import DirichletLearner, GammaLearner, PriorLearner
 from skvt.models.mixture._logs import Logged, model_logarithms, take_logarithms
-from skvt.models.mixture._marginals import Marginals, have_many_rows, relevance
+from skvt.models.mixture._marginals import Marginals, have_large_shares, relevance
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._negative_binomial import NegativeBinomial, SizesLearner
 from skvt.models.mixture._ordinal import Cells

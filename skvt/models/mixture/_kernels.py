@@ -242,7 +242,7 @@ def write_next_candidates(
 
 
 @jit_allocating
-def assignment_entropy(
+def add_assignment_entropies(
     resp: Array, components: IndexArray, weights: Array, pairs: bool, entropy: Array,
     merge_entropy_loss: Array,
 ) -> None:  # fmt: skip
@@ -297,7 +297,7 @@ def _loss(a: float, term_a: float, b: float, term_b: float) -> float:
 
 
 @jit
-def positive_responsibilities(
+def write_positive_responsibilities(
     resp: Array, weights: Array, smallest: float, rtol: float, mass: Array, labels: IndexArray,
     second: IndexArray, unsure: IndexArray, ends: IndexArray, components: IndexArray,
     positive: Array, roots: Array,
@@ -373,7 +373,7 @@ def loss_of_pair(
 
 
 @jit_allocating
-def losses_of_joins(
+def add_losses_of_joins(
     starts: IndexArray, components: IndexArray, resp: Array, weights: Array, positions: IndexArray,
     next_join: IndexArray, min_resp: float, losses: Array, between: IndexArray,
 ) -> None:  # fmt: skip

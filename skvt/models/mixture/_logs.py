@@ -17,7 +17,7 @@ import numpy as np
 
 from skvt.contracts import Component
 from skvt.expfam import Dirichlet
-from skvt.files import in_files, is_within
+from skvt.files import are_indices_below, in_files
 from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._product import Block, Product
 from skvt.models.mixture._wrap import WrapperMixin
@@ -78,7 +78,7 @@ class Logged(WrapperMixin, Product):
             and np.array_equal(values.columns, np.arange(d))
             and volume.component.n_features > 0
             and self.logs.shape == least.shape == (volume.component.n_features,)
-            and is_within(self.logs, d)
+            and are_indices_below(self.logs, d)
             and bool(np.all((least > 0.0) & np.isfinite(least)))
         )
 

@@ -103,7 +103,7 @@ def _beta_quantile(a: Array, b: Array, p: float) -> Array:
     return np.where(large > _MAX_BETA_PARAMETER, approximation, betaincinv(a, b, p))
 
 
-def have_many_rows(counts: Array) -> Array:
+def have_large_shares(counts: Array) -> Array:
     """Return whether each component has at least ``MIN_SHARE`` of the rows, (K,).
 
     If there are many components, half of the mean share is smaller than ``MIN_SHARE``, and is then
@@ -126,7 +126,7 @@ def relevance(evidence: Callable[[Array], Array], sums: Array, counts: Array) ->
     a few errors in a component of their own would determine the variance of all other rows.
     """
     # S_rest is the sum over the other large components. If there are none, all others count.
-    of_large = _sum_others(sums * have_many_rows(counts)[:, None])
+    of_large = _sum_others(sums * have_large_shares(counts)[:, None])
     others = np.where(of_large.any(axis=1, keepdims=True), of_large, _sum_others(sums))
     gain = evidence(sums) + evidence(others) - evidence(sums + others)
     return np.asarray(gain / np.maximum(counts, 1.0)[:, None])

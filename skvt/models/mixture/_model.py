@@ -34,7 +34,7 @@ from skvt.expfam import Family, RunningStats, Stats
 from skvt.files import COMPONENTS, in_files
 from skvt.models.mixture._candidates import has_candidates, run_candidate_step
 from skvt.models.mixture._gaussian_learner import learner_matches
-from skvt.models.mixture._kernels import assignment_entropy, responsibilities
+from skvt.models.mixture._kernels import add_assignment_entropies, responsibilities
 from skvt.models.mixture._learned_priors import PriorLearner, with_learned_concentration
 from skvt.models.mixture._seeds import merge_equal_rows, propose_responsibilities
 from skvt.models.mixture._weights import SeparateSticks
@@ -51,7 +51,7 @@ _ROWS_PER_TASK = 4096
 # Maximum number of parallel tasks of a batch, each of which has a copy of the statistics.
 MAX_TASKS = 8
 # Maximum number of rows from which initial components are computed.
-ROWS_TO_START = 10_000
+MAX_ROWS_TO_START = 10_000
 # Maximum number of updates of missing values at fixed responsibilities, in general and for initial
 # components.
 _MAX_COMPLETIONS = 40
@@ -203,9 +203,9 @@ class Mixture(ConjugateModel):
         The first result (K,) is the entropy of each component's assignments plus the entropy of its
         missing values. The second result (K, K) is the entropy of assignments that a merge of two
         components loses, or None unless ``pairs`` is True, see
-        :func:`skvt.models.mixture._kernels.assignment_entropy`. A merge loses no entropy of missing
-        values, because q of a missing value after the merge is the mixture of both distributions,
-        whose entropy is at least the mean of their entropies.
+        :func:`skvt.models.mixture._kernels.add_assignment_entropies`. A merge loses no entropy of
+        missing values, because q of a missing value after the merge is the mixture of both
+        distributions, whose entropy is at least the mean of their entropies.
         """
         resp: Any = result.q
         n_components = resp.shape[1]
@@ -223,7 +223,7 @@ class Mixture(ConjugateModel):
              batch.weights[rows], pairs, entropies[i], pair_losses[i])
             for i, rows in enumerate(slices)
         ]  # fmt: skip
-        run(assignment_entropy, tasks)
+        run(add_assignment_entropies, tasks)
         entropy = entropies.sum(axis=0)
         if result.hidden_entropy is not None:
             entropy = entropy + result.hidden_entropy
@@ -377,8 +377,8 @@ class Mixture(ConjugateModel):
         if self.start is not None:
             return RunningStats(self._pad_components(self.start.arrays))
         rows = np.arange(data.n_rows)
-        if data.n_rows > ROWS_TO_START:
-            rows = np.sort(rng.choice(data.n_rows, ROWS_TO_START, replace=False))
+        if data.n_rows > MAX_ROWS_TO_START:
+            rows = np.sort(rng.choice(data.n_rows, MAX_ROWS_TO_START, replace=False))
         batch = data.batch(self, rows)
         stats = self.seeded_statistics(batch, self.n_initial, self.init_params, rng)
         # The sample represents the total weight of all rows.

@@ -33,7 +33,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from skvt._compiled import exp, jit, jit_allocating, jit_inlined, log
-from skvt.files import in_files, is_within
+from skvt.files import are_indices_below, in_files
 from skvt.models.mixture._missing import (
     GaussianCompletion,
     Patterns,
@@ -84,7 +84,7 @@ class Cells:
         """Return whether the fields fit each other and data of ``d`` columns, for loaded files."""
         pairs = list(zip(self.levels, self.edges, strict=True))
         return (
-            is_within(self.columns, d)
+            are_indices_below(self.columns, d)
             and self.columns.shape == (len(pairs),)
             and all(levels.shape == (edges.size - 1,) for levels, edges in pairs)
             and all(edges.ndim == 1 and edges.size > 1 for _, edges in pairs)

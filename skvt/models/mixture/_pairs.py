@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from skvt.models.mixture._joins import Joins
 from skvt.models.mixture._kernels import (
     ROUNDED_UP,
+    add_losses_of_joins,
     loss_of_pair,
-    losses_of_joins,
-    positive_responsibilities,
+    write_positive_responsibilities,
 )
 from skvt.ties import RTOL
 from skvt.typing import Array, IndexArray
@@ -150,7 +150,7 @@ class Assignments(JoinCriterion):
             labels, second, unsure, ends = np.empty((4, n), int)
             components, positive = np.empty(n * K, np.int32), np.empty(n * K)
             batch_mass, roots = np.zeros(K), np.empty((n, K))
-            n_unsure = positive_responsibilities(
+            n_unsure = write_positive_responsibilities(
                 resp, weights, _MIN_RESPONSIBILITY, RTOL[self.dtype], batch_mass, labels,
                 second, unsure, ends, components, positive, roots,
             )  # fmt: skip
@@ -244,7 +244,7 @@ class Assignments(JoinCriterion):
         positions[order] = np.arange(order.size)
         losses = np.zeros(len(pairs))
         between = np.full((self.weights.size, 3), -1)
-        losses_of_joins(
+        add_losses_of_joins(
             self.resp.indptr, self.resp.indices, self.resp.data, self.weights, positions,
             next_join[order], _BETWEEN, losses, between,
         )  # fmt: skip

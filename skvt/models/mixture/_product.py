@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from skvt.contracts import Completion, Component, HiddenValues
 from skvt.expfam import Family
-from skvt.files import in_files, is_within
+from skvt.files import are_indices_below, in_files
 from skvt.models.mixture._learned_priors import PriorLearner
 from skvt.models.mixture.components import ConjugateComponent, multiply_features
 from skvt.rows import dense
@@ -180,7 +180,7 @@ class Product(ConjugateComponent):
             and all(block.columns.size > 0 for block in self.blocks)
             and all(b.columns.shape == (b.component.n_features,) for b in self.blocks)
             and len({block.name for block in self.blocks}) == len(self.blocks)
-            and is_within(columns, n_columns)
+            and are_indices_below(columns, n_columns)
             and np.unique(columns).size == columns.size
         )
 

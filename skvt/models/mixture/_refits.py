@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import softmax
 
 from skvt.models.mixture._model import ROWS_PER_CHUNK, Mixture
-from skvt.models.mixture._seeds import ROWS_TO_SEED, merge_equal_rows
+from skvt.models.mixture._seeds import MAX_ROWS_TO_SEED, merge_equal_rows
 from skvt.rows import pieces
 from skvt.typing import Array
 
@@ -28,7 +28,7 @@ _MIN_STEPS, _MAX_STEPS = 10, 400
 _MAX_WORK = 200_000_000
 # Refits to drawn weights use a sample of the rows if there are many. In the sample, the product of
 # rows and parameters is at most _MAX_WORK_OF_STEP, but the sample has at least _MIN_ROWS and at
-# most ROWS_TO_SEED rows.
+# most MAX_ROWS_TO_SEED rows.
 _MIN_ROWS = 200
 _MAX_WORK_OF_STEP = 20_000_000
 # EM ends after a step that changes every responsibility by less than this.
@@ -94,7 +94,7 @@ def make_refits(model: Mixture, X: Any, weights: Array, resp: Array) -> Refits:
     counts, sums = _statistics(model, X, weights, resp)
     # Draw a sample if the rows are many.
     n = X.shape[0]
-    max_rows = int(np.clip(_MAX_WORK_OF_STEP // sums.size, _MIN_ROWS, ROWS_TO_SEED))
+    max_rows = int(np.clip(_MAX_WORK_OF_STEP // sums.size, _MIN_ROWS, MAX_ROWS_TO_SEED))
     rows = np.arange(n)
     if n > max_rows:
         rows = np.sort(np.random.default_rng(0).choice(n, max_rows, replace=False))

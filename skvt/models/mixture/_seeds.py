@@ -20,7 +20,7 @@ from skvt.ties import exceeds, stable_argmax
 from skvt.typing import Array, IndexArray
 
 # Maximum number of rows among which seeds are drawn.
-ROWS_TO_SEED = 2_000
+MAX_ROWS_TO_SEED = 2_000
 # Subspaces in which seeds are also drawn, by ``init_params``.
 _SUBSPACES = {"k-means++": project_to_principal, "least normal": project_to_least_normal}
 # Up to this number of clusters along a line, "k-means++" finds all of them.
@@ -115,10 +115,10 @@ def merge_equal_rows(component: Component, X: Any, weights: Array) -> tuple[Any,
     """Return the distinct rows in ascending order, and the sums of the weights of equal rows.
 
     Draws from these rows depend neither on the order of rows, nor on whether a row occurs twice or
-    has weight 2, nor on whether rows are sparse. If there are more than ROWS_TO_SEED rows, rows and
-    weights are returned unchanged.
+    has weight 2, nor on whether rows are sparse. If there are more than MAX_ROWS_TO_SEED rows,
+    rows and weights are returned unchanged.
     """
-    if X.shape[0] > ROWS_TO_SEED:
+    if X.shape[0] > MAX_ROWS_TO_SEED:
         return X, weights
     # ``is_new`` says of each row, in ascending order, whether it differs from the row before it.
     if sp.issparse(X) and component.sparse:
@@ -160,7 +160,7 @@ def _assign_to_seeds(
     Returns one-hot responsibilities (n, K) of the seeds. ``fits`` computes how well a component
     that is fitted to one row explains another row, in nats.
     """
-    candidates = rng.permutation(weights.size)[:ROWS_TO_SEED]
+    candidates = rng.permutation(weights.size)[:MAX_ROWS_TO_SEED]
     prepared, candidate_weights = fits.prepare(candidates), weights[candidates]
     # ``best_fit`` says how well each candidate is explained by a separate component, which is not
     # needed if seeds are drawn uniformly. ``fit_so_far`` says how well it is explained by the best
