@@ -303,8 +303,8 @@ def test_a_name_describes_all_columns_as_its_component_does(tmp_path):
     assert diagonal.components.covariance_type == "diag" and named.components == "gaussian"
     colours = MemoizedDPMixture(components="categorical", given="count", **still)
     assert colours.fit(frame[["count", "colour", "grade"]]).blocks_[0][2] == ["colour", "grade"]
-    with pytest.raises(ValueError, match=r"'components' parameter.*'gaussian'.*'gausian'"):
-        MemoizedDPMixture(components="gausian").fit(columns)
+    with pytest.raises(ValueError, match=r"'components' parameter.*'gaussian'.*'gauss'"):
+        MemoizedDPMixture(components="gauss").fit(columns)
 
 
 def test_grids_and_pipelines_reach_the_components():
