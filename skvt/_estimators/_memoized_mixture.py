@@ -406,7 +406,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     @fitted_property
     def blocks_(self, fitted):
         """A tuple ``(name, component, columns)`` for each block as fitted."""
-        table = self._columns
+        # The names are those of `fit`, so that the blocks are legal ``components``.
+        table = self._table
         return [
             (block.name, clone(block.spec), [table.names[j] for j in block.columns])
             for block in table.blocks
@@ -571,7 +572,9 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         fitted = self._require_fitted()
         require_rows_in_memory(X, "A prediction of one column")
         encoded = self._read(X)
-        position = self._columns.find_position(column)
+        # Columns have the names in the rows of ``fit`` and those of `set_words`.
+        is_own_name = any(name == column for name in self._table.names)
+        position = (self._table if is_own_name else self._columns).find_position(column)
         block, _ = self._table.find_block(position)
         if not block.spec.allows_missing or sp.issparse(encoded):
             raise ValueError(

@@ -366,9 +366,9 @@ def _warn_of_useless_shares(standard_errors, are_mixtures):
         )
         warnings.warn(
             f"The effects on the shares of the {name} {useless.tolist()} are unknown: mean shares "
-            f"have standard errors of up to {errors.max():.2g}, and numbers between 0 and 1 vary "
-            f"by at most 0.5. The data hardly distinguish these {name}, the fits contradict each "
-            f"other, or there are too few rows for the terms. {remedy}",
+            f"have standard errors of up to {errors[useless].max():.2g}, and numbers between 0 and "
+            f"1 vary by at most 0.5. The data hardly distinguish these {name}, the fits contradict "
+            f"each other, or there are too few rows for the terms. {remedy}",
             UserWarning,
             stacklevel=find_stack_level(),
         )

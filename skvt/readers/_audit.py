@@ -58,11 +58,11 @@ _TIME_AS_TEXT = (
     r"(?:[T ]\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:\s?[AaPp][Mm])?\s?(?:Z|[-+]\d{2}:?\d{2})?)?"
 )
 _DATES_AS_TEXT = tuple(
-    re.compile(order + _TIME_AS_TEXT)
+    re.compile(order + _TIME_AS_TEXT, re.ASCII)
     for order in (
-        r"(?P<year>\d{4})([-/.])(?P<month>\d{1,2})\2(?P<day>\d{1,2})",
-        r"(?P<day>\d{1,2})([-/.])(?P<month>\d{1,2})\2(?P<year>\d{4})",
-        r"(?P<month>\d{1,2})([-/.])(?P<day>\d{1,2})\2(?P<year>\d{4})",
+        r"(?P<year>(?:1[89]|2[01])\d{2})([-/.])(?P<month>\d{1,2})\2(?P<day>\d{1,2})",
+        r"(?P<day>\d{1,2})([-/.])(?P<month>\d{1,2})\2(?P<year>(?:1[89]|2[01])\d{2})",
+        r"(?P<month>\d{1,2})([-/.])(?P<day>\d{1,2})\2(?P<year>(?:1[89]|2[01])\d{2})",
     )
 )
 # Remedy for each kind of finding.
@@ -188,9 +188,11 @@ def _find_date_as_text(entries):
     """Return the first entry that is not None if all entries are dates written as text, or None.
 
     All entries must have the same order of year, month and day. An order is given up at the first
-    entry that is no such date, so that other texts take no time.
+    entry that is no such date, so that other texts take no time. Years are from 1800 to 2199.
     """
-    observed = [entry for entry in entries if entry is not None]
+    if any(not isinstance(entry, str | None) for entry in entries):
+        return None
+    observed = [entry for entry in dict.fromkeys(entries) if entry is not None]
     are_dates = observed and any(
         all(_is_date_as_text(entry, pattern) for entry in observed) for pattern in _DATES_AS_TEXT
     )
@@ -198,8 +200,8 @@ def _find_date_as_text(entries):
 
 
 def _is_date_as_text(entry, pattern):
-    """Return whether an entry is text that matches the pattern, and is a day of the calendar."""
-    match = pattern.fullmatch(entry.strip()) if isinstance(entry, str) else None
+    """Return whether text matches the pattern, and is a day of the calendar."""
+    match = pattern.fullmatch(entry.strip())
     if match is None:
         return False
     try:

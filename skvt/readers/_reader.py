@@ -38,8 +38,11 @@ from skvt.readers.validation import (
 from skvt.rows import dense
 
 # Weights whose mean is outside this range count rows only if they pass `_may_count_rows`. Fits to
-# 300 rows of two clusters had 2 or 3 components with a mean of 2, but 4 to 9 with a mean of 3.
-_MEAN_WEIGHTS = 0.1, 2.0
+# 300 rows of two clusters had 2 or 3 components with a mean of 2, 4 to 9 with a mean of 3, and 11
+# to 158 with a mean of 5.
+_MEAN_WEIGHTS = 0.1, 3.0
+# Maximum number of columns of rows whose combinations of values are counted.
+_MAX_COLUMNS_OF_COMBINATIONS = 64
 # Minimum number of weights that are judged by their mean. The first call of a stream of small calls
 # has fewer weights.
 _MIN_WEIGHTS = 20
@@ -307,9 +310,12 @@ class DocumentReader(Reader):
     )
 
     def _to_numbers(self, X):
-        """Return X as numbers; raise ValueError for bags of words, and else as the base class."""
-        refuse_bags(X, self.owner.__name__)
-        return super()._to_numbers(X)
+        """Return X as numbers, as the base class does, with a better error for bags of words."""
+        try:
+            return super()._to_numbers(X)
+        except (TypeError, ValueError):
+            refuse_bags(X, self.owner.__name__)
+            raise
 
     def _require_legal(self, X):
         """Return X without stored zeros; raise ValueError unless X holds counts of words."""
@@ -380,6 +386,8 @@ def _may_count_rows(X, weights):
     if np.mean(weights <= 2.0) >= 1.0 / weights.mean():
         return True
     n_rows, n_columns = X.shape
+    if n_columns > _MAX_COLUMNS_OF_COMBINATIONS:
+        return False
     n_combinations = 1
     for j in range(n_columns):
         n_combinations *= np.unique(dense(X[:, [j]])).size

@@ -295,13 +295,15 @@ def test_columns_of_a_table_are_called_by_the_names_that_were_given(fitted):
     pd.testing.assert_frame_equal(named.describe(), expected)
     report = fitted.table_report_.replace({"column": names})
     pd.testing.assert_frame_equal(named.table_report_, report)
-    assert [name for *_, columns in named.blocks_ for name in columns] == [
-        names[name] for *_, columns in fitted.blocks_ for name in columns
-    ]
+    # Blocks are legal components, which need the names in X.
+    assert [columns for *_, columns in named.blocks_] == [columns for *_, columns in fitted.blocks_]
     # rows have the names of the fit
     np.testing.assert_array_equal(named.predict(X), fitted.predict(X))
     scores = fitted.score_column(X, "size")
     np.testing.assert_array_equal(named.score_column(X, "the size"), scores)
+    # The name in X is meant if it is another column's new name, too.
+    named.set_words([*X.columns[1:], X.columns[0]])
+    np.testing.assert_array_equal(named.score_column(X, "size"), scores)
     assert [*named.sample(3)[0].columns] == [*fitted.sample(3)[0].columns]
 
 
