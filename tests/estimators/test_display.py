@@ -64,3 +64,9 @@ def test_a_stream_is_shown():
     for estimator in (MemoizedHDP(random_state=0), TemperedLDA(3), StructuredGaPNMF(3)):
         assert text_of(estimator.partial_fit(X)).strip()
     assert text_of(CAVIGaussianMixture(2).partial_fit(X)).strip()
+
+
+def test_notebooks_show_the_names_of_columns():
+    X = np.random.default_rng(0).normal(size=(60, 2)) + 6.0 * (np.arange(60)[:, None] % 2)
+    model = MemoizedDPMixture(random_state=0).fit(X)
+    assert "CD3E" in text_of(model.set_words(["CD3E", "NKG7"]))
