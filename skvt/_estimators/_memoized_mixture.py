@@ -18,7 +18,13 @@ from skvt._estimators._mixtures import require_rows, start_from_labels
 from skvt._results import GrowingMixin, MixtureEstimator, learned_values
 from skvt._sklearn_private import StrOptions
 from skvt.components import ComponentSpec
-from skvt.components.specs import BY_NAME, build_component, choose_components, is_auto
+from skvt.components.specs import (
+    BY_NAME,
+    build_component,
+    choose_components,
+    copy_component,
+    is_auto,
+)
 from skvt.files import in_files
 from skvt.fitting import (
     AUTO,
@@ -304,7 +310,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         ``path`` is "<name>" or "<name>__<parameter>", or "<parameter>" of a single component.
         """
         if is_single_component(self.components):
-            self.components = _copy_component(self.components).set_params(**{path: value})
+            self.components = copy_component(self.components).set_params(**{path: value})
             return
         name, _, parameter = path.partition("__")
         blocks = _blocks_of_parameter(self.components)
@@ -318,7 +324,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         position = names.index(name)
         _, component, columns = blocks[position]
         if parameter:
-            value = _copy_component(component).set_params(**{parameter: value})
+            value = copy_component(component).set_params(**{parameter: value})
         blocks[position] = (name, value, columns)
         self.components = blocks
 
@@ -606,11 +612,6 @@ def _sum_statistics(component, X, weights):
     """Return the weighted sums (P,) of the sufficient statistics of rows, for `sums_of_rows`."""
     (sums,) = component.weighted_sums(X, weights[:, None])
     return (sums,)
-
-
-def _copy_component(component):
-    """Return a copy of a component, or the component that has this name."""
-    return BY_NAME[component]() if isinstance(component, str) else clone(component)
 
 
 def _blocks_of_parameter(components):

@@ -405,7 +405,7 @@ def _find_references(names, levels_by_name):
     coefficient of the other level is 0 by definition. A formula may code a category in another way,
     or only in interactions; there is no such level then.
     """
-    references = []
+    references, names = [], set(names)
     for name, levels in levels_by_name.items():
         # A formula may say that a covariate is categorical, as in "C(party)".
         for term in (name, f"C({name})"):

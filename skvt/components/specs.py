@@ -1269,6 +1269,11 @@ BY_NAME = {
 }
 
 
+def copy_component(component):
+    """Return a copy of a description of components, or a new one if this is its name."""
+    return BY_NAME[component]() if isinstance(component, str) else clone(component)
+
+
 def _with_positions(spec, name, columns, positions_of):
     """Return a copy of ``spec`` whose parameter ``name`` has positions within ``columns``.
 

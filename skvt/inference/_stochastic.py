@@ -65,7 +65,8 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         """Make a step for each group of minibatches; return the model and the last step size."""
         data, policy, workers, _ = inputs
         for batches in data.group_batches(model, workers, data.list_batches()):
-            n_before, n_steps = state.n_steps, data.count_steps(batches)
+            n_updates_before = state.n_steps // STEPS_PER_PRIOR_UPDATE
+            n_steps = data.count_steps(batches)
             weights = [data.weights[batch.rows] for batch in batches]
             weight = sum(float(weights_of_batch.sum()) for weights_of_batch in weights)
             total_weight = stream.count_rows(weight)
@@ -73,11 +74,11 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
             rate = self._make_rate(stream, weight / n_steps, state, share)
             model = self.step(model, batches, total_weight, state, inputs, rate=rate)
             state.n_lacking_steps += n_steps * (1.0 - share)
-            # `step` learns the priors of local variables, and rare updates the priors of globals.
-            n_updates_before = n_before // STEPS_PER_PRIOR_UPDATE
+            # `step` learns the priors of local variables. The priors of globals are learned here,
+            # and rarely.
             if policy.done and state.n_steps // STEPS_PER_PRIOR_UPDATE > n_updates_before:
                 model = model.with_learned_priors(state.prior_stats, state.plain_stats)
-        return model, rate(state.n_steps - 1)
+        return model, rate(n_steps - 1)
 
     # Structured inference overrides the following four methods.
     def _make_draw(self, state: State, visit: int) -> Draw | None:
@@ -94,7 +95,7 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
     def _make_rate(
         self, stream: Stream, weight: float, state: State, share: float
     ) -> Callable[[int], float]:
-        """Return a function of the number of a step of a stream, which returns its size.
+        """Return a function ``rate(i)``: the size of the i-th next step of a stream, from 0.
 
         The rows of a step have this weight, and are this share of the rows of a full minibatch. The
         schedule of step sizes advances by ``share``, and the step leaves ``(1 - rho) ** share`` of
@@ -102,11 +103,11 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         step, a stream of single rows would forget all others within a few hundred rows. At the
         beginning of a stream, when there is little to forget, steps are larger.
         """
-        n_before, n_full_steps = state.n_steps, state.n_full_steps
+        n_full_steps = state.n_full_steps
         min_rate = _MULTIPLE_OF_SHARE_SEEN * weight / (state.rows_seen + weight)
 
-        def rate(step: int) -> float:
-            full_rate = self.rate(n_full_steps + share * (step - n_before))
+        def rate(i: int) -> float:
+            full_rate = self.rate(n_full_steps + share * i)
             if share == 1.0:
                 return full_rate
             return min(full_rate, max(min_rate, 1.0 - (1.0 - full_rate) ** share))
@@ -132,13 +133,12 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         equals R steps, each towards the statistics of all minibatches. ``state`` changes in place.
         Once the temperature has reached its final value, the returned model has learned the priors
         of local variables. The parts of the bound that are due to rows are added to ``totals``
-        unless it is None. ``rate(number)`` returns the size of the step with this number; None
-        stands for the rate of the engine.
+        unless it is None. ``rate(i)`` returns the size of the i-th of the R steps, from 0;
+        None stands for the rate of the engine.
         """
         data, policy, workers, _ = inputs
-        n_before = state.n_steps
         weight = sum(float(batch.weights.sum(dtype="float64")) for batch in batches)
-        policy.advance(state.rows_seen / total_weight, weight / total_weight, n_before)
+        policy.advance(state.rows_seen / total_weight, weight / total_weight, state.n_steps)
         state.replicate(policy.replication)
         visit_numbers = count()
         options = policy.step_options
@@ -159,11 +159,8 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         n_steps = data.count_steps(batches)
         # Compute the step size rho of the globals, and the step size of the statistics from which
         # priors of local variables are learned.
-        if rate is None:
-            rates = [self.rate(state.n_full_steps + i) for i in range(n_steps)]
-        else:
-            rates = [rate(n_before + i) for i in range(n_steps)]
-        rho = self._combine_rates(rates)
+        rate = rate or (lambda i: self.rate(state.n_full_steps + i))
+        rho = self._combine_rates([rate(i) for i in range(n_steps)])
         prior_rho = model.prior_step(rho, weight / total_weight)
         for i, result in enumerate(results):
             # Local steps return statistics unless a request says otherwise.

@@ -96,7 +96,7 @@ class StructuredInference(StochasticInference[Drawable]):
             return rate
         weight_so_far = min(stream.n_rows, stream.total_samples or np.inf)
         max_rate = self.max_rate_per_share * weight / weight_so_far
-        return lambda step: min(max_rate, rate(step))
+        return lambda i: min(max_rate, rate(i))
 
     def _combine_rates(self, rates: Sequence[float]) -> float:
         """Return the size of one step in place of several.

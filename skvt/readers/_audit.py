@@ -129,14 +129,14 @@ class ColumnSummary(NamedTuple):
             return cls(np.asarray(_sample(column), np.float64))
         if column.kind not in ("real", "binary"):
             entries = column.objects()
-            codes, n_distinct = _encode_categories(entries)
+            codes, categories = _encode_categories(entries)
             n_observed = np.count_nonzero(~np.isnan(codes))
             is_category = column.kind == "category"
-            is_identifier = is_category and _are_distinct(n_distinct, n_observed)
+            is_identifier = is_category and _are_distinct(len(categories), n_observed)
             # If the user declares a categorical type, its categories are meant as such.
             may_be_other = is_category and column.categories is None
-            number = _find_number_as_text(entries, n_distinct) if may_be_other else None
-            day = _find_date_as_text(entries) if may_be_other else None
+            number = _find_number_as_text(categories, n_observed) if may_be_other else None
+            day = _find_date_as_text(categories) if may_be_other else None
             return cls(codes, is_identifier, number_as_text=number, date_as_text=day)
         values = column.numbers()
         observed = values[~np.isnan(values)]
@@ -160,23 +160,23 @@ def _are_distinct(n_distinct, n_observed):
     return n_observed >= MIN_ROWS and n_distinct >= _MIN_DISTINCT_SHARE * n_observed
 
 
-def _find_number_as_text(entries, n_distinct):
-    """Return the first entry that is not None if all entries are numbers written as text.
+def _find_number_as_text(categories, n_observed):
+    """Return the first category if all categories of a column are numbers written as text.
 
-    Return None for other entries, and for whole numbers that may be codes or identifiers: codes
+    Return None for other categories, and for whole numbers that may be codes or identifiers: codes
     have few distinct values, postal codes have the same length, and most identifiers differ.
-    ``n_distinct`` is the number of distinct entries.
+    ``n_observed`` is the number of values of the column that are not missing.
     """
-    observed = [entry for entry in entries if entry is not None]
-    if len(observed) < MIN_ROWS or n_distinct <= MAX_LEVELS:
+    n_distinct = len(categories)
+    if n_observed < MIN_ROWS or n_distinct <= MAX_LEVELS:
         return None
-    if not all(map(_is_number_as_text, observed)):
+    if not all(map(_is_number_as_text, categories)):
         return None
-    if all(entry.strip().isdecimal() for entry in observed):
-        has_one_length = len({len(entry) for entry in observed}) == 1
-        if n_distinct <= _MAX_CODES or has_one_length or _are_distinct(n_distinct, len(observed)):
+    if all(entry.strip().isdecimal() for entry in categories):
+        has_one_length = len({len(entry) for entry in categories}) == 1
+        if n_distinct <= _MAX_CODES or has_one_length or _are_distinct(n_distinct, n_observed):
             return None
-    return observed[0]
+    return categories[0]
 
 
 def _is_number_as_text(entry):
@@ -184,24 +184,21 @@ def _is_number_as_text(entry):
     return isinstance(entry, str) and _NUMBER_AS_TEXT.fullmatch(entry.strip()) is not None
 
 
-def _find_date_as_text(entries):
-    """Return the first entry that is not None if all entries are dates written as text, or None.
+def _find_date_as_text(categories):
+    """Return the first category if all categories of a column are dates written as text, or None.
 
-    All entries must have the same order of year, month and day. An order is given up at the first
-    entry that is no such date, so that other texts take no time. Years are from 1800 to 2199.
+    All dates must have the same order of year, month and day. An order is given up at the first
+    category that is no such date, so that other texts take no time. Years are from 1800 to 2199.
     """
-    if any(not isinstance(entry, str | None) for entry in entries):
-        return None
-    observed = [entry for entry in dict.fromkeys(entries) if entry is not None]
-    are_dates = observed and any(
-        all(_is_date_as_text(entry, pattern) for entry in observed) for pattern in _DATES_AS_TEXT
+    are_dates = categories and any(
+        all(_is_date_as_text(entry, pattern) for entry in categories) for pattern in _DATES_AS_TEXT
     )
-    return observed[0] if are_dates else None
+    return categories[0] if are_dates else None
 
 
 def _is_date_as_text(entry, pattern):
-    """Return whether text matches the pattern, and is a day of the calendar."""
-    match = pattern.fullmatch(entry.strip())
+    """Return whether an entry is text that matches the pattern, and is a day of the calendar."""
+    match = pattern.fullmatch(entry.strip()) if isinstance(entry, str) else None
     if match is None:
         return False
     try:
@@ -212,7 +209,7 @@ def _is_date_as_text(entry, pattern):
 
 
 def _encode_categories(values):
-    """Return codes of categories in order of occurrence, and the number of categories.
+    """Return codes of categories, and the categories in order of occurrence.
 
     The code of None, a missing value, is NaN.
     """
@@ -222,8 +219,9 @@ def _encode_categories(values):
         codes = [code_of.setdefault(value, len(code_of) - 1) for value in values]
     except TypeError:
         # Values such as lists cannot be categories. The reader of the column raises an error later.
-        return np.zeros(len(values)), 1
-    return np.array(codes, np.float64), len(code_of) - 1
+        return np.zeros(len(values)), list(values[:1])
+    _, *categories = code_of
+    return np.array(codes, np.float64), categories
 
 
 def _sample(values):

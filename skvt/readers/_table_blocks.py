@@ -18,11 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import clone
 
 from skvt._sklearn_private import column_indices
 from skvt.components import Bernoulli, Categorical, ComponentSpec, Gaussian, Hurdle, Multinomial
-from skvt.components.specs import BY_NAME, is_auto
+from skvt.components.specs import BY_NAME, copy_component, is_auto
 from skvt.readers._audit import (
     MAX_LEVELS,
     MIN_ROWS,
@@ -207,7 +206,7 @@ def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
                 value_counts[j] = ValueCounts.from_values(values)
     else:
         blocks = [
-            (name, _copy_component(name, component), _find_positions(X, key, name))
+            (name, _copy_legal_component(name, component), _find_positions(X, key, name))
             for name, component, key in list_blocks(components)
         ]
         if is_single_component(components):
@@ -500,7 +499,7 @@ def _use_remaining_columns(name, spec, positions, X, given_positions):
     return name, spec, [j for j in positions if j not in excluded]
 
 
-def _copy_component(name, component):
+def _copy_legal_component(name, component):
     """Return a copy of a block's component, because the user may change the original later."""
     if isinstance(component, str):
         if component not in BY_NAME:
@@ -508,14 +507,14 @@ def _copy_component(name, component):
                 f"The component of {name!r} must be one of {', '.join(map(repr, BY_NAME))} or an "
                 f"object of skvt.components. Got {component!r} instead."
             )
-        component = BY_NAME[component]()
-    if not isinstance(component, ComponentSpec):
+    elif not isinstance(component, ComponentSpec):
         raise TypeError(
             f"The component of {name!r} must be a string or an object of skvt.components, such as "
             f"skvt.components.Gaussian(). Got {component!r} instead."
         )
-    component.check()
-    return clone(component)
+    copy = copy_component(component)
+    copy.check()
+    return copy
 
 
 def _find_positions(X, key, name):
