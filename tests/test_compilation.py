@@ -98,7 +98,9 @@ def test_skvt_works_where_no_folder_can_be_written(tmp_path):
 
 @pytest.fixture
 def fresh_function(tmp_path, monkeypatch):
-    """``fresh_function()`` is a function of a new process, so to speak: nothing is compiled."""
+    """``fresh_function()`` returns a function that is not compiled yet, as in a new process."""
+    # Without the variable NUMBA_CACHE_DIR, compiled functions are stored beside the source.
+    monkeypatch.setattr("numba.core.config.CACHE_DIR", "")
     (tmp_path / "function_of_a_file.py").write_text("def twice(x):\n    return 2.0 * x\n")
     monkeypatch.syspath_prepend(tmp_path)
 
