@@ -21,6 +21,8 @@ from skvt._results._clusterings import (
     make_clusterings_table,
 )
 from skvt._results.topic_tables import make_frame
+from skvt.contracts import Capability
+from skvt.expfam import RunningStats, sum_stats
 from skvt.fitting import fitted_property, open_rows
 from skvt.inference import Workers, iterate_local_results, make_rows
 from skvt.models.mixture import (
@@ -42,6 +44,11 @@ from skvt.rows import take_rows
 # component if that is more. If there are more rows, a uniform sample is used.
 MAX_ROWS = 10_000
 ROWS_PER_COMPONENT = 200
+# The uncertainty of assignments is measured on held-out rows if components have fewer rows than
+# this number times their statistics, on average. The held-out rows are those of one of N_FOLDS
+# folds.
+MAX_ROWS_PER_STATISTIC = 5
+N_FOLDS = 10
 # Criteria by which the next pair to join is chosen.
 CRITERIA = ("auto", "share", "entropy", "evidence")
 
@@ -62,10 +69,7 @@ class ClustersMixin:
         if fitted is not self._fitted:
             kept = np.flatnonzero(self._predict_labels(X, None, workers) >= 0)
             X, weights = take_rows(X, weights, kept if kept.size else np.arange(weights.size))
-        assignments = Assignments(
-            (result.q, batch.weights, result.bound)
-            for batch, result in iterate_results(fitted, X, weights, workers)
-        )
+        assignments = make_assignments(iterate_results(fitted, X, weights, workers))
         model, stats = fitted.model, fitted.stats.as_stats()
         component = model.component
         # Natural parameters of the posteriors of the components.
@@ -80,10 +84,13 @@ class ClustersMixin:
             counts = model.component_masses(stats)
             _, feature_sums = stats.arrays
             evidence = Evidence(component, feature_sums, counts, assignments.is_vacant)
+            overlaps = assignments
+            if valleys is None and has_few_rows(model, evidence):
+                overlaps = assign_held_out(fitted, X, weights, workers, assignments.is_vacant)
             if criterion == "evidence":
-                joins = choose_by_elbow(evidence, "by the evidence alone")
+                joins = choose_by_elbow(overlaps, evidence, "by the evidence alone")
             else:
-                joins = choose_clusters(assignments, evidence, n_blocks, valleys)
+                joins = choose_clusters(overlaps, evidence, n_blocks, valleys)
         bounds = compute_join_bounds(model, stats, assignments, joins)
         # (K - 1,) each: depth and test of the valley between the two clusters of each join, NaN if
         # not known. For several blocks of columns, valleys are not known, see `choose_clusters`.
@@ -340,11 +347,65 @@ def sum_by_cluster(resp, clusters):
     return resp if clusters is None else resp @ cluster_indicators(clusters, resp.dtype).T
 
 
-def iterate_results(fitted, X, weights, workers):
+def make_assignments(results):
+    """Return the assignments of the rows of batches, from batches and their local results."""
+    return Assignments((result.q, batch.weights, result.bound) for batch, result in results)
+
+
+def iterate_results(fitted, X, weights, workers, stats=None):
     """Yield each batch of the rows X with its result of the local step.
 
-    The local step computes the assignments of rows, at the global parameters of the fit.
+    The local step computes the assignments of rows, at the global parameters of ``stats``, or of
+    the fit if it is None.
+    """
+    model, stats = fitted.model, fitted.stats if stats is None else stats
+    global_params = model.row_globals(stats, batch=None, run=workers.run)
+    return iterate_local_results(model, lambda batch: global_params, make_rows(X, weights), workers)
+
+
+def has_few_rows(model, evidence):
+    """Return whether the uncertainty of assignments is measured on held-out rows.
+
+    This needs two components with rows, and statistics that are sums over the assigned rows, as
+    they are if components can be merged.
+    """
+    n_with_rows = np.count_nonzero(~evidence.is_vacant)
+    n_statistics = n_with_rows * evidence.sums.shape[1]
+    is_few = evidence.n_rows < MAX_ROWS_PER_STATISTIC * n_statistics
+    return n_with_rows > 1 and is_few and Capability.MERGEABLE in model.capabilities
+
+
+def assign_held_out(fitted, X, weights, workers, is_vacant):
+    """Return assignments of rows at global parameters that are learned without these rows.
+
+    With few rows, the parameters of a component are close to its rows, so that its rows seem to be
+    certain even if another component describes the same cluster. The assignments of rows that the
+    parameters are not learned from show whether components overlap. The rows are divided into
+    N_FOLDS folds at random. The parameters for a fold are learned from the rows of all other folds,
+    as the fit assigns them, scaled to the number of rows of the fit. ``is_vacant`` (K,) says which
+    component is the most probable one for no row of the fit.
     """
     model = fitted.model
-    global_params = model.row_globals(fitted.stats, batch=None, run=workers.run)
-    return iterate_local_results(model, lambda batch: global_params, make_rows(X, weights), workers)
+    order = np.random.default_rng(fitted.state.seed).permutation(weights.size)
+    folds = [take_rows(X, weights, np.sort(rows)) for rows in np.array_split(order, N_FOLDS)]
+    folds = [fold for fold in folds if fold[1].size]
+    fold_stats = [
+        sum_stats([
+            model.statistics_of_assignments(batch, result.q)
+            for batch, result in iterate_results(fitted, *fold, workers)
+        ])
+        for fold in folds
+    ]  # fmt: skip
+    # The fit may have had more rows than X.
+    n_rows_of_fit = model.component_masses(fitted.stats.as_stats()).sum()
+    scale = float(n_rows_of_fit / sum(stats.arrays[0].sum() for stats in fold_stats))
+
+    def iterate_held_out():
+        for i, fold in enumerate(folds):
+            others = sum_stats(fold_stats[:i] + fold_stats[i + 1 :])
+            learned = RunningStats(scale * array for array in others.arrays)
+            yield from iterate_results(fitted, *fold, workers, learned)
+
+    held_out = make_assignments(iterate_held_out())
+    held_out.is_vacant = is_vacant.copy()
+    return held_out

@@ -12,15 +12,26 @@ import numpy as np
 
 from skvt.models.mixture._distinctness import Distinctness, Evidence
 from skvt.models.mixture._hierarchy import join_components, make_hierarchy
-from skvt.models.mixture._joins import ONE_MODE, SIGNIFICANT, SURELY_ONE, Joins, with_unions
-from skvt.models.mixture._pairs import Assignments, JoinCriterion
+from skvt.models.mixture._joins import (
+    ONE_MODE,
+    SIGNIFICANT,
+    SURELY_ONE,
+    Joins,
+    with_unions,
+)
+from skvt.models.mixture._pairs import Assignments, JoinCriterion, largest_loss
 from skvt.typing import IndexArray
 
 # In the course of joins, the evidence falls faster after an elbow than before it, by at least this
 # factor.
 _STEEPER_EVIDENCE = 1.8
 # The minimum factor if the weight of a join is ``m_a m_b / (m_a + m_b)``, see `choose_by_elbow`.
-_STEEPER_IN_BALANCE = 1.5
+# It is about 1.6 at joins of groups of clusters, and at least 2.9 at joins of whole clusters after
+# joins of their parts.
+_STEEPER_IN_BALANCE = 2.2
+# The joins before an elbow of the evidence lose at least this share of the largest possible loss of
+# entropy. Parts of one cluster lose .03 or more, and clusters beside a few far rows less than .003.
+_OVERLAP_OF_PARTS = 0.005
 # There is a valley between two clusters if the log density of the rows between them is lower than
 # the log density of the rows of each cluster by more than this, in nats. See the method
 # `Assignments.valley_depths`.
@@ -61,7 +72,7 @@ def choose_clusters(
     # Components with rows have fewer rows than statistics, on average.
     if evidence.n_rows < n_with_rows * evidence.sums.shape[1]:
         joins = choose_by_elbow(
-            evidence, "with few rows and many columns components hardly overlap"
+            assignments, evidence, "with few rows and many columns components hardly overlap"
         )
         if joins.n_clusters < n_with_rows:
             return joins
@@ -120,18 +131,23 @@ def _n_until_valley(joins: Joins, assignments: Assignments, number: int) -> int:
     return number - int(np.argmax(np.append(further, True)))
 
 
-def choose_by_elbow(evidence: Evidence, reason: str) -> Joins:
+def choose_by_elbow(assignments: Assignments, evidence: Evidence, reason: str) -> Joins:
     """Return the hierarchy by the evidence alone, with the number of clusters at its elbow.
 
     ``reason`` says why the evidence alone is used. If there is no elbow, the suggested number is
-    the number of components with rows.
+    the number of components with rows. The elbow is found in the losses of evidence per row of the
+    joined clusters.
 
-    The elbow is found in the losses of evidence per row of the joined clusters. A small cluster
-    that is joined to a large one loses little evidence per row, however distinct it is. Normal
-    clusters at a small distance lose evidence in proportion to ``m_a m_b / (m_a + m_b)``, where m
-    are their shares of the rows. Take this number as the weight of a join in place of the number of
-    rows. An elbow counts only if the losses per weight are then also _STEEPER_IN_BALANCE times as
-    large after the elbow as before it.
+    An elbow counts only if two more conditions hold.
+
+    - A small cluster that is joined to a large one loses little evidence per row, however distinct
+      it is. Normal clusters at a small distance lose evidence in proportion to
+      ``m_a m_b / (m_a + m_b)``, where m are their shares of the rows. If this number is the weight
+      of a join, in place of the number of rows, the losses per weight are at least
+      _STEEPER_IN_BALANCE times as large after the elbow as before it.
+    - Joins with a few rows far from all others lose so much evidence that all other joins come
+      before an elbow. If the joins before an elbow unite parts of clusters, the parts overlap: the
+      joins lose at least the share _OVERLAP_OF_PARTS of the largest possible loss of entropy.
     """
     joins = join_components(evidence, relative=False)
     n_joins = joins.elbow(n_after=1, max_ratio=1.0 / _STEEPER_EVIDENCE)
@@ -142,7 +158,15 @@ def choose_by_elbow(evidence: Evidence, reason: str) -> Joins:
         # A union of components without rows may have the mass 0.
         balanced = first * second / np.maximum(joins.masses, np.finfo(np.float64).tiny)
         slope_before, slope_after = joins.slopes(n_joins, balanced)
-        n_joins = n_joins if slope_after >= _STEEPER_IN_BALANCE * slope_before else 0
+        # Compare the entropy that the joins before the elbow lose with the largest possible loss.
+        before = slice(joins.n_vacant, joins.n_vacant + n_joins)
+        entropy = assignments.join_losses(pairs)[before].sum()
+        largest = largest_loss(first, second)[before].sum()
+        is_elbow = (
+            slope_after >= _STEEPER_IN_BALANCE * slope_before
+            and entropy >= _OVERLAP_OF_PARTS * largest
+        )
+        n_joins = n_joins if is_elbow else 0
     number = joins.n_components - joins.n_vacant - n_joins
     reason += "; by the elbow of the evidence" if n_joins else "; the evidence has no elbow"
     return replace(joins, n_by_entropy=0, n_suggested=number, reason=reason)
