@@ -1,4 +1,4 @@
-"""Real and ordinal columns together in a table."""
+"""Real and ordinal columns of a table are modelled together."""
 
 import numpy as np
 import pandas as pd
@@ -41,7 +41,7 @@ def mixture(covariance_type="full", **params):
 
 @pytest.mark.quick_cases("full")
 @pytest.mark.parametrize("covariance_type", ["full", "tied"])
-def test_what_columns_say_of_each_other_needs_no_components(covariance_type):
+def test_correlations_of_columns_need_no_components(covariance_type):
     complete, X, _ = table(200)
     new, _, _ = table(500, seed=1)
     together = mixture(covariance_type, max_components=2).fit(X)
@@ -72,7 +72,7 @@ def test_clusters_are_found_and_levels_kept():
 
 
 @pytest.mark.parametrize("ordinal", [["events"], [], ["grade", "events"]])
-def test_ordinal_columns_are_of_the_component(ordinal):
+def test_ordinal_columns_must_be_some_of_the_component(ordinal):
     _, X, _ = table(20)
     blocks = [("latent", LatentGaussian(ordinal), COLUMNS)]
     with pytest.raises(ValueError, match="'ordinal' parameter"):

@@ -1,4 +1,4 @@
-"""StructuredLDA as scikit-learn and its users see it."""
+"""StructuredLDA heats a fit by default if the prior of its topics is sparse."""
 
 import numpy as np
 import pytest

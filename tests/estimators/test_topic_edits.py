@@ -1,4 +1,4 @@
-"""Topics of a fitted model that users merge and drop."""
+"""Users merge and drop topics of a fitted model."""
 
 import pickle
 from dataclasses import replace
@@ -15,7 +15,7 @@ GIVEN = np.random.default_rng(0).uniform(0.1, 0.5, (5, 80))
 ALPHA = [0.1, 0.2, 0.3, 0.4, 0.5]
 QUICK = {"max_iter": 3, "moves": (), "random_state": 0}
 
-# as merge_topics, and as drop_topics, say: groups of topics of before
+# For each edit, the groups of topics of before that are the topics afterwards.
 EDITS = {
     "merge": (lambda model: model.merge_topics([[4, 1], [3, 2]]), [[0], [1, 4], [2, 3]]),
     "merge three": (lambda model: model.merge_topics(np.array([[4, 0, 2]])), [[0, 2, 4], [1], [3]]),
@@ -45,7 +45,7 @@ def test_topics_of_a_group_add_up(make, edit, groups, eta):
     assert len(model.history_["elbo"]) == model.n_iter_ == 3
     with pytest.raises(AttributeError, match=r"after partial_fit, merge_topics and drop_topics.*"):
         model.elbo_  # noqa: B018
-    # as parameters are now, the model goes on
+    # The model goes on with its present parameters.
     bound = model.elbo(X)
     model.set_params(max_doc_update_iter=99, evaluate_every=1, warm_start=True)
     other = pickle.loads(pickle.dumps(model)).partial_fit(X[:50])
@@ -56,7 +56,7 @@ def test_topics_of_a_group_add_up(make, edit, groups, eta):
 
 
 def test_a_bound_after_an_edit_is_that_of_the_model_that_results():
-    # two halves of a topic, by their priors too, are the whole
+    # Two parts of a topic, with parts of its prior, are the whole.
     given = QUICK | {"topic_word_prior": 1 / 3}
     whole = TemperedLDA(3, doc_topic_prior=[0.2, 0.6, 0.4], **given).fit(X)
     model = TemperedLDA(4, doc_topic_prior=[0.2, 0.3, 0.4, 0.3], **given)
@@ -101,17 +101,17 @@ def test_memos_are_merged_and_streams_go_on(fitted):
     model = pickle.loads(fitted)
     before, ids = counted(model)[0], model.topic_ids_
     model.merge_topics([[5, 4], [2, 1]])
-    # the most used first: it is one of the new ones
+    # The most used topic is one of the new ones, and comes first.
     groups = [[1, 2], [0], [3], [4, 5]]
     assert model.topic_ids_.tolist() == [ids[group[0]] for group in groups]
     expected = [before[group].sum(axis=0) for group in groups]
     np.testing.assert_allclose(counted(model)[0], expected, rtol=1e-6, atol=1e-8)
     weights = model.topic_weights_
-    # a batch takes its own place
+    # Each batch takes its own place.
     for key in range(3):
         model.partial_fit(X[100 * key : 100 * key + 100], batch_id=key)
         assert counted(model)[1] == pytest.approx(X.sum(), rel=1e-9)
-    # weights are as documents say, once they are asked
+    # Calls with documents change the weights only a little.
     assert model.topic_ids_.tolist() == [ids[group[0]] for group in groups]
     np.testing.assert_allclose(weights, model.topic_weights_, rtol=0.12)
     assert 0.9 < weights.sum() < 1.0
@@ -132,29 +132,30 @@ def test_words_of_dropped_topics_come_back_with_their_documents(fitted):
 @pytest.mark.parametrize("make", [TemperedLDA, StructuredLDA, MemoizedHDP])
 def test_edits_that_make_no_sense_are_refused(make):
     model = make(3, max_iter=1, moves=(), random_state=0)
-    for edit in (lambda: model.merge_topics([[0, 1]]), lambda: model.drop_topics([0])):
+    for edit in (model.merge_topics, model.drop_topics):
         with pytest.raises(NotFittedError):
-            edit()
+            edit([[0]])
     model.partial_fit(X)
     before = dict(vars(model))
-    for edit, message in (
-        (lambda: model.merge_topics([[0, 3]]), r"\[0, number of topics\) = \[0, 3\)\. Got 3"),
-        (lambda: model.merge_topics([[0, 1], [1, 2]]), "Got topic 1 more than once"),
-        (lambda: model.merge_topics([[2, 2]]), "Got topic 2 more than once"),
-        (lambda: model.merge_topics([0, 1]), r"such as \[\[0, 3\], \[1, 4\]\]\. Got 0"),
-        (lambda: model.drop_topics([-1]), "Got -1"),
-        (lambda: model.drop_topics([1, 1]), "once"),
-        (lambda: model.drop_topics([0, 1, 2]), "must leave at least one topic. Got all 3"),
-        (lambda: model.drop_topics([True, False, False]), "np.flatnonzero"),
+    for edit, topics, message in (
+        (model.merge_topics, [[0, 3]], r"\[0, number of topics\) = \[0, 3\)\. Got 3"),
+        (model.merge_topics, [[0, 1], [1, 2]], "Got topic 1 more than once"),
+        (model.merge_topics, [[2, 2]], "Got topic 2 more than once"),
+        (model.merge_topics, [0, 1], r"such as \[\[0, 3\], \[1, 4\]\]\. Got 0"),
+        (model.drop_topics, [-1], "Got -1"),
+        (model.drop_topics, [1, 1], "once"),
+        (model.drop_topics, [0, 1, 2], "must leave at least one topic. Got all 3"),
+        (model.drop_topics, [True, False, False], "np.flatnonzero"),
     ):
         with pytest.raises(ValueError, match=message):
-            edit()
+            edit(topics)
         assert vars(model) == before
     assert model.merge_topics([[1]]).drop_topics([]) is model and vars(model) == before
 
 
 def test_the_default_prior_of_short_documents_survives_an_edit():
-    X = np.eye(8)[np.arange(40) % 8] + np.eye(8)[np.arange(40) // 2 % 8]  # two tokens each
+    # Each document has two tokens.
+    X = np.eye(8)[np.arange(40) % 8] + np.eye(8)[np.arange(40) // 2 % 8]
     lda = TemperedLDA(4, max_iter=2, random_state=0).fit(X)
     assert lda.doc_topic_prior_ == 0.5
     lda.merge_topics([[0, 2]]).partial_fit(X)
