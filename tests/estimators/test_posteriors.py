@@ -1,4 +1,4 @@
-"""The posterior of every estimator: draws, densities, moments and entropy belong together."""
+"""Draws, densities, moments and the entropy of the posterior of each estimator agree."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def test_draws_have_the_moments_and_the_entropy_of_the_posterior(entry):
     for array, mean, variance in zip(drawn, means, variances, strict=True):
         assert array.shape == (N_DRAWS, *mean.shape) and mean.shape == variance.shape
         error = np.sqrt(variance / N_DRAWS)
-        # (draws say little of assignments that are nearly certain)
+        # Draws say little of assignments that are nearly certain.
         certain = np.isin(array, [0.0, 1.0]).all(axis=0) & (variance < 10.0 / N_DRAWS)
         assert np.all((np.abs(array.mean(axis=0) - mean) < 5.0 * error)[~certain])
     logs = posterior.log_prob(draws)
@@ -46,7 +46,7 @@ def test_draws_follow_the_random_state(entry):
     assert np.ndim(posterior.log_prob(posterior.mean())) == 0
 
 
-def test_what_a_posterior_says_is_readable():
+def test_the_text_of_a_posterior_names_its_families():
     X = np.random.default_rng(0).normal(size=(50, 2))
     mixture = MemoizedDPGMM(3, moves=(), random_state=0).fit(X)
     assert repr(mixture.posterior_) == (
@@ -72,10 +72,8 @@ def test_mixtures_drawn_have_the_expected_weights_and_the_components_of_the_post
     weights = draws["weights"]
     assert np.all(weights >= 0.0) and np.all(weights.sum(axis=1) < 1.0 + 1e-9)
     q = mixture.posterior_.weights.mean()
-    if q.ndim == 2:
-        (expected,) = q  # of a finite Dirichlet
-    else:
-        expected = q * np.cumprod(np.append(1.0, 1.0 - q))[:-1]
+    # A finite Dirichlet has one row of weights, and sticks have their shares of what is left.
+    expected = q[0] if q.ndim == 2 else q * np.cumprod(np.append(1.0, 1.0 - q))[:-1]
     error = weights.std(axis=0) / np.sqrt(N_DRAWS)
     assert np.all(np.abs(weights.mean(axis=0) - expected) < 5.0 * error)
 

@@ -1,4 +1,4 @@
-"""Counts, weights and priors at the ends of their ranges: finite answers, or an error by name.
+"""Counts, weights and priors at the ends of their ranges give finite answers or a named error.
 
 Each fit here ended in numbers that are not finite, in a crash, or never.
 """
@@ -46,23 +46,21 @@ def assert_finite(estimator, X):
     assert np.isfinite(estimator.score(X))
 
 
-def _one_large(X):
-    X[3, 4] = LARGEST / 2.0
-    return X
+def _with_large(value, *places):
+    def change(X):
+        X[tuple(zip(*places, strict=True))] = value
+        return X
 
-
-def _two_large(X):
-    X[3, 4] = X[7, 9] = 1e20
-    return X
+    return change
 
 
 SCALES = {
     "thousands of millions": lambda X: 1e9 * X,
     "no int64": lambda X: 1e20 * X,
-    "two that are no int64": _two_large,
+    "two that are no int64": _with_large(1e20, (3, 4), (7, 9)),
     "the largest total": lambda X: X / X.sum() * X.dtype.type(0.99 * LARGEST),
     "the smallest total": lambda X: X / X.sum() / X.dtype.type(0.99 * LARGEST),
-    "one large entry": _one_large,
+    "one large entry": _with_large(LARGEST / 2.0, (3, 4)),
 }
 
 

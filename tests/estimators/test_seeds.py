@@ -1,4 +1,4 @@
-"""Topics that begin with words of the user's, at the places where they were put."""
+"""Topics begin with words of the user, at the places where the user put them."""
 
 import numpy as np
 import pytest
@@ -27,26 +27,27 @@ def in_calls(estimator):
     return estimator
 
 
-@pytest.mark.parametrize(
-    "fitted",
-    [
-        lambda prior: TemperedLDA(6, topic_word_prior=prior, random_state=1).fit(DRAWN.X),
-        lambda prior: in_calls(TemperedLDA(6, topic_word_prior=prior, random_state=1)),
-        lambda prior: in_calls(StructuredLDA(6, topic_word_prior=prior, random_state=1)),
-        lambda prior: StructuredLDA(
-            6, topic_word_prior=prior, max_iter=9, local_step="mean_field", temperature="annealed",
-            random_state=1,
-        ).fit(DRAWN.X.astype(np.float32)),
-    ],
-    ids=["fit", "stream", "structured stream", "structured"],
-)  # fmt: skip
-def test_topics_are_where_their_words_were_put(fitted):
+CALLS = {
+    "fit": lambda prior: TemperedLDA(6, topic_word_prior=prior, random_state=1).fit(DRAWN.X),
+    "stream": lambda prior: in_calls(TemperedLDA(6, topic_word_prior=prior, random_state=1)),
+    "structured": lambda prior: StructuredLDA(
+        6, topic_word_prior=prior, max_iter=9, local_step="mean_field", temperature="annealed",
+        random_state=1,
+    ).fit(DRAWN.X.astype(np.float32)),
+    "structured stream": lambda prior: in_calls(
+        StructuredLDA(6, topic_word_prior=prior, random_state=1)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_topics_are_where_their_words_were_put(call):
     seeds = {4: typical(1), 0: typical(3)}
-    estimator = fitted(seeded_prior(seeds, NAMES, 6))
+    estimator = CALLS[call](seeded_prior(seeds, NAMES, 6))
     top = estimator.top_words(8, NAMES)
     for place, truth in ((4, 1), (0, 3)):
         assert set(seeds[place]) <= set(top[place])
-        # and with them is what goes with them
+        # The words that go with them are there, too.
         assert nearest(estimator.components_)[truth] == place
 
 
@@ -61,19 +62,11 @@ def test_a_seeded_prior_is_base_and_boost():
     assert seeded_prior({}, names, 4).max() == 0.25
 
 
-@pytest.mark.parametrize(
-    "fitted",
-    [
-        lambda prior: TemperedLDA(6, topic_word_prior=prior, random_state=1).fit(DRAWN.X),
-        lambda prior: StructuredLDA(6, topic_word_prior=prior, random_state=1).fit(DRAWN.X),
-        lambda prior: in_calls(StructuredLDA(6, topic_word_prior=prior, random_state=1)),
-    ],
-    ids=["tempered", "structured", "stream"],
-)
-def test_topics_do_not_have_words_that_are_excluded(fitted):
+@pytest.mark.parametrize("call", ["fit", "structured", "structured stream"])
+def test_topics_do_not_have_words_that_are_excluded(call):
     (word,) = typical(1, 1)
     excluded = {k: [word] for k in range(5)}
-    estimator = fitted(seeded_prior({}, NAMES, 6, excluded_words=excluded))
+    estimator = CALLS[call](seeded_prior({}, NAMES, 6, excluded_words=excluded))
     counts = estimator.components_[:, np.flatnonzero(NAMES == word)[0]]
     assert counts[5] > 100.0 and counts[:5].max() < 0.01
 
