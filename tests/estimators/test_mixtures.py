@@ -1,6 +1,5 @@
-"""What mixtures say of rows: components, labels, densities, draws, moves, priors."""
+"""Mixtures find components, give labels, densities and draws, and make moves."""
 
-import pickle
 import re
 import tracemalloc
 import warnings
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from estimators._registry import (
     ENTRIES,
+    Interrupter,
     assert_same_fit,
     every_mixture,
     every_pair,
@@ -20,8 +20,6 @@ from estimators._registry import (
     refused,
     rows,
 )
-from scipy.special import logsumexp
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import BayesianGaussianMixture
@@ -41,7 +39,6 @@ from skvt.datasets import make_edge_patches
 from skvt.expfam import NormalWishart
 from skvt.fitting import check_memoized, choose_max_components
 from skvt.inference import MemoizedInference
-from skvt.io import FileError
 from skvt.models.mixture.components import cluster_along_line
 from skvt.moves import Birth, compute_bound
 from skvt.temperature import ConstantTemperature, LinearAnnealing
@@ -79,26 +76,6 @@ def clusters(n=300, seed=0, *, D=2, distance=9.0):
 
 
 # ------------------------------------------------------------------------------ known answers
-@pytest.mark.parametrize(
-    "seed, shape, learning_method",
-    [(0, "full", "batch"), (1, "diag", "memoized"), (0, "spherical", "memoized")],
-)
-def test_three_clusters_are_found_from_one_component(seed, shape, learning_method):
-    X, labels = clusters(seed=seed)
-    mixture = MemoizedDPGMM(
-        covariance_type=shape, learning_method=learning_method, batch_size=70, random_state=seed
-    )
-    found = mixture.fit_predict(X)
-    assert mixture.n_components_ == 3 and mixture.converged_
-    assert adjusted_rand_score(labels, found) == 1.0
-    order = np.argsort([labels[found == k][0] for k in range(3)])
-    for k, name in zip(order, range(3), strict=True):
-        np.testing.assert_allclose(mixture.means_[k], X[labels == name].mean(axis=0), atol=0.3)
-    np.testing.assert_allclose(
-        mixture.weights_, np.sort(np.bincount(labels))[::-1] / 300, atol=0.02
-    )
-
-
 @pytest.mark.slow
 def test_eight_orientations_of_edges_are_found_from_one_component():
     X, labels, _, _ = make_edge_patches(20_000, random_state=0)
@@ -110,13 +87,13 @@ def test_eight_orientations_of_edges_are_found_from_one_component():
         part = X[labels == np.bincount(labels[found == k]).argmax()]
         covariance = part.T @ part / len(part)
         error = np.linalg.norm(mixture.covariances_[k] - covariance)
-        # the prior counts for 25 rows of 2,500
+        # The prior counts as 25 rows of 2,500.
         assert error < 0.02 * np.linalg.norm(covariance)
 
 
 @every_pair("shape, kind", ["full", "diag"], ["dirichlet_process", "dirichlet_distribution"])
 def test_fixed_components_are_those_of_scikit_learn(shape, kind):
-    # where rows belong to one component each, the posteriors are the same by the same priors
+    # Each row certainly belongs to one component, so that equal priors have equal posteriors.
     X, _ = clusters(distance=60.0)
     covariance = np.diag([1.5, 0.8]) if shape == "full" else np.array([1.5, 0.8])
     priors = {
@@ -150,7 +127,7 @@ def test_a_finite_dirichlet_has_its_components_throughout():
     assert mixture.n_components_ == mixture.weights_.size == len(mixture.means_) == 7
     assert mixture.weight_concentration_prior_ == pytest.approx(1.0 / 7.0)
     assert mixture.move_log_["move"] == []
-    # also where labels are given for fewer, after which the others have no rows
+    # Labels of fewer components leave the others without rows.
     mixture.set_params(labels_init=labels).fit(X)
     assert mixture.n_components_ == 7 and mixture.n_active_components_ == 3
     assert adjusted_rand_score(labels, mixture.predict(X)) == 1.0
@@ -167,7 +144,8 @@ def test_a_finite_dirichlet_has_its_components_throughout():
 )
 def test_no_variance_falls_below_the_regularisation(shape, mean_type):
     X, _ = clusters(distance=60.0)
-    X = np.round(X, -1) + np.array([0.0, 70.0])  # rows that are all alike, but for a few
+    # Nearly all rows are alike.
+    X = np.round(X, -1) + np.array([0.0, 70.0])
     free, floored = (
         MemoizedDPGMM(3, covariance_type=shape, mean_type=mean_type, mean_prior=None,
                       mean_precision_prior=None, degrees_of_freedom_prior=None,
@@ -181,13 +159,13 @@ def test_no_variance_falls_below_the_regularisation(shape, mean_type):
         for mixture in (free, floored)
     ]
     assert least[0] < 9_000.0 <= least[1] * (1.0 + 1e-9)
-    # the bound is that of rows measured with such an error, which each pass raises
+    # The bound is that of rows measured with such an error, and each pass raises it.
     elbos = np.array(floored.history_["elbo"])
     assert np.all(np.diff(elbos) > -1e-9 * np.abs(elbos[:-1]))
     assert np.isfinite(floored.score(X))
 
 
-def test_lines_tell_the_start_the_components_and_the_moves(capsys):
+def test_printed_lines_name_the_start_the_components_and_the_moves(capsys):
     X, _ = clusters()
     mixture = MemoizedDPGMM(verbose=1, n_init=2, max_iter=4, tol=0.0, random_state=0).fit(X)
     lines = [line for line in capsys.readouterr().out.splitlines() if "pass" in line]
@@ -218,14 +196,14 @@ def test_labels_are_the_most_probable_components(entry):
     np.testing.assert_array_equal(mixture.predict(X), chances.argmax(axis=1))
     np.testing.assert_array_equal(entry.make(**entry.still).fit_predict(X), mixture.predict(X))
     np.testing.assert_array_equal(mixture.labels_, mixture.predict(X))
-    # rows of weight 0 have labels, too
+    # Rows of weight 0 have labels, too.
     mixture.fit(X, sample_weight=np.arange(len(X)) % 2)
     np.testing.assert_array_equal(mixture.labels_, mixture.predict(X))
 
 
 @every_mixture
 def test_labels_after_a_call_of_a_stream_are_those_of_its_rows(entry):
-    # (small calls are gathered, but each has its own labels)
+    # Small calls are gathered, but each has its own labels.
     X, stream = entry.data(), entry.make()
     for part, weights in ((X[:9], None), (X[9:12], None), (X[12:], np.arange(28) % 2)):
         stream.partial_fit(part, sample_weight=weights)
@@ -247,10 +225,9 @@ def test_draws_come_from_the_components_in_use(kind):
         part = drawn[labels == k]
         error = part.std(axis=0) / np.sqrt(len(part))
         assert np.all(np.abs(part.mean(axis=0) - mixture.means_[k]) < 4.5 * error)
-    again, _ = mixture.sample(20_000, random_state=1)
-    np.testing.assert_array_equal(again, drawn)
-    own, _ = mixture.sample(5)
-    np.testing.assert_array_equal(own, mixture.sample(5)[0])
+    for seed in (1, None):
+        one, other = (mixture.sample(5, random_state=seed)[0] for _ in range(2))
+        np.testing.assert_array_equal(one, other)
 
 
 # ------------------------------------------------------------------------------------ posteriors
@@ -259,25 +236,20 @@ def test_the_posterior_is_in_the_coordinates_of_the_data(kind):
     X, _ = clusters(200)
     X = X + 100.0
     mixture = with_room(3, random_state=0, moves=(), **kind, **PUBLISHED).fit(X)
-    posterior = mixture.posterior_
-    mean = posterior.mean()
+    mean = mixture.posterior_.mean()
     assert set(mean) == {"weights", "components"}
     a, b = mixture.weight_concentration_
     np.testing.assert_allclose(mean["weights"], a / (a + b))
-    K = mixture.n_components_
     if kind["mean_type"] == "full":
         means, precisions = mean["components"]
-        np.testing.assert_allclose(means.reshape(K, 2), mixture.means_, rtol=1e-10)
-        assert np.all(np.abs(mixture.means_ - 100.0) < 20.0)
+        np.testing.assert_allclose(np.squeeze(means), mixture.means_, rtol=1e-10)
     else:
         precisions = mean["components"]
     np.testing.assert_allclose(precisions, mixture.precisions_, rtol=1e-6)
-    assert repr(posterior).startswith(
-        f"JointPosterior(weights=Posterior(Beta, members=({K},), value=())"
-    )
 
 
 # --------------------------------------------------------------------------- missing values
+@pytest.mark.quick_cases("full-full", "full-zero")
 @pytest.mark.filterwarnings("ignore:1 of 300 rows have NaN only:UserWarning")
 @each_kind
 def test_missing_values_are_left_out(kind):
@@ -295,23 +267,29 @@ def test_missing_values_are_left_out(kind):
         others = np.delete(np.arange(300), 7)
         assert adjusted_rand_score(labels[others], mixture.predict(held)[others]) == 1.0
     assert all(np.isfinite(value).all() for value in mixture.history_.values())
-    # a row of which nothing is known has density one, and the chances of the weights
     scores = mixture.score_samples(held)
     assert np.isfinite(scores).all()
     assert scores[7] == pytest.approx(0.0, abs=1e-12)
-    g, _ = mixture._fitted.model.expectation(mixture._fitted.stats, None, None)
-    np.testing.assert_allclose(mixture.predict_proba(held)[7], np.exp(g - logsumexp(g)), rtol=1e-9)
+
+
+def fits_with_an_empty_column(**settings):
+    """Clusters, a fit of them, and a fit of them beside a column without any value."""
+    X, labels = clusters()
+    X = X if settings.get("mean_type") != "zero" else X - X.mean(axis=0)
+    empty = np.column_stack([X, np.full(300, np.nan)])
+    settings = PUBLISHED | {"random_state": 0} | settings
+    one = with_room(**settings).fit(X)
+    with pytest.warns(UserWarning, match=r"1 of 3 columns have NaN only.*columns 2\)"):
+        other = with_room(**settings).fit(empty)
+    return X, empty, labels, one, other
 
 
 @pytest.mark.filterwarnings("ignore:1 of 3 columns have NaN only:UserWarning")
-@pytest.mark.parametrize("shape", ["diag", "spherical"])
-def test_a_column_without_any_value_changes_nothing(shape):
-    X, _ = clusters()
-    empty = np.column_stack([X, np.full(300, np.nan)])
-    settings = {"covariance_type": shape, "random_state": 0} | PUBLISHED
-    settings["degrees_of_freedom_prior"] = 2.0
-    settings["covariance_prior"] = 1.0 if shape == "spherical" else None
-    one, other = with_room(**settings).fit(X), with_room(**settings).fit(empty)
+@pytest.mark.parametrize("shape, prior", [("diag", None), ("spherical", 1.0)])
+def test_a_column_without_any_value_changes_nothing(shape, prior):
+    X, empty, _, one, other = fits_with_an_empty_column(
+        covariance_type=shape, degrees_of_freedom_prior=2.0, covariance_prior=prior
+    )
     np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(empty), rtol=1e-9)
     np.testing.assert_allclose(one.score_samples(X), other.score_samples(empty), rtol=1e-9)
     assert one.elbo_ == pytest.approx(other.elbo_, rel=1e-9)
@@ -319,41 +297,16 @@ def test_a_column_without_any_value_changes_nothing(shape):
 
 @pytest.mark.filterwarnings("ignore:1 of 3 columns have NaN only:UserWarning")
 @pytest.mark.parametrize("mean_type", ["full", "zero"])
-def test_with_full_covariances_a_column_without_any_value_says_nothing(mean_type):
-    X, labels = clusters()
-    X = X if mean_type == "full" else X - X.mean(axis=0)
-    empty = np.column_stack([X, np.full(300, np.nan)])
-    settings = {"mean_type": mean_type, "random_state": 0} | PUBLISHED
-    one, other = with_room(**settings).fit(X), with_room(**settings).fit(empty)
-    # its prior is that of columns like the others, its covariances with them are none
-    prior = other.covariance_prior_
+def test_full_covariances_have_none_with_a_column_without_any_value(mean_type):
+    _, empty, labels, one, other = fits_with_an_empty_column(mean_type=mean_type)
+    # The prior variance of the column is the mean of those of the others.
     variance = np.mean(np.append(np.diagonal(one.covariance_prior_), 0.0))
+    prior = other.covariance_prior_
     np.testing.assert_allclose(prior[:-1, :-1], one.covariance_prior_, rtol=1e-4)
-    np.testing.assert_allclose(prior[-1], [*[0.0] * X.shape[1], variance], rtol=1e-4, atol=1e-9)
+    np.testing.assert_allclose(prior[-1], [0.0, 0.0, variance], rtol=1e-4, atol=1e-9)
     if mean_type == "full":
-        assert other.n_components_ == 3
         assert adjusted_rand_score(labels, other.predict(empty)) == 1.0
     assert np.isfinite(other.score_samples(empty)).all()
-
-
-@pytest.mark.slow
-def test_holes_in_few_rows_cost_little_of_what_is_known():
-    # rows of strongly correlated columns, of which a fifth of the values is missing
-    rng = np.random.default_rng(3)
-    roots = rng.standard_normal((3, 6, 2))
-    labels = rng.integers(3, size=1200)
-    X = np.einsum("nij,nj->ni", roots[labels], rng.standard_normal((1200, 2)))
-    X += 0.3 * rng.standard_normal(X.shape) + 2.0 * rng.standard_normal((3, 6))[labels]
-    held = np.where(rng.random(X.shape) < 0.2, np.nan, X)[:600]
-    whole, gaps = (MemoizedDPGMM(random_state=0).fit(Y) for Y in (X[:600], held))
-    assert whole.n_components_ == gaps.n_components_ == 3
-    # where "diag" has no chance
-    diagonal = MemoizedDPGMM(covariance_type="diag", random_state=0).fit(held)
-    scores = [mixture.score(X[600:]) for mixture in (whole, gaps, diagonal)]
-    assert scores[1] > scores[0] - 0.15 and scores[1] > scores[2] + 0.5
-    found = gaps.predict(held)
-    assert adjusted_rand_score(labels[:600], found) > 0.9
-    assert gaps.elbo(held) == pytest.approx(gaps.elbo_, rel=1e-6)
 
 
 # -------------------------------------------------------------------- where and how data lie
@@ -397,10 +350,10 @@ def test_a_rotation_changes_nothing(shape):
     X = rows(n_rows=200)
     Q = np.linalg.qr(np.random.default_rng(3).standard_normal((3, 3)))[0]
     settings = {"covariance_type": shape, "random_state": 0, "init_params": "random_from_data"}
-    # (few rows are drawn in their own order, which a rotation changes: one component at first)
+    # Fits begin with one component, because a rotation changes the order in which rows are drawn.
     one = with_room(moves=("merge",), **settings).fit(X)
     other = with_room(moves=("merge",), **settings).fit(X @ Q)
-    # up to what keeps the default prior of collinear columns positive definite
+    # What keeps the default prior of collinear columns positive definite makes a small difference.
     assert other.elbo_ == pytest.approx(one.elbo_, rel=1e-8)
     np.testing.assert_allclose(other.score_samples(X @ Q), one.score_samples(X), rtol=1e-6)
     np.testing.assert_allclose(other.means_, one.means_ @ Q, atol=1e-9)
@@ -426,11 +379,21 @@ def test_dependent_columns_do_not_hide_the_clusters(n_dependent, start):
     assert adjusted_rand_score(labels, mixture.predict(X)) > 0.95
 
 
-@pytest.mark.parametrize("shape", ["full", "diag"])
-def test_constant_columns_do_not_hide_the_clusters(shape):
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(with_room, covariance_type="full"), partial(with_room, covariance_type="diag"),
+        partial(
+            MemoizedDPMixture, max_components=4,
+            components=[("a", Gaussian(), [0, 1]), ("b", Gaussian(), slice(2, None))],
+        ),
+    ],
+    ids=["full", "diag", "a block of constants"],
+)  # fmt: skip
+def test_constant_columns_do_not_hide_the_clusters(make):
     X, labels = clusters(600)
     X = np.c_[X, np.tile([3.0, 0.0, -7.0, 1e-3], (600, 1))]
-    mixture = with_room(covariance_type=shape, random_state=0).fit(X)
+    mixture = make(random_state=0).fit(X)
     assert mixture.n_components_ == 3
     assert adjusted_rand_score(labels, mixture.predict(X)) > 0.95
 
@@ -448,7 +411,7 @@ EXTREMES = {
 }  # fmt: skip
 
 
-# (classes with all extremes; each extreme with one of the other engines in turn)
+# Each class meets all extremes, and each extreme meets one of the other engines in turn.
 MIXTURES = [entry for entry in ENTRIES if is_mixture(entry)]
 OTHER_ENGINES = [entry for entry in MIXTURES if entry.alike]
 
@@ -483,24 +446,22 @@ def test_extreme_rows_give_finite_answers(entry, extreme, dtype, n_components):
 @pytest.mark.parametrize(
     "shape, learning_method", [("full", "memoized"), ("diag", "batch"), ("spherical", "online")]
 )
-def test_records_fit_together(shape, learning_method):
-    X, _ = clusters()
+def test_the_history_the_moves_and_the_bound_agree(shape, learning_method):
+    X, labels = clusters()
     mixture = with_room(
         covariance_type=shape, learning_method=learning_method, batch_size=100, max_iter=12,
         random_state=0,
     ).fit(X)  # fmt: skip
     history, log = mixture.history_, mixture.move_log_
-    assert {len(column) for column in history.values()} == {mixture.n_iter_}
-    assert mixture.lower_bounds_ == history["elbo"]
-    assert mixture.lower_bound_ == mixture.elbo_
-    assert len(mixture.means_) == mixture.n_components_ == len(mixture.weights_)
+    assert mixture.lower_bounds_ == history["elbo"] and mixture.lower_bound_ == mixture.elbo_
     assert list(log) == [
         "n_iter", "move", "target", "tried", "proposed", "accepted", "gain", "reason"
     ]  # fmt: skip
     if learning_method == "online":
         assert all(column == [] for column in log.values())
         return
-    # the exact bound of what is remembered; dissolving may cost a trifle at the very end
+    assert adjusted_rand_score(labels, mixture.labels_) == 1.0
+    # The bound is exact, but components that dissolve at the very end may cost a little.
     assert history["elbo"][-1] - 1.0 < mixture.elbo_ <= mixture.elbo(X) + 1e-9
     assert set(log["move"]) <= {"delete", "merge", "birth"}
     assert log["n_iter"] == sorted(log["n_iter"]) and set(log["n_iter"]) <= {*history["n_iter"]}
@@ -511,17 +472,15 @@ def test_records_fit_together(shape, learning_method):
             assert row.accepted == row.proposed == 1
         if row.move == "merge":
             assert len(set(row.target.split(", "))) == 2
-    # the text has a line for the names and for each proposal
+    # The text has a line for the names and one for each proposal.
     lines = repr(log).splitlines()
     assert lines[0].split() == list(log) and lines[-1].endswith(log["reason"][-1])
     assert len(lines) == len(log["move"]) + 1
-    # what moves change is what history tells
-    assert max(history["n_components"]) >= 3 and history["n_components"][0] >= 1
 
 
 @pytest.mark.parametrize("moves", [("merge",), ["delete"], ("birth",), ("merge", "delete"), ()])
 def test_only_the_moves_asked_for_are_made(moves):
-    X = rows(n_rows=200)
+    X = rows(n_rows=100)
     mixture = with_room(4, moves=moves, random_state=0).fit(X)
     assert set(mixture.move_log_["move"]) <= set(moves)
     if not moves:
@@ -531,78 +490,36 @@ def test_only_the_moves_asked_for_are_made(moves):
         assert np.all(np.diff([4, *mixture.history_["n_components"]]) <= 0)
 
 
-@pytest.mark.quick_cases("2")
-@pytest.mark.parametrize("most", [1, 2, 5])
-def test_no_more_components_than_allowed(most):
+def test_there_are_no_more_components_than_allowed():
     X, _ = clusters()
-    mixture = with_room(max_components=most, batch_size=100, random_state=0).fit(X)
-    assert mixture.n_components_ == min(most, 3)
-    assert max(mixture.history_["n_components"]) <= most
-    assert mixture.converged_
-    stream = with_room(max_components=most, random_state=0)
+    mixture = with_room(max_components=2, batch_size=100, random_state=0).fit(X)
+    assert mixture.n_components_ == max(mixture.history_["n_components"]) == 2
+    stream = with_room(max_components=2, random_state=0)
     for part in np.array_split(X, 3):
-        stream.partial_fit(part)
-        assert stream.n_components_ <= most
-
-
-@pytest.mark.parametrize("learning_method", ["memoized", "batch"])
-def test_the_bound_does_not_fall_and_convergence_means_that_it_stands(learning_method):
-    X = rows(n_rows=500)
-    mixture = with_room(
-        5, learning_method=learning_method, batch_size=100, tol=1e-6, random_state=0
-    ).fit(X)
-    gains = np.diff(mixture.lower_bounds_)
-    assert np.all(gains > -1e-9 * abs(mixture.elbo_))
-    assert mixture.converged_ and mixture.n_iter_ < 100
-    assert gains[-1] < 1e-6 * 500
-    assert mixture.elbo(X) == pytest.approx(mixture.elbo_, rel=1e-5)
-
-
-def test_the_tolerance_is_in_nats_per_row_whatever_the_unit():
-    X = rows(n_rows=500)
-    numbers = []
-    for unit in (1.0, 1e20):
-        mixture = with_room(5, moves=(), tol=1e-3, random_state=0).fit(X * unit)
-        gains = np.diff(mixture.lower_bounds_)
-        assert gains[-1] < 1e-3 * 500 and np.all(gains[:-1] >= 1e-3 * 500)
-        numbers.append(mixture.n_iter_)
-    assert numbers[0] == numbers[1] > 3
+        assert stream.partial_fit(part).n_components_ <= 2
 
 
 # --------------------------------------------------------------------------------- temperatures
-@pytest.mark.quick_cases("kind1")
+@pytest.mark.quick_cases("diag")
 @pytest.mark.parametrize(
-    "kind, temperature",
-    [
-        ({"covariance_type": "full", "mean_type": "full"}, LinearAnnealing(2.0)),
-        ({"covariance_type": "diag", "mean_type": "full"}, LinearAnnealing(5.0, replication=1)),
-    ],
+    "shape, temperature",
+    [("full", LinearAnnealing(2.0)), ("diag", LinearAnnealing(5.0, replication=1))],
 )
-def test_an_annealed_fit_ends_cold_and_makes_moves_then(kind, temperature):
+def test_an_annealed_fit_ends_cold_and_makes_moves_then(shape, temperature):
     X, _ = clusters()
     mixture = with_room(
-        3, temperature=temperature, max_iter=40, batch_size=100, tol=0.0, random_state=0, **kind
-    ).fit(X)
+        3, temperature=temperature, covariance_type=shape, max_iter=40, batch_size=100, tol=0.0,
+        random_state=0,
+    ).fit(X)  # fmt: skip
     hot = np.array(mixture.history_["temperature"]) > 1.0
     assert hot[0] and not hot[-1]
     last_hot = np.flatnonzero(hot)[-1] + 1
     assert min(mixture.move_log_["n_iter"]) > last_hot
     elbo, objective = (np.array(mixture.history_[name]) for name in ("elbo", "objective"))
     np.testing.assert_array_equal(elbo[~hot], objective[~hot])
-    if kind["mean_type"] == "full":
-        assert mixture.n_components_ == 3
-    # cold, all rows count once
+    assert mixture.n_components_ == 3
+    # At T = 1, all rows count once.
     assert (mixture.weight_concentration_[0] - 1.0).sum() == pytest.approx(300.0, rel=1e-12)
-
-
-@pytest.mark.parametrize("batch_size", [100, 300])
-def test_components_that_heat_has_made_equal_differ_again(batch_size):
-    X, labels = clusters()
-    mixture = with_room(
-        3, temperature=LinearAnnealing(300.0, n_passes=15.0, replication=1.0), moves=(),
-        max_iter=60, batch_size=batch_size, random_state=0, covariance_type="spherical",
-    ).fit(X)  # fmt: skip
-    assert adjusted_rand_score(labels, mixture.predict(X)) == 1.0
 
 
 def test_at_a_constant_temperature_above_one_no_move_is_made():
@@ -615,37 +532,25 @@ def test_at_a_constant_temperature_above_one_no_move_is_made():
 
 
 # ------------------------------------------------------------------------------------- streams
-def row_of_clusters(rng):
-    return 10.0 * np.c_[np.arange(6), np.zeros(6)], 60
-
-
-def two_of_twenty_columns(rng):
-    corners = 10.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1]])
-    return np.pad(corners, [(0, 0), (0, 18)]), 100
-
-
-def two_scales(rng):
-    corners = np.array([[0, 0], [1, 0], [0, 1], [1, 1]])
-    return (100.0 * corners[:3, None] + 8.0 * corners[:3]).reshape(-1, 2), 40
-
-
-def more_rows_than_births_take(rng):
-    return 12.0 * np.arange(5)[:, None], 3_000
+CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+# For each layout, the centres, the number of rows of each, and the type of covariance.
+LAYOUTS = {
+    "in a row": (10.0 * np.c_[np.arange(6), np.zeros(6)], 60, "full"),
+    "in two of twenty columns": (np.pad(10.0 * CORNERS, [(0, 0), (0, 18)]), 100, "diag"),
+    "on two scales": (
+        (100.0 * CORNERS[:3, None] + 8.0 * CORNERS[:3]).reshape(-1, 2), 40, "full"
+    ),
+    "of more rows than births take": (12.0 * np.arange(5)[:, None], 3_000, "spherical"),
+}  # fmt: skip
 
 
 @pytest.mark.quick_cases("columns")
-@pytest.mark.parametrize(
-    "layout, shape",
-    [
-        (row_of_clusters, "full"), (two_of_twenty_columns, "diag"), (two_scales, "full"),
-        (more_rows_than_births_take, "spherical"),
-    ],
-)  # fmt: skip
-def test_clear_clusters_are_found_by_default(layout, shape):
-    rng = np.random.default_rng(0)
-    centres, size = layout(rng)
-    # sorted, as files often are
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_clear_clusters_are_found_by_default(layout):
+    centres, size, shape = LAYOUTS[layout]
+    # The rows are sorted, as files often are.
     labels = np.repeat(np.arange(len(centres)), size)
+    rng = np.random.default_rng(0)
     X = centres[labels] + rng.standard_normal((len(labels), centres.shape[1]))
     mixture = MemoizedDPGMM(covariance_type=shape, random_state=0).fit(X)
     assert mixture.n_components_ == len(centres)
@@ -664,13 +569,13 @@ def test_a_large_cluster_beside_a_small_one_stays_whole():
 
 
 def test_a_cluster_first_seen_beside_another_leaves_no_component_between_them():
-    rng, y = np.random.default_rng(0), np.repeat(np.arange(5), 200)
-    X = 20.0 * y[:, None] + rng.standard_normal((1000, 1))
+    rng, y = np.random.default_rng(0), np.repeat(np.arange(5), 100)
+    X = 20.0 * y[:, None] + rng.standard_normal((500, 1))
     mixture = MemoizedDPGMM(random_state=0)
     for part in np.split(X, 5):
         mixture.partial_fit(part)
-    counts = np.round(1000 * np.sort(mixture.weights_))
-    assert mixture.n_components_ == 5 and abs(counts - 200).max() < 3
+    assert mixture.n_components_ == 5
+    np.testing.assert_allclose(mixture.weights_, 0.2, atol=0.003)
 
 
 @pytest.mark.slow
@@ -729,10 +634,10 @@ def test_calls_of_any_size_find_clusters_that_come_one_after_the_other(size, uni
     stream = with_room(random_state=0)
     for start in [*range(0, len(X), size)] * (1 + named):
         stream.partial_fit(X[start : start + size], batch_id=start if named else None)
-    # (those with an id remain batches of their own)
+    # Calls with an id remain batches of their own.
     assert not named or sorted(stream._fitted.memos) == list(range(0, len(X), size))
     assert (stream.weight_concentration_[0] - 1.0).sum() == pytest.approx(len(X))
-    # (one may be left over that a merge has yet to take)
+    # One component may be left over, which a merge has yet to take.
     assert stream.n_components_ in (3, 4)
     assert adjusted_rand_score(labels, stream.predict(X)) > 0.95
     assert stream.elbo(X) == pytest.approx(with_room(random_state=0).fit(X).elbo_, rel=0.01)
@@ -753,14 +658,10 @@ def test_gathered_calls_are_a_batch_and_are_saved(named, tmp_path):
     assert_same_fit(stream, loaded)
     assert (stream.weight_concentration_[0] - 1.0).sum() == pytest.approx(200.0)
     assert set(stream._fitted.state.memos) == (set(ids) if named else {0})
-    if named:
-        stream._fitted.gathered.calls["0"] += 1
-        with pytest.raises(FileError, match="load would refuse"):
-            save(stream, tmp_path / "damaged")
-        return
-    # a batch with a name of its own ends it
-    stream.partial_fit(parts[0], batch_id="other").partial_fit(parts[1])
-    assert len(stream._fitted.state.memos) == 3
+    if not named:
+        # A batch with a name of its own ends the gathering.
+        stream.partial_fit(parts[0], batch_id="other").partial_fit(parts[1])
+        assert len(stream._fitted.state.memos) == 3
 
 
 def test_a_call_computes_the_expectations_of_components_once(monkeypatch):
@@ -792,7 +693,7 @@ def test_an_array_of_a_prior_that_was_written_to_is_refused_by_name(whom):
         go_on(X)
 
 
-def test_a_call_to_which_none_is_added_is_not_kept_in_memory():
+def test_rows_of_a_call_that_is_not_gathered_are_not_kept_in_memory():
     stream = with_room(random_state=0).partial_fit(clusters(500)[0])
     assert stream._fitted.gathered is None
     # Calls of fewer rows are gathered until there are 500 rows.
@@ -867,27 +768,16 @@ def test_births_that_end_at_the_default_limit_are_named(monkeypatch):
 
 
 @pytest.mark.parametrize("make", [MemoizedDPGMM, MemoizedDPMixture, MemoizedHDP])
-def test_the_most_components_rise_with_those_at_first(make):
+def test_the_maximum_number_of_components_rises_with_the_number_at_first(make):
     usual = choose_max_components(make())
     assert choose_max_components(make(usual // 2)) == usual
     many = make(usual + 1)
-    check_memoized(many)  # (was refused)
+    check_memoized(many)
     assert choose_max_components(many) == 2 * (usual + 1)
 
 
-@pytest.mark.quick_cases("full")
-@pytest.mark.parametrize("shape", ["full", "diag", "spherical"])
-def test_columns_that_never_vary_hide_no_clusters(shape):
-    rng = np.random.default_rng(0)
-    x = rng.integers(2, size=80) * 6.0 + rng.normal(size=80)
-    blocks = [("a", Gaussian(shape), [0]), ("b", Gaussian(shape), [1, 2])]
-    table = np.c_[x, np.ones(80), np.full(80, 3.0)]
-    mixture = MemoizedDPMixture(components=blocks, max_components=4, random_state=0)
-    assert mixture.fit(table).n_components_ == 2
-
-
 def test_batches_without_ids_are_all_remembered():
-    # (smaller ones are gathered)
+    # Calls of 600 rows are too large to be gathered.
     parts = np.array_split(rows(n_rows=2400), 4)
     stream = with_room(moves=("merge", "delete"), random_state=0)
     for n, part in enumerate(parts):
@@ -897,23 +787,19 @@ def test_batches_without_ids_are_all_remembered():
     for name, part in zip(range(4), parts, strict=True):
         named.partial_fit(part, batch_id=name)
     assert_same_fit(stream, named)
-    # a batch of another size may take a place
+    # A batch of another size may take the place of one.
     named.partial_fit(parts[0][:20], batch_id=2)
     assert (named.weight_concentration_[0] - 1.0).sum() == pytest.approx(1820.0)
 
 
 @pytest.mark.parametrize("batch_id", ["a", ("file", 3), -1, 2.5])
-def test_any_hashable_is_a_name_of_a_batch(batch_id):
+def test_only_hashable_values_are_names_of_batches(batch_id):
     parts = np.array_split(rows(n_rows=100), 2)
     mixture = with_room(moves=(), random_state=0).partial_fit(parts[0], batch_id=batch_id)
     mixture.partial_fit(parts[1]).partial_fit(parts[0], batch_id=batch_id)
     assert (mixture.weight_concentration_[0] - 1.0).sum() == pytest.approx(100.0)
-
-
-def test_what_is_no_name_of_a_batch_is_refused_and_changes_nothing():
-    mixture = with_room(moves=(), random_state=0).fit(rows())
     with refused(mixture, TypeError, match="unhashable"):
-        mixture.partial_fit(rows(1), batch_id=[1])
+        mixture.partial_fit(parts[0], batch_id=[1])
 
 
 def test_a_batch_of_fit_can_be_seen_again():
@@ -924,44 +810,33 @@ def test_a_batch_of_fit_can_be_seen_again():
         mixture.partial_fit(part, batch_id=key)
     assert (mixture.weight_concentration_[0] - 1.0).sum() == pytest.approx(200.0, rel=1e-9)
     assert mixture.elbo(X) >= elbo - 1e-9 * abs(elbo)
-    # as one more pass of fit, whose batches are the same
+    # Other rows with the same id take the place of a batch of the fit.
     mixture.partial_fit(rows(5), batch_id=0)
     assert (mixture.weight_concentration_[0] - 1.0).sum() == pytest.approx(190.0, rel=1e-9)
 
 
 def test_a_failure_amid_the_moves_of_a_batch_leaves_no_trace(monkeypatch):
     X, more = clusters(60)[0], clusters(60, seed=1)[0] + [0.0, 40.0]
-    model = type(with_room(moves=(), random_state=0).fit(X)._fitted.model)
-    step, counter = model.local_step, {"steps": 0, "fail_at": None}
-
-    def local_step(*args, **kwargs):
-        counter["steps"] += 1
-        if counter["steps"] == counter["fail_at"]:
-            raise RuntimeError
-        return step(*args, **kwargs)
-
-    monkeypatch.setattr(model, "local_step", local_step)
+    interrupter = Interrupter(monkeypatch, MIXTURES[0])
 
     def start():
-        counter.update(steps=0, fail_at=None)
+        interrupter.arm(None, None)
         return with_room(random_state=0).partial_fit(X)
 
     whole = start()
-    n_before, n_components = counter["steps"], whole.n_components_
-    whole.partial_fit(more)
-    n_steps = counter["steps"] - n_before
-    assert n_steps > 6 and whole.n_components_ > n_components
-    for fail_at in (n_steps // 2, n_steps):
+    n_components = whole.n_components_
+    points = interrupter.points_of_failure(lambda: whole.partial_fit(more))
+    assert interrupter.count > 6 and whole.n_components_ > n_components
+    for point in points:
         mixture = start()
-        shown, memos = published(mixture), dict(mixture._fitted.state.memos)
-        counter.update(steps=0, fail_at=fail_at)
-        with pytest.raises(RuntimeError):
+        memos = dict(mixture._fitted.state.memos)
+        interrupter.arm(point, RuntimeError)
+        with refused(mixture, RuntimeError):
             mixture.partial_fit(more)
-        counter["fail_at"] = None
-        np.testing.assert_equal(published(mixture), shown)
+        interrupter.arm(None, None)
         kept = mixture._fitted.state.memos
         assert kept.keys() == memos.keys() and all(kept[key] is memos[key] for key in memos)
-        # it goes on as if nothing had happened
+        # The mixture goes on as if nothing had happened.
         assert_same_fit(mixture.partial_fit(more), whole)
 
 
@@ -972,7 +847,7 @@ def test_moves_may_begin_later_in_a_stream():
     stream.set_params(moves=("birth", "merge", "delete"))
     for part in parts[1:]:
         stream.partial_fit(part)
-    # batches seen without moves keep others waiting until they are seen again
+    # Batches seen without moves keep merges waiting until they are seen again.
     stream.partial_fit(parts[0], batch_id=0)
     assert np.isfinite(stream.score(parts[0]))
     assert "merge" in stream.move_log_["move"]
@@ -988,7 +863,7 @@ def test_n_batches_and_batch_size_divide_fit_and_not_a_stream():
         ({"learning_method": "batch", "n_batches": 6}, 1),
     ):
         assert with_room(moves=(), max_iter=1, **params).fit(X).n_batch_iter_ == n_batches
-    # batches of a stream are what it is given
+    # The batches of a stream are the calls.
     assert with_room(n_batches=100, moves=()).partial_fit(X).n_batch_iter_ == 1
 
 
@@ -997,76 +872,60 @@ def test_n_batches_and_batch_size_divide_fit_and_not_a_stream():
 def test_a_warm_start_on_other_rows_begins_with_what_was_learned(learning_method):
     X, _ = clusters()
     other, labels = clusters(500, seed=1)
-    settings = {
-        "learning_method": learning_method, "moves": (), "random_state": 0, "batch_size": 100,
-    }  # fmt: skip
-    warm = with_room(3, warm_start=True, **settings).fit(X)
+    settings = {"learning_method": learning_method, "moves": (), "batch_size": 100}
+    warm = with_room(3, warm_start=True, random_state=0, **settings).fit(X)
     n_before = warm.n_iter_
     warm.fit(other)
     assert adjusted_rand_score(labels, warm.predict(other)) == 1.0
-    # nothing of the first data is left
+    # Nothing of the first data is left.
     assert (warm.weight_concentration_[0] - 1.0).sum() == pytest.approx(500.0, rel=1e-9)
     assert warm.n_iter_ <= n_before + 4
-    assert {len(column) for column in warm.history_.values()} == {warm.n_iter_}
 
 
 # ------------------------------------------------------------------------------------ parameters
 def test_priors_are_published_as_they_are_used():
-    X = rows()
-    mixture = with_room(moves=(), random_state=0, **PUBLISHED).fit(X)
-    assert mixture.weight_concentration_prior_ == 1.0
-    assert mixture.mean_precision_prior_ == 1.0
-    assert mixture.degrees_of_freedom_prior_ == 3.0
-    np.testing.assert_allclose(mixture.mean_prior_, X.mean(axis=0))
-    np.testing.assert_allclose(mixture.covariance_prior_, np.cov(X.T, ddof=0), rtol=1e-4)
-    given = with_room(weight_concentration_prior=0.2, mean_prior=[0, 1, 2], moves=()).fit(X)
-    assert given.weight_concentration_prior_ == 0.2
-    np.testing.assert_array_equal(given.mean_prior_, [0.0, 1.0, 2.0])
+    given = {"weight_concentration_prior": 0.2, "mean_prior": [0, 1, 2]}
+    mixture = with_room(moves=(), random_state=0, **PUBLISHED | given).fit(rows())
+    assert mixture.weight_concentration_prior_ == 0.2
+    np.testing.assert_array_equal(mixture.mean_prior_, [0.0, 1.0, 2.0])
+    assert (mixture.mean_precision_prior_, mixture.degrees_of_freedom_prior_) == (1.0, 3.0)
+    np.testing.assert_allclose(mixture.covariance_prior_, np.cov(rows().T, ddof=0), rtol=1e-4)
 
 
-ILLEGAL_TOGETHER = {
-    "more components than rows": ({"n_components": 41}, r"n_components = 41, n_samples = 40"),
-    "more components than allowed": (
-        {"n_components": 5, "max_components": 4},
-        r"'max_components' .*\[n_components, inf\) = \[5, inf\)\. Got 4",
-    ),
-    "both divisions": ({"n_batches": 2, "batch_size": 9}, "n_batches or batch_size, not both"),
-    "an unknown move": ({"moves": ("birth", "split")}, r"'moves' .*'delete'.* Got 'split'"),
-    "a move that is no name": ({"moves": (3,)}, r"'moves' .* Got 3"),
-    "a mean of another length": ({"mean_prior": [0.0, 1.0]}, r"'mean_prior' .*\(3,\).*\(2,\)"),
-    "a mean with NaN": ({"mean_prior": [0.0, 1.0, np.nan]}, "'mean_prior' .* finite"),
-    "a mean of words": ({"mean_prior": ["a", "b", "c"]}, "mean_prior|could not convert"),
-    "too few degrees of freedom": (
-        {"degrees_of_freedom_prior": 2.0},
-        r"'degrees_of_freedom_prior' .*greater than 2, .*got 2\.000\..*\(n_features - 1, inf\)",
-    ),
-    "a number for a matrix": ({"covariance_prior": 1.0}, r"'covariance_prior' .*\(3, 3\).*\(\)"),
-    "a vector for a matrix": (
-        {"covariance_prior": np.ones(3)},
-        r"covariance_type='full'.*'covariance_prior' .*\(3, 3\).*\(3,\)",
-    ),
-    "a matrix for a vector": (
-        {"covariance_prior": np.eye(3), "covariance_type": "diag"},
-        r"'diag'.*'covariance_prior' .*\(3,\).*\(3, 3\)",
-    ),
-    "a vector for a number": (
-        {"covariance_prior": np.ones(3), "covariance_type": "spherical"},
-        r"'spherical'.*'covariance_prior' .*a number.*\(3,\)",
-    ),
-    "not symmetric": ({"covariance_prior": np.eye(3) + np.eye(3, k=1)}, "positive definite"),
-    "not positive definite": ({"covariance_prior": np.ones((3, 3))}, "positive definite"),
-    "negative": ({"covariance_prior": -np.eye(3)}, "positive definite"),
-    "infinite": ({"covariance_prior": np.diag([1.0, np.inf, 1.0])}, "positive definite"),
-    "a zero": (
-        {"covariance_prior": [1.0, 0.0, 1.0], "covariance_type": "diag"},
-        "positive definite|positive numbers",
-    ),
-}
-
-
-@pytest.mark.parametrize("what", ILLEGAL_TOGETHER)
-def test_parameters_that_do_not_go_together_are_refused_with_a_remedy(what):
-    params, message = ILLEGAL_TOGETHER[what]
+@pytest.mark.parametrize(
+    "params, message",
+    [
+        ({"n_components": 41}, r"n_components = 41, n_samples = 40"),
+        ({"n_components": 5, "max_components": 4}, r"'max_components' .* = \[5, inf\)\. Got 4"),
+        ({"n_batches": 2, "batch_size": 9}, "n_batches or batch_size, not both"),
+        ({"moves": ("birth", "split")}, r"'moves' .*'delete'.* Got 'split'"),
+        ({"mean_prior": [0.0, 1.0]}, r"'mean_prior' .*\(3,\).*\(2,\)"),
+        ({"mean_prior": [0.0, 1.0, np.nan]}, "'mean_prior' .* finite"),
+        (
+            {"degrees_of_freedom_prior": 2.0},
+            r"'degrees_of_.*greater than 2, .*got 2\.000\..*\(n_features - 1, inf\)",
+        ),
+        ({"covariance_prior": 1.0}, r"'covariance_prior' .*\(3, 3\).*\(\)"),
+        ({"covariance_prior": np.ones(3)}, r"type='full'.*'covariance_prior' .*\(3, 3\).*\(3,\)"),
+        (
+            {"covariance_prior": np.eye(3), "covariance_type": "diag"},
+            r"'diag'.*'covariance_prior' .*\(3,\).*\(3, 3\)",
+        ),
+        (
+            {"covariance_prior": np.ones(3), "covariance_type": "spherical"},
+            r"'spherical'.*'covariance_prior' .*a number.*\(3,\)",
+        ),
+        ({"covariance_prior": np.eye(3) + np.eye(3, k=1)}, "positive definite"),
+        ({"covariance_prior": np.ones((3, 3))}, "positive definite"),
+        ({"covariance_prior": np.diag([1.0, np.inf, 1.0])}, "positive definite"),
+        (
+            {"covariance_prior": [1.0, 0.0, 1.0], "covariance_type": "diag"},
+            "positive definite|positive numbers",
+        ),
+    ],
+    ids=str,
+)
+def test_parameters_that_contradict_each_other_are_refused_with_a_remedy(params, message):
     assert re.search(message, refusal(partial(with_room, **params), rows()))
 
 
@@ -1084,50 +943,35 @@ def test_degrees_of_freedom_below_the_columns_are_legal_without_covariances():
 
 
 @pytest.mark.parametrize("init_params", ["k-means++", "random", "random_from_data"])
-def test_every_start_ends_well(init_params):
+def test_every_kind_of_start_finds_the_clusters(init_params):
     X, labels = clusters()
     mixture = with_room(3, init_params=init_params, random_state=0, batch_size=100).fit(X)
     assert adjusted_rand_score(labels, mixture.predict(X)) == 1.0
-    assert clone(mixture).init_params == init_params
 
 
 # ------------------------------------------------------------------- what a stream refuses
 @pytest.mark.parametrize(
     "changed",
-    [
-        {"n_components": 4}, {"weight_concentration_prior": 2.0}, {"mean_prior": [1.0, 1.0, 1.0]},
-        {"degrees_of_freedom_prior": 7.0}, {"covariance_type": "diag"},
-        {"learning_method": "online"},
-    ],
+    [{"n_components": 4}, {"mean_prior": [1.0, 1.0, 1.0]}, {"learning_method": "online"}],
     ids=str,
-)  # fmt: skip
-def test_a_stream_refuses_by_name_what_a_running_mixture_is_built_on(changed):
+)
+def test_a_stream_refuses_a_change_of_what_the_model_is_built_on_by_name(changed):
     X, (name,) = rows(), changed
     stream = with_room(2, moves=(), random_state=0).partial_fit(X)
     stream.set_params(**changed)
     with refused(stream, match=rf"partial_fit continues .*had {name}=.*Got {name}="):
         stream.partial_fit(X)
-    if name != "learning_method":  # a warm start by any method begins with the components
+    # A warm start by another method begins with the components.
+    if name != "learning_method":
         with pytest.raises(ValueError, match=rf"A warm start continues .*had {name}="):
             stream.set_params(warm_start=True).fit(X)
 
 
-def test_the_value_of_an_array_counts_and_not_which_array():
+def test_a_stream_compares_arrays_of_parameters_by_value():
     prior = np.zeros(rows().shape[1])
     stream = with_room(2, mean_prior=prior, random_state=0).partial_fit(rows())
     stream.set_params(mean_prior=prior.tolist()).partial_fit(rows())
     assert stream.n_iter_ == 2
-
-
-def test_parameters_are_validated_at_each_call_of_a_stream():
-    stream = with_room(2, random_state=0).partial_fit(rows())
-    for changed in ({"n_components": -5}, {"max_components": 1}, {"n_components": "many"}):
-        with pytest.raises(ValueError, match=f"'{next(iter(changed))}' parameter"):
-            clone_of(stream).set_params(**changed).partial_fit(rows())
-
-
-def clone_of(fitted):
-    return pickle.loads(pickle.dumps(fitted))
 
 
 def test_only_whole_numbers_of_rows_are_drawn():
@@ -1158,15 +1002,16 @@ def test_values_whose_squares_overflow_are_refused_and_lesser_ones_are_not(which
     with pytest.raises(ValueError, match=rf"-?{2 * most:g}".replace("+", r"\+")):
         mixture.fit(large)
     mixture.fit(rows)
-    of_rows = "predict_proba" if hasattr(mixture, "predict_proba") else "transform"
-    for name in (of_rows, "score_samples", "elbo"):
+    of_rows = mixture.predict_proba if hasattr(mixture, "predict_proba") else mixture.transform
+    for question in (of_rows, mixture.score_samples, mixture.elbo):
+        large[3, 1] = -2.0 * most
         with pytest.raises(ValueError, match="squares"):
-            getattr(mixture, name)(large)
-    large[3, 1] = 0.9 * most
-    for name in (of_rows, "score_samples"):
-        assert np.isfinite(getattr(mixture, name)(large)).all()
+            question(large)
+        large[3, 1] = 0.9 * most
+        assert np.isfinite(question(large)).all()
     fitted = mixture.set_params(max_iter=3)
-    if isinstance(fitted, CAVIGaussianMixture):  # given variances must not be nothing beside them
+    # Variances that are given must not be negligible beside such values.
+    if isinstance(fitted, CAVIGaussianMixture):
         fitted.set_params(noise_variance=0.01 * most**2, prior_variance=0.01 * most**2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -1187,15 +1032,16 @@ def test_rows_without_values_get_the_weights_and_are_counted(which):
     holes[5, 0] = np.nan
     with pytest.warns(UserWarning, match="2 of 60 rows have NaN only"):
         mixture.fit(holes)
-    of_rows = "predict_proba" if hasattr(mixture, "predict_proba") else "transform"
+    of_rows = mixture.predict_proba if hasattr(mixture, "predict_proba") else mixture.transform
     with pytest.warns(UserWarning, match="1 of 3 rows") as caught:
-        probabilities = getattr(mixture, of_rows)(holes[4:7])
+        probabilities = of_rows(holes[4:7])
     assert len(caught) == 1
-    if of_rows == "predict_proba" and which != 3:
+    if which in (0, 1):
         log_weights = mixture._fitted.model.row_globals(mixture._fitted.stats, None, None)[0]
         expected = np.exp(log_weights - log_weights.max())
         np.testing.assert_allclose(probabilities[0], expected / expected.sum(), rtol=1e-6)
-    getattr(mixture, of_rows)(holes[5:7])  # warns of nothing
+    # Rows with some values have no warning, which would be an error here.
+    of_rows(holes[5:7])
 
 
 def test_labels_of_many_rows_need_no_table_of_all_responsibilities():
@@ -1209,17 +1055,6 @@ def test_labels_of_many_rows_need_no_table_of_all_responsibilities():
     tracemalloc.stop()
     assert peak < 0.3 * 8 * labels.size * 50
     np.testing.assert_array_equal(labels, mixture.predict_proba(many).argmax(axis=1))
-
-
-def test_a_column_without_any_value_is_named():
-    X = np.random.default_rng(0).normal(size=(60, 3))
-    X[:, 1] = np.nan
-    for X_of_kind, mixture in (
-        (X, MemoizedDPGMM(random_state=0)),
-        (np.where(np.isnan(X), X, X > 0.0), StructuredBernoulliMixture(3, max_iter=2)),
-    ):
-        with pytest.warns(UserWarning, match=r"1 of 3 columns have NaN only.*columns 1\)"):
-            mixture.fit(X_of_kind)
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "diag", "low_rank"])
