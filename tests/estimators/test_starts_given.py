@@ -1,4 +1,6 @@
-"""Mixtures and topic models that begin where they are told to."""
+"""Mixtures and topic models begin where the user says."""
+
+from functools import partial
 
 import numpy as np
 import pytest
@@ -22,14 +24,10 @@ def begun(mixture, weights=None):
 
 
 @pytest.mark.parametrize(
-    "make",
-    [
-        lambda **more: MemoizedDPGMM(covariance_type="diag", **more),
-        lambda **more: MemoizedDPMixture(**more),
-    ],
+    "make", [partial(MemoizedDPGMM, covariance_type="diag"), MemoizedDPMixture]
 )
 def test_a_fit_begins_with_the_labels_given(make):
-    # any numbers will do, in ascending order
+    # Labels are numbers, and components have their ascending order.
     counts, sums = begun(make(labels_init=np.array([2.0, 5.0, 9.0])[LABELS]), WEIGHTS)
     np.testing.assert_allclose(counts, np.bincount(LABELS, WEIGHTS))
     center = np.average(X, axis=0, weights=WEIGHTS)
@@ -37,7 +35,7 @@ def test_a_fit_begins_with_the_labels_given(make):
     np.testing.assert_allclose(sums[:, 2:4], first)
     mixture = make(labels_init=LABELS, moves=(), max_iter=1, tol=0.0).fit(X)
     assert mixture.n_components_ == 3
-    # rows without a label begin where they are explained best
+    # Rows without a label begin in the component that explains them best.
     some = np.where(np.arange(150) % 3 == 0, LABELS, -1)
     counts, _ = begun(make(labels_init=some))
     assert counts.sum() == pytest.approx(150.0)
@@ -47,19 +45,12 @@ def test_a_fit_begins_with_the_labels_given(make):
 
 def test_a_fit_begins_with_the_means_given():
     means = np.array([[4.0, 0.0], [-4.0, 0.0], [0.0, 0.0], [90.0, 90.0]])
-    metrics = {
-        "full": np.linalg.inv([[2.0, 1.3], [1.3, 1.0]]),
-        "diag": [1.0, 0.1],
-        "spherical": 1.0,
-    }
     priors = {"full": [[2.0, 1.3], [1.3, 1.0]], "diag": [1.0, 10.0], "spherical": 3.0}
     apart = X[:, None] - means
-    for kind, metric in metrics.items():
-        inverse = metric if kind == "full" else np.diag(np.broadcast_to(metric, 2))
+    for kind, prior in priors.items():
+        inverse = np.linalg.inv(prior if kind == "full" else np.diag(np.broadcast_to(prior, 2)))
         nearest = np.einsum("nkd,de,nke->nk", apart, inverse, apart).argmin(axis=1)
-        mixture = MemoizedDPGMM(
-            4, means_init=means, covariance_type=kind, covariance_prior=priors[kind]
-        )
+        mixture = MemoizedDPGMM(4, means_init=means, covariance_type=kind, covariance_prior=prior)
         np.testing.assert_array_equal(begun(mixture)[0], np.bincount(nearest, minlength=4))
     mixture = MemoizedDPGMM(3, means_init=means[:3], covariance_type="spherical", moves=()).fit(X)
     found = mixture.means_[np.argsort(mixture.means_[:, 0])]
@@ -77,14 +68,8 @@ def test_a_fit_begins_with_the_means_given():
         ({"labels_init": LABELS, "max_components": 2}, r"\[number of labels, inf\) = \[3, inf\)"),
         ({"means_init": np.zeros((3, 2))}, r"'means_init' .* = \(1, 2\)"),
         ({"means_init": np.full((1, 2), np.nan)}, "'means_init'"),
-        (
-            {"means_init": np.zeros((1, 2)), "labels_init": LABELS},
-            "'means_init' cannot be combined with 'labels_init'",
-        ),
-        (
-            {"means_init": np.zeros((1, 2)), "mean_type": "zero"},
-            "'means_init' cannot be combined with mean_type='zero'",
-        ),
+        ({"means_init": X[:1], "labels_init": LABELS}, "'means_init' .* with 'labels_init'"),
+        ({"means_init": X[:1], "mean_type": "zero"}, "'means_init' .* with mean_type='zero'"),
     ],
 )
 def test_starts_that_do_not_fit_are_refused(parameters, message):
@@ -109,16 +94,15 @@ def distances(components):
 @every_topic_model
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
 def test_a_fit_begins_with_the_topics_given(make, method):
-    scales = np.array([[1.0], [30.0], [0.1], [2.0], [500.0]])  # rows are normalised
+    # Only the proportions within a row matter.
+    scales = np.array([[1.0], [30.0], [0.1], [2.0], [500.0]])
     model = make(5, components_init=scales * TOPICS, moves=(), random_state=0)
     if make is not MemoizedHDP:
-        # (of sparse topics, all annealed fits are heated)
-        model.set_params(batch_size=100, topic_word_prior=0.02)
-        model.set_params(max_iter=3)
+        # The default heats fits of such sparse topics, unless topics are given.
+        model.set_params(batch_size=100, topic_word_prior=0.02, max_iter=3)
     getattr(model, method)(DRAWN.X)
     places = model.topic_ids_ if make is MemoizedHDP else np.arange(5)
     assert distances(model.components_[np.argsort(places)]).max() < 0.2
-    # nothing was heated
     assert max(model.history_["temperature"]) == 1.0
 
 
@@ -129,7 +113,7 @@ def test_topics_given_to_a_stream_stand_for_all_of_it():
     model = TemperedLDA(5, components_init=3.0 * TOPICS, total_samples=1e4, **settings)
     model.partial_fit(X)
     tokens = X.sum() / 20 * 1e4
-    # of words that do not occur, half is forgotten in the first step
+    # The first step forgets half of the counts of words that do not occur.
     expected = 0.1 + 0.5 * TOPICS[:, 60:] * tokens / 5
     np.testing.assert_allclose(model.components_[:, 60:], expected, rtol=1e-9)
 
