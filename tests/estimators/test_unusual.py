@@ -1,8 +1,9 @@
-"""Unusual rows: the score by public densities, and planted rows."""
+"""The report of unusual rows has scores by densities and names planted rows."""
 
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 from sklearn.metrics import roc_auc_score
 
 import skvt
@@ -29,7 +30,7 @@ def mixture(table):
     return skvt.MemoizedDPMixture(max_components=4, random_state=0).fit(table)
 
 
-def test_score_is_a_density_and_a_ratio_to_independent_columns(mixture, table):
+def test_the_score_is_a_density_and_a_ratio_to_independent_columns(mixture, table):
     alone = []
     for column in table:
         others = table.copy()
@@ -65,7 +66,7 @@ def test_a_level_that_the_fit_did_not_have_is_shown_as_it_is(mixture, table, con
 def test_levels_that_count_as_missing_are_not_at_fault(mixture, table):
     rows = table.copy()
     rows.loc[5, "sex"] = "male"
-    lenient = skvt.MemoizedDPMixture(max_components=4, random_state=0, handle_unknown="missing")
+    lenient = skvt.MemoizedDPMixture(2, moves=(), random_state=0, handle_unknown="missing")
     lenient.fit(table)
     report = skvt.unusual_rows(lenient, rows, n=300)
     rows.loc[5, "sex"] = None
@@ -75,14 +76,11 @@ def test_levels_that_count_as_missing_are_not_at_fault(mixture, table):
 
 def test_missing_values_do_not_make_a_row_usual_or_unusual(mixture, table):
     """Rows with missing values are as often among the worst half as other rows are."""
-    rows = table.copy()
+    rows, specs = table.copy(), {"height": Gaussian(), "sex": Categorical()}
     rows.loc[::2, "games"] = np.nan
     for missing in ("ignore", "informative"):
-        columns = [
-            ("height", Gaussian(), ["height"]),
-            ("sex", Categorical(), ["sex"]),
-            ("games", Poisson(missing=missing), ["games"]),
-        ]
+        specs["games"] = Poisson(missing=missing)
+        columns = [(name, spec, [name]) for name, spec in specs.items()]
         fit = skvt.MemoizedDPMixture(2, components=columns, moves=(), random_state=0).fit(rows)
         worst = skvt.unusual_rows(fit, rows, n=150)["row"]
         assert 0.35 < np.mean(worst % 2 == 0) < 0.65
@@ -93,14 +91,13 @@ def test_rows_of_a_small_component_are_unusual():
     X = rng.normal(size=(400, 3)) + 10 * rng.integers(2, size=400)[:, None]
     X[:8, 1] += 40.0
     fit = skvt.MemoizedDPGMM(max_components=4, random_state=0).fit(X)
-    assert max(fit.score_samples(X[:8])) > -10.0  # the slips have a component
+    # The slips have a component of their own.
+    assert max(fit.score_samples(X[:8])) > -10.0
     worst = skvt.unusual_rows(fit, X, n=8)
     assert set(worst["row"]) == set(range(8)) and set(worst["column"]) == {1}
 
 
-def test_binary_and_sparse_rows():
-    import scipy.sparse as sp
-
+def test_sparse_rows_are_reported_as_dense_ones():
     rng = np.random.default_rng(0)
     kind = rng.integers(2, size=200)
     X = (rng.random((200, 16)) < np.where(kind, 0.95, 0.05)[:, None]).astype(float)
@@ -112,7 +109,7 @@ def test_binary_and_sparse_rows():
     assert roc_auc_score(np.arange(200) < 10, score) > 0.95
 
 
-def test_a_row_without_values(mixture, table):
+def test_a_row_without_values_names_no_column(mixture, table):
     rows = table.copy().astype(object)
     rows.loc[3] = None
     with pytest.warns(UserWarning, match="1 of 300 rows have NaN only"):
@@ -120,13 +117,10 @@ def test_a_row_without_values(mixture, table):
     assert report.loc[3, "column"] is None and abs(report.loc[3, "score"]) < 2.0
 
 
-@pytest.mark.parametrize("n", [0, 2.5, "all"])
-def test_numbers_of_rows_are_checked(mixture, table, n):
-    with pytest.raises(ValueError, match=r"n must be an int in the range \[1, inf\)"):
-        skvt.unusual_rows(mixture, table, n=n)
-
-
-def test_other_estimators_are_refused(table):
+def test_illegal_numbers_and_other_estimators_are_refused(mixture, table):
+    for n in (0, 2.5, "all"):
+        with pytest.raises(ValueError, match=r"n must be an int in the range \[1, inf\)"):
+            skvt.unusual_rows(mixture, table, n=n)
     with pytest.raises(
         TypeError, match=r"unusual_rows takes a MemoizedDPMixture.*Got.*TemperedLDA"
     ):
@@ -134,7 +128,7 @@ def test_other_estimators_are_refused(table):
 
 
 def test_the_density_of_the_rows_is_computed_once(mixture, table, monkeypatch):
-    """That of all rows with d + 2 sets of columns, and that of the worst rows without a column."""
+    """It is that of all rows with d + 2 sets of columns and of the worst rows without a column."""
     n_rows, log_predictive = [], Mixture.log_predictive
 
     def counted(model, X, *args):
