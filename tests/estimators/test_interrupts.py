@@ -1,4 +1,4 @@
-"""Interrupts: wherever one comes, it is as if the call had not been made."""
+"""An interrupt at any place leaves everything as if the call had not been made."""
 
 import copy
 import gc
@@ -202,7 +202,7 @@ def test_an_interrupt_at_any_line_of_what_publishes_and_ends_leaves_no_trace(met
 
 
 def test_an_interrupt_after_a_step_of_size_one_leaves_no_trace():
-    # such a step folds the statistics, which an undo by rows cannot take back
+    # Such a step folds the statistics, which an undo by rows cannot take back.
     entry = ENTRIES[0]
     model = streamed(entry, learning_decay=0.0, learning_offset=1.0)
     before, X = content(model), entry.data(3)
@@ -255,21 +255,20 @@ def test_a_signal_at_a_random_moment_leaves_no_trace(entry, method, n_jobs, monk
     report = sys.unraisablehook
 
     def report_all_others(unraisable):
-        # Python itself swallows what is raised in the callback of a weak reference, as there are
-        # where a thread ends: such an interrupt is none
+        # Python itself swallows what the callback of a weak reference raises, as where a thread
+        # ends. Such an interrupt reaches nobody.
         if unraisable.exc_type is not KeyboardInterrupt:
             report(unraisable)
 
     monkeypatch.setattr(sys, "unraisablehook", report_all_others)
     model, X, rng = streamed(entry, n_jobs=n_jobs), entry.data(3), np.random.default_rng(0)
-    start, expected = copy.deepcopy(model), copy.deepcopy(model)
-    answer = getattr(expected, method)(X)
-    before, after, durations = content(model), content(expected), []
+    start, before, durations = copy.deepcopy(model), content(model), []
     for _ in range(3):
-        another = copy.deepcopy(start)
+        expected = copy.deepcopy(start)
         started = time.perf_counter()
-        getattr(another, method)(X)
+        answer = getattr(expected, method)(X)
         durations.append(time.perf_counter() - started)
+    after = content(expected)
 
     def interrupt(signum, frame):
         raise KeyboardInterrupt
@@ -283,7 +282,7 @@ def test_a_signal_at_a_random_moment_leaves_no_trace(entry, method, n_jobs, monk
                 signal.setitimer(signal.ITIMER_REAL, 0.0)
             except KeyboardInterrupt:
                 n_interrupted += 1
-            # at the very end, what was published may already be back in this function's hands
+            # At the very end, the fit may have published its results before the interrupt came.
             if content(model) != before:
                 assert content(model) == after
                 model = copy.deepcopy(start)
@@ -297,18 +296,19 @@ def test_a_signal_at_a_random_moment_leaves_no_trace(entry, method, n_jobs, monk
 
 
 # ------------------------------------------------------------------------ readers, threads, files
-def test_who_reads_while_a_stream_goes_on_sees_one_state():
+def test_a_reader_sees_one_state_while_a_stream_goes_on():
     entry = ENTRIES[0]
     model = streamed(entry)
-    twin = copy.copy(model)  # shares all that the estimator holds
+    # The twin shares all that the estimator holds.
+    twin = copy.copy(model)
     before = content(twin)
     for seed in range(3, 8):
         model.partial_fit(entry.data(seed))
     assert content(twin) == before
 
 
-def test_limits_of_the_matrix_library_that_overlap_end_with_the_last():
-    # as those of fits in several threads do
+def test_overlapping_limits_of_the_matrix_library_end_with_the_last():
+    # Limits of fits in several threads overlap.
     first, second = _blas.one_blas_thread(), _blas.one_blas_thread()
     with ExitStack() as stack:
         first.__enter__()
@@ -319,23 +319,24 @@ def test_limits_of_the_matrix_library_that_overlap_end_with_the_last():
     assert set(blas_threads()) == {2}
 
 
-def test_a_limit_that_is_never_left_ends_when_it_is_freed():
+def test_a_limit_of_the_matrix_library_ends_when_it_is_freed():
     limit = _blas.one_blas_thread().__enter__()
     assert set(blas_threads()) == {1}
     del limit
     assert set(blas_threads()) == {2}
 
 
-def test_threads_of_workers_that_are_never_left_end_when_they_are_freed():
+def test_threads_of_workers_end_when_the_workers_are_freed():
     workers = _parallel.Workers(3).__enter__()
-    workers.run(threading.Barrier(3).wait, [(10.0,)] * 3)  # all are there
+    # The barrier waits until all threads are there.
+    workers.run(threading.Barrier(3).wait, [(10.0,)] * 3)
     assert helpers() == 2
     del workers
     while_there(helpers)
     assert helpers() == 0
 
 
-def test_fits_at_once_in_threads_give_what_they_give_one_by_one():
+def test_fits_in_several_threads_are_those_made_one_by_one():
     entry = ENTRIES[0]
     models = [entry.make(n_jobs=2, max_iter=2) for _ in range(3)]
     threads = [threading.Thread(target=model.fit, args=(entry.data(),)) for model in models]
@@ -348,7 +349,8 @@ def test_fits_at_once_in_threads_give_what_they_give_one_by_one():
         assert_same_fit(model, entry.make(n_jobs=1, max_iter=2).fit(entry.data()))
 
 
-@pytest.mark.slow  # kernels are compiled anew for arrays that are not to be written to
+# Loops are compiled anew for arrays that cannot be written to, which takes long.
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [TemperedLDA, StructuredLDA, MemoizedDPGMM])
 def test_an_estimator_in_a_file_mapped_for_reading_goes_on(cls, tmp_path):
     entry = next(entry for entry in ENTRIES if entry.cls is cls)
@@ -361,10 +363,10 @@ def test_an_estimator_in_a_file_mapped_for_reading_goes_on(cls, tmp_path):
     assert_same_fit(mapped, model)
 
 
-def test_the_log_of_moves_is_made_when_it_is_asked_for():
+def test_the_log_of_moves_is_made_when_a_user_asks_for_it():
     entry = next(entry for entry in ENTRIES if entry.cls is MemoizedDPGMM)
     model = streamed(entry)
-    # not in each call of partial_fit, which would take the longer the longer a stream is
+    # Calls of partial_fit do not make it, because it would take the longer the longer a stream is.
     assert "move_log_" not in vars(model)
     log = model._fitted.state.move_log
     assert model.move_log_["gain"] == [record.gain for record in log] != []

@@ -1,4 +1,4 @@
-"""The same answer where the last digits of sums differ, as they do from processor to processor."""
+"""The last digits of sums differ between processors and change no answer."""
 
 from dataclasses import replace
 from itertools import product
@@ -99,7 +99,7 @@ def test_coherence_takes_equally_probable_words_in_the_order_of_the_columns(seed
     X = np.random.default_rng(0).integers(0, 2, size=(30, 6))
     expected = topic_coherence(topic, X, n_words=3)
     assert topic_coherence(last_digits(seed)(topic), X, n_words=3) == expected
-    # of which the last but one would have another value
+    # The last words in the order of the columns have another coherence.
     assert topic_coherence(topic[:, ::-1], X[:, ::-1], n_words=3) != expected
 
 
