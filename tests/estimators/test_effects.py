@@ -1,6 +1,7 @@
-"""Effects of covariates on shares of topics and clusters, and outcomes of clusters."""
+"""Covariates have effects on shares of topics and clusters, and clusters have outcomes."""
 
 from decimal import Decimal
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -89,7 +90,7 @@ def least_squares(design, values, groups=None):
 
 # ------------------------------------------------------------------------------------ estimates
 @pytest.mark.parametrize("grouped", [False, True])
-def test_effects_are_those_on_the_true_shares_with_robust_errors(corpus, rng, grouped):
+def test_effects_are_least_squares_on_the_true_shares_with_robust_errors(corpus, rng, grouped):
     topics, theta, X = corpus
     z = rng.normal(size=40)
     groups = rng.integers(7, size=40) if grouped else None
@@ -298,7 +299,7 @@ def test_contrasts_and_predictions_are_sums_of_effects(corpus):
     np.testing.assert_allclose(predicted["effect"], [means[2], means[0]], atol=1e-6)
     assert predicted["term"].tolist() == ["party=c", "party=a"]
     error = theta[2::4, 0].std() / np.sqrt(9.0)
-    # HC1 has the factor 40 / 36 where each group has 10 / 9
+    # HC1 has the factor 40 / 36, which is the 10 / 9 of each group.
     assert predicted["standard_error"].iloc[0] == pytest.approx(error, rel=1e-5)
 
 
@@ -328,27 +329,28 @@ def test_the_first_level_may_stand_in_contrasts(corpus, formula):
 
 
 # ----------------------------------------------------------------------------------- covariates
-@pytest.mark.parametrize("frame_of", [pd.DataFrame, pl.DataFrame])
-def test_frames_and_formulas_have_the_same_terms(corpus, rng, frame_of):
+FRAMES = {
+    "pandas": pd.DataFrame({"party": ["b", "a", "c", "a"] * 10, "age": np.arange(40.0) ** 2}),
+    "polars": pl.DataFrame({"party": ["b", "a", "c", "a"] * 10, "age": np.arange(40.0) ** 2}),
+    "levels and decimals": pd.DataFrame(
+        {
+            "party": pd.Categorical(list("ab") * 20, categories=list("zbay")),
+            "age": [Decimal(i * i) for i in range(40)],
+        }
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_frames_and_formulas_have_the_same_terms(corpus, kind):
     pytest.importorskip("formulaic")
     topics, _, X = corpus
-    frame = frame_of({"party": ["b", "a", "c", "a"] * 10, "age": rng.normal(size=40)})
-    model = Topics(100.0 * topics)
+    model, frame = Topics(100.0 * topics), FRAMES[kind]
     plain = covariate_effects(model, X, frame, random_state=0)
     formula = covariate_effects(model, X, frame, formula="party + age", random_state=0)
     pd.testing.assert_frame_equal(plain, formula)
-
-
-def test_formulas_read_columns_as_frames_do(corpus):
-    pytest.importorskip("formulaic")
-    topics, _, X = corpus
-    party = pd.Categorical(list("ab") * 20, categories=list("zbay"))
-    frame = pd.DataFrame({"party": party, "age": [Decimal(i * i) for i in range(40)]})
-    model = Topics(100.0 * topics)
-    plain = covariate_effects(model, X, frame, random_state=0)
-    formula = covariate_effects(model, X, frame, formula="party + age", random_state=0)
-    pd.testing.assert_frame_equal(plain, formula)
-    assert list(frame["party"].cat.categories) == list("zbay")
+    if kind == "levels and decimals":
+        assert list(frame["party"].cat.categories) == list("zbay")
 
 
 def test_splines_keep_their_knots_for_new_rows(corpus, rng):
@@ -379,7 +381,6 @@ def test_without_covariates_in_the_formula_predictions_are_the_intercept(corpus)
     [
         (np.arange(39), {}, "covariates has 39 rows, but X has 40"),
         ({"a": [1.0] * 40}, {}, "'a' is 1 in all rows.*Leave it out"),
-        ({"a": ["x"] * 40, "b": range(40)}, {}, "'a' is x in all rows"),
         ({"a": ["x"] * 40, "b": range(40)}, {"formula": "a + b"}, "'a' is x in all"),
         (
             {"a": [0.0, 1.0, 2.0, 3.0] * 10, "b": [1.0, 3.0] * 20, "c": [1.0, 4.0, 3.0, 6.0] * 10},
@@ -391,7 +392,7 @@ def test_without_covariates_in_the_formula_predictions_are_the_intercept(corpus)
             {}, "'c' is collinear: it is a linear combination of a, b",
         ),
         ({"a": [1.0, np.nan, None, *range(37)]}, {}, "'a' has 2 missing.*the first in row 1"),
-        ({"a": ["x", None, *"xy" * 19]}, {}, "'a' has 1 missing values.*'missing' may be a level"),
+        ({"a": ["x", np.nan, *"xy" * 19]}, {}, "'a' has 1 missing values.*'missing' may be a le"),
         ({"a": [1.0, np.nan, *range(38)]}, {"formula": "a"}, "'a' has 1 missing values"),
         ({"a": [1.0, np.inf, *range(38)]}, {}, "'a' has infinite values"),
         ({"a": pd.date_range("2001", periods=40)}, {}, "Convert dates to numbers"),
@@ -407,7 +408,6 @@ def test_without_covariates_in_the_formula_predictions_are_the_intercept(corpus)
         ({"a": range(40)}, {"formula": "a +* a"}, r"not a formula: Operator[^\x1b]*$"),
         ({"a": pd.date_range("2001", periods=40)}, {"formula": "a"}, "'a' cannot be evaluated"),
         (np.arange(40), {"contrasts": {"d": {"x0": np.nan}}}, "with finite weights"),
-        (np.arange(40), {"contrasts": {"d": {"x0": "a"}}}, "with finite weights"),
         (np.arange(40), {"contrasts": ["x0"]}, "contrasts must be a dict"),
         (np.arange(40), {"contrasts": {"d": {"b": 1.0}}}, "has the term 'b', which is not"),
         (
@@ -423,9 +423,7 @@ def test_without_covariates_in_the_formula_predictions_are_the_intercept(corpus)
         (np.arange(40), {"contrasts": {}, "at": [1]}, "either 'at' or 'contrasts'"),
         (np.arange(40), {"cluster": [1] * 39}, "one value for each of the 40 rows .* Got 39"),
         (np.arange(40), {"cluster": [None, *range(39)]}, "cluster is missing in 1 rows"),
-        (np.arange(40), {"cluster": [pd.NA, *range(39)]}, "cluster is missing in 1 rows"),
         (np.arange(40), {"cluster": [np.nan, *"ab" * 19, "a"]}, "cluster is missing in 1 rows"),
-        ({"a": ["x", np.nan, *"xy" * 19]}, {}, "'a' has 1 missing values"),
         (np.arange(40), {"cluster": np.eye(40)}, "cluster must have one value .* 40 columns"),
         (np.arange(40), {"cluster": "author"}, r"cluster must be .* Got 'author'"),
         (np.arange(40), {"cluster": pd.Series([[1], [2]] * 20)}, "cluster must be one-dimensional"),
@@ -459,12 +457,11 @@ def test_matrix_libraries_use_one_thread(monkeypatch):
 
     monkeypatch.setattr(Classes, "_make_refits", counted)
     mixture, X = Classes(np.eye(2)[np.arange(40) % 2]), np.zeros((40, 1))
-    with threadpool_limits(2, user_api="blas"):
-        covariate_effects(mixture, X, np.arange(40))
+    for call in (covariate_effects, outcome_by_cluster):
+        with threadpool_limits(2, user_api="blas"):
+            call(mixture, X, np.arange(40))
         assert n_threads == {1}
         n_threads.clear()
-        outcome_by_cluster(mixture, X, np.arange(40))
-        assert n_threads == {1}
 
 
 def test_a_cluster_may_be_a_column_of_a_table(corpus):
@@ -477,11 +474,10 @@ def test_a_cluster_may_be_a_column_of_a_table(corpus):
         pd.testing.assert_frame_equal(table, expected)
 
 
-def test_columns_in_another_order_than_in_the_fit_are_refused():
+def test_effects_refuse_columns_in_another_order_than_in_the_fit():
     X = make_topic_corpus(60, n_components=2, n_features=20, random_state=0).X.toarray()
-    frame = pd.DataFrame(X).add_prefix("word")
+    frame, z = pd.DataFrame(X).add_prefix("word"), np.arange(60)
     fit = TemperedLDA(2, random_state=0, max_iter=2).fit(frame)
-    z = np.arange(60)
     expected = covariate_effects(fit, frame, z, random_state=0)
     same = covariate_effects(fit, pl.from_pandas(frame), z, random_state=0)
     pd.testing.assert_frame_equal(same, expected)
@@ -489,44 +485,30 @@ def test_columns_in_another_order_than_in_the_fit_are_refused():
         covariate_effects(fit, frame.iloc[:, ::-1], z)
 
 
-@pytest.mark.parametrize(
-    ("formula", "name"), [(None, "party=a, year=0"), ("year + party", "year=0, party=a")]
-)
-def test_predictions_are_named_by_the_covariates_that_are_used(corpus, formula, name):
-    if formula:
-        pytest.importorskip("formulaic")
+def test_predictions_of_formulas_are_named_by_the_covariates_in_their_order(corpus):
+    pytest.importorskip("formulaic")
     topics, _, X = corpus
     rows = pd.DataFrame({"year": range(40), "party": list("ab") * 20, "text": ["long"] * 40})
-    used = rows[["party", "year"]] if formula is None else rows
-    table = covariate_effects(Topics(topics), X, used, formula=formula, at=rows[:1])
-    assert table["term"].tolist() == [name] * 3
+    table = covariate_effects(Topics(topics), X, rows, formula="year + party", at=rows[:1])
+    assert table["term"].tolist() == ["year=0, party=a"] * 3
 
 
 def test_fits_that_do_not_compare_are_refused(corpus):
     topics, _, X = corpus
     z, fit = np.arange(40), Topics(topics)
-    with pytest.raises(ValueError, match="X has text, such as 'some words'"):
-        covariate_effects(fit, ["some words"] * 40, z)
-    with pytest.raises(ValueError, match="vocabularies of 29, 30 words"):
-        covariate_effects([fit, Topics(topics[:, 1:])], X, z)
-    with pytest.raises(ValueError, match=r"X has 29 columns, but .* 30 words"):
-        covariate_effects(fit, X[:, 1:], z)
-    with pytest.raises(ValueError, match=r"one kind.*Got Topics, Classes"):
-        covariate_effects([fit, Classes(np.eye(40))], X, z)
-    with pytest.raises(ValueError, match="an empty list"):
-        covariate_effects([], X, z)
-    # A second copy would count as an independent fit, and make intervals too small.
-    with pytest.raises(ValueError, match="the same fit twice"):
-        covariate_effects([fit, Topics(topics), fit], X, z)
-    with pytest.raises(
-        TypeError, match=r"^A fitted estimator.* of type ndarray\. .*components_init"
-    ):
-        covariate_effects(topics, X, z)
     factorial = AnnealedFactorialMixture(2, max_iter=2, random_state=0).fit(X)
-    with pytest.raises(
-        ValueError, match="AnnealedFactorialMixture has neither clusters nor topics"
+    for fits, rows, message in (
+        (fit, ["some words"] * 40, "X has text, such as 'some words'"),
+        ([fit, Topics(topics[:, 1:])], X, "vocabularies of 29, 30 words"),
+        (fit, X[:, 1:], r"X has 29 columns, but .* 30 words"),
+        ([fit, Classes(np.eye(40))], X, r"one kind.*Got Topics, Classes"),
+        ([], X, "an empty list"),
+        # A second copy would count as an independent fit, and make intervals too small.
+        ([fit, Topics(topics), fit], X, "the same fit twice"),
+        (factorial, X, "AnnealedFactorialMixture has neither clusters nor topics"),
     ):
-        covariate_effects(factorial, X, z)
+        with pytest.raises(ValueError, match=message):
+            covariate_effects(fits, rows, z)
 
 
 def test_rows_without_words_are_left_out(corpus):
@@ -561,7 +543,7 @@ def test_every_topic_model_finds_a_planted_effect(make):
     pd.testing.assert_frame_equal(table, again)
 
 
-def test_pipelines_take_texts():
+def test_effects_take_pipelines_and_texts():
     texts = ["cat cat mouse the", "mouse cat the", "sun rain the the", "rain rain sun the"] * 20
     pipeline = make_pipeline(CountVectorizer(stop_words=["the"]), TemperedLDA(2, random_state=0))
     table = covariate_effects(pipeline.fit(texts), texts, [0, 0, 1, 1] * 20, random_state=0)
@@ -572,23 +554,20 @@ def test_pipelines_take_texts():
 
 
 @pytest.mark.parametrize(
-    "mixture",
+    "make",
     [
-        MemoizedDPGMM(max_components=3, random_state=0),
-        StructuredBernoulliMixture(2, max_iter=100, random_state=0),
-        CAVIGaussianMixture(2, random_state=0), MemoizedDPMixture(max_components=3, random_state=0),
+        partial(MemoizedDPGMM, max_components=3), partial(CAVIGaussianMixture, 2),
+        partial(StructuredBernoulliMixture, 2), partial(MemoizedDPMixture, max_components=3),
     ],
-    ids=lambda mixture: type(mixture).__name__,
+    ids=lambda make: make.func.__name__,
 )  # fmt: skip
-def test_every_mixture_has_effects_and_outcomes(mixture):
-    rng = np.random.default_rng(0)
+def test_every_mixture_has_effects_and_outcomes(make, rng):
     z = np.repeat([0.0, 1.0], 100)
     y = (rng.random(200) < np.where(z, 0.8, 0.3)).astype(int)
-    X = rng.random((200, 8)) < np.where(y[:, None], 0.95, 0.05)
-    if "Bernoulli" not in type(mixture).__name__:
-        X = 8.0 * y[:, None] + rng.normal(size=(200, 2))
-    X = X.astype(float)
-    mixture.fit(X)
+    X = 8.0 * y[:, None] + rng.normal(size=(200, 2))
+    if make.func is StructuredBernoulliMixture:
+        X = (rng.random((200, 8)) < np.where(y[:, None], 0.95, 0.05)).astype(float)
+    mixture = make(random_state=0).fit(X)
     label = mixture.predict(X[y == 1])[0]
     table = covariate_effects(mixture, X, z, random_state=0)
     row = table[(table["cluster"] == label) & (table["term"] == "x0")].iloc[0]
@@ -618,7 +597,7 @@ def test_outcomes_are_corrected_by_the_errors_of_assignment(rng):
     chances = np.array([[0.75, 0.25], [0.25, 0.75]])[kind]
     outcome = labels + 0.1 * rng.normal(size=4000)
     table = outcome_by_cluster(Classes(chances), np.zeros((4000, 1)), outcome)
-    # M = D^-1 R'R by hand, and the weights of Bolck, Croon and Hagenaars
+    # The expectation has M = D^-1 R'R and the weights of Bolck, Croon and Hagenaars.
     M = chances.T @ chances / chances.sum(axis=0)[:, None]
     weights = chances @ np.linalg.inv(M)
     np.testing.assert_allclose(table["mean"], weights.T @ outcome / weights.sum(axis=0))
@@ -653,18 +632,16 @@ def test_a_cluster_without_rows_has_no_interval():
 
 
 def test_illegal_outcomes_are_named():
-    X = np.zeros((4, 1))
-    with pytest.raises(ValueError, match="takes a fitted mixture"):
-        outcome_by_cluster(Topics(np.ones((2, 3))), X, [1, 2, 3, 4])
     mixture = Classes(np.eye(4))
-    with pytest.raises(ValueError, match="mixture has the same fit twice"):
-        outcome_by_cluster([mixture, Classes(np.eye(4)), mixture], X, [1, 2, 3, 4])
-    with pytest.raises(ValueError, match=r"each of the 4 rows of X\. Got 3 rows"):
-        outcome_by_cluster(mixture, X, [1, 2, 3])
-    with pytest.raises(ValueError, match="'outcome' has 1 missing values, the first in row 2"):
-        outcome_by_cluster(mixture, X, [1, 2, None, 3])
-    with pytest.raises(ValueError, match="'outcome' has 1 missing values, the first in row 1"):
-        outcome_by_cluster(mixture, X, ["a", np.nan, "b", "b"])
+    for fits, outcome, message in (
+        (Topics(np.ones((2, 3))), [1, 2, 3, 4], "takes a fitted mixture"),
+        ([mixture, Classes(np.eye(4)), mixture], [1, 2, 3, 4], "mixture has the same fit twice"),
+        (mixture, [1, 2, 3], r"each of the 4 rows of X\. Got 3 rows"),
+        (mixture, [1, 2, None, 3], "'outcome' has 1 missing values, the first in row 2"),
+        (mixture, ["a", np.nan, "b", "b"], "'outcome' has 1 missing values, the first in row 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            outcome_by_cluster(fits, np.zeros((4, 1)), outcome)
 
 
 def test_weighted_outcomes_have_sandwich_errors(rng):
@@ -699,7 +676,7 @@ def classes_of_items(seed, separation, feature_prior=1.0):
 def test_a_refit_is_a_fixed_point_of_expectation_maximisation(feature_prior):
     X, _, mixture, _ = classes_of_items(0, 0.8, feature_prior)
     resp = mixture._make_refits(X, np.ones(1000)).resp
-    # one step by hand, with symmetric priors of probabilities and a uniform prior of weights
+    # The step has symmetric priors of probabilities and a uniform prior of weights.
     counts = resp.sum(axis=0)
     a = mixture._fitted.model.component.blocks[0].component.prior.mean(axis=1)
     p = (resp.T @ X + a) / (counts[:, None] + 2.0 * a)
@@ -720,7 +697,7 @@ def test_rows_of_weight_two_are_two_rows_of_a_refit():
 def test_a_refit_restores_a_class_that_mean_field_empties():
     X, _, mixture, _ = classes_of_items(2, 0.7)
     assert mixture.predict_proba(X).mean(axis=0).min() < 1e-3
-    # each class has a third of the rows
+    # Each class has a third of the rows.
     assert mixture._make_refits(X, np.ones(1000)).resp.mean(axis=0).min() > 0.15
 
 
