@@ -8,6 +8,7 @@ F the covariance of log beta under Dir(lam), so that E[V hat] = hat.
 """
 
 from decimal import Decimal, localcontext
+from itertools import product
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def log_gamma_slope(a, log_x):
 
 
 def log_quantile(a, u, complement):
-    """log x with P(a, x) = u; ``complement`` is 1 - u, given apart for its digits."""
+    """The log of x with P(a, x) = u. The caller gives 1 - u too, so that it keeps its digits."""
     # P(a, x) = x^a / Gamma(a + 1) to the last digit where x < exp(-40); x itself may underflow
     power = (np.log(u) + gammaln(a + 1.0)) / a
     if power < -40.0:
@@ -49,22 +50,15 @@ def slope_by_differences(a, u, complement):
     return (16.0 * right - left) / 15.0
 
 
-TAILS = (1e-6, 0.01, 0.1, 0.5)
-QUANTILES = [(u, 1.0 - u) for u in TAILS] + [(1.0 - u, u) for u in TAILS[:-1]]
-
-
-@pytest.mark.parametrize("a", [1e-3, 0.01, 0.1, 0.5, 1.0, 3.0, 10.0, 100.0, 1e3, 1e4, 1e5])
-def test_slope_of_the_quantile_is_that_of_scipy(a):
-    for u, complement in QUANTILES:
-        slope = log_gamma_slope(a, log_quantile(a, u, complement))
-        assert slope == pytest.approx(slope_by_differences(a, u, complement), rel=2e-7)
-
-
-def test_slope_of_the_quantile_between_the_ranges_of_the_formulas():
+def test_slopes_of_quantiles_equal_those_of_scipy():
     rng = np.random.default_rng(0)
-    for a, u in zip(10.0 ** rng.uniform(-3, 5, 400), rng.random(400), strict=True):
-        slope = log_gamma_slope(a, log_quantile(a, u, 1.0 - u))
-        assert slope == pytest.approx(slope_by_differences(a, u, 1.0 - u), rel=2e-7)
+    shapes = [1e-3, 0.01, 0.1, 0.5, 1.0, 3.0, 10.0, 100.0, 1e3, 1e4, 1e5]
+    cases = [*product(shapes, [1e-6, 0.01, 0.1, 0.5])]
+    cases += zip(10.0 ** rng.uniform(-3, 5, 400), 0.5 * rng.random(400), strict=True)
+    for a, tail in cases:
+        for u, complement in ((tail, 1.0 - tail), (1.0 - tail, tail)):
+            slope = log_gamma_slope(a, log_quantile(a, u, complement))
+            assert slope == pytest.approx(slope_by_differences(a, u, complement), rel=2e-7)
 
 
 @jit_allocating
@@ -75,23 +69,20 @@ def trigammas(x):
     return out
 
 
-def test_trigamma_is_that_of_scipy():
+def test_trigamma_equals_that_of_scipy():
     x = np.concatenate([10.0 ** np.linspace(-6, 9, 400), 8.0 + np.array([-1e-12, 0.0, 1e-12])])
     np.testing.assert_allclose(trigammas(x), polygamma(1, x), rtol=2e-14)
+    large = np.array([1e15, 1e18, 1e25, 1e60])
+    np.testing.assert_allclose(trigammas(large), 1.0 / large, rtol=1e-14)
 
 
 @pytest.mark.parametrize("a", [2e6, 1e8, 1e12, 1e20, 1e30])
 @pytest.mark.parametrize("z", [-4.0, -0.5, 0.0, 1.0, 5.0])
-def test_slopes_of_very_large_shapes_are_those_of_a_normal_variate(a, z):
+def test_slopes_of_very_large_shapes_follow_the_cornish_fisher_expansion(a, z):
     # log x = log a + z / sqrt(a) + (z^2 / 3 - 1 / 3 - z^2 / 2) / a + O(a^-3/2), by Cornish-Fisher
     slope = 1.0 / a - z / (2.0 * a**1.5) + (z**2 / 6.0 + 1.0 / 3.0) / a**2
     log_x = np.log(a) + z / a**0.5 - (z**2 / 6.0 + 1.0 / 3.0) / a
     assert log_gamma_slope(a, log_x) == pytest.approx(slope, rel=2e-8 + 1e-15 * np.log(a))
-
-
-def test_trigamma_of_very_large_arguments_is_their_inverse():
-    x = np.array([1e15, 1e18, 1e25, 1e60])
-    np.testing.assert_allclose(trigammas(x), 1.0 / x, rtol=1e-14)
 
 
 # -------------------------------------------------------------------------- the correction
@@ -126,7 +117,7 @@ each_lam = pytest.mark.parametrize("lam", LAMBDAS.values(), ids=LAMBDAS.keys())
 
 
 @each_lam
-def test_the_gradient_is_the_derivative_at_fixed_quantiles(lam):
+def test_the_correction_is_the_inverse_fisher_information_times_the_gradient(lam):
     rng = np.random.default_rng(1)
     u, hat = rng.uniform(0.02, 0.98, lam.size), rng.gamma(1.0, 3.0, lam.size)
 
@@ -146,22 +137,9 @@ def test_the_gradient_is_the_derivative_at_fixed_quantiles(lam):
     np.testing.assert_allclose(found, gradient, rtol=1e-6, atol=1e-6 * np.abs(gradient).max())
 
 
-@each_lam
-def test_it_solves_with_the_dense_fisher_information(lam):
-    rng = np.random.default_rng(2)
-    logs, hat = draw_log_gammas(lam, rng), rng.gamma(1.0, 3.0, lam.size)
-    slopes = np.array([log_gamma_slope(a, x) for a, x in zip(lam, logs, strict=True)])
-    beta = np.exp(logs - logs.max())
-    beta /= beta.sum()
-    expected = np.linalg.solve(fisher(lam), slopes * (hat - beta * hat.sum()))
-    np.testing.assert_allclose(
-        correct(lam, logs, hat), expected, rtol=1e-7, atol=1e-9 * np.abs(expected).max()
-    )
-
-
 @pytest.mark.parametrize("size", [1e7, 1e9, 1e12, 1e20])
-def test_it_solves_with_the_fisher_information_of_very_large_parameters(size):
-    # rounding of 1 - c sum(1 / psi') apart: in 60 digits, 1 / psi'(x) = x - 1/2 + 1 / 12x - ...
+def test_very_large_parameters_are_corrected_as_in_exact_arithmetic(size):
+    # Arithmetic in 60 digits uses 1 / psi'(x) = x - 1/2 + 1 / 12x - ... for large x.
     lam = np.array([0.4, 3.0, 1.0 * size, 2.5 * size])
     rng = np.random.default_rng(9)
     logs, hat = draw_log_gammas(lam, rng), size * np.array([0.0, 1e-9, 2.0, 0.7])
@@ -186,8 +164,8 @@ def test_it_solves_with_the_fisher_information_of_very_large_parameters(size):
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
 
 
-def test_what_is_common_to_all_words_is_bounded_by_the_statistics():
-    # a word whose lam is far below its statistics beside one whose lam is far above them
+def test_the_common_part_of_the_correction_is_bounded_by_the_statistics():
+    # The lam of the first word is far below its statistics, that of the second far above them.
     lam, hat = np.array([0.3, 1e9, 0.3]), np.array([1e7, 1e3, 0.0])
     logs = np.array([0.5, np.log(1e9), -3.0])
     free = correct(lam, logs, hat)
@@ -198,26 +176,17 @@ def test_what_is_common_to_all_words_is_bounded_by_the_statistics():
     np.testing.assert_array_equal(np.sign(bounded[1]), np.sign(free[1]))
 
 
-def test_it_is_linear_and_a_topic_of_one_word_is_left_alone():
-    rng = np.random.default_rng(4)
-    lam = LAMBDAS["mixed"]
-    logs, one, other = draw_log_gammas(lam, rng), rng.random(5), rng.random(5)
-    both = 2.0 * correct(lam, logs, one) - 3.0 * correct(lam, logs, other)
-    np.testing.assert_allclose(
-        correct(lam, logs, 2.0 * one - 3.0 * other), both, rtol=1e-9, atol=1e-9
-    )
-    np.testing.assert_array_equal(correct(lam[:1], logs[:1], one[:1]), one[:1])
-
-
-def test_topics_are_corrected_one_by_one_by_any_runner():
+@pytest.mark.parametrize("shape", [(9, 3), (2, 2500)])
+def test_each_topic_is_corrected_as_if_it_were_alone(shape):
     rng = np.random.default_rng(5)
-    lam, hat = rng.gamma(0.5, 4.0, size=(9, 3)) + 0.01, rng.random((9, 3))
+    lam, hat = rng.gamma(0.5, 4.0, size=shape) + 0.01, rng.random(shape)
     logs = draw_log_gammas(lam, rng)
     together = correct_all(lam, logs, hat)
     np.testing.assert_array_equal(correct_all(lam, logs, hat, run=run), together)
-    for k in range(3):
+    for k in {0, 1, 2, 999, 1000, 2499} & set(range(shape[1])):
         alone = correct(lam[:, k], logs[:, k], hat[:, k])
         np.testing.assert_allclose(alone, together[:, k], rtol=1e-13)
+    np.testing.assert_array_equal(correct(lam[:1, 0], logs[:1, 0], hat[:1, 0]), hat[:1, 0])
 
 
 def with_rest(lam, rows, rng, n):
@@ -231,12 +200,12 @@ def with_rest(lam, rows, rng, n):
 
 
 @each_lam
-def test_words_without_statistics_have_one_gradient(lam):
+def test_words_without_statistics_are_corrected_as_one_word(lam):
     rng = np.random.default_rng(7)
     rows = np.arange(0, lam.size, 2)
     gammas = with_rest(lam, rows, rng, 1)
     hat = rng.gamma(1.0, 3.0, rows.size)
-    # as a topic whose other words are one, whose parameter is their sum
+    # The words without statistics are one word, whose parameter is their sum.
     shapes = np.append(lam[rows], gammas.shapes_of_others)
     logs = np.append(gammas.logs, gammas.logs_of_others)
     slopes = np.array([log_gamma_slope(a, x) for a, x in zip(shapes, logs, strict=True)])
@@ -250,14 +219,14 @@ def test_words_without_statistics_have_one_gradient(lam):
 
 @pytest.mark.parametrize("scale", [1.0, 0.25])
 @pytest.mark.parametrize("rows", [[1, 4, 6], list(range(7))], ids=str)
-def test_the_model_corrects_statistics_of_some_words_over_all_words(scale, rows):
+def test_the_model_corrects_all_words_given_statistics_of_some(scale, rows):
     rng = np.random.default_rng(6)
-    # where the scale is not 1, topics have priors of their own
+    # Topics have different priors where the scale is not 1.
     eta = rng.uniform(0.1, 0.5, 7) if scale == 1.0 else rng.uniform(0.1, 0.5, (7, 2))
     eta[2] = eta[3]
     model = LDAGivenTopics.from_lda(LDA(np.full(2, 0.3), eta), "gibbs", 1, 1)
     counts = rng.gamma(1.0, 2.0, size=(7, 2))
-    counts[2:5, 1] = 0.0  # at their prior
+    counts[2:5, 1] = 0.0  # These words of the second topic are at their prior.
     stats = RunningStats([counts])
     stats.rescale(scale)
     lam = stats.as_stats().arrays[0] + eta.reshape(7, -1)

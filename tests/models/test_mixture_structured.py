@@ -31,34 +31,32 @@ def setup(weights, name="Bernoulli", *, D=4, K=3, n=40, cls=MixtureGivenGlobals,
     return model, data, state
 
 
-def whole(model, data):
-    return model.batch(data.X, np.arange(data.n_rows), data.weights)
-
-
 # ------------------------------------------------------------------------------------ draws
+def assert_mean(draws, expected):
+    """The draws (n, ...) have the expected mean, up to five standard errors."""
+    values = np.array(draws)
+    assert values.shape[1:] == expected.shape
+    error = values.std(axis=0) / np.sqrt(len(values))
+    assert np.all(np.abs(values.mean(axis=0) - expected) < 5.0 * error)
+
+
 @pytest.mark.quick_cases("Bernoulli-dirichlet")
 @each_weights
 @each_likelihood
 def test_draws_have_the_expectations_of_mean_field(weights, name):
     model, _, state = setup(weights, name)
-    expected, n = model.expectation(state.stats, None, run), 1500
-    rng = np.random.default_rng(2)
-    draws = [model.drawn_globals(state.stats, None, "ssvi-a", rng, run) for _ in range(n)]
+    expected, rng = model.expectation(state.stats, None, run), np.random.default_rng(2)
+    draws = [model.drawn_globals(state.stats, None, "ssvi-a", rng, run) for _ in range(1500)]
     for i in range(2):
-        values = np.array([draw[i] for draw in draws])
-        error = values.std(axis=0) / np.sqrt(n)
-        assert np.all(np.abs(values.mean(axis=0) - expected[i]) < 5.0 * error)
-    # each a mixture by itself
+        assert_mean([draw[i] for draw in draws], expected[i])
     log_weights, table = draws[0].log_weights, draws[0].table
     assert np.exp(log_weights).sum() <= 1.0 + 1e-12
-    if name == "Bernoulli":
-        np.testing.assert_allclose(np.exp(table[:, :4]) + np.exp(table[:, 4:]), 1.0)
-    else:
-        np.testing.assert_allclose(np.exp(table).sum(axis=1), 1.0)
+    totals = np.exp(table).reshape(3, -1, 4).sum(axis=1 if name == "Bernoulli" else (1, 2))
+    np.testing.assert_allclose(totals, 1.0)
 
 
 @each_weights
-def test_after_the_fit_rows_are_explained_by_means(weights):
+def test_rows_are_explained_by_posterior_means_after_the_fit(weights):
     model, data, state = setup(weights)
     stats = state.stats
     log_weights, table = model.row_globals(stats, None, run)
@@ -66,7 +64,7 @@ def test_after_the_fit_rows_are_explained_by_means(weights):
     np.testing.assert_allclose(np.exp(log_weights), weights.mean(lam[0]))
     p = lam[1][..., 0] / lam[1].sum(axis=-1)
     np.testing.assert_allclose(np.exp(table), np.concatenate([p, 1.0 - p], axis=1))
-    # so that the density of a row is the sum over components (and one not yet seen)
+    # The density of a row is the sum over the components and one that has no rows.
     density = logsumexp(log_weights + model.component.features(data.X) @ table.T, axis=1)
     rest = max(0.0, 1.0 - np.exp(log_weights).sum())
     prior = model.component.log_predictive(data.X, model.component.prior[None])[:, 0]
@@ -78,7 +76,7 @@ def test_after_the_fit_rows_are_explained_by_means(weights):
 
 
 @each_weights
-def test_a_draw_is_decided_by_its_generator(weights):
+def test_the_generator_determines_a_draw(weights):
     model, _, state = setup(weights)
     one, other, third = (
         model.drawn_globals(state.stats, None, kind, np.random.default_rng(seed), run)
@@ -94,31 +92,16 @@ def test_a_draw_is_decided_by_its_generator(weights):
 @each_weights
 @each_likelihood
 def test_the_correction_is_the_identity_on_average(weights, name):
-    n = 1000
     model, data, state = setup(weights, name, D=3)
-    g = model.expectation(state.stats, None, run)
-    hat = model.local_step(whole(model, data), g, 1.0, run).stats
-    rng = np.random.default_rng(3)
+    g, rng = model.expectation(state.stats, None, run), np.random.default_rng(3)
+    batch = model.batch(data.X, np.arange(data.n_rows), data.weights)
+    hat = model.local_step(batch, g, 1.0, run).stats
     corrected = []
-    for _ in range(n):
+    for _ in range(1000):
         draw = model.drawn_globals(state.stats, None, "ssvi", rng, run)
         corrected.append(model.corrected(state.stats, draw, hat, run).arrays)
     for values, expected in zip(zip(*corrected, strict=True), hat.arrays, strict=True):
-        values = np.array(values)
-        assert values.shape[1:] == expected.shape
-        error = values.std(axis=0) / np.sqrt(n)
-        assert np.all(np.abs(values.mean(axis=0) - expected) < 5.0 * error)
-
-
-def test_many_small_topics_are_corrected_as_each_alone():
-    rng = np.random.default_rng(5)
-    lam, hat = rng.gamma(2.0, size=(2, 2500)), rng.gamma(1.0, size=(2, 2500))
-    log_gammas = np.log(rng.gamma(lam))
-    together = correct_statistics(lam, Gammas.from_logs(log_gammas), hat, run)
-    for k in (0, 999, 1000, 2499):
-        column, logs, own = (a[:, k : k + 1] for a in (lam, log_gammas, hat))
-        alone = correct_statistics(column, Gammas.from_logs(logs), own)
-        np.testing.assert_allclose(together[:, k : k + 1], alone, rtol=1e-13)
+        assert_mean(values, expected)
 
 
 # ------------------------------------------------------------------------------------- steps
@@ -126,7 +109,7 @@ def test_many_small_topics_are_corrected_as_each_alone():
 @each_likelihood
 @pytest.mark.parametrize("kind", GLOBAL_STEPS)
 @pytest.mark.parametrize("temperature", [1.0, 1.5])
-def test_a_step_moves_by_its_formula(weights, name, kind, temperature):
+def test_a_step_follows_its_equation(weights, name, kind, temperature):
     model, data, state = setup(weights, name)
     before, rho = state.stats.as_stats().arrays, 0.3
     lam = model.natural_parameters(state.stats)
@@ -137,7 +120,7 @@ def test_a_step_moves_by_its_formula(weights, name, kind, temperature):
         inputs = PassInputs(data, policy_at(temperature), workers)
         engine = StructuredInference(lambda t: rho, kind)
         engine.step(model, [batch], 100.0, state, inputs, LocalTotals())
-    # exact responsibilities given the draw
+    # The responsibilities are exact given the draw.
     F = model.component.features(data.X[:16])
     r = softmax((g[0] + F @ g[1].T) / temperature, axis=1) * row_weights[:, None]
     counts, sums = r.sum(axis=0), r.T @ F
@@ -162,7 +145,7 @@ def test_a_step_moves_by_its_formula(weights, name, kind, temperature):
         for old, hat in zip(before, hats, strict=True)
     ]  # [HB15 eq. 11]
     expected = [np.maximum(e, 0.0) for e in expected]
-    # (then the largest component comes first, where that is better)
+    # The largest component comes first where the sticks prefer this order.
     of_counts = expected[0].reshape(3, -1)[:, 0]
     order = weights.order(of_counts)
     if weights.log_evidence(of_counts[order]) > weights.log_evidence(of_counts):
@@ -172,7 +155,7 @@ def test_a_step_moves_by_its_formula(weights, name, kind, temperature):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 1.4])
-def test_mean_field_steps_are_those_of_stochastic_inference(temperature):
+def test_mean_field_steps_equal_those_of_stochastic_inference(temperature):
     ends, weights = [], WEIGHTS["dirichlet"]
     for cls, engine in (
         (Mixture, StochasticInference(lambda t: (2.0 + t) ** -0.6)),
@@ -184,13 +167,13 @@ def test_mean_field_steps_are_those_of_stochastic_inference(temperature):
             rng = np.random.default_rng(seed)
             ((totals, divergence, *_),) = passes(engine, model, state, data, policy=policy, rng=rng)
         sums = state.stats.as_stats().arrays[1]
-        # (components without an order of their own are put in one)
+        # Structured inference may put the components in another order.
         ends.append((sums[np.argsort(sums[:, 0])], totals.tempered, divergence))
     np.testing.assert_allclose(ends[1][0], ends[0][0], rtol=1e-10)
     np.testing.assert_allclose(ends[1][1:], ends[0][1:], rtol=1e-10)
 
 
-def test_components_are_kept_in_the_order_that_suits_the_sticks():
+def test_projection_puts_components_in_the_best_order_for_the_sticks():
     model, _, state = setup(WEIGHTS["sticks"])
     state.stats.arrays[0][:] = model.weights.statistics(np.array([3.0, 30.0, 7.0]))
     sums = state.stats.arrays[1].copy()
@@ -203,7 +186,7 @@ def test_components_are_kept_in_the_order_that_suits_the_sticks():
 
 
 @each_weights
-def test_a_step_beyond_the_prior_is_taken_back(weights):
+def test_projection_keeps_natural_parameters_above_the_prior(weights):
     model, _, state = setup(weights)
     for array in state.stats.arrays:
         array[1] = -1e3
