@@ -11,18 +11,14 @@ ALARM at most.
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from _entrances import entrance
 from scipy import stats as laws
 
 from skvt._compiled import run_serially as run
 from skvt.contracts import RowBatch
 from skvt.models import Topics
 from skvt.models.gap_nmf._model import GaPNMF, Spectra
-from skvt.models.lda import _sampling as sampling
 from skvt.models.lda._given_topics import LDAGivenTopics
 from skvt.models.lda._model import LDA
-
-draw_large_entries = entrance(sampling._draw_large_entries)
 
 # Probability that a test fails although the kernel is right.
 ALARM = 1e-4
@@ -77,7 +73,7 @@ def redrawn_documents(alpha, beta, counts, n_sweeps, seed):
 def assert_same_law_of_documents(alpha, beta, counts, sizes, redrawn):
     """First and second moments of topics, and of topics with words."""
     np.testing.assert_allclose(redrawn.sum(axis=1), counts.sum(axis=1))
-    # about their means, squares have no digits to lose
+    # Squares are taken about the means, so that they lose no digits.
     expected = counts.sum(axis=1, keepdims=True) * alpha / alpha.sum()
     old, new, words = sizes - expected, redrawn - expected, counts - counts.mean(axis=0)
     log_likelihood = [
@@ -98,7 +94,7 @@ def assert_same_statistics(alpha, beta, n, n_tokens, before, after):
     share = alpha / total * beta.T
     second = alpha * (alpha + 1.0) / (total * (total + 1.0)) * beta.T**2
     variance = n_tokens * share * (1.0 - share) + n_tokens * (n_tokens - 1) * (second - share**2)
-    # of a difference twice that at most, since both have the same words
+    # The difference has twice this variance at most, since both have the same words.
     z = (after - before) / np.sqrt(2.0 * n * variance)
     z = z[n * n_tokens * share > 25.0]
     assert z.size > 50 and np.abs(z).max() < laws.norm.isf(0.5 * ALARM / z.size)
@@ -107,7 +103,7 @@ def assert_same_statistics(alpha, beta, n, n_tokens, before, after):
 @pytest.mark.parametrize("n_topics", [17, 40])
 def test_topics_of_tokens_are_redrawn_by_their_law(n_topics):
     n = 5_000
-    # Priors as strong as the data: 20 sweeps forget where they began.
+    # The priors are as strong as the data, so that 20 sweeps forget where they began.
     rng = np.random.default_rng(n_topics)
     alpha = rng.uniform(0.1, 0.5, n_topics)
     beta = rng.dirichlet(np.full(12, 0.5), size=n_topics) + 1e-4
@@ -118,10 +114,11 @@ def test_topics_of_tokens_are_redrawn_by_their_law(n_topics):
     assert_same_statistics(alpha, beta, n, 8, of_both, statistics)
 
 
+@pytest.mark.slow
 def test_tokens_of_large_counts_are_redrawn_by_their_law():
     n = 300
-    # Two words of more than 1,000 tokens, and some 600 tokens of a third; 20 topics. A sweep
-    # forgets half of what is known: the prior counts as much as the tokens.
+    # Two words have more than 1,000 tokens each, and a third one has some 600. The prior counts as
+    # much as the tokens, so that a sweep forgets half of its start.
     rng = np.random.default_rng(5)
     alpha = rng.uniform(100.0, 260.0, 20)
     beta = np.column_stack([rng.dirichlet(np.full(2, 4.0), size=20), np.full(20, 0.2)])
@@ -132,48 +129,6 @@ def test_tokens_of_large_counts_are_redrawn_by_their_law():
     redrawn, statistics = redrawn_documents(alpha, beta, counts, 15, seed=2)
     assert_same_law_of_documents(alpha, beta, counts, sizes, redrawn)
     assert_same_statistics(alpha, beta, n, 3_600, of_both, statistics)
-
-
-@pytest.mark.slow
-def test_one_draw_of_large_counts_keeps_the_joint_law():
-    n = 3_000
-    # The step itself begins where it is told to, and knows of no smallest count: priors are weak.
-    # Words 0 and 1 are drawn together, the tokens of word 2 stay where they are.
-    rng, K = np.random.default_rng(6), 6
-    alpha, beta = rng.uniform(0.1, 0.6, K), rng.dirichlet(np.full(3, 0.7), size=K)
-    table = np.ascontiguousarray(beta.T, np.float32)
-    words, state = np.arange(2, dtype=np.int32), np.uint64(8)
-    functions = []
-    for _ in range(n):
-        sizes = rng.multinomial(9, rng.dirichlet(alpha))
-        of_both = np.array([rng.multinomial(size, p) for size, p in zip(sizes, beta, strict=True)])
-        own = np.repeat(np.arange(K, dtype=np.int32), of_both[:, 2])
-        counts = of_both[:, :2].sum(axis=0).astype(float)
-        means, scratch = np.zeros((2, K)), np.empty((6, K))
-        scratch[0] = of_both[:, :2].sum(axis=1)
-        members, place = np.zeros(K + 1, np.int32), np.full(K, -1, np.int32)
-        size, extra, tokens_of = np.zeros(K), np.zeros(K + 1, np.float32), np.zeros(K, np.int64)
-        n_members, state = draw_large_entries(
-            sampling.LargeEntries(
-                np.array([0, 2]), np.arange(2), means, scratch, np.empty(K, np.int64)
-            ),
-            0, 1, 1.0, words, counts, table, alpha, 1.0, own, np.ones(own.size), own.size,
-            sampling.Members(members, place, tokens_of, size, extra), 0, np.uint64(state),
-        )  # fmt: skip
-        np.testing.assert_array_equal(means.sum(axis=1), counts)
-        np.testing.assert_array_equal(scratch[0], means.sum(axis=0))
-        redrawn = scratch[0] + of_both[:, 2]
-        # the sweep over single tokens goes on with these
-        found = np.zeros(K)
-        found[members[:n_members]] = size[:n_members]
-        np.testing.assert_array_equal(found, redrawn)
-        pairs = [
-            [*part.ravel(), *(part**2).ravel(), *np.outer(part.sum(axis=0), part[0]).ravel(),
-             *((part.sum(axis=0) + of_both[:, 2]) ** 2), *part.sum(axis=0) * of_both[:, 2]]
-            for part in (means, of_both[:, :2].T)
-        ]  # fmt: skip
-        functions.append(np.subtract(*pairs))
-    assert_centred(functions=functions)
 
 
 # --------------------------------------------------------------------------------------- GaP-NMF
@@ -202,7 +157,7 @@ def redrawn_frames(rates, prior, Y, H, sweeps, seed):
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_activations_of_disjoint_spectra_are_redrawn_by_their_law(missing):
     n = 6_000
-    # Of spectra without a common bin, expected allocations are the allocations.
+    # Spectra without a common bin have expected allocations that equal the allocations.
     rng, prior = np.random.default_rng(13), 0.6
     rates = np.kron(np.eye(3), np.ones(2)) * np.array([0.8, 0.1, 2.0, 0.5, 3.0, 6.0])
     H, origins, Y, seen = simulated_frames(rng, rates, prior, n, missing)
@@ -222,7 +177,7 @@ def test_activations_of_disjoint_spectra_are_redrawn_by_their_law(missing):
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_activations_of_any_spectra_have_their_law_but_for_what_allocations_vary(missing):
+def test_activations_of_any_spectra_lack_only_the_variance_of_allocations(missing):
     n = 8_000
     # Allocations are in expectation: shape' = b + E[n | H, Y]. Given Y, E[H'] is therefore E[H],
     # and what lacks to the second moment is Var(n | H, Y) / rate^2, of multinomials.
@@ -242,7 +197,7 @@ def test_activations_of_any_spectra_have_their_law_but_for_what_allocations_vary
         activations=redrawn - H,
         second=second + varying.reshape(n, -1),
         with_counts=products(redrawn - H, y),
-        # statistics of the rows: what is summed has the mean of what was simulated
+        # The summed statistics have the mean of the simulated values.
         allocations=allocated - origins,
         exposed=((prior + allocated.sum(axis=2)) / rate - H)[:, :, None] * seen[:, None],
     )

@@ -109,7 +109,7 @@ SHARP = dict(
     documents=[[0, 2, 2], [1, 0]], alpha=np.array([0.15, 0.3]), eta=np.array([0.1, 0.2, 0.3]),
     lam=np.array([[9.1, 0.2, 0.7], [0.3, 1.9, 4.0]]),
 )  # fmt: skip
-# topics with priors of their own
+# These topics have different priors.
 OWN = TOY | dict(eta=np.array([[2.5, 0.2, 0.4], [0.1, 0.9, 1.6]]))
 each_toy = pytest.mark.parametrize("toy", [TOY, SHARP, OWN], ids=["mild", "sharp", "own"])
 each_inv_temp = pytest.mark.parametrize("b", [1.0, 0.5], ids=["T=1", "T=2"])
@@ -200,7 +200,8 @@ def test_batch_inference_equals_dense_coordinate_ascent(
 ):
     monkeypatch.setattr(_lda, "PRUNE", 0.0)
     X = corpus(0, n=12)
-    X[3] = 0.0  # an empty document
+    X[3] = 0.0  # This document is empty.
+    X[4] *= 0.5  # Counts may have fractions.
     rng = np.random.default_rng(1)
     shape = (5, X.shape[1]) if n_topics == 5 else X.shape[1]
     alpha, eta = rng.uniform(0.2, 0.9, n_topics), rng.uniform(0.1, 0.5, shape)
@@ -227,10 +228,10 @@ def test_batch_inference_equals_dense_coordinate_ascent(
     )
 
 
-def test_proportions_are_a_fixed_point_of_cvb0_at_the_mean_topics():
+def test_proportions_are_a_fixed_point_of_cvb0_given_the_mean_topics():
     X = corpus(0, n=12)
-    X[3] = 0.0  # an empty document
-    X[4] *= 1.5  # a token of weight 1/2 next to whole ones
+    X[3] = 0.0  # This document is empty.
+    X[4] *= 1.5  # Tokens of weight 1/2 stand beside whole ones.
     alpha = np.random.default_rng(1).uniform(0.2, 0.9, 5)
     estimator = TemperedLDA(
         5, doc_topic_prior=alpha, max_iter=4, max_doc_update_iter=5000, mean_change_tol=1e-13
@@ -241,7 +242,7 @@ def test_proportions_are_a_fixed_point_of_cvb0_at_the_mean_topics():
     pseudo = theta * (alpha.sum() + X.sum(axis=1, keepdims=True))  # alpha + E[n_k]
     for counts, weights in zip(X, pseudo, strict=True):
         q = np.full((counts.size, 5), 0.2)
-        for _ in range(200):  # CVB0, with the topics given
+        for _ in range(200):  # This is CVB0 given the topics.
             q = (weights - np.minimum(counts, 1.0)[:, None] * q) * beta.T
             q /= q.sum(axis=1, keepdims=True)
         np.testing.assert_allclose(alpha + counts @ q, weights, rtol=1e-8)
@@ -264,7 +265,7 @@ def test_annealed_batch_inference_equals_dense_coordinate_ascent(
     ).fit(X)  # fmt: skip
     history, before = estimator.history_, 1.0
     for n in range(5):
-        # the middle of the pass
+        # The temperature is that of the middle of the pass.
         temperature = max(1.0, 1.5 - 0.5 * (n + 0.5) / 3.0)
         assert history["temperature"][n] == pytest.approx(temperature, rel=1e-12)
         times = replication if temperature > 1.0 else 1.0
@@ -305,16 +306,8 @@ ETA = np.full(X30.shape[1], 0.3)
 LAM = random_topics(8, N_TOPICS, X30.shape[1])
 
 
-def test_the_energy_is_computed_only_where_it_is_asked_for():
-    result, _ = step(exact(ALPHA, ETA), X30, LAM, 0.5)
-    assert result.energy is None
-    batch_only, _ = step(exact(ALPHA, ETA), X30, LAM, 0.5, with_stats=False, with_energy=True)
-    assert batch_only.stats is None
-    np.testing.assert_array_equal(batch_only.bound, result.bound)
-
-
 @pytest.mark.parametrize("b", [1.0, 0.4])
-def test_the_marginal_energy_has_the_topics_of_tokens_summed_out(b):
+def test_the_marginal_energy_sums_over_the_topics_of_tokens(b):
     X, lam = corpus(3), random_topics(3, 4, 30)
     X[5] = 0.0
     result, _ = step(exact(np.full(4, 0.3), np.full(30, 0.1)), X, lam, b, with_marginal=True)
@@ -323,7 +316,7 @@ def test_the_marginal_energy_has_the_topics_of_tokens_summed_out(b):
     np.testing.assert_allclose(result.marginal_energy, expected, rtol=1e-10)
 
 
-def test_rows_at_their_own_temperatures_are_as_if_alone_at_them():
+def test_rows_with_different_temperatures_are_solved_as_if_alone():
     model = LDA(ALPHA, ETA)
     inv_temps = np.random.default_rng(9).uniform(0.1, 1.0, len(X30))
     wanted = {"with_energy": True, "with_marginal": True}
@@ -338,85 +331,11 @@ def test_rows_at_their_own_temperatures_are_as_if_alone_at_them():
     np.testing.assert_allclose(statistics, expected, rtol=1e-10, atol=1e-13)
 
 
-def test_rows_may_come_in_any_order_and_more_than_once():
-    model = LDA(ALPHA, ETA)
-    rows = np.array([7, 3, 3, 39, 0])
-    some, statistics = step(model, X30, LAM, 1.0, rows=rows)
-    everything, _ = step(model, X30, LAM, 1.0)
-    np.testing.assert_allclose(some.q, everything.q[rows], rtol=1e-12)
-    np.testing.assert_allclose(some.bound, everything.bound[rows], rtol=1e-12)
-    _, copied = step(model, X30[rows], LAM, 1.0)
-    np.testing.assert_allclose(statistics, copied, rtol=1e-12)
-
-
-def test_weights_of_rows_multiply_their_statistics_and_nothing_else():
-    model = LDA(ALPHA, ETA)
-    weights = np.random.default_rng(11).integers(1, 4, len(X30)).astype(float)
-    weighted, statistics = step(model, X30, LAM, 1.0, weights=weights)
-    plain, _ = step(model, X30, LAM, 1.0)
-    np.testing.assert_array_equal(weighted.bound, plain.bound)
-    _, repeated = step(model, np.repeat(X30, weights.astype(int), axis=0), LAM, 1.0)
-    np.testing.assert_allclose(statistics, repeated, rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.parametrize("n_topics", [3, 8, 50, 130])
-def test_statistics_have_the_mass_of_the_tokens_and_gamma_of_the_tempered_ones(n_topics):
-    b = 0.8
-    model = LDA(np.full(n_topics, 0.1), ETA, 200, 1e-8)
-    result, statistics = step(model, X30, random_topics(12, n_topics, X30.shape[1]), b)
-    np.testing.assert_allclose(statistics.sum(axis=0), X30.sum(axis=0), rtol=1e-10)
-    np.testing.assert_allclose(
-        result.q.sum(axis=1) - 0.1 * n_topics, b * X30.sum(axis=1), rtol=1e-3
-    )
-
-
-def test_a_document_split_into_halves_of_every_count_is_not_two_documents():
-    # Counts multiply: fractions are legal, and twice the counts are not twice the bound.
-    model = exact(ALPHA, ETA)
-    half, _ = step(model, 0.5 * X30, LAM, 1.0)
-    dense = Dense(ALPHA, ETA)
-    gamma = dense.local(0.5 * X30, LAM)[1]
-    np.testing.assert_allclose(half.q, gamma, rtol=1e-6)
-    whole, _ = step(model, X30, LAM, 1.0)
-    assert np.max(np.abs(whole.bound - 2.0 * half.bound)) > 0.1
-
-
-def test_an_empty_document_keeps_its_prior_and_adds_nothing():
-    model = LDA(ALPHA, ETA)
-    result, statistics = step(model, np.zeros((3, ETA.size)), LAM, 0.5, with_energy=True)
-    np.testing.assert_allclose(result.q, np.tile(ALPHA, (3, 1)), rtol=1e-15)
-    np.testing.assert_allclose(result.bound, 0.0, atol=1e-12)
-    np.testing.assert_allclose(result.energy, 0.0, atol=1e-12)
-    assert np.all(statistics == 0.0)
-
-
 # --------------------------------------------------------------------- batches and their parts
-@pytest.mark.parametrize("n", [0, 1, 7, 40])
-def test_a_batch_holds_its_documents_twice_by_document_and_by_word(n):
-    X = corpus(23, n=60)
-    X[:, [4, 17]] = 0.0
-    rows = np.random.default_rng(24).permutation(60)[:n]
-    batch = LDA(np.ones(3), np.ones(X.shape[1])).batch(sp.csr_array(X), rows, np.ones(n))
-    np.testing.assert_array_equal(batch.active, np.flatnonzero(X[rows].any(axis=0)))
-    np.testing.assert_array_equal(batch.lengths, X[rows].sum(axis=1))
-    assert batch.n_rows == n
-
-    by_document = np.zeros_like(X[rows])
-    document = np.repeat(np.arange(n), np.diff(batch.indptr))
-    by_document[document, batch.active[batch.words]] = batch.counts
-    np.testing.assert_array_equal(by_document, X[rows])
-
-    by_word = np.zeros_like(X[rows])
-    word = np.repeat(batch.active, np.diff(batch.word_indptr))
-    by_word[batch.documents, word] = batch.counts[batch.entries]
-    np.testing.assert_array_equal(by_word, X[rows])
-    # within a word in the order of the documents, so that sums are always taken alike
-    for start, stop in zip(batch.word_indptr[:-1], batch.word_indptr[1:], strict=True):
-        assert np.all(np.diff(batch.documents[start:stop]) > 0)
 
 
 # ----------------------------------------------------------------------------- the globals
-def test_expectation_reads_prior_plus_statistics_after_any_blends():
+def test_expectations_are_those_of_prior_plus_statistics_after_any_blends():
     model = LDA(ALPHA, np.random.default_rng(13).uniform(0.1, 0.5, ETA.size))
     rng = np.random.default_rng(14)
     stats = model.stats_from_topics(LAM)
@@ -436,7 +355,7 @@ def test_expectation_reads_prior_plus_statistics_after_any_blends():
     )
 
 
-def test_an_expectation_does_not_change_with_the_statistics():
+def test_a_computed_expectation_does_not_change_with_the_statistics():
     model = LDA(ALPHA, ETA)
     stats = model.stats_from_topics(LAM)
     batch = model.batch(sp.csr_array(X30), np.array([5, 2, 11]), np.ones(3))
@@ -460,7 +379,7 @@ def test_random_starts_break_the_symmetry_with_positive_statistics():
 # -------------------------------------------------------------------- precision and shortcuts
 @pytest.mark.parametrize("b", [1.0, 0.6])
 def test_single_precision_is_close_to_double(b):
-    # as many sweeps in both, so that only rounding differs
+    # Both make the same number of sweeps, so that only rounding differs.
     model = LDA(ALPHA, ETA, 20, 0.0)
     wide, statistics = step(model, X30, LAM, b, with_energy=True)
     model = LDA(ALPHA.astype(np.float32), ETA.astype(np.float32), 20, 0.0)
@@ -476,8 +395,8 @@ def test_single_precision_is_close_to_double(b):
 
 @pytest.mark.quick_cases("float64")
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_sparse_priors_and_hopeless_words_give_finite_numbers(dtype):
-    # E[log theta] and E[log beta] down to -1e4: far outside of what exp can hold
+def test_sparse_priors_and_improbable_words_give_finite_numbers(dtype):
+    # E[log theta] and E[log beta] are as low as -1e4, where exp underflows.
     model = LDA(np.full(10, 1e-4, dtype), np.full(30, 1e-4, dtype), 100, 1e-3)
     lam = np.full((10, 30), 1e-4)
     lam[np.arange(10), np.arange(10)] = 1e6
@@ -495,7 +414,7 @@ def test_sparse_priors_and_hopeless_words_give_finite_numbers(dtype):
     ids=["sharp topics", "short documents", "many alike topics", "more topics than a cent"],
 )
 @pytest.mark.parametrize("b", [1.0, 0.6])
-def test_setting_small_topics_aside_costs_next_to_nothing(
+def test_leaving_out_small_topics_hardly_changes_the_bound(
     monkeypatch, n_topics, alpha, length, flat, b
 ):
     X = corpus(15, n=30, n_words=100, length=length)
@@ -508,14 +427,15 @@ def test_setting_small_topics_aside_costs_next_to_nothing(
     full, full_statistics = step(model, X, lam, b)
     assert abs(pruned.bound.sum() / full.bound.sum() - 1.0) < 1e-4
     assert np.abs(statistics - full_statistics).sum() < 0.02 * full_statistics.sum()
-    # whatever is set aside, gamma is the prior plus all of the document's tokens
+    np.testing.assert_allclose(statistics.sum(axis=0), X.sum(axis=0), rtol=1e-10)
+    # The sum of gamma is that of the prior and of the document's tokens.
     np.testing.assert_allclose(
         pruned.q.sum(axis=1) - n_topics * alpha, b * X.sum(axis=1), rtol=1e-3
     )
 
 
-def test_extrapolated_sweeps_lead_further_and_to_no_worse_optima():
-    # Half of the sweeps suffice. Steps that turned back would bring topics back for good.
+def test_extrapolated_sweeps_need_fewer_sweeps_and_reach_no_worse_optima():
+    # Half of the sweeps suffice.
     X, lam, alpha = corpus(15, n=10, n_words=300, length=100), random_topics(16, 40, 300), 0.05
     gamma, bounds = np.full((10, 40), alpha) + X.sum(axis=1, keepdims=True) / 40, []
     for _ in range(201):
@@ -528,17 +448,17 @@ def test_extrapolated_sweeps_lead_further_and_to_no_worse_optima():
         assert result.bound.sum() > bounds[plain]
 
 
-def test_topics_that_are_set_aside_are_back_at_their_own_prior():
+def test_topics_that_are_left_out_have_their_prior():
     alpha = np.linspace(0.05, 0.8, 16)
     lam = np.kron(np.eye(16), np.full(2, 50.0)) + 0.01
     X = np.zeros((1, 32))
-    X[0, 6:8] = 30.0, 20.0  # words of topic 3 alone
+    X[0, 6:8] = 30.0, 20.0  # These are words of topic 3 alone.
     result, _ = step(LDA(alpha, np.full(32, 0.1), 100, 1e-9), X, lam, 1.0)
     np.testing.assert_allclose(result.q[0], alpha + 50.0 * (np.arange(16) == 3), atol=2e-3)
 
 
-def test_the_bound_is_that_of_the_returned_gamma_where_sweeps_are_cut_short():
-    # After few sweeps q is not optimal; bound, energy and statistics must still be of one q.
+def test_bound_energy_and_statistics_are_those_of_the_returned_gamma_after_few_sweeps():
+    # After few sweeps q is not optimal, but bound, energy and statistics are those of one q.
     for sweeps in (1, 2, 5):
         model = LDA(ALPHA, ETA, sweeps, 0.0)
         for d in range(4):
@@ -564,7 +484,7 @@ def separated_corpus(alpha, n=500, length=60):
     ), topics
 
 
-def test_learned_document_prior_is_the_maximum_likelihood_one_where_topics_are_separate(start_at):
+def test_the_learned_document_prior_maximises_the_likelihood_of_separate_topics(start_at):
     truth = np.array([0.2, 0.5, 1.0])
     X, topics = separated_corpus(truth)
     start_at(1000.0 * topics + 0.01)
@@ -575,7 +495,7 @@ def test_learned_document_prior_is_the_maximum_likelihood_one_where_topics_are_s
     in_topic = X.reshape(len(X), 3, -1).sum(axis=2)
 
     def loss(log_alpha):
-        # Dirichlet-multinomial of the (certain) topic counts
+        # The topic counts are certain and have a Dirichlet-multinomial law.
         alpha = np.exp(log_alpha)
         return -np.sum(
             gammaln(alpha.sum()) - gammaln(alpha.sum() + in_topic.sum(axis=1))
@@ -587,7 +507,7 @@ def test_learned_document_prior_is_the_maximum_likelihood_one_where_topics_are_s
     np.testing.assert_allclose(estimator.doc_topic_prior_, truth, rtol=0.2)
 
 
-def test_the_word_prior_learned_from_given_topics_is_the_best_for_them():
+def test_the_learned_word_prior_maximises_the_bound_of_given_topics():
     lam = random_topics(20, 4, 30)
     start = np.full(30, 0.2)
     model = LDA(np.ones(4), start, learn_topic_word_prior=True)
@@ -600,32 +520,20 @@ def test_the_word_prior_learned_from_given_topics_is_the_best_for_them():
     np.testing.assert_allclose(eta, np.exp(best), rtol=1e-5)
 
 
-@pytest.mark.parametrize("learning_method", ["batch", "online"])
-def test_learned_priors_of_a_single_topic_are_finite(learning_method):
-    X = corpus(21, n=60, n_topics=1)
-    estimator = TemperedLDA(
-        1, doc_topic_prior="auto", topic_word_prior="auto", learning_method=learning_method,
-        batch_size=20, max_iter=3, random_state=0,
-    ).fit(X)  # fmt: skip
-    assert np.isfinite(estimator.elbo_)
-    assert np.all(estimator.components_ > 0.0)
-    assert np.all(np.isfinite(estimator.transform(X)))
-
-
-def test_learned_word_prior_keeps_topics_positive_where_most_words_do_not_occur():
+@pytest.mark.parametrize("n_topics", [1, 3])
+def test_learned_priors_keep_topics_positive_where_most_words_do_not_occur(n_topics):
     # The start is lam about 1; far smaller priors are learned from it after one small step.
     X = np.zeros((256, 300))
     X[:, :10] = np.random.default_rng(22).poisson(500.0, (256, 10))
-    for n_topics in (1, 3):
-        estimator = TemperedLDA(
-            n_topics, topic_word_prior="auto", temperature=None, batch_size=128, max_iter=3,
-            learning_offset=64.0, random_state=0,
-        ).fit(X)  # fmt: skip
-        assert np.all(estimator.components_ > 0.0)
-        assert estimator.topic_word_prior_ < 1.0
+    estimator = TemperedLDA(
+        n_topics, doc_topic_prior="auto", topic_word_prior="auto", temperature=None,
+        batch_size=128, max_iter=3, learning_offset=64.0, random_state=0,
+    ).fit(X)  # fmt: skip
+    assert np.all(estimator.components_ > 0.0) and np.isfinite(estimator.elbo_)
+    assert estimator.topic_word_prior_ < 1.0
 
 
-def test_prior_statistics_are_the_weighted_sum_of_expected_log_proportions():
+def test_prior_statistics_sum_weighted_expected_log_proportions():
     model = LDA(ALPHA, ETA, learn_doc_topic_prior=True)
     weights = np.array([1.0, 3.0, 0.5])
     batch = model.batch(sp.csr_array(X30), np.arange(3), weights)
