@@ -27,7 +27,7 @@ from skvt.inference import (
 from skvt.models.gap_nmf import _kernels as kernels
 from skvt.models.gap_nmf._model import ZERO_BELOW, GaPNMF, Spectra
 
-N, F, K = 300, 7, 4  # more rows than a block
+N, F, K = 300, 7, 4  # A block has fewer rows.
 
 
 def spectrogram(seed, *, missing=0.0, whole=True):
@@ -43,13 +43,12 @@ def model(**changes):
     return GaPNMF(**(settings | changes))
 
 
-def start(gap, Y, seed=0, weights=None, batch_size=None, *, kept=True):
+def start(gap, Y, seed=0, weights=None, batch_size=None):
     n = Y.shape[0]
     weights = np.ones(n) if weights is None else weights
     data = Rows(Y, weights, batch_size or n)
     state = State(gap.initial(data, np.random.default_rng(seed)))
-    if kept:
-        state.row_starts = np.ones((n, gap.n_components))
+    state.row_starts = np.ones((n, gap.n_components))
     return data, state
 
 
@@ -94,7 +93,7 @@ def dense_bound(gap, Y, weights, lam, shape, rate, inv_temp):
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_bound_and_energy_are_those_of_the_definition(temperature, missing, whole, dtype):
+def test_bounds_and_energies_of_rows_follow_their_definition(temperature, missing, whole, dtype):
     Y = spectrogram(0, missing=missing, whole=whole)
     gap = model(dtype=dtype, mean_change_tol=1e-9, max_local_iter=1000)
     data, state = start(gap, Y.astype(dtype))
@@ -115,7 +114,7 @@ def test_bound_and_energy_are_those_of_the_definition(temperature, missing, whol
 @pytest.mark.parametrize(
     "seed, temperature, missing, n_local_iter", pairs(range(3), [1.0, 1.4], [0.0, 0.3], [1, 3])
 )
-def test_bound_never_falls_under_coordinate_ascent(seed, temperature, missing, n_local_iter):
+def test_the_bound_never_falls_under_coordinate_ascent(seed, temperature, missing, n_local_iter):
     gap = model(n_local_iter=n_local_iter)
     data, state = start(gap, spectrogram(seed, missing=missing), seed, batch_size=70)
     objective = sweeps(CoordinateAscent(), gap, data, state, 25, temperature=temperature)
@@ -124,7 +123,7 @@ def test_bound_never_falls_under_coordinate_ascent(seed, temperature, missing, n
 
 
 # ------------------------------------------------------------------------------------- globals
-def test_weights_have_mean_one_in_all_unless_another_is_given():
+def test_the_prior_weights_sum_to_the_given_mean_or_to_one():
     for gap, mean in ((GaPNMF(K, F), 1.0), (GaPNMF(K, F, data_mean_prior=2.5), 2.5)):
         assert K * Gamma.mean(gap.prior().arrays[0])[0] == pytest.approx(mean, rel=1e-12)
 
@@ -148,7 +147,7 @@ def test_weights_and_spectra_are_at_their_joint_optimum(missing):
 
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
 @pytest.mark.parametrize("counts", [0.0, 1e-8, 1.0, 1e9])
-def test_joint_optimum_is_found_at_any_scale(scale, counts):
+def test_the_joint_optimum_is_found_at_any_scale(scale, counts):
     rng = np.random.default_rng(0)
     gap = model(data_mean_prior=scale)
     for SH in (np.full((K, F), 10.0), rng.gamma(0.1, 10.0, (K, F)), np.zeros((K, F))):
@@ -164,7 +163,7 @@ def test_drawn_globals_have_the_law_of_q():
     gap = model()
     _, state = start(gap, spectrogram(3)[:20])
     theta, W = gap.natural_parameters(state.stats)
-    rng, n = np.random.default_rng(0), 4000
+    rng, n = np.random.default_rng(0), 2000
     draws = [gap.drawn_globals(state.stats, None, "ssvi-a", rng, run) for _ in range(n)]
     assert len({draw.seed for draw in draws}) == n
     rates = np.array([draw.rates for draw in draws])
@@ -175,7 +174,7 @@ def test_drawn_globals_have_the_law_of_q():
     expected = gap.expectation(state.stats, None, run)
     error = logs.std(axis=0) / n**0.5
     assert np.all(np.abs(logs.mean(axis=0) - expected.log_rates) < 5.0 * error)
-    # one weight for all bins of a component: log theta is what they share
+    # The bins of a component share its weight, so that their logarithms covary as log theta varies.
     products = (logs[:, :, 0] - logs[:, :, 0].mean(axis=0)) * (
         logs[:, :, 1] - logs[:, :, 1].mean(axis=0)
     )
@@ -194,13 +193,13 @@ def test_gamma_variates_have_their_law(dtype, shape):
     x = 2.0 * out.astype(np.float64)
     assert laws.kstest(x.ravel(), laws.gamma(shape).cdf).pvalue > 1e-4
     u = laws.norm.ppf(np.clip(laws.gamma(shape).cdf(x), 1e-9, 1 - 1e-9))
-    # no entry knows of its neighbours, in its row or the next, nor of its place of the other half
+    # An entry is independent of its neighbours in its row and the next, and of the other half.
     for other in (np.roll(u, 1, 1), np.roll(u, 1, 0), np.roll(u, width // 2, 1)):
         assert abs((u * other).mean()) < 5.0 / (n * width) ** 0.5
     assert np.all(np.abs(u.mean(axis=0)) < 5.0 / n**0.5)
 
 
-def test_gamma_variates_take_a_rate_for_each_row_and_drop_what_is_too_small():
+def test_gamma_variates_have_a_rate_for_each_row_and_are_0_below_a_limit():
     shapes, rates = np.full((50, 8), 0.05), np.tile([1.0, 10.0], 200).reshape(50, 8)
     out, same = np.empty((2, 50, 8))
     kernels.draw_gammas(shapes, rates, 3, 0.0, out)
@@ -212,45 +211,25 @@ def test_gamma_variates_take_a_rate_for_each_row_and_drop_what_is_too_small():
     assert not np.array_equal(out, same)
 
 
-def test_sampled_activations_of_one_component_are_exact():
-    # With one component there is nothing to allocate: H_n ~ Gamma(b + sum_f y, b + sum_f M).
-    gap = model(n_components=1, n_features=2, local="gibbs")
-    y = np.array([3.0, 2.0])
-    data, state = start(gap, np.tile(y, (4000, 1)))
-    batch = state.with_row_starts(data.batch(gap, np.arange(4000)))
-    g = gap.drawn_globals(state.stats, batch, "ssvi-a", np.random.default_rng(0), run)
-    result = gap.local_step(batch, g, 1.0, run)
-    law = laws.gamma(gap.activation_shape + 5.0, scale=1 / (gap.activation_shape + g.rates.sum()))
-    assert laws.kstest(result.row_starts[:, 0], law.cdf).pvalue > 1e-4
-    SW, SH = result.stats.arrays
-    np.testing.assert_allclose(SW, 4000 * y[None], rtol=1e-10)
-    np.testing.assert_allclose(SH, 4000 * law.mean(), rtol=1e-10)
-
-
-def test_the_energy_of_draws_is_untempered():
-    # a draw of all that is hidden has no entropy: its bound is its energy times 1 / T
-    gap, Y = model(local="gibbs"), spectrogram(8)
+def sampled(gap, Y, temperature, **options):
+    """The globals drawn once and the local step given them, from activations of 1."""
     data, state = start(gap, Y)
-    batch = state.with_row_starts(data.batch(gap, np.arange(N)))
+    batch = state.with_row_starts(data.batch(gap, np.arange(len(Y))))
     g = gap.drawn_globals(state.stats, batch, "ssvi-a", np.random.default_rng(0), run)
-    result = gap.local_step(batch, g, 0.5, run, with_energy=True)
-    np.testing.assert_allclose(result.bound, 0.5 * result.energy, rtol=1e-12)
+    return g, gap.local_step(batch, g, 1.0 / temperature, run, **options)
 
 
-def test_sweeps_have_random_numbers_of_their_own():
-    # One component: levels are independent from sweep to sweep, and ``bound`` is at the last but
-    # one, ``row_starts`` the last.
+def test_sweeps_have_different_random_numbers():
+    # The levels of one component are independent from sweep to sweep. The bound is that of the last
+    # sweep but one, and the row starts are those of the last sweep.
     gap = model(n_components=1, n_features=2, local="gibbs", n_burn_in=1, n_samples=2)
-    data, state = start(gap, np.tile([3.0, 2.0], (4000, 1)))
-    batch = state.with_row_starts(data.batch(gap, np.arange(4000)))
-    g = gap.drawn_globals(state.stats, batch, "ssvi-a", np.random.default_rng(0), run)
-    result = gap.local_step(batch, g, 1.0, run)
+    g, result = sampled(gap, np.tile([3.0, 2.0], (4000, 1)), 1.0)
     at_the_last = 5.0 * np.log(result.row_starts[:, 0]) - result.row_starts[:, 0] * g.rates.sum()
     assert abs(np.corrcoef(at_the_last, result.bound)[0, 1]) < 0.06
 
 
-def test_sweeps_after_the_burn_in_are_kept():
-    # From H = (1, 0), sweep 0 allocates all counts to component 0; those after it do not.
+def test_statistics_average_over_the_sweeps_after_the_burn_in():
+    # Sweep 0 starts from H = (1, 0) and allocates all counts to component 0. Later sweeps do not.
     gap = model(n_components=2, n_features=1, local="gibbs")
     n, y, rates = 20_000, 3.0, np.array([1.0, 2.0])
     g = Spectra(np.log(rates)[:, None], rates[:, None], 5)
@@ -265,14 +244,20 @@ def test_sweeps_after_the_burn_in_are_kept():
         sampler = replace(gap, n_burn_in=n_burn_in, n_samples=len(kept))
         SW = sampler.local_step(batch, g, 1.0, run).stats.arrays[0]
         draws = y * np.mean([shares[sweep][:, 1] for sweep in kept], axis=0)
-        # both vary
+        # Both averages vary.
         assert abs(SW[1, 0] / n - draws.mean()) <= 5.0 * draws.std() * (2.0 / n) ** 0.5
+
+
+def test_the_energy_of_draws_is_not_tempered():
+    # A draw of all local variables has no entropy.
+    _, result = sampled(model(local="gibbs"), spectrogram(8), 2.0, with_energy=True)
+    np.testing.assert_allclose(result.bound, 0.5 * result.energy, rtol=1e-12)
 
 
 # ---------------------------------------------------------------------------------- statistics
 @pytest.mark.parametrize("local", ["gibbs", "mean_field"])
 @pytest.mark.parametrize("missing", [0.0, 0.2])
-def test_all_counts_are_allocated(local, missing):
+def test_statistics_allocate_all_counts(local, missing):
     Y = spectrogram(4, missing=missing)
     gap = model(local=local)
     weights = np.random.default_rng(0).uniform(0.2, 3.0, N)
@@ -284,41 +269,11 @@ def test_all_counts_are_allocated(local, missing):
     assert SH.shape == SW.shape == (K, F)
 
 
-@pytest.mark.parametrize("missing", [0.0, 0.2])
-def test_statistics_of_two_parts_add_up_and_weights_are_repetitions(missing):
-    Y = spectrogram(5, missing=missing)
-    gap = model()
-    _, state = start(gap, Y)
-    g = gap.expectation(state.stats, None, run)
-
-    def step(rows, weights):
-        rows, weights = np.asarray(rows), np.asarray(weights, float)
-        return gap.local_step(gap.batch(Y, rows, weights), g, 1.0, run)
-
-    whole = step(np.arange(N), np.ones(N))
-    parts = [step(np.arange(100), np.ones(100)), step(np.arange(100, N), np.ones(N - 100))]
-    for total, *two in zip(whole.stats.arrays, *(p.stats.arrays for p in parts), strict=True):
-        np.testing.assert_allclose(sum(two), total, rtol=1e-10)
-    weights = np.random.default_rng(1).integers(0, 4, N)
-    by_weight = step(np.arange(N), weights)
-    by_row = step(np.repeat(np.arange(N), weights), np.ones(weights.sum()))
-    for one, other in zip(by_weight.stats.arrays, by_row.stats.arrays, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-10)
-
-
-def test_start_does_not_depend_on_the_order_of_rows_or_on_repetitions():
-    Y, rng = spectrogram(7), np.random.default_rng(0)
-    weights = rng.integers(1, 4, N)
-    order = rng.permutation(weights.sum())
-    repeated = np.repeat(Y, weights, axis=0)[order]
-    gap = model()
-    one = gap.initial(Rows(Y, weights.astype(float), N), np.random.default_rng(1))
-    other = gap.initial(Rows(repeated, np.ones(len(order)), N), np.random.default_rng(1))
-    for a, b in zip(one.arrays, other.arrays, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-10)
-    # as many counts and rows as the data
-    assert one.arrays[0].sum() == pytest.approx(weights @ Y.sum(axis=1))
-    np.testing.assert_allclose(one.arrays[1], weights.sum())
+def test_a_start_has_the_counts_and_the_weight_of_the_data():
+    Y, weights = spectrogram(7), np.random.default_rng(0).integers(1, 4, N).astype(float)
+    stats = model().initial(Rows(Y, weights, N), np.random.default_rng(1))
+    assert stats.arrays[0].sum() == pytest.approx(weights @ Y.sum(axis=1))
+    np.testing.assert_allclose(stats.arrays[1], weights.sum())
 
 
 # -------------------------------------------------------------------------------------- engines
@@ -334,7 +289,7 @@ def test_a_full_stochastic_step_is_coordinate_ascent(temperature):
         np.testing.assert_allclose(one, other, rtol=1e-10)
 
 
-def test_rows_go_on_where_they_ended():
+def test_rows_continue_from_their_last_activations():
     gap = model(n_local_iter=2)
     data, state = start(gap, spectrogram(9), batch_size=100)
     twice = replace(gap, n_local_iter=4)
@@ -363,7 +318,7 @@ class InPhases:
 
 
 @pytest.mark.parametrize(("phases", "turns"), [([3], [3, 4]), ([3, [(2, 1)]], [3, 2, 1, 2])])
-def test_the_engines_take_turns_and_only_the_last_may_stop_the_fit(phases, turns):
+def test_phases_take_turns_and_only_the_last_may_stop_the_fit(phases, turns):
     gap, results = model(local="gibbs"), []
     data, state = start(gap, spectrogram(11))
     objective = sweeps(InPhases(*phases), gap, data, state, sum(turns), results)
@@ -383,8 +338,8 @@ def test_the_engines_take_turns_and_only_the_last_may_stop_the_fit(phases, turns
 
 @pytest.mark.parametrize("temperature", [1.0, 1.7])
 @pytest.mark.parametrize(("missing", "n_local_iter"), [(0.0, None), (0.2, 3)])
-def test_few_rows_are_solved_as_many_are(temperature, missing, n_local_iter):
-    # K = 6 is no multiple of the rows that a loop takes at a time, and a row may have no counts
+def test_few_rows_are_solved_as_among_many(temperature, missing, n_local_iter):
+    # K = 6 is no multiple of the entries that a loop takes at a time, and one row has no counts.
     gap, Y = model(n_components=6, n_local_iter=n_local_iter or 1), spectrogram(3, missing=missing)
     Y[1] = 0.0
     _, state = start(gap, Y)
@@ -409,7 +364,7 @@ def test_one_temperature_for_each_row_is_refused():
         gap.local_step(batch, gap.expectation(state.stats, batch, run), np.ones(N), run)
 
 
-def test_small_levels_count_as_none():
+def test_small_activations_count_as_zero():
     shape, rate, out = np.full((1, 2), 0.02), np.ones((1, 2)), np.empty((1, 2))
     kernels.write_geometric_means(shape, rate, ZERO_BELOW, out)
     np.testing.assert_array_equal(out, 0.0)

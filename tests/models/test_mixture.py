@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from _engines import bound_in_this_order
-from _properties import quick
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from models._textbook import (
     KINDS,
     center_of,
@@ -36,13 +33,8 @@ from skvt.models.mixture._weights import KnownWeights, StickBreaking
 
 each_kind = pytest.mark.parametrize("name", KINDS)
 MISSING = [name for name in KINDS if KINDS[name].make(1, np.dtype(np.float64)).missing]
-# Whose features leave out what is missing; with full covariances it is one more local variable.
+# The features of these kinds leave out missing values. Full covariances integrate over them.
 LEFT_OUT = [name for name in MISSING if not name.endswith("full")]
-
-
-def each_kind_with_and_without_gaps(test, with_gaps=MISSING):
-    cases = [(name, False) for name in KINDS] + [(name, True) for name in with_gaps]
-    return pytest.mark.parametrize(("name", "gaps"), cases)(test)
 
 
 def mixture(name, *, D=2, alpha=1.3, dtype=np.float64, **start):
@@ -58,7 +50,7 @@ def batch_of(model, X, weights=None):
     return model.batch(X, np.arange(X.shape[0]), weights)
 
 
-def test_sums_of_tasks_are_not_held_together():
+def test_sums_of_all_tasks_are_not_in_memory_at_once():
     model = mixture("multinomial", D=3_000)
     X = sp.csr_array(sp.random(8 * _mixture.ROWS_PER_CHUNK, 3_000, 1e-3, random_state=0))
     table = np.random.default_rng(0).normal(size=(30, 3_000))
@@ -66,7 +58,7 @@ def test_sums_of_tasks_are_not_held_together():
     model.local_step(batch_of(model, X), (np.zeros(30), table), 1.0, run)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 8 * table.nbytes  # (eight tasks)
+    assert peak < 8 * table.nbytes  # There are eight tasks.
 
 
 def statistics(model, X, resp):
@@ -101,7 +93,7 @@ def test_responsibilities_are_a_softmax_and_its_bound(dtype, scale, temperature)
     scaled = b[:, None] * logits.astype(float)
     expected = softmax(scaled, axis=1)
     eps = np.finfo(dtype).eps
-    # (what is below exp(-60) of the largest is zero)
+    # Probabilities below exp(-60) of the largest one become zero.
     np.testing.assert_allclose(r, expected, rtol=10 * eps * max(scale, 1.0), atol=1e-25)
     np.testing.assert_allclose(r.sum(axis=1), 1.0, rtol=8 * eps)
     expected_energy = np.where(expected > 0.0, expected * logits, 0.0).sum(axis=1)
@@ -114,7 +106,7 @@ def test_responsibilities_are_a_softmax_and_its_bound(dtype, scale, temperature)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_entropies_of_components_and_pairs(dtype):
+def test_assignment_entropies_of_components_and_pairs_follow_their_formulas(dtype):
     rng = np.random.default_rng(1)
     r = rng.dirichlet(np.full(5, 0.2), size=200)
     r[r < 1e-3] = 0.0
@@ -136,7 +128,7 @@ def test_entropies_of_components_and_pairs(dtype):
 
 
 @pytest.mark.parametrize("linear", [True, False])
-def test_outer_features_are_the_upper_triangle_row_by_row(linear):
+def test_outer_features_are_the_rows_of_the_upper_triangle(linear):
     X = np.random.default_rng(2).standard_normal((6, 4))
     upper = np.triu_indices(4)
     parts = [np.ones((6, 1)), *([X] if linear else []), (X[:, :, None] * X[:, None])[:, *upper]]
@@ -144,15 +136,11 @@ def test_outer_features_are_the_upper_triangle_row_by_row(linear):
 
 
 # ------------------------------------------------------------------------------------- sticks
-def test_sticks_are_counted_as_the_paper_has_it():
-    counts, alpha = np.array([4.0, 0.0, 2.5, 1.0]), 0.7
-    lam = StickBreaking(alpha).natural_parameters(counts)
-    for k in range(4):
-        np.testing.assert_allclose(lam[k], [1.0 + counts[k], alpha + counts[k + 1 :].sum()])
 
 
-def test_expected_weights_and_their_logs_are_means_over_draws():
+def test_expected_weights_and_their_logs_are_means_of_draws():
     lam = StickBreaking(0.7).natural_parameters(np.array([4.0, 0.0, 2.5, 1.0]))
+    np.testing.assert_allclose(lam, [[5.0, 4.2], [1.0, 4.2], [3.5, 1.7], [2.0, 0.7]])
     rng = np.random.default_rng(3)
     v = rng.beta(lam[:, 0], lam[:, 1], size=(100_000, 4))
     w = v * np.concatenate([np.ones((100_000, 1)), np.cumprod(1.0 - v, axis=1)[:, :-1]], axis=1)
@@ -167,7 +155,7 @@ def test_expected_weights_and_their_logs_are_means_over_draws():
 
 
 def test_the_evidence_of_counts_is_that_of_their_assignments():
-    # p(z) with the sticks summed out, one assignment after the other
+    # The sticks are integrated out, and assignments come one after the other.
     counts, alpha = [3, 0, 2], 0.7
     total, seen = 0.0, np.zeros(3)
     for k in np.repeat([0, 1, 2], counts):
@@ -183,36 +171,32 @@ def test_the_evidence_of_counts_is_that_of_their_assignments():
 # --------------------------------------------------------------------------------- local steps
 @each_kind
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_a_local_step_is_the_dense_computation(name, dtype):
-    model = mixture(name, D=3, dtype=dtype)
-    rng = np.random.default_rng(4)
+def test_a_local_step_equals_the_dense_computation(name, dtype):
+    model, rng = mixture(name, D=3, dtype=dtype), np.random.default_rng(4)
     X = rows_of(name, 60, D=3, dtype=dtype)
     X = with_gaps(X, rng).astype(dtype) if name in LEFT_OUT else X
     weights = rng.uniform(0.5, 2.0, 60)
     state = state_of(model, X, random_responsibilities(60, 4))
-    g = model.expectation(state.stats, None, None)
-    result = model.local_step(batch_of(model, X, weights), g, 0.8, run, with_marginal=True)
-    rtol = 1e-10
+    g, rtol = model.expectation(state.stats, None, None), 1e-10
     logits = g[0] + model.component.features(X).astype(float) @ g[1].T
-    r = softmax(0.8 * logits, axis=1)
-    np.testing.assert_allclose(result.q, r, rtol=10 * np.finfo(dtype).eps, atol=rtol)
-    assert result.q.dtype == dtype
-    np.testing.assert_allclose(result.energy, (r * logits).sum(axis=1), rtol=rtol)
-    np.testing.assert_allclose(result.bound, logsumexp(0.8 * logits, axis=1), rtol=rtol)
-    np.testing.assert_allclose(result.marginal_energy, result.bound / 0.8, rtol=rtol)
-    np.testing.assert_allclose(
-        result.bound - 0.8 * result.energy, -xlogy(r, r).sum(axis=1), atol=100 * rtol
-    )
-    for found, expected in zip(
-        result.stats.arrays, statistics(model, X, r * weights[:, None]), strict=True
-    ):
-        assert found.dtype == np.float64
-        np.testing.assert_allclose(found, expected, rtol=rtol, atol=100 * rtol)
+    for inv_temp in (0.8, rng.uniform(0.3, 1.0, 60)):
+        b = np.broadcast_to(inv_temp, 60)
+        result = model.local_step(batch_of(model, X, weights), g, inv_temp, run, with_marginal=True)
+        r = softmax(b[:, None] * logits, axis=1)
+        np.testing.assert_allclose(result.q, r, rtol=10 * np.finfo(dtype).eps, atol=rtol)
+        assert result.q.dtype == dtype
+        np.testing.assert_allclose(result.energy, (r * logits).sum(axis=1), rtol=rtol)
+        np.testing.assert_allclose(result.bound, logsumexp(b[:, None] * logits, axis=1), rtol=rtol)
+        np.testing.assert_allclose(result.marginal_energy, result.bound / b, rtol=rtol)
+        expected = statistics(model, X, r * weights[:, None])
+        for found, own in zip(result.stats.arrays, expected, strict=True):
+            assert found.dtype == np.float64
+            np.testing.assert_allclose(found, own, rtol=rtol, atol=100 * rtol)
     assert model.local_step(batch_of(model, X), g, 1.0, run, with_stats=False).stats is None
 
 
-@each_kind
-def test_many_rows_are_the_sum_of_their_chunks(name, monkeypatch):
+@pytest.mark.parametrize("name", ["full", "multinomial", "negative binomial"])
+def test_the_division_of_rows_into_chunks_changes_no_sum(name, monkeypatch):
     model, X = mixture(name), rows_of(name, 500)
     held = sp.csr_array(X) if name == "multinomial" else X
     g = model.expectation(state_of(model, X, random_responsibilities(500, 3)).stats, None, None)
@@ -220,55 +204,17 @@ def test_many_rows_are_the_sum_of_their_chunks(name, monkeypatch):
     for chunk, most in ((7, 8), (64, 3), (1, 100)):
         monkeypatch.setattr(_mixture, "ROWS_PER_CHUNK", chunk)
         monkeypatch.setattr(_mixture, "MAX_TASKS", most)
-        parts = _mixture._split_into_tasks(500)
-        assert len(parts) <= most
-        assert np.array_equal(
-            np.concatenate([np.arange(500)[part] for part in parts]), np.arange(500)
-        )
+        tasks = _mixture._split_into_tasks(500)
+        assert len(tasks) <= most
+        rows = [
+            np.arange(500)[part] for task in tasks for part in _mixture._split_into_chunks(task)
+        ]
+        assert all(1 <= part.size <= chunk for part in rows)
+        np.testing.assert_array_equal(np.concatenate(rows), np.arange(500))
         divided = model.local_step(batch_of(model, held), g, 1.0, run)
         np.testing.assert_allclose(divided.q, whole.q, rtol=1e-9, atol=1e-12)
         for one, other in zip(divided.stats.arrays, whole.stats.arrays, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
-
-
-@settings(quick, max_examples=10)
-@given(
-    n=st.integers(1, 120), chunk=st.integers(1, 40), most=st.integers(1, 9),
-    n_jobs=st.integers(2, 4),
-)  # fmt: skip
-def test_however_rows_are_divided_threads_do_not_change_a_bit(n, chunk, most, n_jobs):
-    model, X = mixture("diagonal"), rows_of("diagonal", 120)
-    g = model.expectation(state_of(model, X, random_responsibilities(120, 3)).stats, None, None)
-    batch, results = batch_of(model, X[:n]), []
-    with mock.patch.multiple(_mixture, ROWS_PER_CHUNK=chunk, MAX_TASKS=most):
-        rows = [
-            np.arange(n)[part]
-            for task in _mixture._split_into_tasks(n)
-            for part in _mixture._split_into_chunks(task)
-        ]
-        assert all(1 <= part.size <= chunk for part in rows)
-        np.testing.assert_array_equal(np.concatenate(rows), np.arange(n))
-        for jobs in (1, n_jobs):
-            with Workers(jobs) as workers:
-                result = model.local_step(batch, g, 0.9, workers.run, with_energy=True)
-            results.append((result.q, result.bound, result.energy, *result.stats.arrays))
-    for one, other in zip(*results, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-def test_rows_may_have_temperatures_of_their_own():
-    model, X = mixture("spherical"), rows_of("spherical", 40)
-    rng = np.random.default_rng(5)
-    weights, inv_temps = rng.uniform(0.5, 2.0, 40), rng.uniform(0.3, 1.0, 40)
-    g = model.expectation(state_of(model, X, random_responsibilities(40, 3)).stats, None, None)
-    result = model.local_step(batch_of(model, X, weights), g, inv_temps, run)
-    r = result.q * weights[:, None]
-    for found, expected in zip(result.stats.arrays, statistics(model, X, r), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-10)
-    same = model.local_step(batch_of(model, X, weights), g, np.full(40, 0.7), run)
-    one = model.local_step(batch_of(model, X, weights), g, 0.7, run)
-    np.testing.assert_allclose(same.q, one.q, rtol=1e-12)
-    np.testing.assert_allclose(same.stats.arrays[1], one.stats.arrays[1], rtol=1e-12)
 
 
 def test_a_batch_of_consecutive_rows_is_a_view():
@@ -307,36 +253,37 @@ def enumerated_bound(name, model, X, resp, stats):
     return total - sum(kind.divergence(q[k], prior) for k in range(K))
 
 
-@each_kind_with_and_without_gaps
+@pytest.mark.parametrize(
+    ("name", "gaps"), [*((name, False) for name in KINDS), *((name, True) for name in MISSING)]
+)
 @pytest.mark.parametrize("D", [1, 2])
-def test_the_evaluated_bound_is_the_enumerated_one(name, gaps, D):
+def test_the_evaluated_bound_equals_enumeration(name, gaps, D):
     model, X = mixture(name, D=D), rows_of(name, 5, D=D)
     X = with_gaps(X, np.random.default_rng(0)) if gaps else X
-    # globals that are not the best ones for these rows
+    # The globals are not the best ones for these rows.
     stats = state_of(model, rows_of(name, 8, D=D, seed=9), random_responsibilities(8, 2)).stats
     g = model.expectation(stats, None, None)
     resp = model.local_step(batch_of(model, X), g, 1.0, run).q
     with Workers() as workers:
         bound = evaluate_bound(model, stats, Rows(X, np.ones(5), 3), workers)
     assert bound == pytest.approx(enumerated_bound(name, model, X, resp, stats), rel=1e-10)
-    # no q(z) is better under these globals
+    # Other q(z) have lower bounds under these globals.
     for other in (random_responsibilities(5, 2, seed=1), np.eye(2)[[0, 1, 0, 1, 1]]):
         assert enumerated_bound(name, model, X, other, stats) < bound
 
 
 @each_kind
-def test_the_bound_of_what_is_remembered_is_the_enumerated_one(name):
+def test_the_bound_by_memos_equals_enumeration(name):
     model, X = mixture(name), rows_of(name, 5)
     state, engine = state_of(model, X, random_responsibilities(5, 2)), MemoizedInference()
+    state.begin(2)
     seen = {}
     with Workers() as workers:
+        inputs = PassInputs(Rows(X, np.ones(5), 5), RunningPolicy(), workers)
         for key, rows in ((0, [0, 1, 2]), (1, [3, 4]), (0, [0, 1, 2])):
             batch = model.batch(X, np.array(rows), np.ones(len(rows)))
-            if not state.component_ids.size:
-                state.begin(2)
             g = model.expectation(state.stats, None, None)
             seen[key] = model.local_step(batch, g, 1.0, run).q
-            inputs = PassInputs(Rows(X, np.ones(5), 5), RunningPolicy(), workers)
             engine.visit(model, [batch], 5.0, state, inputs, iter([key]))
     state.resum()
     resp = np.concatenate([seen[0], seen[1]])
@@ -349,22 +296,22 @@ def test_the_bound_of_what_is_remembered_is_the_enumerated_one(name):
 
 
 @each_kind
-def test_with_one_component_and_no_others_to_come_the_bound_is_the_evidence(name):
-    model, X = mixture(name, alpha=1e-15), rows_of(name, 5)
-    state = state_of(model, X, np.ones((5, 1)))
-    with Workers() as workers:
-        bound = evaluate_bound(model, state.stats, Rows(X, np.ones(5), 5), workers)
-    assert bound == pytest.approx(log_marginal(KINDS[name], model.component, X), rel=1e-7)
-    # others to come cost log E[v^N]
-    dear = mixture(name, alpha=1.3)
-    with Workers() as workers:
-        other = evaluate_bound(dear, state.stats, Rows(X, np.ones(5), 5), workers)
-    assert other - bound == pytest.approx(betaln(6.0, 1.3) - betaln(1.0, 1.3), rel=1e-6)
+def test_the_bound_of_one_component_is_the_evidence(name):
+    X, bounds = rows_of(name, 5), []
+    for alpha in (1e-15, 1.3):
+        model = mixture(name, alpha=alpha)
+        state = state_of(model, X, np.ones((5, 1)))
+        with Workers() as workers:
+            bounds.append(evaluate_bound(model, state.stats, Rows(X, np.ones(5), 5), workers))
+    # A very small concentration leaves no weight for other components.
+    assert bounds[0] == pytest.approx(log_marginal(KINDS[name], model.component, X), rel=1e-7)
+    of_stick = betaln(6.0, 1.3) - betaln(1.0, 1.3)
+    assert bounds[1] - bounds[0] == pytest.approx(of_stick, rel=1e-6)
 
 
 # ---------------------------------------------------------------------------------- predictions
 @each_kind
-def test_the_predictive_weighs_components_and_one_not_yet_seen(name, monkeypatch):
+def test_predictive_densities_average_over_the_components_and_the_prior(name, monkeypatch):
     model, X = mixture(name), rows_of(name, 30)
     stats = state_of(model, X, random_responsibilities(30, 3)).stats
     sticks, lam = model.natural_parameters(stats)
@@ -391,7 +338,7 @@ KNOWN = KnownWeights(np.array([0.1, 0.6, 0.3]))
 def test_log_partition_is_the_integral_over_rows_and_assignments(D, b):
     component = KINDS["known variance"].make(D, np.dtype(np.float64))
     log_partition = Mixture(KNOWN, component).tempered_log_partition
-    # the rectangle rule, whose error for densities this smooth and wide is below rounding
+    # The error of the rectangle rule is below rounding for densities this smooth and wide.
     x, step = np.linspace(-40.0, 40.0, 401, retstep=True)
     rows = np.stack(np.meshgrid(*[x] * D), axis=-1).reshape(-1, 1, D)
     for seed in range(2):
@@ -403,7 +350,7 @@ def test_log_partition_is_the_integral_over_rows_and_assignments(D, b):
         assert slope[1] == pytest.approx((value[2] - value[0]) / 2e-5, rel=1e-6)
 
 
-def test_without_known_weights_and_variances_there_is_no_log_partition():
+def test_only_known_weights_and_variances_have_a_log_partition():
     for name in KINDS:
         assert Capability.TEMPERABLE not in mixture(name).capabilities
         learned = KINDS[name].make(2, np.dtype(np.float64))
@@ -420,20 +367,20 @@ def test_a_start_divides_all_rows_among_the_components(name, init_params):
     data = Rows(X, weights, 10)
     counts, sums = model.initial(data, np.random.default_rng(1)).arrays
     assert counts.dtype == sums.dtype == np.float64
-    # a copy is laid out like this; and sums over another layout round otherwise
+    # Sums over another memory layout would round differently in a copy.
     assert sums.flags.c_contiguous
     assert 1 <= counts.size <= 3 and np.all(counts > 0.0)
     features = model.component.features(X)
     np.testing.assert_allclose(counts.sum(), weights.sum(), rtol=1e-12)
     np.testing.assert_allclose(sums.sum(axis=0), weights @ features, rtol=1e-10, atol=1e-10)
-    # natural parameters are legal, and another seed gives another start
+    # The natural parameters are legal, and another seed leads to another start.
     model.expectation(MemoizedState(_mixture.RunningStats([counts, sums])).stats, None, None)
     others = [model.initial(data, np.random.default_rng(seed)).arrays[1] for seed in range(2, 6)]
     assert any(not np.array_equal(sums, other) for other in others)
 
 
 @pytest.mark.parametrize("init_params", ["k-means++", "random", "random_from_data"])
-def test_few_rows_start_alike_in_any_order_and_repeated_or_weighted(init_params):
+def test_starts_depend_neither_on_the_order_of_rows_nor_on_how_they_are_repeated(init_params):
     model = mixture("spherical", n_initial=4, init_params=init_params)
     X, rng = rows_of("spherical", 30), np.random.default_rng(2)
     weights = rng.integers(1, 4, 30)
@@ -453,25 +400,22 @@ def test_few_rows_start_alike_in_any_order_and_repeated_or_weighted(init_params)
 
 @pytest.mark.parametrize("name", ["full", "diagonal", "spherical"])
 def test_seeds_fall_into_different_clusters(name):
-    # ten points far apart, many times: whoever draws evenly misses some
+    # Ten clusters are far apart, so that even draws miss some of them.
     model, rng = mixture(name), np.random.default_rng(4)
     means = 50.0 * rng.standard_normal((10, 2))
     X = np.repeat(means, 30, axis=0) + 0.1 * rng.standard_normal((300, 2))
-    found = {}
-    for init_params in ("k-means++", "random_from_data"):
-        found[init_params] = [
+
+    def number_found(init_params):
+        starts = [
             model.seeded_statistics(batch_of(model, X), 10, init_params, np.random.default_rng(s))
             for s in range(10)
         ]
-    thirty = [
-        sum(np.sum(np.abs(stats.arrays[0] - 30.0) < 1e-9) for stats in found[init_params])
-        for init_params in ("k-means++", "random_from_data")
-    ]
-    # of a hundred
-    assert thirty[0] > 75 and thirty[0] > thirty[1] + 25
+        return sum(np.sum(np.abs(stats.arrays[0] - 30.0) < 1e-9) for stats in starts)
+
+    assert number_found("k-means++") > max(75, number_found("random_from_data") + 25)
 
 
-def test_no_more_components_start_than_there_are_different_rows():
+def test_a_start_has_no_more_components_than_different_rows():
     X = np.repeat(rows_of("spherical", 3), 5, axis=0)
     for init_params in ("k-means++", "random_from_data"):
         model = mixture("spherical", n_initial=8, init_params=init_params)
@@ -479,43 +423,24 @@ def test_no_more_components_start_than_there_are_different_rows():
         assert counts.size == 3 and counts.sum() == 15.0
 
 
-def test_a_start_on_a_sample_stands_for_all_rows(monkeypatch):
+def test_a_start_from_a_sample_has_the_weight_of_all_rows(monkeypatch):
     monkeypatch.setattr(_mixture, "MAX_ROWS_TO_START", 20)
     monkeypatch.setattr(_seeds, "MAX_ROWS_TO_SEED", 10)
     model, X = mixture("full", n_initial=3), rows_of("full", 100)
     weights = np.random.default_rng(5).uniform(0.5, 2.0, 100)
-    seen, batch = [], Rows.batch
-    monkeypatch.setattr(
-        Rows, "batch", lambda self, model, rows: seen.append(rows) or batch(self, model, rows)
-    )
-    counts, sums = model.initial(Rows(X, weights, 10), np.random.default_rng(0)).arrays
-    assert [np.unique(rows).size for rows in seen] == [20]
+    with mock.patch.object(Rows, "batch", autospec=True, side_effect=Rows.batch) as batch:
+        counts, sums = model.initial(Rows(X, weights, 10), np.random.default_rng(0)).arrays
+    assert [np.unique(call.args[2]).size for call in batch.call_args_list] == [20]
     assert counts.sum() == pytest.approx(weights.sum(), rel=1e-12)
     assert sums[:, 0].sum() == pytest.approx(weights.sum(), rel=1e-12)
 
 
-@pytest.mark.parametrize("init_params", ["random_from_data", "k-means++"])
-def test_sparse_rows_start_as_dense_ones(init_params):
-    model = mixture("multinomial", D=4, n_initial=3)
-    X = rows_of("multinomial", 60, D=4)
-    dense, held = (
-        model.seeded_statistics(batch_of(model, rows), 3, init_params, _rng())
-        for rows in (X, sp.csr_array(X))
-    )
-    for own, expected in zip(held.arrays, dense.arrays, strict=True):
-        np.testing.assert_allclose(own, expected)
-
-
-def _rng():
-    return np.random.default_rng(0)
-
-
 @each_kind
-def test_strangers_are_rows_that_count_for_a_share(name):
+def test_symmetry_breaking_statistics_are_rows_with_a_share_of_each_count(name):
     model, X = mixture(name), rows_of(name, 20)
     stats = state_of(model, X, random_responsibilities(20, 3)).stats
     counts, sums = model.symmetry_breaking_stats(
-        stats, Rows(X, np.ones(20), 20), 0.1, _rng()
+        stats, Rows(X, np.ones(20), 20), 0.1, np.random.default_rng(0)
     ).arrays
     np.testing.assert_allclose(counts, 0.1 * stats.arrays[0])
     features = model.component.features(X)
@@ -524,7 +449,7 @@ def test_strangers_are_rows_that_count_for_a_share(name):
         assert distance.min() < 1e-12
 
 
-def test_random_rows_are_drawn_by_weight_whatever_their_order():
+def test_rows_are_drawn_by_weight_in_any_order():
     model, rng = mixture("spherical"), np.random.default_rng(6)
     X, weights = rows_of("spherical", 7), rng.integers(1, 4, 7)
 
@@ -543,14 +468,14 @@ def test_random_rows_are_drawn_by_weight_whatever_their_order():
 
 
 @pytest.mark.parametrize("name", ["full", "diagonal", "spherical"])
-def test_seeds_find_clusters_that_few_directions_show(name):
+def test_seeds_find_clusters_that_differ_in_one_direction(name):
     rng = np.random.default_rng(0)
     labels = np.arange(1200) % 3
     X = rng.standard_normal((1200, 30))
     X[:, 0] += 12.0 * labels
     X = X @ np.linalg.qr(rng.standard_normal((30, 30)))[0]
     model = mixture(name, D=30)
-    stats = model.seeded_statistics(batch_of(model, X), 3, "k-means++", _rng())
+    stats = model.seeded_statistics(batch_of(model, X), 3, "k-means++", np.random.default_rng(0))
     means = np.array([X[labels == k].mean(axis=0) for k in range(3)])
     found = model.component.in_data_coordinates(model.component.natural_parameters(stats.arrays[1]))
     found = found[0].to_standard(found[1])["mean"].reshape(3, 30)
@@ -558,9 +483,8 @@ def test_seeds_find_clusters_that_few_directions_show(name):
     assert (apart.min(axis=0) < 1.0).all()
 
 
-def test_a_refit_ends_with_a_step_of_em(monkeypatch):
-    name = next(name for name in KINDS if name.endswith("full"))
-    X = rows_of(name, 60)
+def test_a_refit_returns_the_responsibilities_of_its_last_step(monkeypatch):
+    X = rows_of("full", 60)
     steps, step = [], _refits._responsibilities
     monkeypatch.setattr(
         _refits, "_responsibilities", lambda *a: steps.append(step(*a)) or steps[-1]
@@ -568,4 +492,4 @@ def test_a_refit_ends_with_a_step_of_em(monkeypatch):
     monkeypatch.setattr(_refits, "_MIN_STEPS", 3)
     monkeypatch.setattr(_refits, "_MAX_STEPS", 3)
     resp = np.random.default_rng(1).dirichlet(np.ones(2), size=60)
-    assert _refits.refit_by_em(mixture(name), X, np.ones(60), resp) is steps[2]
+    assert _refits.refit_by_em(mixture("full"), X, np.ones(60), resp) is steps[2]
