@@ -1,4 +1,4 @@
-"""Split-merge moves: found where topics are known, judged by the bound, harmless elsewhere."""
+"""Split-merge moves find known topics and raise the bound."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -30,6 +30,12 @@ def corpus(seed=0, n=400):
     )  # fmt: skip
 
 
+def stuck_corpus(n=400, seed=0, times=1):
+    """Return documents, rows, and the statistics of `stuck`."""
+    drawn = corpus(seed, n)
+    return drawn, data_of(drawn.X), stuck(drawn.topics, times * drawn.X.sum())
+
+
 def model():
     return LDA(np.full(N_TOPICS, PRIOR), np.full(N_WORDS, PRIOR))
 
@@ -40,14 +46,14 @@ def data_of(X, weights=None):
 
 
 def stuck(truth, n_tokens):
-    """Statistics (V, K): topics 0 and 1 are halves of one, topic 2 is two of the truth."""
+    """Return statistics (V, K) of two halves of a topic, of the sum of two, and of two others."""
     beta = truth[[0, 0, 1, 3, 4]]
     beta[2] = 0.5 * (truth[1] + truth[2])
     return np.ascontiguousarray((beta * n_tokens / N_TOPICS).T)
 
 
 def moved(data, S, move=None, rng=0, lda=None):
-    """(state after one search, sum of its records)."""
+    """Return the state after one search and the sum of its records."""
     state = State(RunningStats([S.copy()]))
     with Workers() as workers:
         tools = EngineTools(1, np.random.default_rng(rng), workers)
@@ -62,61 +68,58 @@ def bound(data, S, lda=None):
 
 
 def distance(S, truth):
-    """Total variation from each true topic to the nearest one found."""
+    """Return the total variation from each true topic to the nearest one found."""
     beta = (S + PRIOR) / (S + PRIOR).sum(axis=0)
     return 0.5 * np.abs(truth[:, :, None] - beta[None]).sum(axis=1).min(axis=1)
 
 
 # ---------------------------------------------------------------------------------- the move
 @pytest.mark.parametrize("seed", range(3))
-def test_a_topic_that_is_two_is_split_where_two_are_one(seed):
-    drawn = corpus(seed)
-    S = stuck(drawn.topics, drawn.X.sum())
+def test_a_search_merges_two_halves_and_splits_a_topic_that_is_two(seed):
+    drawn, data, S = stuck_corpus(seed=seed)
     assert distance(S, drawn.topics)[1:3].min() > 0.35
-    state, record = moved(data_of(drawn.X), S)
+    state, record = moved(data, S)
     assert record.accepted == 1
     assert distance(state.stats.as_stats().arrays[0], drawn.topics).max() < 0.15
 
 
 def test_topics_are_exchanged_only_where_their_priors_are_the_same():
-    drawn = corpus()
-    S, data = stuck(drawn.topics, drawn.X.sum()), data_of(drawn.X)
+    drawn, data, S = stuck_corpus()
     assert moved(data, S)[1].accepted == 1
-    for seeded in (0, 1, 2):  # the halves, and the topic that is two
+    for seeded in (0, 1, 2):  # These are two halves and the topic that is two.
         eta = np.full((N_WORDS, N_TOPICS), PRIOR)
         eta[3, seeded] *= 2.0
         state, record = moved(data, S, lda=replace(model(), topic_word_prior=eta))
         assert record.accepted == 0
         np.testing.assert_array_equal(state.stats.arrays[0], S)
-    # of another topic, the first: the move is judged as if all had the prior of the three
+    # Another topic has another prior, and the move is judged with the prior of the three topics.
     S, eta = np.ascontiguousarray(S[:, ::-1]), np.full((N_WORDS, N_TOPICS), PRIOR)
     eta[:, 0] *= 3.0
     state, record = moved(data, S, lda=replace(model(), topic_word_prior=eta))
     assert record.accepted == 1
     assert distance(state.stats.as_stats().arrays[0], drawn.topics).max() < 0.15
-    # (what it has to say of the documents itself hardly changes)
+    # The gain hardly changes.
     assert record.gain == pytest.approx(moved(data, S)[1].gain, abs=2.0)
 
 
 @pytest.mark.parametrize("most", [50, 400])
-def test_the_bound_rises_and_the_tokens_stay(most, monkeypatch):
+def test_an_accepted_move_raises_the_bound_and_keeps_the_tokens(most, monkeypatch):
     monkeypatch.setattr(_split_merge, "SAMPLE", most)
-    drawn = corpus()
-    data, S = data_of(drawn.X), stuck(drawn.topics, drawn.X.sum())
+    _, data, S = stuck_corpus()
     state, record = moved(data, S)
     after = state.stats.as_stats().arrays[0]
     rise = bound(data, after) - bound(data, S)
     assert record.accepted == 1
     assert rise > 0.0
     if most == 50:
-        # nothing but the three topics has changed
+        # Only the three topics have changed.
         np.testing.assert_array_equal(after[:, 3:], S[:, 3:])
         np.testing.assert_allclose(after.sum(axis=1), S.sum(axis=1), rtol=1e-12)
     else:
         assert after.sum() == pytest.approx(S.sum(), rel=0.02)
 
 
-def test_good_topics_are_left_alone():
+def test_a_search_does_not_change_good_topics():
     drawn = corpus()
     S = np.ascontiguousarray((drawn.topics * drawn.X.sum() / N_TOPICS).T)
     move = SplitMerge()
@@ -124,15 +127,14 @@ def test_good_topics_are_left_alone():
     assert record.accepted == 0 and record.gain == 0.0
     np.testing.assert_array_equal(state.stats.as_stats().arrays[0], S)
     assert move.exhausted
-    # and are not looked at in the next pass, but in the one after it
-    searched = [moved(data_of(drawn.X), stuck(drawn.topics, drawn.X.sum()), move)[1].proposed
-                for _ in range(2)]  # fmt: skip
+    # The move waits for one pass before it searches again.
+    _, data, S = stuck_corpus()
+    searched = [moved(data, S, move)[1].proposed for _ in range(2)]
     assert searched == [0, 1]
 
 
-def test_a_row_of_weight_two_counts_as_two():
-    drawn = corpus(n=60)
-    S = stuck(drawn.topics, 2 * drawn.X.sum())
+def test_a_row_of_weight_two_counts_twice():
+    drawn, _, S = stuck_corpus(n=60, times=2)
     X = sp.csr_array(drawn.X, dtype=float)
     twice = moved(data_of(sp.vstack([X, X])), S)[0].stats.as_stats().arrays[0]
     weighted = moved(data_of(X, np.full(60, 2.0)), S)[0].stats.as_stats().arrays[0]
@@ -140,14 +142,14 @@ def test_a_row_of_weight_two_counts_as_two():
 
 
 def blocks(kinds, lengths, seed):
-    """Documents of one topic each, topics without common words, and these topics (6, 120)."""
+    """Draw documents of one topic each, and topics (6, 120) without common words."""
     topics = np.kron(np.eye(6), np.full(20, 1.0 / 20.0))
     rng = np.random.default_rng(seed)
     return np.array([rng.multinomial(lengths[k], topics[k]) for k in kinds]), topics
 
 
-def test_rows_in_an_order_do_not_mislead(monkeypatch):
-    # the topics that are one and the topic that is two are in rows of their own, each other one
+def test_a_search_does_not_depend_on_a_pattern_in_the_order_of_rows(monkeypatch):
+    # Every other row is of the topics that are one, and the rest is of the other topics.
     monkeypatch.setattr(_split_merge, "SAMPLE", 200)
     kinds = np.stack([np.arange(200) % 2, 2 + np.arange(200) % 4]).T.ravel()
     X, topics = blocks(kinds, np.full(6, 40), seed=0)
@@ -160,8 +162,8 @@ def test_rows_in_an_order_do_not_mislead(monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_topics_that_the_sample_misses_are_kept(seed, monkeypatch):
-    # two topics have three long documents each; one of 300 documents in ten is seen
+def test_topics_that_the_sample_misses_stay(seed, monkeypatch):
+    # Two topics have three long documents each, and the sample has a tenth of the documents.
     monkeypatch.setattr(_split_merge, "SAMPLE", 30)
     kinds = np.repeat(np.arange(6), [25, 25, 122, 122, 3, 3])
     X, topics = blocks(kinds, np.array([20, 20, 40, 40, 900, 900]), seed)
@@ -174,18 +176,17 @@ def test_topics_that_the_sample_misses_are_kept(seed, monkeypatch):
     assert bound(data_of(X), after, lda) >= bound(data_of(X), S, lda)
 
 
-def test_the_next_pair_is_tried_where_the_first_needs_the_topic_to_be_split(monkeypatch):
-    drawn = corpus()
-    S = stuck(drawn.topics, drawn.X.sum())
-    # the cheapest merge, as it were, takes part in the only split
+def test_a_merge_of_the_topic_to_be_split_gives_way_to_the_next_pair(monkeypatch):
+    _, data, S = stuck_corpus()
+    # The cheapest merge takes part in the only split.
     pairs = [(-1.0, (2, 3)), (-2.0, (0, 1)), (-3.0, (0, 4))]
     merges = [_split_merge._Merge(*pair) for pair in pairs]
     monkeypatch.setattr(_split_merge, "_propose_merges", lambda *_: merges)
-    _, record = moved(data_of(drawn.X), S)
+    _, record = moved(data, S)
     assert (record.proposed, record.accepted) == (1, 1)
 
 
-def test_no_topic_takes_part_in_two_changes_of_one_search(monkeypatch):
+def test_a_topic_takes_part_in_one_change_of_a_search(monkeypatch):
     gains_of_splits = [(8.0, 11), (30.0, 2), (20.0, 5), (10.0, 6)]
     splits = [_split_merge._Split(gain, topic, None) for gain, topic in gains_of_splits]
     pairs = [(-1.0, (0, 1)), (-2.0, (3, 4)), (-3.0, (0, 7)), (-4.0, (7, 8)), (-20.0, (9, 10))]
@@ -206,28 +207,27 @@ def test_no_topic_takes_part_in_two_changes_of_one_search(monkeypatch):
     lda = LDA(np.full(12, PRIOR), np.full(N_WORDS, PRIOR))
     S = np.random.default_rng(0).gamma(1.0, size=(N_WORDS, 12))
     state, record = moved(data_of(corpus(n=60).X), S, lda=lda)
-    # the best splits first, none of them twice, and none where the merge would lose more
+    # The best splits come first. None is tried twice or where the merge loses more.
     assert tried == [[0, 1, 2], [3, 4, 5], [7, 8, 6]]
     assert (record.proposed, record.accepted, record.gain) == (3, 2, 4.0)
     found = state.stats.as_stats()
     np.testing.assert_allclose(found.arrays[0], S + np.isin(np.arange(12), [0, 1, 2, 6, 7, 8]))
     np.testing.assert_allclose(state.stats.sums[0], found.arrays[0].sum(axis=0))
-    # one trial of documents that are as many as a search may begin with
+    # A search makes one trial at least.
     monkeypatch.setattr(_split_merge, "TOKENS_PER_SEARCH", 1e-9)
     assert moved(data_of(corpus(n=60).X), S, lda=lda)[1].proposed == 1
-    # and none where there are fewer than five documents for each topic
+    # It makes none if there are fewer than five documents for each topic.
     assert moved(data_of(corpus(n=59).X), S, lda=lda)[1].proposed == 0
 
 
-def test_a_trial_that_is_refused_leaves_all_as_it_was(monkeypatch):
-    drawn = corpus()
-    S = stuck(drawn.topics, drawn.X.sum())
+def test_a_refused_trial_changes_nothing(monkeypatch):
+    _, data, S = stuck_corpus()
     refused = Decision(False, -1.0, "")
     monkeypatch.setattr(_split_merge, "decide", lambda *_, **__: refused)
     stats = RunningStats([S.copy()])
     with Workers() as workers:
         tools = EngineTools(1, np.random.default_rng(0), workers)
-        sample = _split_merge._Sample(model(), data_of(drawn.X), tools)
+        sample = _split_merge._Sample(model(), data, tools)
         shares = np.full(sample.batch.active.size, 0.3)
         decision = _split_merge._try_proposal(sample, stats, np.arange(20), [0, 1, 2], shares)
         assert decision is refused
@@ -237,7 +237,7 @@ def test_a_trial_that_is_refused_leaves_all_as_it_was(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:.*rows have no words")
 @pytest.mark.parametrize("make", [TemperedLDA, StructuredLDA])
-def test_documents_without_words_are_no_trouble(make):
+def test_documents_without_words_cause_no_proposal(make):
     fitted = make(3, max_iter=4, temperature=None, random_state=0).fit(np.zeros((10, 4)))
     assert not any(fitted.move_log_["proposed"])
 
@@ -257,36 +257,31 @@ def test_single_precision_does_not_underflow():
 
 
 # ------------------------------------------------------------------------------ its evidence
-def test_the_evidence_is_that_of_the_words_of_one_topic():
-    # one word after the other, each given those before it
+def test_the_evidence_of_a_topic_is_the_chain_of_its_words():
     rng = np.random.default_rng(0)
-    eta = rng.uniform(0.05, 2.0, 4)
-    words = rng.integers(0, 3, size=12)  # the last does not occur
+    eta, words = rng.uniform(0.05, 2.0, 4), rng.integers(0, 3, size=12)
     expected, seen = 0.0, np.zeros(4)
     for word in words:
         expected += np.log((eta[word] + seen[word]) / (eta.sum() + seen.sum()))
         seen[word] += 1.0
+    # The last word does not occur.
     found = _split_merge._compute_log_evidence(seen[:3], eta[:3], eta.sum())
     assert found == pytest.approx(expected, rel=1e-10)
-    np.testing.assert_allclose(
-        _split_merge._compute_log_evidence(np.stack([seen, 0.0 * seen]), eta, eta.sum()),
-        [gammaln(eta + seen).sum() - gammaln(eta.sum() + 12) - gammaln(eta).sum()
-         + gammaln(eta.sum()), 0.0], rtol=1e-10, atol=1e-12,
-    )  # fmt: skip
+    both = _split_merge._compute_log_evidence(np.stack([seen, 0.0 * seen]), eta, eta.sum())
+    np.testing.assert_allclose(both, [expected, 0.0], rtol=1e-10, atol=1e-12)
 
 
-def test_shares_are_the_expected_counts_of_the_local_step():
-    drawn = corpus(n=50)
-    S = stuck(drawn.topics, drawn.X.sum())
+def test_expected_counts_equal_those_of_the_local_step():
+    drawn, data, S = stuck_corpus(n=50)
     with Workers() as workers:
         tools = EngineTools(1, np.random.default_rng(0), workers)
-        sample = _split_merge._Sample(model(), data_of(drawn.X), tools)
+        sample = _split_merge._Sample(model(), data, tools)
         stats = RunningStats([S])
         result = sample.solve(stats, sample.batch)
         counts = np.zeros((sample.batch.active.size, N_TOPICS))
         for topic, (entries, values) in enumerate(sample.list_expected_counts(stats, result.q)):
             np.add.at(counts[:, topic], sample.batch.words[entries], values)
-    # of all tokens of a word in a document, those that go to the topic; few are left out
+    # These are the tokens of a word in a document that go to the topic. Few are left out.
     beta = digamma(S + PRIOR) - digamma((S + PRIOR).sum(axis=0))
     expected = np.zeros_like(counts)
     for row, gamma in zip(sp.csr_array(drawn.X).toarray(), result.q, strict=True):
@@ -296,14 +291,14 @@ def test_shares_are_the_expected_counts_of_the_local_step():
     assert counts.sum() > 0.99 * drawn.X.sum()
 
 
-def test_documents_of_two_topics_are_told_apart():
+def test_documents_of_two_topics_are_divided_by_topic():
     rng = np.random.default_rng(0)
     topics = rng.dirichlet(np.full(60, 0.1), size=2)
     kind = rng.integers(0, 2, size=80)
     counts = sp.csr_array(np.array([rng.multinomial(20, topics[k]) for k in kind], float))
     eta, weights = np.full(60, 0.1), np.ones(80)
     gain, shares = _split_merge._divide_in_two(counts, weights, eta, eta.sum(), rng)
-    # twenty words leave no doubt
+    # Twenty words determine the topic of a document.
     one, two = counts.T @ (kind == 0), counts.T @ (kind == 1)
 
     def evidence(words):
@@ -314,7 +309,7 @@ def test_documents_of_two_topics_are_told_apart():
     drawn = 80 * chances @ np.log(chances)
     assert gain == pytest.approx(evidence(one) + evidence(two) - evidence(one + two) + drawn)
     expected = (one + 0.5) / (one + two + 1.0)
-    # which of them is the first is open
+    # The two topics may come in either order.
     np.testing.assert_allclose(
         shares, expected if abs(shares - expected).max() < 0.1 else 1.0 - expected, rtol=1e-9
     )
@@ -323,14 +318,14 @@ def test_documents_of_two_topics_are_told_apart():
     assert alike is None or alike[0] < 0.0
 
 
-def test_what_a_split_gains_is_the_bound_of_the_mixture(monkeypatch):
-    # one update from the groups that are given; documents so short that they stay in doubt
+def test_the_gain_of_a_split_is_a_difference_of_bounds(monkeypatch):
+    # One update starts from given groups. Short documents do not determine their topics.
     monkeypatch.setattr(_split_merge, "MIXTURE_STEPS", 1)
     rng = np.random.default_rng(3)
     counts = rng.multinomial(4, [0.4, 0.3, 0.2, 0.1], size=9).astype(float)
     counts[:4] = counts[:4, ::-1]
     weights, eta = rng.uniform(0.5, 3.0, 9), np.array([0.3, 0.5, 0.8, 0.2])
-    eta_sum = eta.sum() + 0.7  # a word that does not occur
+    eta_sum = eta.sum() + 0.7  # Another word does not occur.
     begun = np.repeat([1.0, -1.0], [4, 5])
     monkeypatch.setattr(_split_merge, "_find_leading_coordinates", lambda *_: begun)
     gain, shares = _split_merge._divide_in_two(sp.csr_array(counts), weights, eta, eta_sum, rng)
@@ -355,7 +350,7 @@ def test_what_a_split_gains_is_the_bound_of_the_mixture(monkeypatch):
 
 
 # ------------------------------------------------------------------------------- estimators
-# of 20 topics structured inference misses none by itself
+# Structured inference misses none of 20 topics even without moves.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "k", "n", "n_words"), [(TemperedLDA, 16, 400, 200), (StructuredLDA, 30, 1000, 500)]
@@ -379,7 +374,7 @@ def test_moves_find_topics_that_fits_without_them_miss(make, k, n, n_words):
     assert missed[("split-merge",)] < missed[()]
 
 
-def test_moves_wait_for_the_second_half_at_unit_temperature():
+def test_moves_start_in_the_second_half_of_the_passes_at_unit_temperature():
     X = corpus(n=100).X
     for temperature, first in ((None, 4), ("annealed", 7)):
         fitted = TemperedLDA(
@@ -398,22 +393,22 @@ def test_searches_end_after_two_in_a_row_without_a_change(monkeypatch):
         return records
 
     monkeypatch.setattr(SplitMerge, "_search", counted)
-    TemperedLDA(
-        N_TOPICS, learning_method="batch", temperature=None, max_iter=40, random_state=0
-    ).fit(corpus(n=100).X)  # fmt: skip
+    settings = {"learning_method": "batch", "temperature": None, "random_state": 0}
+    TemperedLDA(N_TOPICS, max_iter=40, **settings).fit(corpus(n=100).X)
     pairs = [*pairwise(changes)]
     assert pairs.index((0, 0)) == len(pairs) - 1
-
-
-def test_unknown_moves_are_named():
-    with pytest.raises(ValueError, match=r"'moves' parameter.*'split-merge'.*'birth'"):
-        TemperedLDA(3, moves=("birth",)).fit(corpus(n=20).X)
+    # A fit may stop early then.
+    settings |= {"evaluate_every": 1, "perp_tol": 1.0}
+    fitted = TemperedLDA(N_TOPICS, max_iter=500, **settings).fit(corpus(n=100).X)
+    assert fitted.converged_
+    assert 10 < fitted.n_iter_ < 30
+    assert fitted.move_log_["n_iter"][-1] < fitted.n_iter_
 
 
 @pytest.mark.parametrize(
     "n_topics, temperature", [(1, None), (2, None), (5, ConstantTemperature(1.2))]
 )
-def test_a_fit_without_anything_to_move_stops_as_without_moves(n_topics, temperature):
+def test_moves_do_not_delay_the_end_of_a_fit_with_nothing_to_move(n_topics, temperature):
     X = corpus(n=100).X
     settings = {"learning_method": "batch", "temperature": temperature, "evaluate_every": 1}
     passes = [
@@ -423,16 +418,5 @@ def test_a_fit_without_anything_to_move_stops_as_without_moves(n_topics, tempera
         for moves in (("split-merge",), ())
     ]  # fmt: skip
     assert passes[1] < 30
-    # two topics are looked at once
+    # Two topics are searched once.
     assert passes[0] <= max(passes[1], 11)
-
-
-def test_a_fit_may_stop_early_once_moves_find_nothing():
-    X = corpus(n=100).X
-    fitted = TemperedLDA(
-        N_TOPICS, learning_method="batch", temperature=None, evaluate_every=1, perp_tol=1.0,
-        max_iter=500, random_state=0,
-    ).fit(X)  # fmt: skip
-    assert fitted.converged_
-    assert 10 < fitted.n_iter_ < 30
-    assert fitted.move_log_["n_iter"][-1] < fitted.n_iter_
