@@ -1,4 +1,4 @@
-"""What components say of single columns: posterior marginals, evidence, relevance."""
+"""Components have posterior marginals, evidence and relevance of single columns."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def setup(name, *, n=7, D=3, seed=0):
 
 
 def draws_of(name, component, lam, n_draws):
-    """Draws (n_draws, Q) of the parameters that each kind of marginals is of."""
+    """Draw the parameters (n_draws, Q) of each kind of marginals."""
     phi = component.family.sample(
         np.broadcast_to(lam, (n_draws, *lam.shape[1:])), np.random.default_rng(1)
     )
@@ -44,7 +44,7 @@ def draws_of(name, component, lam, n_draws):
 
 
 @pytest.mark.parametrize("name", [*GAUSSIANS, *OTHERS])
-def test_marginals_are_those_of_draws_from_the_posterior(name):
+def test_marginals_have_the_quantiles_and_means_of_posterior_draws(name):
     component, X = setup(name)
     lam = posterior(component, X, np.ones((len(X), 1)))
     n_draws = 60_000
@@ -69,21 +69,21 @@ def test_probabilities_have_quantiles_with_any_number_of_pseudo_counts():
         np.array([[1e12, 1e9, 1e14, 3e12, 1e17, 2e20]]),
     )
     both = probability_marginals(a, b), probability_marginals(b, a)
-    few = a[0] < 1e6  # the share is a gamma, the rest is all there is; else it is normal
+    few = a[0] < 1e6  # Small shares are gamma variables over a constant, others are normal.
     mean, deviation = a / (a + b), np.sqrt(a * b / (a + b)) / (a + b)
     for p in (0.025, 0.5, 0.975):
         expected = np.where(few, laws.gamma(a).ppf(p) / b, mean + deviation * laws.norm.ppf(p))
         error = np.abs(both[0].quantile(p) - expected) / deviation
         assert error.max() < 1e-3
         np.testing.assert_allclose(both[1].quantile(1.0 - p), 1.0 - expected, rtol=1e-8)
-    # the law does not change where another method begins
+    # The law is continuous where another method starts.
     around = np.array([[1e7 * (1.0 - 1e-9), 1e7 * (1.0 + 1e-9)]])
     for other in (0.3, 40.0, 1e6, 1e7):
         one, two = probability_marginals(np.full_like(around, other), around).quantile(0.025)[0]
         assert one == pytest.approx(two, rel=1e-5)
 
 
-def test_codes_say_whose_probabilities_they_are():
+def test_marginals_of_categories_name_their_column_and_category():
     component, X = setup("categorical")
     (own,) = component.marginals(posterior(component, X, np.ones((len(X), 1))))
     expected = [(d, c) for d, size in enumerate(component.sizes) for c in range(size)]
@@ -92,7 +92,7 @@ def test_codes_say_whose_probabilities_they_are():
         np.full((1, 1), 5.0)
     )
     assert certain[0].quantile(0.1) == 1.0 == certain[0].estimate
-    # prior counts may be less than one
+    # Prior counts may be less than one.
     sparse = components.Multinomial(np.full(2, 0.3), np.dtype(np.float64)).marginals(
         np.array([[0.3, 1.3]])
     )
@@ -101,7 +101,7 @@ def test_codes_say_whose_probabilities_they_are():
 
 
 def alone(name, component, X, d):
-    """Kind, component and rows of one column in a model of its own."""
+    """Return kind, component and rows of a model of one column."""
     kind = KINDS[name]
     if component.missing and "full" not in name:
         rest = np.delete(np.arange(X.shape[1]), d)
@@ -124,18 +124,17 @@ def alone(name, component, X, d):
 
 
 def without_base(kind, component, X):
-    """Log marginal likelihood less the base measure, rows predicted one after the other."""
-    base = component.features(X).sum(axis=0) @ np.broadcast_to(
-        component.base, component.features(X).shape[1]
-    )
+    """Return the log marginal likelihood without the base measure."""
+    features = component.features(X)
+    base = features.sum(axis=0) @ np.broadcast_to(component.base, features.shape[1])
     return log_marginal(kind, component, X) - base
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_evidence_of_a_column_is_that_of_the_column_alone(name):
+def test_column_evidence_is_the_evidence_of_the_column_alone(name):
     component, X = setup(name)
     found = component.column_evidence(component.features(X).sum(axis=0)[None])
-    if "spherical" in name:  # columns share their precision
+    if "spherical" in name:  # The columns share their precision.
         expected = np.repeat(without_base(KINDS[name], component, X) / 3.0, 3)
     else:
         expected = [without_base(*alone(name, component, X, d)) for d in range(3)]
@@ -143,10 +142,10 @@ def test_the_evidence_of_a_column_is_that_of_the_column_alone(name):
 
 
 @pytest.mark.parametrize("name", ["full", "diagonal", "categorical"])
-def test_relevance_is_what_a_merge_with_all_others_would_lose_a_row(name):
+def test_relevance_is_the_loss_of_a_merge_for_each_row(name):
     component, X = setup(name, n=30)
     resp = np.random.default_rng(1).dirichlet(np.full(4, 0.3), size=30)
-    resp = np.column_stack([resp, np.zeros(30)])  # and one without rows
+    resp = np.column_stack([resp, np.zeros(30)])  # The last component has no rows.
     sums, counts = resp.T @ component.features(X), resp.sum(axis=0)
     model = Mixture(StickBreaking(1.0), component)
 

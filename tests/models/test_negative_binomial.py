@@ -1,4 +1,4 @@
-"""Negative binomials and exposures: bounds by quadrature, slopes, predictives, draws."""
+"""Bounds, slopes, predictives and draws of negative binomials agree with quadrature."""
 
 import tracemalloc
 from dataclasses import replace
@@ -20,21 +20,41 @@ F8 = np.dtype(np.float64)
 
 
 def exposed(n=40, *, seed=0, spread=1.15):
-    """Counts of two columns in proportion to exposures, these in the last column."""
+    """Draw counts of two columns in proportion to the exposures in the last column."""
     rng = np.random.default_rng(seed)
     e = np.exp(rng.uniform(-spread, spread, n))
     X = rng.poisson(e[:, None] * rng.gamma(0.7, 1.0 / 0.7, (n, 2)) * [3.0, 0.2])
     return np.column_stack([X, e])
 
 
-def component_for(X, *, D=2, exposure="column"):
+def component_for(X, *, exposure="column"):
     e = X[:, -1] if exposure == "column" else X.sum(axis=1)
     points = exposure_points(e.min(), e.max())
-    shape, rate = np.linspace(1.0, 1.5, D), np.linspace(0.3, 2.0, D)
     component = NegativeBinomial(
-        np.empty((D, 0)), F8, points, exposure=exposure, typical=float(e.mean())
+        np.empty((2, 0)), F8, points, exposure=exposure, typical=float(e.mean())
     )
-    return component.with_prior(shape, rate, np.ones(16))
+    return component.with_prior(np.array([1.0, 1.5]), np.array([0.3, 2.0]), np.ones(16))
+
+
+def plain_component(D):
+    """Return a component of D columns without exposure, with shapes and rates of 1."""
+    component = NegativeBinomial(np.empty((D, 0)), F8, np.ones(1))
+    return component.with_prior(np.ones(D), np.ones(D), np.ones(16))
+
+
+def after(X, component=None):
+    """Return the component and its parameters after the rows."""
+    component = component or component_for(X)
+    return component, component.natural_parameters(component.features(X).sum(axis=0)[None])
+
+
+def peak_memory(call):
+    """Return the result of a call, and the largest number of bytes that it held."""
+    tracemalloc.start()
+    result = call()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return result, peak
 
 
 @pytest.mark.parametrize("n_points", [1, 9])
@@ -50,7 +70,7 @@ def test_priors_with_large_shapes_have_the_given_probabilities_of_sizes(n_points
 
 
 def log_marginal_of_sizes(x, e, shape, rate, typical):
-    """Log of p(x | r_g) for each size, by the trapezoidal rule over log b."""
+    """Return the log of p(x | r_g) for each size by the trapezoidal rule over log b."""
     grid, step = np.linspace(-25.0, 25.0, 5_001, retstep=True)
     b, out = np.exp(grid), []
     for g, r in enumerate(NB_SIZES):
@@ -63,8 +83,8 @@ def log_marginal_of_sizes(x, e, shape, rate, typical):
     return np.array(out)
 
 
-def test_learned_probabilities_of_dispersions_are_at_the_maximum():
-    """Of a sum of logarithms of mixtures over sizes, whose maximum simple steps of EM find."""
+def test_learned_probabilities_of_dispersions_maximise_the_evidence():
+    """Steps of EM find the maximum of the sum of log evidences."""
     X = exposed(60)
     X[:, 2] = 2.5
     component = component_for(X)
@@ -73,9 +93,7 @@ def test_learned_probabilities_of_dispersions_are_at_the_maximum():
     logs = np.empty((3, 2, 16))
     for k, part in enumerate(parts):
         for d in range(2):
-            a, b = 1.0 + NB_SIZES * rate[d] / 2.5, shape[d]
-            logs[k, d] = log_binomials(part[:, d]).sum(axis=0) - betaln(a, b)
-            logs[k, d] += betaln(a + 20 * NB_SIZES, b + part[:, d].sum())
+            logs[k, d] = log_evidence_of_equal_exposures(part[:, d], 2.5, shape[d], rate[d])
     logs = logs.reshape(6, 16)
     share = np.full(16, 1.0 / 16.0)
     for _ in range(5_000):
@@ -93,12 +111,11 @@ def test_learned_probabilities_of_dispersions_are_at_the_maximum():
 
 
 @pytest.mark.parametrize("counts", [(0.0, 2.0), (3.0, 0.0, 9.0), tuple(range(12))])
-def test_ends_of_the_rates_intervals_are_quantiles_over_all_sizes(counts):
-    """By the joint posterior of size and rate on a grid."""
+def test_marginals_of_rates_have_the_quantiles_over_all_sizes(counts):
+    """A grid has the joint posterior of size and rate."""
     plain = NegativeBinomial(np.empty((1, 0)), F8, np.ones(1))
     component = plain.with_prior(np.array([1.5]), np.array([0.4]), np.ones(16))
-    X = np.array(counts)[:, None]
-    lam = component.natural_parameters(component.features(X).sum(axis=0)[None])
+    component, lam = after(np.array(counts)[:, None], component)
     rates = component.marginals(lam)[0]
     odds, cells = np.exp(np.linspace(-25.0, 25.0, 15_001)), []
     for r in NB_SIZES:  # b / (b + 1) ~ Beta(1 + .4 r, 1.5)
@@ -114,35 +131,32 @@ def test_ends_of_the_rates_intervals_are_quantiles_over_all_sizes(counts):
         assert rates.quantile(share)[0, 0] == pytest.approx(expected, rel=5e-3)
 
 
-def test_the_bound_is_below_the_evidence_by_little_and_exact_for_like_exposures():
-    X = exposed()
-    component = component_for(X)
+def log_evidence_of_equal_exposures(x, e, shape, rate):
+    """Return the log of p(x | r_g) for each size, where all exposures are e."""
+    a = 1.0 + NB_SIZES * rate / e
+    logs = log_binomials(x).sum(axis=0) - betaln(a, shape)
+    return logs + betaln(a + x.size * NB_SIZES, shape + x.sum())
+
+
+def test_the_bound_is_slightly_below_the_evidence_and_exact_for_equal_exposures():
     shape, rate = np.array([1.0, 1.5]), np.array([0.3, 2.0])
-    sums = component.features(X).sum(axis=0)
-    found = component.column_evidence(sums[None])[0, :2]
-    own = [
-        logsumexp(log_marginal_of_sizes(X[:, d], X[:, 2], shape[d], rate[d], component.typical))
-        for d in range(2)
-    ]
-    evidence = np.array(own) - np.log(16.0) - X[:, :2].T @ np.log(X[:, 2])
-    gap = evidence - found
-    assert np.all(gap > -1e-5) and np.all(gap < 0.1)
-    # exposures that are all the same, but not 1
-    X[:, 2] = 2.5
-    component = component_for(X)
-    sums = component.features(X).sum(axis=0)
-    found = component.column_evidence(sums[None])[0, :2]
-    for d in range(2):
-        a, b = 1.0 + NB_SIZES * rate[d] / 2.5, shape[d]
-        logs = log_binomials(X[:, d]).sum(axis=0) - betaln(a, b)
-        logs += betaln(a + 40 * NB_SIZES, b + X[:, d].sum())
-        expected = logsumexp(logs) - np.log(16.0) - X[:, d].sum() * np.log(2.5)
-        assert found[d] == pytest.approx(expected, abs=1e-6)
+    for equal in (False, True):
+        X = exposed()
+        X[:, 2] = 2.5 if equal else X[:, 2]
+        component = component_for(X)
+        found = component.column_evidence(component.features(X).sum(axis=0)[None])[0, :2]
+        for d in range(2):
+            parts = (
+                log_evidence_of_equal_exposures(X[:, d], 2.5, shape[d], rate[d])
+                if equal
+                else log_marginal_of_sizes(X[:, d], X[:, 2], shape[d], rate[d], component.typical)
+            )
+            gap = logsumexp(parts) - np.log(16.0) - X[:, d] @ np.log(X[:, 2]) - found[d]
+            assert abs(gap) < 1e-6 if equal else -1e-5 < gap < 0.1
 
 
-def test_expected_logarithms_are_the_slopes_of_the_bound():
-    component = component_for(exposed())
-    lam = component.natural_parameters(component.features(exposed()).sum(axis=0)[None])
+def test_expected_logarithms_are_slopes_of_the_log_normalizer():
+    component, lam = after(exposed())
     t = component.family.expectation(lam)[0]
     for d, i in [(0, 3), (0, 18), (1, 20), (0, 30), (1, 33)]:
         change = np.zeros_like(lam)
@@ -151,7 +165,7 @@ def test_expected_logarithms_are_the_slopes_of_the_bound():
         assert t[d, i] == pytest.approx((high - low)[0, d] / 2e-4, rel=1e-6, abs=1e-8)
 
 
-def test_exposures_between_the_points_are_as_good_as_exact():
+def test_polynomials_interpolate_logarithms_between_the_points_of_exposure():
     component = component_for(exposed())
     e = np.exp(np.linspace(-1.1, 1.1, 57))
     L = component._evaluate_polynomials(e)
@@ -161,8 +175,7 @@ def test_exposures_between_the_points_are_as_good_as_exact():
 
 def test_predictive_densities_sum_to_one_and_are_those_of_draws():
     X, n = exposed(), 40_000
-    component = component_for(X)
-    lam = component.natural_parameters(component.features(X).sum(axis=0)[None])
+    component, lam = after(X)
     row = np.array([np.nan, np.nan, 2.0])
     draws = component.conditional_sample(np.tile(row, (n, 1)), lam[0], np.random.default_rng(1))
     mean = component.conditional_mean(row[None], lam)[0, 0]
@@ -173,14 +186,13 @@ def test_predictive_densities_sum_to_one_and_are_those_of_draws():
     rows[:, 0] = np.arange(20_000)
     p = np.exp(component.log_predictive(rows, lam)[:, 0])
     assert p.sum() == pytest.approx(1.0, abs=1e-4)
-    for value in range(4):  # (the posterior of the rate is approximated in the densities)
+    for value in range(4):  # The densities approximate the posterior of the rate.
         assert np.mean(draws[:, 0] == value) == pytest.approx(p[value], abs=5e-3)
 
 
 def test_predictives_with_exposures_are_close_to_the_exact_ones():
     X = exposed(400)
-    component = component_for(X)
-    lam = component.natural_parameters(component.features(X).sum(axis=0)[None])
+    component, lam = after(X)
     phi = component.family.sample(np.broadcast_to(lam[0], (4_000, *lam.shape[1:])),
                                   np.random.default_rng(0))  # fmt: skip
     for row in ([0.0, 0.0, 0.4], [3.0, 1.0, 3.0], [30.0, 0.0, 1.0]):
@@ -212,7 +224,7 @@ def test_features_of_sparse_rows_are_those_of_dense_ones(kind):
     )
 
 
-def test_own_fits_of_zeros_are_interpolated():
+def test_fits_of_rows_to_themselves_are_interpolated():
     X, rng = exposed(), np.random.default_rng(1)
     X[:, :2] = np.where(rng.random((len(X), 2)) < 0.2, np.nan, X[:, :2])
     component = component_for(X)
@@ -224,22 +236,19 @@ def test_own_fits_of_zeros_are_interpolated():
         assert (size >= (1.0 - 1e-3) * np.abs(whole)).all()
 
 
-def test_statistics_and_merges_take_less_memory_than_features_of_all_rows():
+def test_statistics_and_merges_take_less_memory_than_all_features():
     rng, n, D, K = np.random.default_rng(0), 3_000, 300, 40
-    X, point = rng.poisson(0.5, (n, D)).astype(float), np.ones(1)
-    component = NegativeBinomial(np.empty((D, 0)), F8, point)
-    component = component.with_prior(np.ones(D), np.ones(D), np.ones(16))
-    model = Mixture(StickBreaking(1.0), component)
-    resp = rng.dirichlet(np.ones(K), size=n)
-    tracemalloc.start()
-    stats = model.make_local_result(RowBatch(X, np.ones(n), np.arange(n)), resp).stats
-    model.merge_gains(stats, *np.triu_indices(K, 1))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 100e6 < n * 18 * D * 8
+    X, resp = rng.poisson(0.5, (n, D)).astype(float), rng.dirichlet(np.ones(K), size=n)
+    model = Mixture(StickBreaking(1.0), plain_component(D))
+
+    def work():
+        stats = model.make_local_result(RowBatch(X, np.ones(n), np.arange(n)), resp).stats
+        model.merge_gains(stats, *np.triu_indices(K, 1))
+
+    assert peak_memory(work)[1] < 100e6 < n * 18 * D * 8
 
 
-def test_poisson_with_exposures_is_the_textbooks():
+def test_a_poisson_with_exposures_follows_the_textbook():
     X = exposed()
     for sparse in (False, True):
         component = Poisson(np.array([[2.0, 0.5], [1.0, 0.7]]), F8, sparse, exposure="column")
@@ -249,13 +258,13 @@ def test_poisson_with_exposures_is_the_textbooks():
         shape, rate = lam[0].T
         expected = nbinom.logpmf(X[:, :2], shape, rate / (rate + X[:, 2:])).sum(axis=1)
         np.testing.assert_allclose(component.log_predictive(X, lam)[:, 0], expected)
-        # the features' constant is all that does not depend on the rates
+        # The constant of the features has all terms that do not depend on the rates.
         t = np.stack([np.log([[1.5, 0.4]]), [[-1.5, -0.4]]], axis=-1)
         logs = poisson.logpmf(X[:, :2], X[:, 2:] * [1.5, 0.4]).sum(axis=1)
         np.testing.assert_allclose(component.features(X) @ component.table_at(t)[0], logs)
 
 
-def test_a_row_total_is_what_it_would_be_without_holes():
+def test_a_row_total_is_extrapolated_over_missing_values():
     shares = np.array([0.5, 0.3, 0.2])
     component = Poisson(np.ones((3, 2)), F8, exposure="row_total", typical=9.0, shares=shares)
     X = np.array([[5.0, 3.0, 2.0], [5.0, np.nan, 2.0], [np.nan] * 3, [0.0] * 3])
@@ -264,7 +273,7 @@ def test_a_row_total_is_what_it_would_be_without_holes():
 
 
 @pytest.mark.parametrize("exposure", ["none", "column", "row_total"])
-def test_local_steps_without_features_are_those_with_features(exposure):
+def test_densities_and_sums_equal_those_by_features(exposure):
     rng = np.random.default_rng(0)
     X = exposed(80)
     X[rng.random(X.shape) < 0.1] = np.nan
@@ -283,53 +292,48 @@ def test_local_steps_without_features_are_those_with_features(exposure):
     np.testing.assert_allclose(sums_of(resp), sums, atol=1e-10)
 
 
-def test_tables_of_wide_counts_take_no_more_memory_than_features():
+def test_tables_of_different_counts_take_no_more_memory_than_features():
     rng = np.random.default_rng(0)
     n, D, K = 20_000, 10, 100
-    X = rng.integers(0, n, (n, D)).astype(float)
-    component = NegativeBinomial(np.empty((D, 0)), F8, np.ones(1))
-    component = component.with_prior(np.ones(D), np.ones(D), np.ones(16))
-    resp = rng.dirichlet(np.ones(K), size=n)
+    X, resp = rng.integers(0, n, (n, D)).astype(float), rng.dirichlet(np.ones(K), size=n)
+    component = plain_component(D)
     expected = ConjugateComponent.weighted_sums(component, X, resp)
-    tracemalloc.start()
-    np.testing.assert_allclose(component.weighted_sums(X, resp), expected, rtol=1e-9)
-    component.log_densities_and_sums(X[:512], np.zeros((expected.shape[1], K)))[1](resp[:512])
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    table = np.zeros((expected.shape[1], K))
+
+    def work():
+        component.log_densities_and_sums(X[:512], table)[1](resp[:512])
+        return component.weighted_sums(X, resp)
+
+    found, peak = peak_memory(work)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
     assert peak < 40e6 < D * n * K * 8
 
 
-def test_features_of_five_columns_are_computed_because_they_take_less_time():
+def test_features_of_few_columns_are_computed():
+    # They take less time than tables of counts.
     X = np.random.default_rng(0).poisson(3.0, (512, 10)).astype(float)
     for D, has_features in ((5, True), (10, False)):
-        component = NegativeBinomial(np.empty((D, 0)), F8, np.ones(1))
-        component = component.with_prior(np.ones(D), np.ones(D), np.ones(16))
-        assert (component._count_rows(X[:, :D], 5) is None) == has_features
+        assert (plain_component(D)._count_rows(X[:, :D], 5) is None) == has_features
 
 
-def test_rows_whose_features_are_summed_are_divided_once(monkeypatch):
-    # (2 ** 20 entries are held at a time, those of 581 rows of 1802 features)
-    component = NegativeBinomial(np.empty((100, 0)), F8, np.ones(1))
-    component = component.with_prior(np.ones(100), np.ones(100), np.ones(16))
+def test_sums_of_features_are_divided_once(monkeypatch):
+    # Memory of 2 ** 20 entries has the 1802 features of 581 rows.
     sizes, features = [], NegativeBinomial.features
-
-    def record(self, X):
-        sizes.append(X.shape[0])
-        return features(self, X)
-
-    monkeypatch.setattr(NegativeBinomial, "features", record)
-    component.weighted_sums(sp.csr_array((4648, 100)), np.ones((4648, 1)))
+    monkeypatch.setattr(
+        NegativeBinomial, "features", lambda self, X: sizes.append(X.shape[0]) or features(self, X)
+    )
+    plain_component(100).weighted_sums(sp.csr_array((4648, 100)), np.ones((4648, 1)))
     assert sizes == [581] * 8
 
 
-def test_fits_of_huge_counts_to_themselves_are_those_of_single_rows():
-    # column * (largest count) + count is not exact in float64
+def test_fits_of_rows_to_themselves_are_right_beside_huge_counts():
+    # The product of column and largest count is not exact in float64.
     X = np.tile(np.random.default_rng(0).integers(0, 3, (2, 40)).astype(float), (20, 1))
     X[0, 0] = 1e15
-    component = NegativeBinomial(np.empty((40, 0)), F8, np.ones(1))
-    component = component.with_prior(np.ones(40), np.ones(40), np.ones(16))
+    component = plain_component(40)
     features = component.features(X)
-    fits, sizes = component.fits_to_self(features)
     expected = [component.fits_to_self(row[None]) for row in features]
-    np.testing.assert_allclose(fits[1:], np.ravel([fit for fit, _ in expected])[1:], rtol=1e-12)
-    np.testing.assert_allclose(sizes[1:], np.ravel([size for _, size in expected])[1:], rtol=1e-12)
+    for found, own in zip(
+        component.fits_to_self(features), zip(*expected, strict=True), strict=True
+    ):
+        np.testing.assert_allclose(found[1:], np.ravel(own)[1:], rtol=1e-12)
