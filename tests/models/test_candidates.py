@@ -1,4 +1,4 @@
-"""Rows judged by candidates: the bound of q on some components, candidates that stay and go."""
+"""The q of rows is on candidates among the components, and candidates change."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from skvt.moves._base import compute_bound
 
 @pytest.fixture
 def few(monkeypatch):
-    """Candidates among few components already: 6 of them, q of at most 3."""
+    """Rows of few components have 6 candidates, and their q has at most 3 components."""
     monkeypatch.setattr(_candidates, "MIN_COMPONENTS", 8)
     monkeypatch.setattr(_candidates, "N_CANDIDATES", 6)
     monkeypatch.setattr(_candidates, "MAX_SHARING", 3)
@@ -31,24 +31,33 @@ def many_groups(n_rows=600, n_groups=12, n_features=3, apart=2.0):
     return X, np.where(rng.random(n_rows) < 0.5, rng.integers(n_groups, size=n_rows), z)
 
 
+SHORT = {"moves": (), "n_batches": 3, "max_iter": 7, "tol": 0.0, "random_state": 0}
+
+
 def fit(X, labels, **parameters):
-    own = {"moves": (), "n_batches": 3, "max_iter": 7, "tol": 0.0, "random_state": 0} | parameters
-    return MemoizedDPGMM(labels.max() + 1, labels_init=labels, **own).fit(X)
+    parameters = SHORT | parameters
+    return MemoizedDPGMM(labels.max() + 1, labels_init=labels, **parameters).fit(X)
+
+
+def judged(fitted, X, candidates, weights=None):
+    """Return the globals of a fit, and the local step of rows with these candidates."""
+    weights = np.ones(len(X)) if weights is None else weights
+    batch = RowBatch(X, weights, np.arange(len(X)), candidates=candidates)
+    params = fitted.model.expectation(fitted.state.stats, batch, run_serially)
+    return params, fitted.model.local_step(batch, params, 1.0, run_serially)
 
 
 @pytest.mark.quick_cases("full")
 @pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical", "tied"])
-def test_a_local_step_is_the_best_q_on_the_candidates(few, covariance_type):
-    X, labels = many_groups()
-    fitted = fit(X, labels, covariance_type=covariance_type)._fitted
+def test_a_local_step_finds_the_best_q_on_the_candidates(few, covariance_type):
+    X, labels = many_groups(300)
+    fitted = fit(X, labels, covariance_type=covariance_type, max_iter=3)._fitted
     model, rng = fitted.model, np.random.default_rng(1)
-    K = model.size(fitted.state.stats)
+    K, weights = model.size(fitted.state.stats), rng.uniform(0.5, 2.0, len(X))
     candidates = np.argsort(rng.random((len(X), K)), axis=1)[:, :6].astype(np.int32)
-    batch = RowBatch(X, rng.uniform(0.5, 2.0, len(X)), np.arange(len(X)), candidates=candidates)
-    params = model.expectation(fitted.state.stats, batch, run_serially)
-    found = model.local_step(batch, params, 1.0, run_serially)
-    logits = model.component.features(X) @ params[1].T + params[0]
-    r = np.zeros((len(X), K))
+    params, found = judged(fitted, X, candidates, weights)
+    features = model.component.features(X)
+    logits, r = features @ params[1].T + params[0], np.zeros((len(X), K))
     for n, own in enumerate(candidates):
         best = own[np.argsort(-logits[n, own])[:3]]
         r[n, best] = np.exp(logits[n, best] - logsumexp(logits[n, best]))
@@ -56,11 +65,10 @@ def test_a_local_step_is_the_best_q_on_the_candidates(few, covariance_type):
     np.testing.assert_allclose(found.q.toarray(), r, atol=1e-10)
     np.testing.assert_allclose(found.energy, (r * logits).sum(axis=1), rtol=1e-9)
     np.testing.assert_allclose(found.bound, found.energy + entropy, rtol=1e-9)
-    weighted = r * batch.weights[:, None]
+    weighted = r * weights[:, None]
     np.testing.assert_allclose(found.stats.arrays[0], weighted.sum(axis=0), atol=1e-8)
-    features = model.component.features(X)
     np.testing.assert_allclose(found.stats.arrays[1], weighted.T @ features, atol=1e-6)
-    # the best stay, and all are different
+    # The next candidates are different and contain the best ones.
     again = found.candidates
     assert again.shape == candidates.shape and again.min() >= 0 and again.max() < K
     assert all(np.unique(own).size == 6 for own in again)
@@ -89,7 +97,7 @@ def test_few_components_have_no_candidates(few, monkeypatch):
     assert fit(X, labels).elbo_ != before.elbo_
 
 
-def test_q_on_all_components_has_the_bound_of_an_ordinary_fit(few, monkeypatch):
+def test_all_components_as_candidates_give_the_bound_of_an_ordinary_fit(few, monkeypatch):
     X, labels = many_groups()
     monkeypatch.setattr(_candidates, "N_CANDIDATES", 12)
     monkeypatch.setattr(_candidates, "MAX_SHARING", 12)
@@ -98,14 +106,14 @@ def test_q_on_all_components_has_the_bound_of_an_ordinary_fit(few, monkeypatch):
     assert own.elbo_ == pytest.approx(fit(X, labels).elbo_, rel=1e-9)
 
 
-def test_any_number_of_threads_has_the_same_bits(few):
+def test_two_threads_fit_the_same_bits(few):
     X, labels = many_groups(1500)
     one, two = (fit(X, labels, n_batches=1, n_jobs=n_jobs) for n_jobs in (1, 2))
     assert one.elbo_ == two.elbo_
     np.testing.assert_array_equal(one.means_, two.means_)
 
 
-def test_a_resumed_fit_has_the_same_bits_and_its_file_the_candidates(few, tmp_path):
+def test_a_file_keeps_the_candidates_and_a_resumed_fit_has_the_same_bits(few, tmp_path):
     X, labels = many_groups()
     expected, path = fit(X, labels), tmp_path / "mixture.skvt"
     begun = MemoizedDPGMM(**expected.get_params()).set_callbacks(StopAfter(path, 2))
@@ -116,25 +124,20 @@ def test_a_resumed_fit_has_the_same_bits_and_its_file_the_candidates(few, tmp_pa
     assert loaded.resume(X).elbo_ == expected.elbo_
 
 
-def test_rows_whose_candidate_is_gone_are_judged_by_all(few):
-    X, labels = many_groups()
-    fitted = fit(X, labels)._fitted
-    model, stats = fitted.model, fitted.state.stats
-    K = model.size(stats)
+def test_all_components_judge_rows_whose_candidate_was_deleted(few):
+    X, labels = many_groups(300)
+    fitted = fit(X, labels, max_iter=3)._fitted
+    K = fitted.model.size(fitted.state.stats)
     candidates = np.tile(np.arange(6, dtype=np.int32), (len(X), 1))
     memo = Memo(Stats((np.ones(K),)), np.zeros(K), None, 1.0, candidates)
-    # component 2 is deleted, 0 and 1 change places, one is born
-    index = np.array([1, 0, *range(3, K), -1])
-    moved = memo.rearranged(index).candidates
+    # Component 2 is deleted, 0 and 1 change places, and a birth adds one.
+    moved = memo.rearranged(np.array([1, 0, *range(3, K), -1])).candidates
     assert (moved == [1, 0, -1, 2, 3, 4]).all()
-    batch = RowBatch(X, np.ones(len(X)), np.arange(len(X)), candidates=moved)
-    params = model.expectation(stats, batch, run_serially)
-    by_all = RowBatch(X, np.ones(len(X)), np.arange(len(X)), candidates=moved[:, :0])
-    found, expected = (model.local_step(b, params, 1.0, run_serially) for b in (batch, by_all))
+    (_, found), (_, expected) = (judged(fitted, X, own) for own in (moved, moved[:, :0]))
     np.testing.assert_array_equal(found.bound, expected.bound)
 
 
-def test_convergence_is_judged_by_all_components(few):
+def test_all_components_decide_about_convergence(few):
     X, labels = many_groups()
     mixture = fit(X, labels, tol=1e-2, max_iter=40)
     assert mixture.converged_
@@ -142,7 +145,7 @@ def test_convergence_is_judged_by_all_components(few):
 
 
 @pytest.mark.parametrize("missing", [False, True])
-def test_columns_of_several_kinds_have_candidates_where_nothing_full_is_missing(few, missing):
+def test_rows_have_candidates_unless_full_covariances_have_missing_values(few, missing):
     X, labels = many_groups(300)
     X = np.column_stack([X, labels % 4, X[:, 0] > 0.0])
     if missing:
@@ -152,11 +155,7 @@ def test_columns_of_several_kinds_have_candidates_where_nothing_full_is_missing(
         ("category", Categorical(), [3]),
         ("bit", Bernoulli(), [4]),
     ]
-    own = {"moves": (), "n_batches": 2, "max_iter": 7, "tol": 0.0, "random_state": 0}
-    mixture = MemoizedDPMixture(12, components=parts, labels_init=labels, **own).fit(X)
+    mixture = MemoizedDPMixture(12, components=parts, labels_init=labels, **SHORT).fit(X)
     assert np.all(np.diff(mixture.lower_bounds_) > -1e-9 * abs(mixture.lower_bounds_[0]))
-    fitted = mixture._fitted
-    batch = RowBatch(X, np.ones(len(X)), np.arange(len(X)), candidates=np.empty((len(X), 0), int))
-    params = fitted.model.expectation(fitted.state.stats, batch, run_serially)
-    result = fitted.model.local_step(batch, params, 1.0, run_serially)
+    _, result = judged(mixture._fitted, X, np.empty((len(X), 0), int))
     assert (result.candidates is None) == missing

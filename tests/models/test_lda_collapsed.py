@@ -1,8 +1,8 @@
-"""Collapsed Gibbs sampling of latent Dirichlet allocation: the law of the assignments, counts."""
+"""Collapsed Gibbs sampling of LDA draws assignments by their law and counts them."""
 
 from dataclasses import replace
 from functools import partial
-from itertools import product
+from itertools import islice, product
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def log_beta_function(a):
 
 
 def by_enumeration(X, alpha, eta):
-    """P(z_i = z_j | w) of all pairs of tokens, and P(z_i = k | w); eta is (K, V)."""
+    """Return P(z_i = z_j | w) of all pairs of tokens, and P(z_i = k | w), for eta (K, V)."""
     n = X.astype(int)
     tokens = [(d, v) for d, v in np.argwhere(n) for _ in range(n[d, v])]
     total, pairs, single = 0.0, 0.0, 0.0
@@ -42,19 +42,29 @@ def by_enumeration(X, alpha, eta):
     return pairs / total, single / total
 
 
-def sampled(model, X, n_sweeps):
-    """The same as shares of the sweeps."""
-    batch = model.batch(sp.csr_array(X), np.arange(len(X)), np.ones(len(X)))
-    stats = RunningStats([np.zeros((X.shape[1], model.n_components))])
-    result = model.local_step(batch, model.counts_given_others(stats, batch, 0), 1.0, run_serially)
-    stats.add(result.stats, 1.0)
-    pairs, single = 0.0, 0.0
-    for sweep in range(1, n_sweeps + 1):
-        begun = replace(batch, row_starts=result.row_starts)
-        result = model.local_step(
-            begun, model.counts_given_others(stats, batch, sweep), 1.0, run_serially
-        )
+def sweeps_of(model, batch, n_sweeps):
+    """Yield the local result and the statistics after the start and after each of n sweeps."""
+    stats, begun = (
+        RunningStats([np.zeros((model.topic_word_prior.shape[0], model.n_components))]),
+        batch,
+    )
+    for sweep in range(n_sweeps + 1):
+        counts = model.counts_given_others(stats, batch, sweep)
+        result = model.local_step(begun, counts, 1.0, run_serially)
         stats.add(result.stats, 1.0)
+        begun = replace(batch, row_starts=result.row_starts)
+        yield result, stats
+
+
+def batch_of(model, X, weights=None):
+    weights = np.ones(X.shape[0]) if weights is None else weights
+    return model.batch(sp.csr_array(X), np.arange(X.shape[0]), weights)
+
+
+def sampled(model, X, n_sweeps):
+    """Return the same probabilities as shares of the sweeps."""
+    pairs, single = 0.0, 0.0
+    for result, _ in islice(sweeps_of(model, batch_of(model, X), n_sweeps), 1, None):
         pairs = pairs + (result.row_starts[:, None] == result.row_starts)
         single = single + (result.row_starts[:, None] == np.arange(model.n_components))
     return pairs / n_sweeps, single / n_sweeps
@@ -63,85 +73,75 @@ def sampled(model, X, n_sweeps):
 @pytest.mark.quick_cases("True-True")
 @pytest.mark.parametrize("of_topics, dense", [(False, True), (True, True), (False, False)])
 def test_assignments_have_the_law_that_enumeration_gives_them(monkeypatch, of_topics, dense):
-    # (one group: its tokens see all changes at once)
+    # The tokens of one group know all changes at once.
     monkeypatch.setattr(_collapsed, "MAX_GROUPS", 1)
     monkeypatch.setattr(_collapsed, "MAX_DENSE", 2 if dense else 1)
     X = np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0], [1.0, 0.0, 1.0]])
     eta = np.stack([ETA, ETA[::-1] + 0.3]) if of_topics else np.stack([ETA, ETA])
     model = CollapsedLDA(ALPHA, np.ascontiguousarray(eta.T) if of_topics else ETA)
-    # tokens hardly depend on each other from one sweep to the third: a standard error of .013
+    # Every third sweep is nearly independent, so that the standard error is .013.
     for found, true in zip(sampled(model, X, 3000), by_enumeration(X, ALPHA, eta), strict=True):
         np.testing.assert_allclose(found, true, atol=0.06)
 
 
 @pytest.mark.slow
-def test_topics_of_all_lines_have_their_law(monkeypatch):
+@pytest.mark.parametrize("dense", [True, False])
+def test_topics_of_all_lines_have_the_law_that_enumeration_gives_them(monkeypatch, dense):
     monkeypatch.setattr(_collapsed, "MAX_GROUPS", 1)
     X, alpha = np.array([[1.0, 1.0]]), np.linspace(0.05, 0.5, 2 * LANES + 2)
     eta = np.stack([np.linspace(0.2, 1.0, alpha.size), np.linspace(0.9, 0.3, alpha.size)], axis=1)
-    model = CollapsedLDA(alpha, np.ascontiguousarray(eta.T))
-    # a standard error of .007 at most
+    if not dense:
+        monkeypatch.setattr(_collapsed, "MAX_DENSE", 1)
+        eta = np.tile([0.2, 0.9], (alpha.size, 1))
+    model = CollapsedLDA(alpha, np.ascontiguousarray(eta.T) if dense else eta[0])
+    # The standard error is .007 at most.
     for found, true in zip(sampled(model, X, 3000), by_enumeration(X, alpha, eta), strict=True):
         np.testing.assert_allclose(found, true, atol=0.03)
 
 
 @pytest.mark.slow
-def test_many_topics_have_the_law_that_enumeration_gives_them(monkeypatch):
-    monkeypatch.setattr(_collapsed, "MAX_GROUPS", 1)
+def test_topics_of_all_ranges_have_the_law_of_the_prior(monkeypatch):
     monkeypatch.setattr(_collapsed, "MAX_DENSE", 1)
-    X, alpha = np.array([[1.0, 1.0]]), np.linspace(0.05, 0.5, 2 * LANES + 2)
-    eta = np.array([0.2, 0.9])
-    enumerated = by_enumeration(X, alpha, np.tile(eta, (alpha.size, 1)))
-    # a standard error of .007 at most
-    for found, true in zip(sampled(CollapsedLDA(alpha, eta), X, 3000), enumerated, strict=True):
-        np.testing.assert_allclose(found, true, atol=0.03)
-
-
-@pytest.mark.slow
-def test_topics_of_all_ranges_have_their_law(monkeypatch):
-    monkeypatch.setattr(_collapsed, "MAX_DENSE", 1)
-    # (of a single token, which the prior alone decides)
+    # The prior alone determines the topic of a single token.
     alpha = np.full(2 * TOPICS_PER_RANGE + 3, 1e-3)
     alpha[5], alpha[TOPICS_PER_RANGE + 7], alpha[-1] = 0.4, 1.0, 0.6
     single = sampled(CollapsedLDA(alpha, np.array([0.2, 0.9])), np.array([[1.0, 0.0]]), 2000)[1]
-    # a standard error of .012 at most
+    # The standard error is .012 at most.
     np.testing.assert_allclose(single[0].cumsum(), (alpha / alpha.sum()).cumsum(), atol=0.06)
 
 
 @pytest.mark.parametrize("dense", [True, False])
-def test_tokens_are_placed_by_the_topics(monkeypatch, dense):
+def test_tokens_follow_the_probabilities_of_given_topics(monkeypatch, dense):
     n_topics = 2 * TOPICS_PER_RANGE + 3
     monkeypatch.setattr(_collapsed, "MAX_DENSE", n_topics - (not dense))
     rng = np.random.default_rng(0)
     n = rng.poisson(0.5, (2, n_topics)) * 10.0
     model = CollapsedLDA(np.full(n_topics, 0.1), np.array([0.5, 2.0]))
-    batch = model.batch(
-        sp.csr_array(np.full((60, 2), float(MAX_TOKENS))), np.arange(60), np.ones(60)
-    )
+    batch = batch_of(model, np.full((60, 2), float(MAX_TOKENS)))
     counts = model.counts_given_others(RunningStats([n]), batch, 0)
     drawn = RunningStats([np.zeros_like(n)])
     drawn.add(model.local_step(batch, counts, 1.0, run_serially).stats)
     p = (n + model.topic_word_prior[:, None]) / (n.sum(axis=0) + 2.5)
     expected = 60 * MAX_TOKENS * p / p.sum(axis=1, keepdims=True)
     chi_square = ((drawn.arrays[0] - expected) ** 2 / expected).sum(axis=1)
-    # (of as many degrees of freedom less 1: six standard deviations)
+    # The tolerance is six standard deviations of the chi-square law.
     np.testing.assert_allclose(chi_square, n_topics - 1, atol=6 * np.sqrt(2 * n_topics))
 
 
 @pytest.mark.slow
-def test_documents_side_by_side_have_the_law_of_each(monkeypatch):
+def test_documents_in_several_streams_have_their_laws(monkeypatch):
     monkeypatch.setattr(_collapsed, "MAX_GROUPS", 1)
     monkeypatch.setattr(_collapsed, "DOCUMENTS_PER_STREAM", 1)
     X = np.zeros((6, 3))
     X[0, 1], X[2], X[3, 0], X[4, 0], X[5] = 1.0, [0.0, 1.0, 1.0], 2.0, 1.0, [1.0, 1.0, 0.0]
-    # topics that are all but given: tokens of different documents hardly depend on each other
+    # The topics are nearly given, so that tokens of different documents are nearly independent.
     eta = 1e4 * np.stack([ETA, ETA[::-1] + 0.3])
     model = CollapsedLDA(ALPHA, np.ascontiguousarray(eta.T))
     for found, true in zip(sampled(model, X, 3000), by_enumeration(X, ALPHA, eta), strict=True):
         np.testing.assert_allclose(found, true, atol=0.06)
 
 
-def test_an_empty_topic_says_nothing_of_the_prior_of_topics():
+def test_an_empty_topic_does_not_change_the_learned_prior_of_topics():
     counts = np.random.default_rng(0).poisson(2.0, (30, 2)).astype(float)
     learned = []
     for topics in (counts, np.column_stack([counts, np.zeros(30)])):
@@ -153,23 +153,17 @@ def test_an_empty_topic_says_nothing_of_the_prior_of_topics():
     np.testing.assert_allclose(learned[0], learned[1], rtol=1e-6)
 
 
-def test_a_token_knows_nothing_of_itself():
-    # a single token, of a document of weight 3: all is as the prior has it
-    X = sp.csr_array(np.array([[1.0, 0.0, 0.0]]))
+def test_a_token_does_not_count_for_its_own_topic():
+    # The document has a single token and weight 3, so that only the prior counts.
     model = CollapsedLDA(ALPHA, np.full(3, 0.1))
-    batch = model.batch(X, np.arange(1), np.full(1, 3.0))
-    counts = model.counts_given_others(RunningStats([np.zeros((3, 2))]), batch, 0)
-    result = model.local_step(batch, counts, 1.0, run_serially)
-    stats = RunningStats([np.zeros((3, 2))])
-    stats.add(result.stats, 1.0)
-    begun = replace(batch, row_starts=result.row_starts)
-    result = model.local_step(begun, model.counts_given_others(stats, batch, 1), 1.0, run_serially)
+    batch = batch_of(model, np.array([[1.0, 0.0, 0.0]]), np.full(1, 3.0))
+    _, (result, _) = sweeps_of(model, batch, 1)
     np.testing.assert_allclose(result.bound, np.log(1.0 / 3.0), rtol=1e-5)
 
 
 @pytest.mark.quick_cases("True")
 @pytest.mark.parametrize("dense", [True, False])
-def test_statistics_are_the_counts_of_the_drawn_topics(monkeypatch, dense):
+def test_statistics_count_the_drawn_topics(monkeypatch, dense):
     monkeypatch.setattr(_collapsed, "MAX_DENSE", 3 if dense else 1)
     monkeypatch.setattr(_collapsed, "DOCUMENTS_PER_STREAM", 5)
     rng = np.random.default_rng(0)
@@ -178,15 +172,8 @@ def test_statistics_are_the_counts_of_the_drawn_topics(monkeypatch, dense):
     X.data[3] = 5.0 * MAX_TOKENS
     weights = rng.integers(1, 4, 30).astype(float)
     model = CollapsedLDA(np.full(3, 0.3), np.full(12, 0.1))
-    batch = model.batch(X, np.arange(30), weights)
-    stats = RunningStats([np.zeros((12, 3))])
-    begun, before = batch, None
-    for sweep in range(4):
-        result = model.local_step(
-            begun, model.counts_given_others(stats, batch, sweep), 1.0, run_serially
-        )
-        stats.add(result.stats, 1.0)
-        begun, before = replace(batch, row_starts=result.row_starts), result
+    batch = batch_of(model, X, weights)
+    *_, (result, stats) = sweeps_of(model, batch, 3)
     ends = make_token_indptr(np.minimum(batch.counts, MAX_TOKENS))
     sizes = np.diff(ends)
     assert sizes.max() == MAX_TOKENS
@@ -195,46 +182,37 @@ def test_statistics_are_the_counts_of_the_drawn_topics(monkeypatch, dense):
     np.testing.assert_allclose(value.sum(axis=1), weights @ X.toarray())
     documents = np.repeat(np.arange(30), np.diff(batch.indptr))
     own = np.array([
-        np.bincount(before.row_starts[a:b], minlength=3) * (count / size)
+        np.bincount(result.row_starts[a:b], minlength=3) * (count / size)
         for a, b, count, size in zip(ends, ends[1:], batch.counts, sizes, strict=False)
     ])  # fmt: skip
     whole = batch.counts == np.round(batch.counts)
     of_documents = np.zeros((30, 3))
     np.add.at(of_documents, documents[whole], own[whole])
     rest = np.setdiff1d(np.arange(30), documents[~whole])
-    found = sp.csr_array(before.counts).toarray()
+    found = sp.csr_array(result.counts).toarray()
     np.testing.assert_allclose(found[rest], of_documents[rest], rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(found.sum(axis=1), X.sum(axis=1), rtol=1e-4)
 
 
-def test_documents_with_as_many_topics_as_tokens_keep_them_apart(monkeypatch):
+def test_documents_count_as_many_topics_as_they_have_tokens(monkeypatch):
     monkeypatch.setattr(_collapsed, "MAX_DENSE", 1)
-    # (their topics fill whole lines)
-    X, n_topics = sp.csr_array(np.ones((20, LANES))), 40 * LANES
+    n_topics = 40 * LANES
     model = CollapsedLDA(np.full(n_topics, 1.0), np.full(LANES, 0.1))
-    batch = model.batch(X, np.arange(20), np.ones(20))
-    stats, begun = RunningStats([np.zeros((LANES, n_topics))]), batch
-    for sweep in range(4):
-        result = model.local_step(
-            begun, model.counts_given_others(stats, batch, sweep), 1.0, run_serially
-        )
-        stats.add(result.stats, 1.0)
-        begun = replace(batch, row_starts=result.row_starts)
+    *_, (result, _) = sweeps_of(model, batch_of(model, np.ones((20, LANES))), 3)
     expected = [np.bincount(z, minlength=n_topics) for z in result.row_starts.reshape(20, LANES)]
     np.testing.assert_array_equal(result.counts.toarray(), expected)
 
 
-def test_topics_of_other_tokens_are_refused():
-    X = sp.csr_array(np.array([[2.0, 1.0]]))
+def test_row_starts_of_other_tokens_are_refused():
     model = CollapsedLDA(np.full(2, 0.3), np.full(2, 0.1))
-    batch = model.batch(X, np.arange(1), np.ones(1))
+    batch = batch_of(model, np.array([[2.0, 1.0]]))
     counts = model.counts_given_others(RunningStats([np.zeros((2, 2))]), batch, 0)
     for start in (np.zeros(2, np.uint16), np.full(3, 2, np.uint16), np.full(3, 2**16), -np.ones(3)):
         with pytest.raises(ValueError, match="must be 3 numbers"):
             model.local_step(replace(batch, row_starts=start), counts, 1.0, run_serially)
 
 
-def test_a_topic_without_tokens_is_given_up_unless_slowly():
+def test_a_quick_update_gives_up_topics_without_tokens():
     model = CollapsedLDA(np.full(2, 0.5), np.full(3, 0.1), learn_doc_topic_prior=True)
     sizes = np.array([4.0, 7.0])
     of_all = digamma(sizes + 1.0).sum()
