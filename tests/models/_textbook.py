@@ -29,7 +29,7 @@ def wishart_expected_log_det(nu, scale_inverse):
 
 
 def full_log_density(q, x, center):
-    """Of a row with NaN the logarithm of the integral over these: the bound at the best q(x_m)."""
+    """The expected log density. It integrates over NaN, which is the bound at the best q(x_m)."""
     D, covariance = x.size, q["scale_inverse"] / q["degrees_of_freedom"]
     seen = ~np.isnan(x)
     if not seen.any():
@@ -95,7 +95,7 @@ def full_divergence(q, p):
 
 # ------------------------------------------------------- Gaussians, diagonal and spherical
 def _columns(q, x, center):
-    """Shape, rate, and deviation, uncertainty and precision of the mean of each column seen."""
+    """Return shapes, rates, deviations and precisions of the mean of columns with values."""
     D = x.size
     a, b = (np.broadcast_to(q[name], D) for name in ("shape", "rate"))
     mean, kappa = np.broadcast_to(q["mean"].reshape(-1), D), q["mean_precision"].reshape(-1)
@@ -129,7 +129,7 @@ def _spherical_update(q, X, r):
     X, n = np.where(seen, X, 0.0), weights.sum(axis=0)
     shape = q["shape"] + 0.5 * n.sum()
     kappa, m = q["mean_precision"], q["mean"]
-    # (a column without values has no average, and its terms are 0 whatever it is)
+    # A column without values has no average. Its terms are 0 for any value of it.
     average = (weights * X).sum(axis=0) / np.where(n > 0.0, n, 1.0)
     squares = (weights * (X - average) ** 2).sum() + (
         kappa * n / (kappa + n) * (average - m) ** 2
@@ -181,7 +181,7 @@ NOISE = 0.8
 
 
 def known_log_density(q, x, center):
-    """E log N(x; mu, s): the log density at the mean, less what the mean's variance costs."""
+    """E log N(x; mu, s) is the log density at the mean minus a term for its variance."""
     each = norm(q["mean"] + center, np.sqrt(NOISE)).logpdf(x) - 0.5 * q["variance"] / NOISE
     return np.nansum(each)
 
@@ -230,7 +230,7 @@ def multinomial_update(q, X, r, center):
 
 
 def multinomial_predictive(q, x, center):
-    """One token after the other."""
+    """The tokens come one after the other."""
     c, total = q["concentration"].copy(), 0.0
     for token in np.repeat(np.arange(x.size), x.astype(int)):
         total += np.log(c[token] / c.sum())
@@ -254,7 +254,7 @@ def stick_divergence(a, b, alpha):
 
 
 def categorical_log_density(q, x, center):
-    """Of columns with two, three, ... categories; NaN are left out."""
+    """The columns have two, three, ... categories, and NaN does not count."""
     return sum(
         digamma(c[int(value)]) - digamma(c.sum())
         for c, value in zip(_by_column(q, x.size), x, strict=True)
@@ -289,7 +289,7 @@ def categorical_divergence(q, p):
 
 
 def sizes_of(concentration):
-    """Categories of columns that have 2, 3, 4, ..., by how many numbers there are."""
+    """Return the numbers of categories [2, 3, 4, ...] whose sum is the number of concentrations."""
     sizes = [2]
     while sum(sizes) < np.shape(concentration)[-1]:
         sizes.append(sizes[-1] + 1)
@@ -313,7 +313,7 @@ def poisson_update(q, X, r, center):
 
 
 def poisson_predictive(q, x, center):
-    """Negative binomial."""
+    """The predictive distribution is a negative binomial."""
     seen = ~np.isnan(x)
     p = q["rate"] / (1.0 + q["rate"])
     return nbinom.logpmf(x, q["shape"], p)[seen].sum()
@@ -328,7 +328,7 @@ NB_SIZES = np.geomspace(0.05, 100.0, 16)
 
 
 def log_binomials(x):
-    """Log of Gamma(x + r) / (Gamma(r) x!) for each size r, (..., G)."""
+    """Return the log of Gamma(x + r) / (Gamma(r) x!) for each size r, (..., G)."""
     x = np.nan_to_num(x)[..., None]
     return gammaln(x + NB_SIZES) - gammaln(NB_SIZES) - gammaln(x + 1.0)
 
@@ -352,7 +352,7 @@ def negative_binomial_update(q, X, r, center):
 
 
 def negative_binomial_predictive(q, x, center):
-    """Mixture of beta negative binomials."""
+    """The predictive distribution is a mixture of beta negative binomials."""
     seen, x = ~np.isnan(x), np.nan_to_num(x)
     logs = betaln(q["a"] + NB_SIZES, q["b"] + x[:, None]) - betaln(q["a"], q["b"])
     return np.log((q["probability"] * np.exp(logs + log_binomials(x))).sum(axis=1))[seen].sum()
@@ -451,38 +451,38 @@ def _negative_binomial(D, dtype):
 
 
 def gaussian_rows(n, D, rng):
-    """Two clusters on either side of the centre."""
+    """Draw two clusters on either side of the centre."""
     sides = rng.choice([-2.0, 2.0], size=(n, 1))
     return _center(D) + sides * np.linspace(1.0, 0.3, D) + rng.standard_normal((n, D))
 
 
 def around_zero(n, D, rng):
-    """Two scales."""
+    """Draw rows of two scales."""
     return rng.choice([0.4, 3.0], size=(n, 1)) * rng.standard_normal((n, D))
 
 
 def binary_rows(n, D, rng):
-    """Two profiles."""
+    """Draw rows of two profiles."""
     p = np.stack([np.linspace(0.1, 0.8, D), np.linspace(0.9, 0.3, D)])
     return (rng.random((n, D)) < p[rng.integers(2, size=n)]).astype(float)
 
 
 def count_rows(n, D, rng):
-    """Two profiles, some rows empty."""
+    """Draw rows of two profiles, some of which are empty."""
     p = np.stack([np.arange(1.0, D + 1.0), np.arange(D, 0.0, -1.0) ** 2])
     p /= p.sum(axis=1, keepdims=True)
     return np.stack([rng.multinomial(rng.poisson(4.0), p[rng.integers(2)]) for _ in range(n)]) * 1.0
 
 
 def category_rows(n, D, rng):
-    """Categories of columns that have 2, 3, ..., D + 1 of them; two profiles."""
+    """Draw rows of two profiles. The columns have 2, 3, ..., D + 1 categories."""
     low = rng.random((n, 1)) < 0.5
     uniform = rng.random((n, D))
     return np.floor(np.where(low, uniform**2, 1.0 - uniform**2) * np.arange(2, 2 + D))
 
 
 def event_rows(n, D, rng):
-    """Counts of events; two profiles."""
+    """Draw counts of events of two profiles."""
     rates = np.stack([np.linspace(0.5, 4.0, D), np.linspace(9.0, 1.0, D)])
     return rng.poisson(rates[rng.integers(2, size=n)]).astype(float)
 
@@ -513,12 +513,12 @@ KINDS = {
 
 
 def center_of(component):
-    """Centre (D,) of a component's coordinates; 0 without one."""
+    """Return the centre (D,) of a component's coordinates, or 0."""
     return np.broadcast_to(getattr(component, "center", 0.0), component.n_features)
 
 
 def with_gaps(X, rng, share=0.3):
-    """X with NaN in place of some entries, one row without any value."""
+    """Replace some entries of X, and all of one row, by NaN."""
     X = np.where(rng.random(X.shape) < share, np.nan, X)
     X[1] = np.nan
     return X
@@ -532,7 +532,7 @@ def posterior(component, X, resp):
 
 
 def standard_of(component, lam, k):
-    """Textbook parameters of component k; those of one member, or of each column's."""
+    """Return the textbook parameters of component k."""
     return {name: value[k] for name, value in component.family.to_standard(lam).items()}
 
 

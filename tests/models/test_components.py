@@ -1,4 +1,4 @@
-"""The components of mixtures against the textbook (`_textbook.py`), quadrature and draws."""
+"""The components of mixtures agree with `_textbook.py`, with quadrature and with draws."""
 
 from dataclasses import replace
 from functools import partial
@@ -34,7 +34,7 @@ each_of_precision = pytest.mark.parametrize("name", OF_PRECISION)
 
 
 def setup(name, *, D=3, n=40, K=2, seed=0, gaps=False, dtype=np.float64):
-    """Kind, component, rows, responsibilities (n, K) and the natural parameters of K components."""
+    """Return kind, component, rows, responsibilities (n, K) and natural parameters."""
     rng = np.random.default_rng(seed)
     kind = KINDS[name]
     component, X = kind.make(D, dtype), kind.rows(n, D, rng)
@@ -58,7 +58,7 @@ def dense(features):
 
 
 def variants(test, with_gaps=LEFT_OUT):
-    """Each kind at one and three columns, some with NaN too, multinomials in CSR."""
+    """Test each kind with one and three columns, some kinds with NaN, and multinomials in CSR."""
     cases = [(name, D, "dense") for name in KINDS for D in (1, 3)]
     cases += [(name, D, "gaps") for name in with_gaps for D in (1, 3)]
     cases += [("multinomial", 3, "sparse")]
@@ -68,7 +68,7 @@ def variants(test, with_gaps=LEFT_OUT):
 
 
 def each_row_and_component(function, component, X, lam):
-    """``function(q, x, center)`` of each row under each of two components, (n, 2)."""
+    """Return ``function(q, x, center)`` of each row under each of two components, (n, 2)."""
     center, parameters = center_of(component), [standard_of(component, lam, k) for k in range(2)]
     return [[function(q, x, center) for q in parameters] for x in X]
 
@@ -237,7 +237,7 @@ def test_predictive_densities_do_not_depend_on_the_division_of_rows(name, monkey
 
 # --------------------------------------------------------------------------- draws and moments
 def rows_drawn(component, lam, n, how, seed):
-    """Rows from the predictive; if "completed", some of their values were drawn anew."""
+    """Draw rows from the predictive. If ``how`` is "completed", draw some of their values again."""
     rng = np.random.default_rng(seed)
     X = component.sample(lam, n, rng)
     if how == "whole":
@@ -255,7 +255,7 @@ whole_and_completed = pytest.mark.parametrize("how", ["whole", "completed"])
 
 
 def alone(values, d):
-    """Rows of three columns, in which only column d has values."""
+    """Return rows of three columns, in which only column d has values."""
     return np.where(np.arange(3) == d, np.asarray(values, float)[:, None], np.nan)
 
 
@@ -307,7 +307,7 @@ def test_draws_have_students_law_in_several_columns(name, how):
 
 
 def mean_of_columns(q, center):
-    """The mean of a row (D,) under the textbook parameters of one component."""
+    """Return the mean of a row (D,) under the textbook parameters of one component."""
     if "concentration" in q:
         return q["concentration"][:, 0] / q["concentration"].sum(axis=1)
     if "probability" in q:

@@ -1,4 +1,4 @@
-"""The correction of structured inference against quantiles by SciPy and dense linear algebra.
+"""The correction of structured inference agrees with SciPy's quantiles and dense linear algebra.
 
 For a topic ``beta_v = b_v / sum b`` with ``b_v = quantile of Gamma(lam_v, 1) at u_v``,
 
@@ -31,7 +31,7 @@ def log_gamma_slope(a, log_x):
 
 
 def log_quantile(a, u, complement):
-    """The log of x with P(a, x) = u. The caller gives 1 - u too, so that it keeps its digits."""
+    """Return the log of x with P(a, x) = u. The complement is 1 - u with all its digits."""
     # P(a, x) = x^a / Gamma(a + 1) to the last digit where x < exp(-40); x itself may underflow
     power = (np.log(u) + gammaln(a + 1.0)) / a
     if power < -40.0:
@@ -40,7 +40,7 @@ def log_quantile(a, u, complement):
 
 
 def slope_by_differences(a, u, complement):
-    """d log_quantile / d a by central differences, extrapolated twice to step 0."""
+    """Return d log_quantile / d a by central differences, extrapolated twice to step 0."""
 
     def difference(h):
         return (log_quantile(a + h, u, complement) - log_quantile(a - h, u, complement)) / (2 * h)
@@ -87,24 +87,24 @@ def test_slopes_of_very_large_shapes_follow_the_cornish_fisher_expansion(a, z):
 
 # -------------------------------------------------------------------------- the correction
 def fisher(lam):
-    """Covariance of log beta under Dir(lam)."""
+    """Return the covariance of log beta under Dir(lam)."""
     return np.diag(polygamma(1, lam)) - polygamma(1, lam.sum())
 
 
 def draw_log_gammas(lam, rng, size=None):
-    """log of gamma variates, where they themselves may underflow."""
+    """Draw logarithms of gamma variates, which themselves may underflow."""
     shape = lam.shape if size is None else (size, *lam.shape)
     return np.log(rng.gamma(lam + 1.0, size=shape)) + np.log(rng.random(shape)) / lam
 
 
 def correct(lam, log_gammas, hat):
-    """V hat of one topic."""
+    """Return V hat of one topic."""
     columns = (np.ascontiguousarray(a)[:, None] for a in (lam, log_gammas, hat))
     return correct_all(*columns)[:, 0]
 
 
 def correct_all(lam, log_gammas, hat, **options):
-    """V hat of topics in columns whose words all have a variate of their own."""
+    """Return V hat of topics in columns. Each word has a variate."""
     return correct_statistics(lam, Gammas.from_logs(log_gammas), hat, **options)
 
 
@@ -190,7 +190,7 @@ def test_each_topic_is_corrected_as_if_it_were_alone(shape):
 
 
 def with_rest(lam, rows, rng, n):
-    """Draws of n topics (V,) of parameters lam, in columns: own gammas for some words."""
+    """Draw n topics of parameters lam (V,) in columns, with one gamma for the other words."""
     others = np.delete(lam, rows)
     logs = np.ascontiguousarray(draw_log_gammas(lam[rows], rng, n).T)
     rest = np.full(n, others.sum())

@@ -25,14 +25,14 @@ ALARM = 1e-4
 
 
 def scores(differences):
-    """Mean over the replicates (first axis) in standard errors; 0 where nothing differs."""
+    """Return the mean over the first axis in standard errors, which is 0 where nothing differs."""
     d = np.asarray(differences, float).reshape(len(differences), -1)
     error = d.std(axis=0) / np.sqrt(len(d))
     return d.mean(axis=0) / np.where(error > 0.0, error, 1.0)
 
 
 def assert_centred(**functions):
-    """No function's differences have another mean than 0, of all functions together."""
+    """The differences of all functions have mean 0."""
     z = {name: scores(differences) for name, differences in functions.items()}
     limit = laws.norm.isf(0.5 * ALARM / sum(part.size for part in z.values()))
     found = {name: float(np.abs(part).max()) for name, part in z.items()}
@@ -40,13 +40,13 @@ def assert_centred(**functions):
 
 
 def products(a, b):
-    """Of each pair of columns, (n, A B)."""
+    """Return the products of each pair of columns, (n, A B)."""
     return (a[:, :, None] * b[:, None, :]).reshape(len(a), -1)
 
 
 # ----------------------------------------------------------------------------------- topic models
 def simulated_documents(rng, alpha, beta, n, n_tokens):
-    """Tokens of each topic (n, K) and each word (n, V) of n documents, and of both (V, K)."""
+    """Draw the tokens of each topic (n, K), of each word (n, V), and of both (V, K)."""
     theta = rng.dirichlet(alpha, size=n)
     sizes = rng.multinomial(n_tokens, theta)
     of_both = np.zeros((beta.shape[1], alpha.size))
@@ -59,7 +59,7 @@ def simulated_documents(rng, alpha, beta, n, n_tokens):
 
 
 def redrawn_documents(alpha, beta, counts, n_sweeps, seed):
-    """Tokens of each topic (n, K), and of each word and topic (V, K), by the sampler."""
+    """Return the sampler's tokens of each topic (n, K), and of each word and topic (V, K)."""
     lda = LDA(alpha, np.full(beta.shape[1], 0.2))
     model = LDAGivenTopics.from_lda(lda, "gibbs", n_sweeps - 1, 1)
     batch = model.batch(sp.csr_array(counts), np.arange(len(counts)), np.ones(len(counts)))
@@ -71,7 +71,7 @@ def redrawn_documents(alpha, beta, counts, n_sweeps, seed):
 
 
 def assert_same_law_of_documents(alpha, beta, counts, sizes, redrawn):
-    """First and second moments of topics, and of topics with words."""
+    """Moments of topics, and of topics with words, do not change."""
     np.testing.assert_allclose(redrawn.sum(axis=1), counts.sum(axis=1))
     # Squares are taken about the means, so that they lose no digits.
     expected = counts.sum(axis=1, keepdims=True) * alpha / alpha.sum()
@@ -89,7 +89,7 @@ def assert_same_law_of_documents(alpha, beta, counts, sizes, redrawn):
 
 
 def assert_same_statistics(alpha, beta, n, n_tokens, before, after):
-    """Tokens of each word and topic in n documents of so many tokens, (V, K)."""
+    """The tokens of each word and topic (V, K) change no more than by chance."""
     total = alpha.sum()
     share = alpha / total * beta.T
     second = alpha * (alpha + 1.0) / (total * (total + 1.0)) * beta.T**2
@@ -114,7 +114,6 @@ def test_topics_of_tokens_are_redrawn_by_their_law(n_topics):
     assert_same_statistics(alpha, beta, n, 8, of_both, statistics)
 
 
-@pytest.mark.slow
 def test_tokens_of_large_counts_are_redrawn_by_their_law():
     n = 300
     # Two words have more than 1,000 tokens each, and a third one has some 600. The prior counts as
@@ -133,7 +132,7 @@ def test_tokens_of_large_counts_are_redrawn_by_their_law():
 
 # --------------------------------------------------------------------------------------- GaP-NMF
 def simulated_frames(rng, rates, prior, n, missing):
-    """Activations (n, K), counts by origin (n, K, F), counts with NaN, and what was seen."""
+    """Draw activations (n, K), counts by origin (n, K, F), counts with NaN, and their mask."""
     H = rng.gamma(prior, 1.0 / prior, size=(n, len(rates)))
     origins = rng.poisson(H[:, :, None] * rates).astype(float)
     Y = origins.sum(axis=1)
@@ -143,7 +142,7 @@ def simulated_frames(rng, rates, prior, n, missing):
 
 
 def redrawn_frames(rates, prior, Y, H, sweeps, seed):
-    """H' and the statistics by the sampler, from H."""
+    """Return the sampler's activations and statistics after a start from H."""
     K, F = rates.shape
     n_burn_in, n_samples = sweeps
     gap = GaPNMF(K, F, activation_shape=prior, n_burn_in=n_burn_in, n_samples=n_samples)

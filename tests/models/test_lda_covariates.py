@@ -1,4 +1,4 @@
-"""The regression of document priors on covariates, by quadrature and finite differences."""
+"""The regression of document priors on covariates agrees with quadrature and differences."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def regression(rng, scale=0.5):
     return replace(start, coef=start.coef + scale * rng.standard_normal((3, K)))
 
 
-def test_the_prior_of_coefficients_is_a_normal_whose_variance_is_integrated_out(rng):
+def test_the_prior_of_coefficients_integrates_over_the_variance_of_a_normal(rng):
     own = regression(rng)
 
     def of_group(values):
@@ -50,7 +50,7 @@ def test_the_prior_of_coefficients_is_a_normal_whose_variance_is_integrated_out(
 
 
 def bound(coef, of_gamma, allowed=ALL):
-    """The part of the mean-field bound that depends on alpha, given q(theta) = Dir(gamma)."""
+    """Return the part of the bound that depends on alpha, given q(theta) = Dir(gamma)."""
     alpha = np.exp(DESIGN @ coef)
     logs = digamma(of_gamma) - digamma((of_gamma * allowed).sum(axis=1, keepdims=True))
     value = gammaln((alpha * allowed).sum(axis=1))
@@ -58,7 +58,7 @@ def bound(coef, of_gamma, allowed=ALL):
 
 
 def evidence(coef, counts=COUNTS, allowed=ALL):
-    """The log probability of the drawn topics, proportions integrated out."""
+    """Return the log probability of the drawn topics, which integrates over the proportions."""
     alpha, n = np.exp(DESIGN @ coef), counts.sum(axis=1)
     total = (alpha * allowed).sum(axis=1)
     of_topics = (gammaln(alpha + counts) - gammaln(alpha)) * allowed
@@ -72,7 +72,7 @@ def parabola(h, coef):
 
 @pytest.mark.parametrize("allowed", [ALL, SOME])
 @pytest.mark.parametrize("drawn", [False, True])
-def test_the_parabola_touches_the_bound(drawn, allowed, rng):
+def test_the_parabola_has_the_slope_of_the_bound(drawn, allowed, rng):
     own = regression(rng)
     counts = (COUNTS * allowed).astype(float)
     of_gamma = own.alpha(DESIGN) + counts

@@ -1,4 +1,4 @@
-"""Laws of LDA's log C(T): agreement with exhaustive summation, order, slope."""
+"""The log C(T) of LDA agrees with enumeration for one token and is a bound for several."""
 
 import itertools
 
@@ -16,7 +16,7 @@ OWN3 = np.array([[2.3, 0.6, 0.1], [0.2, 0.5, 0.9]])
 
 
 def closed_form(alpha, eta, inv_temps):
-    """``(log C(T), slope)`` of one token by the model."""
+    """Return ``(log C(T), slope)`` of one token by the model."""
     model = LDA(alpha, eta.T)
     return model.tempered_log_partition(np.asarray(inv_temps))
 
@@ -25,13 +25,13 @@ def closed_form(alpha, eta, inv_temps):
 
 
 def log_moment(concentration, powers):
-    """``log E[prod_i p_i^powers_i]`` under a Dirichlet."""
+    """Return ``log E[prod_i p_i^powers_i]`` under a Dirichlet."""
     a = concentration
     return (gammaln(a + powers) - gammaln(a)).sum() + gammaln(a.sum()) - gammaln((a + powers).sum())
 
 
 def exact_joint(b, alpha, eta, n_docs, n_tokens):
-    """Sum over every corpus and assignment; the Dirichlet integrals of each are known."""
+    """Return the log of the sum over every corpus and assignment."""
     n_topics, n_words = len(alpha), eta.shape[-1]
     own = np.broadcast_to(eta, (n_topics, n_words))
     outcomes = list(itertools.product(range(n_topics), range(n_words)))

@@ -1,4 +1,4 @@
-"""Dirichlet process mixtures: kernels, local steps, and the bound by enumeration."""
+"""Kernels, local steps, starts and bounds of Dirichlet process mixtures follow their formulas."""
 
 import itertools
 import tracemalloc
@@ -62,7 +62,7 @@ def test_sums_of_all_tasks_are_not_in_memory_at_once():
 
 
 def statistics(model, X, resp):
-    """Counts and sums of rows with responsibilities (n, K)."""
+    """Return counts and sums of rows with responsibilities (n, K)."""
     features = model.component.features(X)
     features = features.toarray() if sp.issparse(features) else features
     return resp.sum(axis=0), resp.T @ features
@@ -228,7 +228,7 @@ def test_a_batch_of_consecutive_rows_is_a_view():
 
 # ----------------------------------------------------------------- the bound by enumeration
 def enumerated_bound(name, model, X, resp, stats):
-    """The evidence lower bound, as a sum over all K^N assignments.
+    """Return the evidence lower bound as a sum over all K^N assignments.
 
     ``sum_z q(z) (E[log p(z | v)] + E[log p(x | z, phi)] - log q(z)) - KL(v) - KL(phi)``, with the
     textbook's formulas for the parameters that ``prior + stats`` stand for.

@@ -1,4 +1,4 @@
-"""Laws of mixture weights: by their formulas, by draws and by enumeration."""
+"""Laws of mixture weights agree with formulas and enumeration."""
 
 import itertools
 
@@ -56,7 +56,7 @@ def test_known_weights_find_the_best_order(seed, alike):
 
 # ------------------------------------------------------------------------- finite Dirichlet
 def urn(counts, prior):
-    """Log probability of assignments, drawn one after the other from Polya's urn."""
+    """Return the log probability of assignments from Polya's urn."""
     total, seen = 0.0, np.zeros(len(prior))
     for k in np.repeat(np.arange(len(counts)), counts):
         total += np.log((prior[k] + seen[k]) / (prior.sum() + seen.sum()))
@@ -89,7 +89,7 @@ def test_the_evidence_of_a_dirichlet_is_that_of_polyas_urn(K):
 
 
 def enumerated(model, X, resp, stats):
-    """The bound as a sum over all assignments, with the textbook's formulas for the globals."""
+    """Return the bound as a sum over all assignments by the textbook's formulas."""
     kind, component = KINDS["Bernoulli"], model.component
     counts, lam = stats.arrays[0], component.natural_parameters(stats.arrays[1])
     prior = np.full(model.weights.n_components, 1.3 / model.weights.n_components)

@@ -1,4 +1,4 @@
-"""Products of components: blocks of columns side by side."""
+"""Products of components are independent blocks of columns."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ NAMES = ("full", "categorical", "spherical", "Poisson", "Bernoulli")
 
 
 def setup(names=NAMES, *, n=30, gaps=False, seed=0):
-    """A product of two columns of each kind, interleaved, and rows of it; two left out."""
+    """Return a product of two columns of each kind, rows with two more columns, and memberships."""
     rng = np.random.default_rng(seed)
     size = 2 * len(names) + 2
     order = rng.permutation(size)
@@ -24,7 +24,7 @@ def setup(names=NAMES, *, n=30, gaps=False, seed=0):
         columns = order[2 * place : 2 * place + 2]
         X[:, columns] = KINDS[name].rows(n, 2, rng)
         blocks.append(Block(name, KINDS[name].make(2, np.dtype(np.float64)), columns))
-    if gaps:  # (not in the first block)
+    if gaps:  # The first block has no missing values.
         X[:, order[2:]] = with_gaps(X[:, order[2:]], rng)
     return Product(tuple(blocks), size, np.dtype(np.float64)), X, rng.dirichlet(np.ones(3), size=n)
 
@@ -56,7 +56,7 @@ def test_densities_and_evidence_are_sums_over_blocks(gaps):
         np.testing.assert_allclose(rest, 0.0, atol=1e-8)
 
 
-def test_draws_and_fillings_are_those_of_the_blocks():
+def test_draws_and_imputed_values_come_from_the_blocks():
     product, X, resp = setup()
     lam = product.natural_parameters(statistics(product, X, resp))
     used = np.concatenate([block.columns for block in product.blocks])
@@ -75,7 +75,7 @@ def test_draws_and_fillings_are_those_of_the_blocks():
     np.testing.assert_array_equal(filled[others], holes[others])
 
 
-def test_sparse_features_stay_sparse_beside_dense_ones():
+def test_features_are_sparse_if_a_block_needs_it():
     product, X, _ = setup(("multinomial", "Bernoulli"))
     X = np.nan_to_num(X)
     held = product.features(sp.csr_array(X))
@@ -87,8 +87,8 @@ def test_sparse_features_stay_sparse_beside_dense_ones():
     assert product.sparse and not alone.sparse
 
 
-def test_holes_in_several_blocks_are_local_variables_of_their_own():
-    # two blocks with full covariances: bound, statistics and entropies are those of each
+def test_missing_values_of_several_blocks_are_independent():
+    # Bounds, statistics and entropies of two blocks with full covariances add up.
     product, X, _ = setup(("full", "categorical", "zero-mean full"), seed=3)
     rng = np.random.default_rng(0)
     used = np.concatenate([block.columns for block in product.blocks])
@@ -100,7 +100,7 @@ def test_holes_in_several_blocks_are_local_variables_of_their_own():
     table = product.expected_table(product.natural_parameters(stats.arrays[1]))
     batch = RowBatch(X, weights, np.arange(len(X)))
     for inv_temp in (1.0, 0.6):
-        # one component, so that responsibilities do not tie the blocks
+        # The responsibilities of several components would make the blocks dependent.
         result = model.local_step(batch, (np.zeros(1), table[:1]), inv_temp, run_serially,
                                   with_energy=True)  # fmt: skip
         bound, entropy = np.zeros(len(X)), 0.0
@@ -121,7 +121,7 @@ def test_errors_of_a_block_name_it():
     product, X, resp = setup(("Bernoulli", "spherical", "full"))
     parts = product.split_by_block(statistics(product, X, resp))
     of_ones = product.blocks[1].component.features(np.array([[1.0, 1.0], [-1.0, -1.0]]))
-    # means whose squares are larger than the sums of squares
+    # The squares of the means exceed the sums of squares.
     bad = np.concatenate(
         [parts[0], parts[1] * np.where(np.ptp(of_ones, axis=0), 1e6, 1.0), parts[2]], 1
     )
@@ -136,7 +136,7 @@ def test_errors_of_a_block_name_it():
             ask()
 
 
-def test_blocks_of_many_columns_are_explained_and_summed_without_features(monkeypatch):
+def test_blocks_of_many_columns_are_summed_without_features(monkeypatch):
     rng, D = np.random.default_rng(0), 33
     X, weighted = rng.normal(size=(20, D + 1)), rng.random((20, 3))
     parts = np.split(np.arange(D + 1), [D])
