@@ -1,4 +1,4 @@
-"""Globals drawn from q: densities given them, and imputations whose rows share them."""
+"""Densities given drawn globals average to the predictive, and imputed rows share globals."""
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ STUDENTS = {f"Student t {kind}": kind for kind in ("full", "diag")}
 
 
 def component_of(name):
-    """A component, rows, and the parameters (1, ..., E) after these rows."""
+    """Return a component, rows, and the parameters (1, ..., E) after these rows."""
     rng = np.random.default_rng(0)
     kind = KINDS["full" if name in STUDENTS else name]
     X = kind.rows(12, 3, rng)
@@ -37,9 +37,9 @@ def component_of(name):
 @pytest.mark.parametrize("name", [*KINDS, *STUDENTS])
 def test_densities_given_drawn_parameters_average_to_the_predictive(name):
     component, X, lam = component_of(name)
-    if name in STUDENTS:  # (whose sums without u are those of no rows)
+    if name in STUDENTS:  # Their sums need the scales of the rows.
         lam = component.prior[None]
-    n_draws, rng = 400 if name == "negative binomial" else 2_000, np.random.default_rng(1)
+    n_draws, rng = 200 if name == "negative binomial" else 2_000, np.random.default_rng(1)
     drawn, known = component.drawn(np.repeat(lam, n_draws, axis=0), rng)
     given = np.exp(drawn.log_predictive(X[:4], known))
     expected = np.exp(component.log_predictive(X[:4], lam))[:, 0]
@@ -48,46 +48,48 @@ def test_densities_given_drawn_parameters_average_to_the_predictive(name):
     assert np.all(np.abs(given.mean(axis=1) - expected) < 4.5 * error + 1e-3 * expected)
 
 
+def fit(X, components, n_components=1, **settings):
+    settings = {"moves": (), "random_state": 0} | settings
+    return MemoizedDPMixture(n_components, components=components, **settings).fit(X)
+
+
 def correlated(rng, missing, n):
-    """Two columns of mean 0 and variance 1, a share of the second one missing."""
+    """Draw two columns of mean 0 and variance 1. A share of the second one is missing."""
     X = rng.multivariate_normal([0.0, 0.0], [[1.0, 0.6], [0.6, 1.0]], size=n)
     X[rng.permutation(n)[: int(missing * n)], 1] = np.nan
     return X
 
 
-def one_component(kind, X):
-    blocks = [("all", Gaussian(kind), slice(None))]
-    return MemoizedDPMixture(1, components=blocks, moves=(), random_state=0).fit(X)
-
-
 @pytest.mark.parametrize("kind", ["diag", "full"])
-def test_means_of_imputed_columns_vary_as_the_mean_is_uncertain(kind):
+def test_means_of_imputed_columns_have_the_variance_of_the_mean(kind):
     n, missing = 200, 0.5
     X = correlated(np.random.default_rng(0), missing, n)
-    draws = one_component(kind, X).impute(X, n_draws=60, random_state=0)
+    mixture = fit(X, [("all", Gaussian(kind), slice(None))], max_iter=20)
+    draws = mixture.impute(X, n_draws=60, random_state=0)
     own = np.nanvar(X[:, 1])
-    # of the mean of all values given the seen ones: (1 / n_seen - 1 / n) of what is unexplained
+    # Given the seen values, the mean of all has (1 / n_seen - 1 / n) of the unexplained variance.
     unexplained = own if kind == "diag" else own * (1.0 - 0.36)
     expected = unexplained * (1.0 / (n * (1.0 - missing)) - 1.0 / n)
     found = np.var([np.mean(draw[:, 1]) for draw in draws])
-    # (4 standard errors of a variance, and the correlation of these rows is not .6)
+    # The limit is 4 standard errors of a variance, and a tenth for the correlation of the rows.
     assert abs(found / expected - 1.0) < 4.0 * np.sqrt(2.0 / 60) + 0.1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "missing"), [("diag", 0.8), ("full", 0.8)])
-def test_intervals_by_the_rules_of_rubin_cover_the_mean(kind, missing):
+@pytest.mark.parametrize("kind", ["diag", "full"])
+def test_intervals_by_the_rules_of_rubin_cover_the_mean(kind):
     rng, n, m, n_tables = np.random.default_rng(0), 80, 5, 60
     covered = 0
     for _ in range(n_tables):
-        X = correlated(rng, missing, n)
-        draws = one_component(kind, X).impute(X, n_draws=m, random_state=rng.integers(2**31))
+        X = correlated(rng, 0.8, n)
+        mixture = fit(X, [("all", Gaussian(kind), slice(None))])
+        draws = mixture.impute(X, n_draws=m, random_state=rng.integers(2**31))
         columns = np.array([draw[:, 1] for draw in draws])
         means = columns.mean(axis=1)
         within, between = columns.var(axis=1, ddof=1).mean() / n, means.var(ddof=1)
         total = within + (1.0 + 1.0 / m) * between
         share = 1.0 - within / total
-        # degrees of freedom of few rows [BarnardRubin99]
+        # Few rows have these degrees of freedom [BarnardRubin99].
         of_rows = n / (n + 2.0) * (n - 1.0) * (1.0 - share)
         freedom = 1.0 / (share**2 / (m - 1.0) + 1.0 / of_rows)
         covered += abs(means.mean()) < student_t.ppf(0.975, freedom) * np.sqrt(total)
@@ -107,7 +109,7 @@ EACH_COMPONENT = [
     "Gaussian()", "low_rank", "StudentT()", "Poisson(exp", "Binomial(exp", "Latent"
 )
 @pytest.mark.parametrize("spec", EACH_COMPONENT, ids=str)
-def test_every_component_completes_rows_given_its_drawn_parameters(spec):
+def test_every_component_draws_missing_values_given_its_drawn_parameters(spec):
     rng = np.random.default_rng(0)
     kind = rng.integers(2, size=60)
     frame = pd.DataFrame(rng.poisson(4.0 + 20.0 * kind[:, None], size=(60, 2)), columns=["a", "b"])
@@ -116,13 +118,11 @@ def test_every_component_completes_rows_given_its_drawn_parameters(spec):
     hole[:, 1] &= ~hole[:, 0]
     frame = frame.mask(hole)
     frame["years"] = 1.0
-    blocks = [("counts", spec, ["a", "b"])]
-    still = {"moves": (), "max_iter": 15, "random_state": 0}
-    mixture = MemoizedDPMixture(2, components=blocks, **still).fit(frame)
+    mixture = fit(frame, [("counts", spec, ["a", "b"])], 2, max_iter=10)
     first, second = mixture.impute(frame, n_draws=2, random_state=0)
     assert first.notna().all(axis=None) and not first.equals(second)
     pd.testing.assert_frame_equal(first.where(frame.notna()), frame)
-    # within the range of the cluster that the other column names, but for a few draws
+    # The other column determines the cluster, and most draws lie in its range.
     named = frame["a"].isna() & frame["b"].notna()
     apart = np.abs(first["a"] - np.where(kind == 1, 24.0, 4.0))[named]
     assert (apart < 12.0).mean() > 0.5
@@ -130,24 +130,23 @@ def test_every_component_completes_rows_given_its_drawn_parameters(spec):
 
 
 def test_columns_beside_ordinal_ones_are_completed_given_their_levels():
-    rng = np.random.default_rng(0)
+    rng, cuts = np.random.default_rng(0), [-1.0, 0.0, 1.0]
     latent = rng.normal(size=250)
-    number, level = 2.0 * latent + rng.normal(size=250), np.digitize(latent, [-1.0, 0.0, 1.0])
+    number, level = 2.0 * latent + rng.normal(size=250), np.digitize(latent, cuts)
     hole = rng.random(250) < 0.5
     frame = pd.DataFrame({"level": level, "number": np.where(hole, np.nan, number)})
-    blocks = [("all", LatentGaussian(["level"], "full"), slice(None))]
-    mixture = MemoizedDPMixture(1, components=blocks, moves=(), random_state=0).fit(frame)
-    draws = mixture.impute(frame, n_draws=8, random_state=0)
+    mixture = fit(frame, [("all", LatentGaussian(["level"], "full"), slice(None))], max_iter=15)
+    draws = mixture.impute(frame, n_draws=4, random_state=0)
+    normals = np.random.default_rng(1).normal(size=200_000)
     for own in range(4):
         rows = hole & (level == own)
-        # twice the mean of a standard normal in the interval, by simulation
-        normals = np.random.default_rng(1).normal(size=200_000)
-        expected = 2.0 * normals[np.digitize(normals, [-1.0, 0.0, 1.0]) == own].mean()
+        # The mean is twice that of a standard normal variable within the interval.
+        expected = 2.0 * normals[np.digitize(normals, cuts) == own].mean()
         drawn = np.mean([draw["number"][rows].mean() for draw in draws])
         assert abs(drawn - expected) < 0.5
 
 
-def test_rows_that_were_not_fitted_share_parameters_too():
+def test_imputed_new_rows_share_the_drawn_parameters():
     X = correlated(np.random.default_rng(0), 0.0, 10)
     mixture = MemoizedDPGMM(1, moves=(), random_state=0).fit(X)
     empty = np.full((400, 2), np.nan)
@@ -156,11 +155,10 @@ def test_rows_that_were_not_fitted_share_parameters_too():
     assert np.std(means) > 2.0 * 0.8 / np.sqrt(400)
 
 
-def test_no_value_is_drawn_from_the_prior():
-    """Under the prior a column is a Cauchy variable, whose draws have no mean."""
+def test_imputed_values_are_not_drawn_from_the_prior():
+    """A column is a Cauchy variable under the prior, so that its draws have no mean."""
     rng = np.random.default_rng(0)
     X = np.exp(rng.normal(size=(100, 2)))
     X[:50, 0] = np.nan
-    blocks = [(str(j), Gaussian("diag", log=[j]), [j]) for j in range(2)]
-    mixture = MemoizedDPMixture(1, components=blocks, moves=(), random_state=0).fit(X)
+    mixture = fit(X, [(str(j), Gaussian("diag", log=[j]), [j]) for j in range(2)])
     assert np.abs(np.log(mixture.impute(X, n_draws=60, random_state=0))).max() < 6.0

@@ -1,4 +1,4 @@
-"""GaP-KL-NMF against enumeration, quadrature, dense NumPy and the laws of its draws."""
+"""GaP-KL-NMF agrees with dense NumPy, and its draws have their laws."""
 
 from dataclasses import replace
 from itertools import cycle, product
@@ -62,8 +62,8 @@ def sweeps(engine, gap, data, state, n, results=None, temperature=1.0):
 
 
 # ------------------------------------------------------------------------------------- bound
-def dense_bound(gap, Y, weights, lam, shape, rate, inv_temp):
-    """The tempered bound and the energy of each row from the definition, allocation by allocation.
+def dense_bound(gap, Y, lam, shape, rate, inv_temp):
+    """Return the tempered bound and the energy of each row by their definitions.
 
     ``shape`` and ``rate`` (n, K) are those of q(H).
     """
@@ -103,12 +103,11 @@ def test_bounds_and_energies_of_rows_follow_their_definition(temperature, missin
     exposure = (~np.isnan(Y)).astype(float) @ g.rates.T
     rate = gap.activation_shape + exposure / temperature
     lam = gap.natural_parameters(state.stats)
-    bound, energy = dense_bound(
-        gap, Y, np.ones(N), lam, result.q.astype(float) * rate, rate, 1.0 / temperature
-    )
+    shape, some = result.q.astype(float) * rate, slice(None, None, 5)
+    bound, energy = dense_bound(gap, Y[some], lam, shape[some], rate[some], 1.0 / temperature)
     tolerance = 1e-9 if dtype is np.float64 else 2e-4
-    np.testing.assert_allclose(result.bound, bound, rtol=tolerance, atol=tolerance)
-    np.testing.assert_allclose(result.energy, energy, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(result.bound[some], bound, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(result.energy[some], energy, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +116,7 @@ def test_bounds_and_energies_of_rows_follow_their_definition(temperature, missin
 def test_the_bound_never_falls_under_coordinate_ascent(seed, temperature, missing, n_local_iter):
     gap = model(n_local_iter=n_local_iter)
     data, state = start(gap, spectrogram(seed, missing=missing), seed, batch_size=70)
-    objective = sweeps(CoordinateAscent(), gap, data, state, 25, temperature=temperature)
+    objective = sweeps(CoordinateAscent(), gap, data, state, 15, temperature=temperature)
     assert np.all(np.diff(objective) > -1e-10 * np.abs(objective[:-1]))
     assert objective[-1] > objective[0] + 1.0
 
@@ -212,7 +211,7 @@ def test_gamma_variates_have_a_rate_for_each_row_and_are_0_below_a_limit():
 
 
 def sampled(gap, Y, temperature, **options):
-    """The globals drawn once and the local step given them, from activations of 1."""
+    """Return drawn globals and the local step given them, which starts from activations of 1."""
     data, state = start(gap, Y)
     batch = state.with_row_starts(data.batch(gap, np.arange(len(Y))))
     g = gap.drawn_globals(state.stats, batch, "ssvi-a", np.random.default_rng(0), run)
@@ -305,7 +304,7 @@ def test_rows_continue_from_their_last_activations():
 
 
 class InPhases:
-    """Passes of structured inference, and of coordinate ascent after them."""
+    """Passes of structured inference take turns with passes of coordinate ascent."""
 
     def __init__(self, *phases):
         engine, self.n = StructuredInference(lambda step: 1.0, "ssvi-a"), 0

@@ -1,4 +1,4 @@
-"""Values beside indicators: point masses, and missing values that mean something."""
+"""Indicators explain point masses and informative missing values."""
 
 import itertools
 
@@ -17,7 +17,7 @@ D = 2
 
 
 def setup(name, at, shift=0.0, n=12, seed=0):
-    """A component of two columns with indicators, and rows some of which have no values."""
+    """Return a component of two columns with indicators, and rows with missing values."""
     rng = np.random.default_rng(seed)
     X = KINDS[name].rows(n, D, rng) + shift
     X = np.where(rng.random((n, D)) < 0.3, np.array(at or np.nan), X)
@@ -45,7 +45,7 @@ def test_predictives_chain_to_the_evidence(name, at, shift):
 
 
 @pytest.mark.parametrize(("name", "at", "shift"), CASES)
-def test_masses_and_densities_sum_to_one(name, at, shift):
+def test_point_masses_and_densities_sum_to_one(name, at, shift):
     component, X = setup(name, at, shift)
     lam = component.natural_parameters(component.features(X).sum(axis=0)[None])
     row = X[~np.isnan(X).any(axis=1)][0]
@@ -66,7 +66,7 @@ def test_masses_and_densities_sum_to_one(name, at, shift):
     assert special + rest == pytest.approx(1.0, abs=1e-6)
 
 
-def test_values_unknown_are_at_the_mean_of_both_parts_and_drawn_from_both():
+def test_missing_values_are_imputed_and_drawn_from_both_parts():
     component, X = setup("diagonal", (0.0, -3.0), n=40)
     lam = component.natural_parameters(component.features(X).sum(axis=0)[None])
     X = np.where(np.arange(D) == 1, np.nan, X[:1].repeat(20_000, axis=0))
@@ -78,27 +78,24 @@ def test_values_unknown_are_at_the_mean_of_both_parts_and_drawn_from_both():
     assert component.sample(lam[0], 9, rng).shape == (9, D)
 
 
-def test_full_covariances_complete_the_holes_at_point_masses():
-    """What the rest of a row says of values that are not there does not depend on the mass."""
+def test_full_covariances_complete_point_masses_as_missing_values():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(30, D))
     full = KINDS["full"].make(D, np.dtype(np.float64))
     resp = rng.dirichlet(np.ones(2), size=30)
     table = full.expected_table(full.natural_parameters(resp.T @ full.features(X)))
-    logits = np.zeros((2, 30, 2))
-    for own, (at, value) in zip(logits, itertools.product([7.0], [7.0, np.nan]), strict=True):
-        component = add_indicators(full, (at, at))
-        both = np.concatenate([table, np.zeros((2, 2 * D))], axis=1)
+    table = np.concatenate([table, np.zeros((2, 2 * D))], axis=1)
+    component, logits = add_indicators(full, (7.0, 7.0)), np.zeros((2, 30, 2))
+    for own, value in zip(logits, (7.0, np.nan), strict=True):
         X[::2, 0] = value
-        completion = component.completion(both)
-        completion(X, np.ones(1)).add_to(own, np.zeros((30, 2)))
+        component.completion(table)(X, np.ones(1)).add_to(own, np.zeros((30, 2)))
     assert np.abs(logits[0, ::2]).min() > 0.0
     np.testing.assert_array_equal(*logits)
 
 
 # ------------------------------------------------------------------------------- exposures
-def test_counts_in_an_exposure_and_holes_sum_to_one():
-    """By enumeration: an exposure has no indicator, whose probability all rows would pay."""
+def test_probabilities_of_exposed_counts_and_missing_values_sum_to_one():
+    """An exposure has no indicator, because all rows would pay for its probability."""
     poisson = Poisson(np.full((D, 2), 1.5), np.dtype(np.float64), exposure="column")
     component = add_indicators(poisson, exposed=True)
     X = np.array([[2.0, np.nan, 1.0], [0.0, 3.0, 2.0], [np.nan, 1.0, 4.0]])
@@ -112,30 +109,39 @@ def test_counts_in_an_exposure_and_holes_sum_to_one():
     assert component.column_evidence(component.features(X)).shape == (3, 3)
 
 
+def one_component(X, component, columns=slice(None)):
+    blocks = [("block", component, columns)]
+    return MemoizedDPMixture(1, components=blocks, moves=(), random_state=0).fit(X)
+
+
+def assert_a_file_keeps_the_scores(mixture, X, tmp_path):
+    save(mixture, tmp_path / "model.skvt")
+    loaded = load(tmp_path / "model.skvt")
+    np.testing.assert_array_equal(loaded.score_samples(X), mixture.score_samples(X))
+
+
 @pytest.mark.parametrize("kind", [components.Poisson, components.NegativeBinomial])
-def test_a_mixture_with_informative_holes_in_exposed_counts(kind, tmp_path):
+def test_a_mixture_has_indicators_of_exposed_counts(kind, tmp_path):
     rng = np.random.default_rng(0)
     years = rng.uniform(1.0, 5.0, size=40)
     frame = pd.DataFrame({"visits": rng.poisson(3.0 * years), "years": years})
-    blocks = [("visits", kind(exposure="years", missing="informative"), ["visits"])]
-    informed = MemoizedDPMixture(1, components=blocks, moves=(), random_state=0).fit(frame)
-    blocks = [("visits", kind(exposure="years"), ["visits"])]
-    plain = MemoizedDPMixture(1, components=blocks, moves=(), random_state=0).fit(frame)
-    # all of n values are observed: under a uniform prior this has the probability 1 / (n + 1)
+    informed, plain = (
+        one_component(frame, kind(exposure="years", missing=missing), ["visits"])
+        for missing in ("informative", "ignore")
+    )
+    # The fact that all n values are observed has the probability 1 / (n + 1) under a uniform prior.
     assert informed.elbo_ - plain.elbo_ == pytest.approx(-np.log(41.0), abs=1e-6)
     drawn, _ = informed.sample(200, random_state=0)
     assert np.isfinite(informed.score_samples(drawn)).all()
     quantities = informed.describe()
     shares = quantities[quantities["quantity"] == "share observed"]
     assert shares["column"].tolist() == ["visits"]
-    save(informed, tmp_path / "model.skvt")
-    loaded = load(tmp_path / "model.skvt")
-    np.testing.assert_array_equal(loaded.score_samples(frame), informed.score_samples(frame))
+    assert_a_file_keeps_the_scores(informed, frame, tmp_path)
 
 
 # ------------------------------------------------------------------- values missing together
 def together(n=200, n_together=6, seed=0):
-    """Categories of three clusters; a survey of other rows did not ask the last questions."""
+    """Draw categories of three clusters. The last columns of some rows are missing together."""
     rng = np.random.default_rng(seed)
     z = rng.integers(3, size=n)
     shares = rng.dirichlet(np.full(3, 0.3), size=(3, 12))
@@ -145,29 +151,26 @@ def together(n=200, n_together=6, seed=0):
 
 
 @pytest.mark.parametrize("n_together", [1, 6])
-def test_values_missing_together_count_once(n_together, tmp_path):
-    """One fact has the evidence of one column: a beta function, and one of the full columns."""
+def test_values_missing_together_have_one_indicator(n_together, tmp_path):
     X, _ = together(n_together=n_together)
-    fits = {}
-    for missing in ("ignore", "informative"):
-        block = [("words", components.Categorical(missing=missing), slice(None))]
-        fits[missing] = MemoizedDPMixture(1, components=block, moves=(), random_state=0).fit(X)
+    mixture, plain = (
+        one_component(X, components.Categorical(missing=missing))
+        for missing in ("informative", "ignore")
+    )
     n, m = len(X), int(np.isnan(X[:, -1]).sum())
+    # The evidence has one beta function, and that of the columns without missing values.
     one_fact = betaln(m + 1.0, n - m + 1.0) - np.log(n + 1.0)
-    assert fits["informative"].elbo_ - fits["ignore"].elbo_ == pytest.approx(one_fact, abs=1e-6)
-    mixture = fits["informative"]
+    assert mixture.elbo_ - plain.elbo_ == pytest.approx(one_fact, abs=1e-6)
     drawn, _ = mixture.sample(500, random_state=0)
     missing = np.isnan(drawn[:, -n_together:])
     assert (missing == missing[:, :1]).all() and 0.2 < missing.mean() < 0.4
     shares = mixture.describe().query("quantity == 'share observed'").set_index("column")
     assert shares["estimate"].tolist()[-n_together:] == n_together * [(n - m + 1.0) / (n + 2.0)]
-    save(mixture, tmp_path / "model.skvt")
-    loaded = load(tmp_path / "model.skvt")
-    np.testing.assert_array_equal(loaded.score_samples(X), mixture.score_samples(X))
+    assert_a_file_keeps_the_scores(mixture, X, tmp_path)
 
 
 def test_clusters_are_found_beside_many_columns_missing_together():
-    """Also if one in thirty of their values is missing at random."""
+    """One in thirty of their values is missing at random."""
     X, z = together()
     rng = np.random.default_rng(1)
     X[rng.random(X.shape) < 0.03] = np.nan
@@ -176,17 +179,17 @@ def test_clusters_are_found_beside_many_columns_missing_together():
     assert adjusted_rand_score(z, mixture.labels_) > 0.9
 
 
-def test_values_missing_in_different_rows_count_separately():
+def test_values_missing_in_different_rows_have_different_indicators():
     rng = np.random.default_rng(0)
     X = np.where(rng.random((300, 5)) < [0.0, 0.0, 0.5, 0.5, 0.9], np.nan, 1.0)
     X[:, 3] = X[:, 2]
     assert columns_missing_together(X, np.ones(300), 5) == (0, 0, 1, 1, 2)
-    other = np.where(np.arange(300) % 3 == 0, np.nan, X[:, 2])  # a third of the rows
+    other = np.where(np.arange(300) % 3 == 0, np.nan, X[:, 2])  # A third of the rows has values.
     other = np.column_stack([X[:, 2], other])
     assert columns_missing_together(other, np.ones(300), 2) == (0, 1)
 
 
-def test_an_indicator_without_a_column_is_that_of_the_other_columns():
+def test_columns_missing_together_share_an_indicator():
     component = add_indicators(KINDS["categorical"].make(3, np.dtype(np.float64)), shared=(0, 1, 0))
     rng = np.random.default_rng(0)
     X = rng.integers(2, size=(20, 3)).astype(float)

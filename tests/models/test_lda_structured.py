@@ -1,4 +1,4 @@
-"""Local steps given topics against enumeration of the chain, dense arithmetic and SciPy's laws.
+"""Local steps given topics agree with enumeration, dense arithmetic and SciPy's laws.
 
 A document is a list of tokens (word, weight): a count of 2.5 is two tokens of weight 1 and one of
 weight 0.5. With b = 1/T and n_k the weight of the *other* tokens in topic k, the sampler's
@@ -38,13 +38,13 @@ from skvt.models.lda._model import LDA
 
 
 def counter():
-    """The counter of a loop that one thread runs through."""
+    """Return the counter of a loop that one thread runs through."""
     return np.zeros(COUNTER_SIZE, np.int64)
 
 
 # --------------------------------------------------------------------------------- by enumeration
 def tokens_of(counts):
-    """(words, weights) of the tokens of a dense row of counts."""
+    """Return the words and the weights of the tokens of a dense row of counts."""
     words, weights = [], []
     for word, count in enumerate(counts):
         whole = int(np.ceil(count))
@@ -68,7 +68,7 @@ class Enumerated:
             self.by_word[:, self.words[i]] += self.weights[i] * onehot[:, i]
 
     def conditional(self, z, i, others):
-        """p(z_i | z of the tokens ``others``), (K,)."""
+        """Return p(z_i | z of the tokens ``others``), (K,)."""
         sizes = np.zeros(self.alpha.size)
         for j in others:
             sizes[z[j]] += self.weights[j]
@@ -76,7 +76,7 @@ class Enumerated:
         return p / p.sum()
 
     def after(self, n_sweeps):
-        """Law over assignments after so many sweeps, sweep 0 not counted."""
+        """Return the law over assignments after so many sweeps, where sweep 0 does not count."""
         n, n_topics = self.words.size, self.alpha.size
         law = np.array([
             np.prod([self.conditional(z, i, range(i))[z[i]] for i in range(n)]) for z in self.z
@@ -92,7 +92,7 @@ class Enumerated:
         return law @ np.linalg.matrix_power(scan, n_sweeps)
 
     def joint(self):
-        """The joint of tokens of weight 1."""
+        """Return the joint law of tokens of weight 1."""
         p = np.prod(self.beta[self.z, self.words] ** self.b, axis=1)
         for s, sizes in enumerate(self.sizes.astype(int)):
             for k, size in enumerate(sizes):
@@ -109,7 +109,7 @@ def given_topics(
 
 
 def local_step(model, X, beta, b=1.0, *, seed=0, weights=None, runner=run, **options):
-    """(result, statistics (V, K)) of the rows of X under topics beta (K, V)."""
+    """Return the result and the statistics (V, K) of the rows of X under topics beta (K, V)."""
     X = sp.csr_array(np.atleast_2d(X))
     n = X.shape[0]
     batch = model.batch(X, np.arange(n), np.ones(n) if weights is None else weights)
@@ -140,8 +140,8 @@ each_dtype = pytest.mark.parametrize(
 
 
 def agrees_with(law, chain, result, statistics, alpha, n):
-    """One sample of each of n chains against a law over assignments."""
-    # sizes of the topics: all of their distribution
+    """One sample of each of n chains agrees with a law over assignments."""
+    # The numbers of tokens of the topics have their joint distribution.
     sizes, which = np.unique(np.round(chain.sizes, 6), axis=0, return_inverse=True)
     expected = n * np.bincount(which.ravel(), weights=law, minlength=len(sizes))
     distance = np.abs((result.q - alpha)[:, None, :] - sizes[None]).max(axis=2)
@@ -152,7 +152,7 @@ def agrees_with(law, chain, result, statistics, alpha, n):
         observed, expected = observed[likely], expected[likely]
         chi2 = np.sum((observed - expected) ** 2 / expected)
         assert laws.chi2.sf(chi2, likely.sum() - 1) > 1e-3
-    # word by word: mean
+    # The mean number of tokens of each word and topic is right.
     mean = np.einsum("s,swk->wk", law, chain.by_word)
     variance = np.einsum("s,swk->wk", law, chain.by_word**2) - mean**2
     error = np.sqrt(np.maximum(variance, 0.0) / n)
@@ -210,7 +210,7 @@ def test_kept_sweeps_are_averaged():
 
 # ------------------------------------------------------------------------------ large counts
 def law_of_large_counts(counts, tokens, alpha, beta, b):
-    """Law of the tokens of topic 0 of two: two large entries, and some tokens of a third word.
+    """Return the law of the tokens of the first of two topics in two large entries and some tokens.
 
     ``p(m) ~ prod_k Gamma(alpha_k + b n_k) prod_w C(n_w, m_w) prod_k beta_kw^(b m_kw)``.
     """
@@ -260,6 +260,28 @@ def test_the_first_sweep_draws_large_counts_about_the_most_probable_proportions(
     result, _ = local_step(model, np.round(1e6 * theta @ beta), beta)
     # One sweep from equal proportions would lead half the way.
     np.testing.assert_allclose(result.q[0] / 1e6, theta, atol=0.06)
+
+
+def test_the_tokens_of_an_entry_are_multinomial():
+    theta, row = np.array([0.5, 0.0, 1.0, 0.01, 0.2]), np.array([1.0, 1.0, 0.3, 0.7, 1e-9])
+    p = theta * row / (theta @ row)
+    n, count, tails, out = 4_000, 2000.25, np.empty(5), np.empty((4_000, 5))
+    draw = entrance(sampling._draw_assignments)
+    state = np.uint64(7)
+    for i in range(n):
+        state = np.uint64(draw(count, theta, row, tails, out[i], state))
+    np.testing.assert_allclose(out.sum(axis=1), count, rtol=1e-15)
+    assert np.all((out % 1.0 == 0.25).sum(axis=1) == 1)
+    assert np.all(out[:, 1] == 0.0)
+    whole = np.floor(out)
+    # The joint law of two topics shows in the law of their sum.
+    for members in ([0], [2], [3], [0, 3], [0, 2]):
+        law = laws.binom(2000, p[members].sum())
+        uniform = law.cdf(whole[:, members].sum(axis=1) - 1.0)
+        uniform += np.random.default_rng(0).random(n) * law.pmf(whole[:, members].sum(axis=1))
+        assert laws.kstest(uniform, "uniform").pvalue > 1e-3
+    of_rest = np.bincount(np.argmax(out % 1.0 == 0.25, axis=1), minlength=5)[[0, 2, 3]]
+    assert laws.chisquare(of_rest, n * p[[0, 2, 3]] / p[[0, 2, 3]].sum()).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("p", [0.0, 1e-5, 0.3, 0.9, 1.0])
@@ -360,7 +382,7 @@ def test_rounding_of_sums_does_not_lead_a_draw_out_of_its_block_of_topics():
 
 # -------------------------------------------------------------------------------------- CVB0
 def dense_cvb0(counts, alpha, beta, b, max_iter, tol):
-    """(alpha + E[n_k], q(z) of each word (V, K)): entries updated one after the other."""
+    """Return alpha + E[n_k] and q(z) of each word (V, K). Entries are updated in turn."""
     q = (alpha * beta.T) ** b
     q /= q.sum(axis=1, keepdims=True)
     size = counts @ q
@@ -441,7 +463,7 @@ def test_words_of_underflowing_probability_have_a_finite_log_probability(b, dtyp
 
 # ------------------------------------------------------------------------------ gamma variates
 def draw_log_gammas(array, rows, scale, prior, seed, out):
-    """Writes the draws; checks their sums and those of their shapes."""
+    """Write the draws, and check their sums and those of their shapes."""
     rows = rows.astype(np.int32)  # Models have rows of this type.
     log_sums, shapes = np.empty((2, -(-rows.size // sampling.WORDS_PER_BLOCK), out.shape[1]))
     sampling.draw_log_gammas(array, rows, scale, prior, seed, out, log_sums, shapes, counter())
@@ -453,7 +475,7 @@ def draw_log_gammas(array, rows, scale, prior, seed, out):
 
 
 def log_gamma_cdf(x, a):
-    """P(log g <= x) of g ~ Gamma(a, 1), where exp(x) may underflow."""
+    """Return P(log g <= x) of g ~ Gamma(a, 1), where exp(x) may underflow."""
     small = x < -40.0
     power = np.exp(np.minimum(a * x - gammaln(a + 1.0), 0.0))
     return np.where(small, power, gammainc(a, np.exp(np.where(small, 0.0, x))))
@@ -509,9 +531,9 @@ LAM = np.array([[0.25, 3.0], [2.2, 0.21], [0.5, 7.0], [4.0, 0.4], [0.2, 1.0]])
 
 
 def model_and_batch(words, *, dtype=np.float64, local="gibbs", scale=1.0, own=False):
-    """A model, statistics with lam = LAM, and a batch of these words.
+    """Return a model, statistics with lam = LAM, and a batch of these words.
 
-    Topics have a prior of their ``own``, or the same.
+    Topics have different priors if ``own`` is true.
     """
     model = given_topics([0.5, 0.5], 5, local, dtype=dtype)
     eta = 0.2

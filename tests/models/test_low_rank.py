@@ -1,4 +1,4 @@
-"""Factor analysers: their bound against its definition and draws, and fits."""
+"""The bound of factor analysers follows its definition, and fits find clusters."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ def exactly(monkeypatch):
 
 
 def drawn(n=60, D=3, rank=1, K=1, seed=0, missing=0.0):
-    """Rows of factor analysers about K means."""
+    """Draw rows of factor analysers about K means."""
     rng = np.random.default_rng(seed)
     loadings, z = 2.0 * rng.normal(size=(K, D, rank)), np.arange(n) % K
     X = 8.0 * rng.normal(size=(K, D))[z] + 3.0 + 0.5 * rng.normal(size=(n, D))
@@ -49,7 +49,7 @@ def posterior_of(X, max_rank=None):
 
 # ------------------------------------------------------------------------------ the bound
 def contrasts(X, prior):
-    """Rows of mean 0 that are left if the mean is integrated out: their scatter is the same."""
+    """Return rows of mean 0 with the scatter that remains after integration over the mean."""
     kappa = prior["mean_precision"]
     n, mean = len(X), X.mean(axis=0)
     basis = np.linalg.qr(np.column_stack([np.ones(n), np.eye(n)[:, : n - 1]]))[0][:, 1:]
@@ -58,7 +58,7 @@ def contrasts(X, prior):
 
 
 def found(X, component, lam):
-    """Contrasts of the rows, and the parameters of q: loadings, V, rates and C of the noise."""
+    """Return contrasts of the rows, and the loadings, V, rates and C of q."""
     q, factors = component.family.to_standard(lam), component.family.factors(lam)
     r = int(factors.ranks[0])
     Y = contrasts(X - component.center, NormalWishart.to_standard(component.prior))
@@ -67,7 +67,7 @@ def found(X, component, lam):
 
 
 def bound_row_by_row(Y, prior, M, V, b, C):
-    """Energy and entropy of every variable of the model with factors, by their definitions."""
+    """Return the sum of energy and entropy of every variable by their definitions."""
     nu, kappa = prior["degrees_of_freedom"], prior["mean_precision"]
     scale, (D, r), n = np.diagonal(prior["scale_inverse"]), M.shape, len(Y)
     a = 0.5 * (nu + n)
@@ -267,6 +267,7 @@ def test_evidence_under_other_priors_starts_from_the_present_solution():
     trial = replace(component.trial(sums), prior=other)
     short = exact - trial.log_evidence(sums)
     assert np.all(short[:2] > -1e-3) and np.all(short[:2] < 0.1) and short[2] == 0.0
+    assert exact[2] == 0.0  # The last component has no rows.
     np.testing.assert_array_equal(trial.family.to_standard(other)["rate"],
                                   component.family.to_standard(other)["rate"])  # fmt: skip
 
@@ -353,7 +354,7 @@ def test_two_threads_fit_the_same_bits():
 
 @pytest.mark.slow
 def test_rates_of_columns_that_hardly_vary_stay_finite():
-    """Pixels of digits, most of them zero, with noise too small for components to stop at it."""
+    """The noise of pixels that are mostly zero is too small to limit the rates."""
     X = load_digits().data[:400]
     X = X[:, X.std(axis=0) > 0.0]
     X += 1e-7 * np.random.default_rng(0).normal(size=X.shape)
@@ -366,6 +367,18 @@ def test_rates_of_columns_that_hardly_vary_stay_finite():
 # -------------------------------------------------------------------------- compiled parts
 def in_plain_python(part):
     return getattr(part, "py_func", part)
+
+
+def test_independent_directions_become_orthonormal_and_dependent_ones_zero():
+    rng = np.random.default_rng(0)
+    columns = rng.normal(size=(9, 4)) * np.array([1e-3, 1.0, 1e3, 1.0])
+    columns[:, 2] = columns[:, 0] - 2.0 * columns[:, 1]
+    q = np.linalg.qr(columns[:, [0, 1, 3]])[0]
+    rows = np.empty((4, 9))
+    in_plain_python(module._orthonormalise)(columns, rows)
+    np.testing.assert_array_equal(rows, columns.T)
+    np.testing.assert_allclose(rows @ columns, np.diag([1.0, 1.0, 0.0, 1.0]), atol=1e-14)
+    np.testing.assert_allclose(columns @ rows, q @ q.T, atol=1e-12)
 
 
 def test_an_accelerated_step_solves_the_least_squares_of_the_last_steps():
