@@ -1,4 +1,4 @@
-"""Docstrings of all public objects: numpydoc's checks, and the examples in them."""
+"""Docstrings of public names are complete, and their examples and defaults are true."""
 
 import ast
 import doctest
@@ -16,7 +16,7 @@ import skvt
 
 ROOT = Path(__file__).parents[1]
 
-# Of numpydoc's checks, those that do not hold here.
+# The checks of numpydoc that this project does not follow, with the reason.
 LEFT_OUT = {
     "GL01",  # the summary begins on the line of the quotes
     "ES01",  # a summary may say all there is
@@ -62,7 +62,7 @@ def complaints(name):
 
 
 @pytest.mark.parametrize("name", documented_names())
-def test_docstrings_are_complete(name):
+def test_a_docstring_passes_the_checks_of_numpydoc(name):
     names = [name, *members(name)] if inspect.isclass(named(name)) else [name]
     found = [complaint for each in names for complaint in complaints(each)]
     assert not found, "\n" + "\n".join(found)
@@ -70,7 +70,7 @@ def test_docstrings_are_complete(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", documented_names())
-def test_there_are_examples_and_they_are_true(name):
+def test_a_public_name_has_examples_that_run(name):
     (test,) = doctest.DocTestFinder(recurse=False).find(named(name), name)
     assert test.examples and doctest.DocTestRunner().run(test).failed == 0
 
@@ -117,73 +117,17 @@ def wrong_defaults(name):
 
 
 @pytest.mark.parametrize("name", documented_names())
-def test_documented_defaults_are_those_of_the_signature(name):
-    # (ignored parameters, such as y, have no default to tell)
+def test_a_docstring_states_the_defaults_of_the_signature(name):
+    # Ignored parameters, such as y, need no default.
     names = [name, *members(name)] if inspect.isclass(named(name)) else [name]
     found = [wrong for each in names for wrong in wrong_defaults(each) if "(y=None)" not in wrong]
     assert not found, "\n" + "\n".join(found)
 
 
-# ------------------------------------------------------------------------- of all estimators
 ESTIMATORS = {name for name in skvt.__all__ if hasattr(getattr(skvt, name), "fit")}
-TOPICS = {"TemperedLDA", "StructuredLDA"}
-# Names of which some estimators say something else than the others do, and why.
-OTHERWISE = {
-    "n_components": (ESTIMATORS, "topics; a truncation; at the start, or throughout"),
-    "batch_size": (
-        {"MemoizedDPGMM", "MemoizedDPMixture", "MemoizedHDP", "StructuredBernoulliMixture"},
-        "one of two, with n_batches",
-    ),
-    "tol": (TOPICS | {"MemoizedHDP"}, "in nats per word, and in the place of perp_tol"),
-    "weight_concentration_prior": ({"StructuredGaPNMF"}, "of a gamma process, given as a number"),
-    "weight_concentration_prior_type": (
-        {"MemoizedDPGMM"},
-        "of each component, as in scikit-learn; without moves",
-    ),
-    "mean_change_tol": ({"StructuredGaPNMF"}, "of rows solved from nothing alone"),
-    "n_polish": ({"MemoizedHDP"}, "sweeps of collapsed sampling; passes of CVB0"),
-    "exp_dirichlet_component_": ({"MemoizedHDP"}, "topics are phi where beta are weights"),
-    # (topics as in scikit-learn's twin)
-    "components_": (
-        TOPICS | {"MemoizedHDP", "StructuredGaPNMF"},
-        "pseudo-counts; times weights; expectations",
-    ),
-    "weights_": ({"CAVIGaussianMixture", "StructuredGaPNMF"}, "known; not normalised"),
-    "means_": ({"StructuredBernoulliMixture"}, "probabilities"),
-    "covariances_": ({"CAVIGaussianMixture"}, "known"),
-}
-# Names whose types differ: other choices, or values that a model learns or finds by itself.
-OTHER_TYPES = {
-    "average", "global_step", "learning_method", "learning_offset", "local_step", "max_iter",
-    "moves", "noise_variance", "posterior_", "prior_variance", "topic_word_prior",
-    "weight_concentration_", "weight_concentration_prior",
-}  # fmt: skip
 
 
-def of_estimators(section):
-    """{name: {estimator: (type without the default, first sentence)}} of a section."""
-    said = {}
-    for estimator in sorted(ESTIMATORS):
-        doc = NumpyDocString(inspect.getdoc(getattr(skvt, estimator)))
-        for names, kind, lines in doc[section]:
-            kind = re.sub(r",? *default=.*$", "", kind)
-            sentence = re.split(r"(?<=\.) ", " ".join(lines))[0]
-            for name in re.split(r"\s*,\s*", names):
-                said.setdefault(name, {})[estimator] = kind, sentence
-    return said
-
-
-@pytest.mark.parametrize("section", ["Parameters", "Attributes"])
-def test_estimators_say_the_same_in_the_same_words(section):
-    for name, said in of_estimators(section).items():
-        others, _ = OTHERWISE.get(name, ((), ""))
-        same = {estimator: words for estimator, words in said.items() if estimator not in others}
-        assert len({sentence for _, sentence in same.values()}) <= 1, (name, same)
-        if name not in OTHER_TYPES:
-            assert len({kind for kind, _ in same.values()}) <= 1, (name, same)
-
-
-def test_help_on_mixtures_explains_each_column_of_their_clusterings():
+def test_docstrings_of_mixtures_explain_each_clustering():
     X = [[0.0], [0.1], [9.0], [9.1]] * 5
     mixture = skvt.CAVIGaussianMixture(2, random_state=0).fit(X)
     for name in mixture.clusterings_:
@@ -192,15 +136,16 @@ def test_help_on_mixtures_explains_each_column_of_their_clusterings():
 
 
 @pytest.mark.parametrize("name", sorted(ESTIMATORS))
-def test_help_names_each_result_of_a_fit(name):
-    # The attribute is of the base class; this mixture takes no labels of rows.
+def test_the_docstring_names_each_result_of_a_fit(name):
+    # The base class defines this attribute, but this mixture takes no labels of rows.
     others = {"component_classes_"} if name == "StructuredBernoulliMixture" else set()
     results = {each for each in dir(getattr(skvt, name)) if re.fullmatch("[a-z].*_", each)}
-    named = {each for each, said in of_estimators("Attributes").items() if name in said}
+    doc = NumpyDocString(inspect.getdoc(getattr(skvt, name)))
+    named = {each for names, *_ in doc["Attributes"] for each in re.split(r"\s*,\s*", names)}
     assert results - others <= named
 
 
-def test_what_does_not_depend_on_the_model_has_one_default():
+def test_a_parameter_of_all_fits_has_one_default():
     shared = ("evaluate_every", "n_init", "n_jobs", "random_state", "total_samples", "verbose",
               "warm_start")  # fmt: skip
     for name in shared:
@@ -209,14 +154,7 @@ def test_what_does_not_depend_on_the_model_has_one_default():
         assert len({repr(each[name]) for each in defaults if name in each}) == 1, name
 
 
-def test_what_is_said_otherwise_is_another_thing():
-    said = of_estimators("Parameters") | of_estimators("Attributes")
-    for name, (others, why) in OTHERWISE.items():
-        assert why and len({sentence for _, sentence in said[name].values()}) > 1, name
-        assert others <= ESTIMATORS
-
-
 @pytest.mark.parametrize("name", sorted(ESTIMATORS))
-def test_signatures_show_names_and_defaults(name):
-    # types, of which some print as addresses, stand in the docstring
+def test_a_signature_shows_names_and_defaults_without_types(name):
+    # Types stand in the docstring, because some of them print as addresses.
     assert ": " not in str(inspect.signature(getattr(skvt, name)))
