@@ -1,4 +1,4 @@
-"""Whatever has been fitted can be saved, saved again, and goes on as if it had never been saved."""
+"""A fitted estimator that is saved and loaded continues with the same bits."""
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ def path(tmp_path):
 
 
 def holes(X):
-    """The same rows, with values missing in all but the first two."""
+    """The rows with missing values in all but the first two."""
     missing = np.random.default_rng(0).random(X.shape) < 0.1
     missing[:2] = False
     return np.where(missing, np.nan, X)
@@ -31,7 +31,7 @@ def weights_of(X):
 
 
 def call(estimator, X, number):
-    """A weighted call of ten rows, without an id for the first two calls."""
+    """A call of ten weighted rows. The first two calls have no batch_id."""
     some = slice(10 * number, 10 * number + 10)
     given = {"sample_weight": weights_of(X)[some], "batch_id": number if number > 1 else None}
     return estimator.partial_fit(X[some], **given)
@@ -56,7 +56,7 @@ WAYS = {
 
 
 def check_round_trips(fitted, X, path):
-    """Saved once and twice, it shows the same, and goes on with the same bits."""
+    """Saved once or twice, it shows the same results, and streams continue with the same bits."""
     save(fitted, path)
     once = load(path)
     assert_same_fit(once, fitted)
@@ -83,9 +83,15 @@ CASES = [
 
 @pytest.mark.quick_cases("stream", "AnnealedFactorialMixture-batch-4-20-holes-fit")
 @pytest.mark.parametrize(("entry", "form", "way"), CASES)
-def test_every_entry_in_every_form(entry, form, way, path):
+def test_every_estimator_can_be_saved_after_every_kind_of_fit(entry, form, way, path):
     X = FORMS[form](entry.data())
-    check_round_trips(WAYS[way](entry.make(), X), X, path)
+    fitted = WAYS[way](entry.make(), X)
+    save(fitted, path)
+    loaded = load(path)
+    assert loaded.get_params().keys() == fitted.get_params().keys()
+    for one, other in zip(entry.answers(loaded, X), entry.answers(fitted, X), strict=True):
+        np.testing.assert_array_equal(one, other)
+    check_round_trips(fitted, X, path)
 
 
 SMALL = {"n_components": 3, "max_iter": 3, "tol": 0.0, "random_state": 0}
@@ -97,7 +103,7 @@ LAWS = "dirichlet_process", "dirichlet_distribution"
 @pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical", "low_rank"])
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("form", ["dense", "holes"])
-def test_every_covariance_and_law_of_weights(form, law, covariance_type, path):
+def test_every_covariance_and_law_of_weights_can_be_saved(form, law, covariance_type, path):
     X = FORMS[form](rows(n_features=4))
     params = {"covariance_type": covariance_type, "weight_concentration_prior_type": law}
     fit = skvt.MemoizedDPGMM(**SMALL, moves=(), **params).set_callbacks(Checkpoint(path)).fit(X)
@@ -108,7 +114,7 @@ def test_every_covariance_and_law_of_weights(form, law, covariance_type, path):
 
 @pytest.mark.parametrize("method", ["memoized", pytest.param("online", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("form", ["dense", "sparse"])
-def test_calls_that_are_gathered_may_be_sparse(form, method, path):
+def test_gathered_calls_may_be_sparse(form, method, path):
     X = FORMS[form](counts())
     stream = skvt.MemoizedHDP(**SMALL, max_components=4, learning_method=method)
     check_round_trips(streamed(stream, X), X, path)
@@ -121,7 +127,7 @@ def test_calls_that_are_gathered_may_be_sparse(form, method, path):
         (skvt.MemoizedDPMixture, ("dense", "sparse")),
     ],
 )
-def test_calls_that_are_gathered_may_be_dense_and_sparse(cls, forms, path):
+def test_gathered_calls_may_be_dense_and_sparse(cls, forms, path):
     X, given = bits(), SMALL | {"learning_method": "memoized"}
     once, mixture = cls(**given), cls(**given)
     for start in (0, 10, 20, 30):
@@ -134,7 +140,7 @@ def test_calls_that_are_gathered_may_be_dense_and_sparse(cls, forms, path):
 
 
 def mixed(n_rows=40):
-    """Columns of every kind."""
+    """A table with columns of every kind."""
     rng = np.random.default_rng(0)
     cluster = rng.integers(3, size=n_rows)
     table = {
@@ -180,7 +186,7 @@ KINDS = {
     [(kind, form) for kind in KINDS for form in ("dense", "holes")
      if (kind, form) != ("multinomial", "holes")],
 )  # fmt: skip
-def test_every_kind_of_columns(kind, form, path):
+def test_components_of_every_kind_of_columns_can_be_saved(kind, form, path):
     table, (component, columns) = mixed(), KINDS[kind]
     if form == "holes":
         first = table[columns[0]]
@@ -199,21 +205,21 @@ def test_every_kind_of_columns(kind, form, path):
 @pytest.mark.quick_cases("TemperedLDA", "variational")
 @pytest.mark.parametrize("temperature", ["annealed", "variational"])
 @pytest.mark.parametrize("entry", [e for e in ENTRIES if takes(e, "variational")], ids=str)
-def test_streams_of_every_temperature(entry, temperature, path):
+def test_streams_of_every_temperature_can_be_saved(entry, temperature, path):
     stream = streamed(entry.make(temperature=temperature, **entry.heated), entry.data())
     check_round_trips(stream, entry.data(), path)
 
 
 @pytest.mark.filterwarnings("ignore:.*rows have no words")
 @pytest.mark.parametrize("temperature", ["variational", "local"])
-def test_documents_without_any_word(temperature, path):
+def test_a_fit_to_documents_without_words_can_be_saved(temperature, path):
     lda = skvt.TemperedLDA(2, max_iter=3, temperature=temperature, random_state=0)
     save(lda.fit(np.zeros((6, 4))), path)
     assert_same_fit(load(path), lda)
 
 
 @pytest.mark.parametrize("scale", [1e16, 1e-16])
-def test_values_of_any_size(scale, path):
+def test_a_fit_to_values_of_any_size_can_be_saved(scale, path):
     factors = skvt.AnnealedFactorialMixture(2, max_iter=3, random_state=0).fit(sums() * scale)
     save(factors, path)
     assert_same_fit(load(path), factors)
