@@ -1,4 +1,4 @@
-"""Beta, Wishart, normal-Wishart and normal-gamma against textbooks, SciPy and quadrature."""
+"""Beta, Wishart, normal-Wishart and normal-gamma agree with SciPy, also for extreme values."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def random_gamma_parameters(seed, D):
 
 # -------------------------------------------------------------------------------- triangles
 @pytest.mark.parametrize("D", [1, 2, 5])
-def test_triangle_goes_row_by_row_there_and_back(D):
+def test_a_symmetric_matrix_is_packed_row_by_row(D):
     matrix = np.stack([covariance(D, 0), covariance(D, 1)])
     packed = triangle.pack(matrix)
     rows = [np.concatenate([each[i, i:] for i in range(D)]) for each in matrix]
@@ -109,7 +109,7 @@ def test_normal_gamma_is_a_gamma_and_then_normals(D):
         np.testing.assert_allclose(value, expected, rtol=1e-11)
 
 
-def test_density_is_zero_where_the_precision_is_none():
+def test_the_density_of_a_matrix_that_is_no_precision_is_zero():
     no_precisions = np.array(
         [
             [[1.0, 2.0], [2.0, 1.0]],
@@ -133,7 +133,7 @@ def test_density_is_zero_where_the_precision_is_none():
 
 
 # --------------------------------------------------------------------------- hard numbers
-def test_units_of_the_features_cost_no_digits():
+def test_the_units_of_features_do_not_matter():
     rng = np.random.default_rng(0)
     D = 6
     m, kappa, nu, scale_inverse = random_parameters(41, D)
@@ -142,7 +142,7 @@ def test_units_of_the_features_cost_no_digits():
     scaled = NormalWishart.from_standard(
         units * m, kappa, nu, scale_inverse * np.outer(units, units)
     )
-    # A holds -(nu / 2) log|W^-1|; E[Lambda] turns into the inverse units
+    # A contains -(nu / 2) log|W^-1|, and E[Lambda] has the inverse units.
     np.testing.assert_allclose(
         NormalWishart.log_normalizer(scaled),
         NormalWishart.log_normalizer(plain) - nu * np.log(units).sum(),
@@ -154,7 +154,7 @@ def test_units_of_the_features_cost_no_digits():
     )  # fmt: skip
     value = NormalWishart.sample(plain, rng)
     twin = MeanPrecision(value.mean * units, value.precision / np.outer(units, units))
-    # |d(mu, Lambda)| changes by prod units^(1 - (D + 1))
+    # The volume element of (mu, Lambda) changes by prod units^(1 - (D + 1)).
     np.testing.assert_allclose(
         NormalWishart.log_density(scaled, twin),
         NormalWishart.log_density(plain, value) + D * np.log(units).sum(),
@@ -162,7 +162,7 @@ def test_units_of_the_features_cost_no_digits():
     )
 
 
-def test_draws_at_the_fewest_degrees_of_freedom_are_finite_and_positive():
+def test_draws_with_the_fewest_degrees_of_freedom_are_finite_and_positive():
     rng = np.random.default_rng(1)
     n, D = 2000, 3
     eta = np.tile(Wishart.from_standard(D - 1.0 + 1e-3, covariance(D, 0)), (n, 1))
@@ -176,13 +176,13 @@ def test_draws_at_the_fewest_degrees_of_freedom_are_finite_and_positive():
     assert np.all(x.precision > 0.0)
 
 
-def test_draws_at_a_small_shape_have_the_mean_log_of_the_member():
-    # plain gamma draws of this shape are 0 once in a thousand times, whose logarithm is -inf
+def test_draws_of_a_small_shape_have_the_expected_logarithm():
+    # A plain gamma draw of this shape is 0 once in a thousand times, and its logarithm -inf.
     n, a = 20_000, 0.01
     eta = np.tile(NormalGamma.from_standard([0.0], 1.0, a, 2.0), (n, 1))
     log_tau = np.log(NormalGamma.sample(eta, np.random.default_rng(2)).precision)
-    # The floor, the smallest normal number, is met with probability e^(-708 a), and an exponential
-    # of mean 1 / a is cut off there.
+    # Draws do not fall below the smallest normal number, which they reach with probability
+    # e^(-708 a). This cuts off an exponential of mean 1 / a.
     cut = np.exp(-708.0 * a) / a
     error = 4.5 * log_tau.std() / np.sqrt(n) + 1.1 * cut
     assert abs(log_tau.mean() - (digamma(a) - np.log(2.0))) < error
@@ -213,7 +213,7 @@ def test_a_scale_that_is_not_positive_definite_is_refused(name):
         getattr(NormalWishart, name)(
             NormalWishart.from_standard(np.ones(2), 1.0, 5.0, np.full((2, 2), np.nan))
         )
-    # kappa m m' beyond the sum of squares
+    # Here kappa m m' exceeds the sum of squares.
     with pytest.raises(ValueError, match="subtract the mean"):
         getattr(NormalWishart, name)(np.array([5.0, 1.0, 3.0, 3.0, 2.0, 0.0, 2.0]))
     with pytest.raises(ValueError, match="subtract the mean"):
@@ -239,10 +239,10 @@ def test_textbook_parameters_broadcast():
     )
     eta = Wishart.from_standard(np.full((2, K), 5.0), np.eye(D))
     assert eta.shape == (2, K, 1 + D * (D + 1) // 2)
-    # diagonal covariances: one member for each component and feature
+    # Diagonal covariances have one member for each component and feature.
     eta = NormalGamma.from_standard(m[..., None], 0.1, 1.5, np.ones(D))
     assert eta.shape == (K, D, 4)
-    # spherical ones: one member for each component
+    # Spherical covariances have one member for each component.
     eta = NormalGamma.from_standard(m, 0.1, 1.5, 1.0)
     assert eta.shape == (K, 2 + 2 * D)
     assert Beta.from_standard(np.ones(K), 2.0).shape == (K, 2)

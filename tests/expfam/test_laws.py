@@ -1,4 +1,4 @@
-"""Laws that tie the functions of a family together: they hold for every family."""
+"""The functions of every family of distributions agree with one another."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def normal_gamma(a, b, kappa, seed=0):
     return NormalGamma.from_standard(m, kappa, a, b)
 
 
-# Members whose draws have light tails: sample moments of the squares exist.
+# The draws of these members have light tails, so that sample moments of their squares exist.
 MODERATE = {
     "Dirichlet": (Dirichlet, np.array([1.5, 0.8, 4.0])),
     "DirichletColumns": (DirichletColumns((3, 2)), np.array([1.5, 0.8, 4.0, 2.0, 0.9])),
@@ -105,54 +105,8 @@ def draws(family, eta, n, seed=0):
     return family.sample(np.broadcast_to(eta, (n, *eta.shape)), np.random.default_rng(seed))
 
 
-def triangle_statistic(precision):
-    D = len(precision)
-    return [
-        -precision[i, j] / (2.0 if i == j else 1.0) for i in range(D) for j in range(D) if i <= j
-    ]
-
-
-def statistic(family, x):
-    """t(x) of one draw, entry by entry as the family's docstring has it."""
-    if family is Dirichlet:
-        return np.log(x)
-    if family is Beta:
-        return np.array([np.log(x), np.log(1.0 - x)])
-    if isinstance(family, DirichletColumns):
-        return np.log(x)
-    if family is Categorical:
-        return x
-    if family is Gamma:
-        return np.array([np.log(x), -x])
-    if family is Normal:
-        return np.array([x, -0.5 * x**2])
-    if family is Wishart:
-        return np.array([0.5 * np.linalg.slogdet(x)[1], *triangle_statistic(x)])
-    mean, precision = x
-    if family is NormalWishart:
-        log_det = np.linalg.slogdet(precision)[1]
-        square = mean @ precision @ mean
-        return np.array(
-            [0.5 * log_det, -0.5 * square, *precision @ mean, *triangle_statistic(precision)]
-        )
-    assert family is NormalGamma
-    return np.array(
-        [0.5 * np.log(precision), -0.5 * precision, *precision * mean, *-0.5 * precision * mean**2]
-    )
-
-
-def log_base_measure(family, x):
-    if family is Dirichlet or isinstance(family, DirichletColumns):
-        return -np.log(x).sum()
-    if family is Beta:
-        return -np.log(x) - np.log(1.0 - x)
-    if family is Gamma:
-        return -np.log(x)
-    return 0.0
-
-
 @each_member
-def test_gradient_of_log_normalizer_is_expectation(family, eta):
+def test_the_gradient_of_the_log_normalizer_is_the_expectation(family, eta):
     def difference(d, length):
         step = np.zeros(eta.size)
         step[d] = length
@@ -160,21 +114,37 @@ def test_gradient_of_log_normalizer_is_expectation(family, eta):
 
     for d in range(eta.size):
         length = 1e-5 * abs(eta[d])
-        # extrapolated, as W^-1 may be much smaller than the entries of eta, and A as curved
+        # The difference is extrapolated, because A is strongly curved where W^-1 is small.
         slope = (4.0 * difference(d, 0.5 * length) - difference(d, length)) / 3.0
         np.testing.assert_allclose(family.expectation(eta)[d], slope, rtol=1e-5, atol=1e-6)
 
 
-@each_moderate
-def test_density_is_that_of_an_exponential_family(family, eta):
+TWINS = {
+    "Gamma": scipy.stats.gamma(3.5, scale=1.0 / 0.6),
+    "Normal": scipy.stats.norm(1.5, 0.4**0.5),
+}
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_a_density_of_one_variable_is_that_of_scipy(name):
+    family, eta = MODERATE[name]
     x = draws(family, eta, 20)
-    expected = [
-        eta @ statistic(family, take(x, i))
-        - family.log_normalizer(eta)
-        + log_base_measure(family, take(x, i))
-        for i in range(20)
-    ]
-    np.testing.assert_allclose(family.log_density(eta, x), expected, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(
+        family.log_density(np.tile(eta, (20, 1)), x), TWINS[name].logpdf(x), rtol=1e-10, atol=1e-12
+    )
+
+
+def test_the_density_of_an_indicator_is_its_probability():
+    probabilities = np.array([0.2, 0.5, 0.3])
+    density = Categorical.log_density(np.log(3.0 * probabilities), np.eye(3))
+    np.testing.assert_allclose(density, np.log(probabilities), rtol=1e-12)
+
+
+def test_the_density_of_columns_is_the_product_of_their_densities():
+    family, eta = MODERATE["DirichletColumns"]
+    x = draws(family, eta, 1)[0]
+    expected = sum(Dirichlet.log_density(eta[part], x[part]) for part in (slice(3), slice(3, 5)))
+    np.testing.assert_allclose(family.log_density(eta, x), expected, rtol=1e-11)
 
 
 @each_pair
@@ -210,7 +180,7 @@ def test_functions_are_vectorised_over_leading_axes(family, q, p):
 
 
 @each_moderate
-def test_computations_are_in_double_precision_whatever_comes_in(family, eta):
+def test_computations_are_in_double_precision(family, eta):
     single = eta.astype(np.float32)
     for name in ("log_normalizer", "expectation", "entropy", "variance"):
         results = fields(getattr(family, name)(single))
@@ -221,7 +191,7 @@ def test_computations_are_in_double_precision_whatever_comes_in(family, eta):
 
 
 @each_pair
-def test_divergence_sums_over_members_and_broadcasts_the_prior(family, q, p):
+def test_the_divergence_sums_over_members_and_broadcasts_the_prior(family, q, p):
     weight = np.linspace(0.0, 0.9, 4)[:, None]
     eta = (1.0 - weight) * q + weight * p
     one_by_one = sum(kl_divergence(family, row, p) for row in eta)
@@ -230,7 +200,7 @@ def test_divergence_sums_over_members_and_broadcasts_the_prior(family, q, p):
 
 
 @each_pair
-def test_divergence_is_the_mean_log_ratio_of_densities(family, q, p):
+def test_the_divergence_is_the_mean_log_ratio_of_densities(family, q, p):
     x = draws(family, q, 50_000, seed=1)
     ratio = family.log_density(q, x) - family.log_density(p, x)
     error = 4.5 * ratio.std() / np.sqrt(ratio.size)
@@ -238,7 +208,7 @@ def test_divergence_is_the_mean_log_ratio_of_densities(family, q, p):
 
 
 @each_moderate
-def test_entropy_is_minus_the_mean_log_density_of_draws(family, eta):
+def test_the_entropy_is_minus_the_mean_log_density_of_draws(family, eta):
     value = -family.log_density(eta, draws(family, eta, 50_000, seed=2))
     error = 4.5 * value.std() / np.sqrt(value.size)
     assert abs(family.entropy(eta) - value.mean()) < error
@@ -260,7 +230,7 @@ def test_draws_have_the_mean_and_the_variance_of_the_member(family, eta):
 
 
 @each_member
-def test_textbook_parameters_go_there_and_back(family, eta):
+def test_textbook_parameters_are_converted_there_and_back(family, eta):
     if family is Dirichlet or isinstance(family, DirichletColumns):
         np.testing.assert_array_equal(family.to_standard(eta)["concentration"], eta)
     else:
@@ -269,7 +239,7 @@ def test_textbook_parameters_go_there_and_back(family, eta):
 
 
 @each_pair
-def test_posterior_shows_draws_moments_entropy_and_log_prob(family, q, p):
+def test_a_posterior_offers_draws_moments_entropy_and_log_prob(family, q, p):
     eta = np.stack([q, p, 0.5 * (q + p)])
     posterior = Posterior(family, eta)
     x = posterior.sample(5, random_state=0)
@@ -298,12 +268,12 @@ def test_posterior_shows_draws_moments_entropy_and_log_prob(family, q, p):
 # ------------------------------------------------------------------------------------ calibration
 # Draws of a posterior are calibrated (Talts et al. 2018): of parameters drawn from the prior, data
 # drawn given them, and draws from the posterior given the data, the rank of the parameter among
-# the draws is uniform. All but the draws of the posterior is SciPy's and NumPy's, and statistics
-# are those of the families' docstrings. A test of the some sixty here fails by chance once in
-# 1 / ALARM seeds.
+# the draws is uniform. Only the draws of the posterior are made by skvt. SciPy and NumPy make the
+# others, and the statistics are those of the families' docstrings. About sixty quantities are
+# tested, and each fails by chance for one of 1 / ALARM seeds.
 ALARM = 1e-5
 REPLICATES, DRAWS = 600, 31
-# Draws lie strictly inside: those nearer to an end than numbers are, at the number next to it.
+# Draws lie strictly inside the interval. The nearest floating-point numbers stand for the ends.
 LEAST, MOST = np.finfo(float).tiny, np.nextafter(1.0, 0.0)
 
 
@@ -323,7 +293,7 @@ def rows_of(rng, mean, precision, n):
 def dirichlet_case(concentration):
     def case(rng, R):
         c = np.asarray(concentration)
-        # in log space, where small concentrations do not underflow
+        # In log space, small concentrations do not underflow.
         logs = np.log(rng.gamma(c + 1.0, size=(R, c.size))) + np.log(rng.random((R, c.size))) / c
         x = np.exp(logs - np.logaddexp.reduce(logs, axis=1)[:, None])
         x /= x.sum(axis=1, keepdims=True)
@@ -445,14 +415,14 @@ CALIBRATION = {
 
 
 @pytest.mark.parametrize("name", CALIBRATION)
-def test_the_parameters_of_data_have_every_rank_among_draws_of_the_posterior(name):
+def test_the_rank_of_the_true_parameter_among_draws_of_the_posterior_is_uniform(name):
     family, case, scalars = CALIBRATION[name]
     rng = np.random.default_rng(REPLICATES)
     truth, eta = case(rng, REPLICATES)
     drawn = family.sample(np.broadcast_to(eta, (DRAWS, *eta.shape)), rng)
     for one, others in zip(scalars(truth), scalars(drawn), strict=True):
         rank = (others < one).sum(axis=0)
-        # what equals the parameter comes before it or after, all orders alike
+        # Draws that equal the parameter come before or after it in random order.
         rank = rank + rng.integers(0, (others == one).sum(axis=0) + 1)
         observed = np.bincount(rank // 4, minlength=(DRAWS + 1) // 4)
         assert scipy.stats.chisquare(observed).pvalue > ALARM
@@ -468,7 +438,7 @@ def test_draws_of_small_concentrations_have_the_beta_law_of_each_entry(concentra
     }
     law = scipy.stats.beta(eta[0], eta[1:].sum())
     for x in draws.values():
-        # where a number is too small, or too close to 1, for its digits: anywhere below, or above
+        # Numbers that are too small, or too close to 1, for their digits are spread at random.
         low, high = law.cdf(1e-290), law.cdf(1.0 - 1e-12)
         u = np.where(x < 1e-290, low * rng.random(n), law.cdf(x))
         u = np.where(x > 1.0 - 1e-12, high + (1.0 - high) * rng.random(n), u)

@@ -1,4 +1,4 @@
-"""Running statistics: the scaled, sparse arithmetic is the plain one."""
+"""Running statistics, which are scaled and sparse, equal plain arrays."""
 
 import pickle
 
@@ -14,12 +14,16 @@ V, K = 40, 3
 
 
 def dense(stats):
-    """Stats with rows as a full array."""
+    """A full array from statistics of some rows."""
     if stats.rows is None:
         return stats.arrays[0]
     full = np.zeros((V, K))
     full[stats.rows] = stats.arrays[0]
     return full
+
+
+def first_block(value):
+    return value.arrays[0]
 
 
 def random_addend(rng, *, sparse, dtype=np.float64):
@@ -34,9 +38,7 @@ def assert_equal_to(running, expected, rtol, atol=0.0):
     np.testing.assert_allclose(running.sums[0], expected.sum(axis=0), rtol=rtol)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(np.float64, 1e-11), (np.float32, 2e-5)], ids=["float64", "float32"]
-)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-11), (np.float32, 2e-5)])
 def test_a_thousand_blends_do_not_drift(dtype, tolerance):
     rng = np.random.default_rng(1)
     plain = rng.gamma(1.0, size=(V, K))
@@ -65,7 +67,7 @@ def test_jitter_is_relative_of_mean_one_and_kept_in_the_sums():
     )
 
 
-def test_words_that_do_not_come_again_fade_to_nothing():
+def test_statistics_of_words_that_do_not_occur_again_fade_to_zero():
     running = RunningStats([np.ones((V, K))])
     addend = Stats((np.ones((1, K)),), rows=np.array([0], np.int32))
     for _ in range(3000):
@@ -75,7 +77,7 @@ def test_words_that_do_not_come_again_fade_to_nothing():
     assert np.all(value[1:] == 0.0)
 
 
-def test_blocks_are_blended_alike():
+def test_all_blocks_are_blended():
     rng = np.random.default_rng(6)
     blocks = [rng.gamma(1.0, size=(5, 2)), rng.gamma(1.0, size=7)]
     addends = [rng.gamma(1.0, size=(5, 2)), rng.gamma(1.0, size=7)]
@@ -89,8 +91,8 @@ def test_blocks_are_blended_alike():
     assert all(np.all(total == 0.0) for total in empty.sums)
 
 
-def test_sums_are_those_of_all_the_rows_that_are_added():
-    # more rows than a thread takes at a time, and not a multiple of them
+def test_sums_include_all_added_rows():
+    # The rows are more than a thread takes at a time, and no multiple of that number.
     rng = np.random.default_rng(10)
     plain = rng.gamma(1.0, size=(1000, K))
     running = RunningStats([plain.copy()])
@@ -119,7 +121,7 @@ def test_clipped_statistics_are_not_negative(dtype, shape):
 
 # ---------------------------------------------------------------------------------------- drafts
 def drafted(running, rng, *, rho=0.3):
-    """A step on a draft, and the plain arithmetic of it."""
+    """A step on a draft, and its result in plain arithmetic."""
     addend = random_addend(rng, sparse=True)
     draft = running.draft(addend.rows)
     draft.blend(rho, addend, 2.0)
@@ -127,7 +129,7 @@ def drafted(running, rng, *, rho=0.3):
     return draft, plain
 
 
-def test_a_draft_is_made_in_arrays_that_nobody_needs_any_more():
+def test_a_draft_reuses_only_arrays_that_are_not_in_use():
     rng = np.random.default_rng(12)
     first = RunningStats([rng.gamma(1.0, size=(V, K))])
     view = first.scaled_view(2.0)
@@ -135,7 +137,7 @@ def test_a_draft_is_made_in_arrays_that_nobody_needs_any_more():
     own = first.arrays[0]
     second, _ = drafted(first, rng)
     del first
-    third, _ = drafted(second, rng)  # the view shows the first's arrays
+    third, _ = drafted(second, rng)  # The view shows the arrays of the first.
     assert not np.shares_memory(third.arrays[0], own)
     np.testing.assert_array_equal(view.as_stats().arrays[0], shown)
     del view
@@ -153,18 +155,6 @@ def test_a_draft_is_made_in_arrays_that_nobody_needs_any_more():
     assert fifth.arrays[0].__array_interface__["data"] == place
 
 
-def test_a_scaled_view_leaves_the_original_as_it_is():
-    rng = np.random.default_rng(13)
-    running = RunningStats([rng.gamma(1.0, size=(V, K))])
-    value, sums = running.as_stats().arrays[0], running.sums[0].copy()
-    view = running.scaled_view(0.25)
-    assert np.shares_memory(view.arrays[0], running.arrays[0])
-    assert_equal_to(view, 0.25 * value, rtol=1e-14)
-    np.testing.assert_array_equal(running.as_stats().arrays[0], value)
-    np.testing.assert_array_equal(running.sums[0], sums)
-    assert running.scale == 1.0
-
-
 WRITES = {
     "addition": lambda stats: stats.add(Stats((np.ones((V, K)),))),
     "addition of rows": lambda stats: stats.add(Stats((np.ones((1, K)),), np.array([3], np.int32))),
@@ -176,25 +166,29 @@ WRITES = {
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-def test_a_view_is_neither_written_to_nor_read_after_a_write(write):
+def test_a_view_cannot_be_written_to_and_not_be_read_after_a_write(write):
     running = RunningStats([np.random.default_rng(15).normal(size=(V, K))])
     running.rescale(0.5)
     value = running.as_stats().arrays[0]
     view = running.scaled_view(2.0).scaled_view(0.5)
+    assert np.shares_memory(view.arrays[0], running.arrays[0])
+    np.testing.assert_array_equal(view.derived(first_block), value)
     with pytest.raises(RuntimeError, match="cannot be written to"):
         write(view)
-    running.rescale(0.5)  # writes to no array
+    running.rescale(0.5)  # This writes to no array.
     np.testing.assert_array_equal(view.as_stats().arrays[0], value)
     kept = view.copy(), view.draft(np.array([3]))
     write(running)
     with pytest.raises(RuntimeError, match="written to since"):
         view.as_stats()
+    with pytest.raises(RuntimeError, match="written to since"):
+        view.derived(first_block)
     for twin in kept:
         np.testing.assert_array_equal(twin.as_stats().arrays[0], value)
         write(twin)
 
 
-def test_drafts_of_arrays_mapped_for_reading_can_be_written_to():
+def test_a_draft_of_read_only_arrays_can_be_written_to():
     rng = np.random.default_rng(14)
     running = RunningStats([rng.gamma(1.0, size=(V, K))])
     running.arrays[0].flags.writeable = False
@@ -210,14 +204,10 @@ _FACTORS = st.sampled_from([1e-3, 0.5, 1.0, 40.0])
 _REWRITES = st.sampled_from(["add", "clip", "fold", "rescale", "resum"])
 
 
-def first_block(value):
-    return value.arrays[0]
-
-
 class Statistics(RuleBasedStateMachine):
-    """Statistics beside the plain array that they stand for, and older ones that must stay.
+    """Statistics beside an equal plain array, and older statistics that must not change.
 
-    ``error`` bounds what rounding has done to an entry.
+    ``error`` bounds the rounding error of an entry.
     """
 
     def __init__(self):
@@ -236,7 +226,7 @@ class Statistics(RuleBasedStateMachine):
 
     @rule(seed=_SEEDS, sparse=st.booleans(), rho=st.none() | _STEPS, factor=_FACTORS)
     def learn(self, seed, sparse, rho, factor):
-        # (to a draft only the rows may be added that it was made for)
+        # A draft takes only the rows for which it was made.
         sparse = sparse and not self.is_draft
         addend = random_addend(np.random.default_rng(seed), sparse=sparse)
         if rho is None:
@@ -282,7 +272,7 @@ class Statistics(RuleBasedStateMachine):
 
     @rule(seed=_SEEDS, rhos=st.lists(_STEPS, min_size=1, max_size=2), how=_REWRITES)
     def two_drafts(self, seed, rhos, how):
-        # nobody has the old ones any more: the second draft is made in their arrays
+        # No name holds the old statistics, so that the second draft reuses their arrays.
         self.stats, self.is_draft = self._drafted(seed, rhos), True
         self.rewrite(how, 0.5)
         self.stats = self._drafted(seed + 1, rhos)
@@ -317,7 +307,7 @@ TestStatistics = Statistics.TestCase
 TestStatistics.settings = sequences
 
 
-def test_what_is_derived_is_computed_once_for_one_value_and_one_source():
+def test_a_derived_value_is_computed_once_for_equal_statistics_and_one_source():
     made = []
 
     def derive(value, source):
@@ -338,29 +328,20 @@ def test_what_is_derived_is_computed_once_for_one_value_and_one_source():
     assert made == [source, other, other, other]
 
 
-def test_nothing_is_derived_from_a_view_whose_statistics_have_changed():
-    stats = RunningStats([np.ones((V, K))])
-    stats.derived(first_block)
-    view = stats.scaled_view(1.0)
-    stats.add(Stats((np.ones((V, K)),)))
-    with pytest.raises(RuntimeError):
-        view.derived(first_block)
-
-
-def test_what_is_derived_is_not_sent():
+def test_derived_values_are_not_pickled():
     stats = RunningStats([np.random.default_rng(0).random((V, K))])
     sent = len(pickle.dumps(stats))
     stats.derived(first_block)
     assert len(pickle.dumps(stats)) == sent
 
 
-def test_of_a_view_for_rows_only_these_are_sent():
+def test_a_view_of_rows_is_pickled_with_these_rows_only():
     stats = RunningStats([np.random.default_rng(0).random((500, 20))])
     stats.rescale(0.5)
     rows = np.array([3, 70, 499])
     sent = pickle.dumps(stats.view_of_rows(rows))
-    assert len(sent) < 3_000  # bytes: three rows and the sums
-    there = pickle.loads(pickle.dumps(pickle.loads(sent)))  # from worker to worker
+    assert len(sent) < 3_000  # These bytes are three rows and the sums.
+    there = pickle.loads(pickle.dumps(pickle.loads(sent)))  # A worker sends it to another.
     expected = np.zeros((500, 20))
     expected[rows] = stats.arrays[0][rows]
     np.testing.assert_array_equal(there.arrays[0], expected)
@@ -368,12 +349,12 @@ def test_of_a_view_for_rows_only_these_are_sent():
     assert there.scale == 0.5
 
 
-def test_what_is_listed_is_what_is_not_zero():
+def test_the_sparse_form_holds_all_entries_that_are_not_zero():
     rng = np.random.default_rng(0)
     stats = RunningStats.zeros_like(RunningStats([np.ones((6, 131))]))
 
     def check(found):
-        for _ in range(2):  # (the second time, where the first has left marks)
+        for _ in range(2):  # The second time, the array has marks of the first.
             np.testing.assert_array_equal(found.as_csr().toarray(), found.arrays[0])
             np.testing.assert_array_equal(found.as_csr(np.float32).toarray(), found.arrays[0])
         total = np.ones((6, 131))
@@ -384,7 +365,7 @@ def test_what_is_listed_is_what_is_not_zero():
 
     rows, columns = rng.integers(6, size=20), rng.integers(131, size=20)
     moved = Stats((np.ones(20),), rows, columns)
-    for factor in 2.0, -2.0, 1.0:  # (there is nothing after the second)
+    for factor in 2.0, -2.0, 1.0:  # The second addition leaves nothing.
         stats.add(moved, factor)
         check(stats)
     other = stats.copy()
