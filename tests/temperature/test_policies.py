@@ -1,4 +1,4 @@
-"""Constant and annealed temperatures: their schedules, and fits that follow them."""
+"""Constant and annealed temperatures keep their schedules, and fits follow them."""
 
 import pickle
 
@@ -74,15 +74,14 @@ def test_the_division_into_batches_does_not_change_the_schedule(annealing):
     st.integers(0, 6),
     st.lists(st.lists(st.floats(0.01, 5.0), min_size=1, max_size=6), min_size=8, max_size=8),
 )
-def test_temperature_falls_to_one_in_time_however_passes_are_divided(
+def test_the_temperature_falls_to_one_in_time_for_any_division_of_passes(
     annealing, initial, n_hot, passes
 ):
-    # ``passes`` are the weights of the rows of each batch; each pass has batches of its own
+    # A list of weights of batches for each pass.
     running = annealing(initial, float(n_hot)).start(FitPlan(model=None, n_passes=8))
     seen, last, n_steps = 0.0, initial, 0
     for number, batches in enumerate(passes):
         total = sum(batches)
-        # the same rows in each pass: of the same weight but for rounding
         for weight in batches:
             share = weight / total
             running.advance(seen, share, n_steps)
@@ -98,9 +97,9 @@ def test_temperature_falls_to_one_in_time_however_passes_are_divided(
 @every_annealing
 @pytest.mark.parametrize("asked", [None, 0.0, 0.3, 1.0, 2.5, 100.0])
 @pytest.mark.parametrize("n_passes", [1, 2, 3, 7])
-def test_whatever_is_asked_for_a_fit_ends_at_one(annealing, asked, n_passes):
+def test_a_fit_of_any_length_ends_at_one(annealing, asked, n_passes):
     temperatures, done = walk(annealing(2.0, asked), n_passes=n_passes, batches_per_pass=8)
-    # All of the last pass is at T = 1; of an only pass, its second half.
+    # The whole last pass is at T = 1, or the second half of a single pass.
     np.testing.assert_array_equal(temperatures[-8 if n_passes > 1 else -4 :], 1.0)
     assert done[-1]
     if asked == 0.0:
@@ -108,7 +107,7 @@ def test_whatever_is_asked_for_a_fit_ends_at_one(annealing, asked, n_passes):
 
 
 @every_annealing
-def test_a_stream_cools_down_by_its_steps_whatever_their_size(annealing):
+def test_a_stream_cools_down_by_steps_of_any_size(annealing):
     small, done = walk(annealing(2.0), n_passes=np.inf, batches_per_pass=1e6, n_steps=2000)
     large, _ = walk(annealing(2.0), n_passes=np.inf, batches_per_pass=10, n_steps=2000)
     np.testing.assert_array_equal(small, large)
@@ -124,7 +123,7 @@ def test_a_stream_of_known_length_has_the_last_part_of_the_schedule(annealing, n
     settings = {"n_passes": np.inf, "batches_per_pass": n_steps, "n_steps": n_steps}
     known, done = walk(annealing(2.0), **settings, knows_total=True)
     whole, _ = walk(annealing(2.0), **settings | {"n_steps": 64, "batches_per_pass": 1e6})
-    # half of it is hot, or 64 minibatches where that is more
+    # Half of the stream is hot, at most 64 minibatches.
     n_hot = min(n_steps // 2, 64)
     np.testing.assert_allclose(known[:n_hot], whole[64 - n_hot :], rtol=1e-12)
     assert (known[n_hot:] == 1.0).all() and done[n_hot:].all() and not done[:n_hot].any()
@@ -136,7 +135,7 @@ def test_a_stream_of_known_length_never_becomes_hotter():
     for n_steps, (passes, step) in enumerate([(0.0, 0.1), (0.1, 0.1), (0.2, 0.001), (0.201, 0.2)]):
         policy.advance(passes, step, n_steps)
         temperatures.append(policy.temperature)
-    # 4.5, 3.5 and about as many steps are left, then less than two of the larger ones
+    # First 4.5 and 3.5 steps are left, and then less than two of the larger ones.
     expected = 1.0 + np.array([4.5, 3.5, 3.5, 0.299 / 0.2 - 0.5]) / 64.0
     np.testing.assert_allclose(temperatures, expected, rtol=1e-12)
 
@@ -156,7 +155,7 @@ def test_a_constant_temperature_is_constant_and_final(value):
 
 
 @every_annealing
-def test_replication_lasts_as_long_as_the_heat(annealing):
+def test_replication_lasts_while_the_temperature_is_above_one(annealing):
     policy = annealing(2.0, 2.0, replication=5.0)
     running = policy.start(FitPlan(model=None, n_passes=6))
     for step in range(60):
@@ -165,7 +164,7 @@ def test_replication_lasts_as_long_as_the_heat(annealing):
 
 
 @every_annealing
-def test_a_recipe_changed_later_does_not_change_a_fit_that_has_begun(annealing):
+def test_a_later_change_of_a_policy_does_not_change_a_fit_that_has_begun(annealing):
     policy = annealing(2.0, 4.0)
     running = policy.start(FitPlan(model=None, n_passes=8))
     policy.set_params(initial_temperature=0.1)
@@ -211,7 +210,7 @@ def test_parameters_can_be_read_set_cloned_and_pickled(policy):
     ],
     ids=str,
 )
-def test_illegal_parameters_are_refused_at_fit_with_value_and_range(policy, name, legal):
+def test_fit_refuses_illegal_parameters_with_value_and_range(policy, name, legal):
     value = policy.get_params()[name]
     message = rf"The '{name}' parameter of {type(policy).__name__} must be .* {legal}\. Got "
     with pytest.raises(ValueError, match=message) as caught:
@@ -220,7 +219,7 @@ def test_illegal_parameters_are_refused_at_fit_with_value_and_range(policy, name
 
 
 @pytest.mark.parametrize("number", [2, np.int64(2), np.float32(2.0)])
-def test_numbers_of_any_type_are_taken(number):
+def test_parameters_may_be_numbers_of_any_type(number):
     expected = fitted(LinearAnnealing(2.0, 2.0, 2.0)).components_
     np.testing.assert_allclose(
         fitted(LinearAnnealing(number, number, number)).components_, expected, rtol=1e-5
@@ -238,7 +237,7 @@ def test_numbers_of_any_type_are_taken(number):
     ],
     ids=str,
 )  # fmt: skip
-def test_policies_that_stay_at_one_are_plain_inference(policy, learning_method):
+def test_a_policy_that_stays_at_one_is_plain_inference(policy, learning_method):
     plain = fitted(None, learning_method=learning_method)
     tempered = fitted(policy, learning_method=learning_method)
     np.testing.assert_array_equal(tempered.components_, plain.components_)
@@ -251,7 +250,7 @@ def test_the_history_shows_the_temperature_of_each_pass(learning_method):
     constant = fitted(ConstantTemperature(1.25), learning_method=learning_method)
     np.testing.assert_allclose(constant.history_["temperature"], 1.25, rtol=1e-15)
     annealed = fitted(LinearAnnealing(2.0, 4.0), learning_method=learning_method)
-    # The temperature of a pass's last step: passes of six minibatches, or of a single one.
+    # The history has the temperature of the last of six steps, or of the only step.
     step = 1.0 / 6.0 if learning_method == "online" else 1.0
     middles = np.arange(1, 5) - 0.5 * step
     np.testing.assert_allclose(
@@ -259,16 +258,9 @@ def test_the_history_shows_the_temperature_of_each_pass(learning_method):
     )
 
 
-@every_annealing
-def test_a_single_full_pass_is_plain_inference(annealing):
-    plain = fitted(None, max_iter=1, learning_method="batch")
-    tempered = fitted(annealing(3.0), max_iter=1, learning_method="batch")
-    np.testing.assert_array_equal(tempered.components_, plain.components_)
-
-
 @pytest.mark.parametrize("value", [1.5, 4.0])
-def test_a_constant_temperature_softens_the_posterior_it_ends_in(value):
-    # lam = eta + S / T: the statistics of all tokens weigh 1 / T.
+def test_a_constant_temperature_above_one_widens_the_posterior(value):
+    # lam = eta + S / T, so that the statistics of all tokens weigh 1 / T.
     estimator = fitted(ConstantTemperature(value), learning_method="batch")
     assert estimator.components_.sum() == pytest.approx(X.sum() / value + 30.0, rel=1e-9)
     assert estimator.elbo_ < fitted(None, learning_method="batch").elbo_
@@ -280,9 +272,7 @@ def test_a_constant_temperature_softens_the_posterior_it_ends_in(value):
     "n_passes, planned, share, hot",
     [(100, 10.0, {}, 7.5), (8, 10.0, {}, 6.0), (100, 10.0, {"share": 0.2}, 2.0)],
 )
-def test_annealing_takes_its_share_of_the_planned_passes_by_default_three_quarters(
-    annealing, n_passes, planned, share, hot
-):
+def test_annealing_takes_its_share_of_the_planned_passes(annealing, n_passes, planned, share, hot):
     running = annealing(2.0, **share).start(FitPlan(None, n_passes, planned_passes=planned))
     for passes in np.arange(0.0, n_passes, 0.25):
         running.advance(passes, 0.25, 0)
@@ -290,7 +280,7 @@ def test_annealing_takes_its_share_of_the_planned_passes_by_default_three_quarte
 
 
 @every_annealing
-def test_passes_asked_for_are_made_whatever_was_planned(annealing):
+def test_an_explicit_number_of_hot_passes_overrides_the_plan(annealing):
     running = annealing(2.0, n_passes=30.0).start(FitPlan(None, 100, planned_passes=10.0))
     running.advance(29.0, 0.5, 0)
     assert not running.done
@@ -300,18 +290,18 @@ def test_passes_asked_for_are_made_whatever_was_planned(annealing):
 
 @pytest.mark.quick_cases("annealed")
 @pytest.mark.parametrize("temperature", ["annealed", "variational", "local"])
-def test_a_fit_that_may_converge_is_not_kept_hot_by_a_large_max_iter(temperature):
+def test_a_large_max_iter_does_not_keep_a_converging_fit_hot(temperature):
     stops = fitted(temperature, max_iter=100, evaluate_every=1, perp_tol=5.0)
     assert stops.converged_
     hot = np.array(stops.history_["temperature"]) > 1.0
     assert 1 <= hot.sum() <= 8 and stops.n_iter_ < 20
-    # neither evaluation without tolerance nor a tolerance without evaluation can end a fit
+    # A fit cannot end early by evaluation without tolerance, or by tolerance without evaluation.
     for settings in ({"evaluate_every": 50, "perp_tol": 0.0}, {"perp_tol": 5.0}):
         with_all_heat = fitted("annealed", max_iter=100, **settings)
         assert (np.array(with_all_heat.history_["temperature"]) > 1.0).sum() == 75
 
 
-def test_at_the_default_max_iter_evaluation_changes_nothing():
+def test_evaluation_changes_nothing_at_the_default_max_iter():
     with_stop = fitted("annealed", max_iter=10, evaluate_every=1, perp_tol=1e-9)
     np.testing.assert_array_equal(
         with_stop.components_, fitted("annealed", max_iter=10).components_
