@@ -1,6 +1,6 @@
-"""Random numbers of compiled loops against SciPy's laws, and against each other.
+"""Random numbers of compiled loops follow the laws of SciPy and are independent.
 
-Each p value below 1e-5 fails: of the some hundred here, by chance once in a thousand seeds.
+A p value below 1e-5 fails. About a hundred are computed, so that one seed in a thousand fails.
 """
 
 from itertools import islice
@@ -39,7 +39,7 @@ def follows(x, law):
 
 
 def unrelated(*columns):
-    """No two are correlated, nor their distances from the median, nor neighbours in one."""
+    """Columns, their distances from the median and neighbours in a column are uncorrelated."""
     ranks = laws.rankdata(columns, axis=1) / len(columns[0]) - 0.5
     for values in (ranks, np.abs(ranks)):
         both = np.concatenate([values[:, 1:], values[:, :-1]])
@@ -55,15 +55,15 @@ def words(seed, n=N):
     return z ^ (z >> np.uint64(31))
 
 
-def test_bits_are_those_of_splitmix64():
+def test_random_bits_are_those_of_splitmix64():
     states = np.uint64(7) + bits.GOLDEN * np.arange(1, 51, dtype=np.uint64)
     np.testing.assert_array_equal([bits.mix(state) for state in states], words(7, 50))
-    # of the published program, seed 1234567
+    # The published program gives this number for the seed 1234567.
     assert words(1234567, 1)[0] == 6457827717110365317
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**63])
-def test_bits_make_uniform_numbers(seed):
+def test_random_bits_give_uniform_numbers(seed):
     drawn = words(seed)
     double, single = ([function(x) for x in drawn] for function in (uniform, uniform_float32))
     assert all(0.0 <= x < 1.0 for x in (*double, *single))
@@ -72,20 +72,20 @@ def test_bits_make_uniform_numbers(seed):
     for x in (double, single, first, second):
         follows(x, "uniform")
     unrelated(double, second)
-    # all digits vary, not the leading ones alone
+    # The last digits vary, too.
     follows(np.array(double) * 2.0**20 % 1.0, "uniform")
     follows(np.array(second) * 2.0**10 % 1.0, "uniform")
 
 
-def test_the_ends_of_the_range_are_where_they_are_said_to_be():
+def test_the_smallest_and_largest_uniform_numbers_are_as_documented():
     none, every = np.uint64(0), np.uint64(2**64 - 1)
     assert uniform(none) == uniform_float32(none) == 0.0
     assert uniform(every) == 1.0 - 2.0**-53 and uniform_float32(every) == 1.0 - 2.0**-24
-    # (a logarithm is taken of these)
+    # A logarithm is taken of these numbers.
     assert uniform_pair(none) == (2.0**-24, 2.0**-24) and uniform_pair(every) == (1.0, 1.0)
 
 
-def test_seeds_of_neighbours_give_unrelated_numbers():
+def test_neighbouring_seeds_give_independent_numbers():
     seeds = sampling.seed_rows(np.uint64(3), np.arange(N))
     assert len(set(seeds.tolist())) == N
     other = sampling.seed_rows(np.uint64(4), np.arange(N))
@@ -99,21 +99,21 @@ def test_seeds_of_neighbours_give_unrelated_numbers():
 
 
 @pytest.mark.slow
-def test_normal_variates_have_their_law():
+def test_normal_variates_follow_the_normal_law():
     pairs, state = np.empty((N, 2)), np.uint64(5)
     for pair in pairs:
         pair[0], pair[1], state = normal_pair(np.uint64(state))
     of_bits = np.array([make_normals(x) for x in words(6)])
     for x in (*pairs.T, *of_bits.T):
         follows(x, "norm")
-    # radius and angle of a pair: none of the two knows of the other
+    # The radius and the angle of a pair are independent.
     for x, y in (pairs.T, of_bits.T):
         follows(np.hypot(x, y), laws.rayleigh.cdf)
         follows(np.arctan2(y, x) / (2.0 * np.pi) + 0.5, "uniform")
         unrelated(x, y)
 
 
-def test_rows_of_normal_variates_are_filled_but_for_an_odd_entry():
+def test_a_row_is_filled_with_normal_variates_except_an_odd_entry():
     out = np.full((N // 8, 9), 7.0, np.float32)
     for row, state in zip(out, words(8), strict=False):
         fill_normals(state, row)
@@ -125,20 +125,20 @@ def test_rows_of_normal_variates_are_filled_but_for_an_odd_entry():
 @pytest.mark.slow
 @pytest.mark.quick_cases("0.3")
 @pytest.mark.parametrize("a", [1e-6, 0.3, 4.0, 1e3, 1e9])
-def test_gamma_variates_of_one_more_have_their_law(a):
+def test_gamma_variates_follow_the_gamma_law(a):
     one, state = np.empty(N), np.uint64(9)
     for i in range(N):
         one[i], state = draw_gamma(a, np.uint64(state))
     law = laws.gamma(a + 1.0)
     follows(one, law.cdf)
     unrelated(one)
-    # many side by side, from proposals that any loop may have made
+    # Many variates are drawn together from given proposals.
     rng = np.random.default_rng(10)
     drawn, normals = words(11), rng.standard_normal(N).astype(np.float32)
     many = np.empty(N)
     draw_gammas_exactly(np.full(N, a), drawn, normals, many)
     follows(many, law.cdf)
-    # what is left of the bits makes a variate of shape a of it: they must not be related
+    # The remaining bits turn it into a variate of shape a, and must be independent of it.
     boost = np.array([uniform_pair(x)[0] for x in drawn], float)
     unrelated(many, boost)
     if a < 1e3:
@@ -146,11 +146,11 @@ def test_gamma_variates_of_one_more_have_their_law(a):
         floor = -600.0
         below = laws.gamma(a).cdf(np.exp(floor))
         u = np.where(logs < floor, below * rng.random(N), laws.gamma(a).cdf(np.exp(logs)))
-        # (of 24 bits, the largest number is next to 1)
+        # A number of 24 bits may be almost 1.
         assert laws.kstest(u, "uniform").pvalue > ALARM
 
 
-def test_proposals_that_pass_the_cheap_test_are_among_the_accepted():
+def test_proposals_that_pass_the_cheap_test_are_accepted():
     rng = np.random.default_rng(12)
     shapes = rng.choice([0.01, 0.5, 3.0, 200.0], size=N)
     normals = rng.standard_normal(N).astype(np.float32)
@@ -166,11 +166,11 @@ def test_proposals_that_pass_the_cheap_test_are_among_the_accepted():
 
 
 @pytest.mark.parametrize("a", [1e-6, 2.0])
-def test_variates_that_take_the_place_of_refused_ones_have_their_law(a):
-    # given that the first proposal was refused, which says much of its random numbers
+def test_variates_after_a_refusal_follow_the_gamma_law(a):
+    # The refusal of a first proposal says much about its random numbers.
     n = 1_000_000
     drawn, normals = words(14, n), np.random.default_rng(15).standard_normal(n).astype(np.float32)
-    # the condition of Marsaglia and Tsang (2000), of the second number of the bits
+    # This is the condition of Marsaglia and Tsang (2000) for the second number of the bits.
     test = ((drawn >> np.uint64(16)) & np.uint64(0xFFFFFF)).astype(float) / 2.0**24
     d, z = a + 2.0 / 3.0, normals.astype(float)
     v = np.maximum(1.0 + z / np.sqrt(9.0 * d), 1e-9) ** 3
@@ -182,7 +182,7 @@ def test_variates_that_take_the_place_of_refused_ones_have_their_law(a):
     follows(out, laws.gamma(a + 1.0).cdf)
 
 
-def test_no_number_is_made_of_nan():
+def test_a_gamma_variate_of_shape_nan_is_nan():
     value, _ = draw_gamma(np.nan, np.uint64(1))
     assert np.isnan(value)
 

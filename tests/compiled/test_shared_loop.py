@@ -1,4 +1,4 @@
-"""Loops that threads share: each item once, whoever does it, and nobody waits for ever."""
+"""Threads that share a loop visit each item once, and none of them waits for ever."""
 
 import threading
 import time
@@ -41,7 +41,7 @@ def count(visits, counter):
 
 @jit
 def cumulate(a, b, c, counters):
-    """b = a + 1, then c[i] = b[-1 - i] + 1: each of the second needs another of the first."""
+    """First b = a + 1 and then c[i] = b[-1 - i] + 1, which needs another item of the first loop."""
     first, second = counters[:COUNTER_SIZE], counters[COUNTER_SIZE:]
     for i in claim_items(first, SIZE, a.size):
         b[i] = a[i] + 1
@@ -59,7 +59,7 @@ def cumulate_to_the_end(*args):
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 50, 2 * SIZE * CLAIMS + 1])
 @pytest.mark.parametrize("n_jobs", [None, 1, 2, 5])
-def test_each_item_is_done_once(n, n_jobs):
+def test_threads_do_each_item_once(n, n_jobs):
     for _ in range(10):
         visits = np.zeros(n, int)
         loop = SharedLoop(n, SIZE, visits)
@@ -71,14 +71,14 @@ def test_each_item_is_done_once(n, n_jobs):
                 workers.run(count, loop)
         assert np.all(visits == 1)
         assert loop.is_finished()
-        # whoever comes late finds nothing to do
+        # A late thread finds nothing to do.
         count(*loop.helpers_call)
         assert np.all(visits == 1)
 
 
 @pytest.mark.parametrize("n", [0, 1, 50, 2 * SIZE * CLAIMS + 1])
 @pytest.mark.parametrize("n_jobs", [1, 2, 5])
-def test_a_second_loop_meets_the_first_one_done(n, n_jobs):
+def test_a_second_loop_begins_after_the_first_is_done(n, n_jobs):
     with Workers(n_jobs) as workers:
         for _ in range(10):
             a, b, c = np.random.default_rng(n).random(n), np.zeros(n), np.zeros(n)
@@ -86,17 +86,9 @@ def test_a_second_loop_meets_the_first_one_done(n, n_jobs):
             np.testing.assert_array_equal(c, (a + 1)[::-1] + 1)
 
 
-def test_claims_cover_the_items_in_order():
-    counter = np.zeros(COUNTER_SIZE, np.int64)
-    first, second = items(counter, 4, 10), items(counter, 4, 10)
-    assert (next(first), next(second)) == (0, 4)
-    assert list(first) == [1, 2, 3, 8, 9]
-    assert list(second) == [5, 6, 7]
-
-
 @quick
 @given(st.integers(0, 40), st.integers(1, 9), st.lists(st.integers(0, 3), max_size=60))
-def test_each_item_is_claimed_once_whoever_comes_when(n, size, turns):
+def test_threads_that_take_turns_claim_each_item_once(n, size, turns):
     counter, threads, done = np.zeros(COUNTER_SIZE, np.int64), {}, []
     for who in turns:
         if who not in threads:
@@ -108,19 +100,19 @@ def test_each_item_is_claimed_once_whoever_comes_when(n, size, turns):
     assert wait_for_items(counter, n)
 
 
-def test_finished_is_what_has_been_finished_not_what_has_been_claimed():
+def test_a_claimed_item_is_not_yet_finished():
     loop = SharedLoop(10, 4, np.zeros(10))
     ((_, counter),) = loop
     assert not loop.is_finished()
     held = items(counter, 4, 10)
     assert next(held) == 0
     assert list(items(counter, 4, 10)) == list(range(4, 10))
-    assert not loop.is_finished()  # and does not wait for ever
+    assert not loop.is_finished()  # The call does not wait for ever.
     assert list(held) == [1, 2, 3]
     assert loop.is_finished()
 
 
-def test_finished_waits_for_the_last_item_of_another_thread():
+def test_waiting_ends_with_the_last_item_of_another_thread():
     counter, met = np.zeros(COUNTER_SIZE, np.int64), []
     for _ in range(100):
         counter[:] = 0
@@ -162,7 +154,7 @@ def test_an_error_is_raised_even_if_all_items_are_done(n_jobs, by_caller):
         assert np.all(visits == 1)
 
 
-def test_an_item_that_was_never_finished_is_an_error_of_its_thread():
+def test_an_unfinished_item_raises_the_error_of_its_thread():
     caller = threading.current_thread()
 
     def failing(visits, counter):
@@ -187,12 +179,5 @@ def test_without_sched_yield_a_thread_gives_way_by_sleeping(monkeypatch):
 
 
 def test_compiled_loops_release_the_interpreter():
-    # else threads would take turns; all loops are compiled with the options of these
+    # Otherwise threads would take turns. All loops are compiled with the options of this one.
     assert count.targetoptions["nogil"]
-
-
-def test_items_are_counted_in_plain_python_too():
-    counter = np.zeros(3, np.int64)
-    before = [_shared_loop._fetch_and_add_in_python(counter, 1, size) for size in (5, 2)]
-    assert before == [0, 5]
-    assert counter.tolist() == [0, 7, 0]

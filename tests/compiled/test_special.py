@@ -1,4 +1,4 @@
-"""The vectorisable special functions against SciPy's."""
+"""The vectorisable special functions agree with those of SciPy."""
 
 import gc
 from types import SimpleNamespace
@@ -38,7 +38,7 @@ def positive_numbers(dtype):
         [
             np.exp(rng.uniform(np.log(1e-5), np.log(1e9), 20_000)),
             rng.uniform(1e-3, 8.0, 20_000),
-            # whole numbers, where recurrences end and signs change, and their neighbours
+            # Recurrences end and signs change at whole numbers.
             (np.arange(1, 40)[:, None] + np.array([-1e-6, 0.0, 1e-6])).ravel(),
             [1e-5, 1.4616321449683623, np.sqrt(0.5), np.sqrt(2.0), 1e9],
         ]
@@ -46,7 +46,7 @@ def positive_numbers(dtype):
 
 
 def error(value, reference):
-    """Relative where the function is large, absolute where it crosses zero."""
+    """The error, relative to large values and absolute near zero."""
     return np.max(np.abs(value - reference) / np.maximum(1.0, np.abs(reference)))
 
 
@@ -64,7 +64,7 @@ def error(value, reference):
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
-def test_scalar_function_agrees_with_scipy(function, reference, dtype, tolerance):
+def test_scalar_functions_agree_with_scipy(function, reference, dtype, tolerance):
     x = positive_numbers(dtype)
     value = function(x)
     assert value.dtype == dtype
@@ -81,7 +81,7 @@ def test_log_of_one_is_exactly_zero():
     [(digamma_array, scipy.special.digamma, 5e-14), (gammaln_array, scipy.special.gammaln, 4e-13)],
     ids=["digamma", "gammaln"],
 )
-def test_array_function_agrees_with_scipy_for_any_layout(function, reference, tolerance):
+def test_array_functions_agree_with_scipy_for_any_layout(function, reference, tolerance):
     x = positive_numbers(np.float64)[:3000].reshape(30, 100)
     for layout in (x, x.T, x[::2, ::3], np.asfortranarray(x), x.astype(np.float32)):
         value = function(layout)
@@ -91,7 +91,7 @@ def test_array_function_agrees_with_scipy_for_any_layout(function, reference, to
 
 
 @pytest.mark.parametrize("function", [digamma_array, gammaln_array], ids=["digamma", "gammaln"])
-def test_array_function_keeps_the_shape_of_scalars_and_empty_arrays(function):
+def test_array_functions_keep_the_shape_of_scalars_and_empty_arrays(function):
     assert np.shape(function(2.5)) == ()
     assert np.shape(function(np.float64(2.5))) == ()
     assert function(np.empty((0, 3))).shape == (0, 3)
@@ -124,13 +124,13 @@ def test_exp_is_zero_below_the_normal_numbers_and_never_denormal(dtype):
 
 
 def compiling(function):
-    """As numba says that it compiles a function."""
+    """Numba's event for the compilation of a function."""
     return event.trigger_event(
         "numba:compile", data={"dispatcher": SimpleNamespace(py_func=function)}
     )
 
 
-def test_garbage_is_collected_except_while_functions_of_skvt_are_compiled():
+def test_garbage_is_not_collected_while_functions_of_skvt_are_compiled():
     with compiling(lambda: None):
         assert gc.isenabled()
     with pytest.raises(ZeroDivisionError), compiling(digamma_array):
