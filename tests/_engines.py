@@ -1,4 +1,4 @@
-"""Passes of engines, made by hand."""
+"""Helpers that make single passes of engines."""
 
 from types import SimpleNamespace
 
@@ -18,7 +18,7 @@ def policy_at(temperature):
 
 
 def passes(engine, model, state, data, n=1, *, policy=None, rng=None):
-    """The result of each of n passes, after which the model goes on with what it has learned."""
+    """The result of each of n passes, each with the model that the last one has learned."""
     with Workers() as workers:
         for _ in range(n):
             inputs = PassInputs(data, policy or RunningPolicy(), workers, rng)
@@ -46,7 +46,7 @@ def sweeps(model, data, state, moves=(), n=1, seed=0):
 
 
 class Idle(Move):
-    """With it, memos hold the entropies of pairs."""
+    """A move that does nothing, but with which memos hold the entropies of pairs."""
 
     def finish(self, model, state, tools):
         return []
@@ -68,7 +68,7 @@ def total_of(records):
 
 
 def merges(model, start):
-    """For each pair: what its merge is predicted to gain, what it does, and the state after it."""
+    """(predicted gain, gain, state after the merge) of the merge of each pair."""
     memo = start.memos.total()
     before, sticks = compute_bound(model, memo), model.weights_log_evidence(memo.stats.arrays[0])
     for a, b, gain in zip(*compute_pair_gains(model, memo), strict=True):

@@ -1,4 +1,4 @@
-"""Python's way into parts of compiled functions, which have no entrance of their own."""
+"""Calls from Python of compiled functions that only other compiled functions can call."""
 
 import functools
 
@@ -7,7 +7,7 @@ import numba as nb
 
 @functools.cache
 def entrance(function):
-    """A compiled function that Python can call, which does what the function does."""
+    """A compiled function that calls ``function`` and that Python can call."""
     if nb.config.DISABLE_JIT:
         return function
 

@@ -1,4 +1,4 @@
-"""Pairwise coverage: every two values of different axes together, instead of the whole product."""
+"""Combinations that hold every pair of values of different axes, instead of the whole product."""
 
 from itertools import combinations, product
 

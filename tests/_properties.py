@@ -1,4 +1,4 @@
-"""Settings of property-based tests: few examples, and the same ones in every run."""
+"""Settings of property-based tests, which have few examples, the same in every run."""
 
 from hypothesis import HealthCheck, Phase, settings
 
@@ -7,9 +7,9 @@ quick = settings(
     derandomize=True,
     database=None,
     deadline=None,
-    # how long an example takes says more of the machine than of the test
+    # The time of an example depends on the machine.
     suppress_health_check=[HealthCheck.too_slow],
 )
-# Of sequences of calls, each of which is many examples. To shorten one that has failed takes
-# minutes: allow Phase.shrink where it is wanted.
+# A sequence of calls stands for many examples. To shorten a failing one takes minutes, so that
+# Phase.shrink is left out.
 sequences = settings(quick, max_examples=15, stateful_step_count=20, phases=[Phase.generate])

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-# The tests draw figures but never show them. Set before anything imports matplotlib.
+# The tests draw figures but never show them. This is set before matplotlib is imported.
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 # The level that pyproject.toml sets for all loggers would make each fit log its passes.
 logging.getLogger("skvt").setLevel(logging.WARNING)
 
-# Workers share the cores: threads of matrix products would wait for each other, spinning.
+# Workers share the cores, on which the threads of matrix products would wait for each other.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -27,11 +27,10 @@ def pytest_xdist_auto_num_workers(config):
 
 
 def pytest_itemcollected(item):
-    """Mark as slow what plain ``pytest`` leaves out.
+    """Mark as slow the cases that plain ``pytest`` leaves out.
 
-    Estimators are crossed with all that they do, though most has nothing to do with engines: in
-    each run all classes have their turn, in long ones their other engines. Of other tests the
-    cases go on that `quick_cases` names.
+    Plain ``pytest`` runs tests of all estimators with one engine of each class, and of tests with
+    `quick_cases` the named cases.
     """
     cases = getattr(item, "callspec", None)
     if getattr(cases and cases.params.get("entry"), "alike", False):
@@ -41,7 +40,7 @@ def pytest_itemcollected(item):
             item.add_marker(pytest.mark.slow)
 
 
-# Topic models have the loops that take long to compile.
+# The loops of topic models take long to compile.
 LOOPS = re.compile(
     "lda|hdp|topic|collapsed|averaging|dirichlet|joint_laws|test_structured.py", re.I
 )
@@ -49,8 +48,8 @@ LOOPS = re.compile(
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """Two workers begin with different loops, so that both do not compile the same ones at once.
+    """Sort the tests so that two workers begin with different loops to compile.
 
-    Each takes a half: while the first compiles the loops of topic models, the second has others.
+    Each worker takes a half, and only the first half has the loops of topic models.
     """
     items.sort(key=lambda item: not LOOPS.search(item.nodeid))

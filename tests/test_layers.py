@@ -61,7 +61,7 @@ def parsed(path):
 def imports(name, path):
     """(dotted target, line, whether importing the module runs it) of every import."""
     package, found = name if path.name == "__init__.py" else name.rpartition(".")[0], []
-    for node, at_import in _walk(parsed(path)):
+    for node, at_import in _statements(parsed(path).body):
         if isinstance(node, ast.Import):
             targets = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -76,11 +76,13 @@ def imports(name, path):
     return found
 
 
-def _walk(node, at_import=True):
-    for child in ast.iter_child_nodes(node):
-        yield child, at_import
-        function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        yield from _walk(child, at_import and not function)
+def _statements(body, at_import=True):
+    """(statement, whether importing the module runs it) of a body and of the bodies in it."""
+    for node in body:
+        yield node, at_import
+        runs = at_import and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for field in ("body", "handlers", "orelse", "finalbody", "cases"):
+            yield from _statements(getattr(node, field, ()), runs)
 
 
 def folder_of(target):
