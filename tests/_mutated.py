@@ -1,10 +1,10 @@
-"""Files of every estimator with something changed in them, and all that can be asked of the rest.
+"""Mutated files of every estimator, and questions to the estimators that they still give.
 
     NUMBA_BOUNDSCHECK=1 python tests/_mutated.py FOLDER FIRST NUMBER
 
 loads ``NUMBER`` mutated files, those of the seeds from ``FIRST`` on, of the fits that the folder
-has (:func:`write_sources`). Memory is limited in proportion to the file, and time for each. What
-ends otherwise than it may is printed, a line of JSON for each, and last how many files were seen.
+has (:func:`write_sources`). Memory is limited in proportion to the file, and so is time. Each fault
+is printed as a line of JSON, and the last line has the number of files.
 """
 
 import inspect
@@ -25,16 +25,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-# Memory that load may take: so many times the file, and so many bytes.
+# Load may take TIMES the size of the file and MORE bytes of memory.
 TIMES, MORE = 10, 2**24
-# For questions: much, since compiled loops may be compiled for other types.
+# Questions may take much memory, because loops may be compiled for other types.
 MAX_FOR_QUESTIONS = 2**32
 SECONDS = 20
 
 
 # -------------------------------------------------------------------------------------- the files
 def table():
-    """A table of columns of every kind, some of which no component describes."""
+    """A table with columns of every kind, some of which no component describes."""
     rng = np.random.default_rng(0)
     cluster = rng.integers(3, size=40)
     columns = {
@@ -90,7 +90,7 @@ def sources():
 
 
 class Interrupted:
-    """Saves the estimator as it is after the second pass."""
+    """A callback that saves the estimator after the second pass."""
 
     def __init__(self, path):
         self.path = path
@@ -127,7 +127,7 @@ def parts_of(path):
 
 
 def put(path, document, members, compression=zipfile.ZIP_STORED):
-    """Write them."""
+    """Write a file of this JSON and these members."""
     with zipfile.ZipFile(path, "w", compression) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
@@ -141,7 +141,7 @@ def npy(array):
     return out.getvalue()
 
 
-# Values that stand where they should not.
+# Values that take the place of others.
 STRANGE = [
     None, True, -1, 0, 1, 7, 300, 2**40, 0.3, -2.5, 1e308, "", "x", [], {}, {"float": "inf"},
     {"float": "nan"}, {"array": 0}, {"ref": 0}, {"tuple": []}, {"dict": []}, {"set": [[]]},
@@ -167,7 +167,7 @@ def at(tree, path):
 
 
 def mutate(rng, document, members):
-    """One thing is not as it was: a node of the JSON, or an array."""
+    """Change a node of the JSON or an array."""
     if rng.random() < 0.6:
         _mutate_node(rng, document)
     else:
@@ -221,10 +221,10 @@ def _mutate_array(rng, members):
 
 
 # ----------------------------------------------------------------------------------- the questions
-# Methods that are no questions about what was fitted, or would be a fit of its own.
+# These methods are no questions about a fit, or make a new fit.
 _LENGTHS = "max_iter", "n_samples"
 _LEFT_OUT = "fit", "fit_transform", "fit_predict", "get_metadata_routing", "ranks_"
-# Arguments of those that take others than rows.
+# Arguments of methods that do not take rows alone.
 _ARGUMENTS = {
     "inverse_transform": lambda model, X: (model.transform(X),),
     "merge_topics": lambda model, X: ([[0, 1]],),
@@ -242,19 +242,19 @@ def _some_column(X):
 
 
 def questions(cls):
-    """Names of all public methods and attributes, those that change the estimator last."""
+    """Names of public methods and attributes, with those last that change the estimator."""
     names = [name for name in dir(cls) if not name.startswith(("_", "set_"))]
     names = [name for name in names if name not in _LEFT_OUT]
     return sorted(names, key=lambda name: (name in ("partial_fit", "resume"), name))
 
 
 def ask(model, name, X):
-    """One of them."""
+    """The answer to one question."""
     value = getattr(model, name)
     if not callable(value):
         return value
     if name in ("partial_fit", "resume"):
-        # (passes and sweeps of any number are legal)
+        # Any number of passes and sweeps is legal, and would take long.
         given = model.get_params(deep=False)
         model.set_params(**{key: min(given[key], 6) for key in _LENGTHS if key in given})
     if name in _ARGUMENTS:
@@ -264,11 +264,11 @@ def ask(model, name, X):
 
 
 class OutOfTime(BaseException):
-    """So that no handler of Exception takes it for an error of its own."""
+    """The time is over. No handler of Exception catches this exception."""
 
 
 def _limited(run, n_bytes):
-    """``run()``, with so much more memory than now and limited time."""
+    """The result of ``run()``, with ``n_bytes`` of additional memory and limited time."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     before = resource.getrlimit(resource.RLIMIT_AS)
     most = pages * resource.getpagesize() + n_bytes
@@ -282,7 +282,7 @@ def _limited(run, n_bytes):
 
 
 def _is_legal(error, name, model):
-    """Whether a question may end so."""
+    """Whether a question may raise this error."""
     hidden = isinstance(error, AttributeError) and type(model).__name__ in str(error)
     return isinstance(error, ValueError) or (hidden and name.endswith("_"))
 
@@ -292,7 +292,7 @@ def _out_of_time(*args):
 
 
 def try_file(path, X, more=MORE):
-    """What was seen: the outcome of load, and what ended as it should not."""
+    """The outcome of load, and the questions that failed with an illegal error."""
     from skvt import load
     from skvt.io import FileError
 
@@ -328,7 +328,7 @@ def main(folder, first, number):
         kind = rng.choice([".skvt", ".part.skvt"])
         name, X = rows[source]
         whole = folder / f"{source}{kind}"
-        if whole not in warm:  # compiled loops, imports
+        if whole not in warm:  # The first time, loops are compiled and modules imported.
             warm.add(whole)
             _, faults = try_file(whole, X, MAX_FOR_QUESTIONS)
             for question, error in faults:

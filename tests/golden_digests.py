@@ -184,7 +184,7 @@ def main(action, file, *words):
     n_different = 0
     for name, old in expected.items():
         new = found.get(name, {})
-        # (attributes that are new change no result)
+        # New attributes change no result.
         parts = [part for part in old if old[part] != new.get(part)]
         if parts:
             n_different += 1

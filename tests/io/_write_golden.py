@@ -1,4 +1,4 @@
-"""Writes the files of this version of the format: once for a release, and never again.
+"""Writes the files of this version of the format once for a release, and never again.
 
     python tests/io/_write_golden.py
 
