@@ -1,10 +1,9 @@
-"""What displays draw is what the estimators say."""
+"""Displays draw the results of estimators."""
 
 import json
 import re
 import sys
 import warnings
-from functools import partial
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -14,6 +13,7 @@ import scipy.sparse as sp
 from matplotlib.colors import to_rgba
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import pdist
+from sklearn.base import clone
 from sklearn.decomposition import NMF, LatentDirichletAllocation
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer
@@ -44,12 +44,6 @@ from skvt.plotting import (
 )
 
 
-@pytest.fixture(autouse=True)
-def _closed_figures():
-    yield
-    plt.close("all")
-
-
 @pytest.fixture(scope="module")
 def X():
     return make_topic_corpus(80, n_components=3, n_features=30, random_state=0).X
@@ -76,7 +70,7 @@ def mixture():
 
 # ------------------------------------------------------------------------------------ histories
 @pytest.mark.parametrize("x", ["n_iter", "seconds"])
-def test_elbo_and_objective_are_those_of_the_history(lda, x):
+def test_bounds_are_those_of_the_history(lda, x):
     display = ELBODisplay.from_estimator(lda, bounds="both", x=x)
     elbo, objective = display.lines_
     for line, name in ((elbo, "elbo"), (objective, "objective")):
@@ -87,13 +81,11 @@ def test_elbo_and_objective_are_those_of_the_history(lda, x):
     assert display.figure_ is display.ax_.figure
     names = [text.get_text() for text in display.ax_.get_legend().get_texts()]
     assert names == ["TemperedLDA elbo", "TemperedLDA objective"]
-
-
-def test_bounds_are_divided_by_the_number_of_samples(lda, X):
-    display = ELBODisplay.from_estimator(lda, bounds="objective", n_samples=X.sum())
+    _, ax = plt.subplots()
+    assert display.plot(ax, bounds="objective", n_samples=50.0) is display and display.ax_ is ax
     (line,) = display.lines_
-    assert_allclose(line.get_ydata(), np.array(lda.history_["objective"]) / X.sum())
-    assert display.ax_.get_ylabel() == "objective (nats per sample)"
+    assert_allclose(line.get_ydata(), np.array(lda.history_["objective"]) / 50.0)
+    assert ax.get_ylabel() == "objective (nats per sample)"
 
 
 def test_several_estimators_share_axes_and_differ_in_colour(lda, mixture):
@@ -176,16 +168,8 @@ def test_a_stream_that_follows_a_fit_is_drawn_after_it():
     assert drawn == accepted
 
 
-def test_a_display_can_be_drawn_again(lda):
-    display = ELBODisplay.from_estimator(lda)
-    first = display.lines_[0]
-    _, ax = plt.subplots()
-    assert display.plot(ax, bounds="objective") is display
-    assert display.ax_ is ax and display.lines_[0] is not first
-
-
 # --------------------------------------------------------------------------------------- topics
-def test_bars_are_the_most_probable_words_at_their_probabilities(lda):
+def test_bars_show_the_most_probable_words_and_their_probabilities(lda):
     names = np.array([f"word{v}" for v in range(30)])
     display = TopicsDisplay.from_estimator(lda, feature_names=names, n_words=6, topics=[2, 0])
     probability = lda.components_ / lda.components_.sum(axis=1, keepdims=True)
@@ -200,7 +184,7 @@ def test_bars_are_the_most_probable_words_at_their_probabilities(lda):
         assert low > high, "the most probable word is at the top"
 
 
-def test_topics_are_ordered_by_share_with_their_labels_on_one_scale(lda):
+def test_topics_are_ordered_by_share_and_have_one_scale(lda):
     shares = lda.components_.sum(axis=1) / lda.components_.sum()
     display = TopicsDisplay.from_estimator(lda, by="relevance", n_words=4)
     assert display.topics_.tolist() == np.argsort(-shares).tolist()
@@ -211,7 +195,7 @@ def test_topics_are_ordered_by_share_with_their_labels_on_one_scale(lda):
         assert shown == [str(word) for word in words[k]]
 
 
-def test_a_pipeline_knows_the_words():
+def test_a_pipeline_provides_the_words():
     texts = ["ab", "bc", "cd", "de"]
     pipeline = make_pipeline(CountVectorizer(token_pattern="."), TemperedLDA(2, max_iter=1))
     pipeline.fit(texts)
@@ -234,7 +218,7 @@ def test_names_of_columns_are_the_default_words(X, lda):
         assert shown == list(names[np.argsort(-model.components_[largest])[:2]])
 
 
-def test_panels_are_made_or_divide_axes_or_are_those_given(lda):
+def test_panels_are_new_or_divide_axes_or_are_given(lda):
     made = TopicsDisplay.from_estimator(lda, n_columns=2)
     assert len(made.figure_.axes) == 3 and made.bounding_ax_ is None
     rows = {axes.get_subplotspec().rowspan.start for axes in made.axes_}
@@ -250,13 +234,13 @@ def test_panels_are_made_or_divide_axes_or_are_those_given(lda):
         TopicsDisplay.from_estimator(lda, ax=axes[0])
 
 
-def test_of_many_topics_the_first_are_shown_and_the_others_counted():
-    weights = np.full((33, 2), 0.5)
-    display = TopicsDisplay(weights, ["a", "b"]).plot(n_words=1)
-    assert len(display.axes_) == 30
+def test_the_first_of_many_topics_are_shown_and_the_others_counted(monkeypatch):
+    monkeypatch.setattr("skvt.plotting._topics.MAX_TOPICS", 2)
+    display = TopicsDisplay(np.full((5, 2), 0.5), ["a", "b"])
+    assert len(display.plot(n_words=1).axes_) == 2
     assert display.axes_[-1].get_xlabel() == "3 more topics not shown"
-    told = TopicsDisplay(weights, ["a", "b"]).plot(topics=range(32), n_words=1)
-    assert len(told.axes_) == 32 and not told.axes_[-1].get_xlabel()
+    display.plot(topics=range(4), n_words=1)
+    assert len(display.axes_) == 4 and not display.axes_[-1].get_xlabel()
 
 
 # ----------------------------------------------------------------------------------- components
@@ -276,11 +260,17 @@ def test_components_are_shown_as_images(lda, mixture):
         assert display.axes_[k].get_title() == titles[k]
 
 
-@pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
-@pytest.mark.parametrize("cls", [partial(MemoizedDPGMM, moves=()), BayesianGaussianMixture])
-def test_ellipses_are_contours_of_the_components(cls, covariance_type):
-    model = cls(n_components=3, covariance_type=covariance_type, random_state=0)
-    model.fit(overlapping())
+@pytest.mark.parametrize(
+    "model",
+    [
+        MemoizedDPGMM(3, covariance_type="full", moves=(), max_iter=5),
+        MemoizedDPGMM(3, covariance_type="spherical", moves=(), max_iter=5),
+        BayesianGaussianMixture(n_components=3, covariance_type="diag"),
+    ],
+    ids=lambda model: model.covariance_type,
+)
+def test_ellipses_are_contours_of_the_components(model):
+    model = clone(model).set_params(random_state=0).fit(overlapping())
     display = ComponentsDisplay.from_estimator(model, n_std=1.5, ellipse_kw={"linewidth": 3})
     assert len(display.ellipses_) == len(model.means_)
     for k, ellipse in enumerate(display.ellipses_):
@@ -294,7 +284,7 @@ def test_ellipses_are_contours_of_the_components(cls, covariance_type):
         off = contour - model.means_[k]
         distance = np.einsum("nd,de,ne->n", off, np.linalg.inv(covariance), off)
         assert_allclose(distance, 1.5**2)
-        # all of it is in sight
+        # The whole contour is visible.
         for limits, values in zip(
             (display.ax_.get_xlim(), display.ax_.get_ylim()), contour.T, strict=True
         ):
@@ -311,7 +301,7 @@ def test_many_columns_are_a_table_of_standardised_means_or_ellipses_of_two():
     mixture = GaussianMixture(3, covariance_type="diag", reg_covar=0.0, random_state=0).fit(frame)
     display = ComponentsDisplay.from_estimator(mixture, components=[2, 0])
     (table,) = display.images_
-    # after a step of EM the first two moments of the mixture are those of the data
+    # After a step of EM the first two moments of the mixture are those of the data.
     expected = (mixture.means_[[2, 0]] - rows.mean(axis=0)) / rows.std(axis=0)
     assert_allclose(table.get_array(), expected, rtol=1e-6)
     assert [text.get_text() for text in display.ax_.get_xticklabels()] == list(frame.columns)
@@ -342,13 +332,6 @@ def test_images_and_ellipses_of_plain_arrays():
 
 
 # --------------------------------------------------------------------------------- cluster trees
-def test_letters_of_the_tree_have_the_size_of_other_ticks(mixture):
-    with plt.rc_context({"xtick.labelsize": 5.0}):
-        display = ClusterTreeDisplay.from_estimator(mixture)
-    sizes = {label.get_fontsize() for axes in display.axes_ for label in axes.get_xticklabels()}
-    assert sizes == {5.0}
-
-
 def test_the_tree_of_clusters_is_the_hierarchy_coloured_by_cluster(mixture):
     K = mixture.n_components_
     n = K - np.count_nonzero(mixture.hierarchy_criteria_ != "evidence")
@@ -366,7 +349,7 @@ def test_the_tree_of_clusters_is_the_hierarchy_coloured_by_cluster(mixture):
     lost = entropies[0] - entropies[1]
     assert_allclose(display.marker_.get_xydata(), [[n, lost]], rtol=1e-6)
     assert line.get_ydata()[K - n] == display.marker_.get_ydata()[0]
-    # links between clusters are grey; what lies below them are the clusters
+    # Links between clusters are grey, and links within a cluster have its colour.
     order = np.argsort(drawn, kind="stable")
     colors = np.array(display.dendrogram_["color_list"])[order]
     assert set(colors[K - n :]) == {"0.6"} and "0.6" not in colors[: K - n]
@@ -375,13 +358,16 @@ def test_the_tree_of_clusters_is_the_hierarchy_coloured_by_cluster(mixture):
 
 
 def test_the_number_of_clusters_is_marked_and_axes_are_shared(mixture):
-    fig, (_, right) = plt.subplots(1, 2)
-    shared = ClusterTreeDisplay.from_estimator(
-        mixture,
-        ax=right,
-        dendrogram_kw={"labels": list("abcdefghijkl"[: mixture.n_components_])},
-        line_kw={"color": "blue"},
-    )
+    with plt.rc_context({"xtick.labelsize": 5.0}):
+        fig, (_, right) = plt.subplots(1, 2)
+        shared = ClusterTreeDisplay.from_estimator(
+            mixture,
+            ax=right,
+            dendrogram_kw={"labels": list("abcdefghijkl"[: mixture.n_components_])},
+            line_kw={"color": "blue"},
+        )
+    sizes = {label.get_fontsize() for axes in shared.axes_ for label in axes.get_xticklabels()}
+    assert sizes == {5.0}
     assert shared.bounding_ax_ is right and shared.figure_ is fig
     assert shared.n_clusters == shared.marker_.get_xdata()[0] == mixture.n_clusters_
     assert set(shared.dendrogram_["ivl"]) <= set("abcdefghijkl")
@@ -389,14 +375,19 @@ def test_the_number_of_clusters_is_marked_and_axes_are_shared(mixture):
 
 
 # ------------------------------------------------------------------------------------- pyLDAvis
-@pytest.mark.parametrize("container", [sp.csr_array, sp.csr_matrix, np.asarray])
-@pytest.mark.parametrize("library", ["skvt", "scikit-learn"])
-def test_arguments_of_pyldavis_are_distributions_and_counts(library, container):
+@pytest.mark.parametrize(
+    ("cls", "container"),
+    [
+        (TemperedLDA, sp.csr_array),
+        (TemperedLDA, np.asarray),
+        (LatentDirichletAllocation, sp.csr_matrix),
+    ],
+)
+def test_arguments_of_pyldavis_are_distributions_and_counts(cls, container):
     counts = make_topic_corpus(60, n_components=3, n_features=30, random_state=0).X.toarray()
-    counts[:, 7] = 0  # a word that no document has
-    counts[11] = 0  # a document without words
+    counts[:, 7] = 0  # No document contains this word.
+    counts[11] = 0  # This document has no words.
     X = container(counts)
-    cls = TemperedLDA if library == "skvt" else LatentDirichletAllocation
     model = cls(n_components=3, max_iter=3, random_state=0).fit(X)
     names = np.array([f"word{v}" for v in range(30)])
     arguments = prepare_arguments(model, X, names)
@@ -420,7 +411,7 @@ def test_arguments_of_pyldavis_are_distributions_and_counts(library, container):
 
 def test_topics_without_words_and_documents_without_topics_are_left_out():
     X = np.random.default_rng(0).poisson(2.0, size=(12, 6))
-    X[3:5] = np.eye(6)[0] * 4.0  # of a word that no topic has
+    X[3:5] = np.eye(6)[0] * 4.0  # No topic contains their word.
     nmf = NMF(3, random_state=0).fit(X)
     nmf.components_ = np.outer([1.0, 0.0, 2.0], [0.0, 1.0, 1.0, 3.0, 1.0, 1.0])
     arguments = prepare_arguments(nmf, X)
@@ -440,11 +431,11 @@ def test_topics_without_words_and_documents_without_topics_are_left_out():
 
 
 def test_topics_are_placed_by_their_divergences():
-    topics = np.eye(4)[:3]  # each a word of its own: the divergence of any two is log 2
+    topics = np.eye(4)[:3]  # The topics share no word, so that any two diverge by log 2.
     places = prepare_arguments(*_two_topics())["mds"](topics)
     assert places.dtype == np.float64 and places.shape == (3, 2)
     assert_allclose(pdist(places), np.log(2.0))
-    # equal topics share a place, and one or two lie on a line
+    # Equal topics share a place, and two topics lie on a line.
     place = prepare_arguments(*_two_topics())["mds"]
     assert_allclose(pdist(place(np.full((3, 4), 0.25))), 0.0, atol=1e-12)
     assert_allclose(place(np.eye(4)[:2])[:, 1], 0.0)
@@ -459,7 +450,7 @@ def _two_topics():
 def test_the_page_of_pyldavis_can_be_written_and_read_back(tmp_path, lda, X):
     pytest.importorskip("pyLDAvis")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # those of pyLDAvis and of what it calls
+        warnings.simplefilter("ignore")  # They come from pyLDAvis and the packages that it uses.
         save_pyldavis(lda, X, None, tmp_path / "topics.html")
     page = (tmp_path / "topics.html").read_text(encoding="utf-8")
     assert not re.search(r"<(script|link)[^>]+(src|href)=", page)
@@ -485,14 +476,14 @@ def test_the_page_of_pyldavis_can_be_written_and_read_back(tmp_path, lda, X):
         lambda model: prepare_arguments(model, np.ones((2, 4))),
     ],
 )  # fmt: skip
-def test_an_estimator_that_is_not_fitted_is_refused(draw):
+def test_displays_refuse_an_estimator_that_is_not_fitted(draw):
     for model in (TemperedLDA(), MemoizedDPGMM()):
         with pytest.raises(NotFittedError):
             draw(model)
     assert not plt.get_fignums()
 
 
-def test_errors_say_what_to_do(X, lda, mixture):
+def test_displays_refuse_bad_input(X, lda, mixture):
     stream = TemperedLDA(n_components=3, random_state=0).partial_fit(X)
     with pytest.raises(ValueError, match="partial_fit knows no bound of all rows"):
         ELBODisplay.from_estimator(stream)
@@ -524,7 +515,7 @@ def test_errors_say_what_to_do(X, lda, mixture):
     assert not plt.get_fignums()
 
 
-def test_without_matplotlib_the_error_names_it(monkeypatch, lda):
+def test_an_error_names_matplotlib_if_it_is_missing(monkeypatch, lda):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match="pip install matplotlib"):
         ELBODisplay.from_estimator(lda)
@@ -536,7 +527,7 @@ def ends_of(container):
     return container[2][0].get_segments()[0][:, 0]
 
 
-def test_effects_are_points_with_the_intervals_of_the_table(X, lda):
+def test_effects_are_points_with_intervals(X, lda):
     covariates = pd.DataFrame({"year": np.arange(80) % 7, "party": list("ab") * 40})
     display = EffectsDisplay.from_estimator(
         lda, X, covariates, topics=[2, 0], effects_kw={"random_state": 0}
@@ -589,7 +580,7 @@ def test_shares_of_topics_by_group(X, lda, years):
 
 
 @pytest.mark.parametrize("years", [True, False])
-def test_shares_name_their_axis_in_letters_that_grow_with_those_of_the_figure(X, lda, years):
+def test_the_letters_of_shares_grow_with_the_font_size(X, lda, years):
     groups = np.tile([2003, 2001, 2002, 2004] if years else list("dabc"), 20)
     sizes = []
     for size in (10.0, 20.0):
@@ -602,7 +593,7 @@ def test_shares_name_their_axis_in_letters_that_grow_with_those_of_the_figure(X,
     assert_allclose(sizes[1], 2.0 * np.array(sizes[0]))
 
 
-def test_the_mark_of_a_tree_is_drawn_whole_at_the_border():
+def test_the_mark_of_a_tree_is_not_cut_at_the_border():
     """Without joins nothing is lost, so that the mark is on the axis."""
     display = ClusterTreeDisplay([[0, 1, 0.5, 2]], n_clusters=2).plot()
     assert display.marker_.get_ydata() == display.axes_[1].get_ylim()[0] == 0.0

@@ -1,4 +1,4 @@
-"""The page of topics: read back as a file, and as a browser shows it."""
+"""The page of topics holds all its data, and a browser shows them."""
 
 import errno
 import json
@@ -44,11 +44,11 @@ def embedded(path):
     return json.loads(found[0])
 
 
-def test_the_file_holds_the_topics_and_asks_for_nothing(page):
+def test_the_page_holds_the_topics_and_loads_nothing(page):
     lda, path = page
     text, data = path.read_text(encoding="utf-8"), embedded(path)
     urls = set(re.findall(r"\w+://[^\s\"')]+", text))
-    assert urls == {"http://www.w3.org/2000/svg"}  # a name, not an address
+    assert urls == {"http://www.w3.org/2000/svg"}  # This is a name and no address.
     assert not re.search(r"<(script|link|img)[^>]+(src|href)=|url\(|@import", text)
     assert text.count("</script>") == 2 and "<b id" not in text
     assert "12 of them have no words" in data["about"] and "rows 4, 9," in data["about"]
@@ -66,18 +66,15 @@ def test_the_file_holds_the_topics_and_asks_for_nothing(page):
         assert chances == pytest.approx(expected, rel=1e-3)
 
 
-def test_one_document_without_words_is_named_in_the_singular(page, tmp_path):
-    topic_explorer(page[0], TEXTS[:5], path=tmp_path / "page.html")
-    about = embedded(tmp_path / "page.html")["about"]
-    assert about.endswith(" 1 of them has no words and belongs to no topic: row 4.")
-
-
-def test_topics_without_words_have_no_place_and_texts_are_optional(tmp_path):
+def test_topics_and_documents_without_words_are_listed(tmp_path):
     X = np.random.default_rng(0).poisson(2.0, (8, 5))
     nmf = NMF(3, random_state=0).fit(X)
     nmf.components_[1] = 0.0
+    X[4] = 0.0
     topic_explorer(nmf, X, list("abcde"), tmp_path / "nmf.html")
-    topics = embedded(tmp_path / "nmf.html")["topics"]
+    data = embedded(tmp_path / "nmf.html")
+    assert data["about"].endswith(" 1 of them has no words and belongs to no topic: row 4.")
+    topics = data["topics"]
     assert [topic["place"] is None for topic in topics] == [False, True, False]
     assert topics[1]["words"] == topics[1]["documents"] == [] and topics[1]["label"] == "no words"
 
@@ -101,7 +98,7 @@ def test_a_page_is_written_as_a_whole_or_not_at_all(page, tmp_path, monkeypatch)
     ("wanted", "shown"),
     [("documents", "documents"), ("constructor", "words"), ("none", "words"), ("", "words")],
 )
-def test_an_address_opens_a_tab_that_the_page_has(wanted, shown, page):
+def test_an_address_opens_an_existing_tab(wanted, shown, page):
     script = page[1].read_text(encoding="utf-8").split("<script>")[1]
     (line,) = [line for line in script.splitlines() if line.startswith("open(")]
     script = f"""
@@ -112,9 +109,9 @@ def test_an_address_opens_a_tab_that_the_page_has(wanted, shown, page):
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium")
-def test_a_browser_shows_it_and_keys_move_through_it(page, tmp_path):
+def test_a_browser_shows_the_page_and_reacts_to_keys(page, tmp_path):
     data = embedded(page[1])
-    # what a reader would do, at the end of the page
+    # This script at the end of the page acts as a reader would.
     script = """<script>
     const press = (query, key) => find(query).dispatchEvent(
       new KeyboardEvent("keydown", { key, bubbles: true }));
@@ -136,7 +133,7 @@ def test_a_browser_shows_it_and_keys_move_through_it(page, tmp_path):
     assert options == ["false", "true"]
     tabs = re.findall(r'<button role="tab" id="tab-(\w+)"[^>]*aria-selected="(\w+)"', shown)
     assert tabs == [("words", "false"), ("documents", "true"), ("groups", "false")]
-    # words by probability at the end of the slider
+    # At the end of the slider, words are ordered by probability.
     words = re.search(r'<div id="words".*?</ol>', shown, re.DOTALL).group()
     order = sorted(topic["words"], key=lambda entry: -entry[1])[:3]
     assert re.findall(r'<span class="name">(\w+)</span>', words) == [
@@ -146,7 +143,7 @@ def test_a_browser_shows_it_and_keys_move_through_it(page, tmp_path):
     assert documents.count("<strong>row ") == 10 and "<b " not in shown
 
 
-def test_groups_are_refused_before_the_map_is_made(tmp_path, monkeypatch):
+def test_wrong_groups_are_refused_before_the_map_is_made(tmp_path, monkeypatch):
     X = CountVectorizer().fit_transform(TEXTS)
     lda = TemperedLDA(2, random_state=0, max_iter=1).fit(X)
     monkeypatch.setattr(
@@ -156,7 +153,7 @@ def test_groups_are_refused_before_the_map_is_made(tmp_path, monkeypatch):
         topic_explorer(lda, X, path=tmp_path / "page.html", groups=[1, 2])
 
 
-def test_words_of_the_fit_and_groups_of_several_columns_are_shown(tmp_path):
+def test_the_page_shows_words_of_the_fit_and_groups_of_several_columns(tmp_path):
     counts = CountVectorizer(stop_words=["script", "id", "evil"])
     X = counts.fit_transform(TEXTS)
     lda = TemperedLDA(2, random_state=0).fit(X).set_words(counts.get_feature_names_out())

@@ -1,4 +1,4 @@
-"""Profiles of components: colours are signed relevances, texts what a component is in a column."""
+"""Profiles show relevances of columns as colours, and estimates of components as texts."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,14 +12,8 @@ from skvt.components import Gaussian
 from skvt.plotting import ProfilesDisplay
 
 
-@pytest.fixture(autouse=True)
-def _closed_figures():
-    yield
-    plt.close("all")
-
-
 def frame(n_each=1, n_clusters=3, n_rows=240):
-    """Columns of four kinds, so many of each."""
+    """A mixture that is fitted to columns of four kinds, ``n_each`` columns of each kind."""
     rng = np.random.default_rng(0)
     kind = np.sort(rng.integers(n_clusters, size=n_rows))
     columns = {}
@@ -41,12 +35,12 @@ def mixture():
 
 
 def shown(display):
-    """Texts of the components; of the whole table those of ``texts_[0]``."""
+    """The texts of the components, without ``texts_[0]``, which describes the whole table."""
     rows = [[None if text is None else text.get_text() for text in row] for row in display.texts_]
     return rows[1:]
 
 
-def test_colours_are_relevances_and_texts_what_components_are(mixture):
+def test_colours_are_relevances_and_texts_are_estimates(mixture):
     display = ProfilesDisplay.from_estimator(mixture)
     order = np.argsort(-mixture.weights_)
     np.testing.assert_array_equal(display.components_, order)
@@ -63,7 +57,7 @@ def test_colours_are_relevances_and_texts_what_components_are(mixture):
     table = {(e["component"], e["column"], e["quantity"]): e["estimate"] for e in entries}
     for k, row in zip(order, shown(display), strict=True):
         length, place, opened, visits = (row[list(places).index(j)] for j in range(4))
-        # rounded to less than a standard deviation, and no finer than is of use
+        # The rounding error is less than a standard deviation, and no digit is useless.
         deviation = table[k, "length 0", "standard deviation"]
         assert abs(float(length) - table[k, "length 0", "mean"]) < deviation / 3.0
         assert len(length) == len("1991.1")
@@ -90,8 +84,8 @@ def test_colours_are_relevances_and_texts_what_components_are(mixture):
 
 @pytest.mark.quick_cases("1-2")
 @pytest.mark.parametrize(("n_each", "n_clusters"), [(1, 2), (12, 3), (2, 20)])
-@pytest.mark.filterwarnings("ignore::skvt.ColumnWarning")  # (columns repeat)
-def test_texts_stay_in_their_cells_and_numbers_are_all_there(n_each, n_clusters):
+@pytest.mark.filterwarnings("ignore::skvt.ColumnWarning")
+def test_texts_stay_in_their_cells_and_all_numbers_are_shown(n_each, n_clusters):
     fitted = frame(n_each, n_clusters, n_rows=40 * n_clusters)
     display = ProfilesDisplay.from_estimator(fitted)
     display.figure_.draw_without_rendering()
@@ -101,7 +95,7 @@ def test_texts_stay_in_their_cells_and_numbers_are_all_there(n_each, n_clusters)
         assert text is not None and text.get_fontsize() >= 6.0
         extent = text.get_window_extent()
         assert extent.width <= width and extent.height <= height
-    # what does not fit is left out
+    # A text that does not fit is left out.
     _, ax = plt.subplots()
     large = ProfilesDisplay.from_estimator(fitted, ax=ax, text_kw={"fontsize": 99})
     assert large.ax_ is ax
@@ -109,7 +103,7 @@ def test_texts_stay_in_their_cells_and_numbers_are_all_there(n_each, n_clusters)
 
 
 def described(relevance, weights, means, names):
-    """The table of ``describe`` of columns of counts, each in a block of its own of two columns."""
+    """The table of ``describe`` for columns of counts in blocks of two columns."""
     entries = [
         (k, weight, f"block {j // 2}", name, "rate", None, means[k][j], relevance[k][j])
         for k, weight in enumerate(weights)
@@ -120,17 +114,17 @@ def described(relevance, weights, means, names):
     return dict(zip(header, map(list, zip(*entries, strict=True)), strict=True))
 
 
-def test_the_whole_table_is_on_top_and_the_most_relevant_column_and_block_come_first():
+def test_the_whole_table_is_on_top_and_the_most_relevant_columns_come_first():
     relevance = [[1.0, 2.0, 0.0, 5.0], [3.0, 2.5, -0.1, 1.0]]
     rates = [[10.0, 1.0, 4.0, 100.0], [20.0, 1.0, 8.0, 500.0]]
     table = described(relevance, [0.75, 0.25], rates, list("abcd"))
     display = ProfilesDisplay(table).plot()
-    # mean relevances: 1.5, 2.125, -.025, 4
+    # The mean relevances are 1.5, 2.125, -.025 and 4.
     assert [name for _, name in display.columns_] == ["d", "c", "b", "a"]
     whole = [float(text.get_text()) for text in display.texts_[0]]
     assert_allclose(whole, [200.0, 5.0, 1.0, 12.5], rtol=0.05)
     assert [text.get_text() for text in display.ax_.get_yticklabels()][:1] == ["all"]
-    # a rate below the mean of all rows has a minus sign; a negative relevance has no colour
+    # A rate below the mean of all rows has a minus sign, and a negative relevance no colour.
     assert_allclose(display.image_.get_array()[1], [-5.0, -0.0, 0.0, -1.0])
     assert_allclose(display.image_.get_array()[2], [1.0, 0.0, 0.0, 3.0])
     fewer = ProfilesDisplay(table).plot(max_columns=3)
@@ -139,7 +133,7 @@ def test_the_whole_table_is_on_top_and_the_most_relevant_column_and_block_come_f
     assert not display.ax_.get_xlabel()
 
 
-def test_one_cell_does_not_pale_the_others_and_noise_stays_pale():
+def test_one_relevant_cell_does_not_make_the_others_pale():
     relevance = np.full((3, 4), 2.0)
     relevance[1, 2] = 5_000.0
     rates = np.ones((3, 4)) + np.eye(3, 4)
@@ -152,8 +146,8 @@ def test_one_cell_does_not_pale_the_others_and_noise_stays_pale():
     assert noise.image_.norm(0.001) < 0.6
 
 
-@pytest.mark.parametrize("n_columns", [6, 20])
-def test_long_names_leave_the_table_its_room(n_columns):
+@pytest.mark.parametrize("n_columns", [20])
+def test_long_names_leave_room_for_the_table(n_columns):
     names = [f"{j:02d} satisfied with the last journey"[:33] for j in range(n_columns)]
     table = described(np.ones((2, n_columns)), [0.5, 0.5], np.ones((2, n_columns)), names)
     fig, ax = plt.subplots(layout="constrained")
@@ -164,7 +158,7 @@ def test_long_names_leave_the_table_its_room(n_columns):
     assert len(set(labels)) == n_columns and [name for _, name in display.columns_] == names
 
 
-def test_deviations_speak_where_there_are_no_means():
+def test_components_without_means_show_their_deviations():
     X = np.random.default_rng(0).normal(size=(60, 2)) * [1.0, 1e4]
     mixture = MemoizedDPGMM(1, mean_type="zero", moves=(), random_state=0).fit(X)
     deviations = mixture.describe()["estimate"]
@@ -173,7 +167,7 @@ def test_deviations_speak_where_there_are_no_means():
     assert_allclose([float(text[1:]) for text in texts], deviations, rtol=0.2)
 
 
-def test_errors_say_what_to_do(mixture):
+def test_profiles_refuse_bad_input(mixture):
     for draw, message in [
         (lambda: ProfilesDisplay.from_estimator(mixture, columns=["size"]), "Got 'size' instead"),
         (lambda: ProfilesDisplay.from_estimator(mixture, columns=[]), r"Got \[\] instead"),

@@ -1,4 +1,4 @@
-"""Clusters in words, and the report of clusters as a page."""
+"""Texts and pages describe the clusters of a mixture."""
 
 import re
 from html.parser import HTMLParser
@@ -35,7 +35,7 @@ def mixture(table):
     return skvt.MemoizedDPMixture(random_state=0).fit(table)
 
 
-def test_clusters_in_words_name_what_sets_them_apart(mixture, table):
+def test_descriptions_name_the_columns_in_which_clusters_differ(mixture, table):
     lines = mixture.describe(n_clusters="auto", form="text").split("\n")
     assert len(lines) == 2 and mixture.n_clusters_ == 2
     large = next(line for line in lines if "(60% of rows)" in line)
@@ -49,7 +49,7 @@ def test_clusters_in_words_name_what_sets_them_apart(mixture, table):
     assert "noise" not in large
 
 
-def test_the_wide_form_has_a_row_for_each_cluster(mixture, table):
+def test_the_wide_form_of_a_description_has_a_row_for_each_component(mixture, table):
     wide = mixture.describe(form="wide")
     assert list(wide) == ["component", "weight", "height <cm>", "noise", "cost", "sex"]
     wide = wide.set_index("sex")
@@ -57,13 +57,13 @@ def test_the_wide_form_has_a_row_for_each_cluster(mixture, table):
     assert wide.loc["f", "weight"] == pytest.approx(0.6, abs=0.01)
 
 
-def test_other_forms_are_refused(mixture):
+def test_describe_refuses_other_forms(mixture):
     with pytest.raises(ValueError, match="'form' parameter must be one of 'long', 'wide', 'text'"):
         mixture.describe(form="short")
 
 
 class Page(HTMLParser):
-    """The text of a page and the names of its elements; open elements are counted."""
+    """The text of a page, the names of its elements, and the elements that are not closed."""
 
     def __init__(self, source):
         super().__init__()
@@ -90,7 +90,7 @@ def test_the_report_answers_its_questions(mixture, table, tmp_path):
     skvt.cluster_report(mixture, rows, path)
     source = path.read_text(encoding="utf-8")
     page = Page(source)
-    assert not page.open  # every element is closed
+    assert not page.open
     assert not page.names & {"script", "img", "link", "b"} and "http:" not in source
     assert "<cm>" not in source and "m & x" not in source
     assert page.text.count("height <cm>") >= 3 and "m & x" in page.text
@@ -103,14 +103,14 @@ def test_the_report_answers_its_questions(mixture, table, tmp_path):
     assert worst.index("16.2") < worst.index("\n", worst.index("16.2"))
 
 
-def test_a_report_of_components_after_a_stream(table, tmp_path):
-    stream = skvt.MemoizedDPMixture(random_state=0)
-    stream.partial_fit(table)
+def test_a_report_after_a_stream_describes_components(table, tmp_path):
+    table = table[["noise", "cost"]]
+    stream = skvt.MemoizedDPMixture(components="gaussian", random_state=0).partial_fit(table)
     skvt.cluster_report(stream, table, tmp_path / "report.html")
     assert "components of 300 rows" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_nothing_is_written_for_other_estimators(table, tmp_path):
+def test_cluster_report_refuses_other_estimators(table, tmp_path):
     path = tmp_path / "report.html"
     with pytest.raises(TypeError, match=r"^cluster_report takes .* TemperedLDA\.$"):
         skvt.cluster_report(skvt.TemperedLDA(), table, path)
@@ -119,7 +119,7 @@ def test_nothing_is_written_for_other_estimators(table, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_remedy_for_a_pipeline_works(tmp_path):
+def test_the_suggested_call_for_a_pipeline_works(tmp_path):
     rows = np.random.default_rng(0).normal(size=(60, 2))
     pipeline = make_pipeline(StandardScaler(), skvt.MemoizedDPGMM(random_state=0)).fit(rows)
     remedy = r"cluster_report\(pipeline\[-1\], pipeline\[:-1\].transform\(X\)\)"
@@ -130,7 +130,7 @@ def test_the_remedy_for_a_pipeline_works(tmp_path):
 
 def test_a_report_has_as_many_clusters_as_the_user_says(tmp_path):
     rows = np.random.default_rng(0).normal(np.repeat([0.0, 20.0, 60.0], 40)[:, None], size=(120, 2))
-    mixture = skvt.MemoizedDPMixture(random_state=0).fit(rows)
+    mixture = skvt.MemoizedDPGMM(random_state=0).fit(rows)
     path = tmp_path / "report.html"
     assert mixture.n_clusters_ == 3
     skvt.cluster_report(mixture, rows, path, n_clusters=2)
@@ -151,7 +151,7 @@ def test_the_report_counts_missing_values_of_sparse_rows(tmp_path):
     counts = rng.poisson(np.repeat([1.0, 8.0], 50)[:, None], (100, 4)).astype(float)
     counts[:25, 2] = np.nan
     rows = sp.csr_array(counts)
-    mixture = skvt.MemoizedDPMixture(components=Poisson(), random_state=0).fit(rows)
+    mixture = skvt.MemoizedDPMixture(2, components=Poisson(), moves=(), random_state=0).fit(rows)
     path = tmp_path / "report.html"
     skvt.cluster_report(mixture, rows, path)
     missing = Page(path.read_text(encoding="utf-8")).text.split("Which values are missing?")[1]
@@ -159,12 +159,12 @@ def test_the_report_counts_missing_values_of_sparse_rows(tmp_path):
     assert re.search(r"25%", missing)
 
 
-def test_many_clusters_stand_in_several_tables_so_that_none_is_wider_than_a_page(tmp_path):
+def test_a_table_of_a_report_has_at_most_six_clusters(tmp_path):
     rng = np.random.default_rng(0)
     centres = 100.0 * rng.permuted(np.tile(np.arange(12), (3, 1)), axis=1).T
     rows = np.repeat(centres, 40, axis=0) + rng.normal(size=(480, 3))
     rows[::7, 1] = np.nan
-    mixture = skvt.MemoizedDPMixture(random_state=0).fit(rows)
+    mixture = skvt.MemoizedDPGMM(12, labels_init=np.repeat(np.arange(12), 40), moves=()).fit(rows)
     path = tmp_path / "report.html"
     skvt.cluster_report(mixture, rows, path)
     source = path.read_text(encoding="utf-8")
@@ -177,14 +177,14 @@ def test_many_clusters_stand_in_several_tables_so_that_none_is_wider_than_a_page
 
 
 @pytest.mark.parametrize("texts", [{0}, {1}])
-def test_the_head_of_a_column_stands_where_its_values_stand(texts):
+def test_the_head_of_a_column_is_aligned_like_its_values(texts):
     page = html_table(["a", "b"], [("x", 1), ("y", 2)], text=texts)
     rows = [re.findall(r"text-align:(\w+)", row) for row in page.split("</tr>")[:3]]
     assert rows == [["left" if position in texts else "right" for position in (0, 1)]] * 3
 
 
 @pytest.mark.parametrize("template", ["cluster_report.html", "topic_explorer.html"])
-def test_letters_are_pale_on_screens_in_dark_mode_only(template):
+def test_only_screens_in_dark_mode_have_pale_letters(template):
     """Paper stays white in dark mode, so that pale letters cannot be read on it."""
     source = files("skvt.plotting").joinpath(template).read_text(encoding="utf-8")
     assert re.findall(r"@media ([^{]*dark[^{]*) {", source) == [
