@@ -1,4 +1,4 @@
-"""Fits that are interrupted and resumed end with the same bits."""
+"""A fit that is interrupted and resumed ends with the same bits."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ from skvt.datasets import make_topic_corpus
 
 
 class Copies(Checkpoint):
-    """Keeps the file of each pass under a name of its own."""
+    """Keeps the file of each pass under its own name."""
 
     def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
         super().on_fit_task_end(estimator, context, fitted_estimator=fitted_estimator)
@@ -62,7 +62,7 @@ FITS = [
     "LDA-online-annealed-warm_start",
 )
 @pytest.mark.parametrize(("entry", "temperature", "params"), FITS)
-def test_resuming_after_any_pass_ends_with_the_same_bits(entry, temperature, params, tmp_path):
+def test_a_fit_can_be_resumed_after_any_pass(entry, temperature, params, tmp_path):
     heat = {} if temperature is None else {"temperature": temperature}
     fit, X = entry.make(**heat, **params), entry.data()
     if params.get("warm_start"):
@@ -86,7 +86,7 @@ FIRST_FITS = {
 
 
 @pytest.mark.parametrize(("fit", "data"), FIRST_FITS.values(), ids=FIRST_FITS)
-def test_a_resumed_first_fit_with_warm_start_and_its_later_starts_begin_anew(fit, data, tmp_path):
+def test_later_starts_of_a_resumed_fit_with_warm_start_begin_anew(fit, data, tmp_path):
     X = data()
     fit = clone(fit).set_params(n_init=2, warm_start=True, random_state=0)
     first, *_ = fit_with_copies(fit, X, tmp_path)
@@ -95,89 +95,75 @@ def test_a_resumed_first_fit_with_warm_start_and_its_later_starts_begin_anew(fit
     np.testing.assert_array_equal(resumed._fitted.stats.arrays[0], fit._fitted.stats.arrays[0])
 
 
-def blobs(n_rows=700):
-    return rows(n_rows=n_rows, n_features=4, n_clusters=7)
+def few_documents():
+    given = {"mean_length": 25.0, "doc_topic_prior": 0.3, "topic_word_prior": 0.1}
+    return make_topic_corpus(250, n_components=12, n_features=60, random_state=0, **given).X
 
 
-MOVING = {
+def grades():
+    return np.random.default_rng(0).integers(3, size=(40, 2)).astype(float)
+
+
+ORDINAL = [("grades", skvt.components.LatentGaussian(ordinal=[1]), [0, 1])]
+LEARNED = {"doc_topic_prior": "auto", "topic_word_prior": "auto"}
+# An estimator, its rows, the number of files and the distance between those that are resumed.
+REMEMBERING = {
     "births": (
-        lambda: skvt.MemoizedDPGMM(max_iter=9, n_batches=4, max_components=8, random_state=0),
-        blobs,
+        skvt.MemoizedDPGMM(max_iter=9, n_batches=4, max_components=8),
+        lambda: rows(n_rows=700, n_features=4, n_clusters=7), 9, 5,
     ),
-    "topics": (
-        lambda: skvt.MemoizedHDP(n_components=8, max_iter=12, tol=0.0, n_polish=3, random_state=0),
-        lambda: counts(n_rows=200, n_features=40, n_topics=4),
+    "moves of topics": (
+        skvt.MemoizedHDP(n_components=8, max_iter=12, tol=0.0, n_polish=3),
+        lambda: counts(n_rows=200, n_features=40, n_topics=4), None, 5,
     ),
     "split-merge": (
-        lambda: skvt.TemperedLDA(5, temperature=None, max_iter=12, random_state=0),
-        lambda: counts(n_rows=200, n_features=40, n_topics=5),
+        skvt.TemperedLDA(5, temperature=None, max_iter=12),
+        lambda: counts(n_rows=200, n_features=40, n_topics=5), 12, 5,
     ),
     "superposition": (
-        lambda: skvt.AnnealedFactorialMixture(4, max_iter=24, random_state=0),
-        lambda: sums(n_rows=200, n_features=8, n_components=4),
+        skvt.AnnealedFactorialMixture(4, max_iter=24),
+        lambda: sums(n_rows=200, n_features=8, n_components=4), None, 7,
     ),
-}
-
-
-@pytest.mark.quick_cases("superposition")
-@pytest.mark.parametrize(("make", "data"), MOVING.values(), ids=MOVING)
-def test_moves_remember_what_they_have_tried(make, data, tmp_path):
-    fit, X = make(), data()
-    files = fit_with_copies(fit, X, tmp_path)
-    assert sum(fit.move_log_["accepted"]) > 0
-    for file in files[::5]:
-        assert_same_fit(load(file).resume(X), fit)
+    "a second start from several topics": (
+        skvt.MemoizedHDP(max_iter=4, n_polish=3), few_documents, 7, 4),
+    "a mean of topics and a polish": (
+        skvt.TemperedLDA(3, topic_word_prior="auto", batch_size=8, max_iter=3, n_polish=3,
+                         average=0.7, temperature=None),
+        counts, 6, 1,
+    ),
+    "topics of tokens": (
+        skvt.StructuredLDA(3, global_step="collapsed", max_iter=12, average=0.5, **LEARNED),
+        counts, 12, 3,
+    ),
+    "ordinal columns in a later start": (
+        skvt.MemoizedDPMixture(components=ORDINAL, n_init=2, max_iter=2, tol=0.0), grades, 4, 4),
+}  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore:The fit ended with one topic")
-def test_a_last_look_from_several_topics_is_taken_up(tmp_path):
-    given = {"mean_length": 25.0, "doc_topic_prior": 0.3, "topic_word_prior": 0.1}
-    X = make_topic_corpus(250, n_components=12, n_features=60, random_state=0, **given).X
-    fit = skvt.MemoizedHDP(max_iter=4, n_polish=3, random_state=0)
-    files = fit_with_copies(fit, X, tmp_path)
-    assert fit.restart_elbos_.shape == (2,) and len(files) == 3 + 4
-    for file in files[1::4]:  # one of each start
-        assert_same_fit(load(file).resume(X), fit)
-
-
-def test_a_mean_of_topics_and_a_polish_are_taken_up(tmp_path):
-    given = {"max_iter": 3, "n_polish": 3, "average": 0.7, "temperature": None, "random_state": 0}
-    fit, X = skvt.TemperedLDA(3, topic_word_prior="auto", batch_size=8, **given), counts()
-    files = fit_with_copies(fit, X, tmp_path)
-    assert len(files) == 6
-    for file in files:
-        assert_same_fit(load(file).resume(X), fit)
-
-
-def test_topics_of_tokens_are_taken_up(monkeypatch, tmp_path):
+@pytest.mark.quick_cases("superposition", "several", "mean", "tokens", "ordinal")
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_a_resumed_fit_continues_what_its_parts_remember(name, tmp_path, monkeypatch):
     monkeypatch.setattr(_structured_lda, "ROWS_OF_SWEEP", 12)
-    given = {"doc_topic_prior": "auto", "topic_word_prior": "auto", "average": 0.5}
-    fit = skvt.StructuredLDA(3, global_step="collapsed", max_iter=12, random_state=0, **given)
-    X = counts()
+    fit, data, n_files, step = REMEMBERING[name]
+    fit, X = clone(fit).set_params(random_state=0), data()
     files = fit_with_copies(fit, X, tmp_path)
-    assert len(files) == 12
-    for file in files[::3]:
+    assert n_files in (None, len(files))
+    if name in ("births", "moves of topics", "split-merge", "superposition"):
+        assert sum(fit.move_log_["accepted"]) > 0
+    for file in files[::step]:
         assert_same_fit(load(file).resume(X), fit)
-
-
-def test_starts_that_are_left_know_the_ordinal_columns(tmp_path):
-    X = np.random.default_rng(0).integers(3, size=(40, 2)).astype(float)
-    blocks = [("grades", skvt.components.LatentGaussian(ordinal=[1]), [0, 1])]
-    given = {"n_init": 2, "max_iter": 2, "tol": 0.0, "random_state": 0}
-    fit = skvt.MemoizedDPMixture(components=blocks, **given)
-    first, *_ = fit_with_copies(fit, X, tmp_path)
-    assert_same_fit(load(first).resume(X), fit)
 
 
 def interrupted(path, X, **params):
-    """A fit that was interrupted after its third pass."""
+    """The path of a fit that was interrupted after its third pass."""
     mixture = skvt.MemoizedDPGMM(max_iter=8, tol=0.0, random_state=0, moves=(), **params)
     with pytest.raises(KeyboardInterrupt):
         mixture.set_callbacks(StopAfter(path, 3)).fit(X)
     return path
 
 
-def test_other_rows_and_parameters_are_refused(tmp_path):
+def test_resume_refuses_other_rows_and_parameters(tmp_path):
     X = rows()
     path = interrupted(tmp_path / "fit.skvt", X, n_components=3)
     others = {
@@ -203,7 +189,7 @@ def test_a_resumed_fit_may_have_more_passes(tmp_path):
     assert_same_fit(resumed, whole)
 
 
-def test_there_is_nothing_to_resume_but_an_interrupted_fit(tmp_path):
+def test_only_an_interrupted_fit_can_be_resumed(tmp_path):
     X = rows()
     path = interrupted(tmp_path / "fit.skvt", X)
     for ended in (load(path).resume(X), load(path).fit(X), load(path).partial_fit(X)):
@@ -220,7 +206,7 @@ def test_a_failed_resume_can_be_repeated(tmp_path):
     assert_same_fit(fit.resume(X), load(path).resume(X))
 
 
-def test_the_last_two_are_kept(tmp_path):
+def test_the_last_two_files_are_kept(tmp_path):
     path = tmp_path / "fit.skvt"
     mixture = skvt.MemoizedDPGMM(max_iter=7, tol=0.0, random_state=0, moves=())
     stale = path.with_name("fit.skvt.123.partial")
@@ -228,7 +214,7 @@ def test_the_last_two_are_kept(tmp_path):
     mixture.set_callbacks(Checkpoint(path, every=2)).fit(rows())
     assert sorted(file.name for file in tmp_path.iterdir()) == ["fit.skvt", "fit.skvt.previous"]
     assert [load(file).n_iter_ for file in (path, f"{path}.previous")] == [6, 4]
-    # as a process leaves it that is killed between two files
+    # A process that is killed between two files leaves this state.
     path.with_name("fit.skvt.previous").unlink()
     os.link(path, path.with_name("fit.skvt.previous"))
     load(path).set_callbacks(Checkpoint(path)).set_params(max_iter=9).resume(rows())
@@ -239,7 +225,7 @@ def test_the_last_two_are_kept(tmp_path):
             Checkpoint(path, every=every)
 
 
-def test_the_partial_file_of_a_writer_that_lives_stays(tmp_path):
+def test_only_partial_files_of_dead_processes_are_removed(tmp_path):
     path = tmp_path / "fit.skvt"
     dead = path.with_name("fit.skvt.123.partial")
     dead.write_text("left by a process that was killed")
@@ -256,7 +242,7 @@ POSIX = pytest.mark.skipif(os.name != "posix", reason="links and open files of P
 
 
 @POSIX
-def test_both_files_of_a_link_are_where_it_leads(tmp_path):
+def test_both_files_of_a_link_are_in_its_target_folder(tmp_path):
     path, target = tmp_path / "fit.skvt", tmp_path / "large_disk" / "fit.skvt"
     target.parent.mkdir()
     path.symlink_to(target)
@@ -268,7 +254,7 @@ def test_both_files_of_a_link_are_where_it_leads(tmp_path):
 
 @POSIX
 @pytest.mark.parametrize("backend", ["threading", pytest.param("loky", marks=pytest.mark.slow)])
-def test_searches_may_have_a_checkpoint(backend, tmp_path):
+def test_the_fits_of_a_search_may_share_a_checkpoint(backend, tmp_path):
     path, numbers = tmp_path / "fit.skvt", {"n_components": [2, 3, 4]}
     fit = skvt.MemoizedDPGMM(max_iter=4, tol=0.0, moves=()).set_callbacks(Checkpoint(path))
     with parallel_config(backend, n_jobs=2):
@@ -290,7 +276,7 @@ mixture.set_callbacks(Checkpoint(sys.argv[1])).fit(rows())
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
 @pytest.mark.slow
-def test_no_kill_leaves_half_a_file(tmp_path):
+def test_a_killed_process_leaves_whole_files(tmp_path):
     path, rng = tmp_path / "fit.skvt", np.random.default_rng(0)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Rules of the fields of classes in files, see `skvt.files`."""
+"""Fields of classes in files follow the rules of `skvt.files`."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -47,6 +47,6 @@ def test_fields_that_follow_their_rules_are_accepted(fields):
 
 
 @pytest.mark.parametrize("fields", ILLEGAL.values(), ids=ILLEGAL)
-def test_fields_that_break_a_rule_are_refused_by_the_name_of_their_class(fields):
+def test_an_error_names_the_class_of_a_field_that_breaks_a_rule(fields):
     with pytest.raises(ValueError, match=r"tests\.Part"):
         check_fields(Part(**fields), 3, 5)
