@@ -1,4 +1,4 @@
-"""Binary rows from a mixture of Bernoullis."""
+"""Binary rows follow a mixture of Bernoulli distributions."""
 
 import numpy as np
 import pytest
@@ -7,14 +7,14 @@ from scipy.special import betaln
 from skvt.datasets import make_bernoulli_mixture
 
 
-def test_the_setting_of_the_paper_uses_about_half_of_the_components():
+def test_the_default_setting_uses_the_expected_number_of_components():
     used = []
     for seed in range(20):
         X, labels, weights, means = make_bernoulli_mixture(random_state=seed)
         assert X.shape == (1000, 100) and set(np.unique(X)) == {0, 1}
         assert means.shape == (100, 100) and weights.sum() == pytest.approx(1.0)
         used.append(np.unique(labels).size)
-    # E[(1 - w)^1000] of a weight w ~ Beta(0.2, 19.8): the component has no row
+    # A component with the weight w ~ Beta(0.2, 19.8) has no row with probability E[(1 - w)^1000].
     empty = np.exp(betaln(0.2, 1019.8) - betaln(0.2, 19.8))
     error = np.std(used, ddof=1) / np.sqrt(20)
     assert abs(np.mean(used) - 100 * (1.0 - empty)) < 4.5 * error
@@ -33,7 +33,7 @@ def test_rows_are_drawn_by_weights_and_means():
         assert np.all(np.abs(part.mean(axis=0) - p) < 4.5 * error)
 
 
-def test_the_prior_of_features_is_a_beta():
+def test_means_follow_the_beta_prior():
     means = make_bernoulli_mixture(1, n_components=4000, feature_prior=(2.0, 6.0)).means
     assert means.mean() == pytest.approx(0.25, abs=0.005)
     assert means.var() == pytest.approx(0.25 * 0.75 / 9.0, rel=0.03)

@@ -12,7 +12,7 @@ def corpus():
     return load_docstrings()
 
 
-def test_the_corpus_is_large_and_covers_all_packages(corpus):
+def test_the_corpus_is_large_and_has_documents_of_all_packages(corpus):
     assert len(corpus.data) == len(corpus.target) == len(corpus.names) == len(set(corpus.data))
     assert np.bincount(corpus.target).min() > 500
     assert sum(len(text.split()) for text in corpus.data) > 300_000
@@ -30,11 +30,11 @@ def test_no_markup_code_or_formula_is_left(corpus):
     assert not re.search(r"https?://\w", text)
 
 
-def test_stop_words_leave_no_word_of_the_dialect_on_top(corpus):
+def test_stop_words_remove_the_jargon_of_docstrings(corpus):
     assert {"the", "array_like", "optional", "default", "returns"} <= DOCSTRING_STOP_WORDS
     assert not {"matrix", "random", "kernel", "polynomial", "sparse"} & DOCSTRING_STOP_WORDS
     vectorizer = CountVectorizer(stop_words=sorted(DOCSTRING_STOP_WORDS), min_df=5, max_df=0.5)
     X = vectorizer.fit_transform(corpus.data)
     assert X.shape[1] > 2000
     assert (X.sum(axis=1) == 0).mean() < 0.005
-    assert (X > 0).mean(axis=0).max() < 0.45  # nothing is in nearly every document
+    assert (X > 0).mean(axis=0).max() < 0.45  # No word is in nearly every document.

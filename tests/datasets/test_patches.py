@@ -1,4 +1,4 @@
-"""Image patches with edges: what they are drawn from, and what is refused."""
+"""Image patches are drawn from Gaussians with the covariances of edges."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from skvt.datasets import make_edge_patches
 from skvt.datasets._patches import edge_covariances
 
 
-def test_draws_have_the_covariances_that_are_returned_as_the_truth():
+def test_patches_have_the_returned_covariances():
     X, labels, covariances, weights = make_edge_patches(
         40_000, n_components=3, patch_size=4, random_state=0
     )
@@ -25,17 +25,17 @@ def test_draws_have_the_covariances_that_are_returned_as_the_truth():
         assert np.all(np.abs(part.mean(axis=0)) < 4.5 * error)
 
 
-def test_orientations_turn_and_noise_and_contrast_are_as_asked_for():
+def test_patches_have_their_orientation_noise_and_contrast():
     quiet = edge_covariances(4, 5, contrast=2.0, noise=0.3)
-    # half the orientations further, an edge of the same kind lies across
+    # After half of the orientations, an edge of the same kind is perpendicular.
     image = quiet[0].reshape(5, 5, 5, 5)
     across = quiet[2].reshape(5, 5, 5, 5)
     np.testing.assert_allclose(image.transpose(1, 0, 3, 2), across, atol=1e-12)
-    # an upright edge: pixels above each other are alike but for the noise
+    # In a vertical edge, pixels above one another differ only by the noise.
     pixel = np.arange(25).reshape(5, 5)
     assert quiet[0][pixel[0, 4], pixel[4, 4]] == pytest.approx(quiet[0][24, 24] - 0.09)
     np.testing.assert_allclose(np.linalg.eigvalsh(quiet)[:, 0], 0.09, rtol=1e-6)
     louder = edge_covariances(4, 5, contrast=6.0, noise=0.3) - 0.09 * np.eye(25)
     np.testing.assert_allclose(louder, 9.0 * (quiet - 0.09 * np.eye(25)), atol=1e-12)
-    # sides of an edge differ by two contrasts: far from it, a pixel is one above or below
+    # Far from the edge, a pixel is one contrast above or below the mean.
     assert quiet[0][pixel[2, 4], pixel[2, 4]] == pytest.approx(4.0 + 0.09, rel=0.2)

@@ -1,4 +1,4 @@
-"""Sums of small pictures."""
+"""Rows are sums of small pictures."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from skvt.datasets import make_shapes
 def test_rows_are_sums_of_weighted_pictures_and_noise():
     X, activations, components = make_shapes(20_000, random_state=0)
     assert X.shape == (20_000, 16) and activations.dtype == bool
-    # black and white, each of one weight
+    # A picture is black and white, with one weight.
     for picture in components:
         weights = np.unique(picture)
         assert weights.size == 2 and weights[0] == 0.0 and 0.5 <= weights[1] <= 1.0

@@ -5,7 +5,7 @@ import numpy as np
 from skvt.datasets import make_spectrogram
 
 
-def test_counts_have_the_law_that_the_truth_names():
+def test_counts_follow_the_law_of_the_returned_parameters():
     X, components, activations = make_spectrogram(4000, n_features=40, random_state=0)
     assert (
         X.shape == (4000, 40) and components.shape == (50, 40) and activations.shape == (4000, 50)
@@ -24,19 +24,15 @@ def test_counts_have_the_law_that_the_truth_names():
     assert abs(squares.mean() - 5.0) < 4.0 * squares.std() / activations.size**0.5
 
 
-def test_spectra_are_loud_alike_and_differ():
+def test_spectra_have_equal_means_and_differ():
     for seed in range(3):
         components = make_spectrogram(1, mean_count=7.0, random_state=seed).components
         np.testing.assert_allclose(components.mean(axis=1), 7.0 / 50)
         assert (components > 0.0).all()
-        correlation = np.corrcoef(components) - 2.0 * np.eye(50)
-        closest = correlation.max(axis=1)
-        assert closest.max() < 0.999
-        # as a mixture to be taken apart it is not easy: half have a close twin
-        assert 0.65 < np.median(closest) < 0.8
+        assert (np.corrcoef(components) - 2.0 * np.eye(50)).max() < 0.999
 
 
-def test_voiced_sounds_have_harmonics_and_the_others_one_hump():
+def test_voiced_sounds_have_harmonics_and_other_sounds_one_peak():
     components = make_spectrogram(1, n_components=20, n_features=2000, random_state=0).components
     inner = components[:, 1:-1]
     peaks = (inner > components[:, :-2]) & (inner > components[:, 2:])

@@ -8,7 +8,7 @@ def test_lengths_are_the_minimum_plus_poisson():
     X = make_topic_corpus(4000, mean_length=20, min_length=8, random_state=0).X
     lengths = np.asarray(X.sum(axis=1)).ravel()
     assert lengths.min() >= 8
-    # mean 20 and variance 12: five standard errors of each
+    # The tolerance is five standard errors of the mean 20 and of the variance 12.
     assert abs(lengths.mean() - 20) < 5 * np.sqrt(12 / 4000)
     assert abs(lengths.var() - 12) < 5 * 12 * np.sqrt(2.1 / 4000)
 
@@ -18,7 +18,7 @@ def test_counts_follow_the_mixture_of_topics():
         30, n_components=5, n_features=12, mean_length=5000, min_length=5000, random_state=0
     )
     p = proportions @ topics
-    # Pearson's statistic has its degrees of freedom as mean: five standard deviations
+    # The mean of Pearson's statistic is its number of degrees of freedom.
     expected = 5000 * p
     seen = p > 1e-3
     statistic = ((X.toarray() - expected)[seen] ** 2 / (expected * (1 - p))[seen]).mean()
@@ -26,14 +26,14 @@ def test_counts_follow_the_mixture_of_topics():
     assert X.toarray()[p == 0].sum() == 0
 
 
-def test_priors_set_mean_and_spread():
+def test_priors_determine_mean_and_variance():
     alpha, n = np.array([0.5, 1.0, 2.5]), 20000
     corpus = make_topic_corpus(
         n, n_components=3, n_features=4, mean_length=1, min_length=0, doc_topic_prior=alpha,
         topic_word_prior=[1, 1, 1, 1e4], random_state=0,
     )  # fmt: skip
     mean = alpha / 4
-    variance = mean * (1 - mean) / 5  # of a Dirichlet with sum 4
+    variance = mean * (1 - mean) / 5  # This holds for a Dirichlet with sum 4.
     assert np.all(np.abs(corpus.proportions.mean(axis=0) - mean) < 5 * np.sqrt(variance / n))
     assert_allclose(corpus.proportions.var(axis=0), variance, rtol=0.1)
     assert corpus.topics[:, 3].min() > 0.99

@@ -1,10 +1,9 @@
-"""Laws of the engines, seen through estimators: they hold for any model and any temperature."""
+"""Engines keep their laws for any model and any temperature."""
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from _engines import passes, policy_at
-from joblib import parallel_config
 
 from skvt import TemperedLDA
 from skvt.contracts import LocalTotals, MoveRecord, PassInputs, PassResult, RowBatch, RunningPolicy
@@ -48,7 +47,7 @@ def never_falls(bounds, tolerance=1e-9):
 
 
 # ------------------------------------------------------------------------- coordinate ascent
-def test_the_bound_alone_asks_for_no_statistics():
+def test_an_evaluation_of_the_bound_computes_no_statistics():
     model, X = LDA(np.full(3, 0.2), np.full(50, 0.1)), corpus(0)
     data = Rows(X, np.ones(60), 16)
     stats = model.initial(data, np.random.default_rng(0))
@@ -63,7 +62,7 @@ def test_the_bound_alone_asks_for_no_statistics():
 
 
 @pytest.mark.parametrize("monotone", [True, False])
-def test_the_bound_never_falls_where_it_does_not_in_the_passes_nor_moves_change_them(monotone):
+def test_a_pass_with_an_accepted_move_is_not_called_monotone(monotone):
     class Move:
         requires, exhausted = (), True
 
@@ -88,7 +87,7 @@ def test_the_bound_never_falls_where_it_does_not_in_the_passes_nor_moves_change_
 
 
 @pytest.mark.parametrize("temperature", [1.0, 1.5, 4.0])
-def test_bound_never_falls_at_constant_temperature(temperature):
+def test_the_bound_never_falls_at_a_constant_temperature(temperature):
     policy = ConstantTemperature(temperature)
     fitted = estimator(temperature=policy, max_iter=15, **TIGHT).fit(corpus(0))
     objective = np.array(fitted.history_["objective"])
@@ -98,34 +97,31 @@ def test_bound_never_falls_at_constant_temperature(temperature):
         np.testing.assert_array_equal(fitted.history_["elbo"], objective)
         assert fitted.elbo_ >= objective[-1] - 1e-9 * abs(objective[-1])
     else:
-        # q is not the best one for the untempered bound
+        # Another q maximises the untempered bound.
         assert np.all(np.array(fitted.history_["elbo"]) < objective)
 
 
-@pytest.mark.parametrize(
-    "learned",
-    [("doc_topic_prior",), ("topic_word_prior",), ("doc_topic_prior", "topic_word_prior")],
-)
-def test_bound_never_falls_while_priors_are_learned(learned):
+@pytest.mark.parametrize("learned", [["doc_topic_prior"], ["doc_topic_prior", "topic_word_prior"]])
+def test_the_bound_never_falls_while_priors_are_learned(learned):
     X = corpus(0, n=80)
     settings = dict.fromkeys(learned, "auto")
     fitted = estimator(max_iter=25, **settings, **TIGHT).fit(X)
     assert never_falls(np.array(fitted.history_["objective"]))
-    # learning beats the priors it started from
+    # The bound is higher than with the priors of the start.
     given = estimator(max_iter=25, **TIGHT).fit(X)
     assert fitted.elbo_ > given.elbo_
 
 
-def test_recorded_bound_is_the_exact_one_at_the_start_of_the_pass():
+def test_the_recorded_bound_is_exact_at_the_start_of_the_pass():
     X = corpus(4)
     history = estimator(max_iter=5).fit(X).history_["elbo"]
     for n in (1, 3):
-        # a shorter fit ends where that pass begins
+        # A shorter fit ends where that pass begins.
         assert estimator(max_iter=n).fit(X).elbo_ == pytest.approx(history[n], rel=1e-12)
 
 
 @pytest.mark.parametrize("learning_method", ["batch", "online"])
-def test_evaluations_are_of_the_globals_after_the_pass(learning_method):
+def test_evaluations_use_the_globals_after_the_pass(learning_method):
     X = corpus(5)
     settings = {"learning_method": learning_method, "perp_tol": 0.0, "evaluate_every": 1}
     history = estimator(**settings, max_iter=4).fit(X).history_["elbo"]
@@ -174,12 +170,12 @@ def test_one_batch_of_all_rows_and_a_full_step_is_coordinate_ascent(temperature,
 
 # ------------------------------------------------------------------------------- temperature
 class UnitTemperatureOfEachRow(ConstantTemperature):
-    """T = 1, told row by row."""
+    """T = 1 as a separate temperature for each row."""
 
     def start(self, plan):
         running = super().start(plan)
         running.inv_temp = lambda batch: np.ones(batch.n_rows)
-        running.wants_marginal = True  # as where temperatures of rows are learned
+        running.wants_marginal = True  # Learned temperatures of rows set this, too.
         return running
 
 
@@ -197,7 +193,7 @@ def test_unit_temperature_of_each_row_changes_nothing(learning_method, monkeypat
 
 
 # ----------------------------------------------------------------------------- rows and weights
-def test_weights_of_learned_priors_are_repetitions_too():
+def test_weights_are_repetitions_if_priors_are_learned():
     X = corpus(14)
     weights = np.random.default_rng(15).integers(0, 4, 60)
     settings = {"doc_topic_prior": "auto", "topic_word_prior": "auto"}
@@ -205,17 +201,6 @@ def test_weights_of_learned_priors_are_repetitions_too():
     by_row = estimator(**settings).fit(X[np.repeat(np.arange(60), weights)])
     np.testing.assert_allclose(by_weight.doc_topic_prior_, by_row.doc_topic_prior_, rtol=1e-6)
     assert by_weight.topic_word_prior_ == pytest.approx(by_row.topic_word_prior_, rel=1e-6)
-
-
-# -------------------------------------------------------------------- workers and containers
-@pytest.mark.slow
-def test_other_processes_give_the_same_to_the_last_bit():
-    X = corpus(18, n=40)
-    alone = estimator(max_iter=2).fit(X)
-    with parallel_config(backend="loky", n_jobs=2):
-        elsewhere = estimator(max_iter=2).fit(X)
-    np.testing.assert_array_equal(elsewhere.components_, alone.components_)
-    assert elsewhere.history_["elbo"] == alone.history_["elbo"]
 
 
 # -------------------------------------------------------------------------------- stopping
@@ -231,19 +216,19 @@ def test_a_converged_fit_gains_less_than_the_tolerance():
 
 
 def test_a_fit_does_not_converge_while_it_is_hot():
-    # constant bounds would stop at once
+    # With this tolerance, a fit at T = 1 would stop at once.
     fitted = estimator(
         max_iter=8, evaluate_every=1, perp_tol=1e6, temperature=LinearAnnealing(1.5, 4.0)
     ).fit(corpus(26))
     assert fitted.converged_
-    # four hot passes, then two evaluations to compare
+    # After four hot passes, two evaluations are compared.
     assert fitted.n_iter_ >= 5
     assert fitted.history_["temperature"][-1] == 1.0
 
 
 # ---------------------------------------------------------------- what one step does, term by term
 class Fixed:
-    """A running policy that replicates rows at T = 1.5, or whatever is given."""
+    """A running policy that replicates rows at a constant temperature, 1.5 by default."""
 
     done, step_options, jitter = False, {"with_energy": True}, 0.0
 
@@ -270,14 +255,14 @@ def test_a_stochastic_step_counts_the_batch_as_often_as_the_policy_says():
         inputs = PassInputs(Rows(X, np.ones(60), 12), Fixed(7.0), workers)
         engine = StochasticInference(lambda step: rho)
         engine.step(model, [batch], 60.0, state, inputs, LocalTotals())
-    # lam <- (1 - rho) lam + rho (eta + (N/B) c S/T), all statistics counted c times; whatever the
-    # assignments, S holds the tokens of each word
+    # lam <- (1 - rho) lam + rho (eta + (N/B) c S/T), with all statistics counted c times. For any
+    # assignments, S sums to the tokens of each word.
     tokens = X[:12].sum(axis=0)
     expected = 7.0 * ((1.0 - rho) * before.sum(axis=1) + rho * (60.0 / 12.0) / 1.5 * tokens)
     np.testing.assert_allclose(state.stats.as_stats().arrays[0].sum(axis=1), expected, rtol=1e-12)
 
 
-def test_a_pass_of_coordinate_ascent_learns_priors_from_all_its_batches_alike():
+def test_coordinate_ascent_learns_priors_from_all_batches():
     X, seen = corpus(21), []
 
     class Spy(LDA):
@@ -295,8 +280,9 @@ def test_a_pass_of_coordinate_ascent_learns_priors_from_all_its_batches_alike():
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_rows_count_by_their_own_inverse_temperature(dtype):
-    # times the mean inverse temperature, of the global update, sum_n w_n b_n S_n [VT16 eq. 11]
+def test_rows_are_weighted_by_their_inverse_temperature(dtype):
+    # The global update multiplies by the mean inverse temperature and gives sum_n w_n b_n S_n
+    # [VT16 eq. 11].
     rng = np.random.default_rng(0)
     weights, own = rng.uniform(0.5, 2.0, 7).astype(dtype), rng.uniform(0.1, 1.0, 7)
     batch = RowBatch(np.zeros((7, 1)), weights, np.arange(7))

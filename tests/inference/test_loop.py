@@ -1,4 +1,4 @@
-"""What fits and streams record, when fits stop, and what they say if they do not converge."""
+"""Fits and streams record their passes, and fits stop or warn by their tolerance."""
 
 import warnings
 
@@ -22,7 +22,7 @@ REALS = RNG.normal(size=(60, 2)) + RNG.integers(3, size=(60, 1)) * 4.0
 BITS = (RNG.random((60, 6)) < 0.5).astype(float)
 COUNTS = RNG.poisson(1.0, size=(60, 8)).astype(float)
 
-# (estimator, rows): its bound is judged, and two passes are too few
+# Estimators that judge the bound, with rows for which two passes are too few.
 JUDGED = [
     (MemoizedDPGMM(2, tol=1e-12, moves=("merge",), random_state=0), REALS),
     (
@@ -60,19 +60,19 @@ def test_a_fit_out_of_passes_warns_where_it_was_called(estimator, X):
 @pytest.mark.parametrize(
     "estimator, X",
     [
-        (CAVIGaussianMixture(2, max_iter=50, random_state=0), REALS),  # converges
-        (MemoizedDPGMM(max_iter=2, tol=0.0, random_state=0), REALS),  # judges no gain
-        (  # knows no bound
+        (CAVIGaussianMixture(2, max_iter=50, random_state=0), REALS),  # This fit converges.
+        (MemoizedDPGMM(max_iter=2, tol=0.0, random_state=0), REALS),  # It judges no gain.
+        (  # It knows no bound.
             StructuredBernoulliMixture(2, learning_method="structured", max_iter=2, random_state=0),
             BITS,
         ),
         (StructuredGaPNMF(2, max_iter=4, random_state=0), COUNTS),
-        # as its twin in scikit-learn
+        # Its twin in scikit-learn does not warn.
         (TemperedLDA(2, max_iter=2, evaluate_every=1, perp_tol=1e-9, random_state=0), COUNTS),
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_no_warning_where_convergence_is_reached_or_not_judged(estimator, X):
+def test_a_fit_that_converges_or_judges_no_gain_does_not_warn(estimator, X):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         estimator.fit(X)
@@ -90,7 +90,7 @@ def test_no_warning_where_convergence_is_reached_or_not_judged(estimator, X):
             60,
         ),
         (
-            # (by perp_tol it would end at once)
+            # By perp_tol it would end at once.
             TemperedLDA(
                 3, tol=1e-4, perp_tol=1e6, evaluate_every=1, max_iter=100, temperature=None,
                 moves=(), learning_method="batch", random_state=0,
@@ -101,14 +101,14 @@ def test_no_warning_where_convergence_is_reached_or_not_judged(estimator, X):
     ],
     ids=["rows", "words"],
 )  # fmt: skip
-def test_the_tolerance_is_in_nats_per_unit_of_data(estimator, X, n_units):
+def test_the_tolerance_is_in_nats_per_row_or_word(estimator, X, n_units):
     fitted = make(estimator).fit(X)
     gains = np.diff(fitted.history_["elbo"])
     assert fitted.converged_
     assert gains[-1] < estimator.tol * n_units <= gains[:-1].min()
 
 
-def test_a_warning_made_an_error_leaves_the_estimator_as_it_was():
+def test_a_warning_as_an_error_leaves_the_estimator_unfitted():
     mixture = CAVIGaussianMixture(3, max_iter=1, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -117,7 +117,7 @@ def test_a_warning_made_an_error_leaves_the_estimator_as_it_was():
     assert not hasattr(mixture, "n_iter_") and not hasattr(mixture, "means_")
 
 
-def test_a_fall_of_the_bound_is_not_blamed_on_unconverged_steps_alone():
+def test_the_warning_of_a_falling_bound_names_other_causes():
     with pytest.warns(
         ConvergenceWarning, match="begin anew .* other optima, which is not an error"
     ):
@@ -137,7 +137,7 @@ def test_the_history_covers_all_passes_since_the_model_began(estimator, X):
     for name, values in first.items():
         np.testing.assert_equal(history[name][:2], values)
     assert np.all(np.diff(history["seconds"]) > 0.0)
-    # a fresh start begins anew
+    # A fit without a warm start begins a new history.
     assert warm.set_params(warm_start=False).fit(X).history_["n_iter"] == [1, 2, 3]
 
 
@@ -157,7 +157,7 @@ def test_each_call_of_a_stream_has_an_entry(estimator, X):
     np.testing.assert_equal(stream.history_, history)
 
 
-def test_of_minibatches_at_temperature_1_the_objective_is_the_estimated_bound():
+def test_the_objective_of_minibatches_at_temperature_1_is_the_estimated_bound():
     fitted = TemperedLDA(2, temperature=None, batch_size=20, max_iter=3, random_state=0).fit(COUNTS)
     history = fitted.history_
     np.testing.assert_allclose(history["objective"], history["elbo"], rtol=1e-12)
@@ -179,14 +179,14 @@ def test_moves_are_numbered_as_the_passes_and_calls_of_the_history():
     [(TemperedLDA(2, random_state=0), COUNTS), (MemoizedDPGMM(moves=(), random_state=0), REALS)],
     ids=["topics", "mixture"],
 )
-def test_a_stream_has_no_elbo_and_says_what_to_do(estimator, X):
+def test_a_stream_has_no_elbo_and_names_the_method_for_it(estimator, X):
     stream = make(estimator).partial_fit(X)
     for _ in range(2):
         assert not hasattr(stream, "elbo_")
         with pytest.raises(AttributeError, match=r"'elbo_'.* after partial_fit.*elbo\(X\) is"):
             _ = stream.elbo_
         assert np.isfinite(stream.elbo(X))
-        # neither after a fit
+        # A stream after a fit has no bound, either.
         stream = make(estimator, max_iter=2).fit(X)
         assert hasattr(stream, "elbo_")
         stream.partial_fit(X)
@@ -195,7 +195,7 @@ def test_a_stream_has_no_elbo_and_says_what_to_do(estimator, X):
         assert not hasattr(fresh, name)
 
 
-def test_a_call_that_fails_half_way_has_no_entry_and_leaves_the_bound(monkeypatch):
+def test_a_failed_call_has_no_entry_and_keeps_the_bound(monkeypatch):
     lda = TemperedLDA(2, max_iter=2, batch_size=20, random_state=0).fit(COUNTS)
     elbo, step, calls = lda.elbo_, type(lda._fitted.model).local_step, []
 

@@ -1,4 +1,4 @@
-"""Workers: results in order, work shared, errors raised, no thread left behind."""
+"""Workers return results in order, share work, raise errors and leave no thread behind."""
 
 import sys
 import threading
@@ -47,10 +47,10 @@ def test_results_come_in_the_order_of_the_tasks(n_jobs, n_tasks):
 
 
 @pytest.mark.parametrize("n_jobs", [2, 3])
-def test_as_many_tasks_as_threads_run_at_the_same_time(n_jobs):
+def test_n_jobs_tasks_run_at_the_same_time(n_jobs):
     barrier = threading.Barrier(n_jobs)
     with Workers(n_jobs) as workers:
-        # passes only once all have met; the calling thread is one of them
+        # The barrier waits for all threads, one of which is the calling thread.
         places = workers.run(barrier.wait, [(10.0,)] * n_jobs)
         assert sorted(places) == list(range(n_jobs))
         names = workers.run(lambda: (barrier.wait(10.0), threading.current_thread()), [()] * n_jobs)
@@ -66,7 +66,7 @@ def test_the_error_of_a_task_is_raised_and_ends_the_run(n_jobs, place):
         begun.append(i)
         if i == place:
             raise KeyError(i)
-        if i > place:  # does not end before the error is noticed
+        if i > place:  # It ends after the error is noticed.
             time.sleep(0.01)
 
     with Workers(n_jobs) as workers:
@@ -78,7 +78,7 @@ def test_the_error_of_a_task_is_raised_and_ends_the_run(n_jobs, place):
     assert alive() == []
 
 
-def test_an_interrupt_of_the_calling_thread_waits_for_the_tasks_that_have_begun():
+def test_an_interrupt_of_the_calling_thread_waits_for_running_tasks():
     release, written, caller = threading.Event(), [], threading.current_thread()
 
     def task(i):
@@ -93,13 +93,13 @@ def test_an_interrupt_of_the_calling_thread_waits_for_the_tasks_that_have_begun(
     began = threading.Event()
     with pytest.raises(KeyboardInterrupt), Workers(2) as workers:
         workers.run(task, [(i,) for i in range(10)])
-    # the one task that the other thread had begun, and no other
+    # Only the task that the other thread had begun was finished.
     assert len(written) == 1
     assert alive() == []
 
 
 @pytest.mark.parametrize("n_jobs", N_JOBS)
-def test_work_ahead_gives_its_result_whoever_has_done_it(n_jobs):
+def test_prefetched_work_gives_its_result(n_jobs):
     with Workers(n_jobs) as workers:
         for i in range(50):
             square, cube = workers.prefetch(pow, i, 2), workers.prefetch(pow, i, 3)
@@ -108,11 +108,11 @@ def test_work_ahead_gives_its_result_whoever_has_done_it(n_jobs):
         failing = workers.prefetch(pow, 0, -1)
         with pytest.raises(ZeroDivisionError):
             failing()
-        workers.prefetch(pow, 2, 2)  # nobody asks for it
+        workers.prefetch(pow, 2, 2)  # No code asks for the result.
     assert alive() == []
 
 
-def test_work_ahead_goes_on_beside_the_calling_thread():
+def test_prefetched_work_runs_beside_the_calling_thread():
     begun, release = threading.Event(), threading.Event()
 
     def task():
@@ -147,7 +147,7 @@ def test_a_task_may_itself_run_tasks():
     ids=repr,
 )
 def test_shared_loops_mark_every_item_as_done(estimator, monkeypatch):
-    # others wait for the last item no longer than it takes
+    # Other threads wait for the last item only as long as it takes.
     loops = []
 
     def run(function, tasks):
@@ -163,7 +163,7 @@ def test_shared_loops_mark_every_item_as_done(estimator, monkeypatch):
     assert {function for function, done in loops if not done} == set()
 
 
-def test_matrix_products_run_on_one_thread_in_the_block_and_on_as_many_as_before_after_it():
+def test_matrix_products_run_on_one_thread_only_within_the_block():
     def n_threads():
         return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
 
@@ -174,7 +174,7 @@ def test_matrix_products_run_on_one_thread_in_the_block_and_on_as_many_as_before
         assert n_threads() == {2}
 
 
-def test_an_interrupt_while_threads_are_given_back_does_not_keep_them(monkeypatch):
+def test_an_interrupt_during_the_exit_restores_the_number_of_threads(monkeypatch):
     give_back, calls = _blas._limit.give_back, []
 
     def interrupted(claim):
