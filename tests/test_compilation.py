@@ -1,4 +1,4 @@
-"""Compiled loops as plain Python, and where nothing can be kept on disk."""
+"""Compiled loops equal plain Python, and need no disk to store them."""
 
 import errno
 import json
@@ -30,9 +30,9 @@ FITS = [
 
 
 def bounds():
-    """The bound of each fit, on tables so small that Python's loops are fast enough.
+    """The bound of each fit to a small table, where loops in Python are fast enough.
 
-    Of counts, a minibatch without any comes after.
+    A minibatch of zeros follows each fit to counts.
     """
     rng = np.random.default_rng(0)
     counts, numbers = rng.poisson(0.5, (12, 8)), rng.standard_normal((20, 2))
@@ -40,7 +40,7 @@ def bounds():
     for name, params in FITS:
         X = counts if name in ("TemperedLDA", "StructuredLDA", "StructuredGaPNMF") else numbers
         X = (numbers > 0).astype(float) if name == "StructuredBernoulliMixture" else X
-        # two threads: counters of shared loops must not be read and written at once
+        # Two threads use the counters of shared loops.
         estimator = getattr(skvt, name)(random_state=0, n_jobs=2, **params).fit(X)
         values.append(float(estimator.elbo(X)))
         if X is counts:
@@ -61,26 +61,26 @@ def in_fresh_process(statements, path, **environment):
 
 
 def bounds_in_plain_python():
-    """The same without compiling: then an index out of bounds is an error."""
+    """The bounds without compilation, where an index out of bounds is an error."""
     statements = "import json, test_compilation\nprint(json.dumps(test_compilation.bounds()))"
     out, _ = in_fresh_process(statements, Path(__file__).parent, NUMBA_DISABLE_JIT="1")
     return json.loads(out)
 
 
 @pytest.mark.slow
-def test_every_fit_has_the_bound_of_plain_python():
+def test_a_fit_has_the_bound_of_plain_python():
     assert np.all(np.isfinite(bounds()))
     assert bounds_in_plain_python() == pytest.approx(bounds(), rel=1e-6)
 
 
-def test_skvt_works_where_no_folder_can_be_written(tmp_path):
-    # (all loops are compiled by the same decorators: theirs stand for the others)
+def test_skvt_works_without_a_writable_folder(tmp_path):
+    # The same decorators compile all loops, so that a part of the package is enough.
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(FOLDER / "_compiled", tmp_path / "skvt" / "_compiled", ignore=ignored)
     shutil.copy(FOLDER / "typing.py", tmp_path / "skvt")
     (tmp_path / "skvt" / "__init__.py").touch()
     for folder in {path.parent for path in (tmp_path / "skvt").rglob("*.py")}:
-        (folder / "__pycache__").touch()  # a file where a folder should be
+        (folder / "__pycache__").touch()  # This file takes the place of a folder.
     statements = (
         "import skvt, numpy as np\n"
         "print(skvt.__file__)\n"
@@ -114,18 +114,18 @@ def fresh_function(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["nbi", "nbc"])
 @pytest.mark.parametrize("content", [b"", b"\x80\x04\x95", b"no pickle"])
-def test_files_of_compiled_functions_may_be_damaged(kind, content, fresh_function, tmp_path):
+def test_damaged_files_of_compiled_functions_are_replaced(kind, content, fresh_function, tmp_path):
     assert fresh_function()(2.0) == 4.0
     (file,) = tmp_path.rglob(f"*.{kind}")
     whole = file.read_bytes()
     file.write_bytes(content)
     assert fresh_function()(2.0) == 4.0
-    assert len(file.read_bytes()) == len(whole)  # written again
+    assert len(file.read_bytes()) == len(whole)  # The file was written again.
     again = fresh_function()
     assert again(2.0) == 4.0 and sum(again.stats.cache_hits.values()) == 1
 
 
-def test_a_full_disk_lets_functions_compile(fresh_function, monkeypatch):
+def test_functions_are_compiled_if_the_disk_is_full(fresh_function, monkeypatch):
     def full(*args):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -136,9 +136,8 @@ def test_a_full_disk_lets_functions_compile(fresh_function, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_fit_is_the_same_whether_its_loops_are_compiled_or_loaded(tmp_path):
-    # (with functions that were not inlined, last digits of the first and of the weights of the
-    # second depended on which machine code the process had met first)
+def test_a_fit_has_the_same_bits_with_compiled_and_with_loaded_loops(tmp_path):
+    # Without inlining, last digits may depend on the machine code that was loaded first.
     statements = (
         "import skvt, numpy as np\n"
         "from skvt.datasets import make_topic_corpus\n"

@@ -1,4 +1,4 @@
-"""doc/equations.md and the equation tags in the code tell the same story."""
+"""doc/equations.md lists exactly the equation tags of the code."""
 
 import re
 from pathlib import Path
@@ -7,9 +7,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-# A tag: `[VT16 eq. 9]`, `[VT16 app. B.1]`, `[Hoffman10 alg. 2]`. Anything in brackets that begins
-# like a key (letters, two digits of the year) counts, so that a badly written tag is found, not
-# passed by.
+# Tags are, for example, `[VT16 eq. 9]`, `[VT16 app. B.1]` and `[Hoffman10 alg. 2]`. Every text in
+# brackets that begins like a key counts as a tag, so that a badly written tag is found.
 TAG = re.compile(r"\[([A-Z][A-Za-z]+\d\d[a-z]?)(?:[\s#]+([^\]]*))?\]")
 PLACE = re.compile(r"(?:(eq|app|sec|alg|fig|tab)s?\. )?([0-9A-Z][\w.]*(?:-[0-9A-Z][\w.]*)?)")
 ROW = re.compile(r"\| *(\w+) *\| *([^|]+?) *\| *`([^`|]+)` *\| *([^|]*?) *\|")
@@ -45,7 +44,7 @@ def _places(text):
 
 
 def rows(page):
-    """(key, place, file, what) of every row of the table; all its lines must be readable."""
+    """(key, place, file, what) of every row of the table."""
     table = [line for line in page.splitlines() if line.startswith("|")][2:]
     for line in table:
         row = ROW.fullmatch(line)
@@ -64,7 +63,7 @@ def natural(tag):
 
 
 def differences(tagged, listed):
-    """Rows to add and rows to remove, as they are to be written."""
+    """The lines of rows to add and of rows to remove."""
     missing = sorted({tag for tag in tagged if tag[1]} - {row[:3] for row in listed}, key=natural)
     surplus = [row for row in listed if row[:3] not in set(tagged)]
     add = [f"| {key} | {place} | `{file}` | {UNSAID} |" for key, place, file in missing]
@@ -90,14 +89,14 @@ def test_every_tag_can_be_read(found):
     )
 
 
-def test_table_and_code_name_the_same_equations_in_the_same_files(found, listed):
+def test_the_table_and_the_code_have_the_same_tags(found, listed):
     add, remove = differences([tag[:3] for tag in found], listed)
     assert not add and not remove, "\n".join(
         ["doc/equations.md differs from the code.", "Add:", *add, "Remove:", *remove]
     )
 
 
-def test_every_row_says_what_is_there_and_stands_once(listed):
+def test_every_row_has_a_description_and_is_unique(listed):
     unsaid = [row[:3] for row in listed if row[3] in ("", UNSAID)]
     assert not unsaid, f"say what the equation is: {unsaid}"
     places = [row[:3] for row in listed]

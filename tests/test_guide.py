@@ -157,7 +157,7 @@ def test_the_code_of_a_page_runs_and_gives_the_values_it_shows(page, tmp_path, m
         plt.close("all")
 
 
-def test_values_of_all_pages_can_be_read():
+def test_all_pages_show_values_that_are_compared():
     claims = {page: 0 for page in PAGES}
     for page in PAGES:
         for line, code, output in blocks(ROOT / page):
@@ -296,7 +296,7 @@ def test_tables_of_measurements_and_of_the_guide_agree():
     assert len(compared) >= 21  # a label that is changed on one side alone is not compared
 
 
-def test_scores_of_a_table_stand_on_the_page_that_its_caption_links_to():
+def test_scores_of_a_table_are_on_the_page_that_its_caption_links_to():
     linked = 0
     for caption, table in TABLE.findall((ROOT / "doc/measured.md").read_text(encoding="utf-8")):
         for page in re.findall(r"\((guide/\w+\.md)#", caption):
@@ -309,7 +309,7 @@ def test_scores_of_a_table_stand_on_the_page_that_its_caption_links_to():
 MADE = runpy.run_path(str(ROOT / "benchmarks/table.py"))
 
 
-def test_tables_made_from_result_files_show_what_these_hold():
+def test_tables_from_result_files_are_up_to_date():
     asked = ""
     for page in MADE["pages"]():
         text = page.read_text(encoding="utf-8")
@@ -319,7 +319,7 @@ def test_tables_made_from_result_files_show_what_these_hold():
         assert f"{file.stem} " in asked.replace(";", " "), f"{file.name} is on no page"
 
 
-def test_commands_of_result_files_are_of_scripts_that_are_there():
+def test_commands_of_result_files_name_existing_scripts():
     for file in MADE["RESULTS"].glob("*.json"):
         _, script, *options = shlex.split(json.loads(file.read_text("utf-8"))["command"])
         code = (ROOT / script).read_text(encoding="utf-8")
@@ -328,7 +328,7 @@ def test_commands_of_result_files_are_of_scripts_that_are_there():
             assert not option.startswith("--") or f'"{option}"' in code, (file.name, option)
 
 
-def test_scripts_of_benchmarks_import_names_that_exist():
+def test_scripts_of_benchmarks_import_existing_names():
     for script in (ROOT / "benchmarks").rglob("*.py"):
         for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] == "skvt":
@@ -336,7 +336,7 @@ def test_scripts_of_benchmarks_import_names_that_exist():
                     exec(f"from {node.module} import {name.name}")  # raises ImportError
 
 
-def test_the_best_of_a_made_table_is_bold_whoever_has_it(tmp_path, monkeypatch):
+def test_the_best_value_of_a_table_is_bold(tmp_path, monkeypatch):
     lines = ["library | s | score", "ours | 2.0 | -7.51239 +- 0.00100", "other | 10 | -7.4000*"]
     run = {"tables": [{"title": "kos: nats", "lines": lines}]}
     (tmp_path / "run.json").write_text(json.dumps(run), encoding="utf-8")
@@ -348,7 +348,7 @@ def test_the_best_of_a_made_table_is_bold_whoever_has_it(tmp_path, monkeypatch):
     ]
 
 
-def test_numbers_quoted_from_the_measurements_stand_there():
+def test_quoted_numbers_are_among_the_measurements():
     quoted, told = 0, set(DECIMAL.findall((ROOT / "doc/measured.md").read_text(encoding="utf-8")))
     for page in MADE["pages"]():
         links = re.findall(r"\[([^]]+)\]\([^)]*measured\.md", page.read_text(encoding="utf-8"))

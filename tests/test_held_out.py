@@ -68,20 +68,20 @@ TOY = [
         ("chib", 4, 20_000),
     ],
 )  # fmt: skip
-def test_the_estimate_of_the_probability_is_unbiased(toy, method, n_samples, n):
+def test_estimates_of_probabilities_are_unbiased(toy, method, n_samples, n):
     words, alpha, seed = toy
     beta = normalized(topics(seed, alpha.size, 4))
     exact = log_probability(words, beta, alpha)
     estimates = replicates(np.bincount(words, minlength=4), beta, alpha, method, n_samples, n)
     ratio = np.exp(estimates - exact)
     error = ratio.std() / n**0.5
-    assert error < 0.02  # so that a bias of a tenth is seen
+    assert error < 0.02  # A bias of a tenth is detected.
     assert abs(ratio.mean() - 1.0) < 3.5 * error
-    # of the logarithm, Jensen's inequality makes the mean too low
+    # By Jensen's inequality, the mean of the logarithm is too low.
     assert estimates.mean() < exact
 
 
-def test_the_function_estimates_what_the_enumeration_says():
+def test_held_out_log_likelihood_agrees_with_enumeration():
     weights, alpha = 40.0 * topics(3, 3, 5), np.array([0.2, 0.5, 1.0])
     rows = [[0, 1, 1, 4], [2], [3, 3, 3, 3, 2]]
     X = counted(rows, 5)
@@ -106,11 +106,7 @@ def test_a_document_of_one_token_or_none_or_one_topic_is_exact(method):
         beta, np.vstack([np.eye(6), np.zeros(6)]), doc_topic_prior=alpha, method=method
     )
     expected = np.append(np.log(alpha @ beta / alpha.sum()), 0.0)
-    if method == "left-to-right":
-        np.testing.assert_allclose(values, expected, rtol=1e-12, atol=1e-13)
-    else:
-        # the chain of one token draws from its posterior at once: each transition is exact
-        np.testing.assert_allclose(values, expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(values, expected, rtol=1e-12, atol=1e-12)
     X = counted([[0, 1, 1, 5, 2], [3]], 6)
     values = held_out_log_likelihood(beta[:1], X, doc_topic_prior=0.3, method=method)
     np.testing.assert_allclose(values, X @ np.log(beta[0]), rtol=1e-12)
@@ -156,7 +152,7 @@ def test_a_row_has_the_same_value_wherever_it_stands_and_for_any_number_of_threa
         ({"n_burn_in": -1}, "n_burn_in"),
     ],
 )  # fmt: skip
-def test_illegal_input_is_an_error_that_says_what_is_wrong(changes, message):
+def test_held_out_log_likelihood_refuses_bad_input(changes, message):
     arguments = {
         "topic_word": [[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]],
         "X": [[1.0, 0.0, 2.0]],

@@ -10,7 +10,7 @@ from skvt.metrics import cluster_alignment, match_components, topic_coherence
 X = np.array([[5, 1, 0, 0], [1, 1, 1, 0], [2, 0, 0, 0], [0, 0, 3, 1]])
 
 
-def test_npmi_reaches_its_limits():
+def test_npmi_is_1_for_words_together_and_minus_1_for_words_apart():
     together = np.array([[1, 1, 0, 1], [1, 1, 0, 1], [0, 0, 1, 1], [0, 0, 0, 1]])
     only_together, never, always = [4, 3, 0, 0], [4, 0, 3, 0], [4, 0, 0, 3]
     values = topic_coherence([only_together, never, always], together, n_words=2)
@@ -21,7 +21,7 @@ def test_npmi_reaches_its_limits():
 
 def test_eps_is_added_to_the_share_of_joint_documents():
     eps = 1e-12
-    value = topic_coherence([[4, 0, 0, 3]], X, n_words=2, eps=eps)  # a and d never meet
+    value = topic_coherence([[4, 0, 0, 3]], X, n_words=2, eps=eps)  # No document has a and d.
     assert_allclose(value, np.log(eps / (3 / 4 * 1 / 4)) / -np.log(eps), rtol=1e-14)
 
 
@@ -34,17 +34,17 @@ def test_counts_and_stored_zeros_and_duplicates_do_not_matter():
         ),
         shape=(4, 4),
     )
-    assert_array_equal(messy.toarray(), X)  # an entry twice, and a zero that is stored
+    assert_array_equal(messy.toarray(), X)  # It has a duplicate entry and a stored zero.
     topics = [[4, 3, 2, 1], [1, 2, 3, 4]]
     for measure in ("npmi", "umass"):
         expected = topic_coherence(topics, X > 0, n_words=4, measure=measure)
         value = topic_coherence(topics, messy, n_words=4, measure=measure)
         assert_array_equal(value, expected)
-    assert messy.nnz == 11  # the caller's matrix is left alone
+    assert messy.nnz == 11  # The caller's matrix is unchanged.
 
 
 @pytest.mark.parametrize("measure", ["npmi", "umass"])
-def test_many_topics_at_once_equal_one_at_a_time_in_plain_loops(measure):
+def test_coherence_equals_plain_loops(measure):
     rng = np.random.default_rng(0)
     counts = rng.poisson(0.4, size=(60, 30))
     topics = rng.random((7, 30))
@@ -68,7 +68,7 @@ def test_many_topics_at_once_equal_one_at_a_time_in_plain_loops(measure):
     assert_allclose(value, expected, rtol=1e-12)
 
 
-def test_a_word_found_nowhere_scores_minus_one_in_npmi_and_is_an_error_in_umass():
+def test_a_word_without_documents_scores_minus_one_or_is_an_error():
     counts = np.array([[1, 0], [1, 0], [0, 0]])
     for eps in (0, 1e-12):
         assert_array_equal(topic_coherence([[2, 1]], counts, n_words=2, eps=eps), [-1])
@@ -102,7 +102,7 @@ CLUSTERS = [0, 0, 1, 1, 2, 2, 1, 2]
 
 
 def test_one_to_one_counts_extra_clusters_as_errors():
-    # best pairing: a with 0 or 1 (2 rows), b with 2 (2 rows) or 1 (1 row), c with 2 (1 row) or none
+    # The best pairing gives two rows to a and two to b, or one to b and one to c.
     accuracy, mapping = cluster_alignment(TRUTH, CLUSTERS, method="one-to-one")
     assert accuracy == 4 / 8
     assert mapping[2] == "b" and "a" in mapping.values()
@@ -110,7 +110,7 @@ def test_one_to_one_counts_extra_clusters_as_errors():
 
 
 def test_one_to_one_beats_a_greedy_pairing():
-    # counts: cluster 0 has 3 x, 2 y; cluster 1 has 2 x, 0 y. Greedy gives 3, the best is 2 + 2.
+    # Cluster 0 has 3 x and 2 y, and cluster 1 has 2 x. A greedy pairing counts 3, the best 2 + 2.
     truth, clusters = list("xxxyyxx"), [0, 0, 0, 0, 0, 1, 1]
     accuracy, mapping = cluster_alignment(truth, clusters, method="one-to-one")
     assert (accuracy, mapping) == (4 / 7, {0: "y", 1: "x"})
@@ -121,7 +121,7 @@ def test_a_cluster_with_nothing_to_pair_is_left_out_of_the_mapping():
     accuracy, mapping = cluster_alignment(truth, clusters, method="one-to-one")
     assert accuracy == 2 / 4
     assert set(mapping.items()) <= {(0, "x"), (1, "x"), (0, "y")}
-    # class z lives in cluster 0 only, which x takes: cluster 1 has no row left to share
+    # Class z is only in cluster 0, which x takes, so that cluster 1 has no class.
     accuracy, mapping = cluster_alignment(list("xxxzx"), [0, 0, 0, 0, 1], method="one-to-one")
     assert (accuracy, mapping) == (3 / 5, {0: "x"})
 
@@ -135,7 +135,7 @@ def test_renaming_clusters_changes_nothing_but_the_names(method):
     renamed_accuracy, renamed = cluster_alignment(truth, new_ids[clusters], method=method)
     assert renamed_accuracy == accuracy
     assert renamed == {str(new_ids[cluster]): mapping[cluster] for cluster in mapping}
-    # the mapping says which rows count
+    # The mapping determines which rows are counted.
     assert accuracy == np.mean([mapping.get(c) == t for t, c in zip(truth, clusters, strict=True)])
 
 
@@ -175,11 +175,11 @@ def test_matching_has_the_largest_sum_not_the_greedy_one():
     permutation, correlations = match_components(A, B)
     assert_allclose(correlations.sum(), max(straight, crossed))
     assert_allclose(correlations, correlation[np.arange(2), permutation], atol=1e-14)
-    assert straight > crossed  # although the largest single correlation is a crossed one
+    assert straight > crossed  # The largest single correlation is crossed.
     assert_array_equal(permutation, [0, 1])
 
 
-def test_unequal_numbers_leave_components_over():
+def test_surplus_components_have_no_match():
     A = np.array([[1.0, 0, 0], [0, 1, 0], [0, 0, 1]])
     permutation, correlations = match_components(A, A[[2, 0]])
     assert_array_equal(permutation, [1, -1, 0])

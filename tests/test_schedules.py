@@ -1,4 +1,4 @@
-"""Step sizes of stochastic inference."""
+"""Step sizes of stochastic inference follow the schedule."""
 
 import itertools
 
@@ -16,7 +16,7 @@ from skvt.schedules import RobbinsMonro
     st.floats(1.0, 1e6), st.floats(0.0, 1.0), st.floats(1e-3, 1e6),
     st.lists(st.integers(0, 10**9), min_size=2, max_size=20),
 )  # fmt: skip
-def test_steps_are_positive_at_most_one_and_never_grow(offset, decay, scale, steps):
+def test_step_sizes_are_positive_and_never_grow(offset, decay, scale, steps):
     rate = RobbinsMonro(offset, decay, scale)
     steps = sorted(steps)
     sizes = [rate(step) for step in steps]

@@ -10,16 +10,16 @@ from skvt.metrics import topic_stability
 
 X = make_topic_corpus(120, n_components=3, n_features=20, random_state=0).X
 A = np.array([[0.5, 0.5, 0.0], [0.0, 0.2, 0.8]])
-# A[0] shares .8 with B[2], A[1] .9 with B[0]
-B = np.array([[0, 1, 9], [4, 2, 4], [7, 3, 0]])  # counts
+# A[0] shares the mass .8 with B[2], and A[1] shares .9 with B[0].
+B = np.array([[0, 1, 9], [4, 2, 4], [7, 3, 0]])  # These topics are counts.
 
 
-def test_stability_is_the_mass_that_partners_share():
+def test_stability_is_the_shared_mass_of_matched_topics():
     of_a, of_b = topic_stability([A, B], average=None)
     assert_allclose(of_a, [0.8, 0.9], rtol=1e-12)
     assert_allclose(of_b, [0.9, 0.0, 0.8], rtol=1e-12)
     assert topic_stability([A, B]) == pytest.approx((1.7 / 2 + 1.7 / 3) / 2)
-    # with a third fit, the mean over the other two
+    # For three fits, it is the mean over the other two.
     of_a, of_b, _ = topic_stability([A, B, 3.0 * A[::-1]], average=None)
     assert_allclose(of_a, [0.9, 0.95], rtol=1e-12)
     assert_allclose(of_b, [0.9, 0.0, 0.8], rtol=1e-12)
@@ -33,12 +33,12 @@ def test_stability_is_the_mass_that_partners_share():
         ([A, 0.0 * A], "smallest sum of a topic is 0"),
     ],
 )  # fmt: skip
-def test_stability_refuses_what_cannot_agree(fits, message):
+def test_stability_refuses_bad_input(fits, message):
     with pytest.raises(ValueError, match=message):
         topic_stability(fits)
 
 
-def test_a_consensus_begins_with_the_mean_of_matched_topics():
+def test_a_consensus_starts_from_the_mean_of_matched_topics():
     fits = [TemperedLDA(3, max_iter=5, random_state=seed).fit(X) for seed in range(3)]
     best = max(fits, key=lambda fit: fit.elbo_)
     mean = np.zeros_like(best.components_)
@@ -60,7 +60,7 @@ def test_a_consensus_begins_with_the_mean_of_matched_topics():
 
 
 @pytest.mark.slow
-def test_fits_of_different_size_agree_on_the_topics_of_the_best():
+def test_a_consensus_has_as_many_topics_as_the_best_fit():
     fits = [MemoizedHDP(k, moves=(), max_iter=3, random_state=k).fit(X) for k in (2, 4)]
     best = max(fits, key=lambda fit: fit.elbo_)
     assert consensus(fits, X).components_.shape == best.components_.shape
@@ -74,6 +74,6 @@ def test_fits_of_different_size_agree_on_the_topics_of_the_best():
         ([A, B], "ndarray"),
     ],
 )
-def test_a_consensus_refuses_what_are_no_fits_of_one_model(fits, message):
+def test_a_consensus_refuses_fits_of_different_models(fits, message):
     with pytest.raises(ValueError, match=message):
         consensus(fits, X)
