@@ -1,4 +1,4 @@
-"""Readers: rows as numbers, without a model."""
+"""Readers turn rows into numbers without a model."""
 
 import pickle
 import re
@@ -33,7 +33,7 @@ TABLE = pd.DataFrame({"size": [0.5, 1.5], "kind": ["b", "a"]})
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_reader_goes_elsewhere_with_what_the_first_rows_said(estimator, first, later, expected):
+def test_a_pickled_reader_reads_later_rows_like_the_first(estimator, first, later, expected):
     reader, read = estimator._reader_class.from_estimator(estimator).fit_and_read(first)
     assert not hasattr(estimator, "n_features_in_")
     elsewhere = pickle.loads(pickle.dumps(reader)).read(later)
@@ -44,7 +44,7 @@ def test_a_reader_goes_elsewhere_with_what_the_first_rows_said(estimator, first,
 
 
 @pytest.mark.parametrize("estimator", [MemoizedDPGMM(), TemperedLDA()])
-def test_later_arrays_like_the_first_are_read_without_scikit_learn(estimator, monkeypatch):
+def test_later_arrays_like_the_first_are_not_validated_by_scikit_learn(estimator, monkeypatch):
     reader, _ = estimator._reader_class.from_estimator(estimator).fit_and_read(ROWS)
     monkeypatch.setattr("skvt.readers._reader.validate_data", None)
     np.testing.assert_array_equal(dense(reader.read(ROWS + 1.0)), ROWS + 1.0)
@@ -54,7 +54,7 @@ def test_later_arrays_like_the_first_are_read_without_scikit_learn(estimator, mo
             reader.read(other)
 
 
-def test_weights_that_do_not_count_rows_are_warned_of_once():
+def test_weights_that_do_not_count_rows_give_one_warning():
     """Weights of a survey add up to people, and are fractions or whole numbers."""
     rng = np.random.default_rng(0)
     rows, weights = rng.normal(size=(200, 2)), rng.uniform(0.5, 1.5, 200)
@@ -81,7 +81,7 @@ def test_weights_that_do_not_count_rows_are_warned_of_once():
         reader.fit_and_read_weighted(rows[:1], [0.05])
 
 
-def test_numbers_of_equal_rows_are_not_warned_of():
+def test_weights_that_count_equal_rows_give_no_warning():
     rng = np.random.default_rng(0)
     groups = [
         rng.integers(300, size=(300, 1)),  # a bootstrap sample
