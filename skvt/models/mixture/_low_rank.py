@@ -167,20 +167,9 @@ class LowRankGaussian(FullGaussian):
         rate = q["rate"] * (1.0 + signal)
         return q["mean"] + self.center, q["mean_precision"][:, None], q["shape"][:, None], rate
 
-    def column_evidence(self, sums: Array) -> Array:
-        """Return the evidence of each column in a model of this column alone, (K, D) in nats.
-
-        Such a model has no factors.
-        """
-        # For both arrays of natural parameters, use the marginal of each column.
-        after, before = (
-            normal_gamma_log_normalizers(
-                q["mean_precision"][:, None],
-                0.5 * q["degrees_of_freedom"][:, None],
-                0.5 * np.diagonal(q["scale_inverse"], axis1=1, axis2=2),
-            )
-            for q in map(
-                NormalWishart.to_standard, (self.natural_parameters(sums), self.prior[None])
-            )
-        )
-        return after - before
+    def column_log_normalizers(self, lam: Array) -> Array:
+        """Return the log normalizers of models of single columns, which have no factors, (K, D)."""
+        q = NormalWishart.to_standard(lam)
+        kappa, shape = q["mean_precision"][:, None], 0.5 * q["degrees_of_freedom"][:, None]
+        rate = 0.5 * np.diagonal(q["scale_inverse"], axis1=1, axis2=2)
+        return normal_gamma_log_normalizers(kappa, shape, rate)

@@ -293,11 +293,7 @@ class Regression(ConjugateComponent):
         means = mean_marginals(M[..., 0] + self.center, precision[:, :1], shape, rate)
         return means, deviation_marginals(shape, rate), *slopes
 
-    def column_evidence(self, sums: Array) -> Array:
-        after = self._log_normalizers(self.natural_parameters(sums))
-        return after - self._log_normalizers(self.prior[None])
-
-    def _log_normalizers(self, lam: Array) -> Array:
+    def column_log_normalizers(self, lam: Array) -> Array:
         """Return the log normalizers of the regressions of single columns, (K, E).
 
         The parameters of a column's regression are its coefficients and its residual precision,

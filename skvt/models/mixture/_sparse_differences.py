@@ -101,6 +101,8 @@ class SpikeAndSlab(FamilyOfBlocks):
     common: Array
     # (D,): numbers of natural parameters of the columns.
     parameter_counts: tuple[int, ...]
+    # Function that returns the log normalizer of each column, (..., D), for eta (..., *shape).
+    column_log_normalizers: Callable[[Array], Array]
 
     @cached_property
     def _starts(self) -> IndexArray:
@@ -118,17 +120,10 @@ class SpikeAndSlab(FamilyOfBlocks):
         """Repeat values of columns (..., D) for each entry of the natural parameters."""
         return np.repeat(columns, self.parameter_counts, axis=-1)
 
-    def _log_normalizers(self, eta: Array) -> Array:
-        """Return the log normalizer of each column, (..., D)."""
-        family: Any = self.families[0]
-        # Some families return the sum over columns as ``log_normalizer``.
-        log_normalizers = getattr(family, "log_normalizers", family.log_normalizer)
-        return np.asarray(log_normalizers(eta))
-
     @cached_property
     def _prior_log_normalizers(self) -> Array:
         """``A(eta_d)`` of the prior of each column, (D,)."""
-        return self._log_normalizers(self.prior)
+        return self.column_log_normalizers(self.prior)
 
     @cached_property
     def _odds(self) -> Array:
@@ -144,7 +139,7 @@ class SpikeAndSlab(FamilyOfBlocks):
         (eta,) = self.split(eta)
         log_common = self._sum_entries((eta - self.prior) * self.common)
         # Delta_kd of the module.
-        gain = self._log_normalizers(eta) - self._prior_log_normalizers - log_common
+        gain = self.column_log_normalizers(eta) - self._prior_log_normalizers - log_common
         # Above the limit, log(1 + o exp(gain)) is gain + log(o) to rounding.
         exponent = np.minimum(gain, _CERTAIN)
         log_ratios = np.log1p(np.exp(exponent)[..., None] * self._odds)
@@ -228,7 +223,7 @@ class SparseDifferences(Product):
         return SpikeAndSlab(
             ("values",), (component.family,), (component.prior.shape,),
             component.prior, component.family.expectation(self.common),
-            component.parameter_counts,
+            component.parameter_counts, component.column_log_normalizers,
         )  # fmt: skip
 
     @cached_property

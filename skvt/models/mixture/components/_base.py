@@ -372,15 +372,23 @@ class ConjugateComponent:
     def column_evidence(self, sums: Array) -> Array:
         """Return the log evidence of each column, (K, D) in nats.
 
-        It is exact if the family has a distribution for each column. If all columns share one
-        distribution, its evidence is divided equally among the columns.
+        It is the evidence in a model of the column alone. If all columns share one distribution,
+        its evidence is divided equally among the columns.
         """
-        after = self.family.log_normalizer(self.natural_parameters(sums))
-        evidence = after - self.family.log_normalizer(self.prior)
+        after = self.column_log_normalizers(self.natural_parameters(sums))
+        evidence = after - self.column_log_normalizers(self.prior[None])
         # One distribution for all columns has no axis of columns.
         if evidence.ndim == 1:
             evidence = np.repeat(evidence[:, None] / self.n_features, self.n_features, axis=1)
         return np.asarray(evidence)
+
+    def column_log_normalizers(self, lam: Array) -> Array:
+        """Return the log normalizers of the distributions of single columns, (K, D).
+
+        The result is (K,) if all columns share one distribution. Subclasses override the method if
+        the family does not have one log normalizer for each column.
+        """
+        return np.asarray(self.family.log_normalizer(lam))
 
     def _centred(self, X: Any) -> Array:
         """Return rows in float64 from which the center of the component is subtracted."""

@@ -170,17 +170,10 @@ class Multinomial(ConjugateComponent):
         """Return the probabilities that a token is in each column."""
         return (probability_marginals(lam, lam.sum(axis=1, keepdims=True) - lam),)
 
-    def column_evidence(self, sums: Array) -> Array:
-        """Return each column's evidence in a model of two categories: this column, and all others.
-
-        The result is (K, D) in nats.
-        """
-        # Concentrations of the two categories under the posterior and under the prior.
-        after, before = (
-            np.stack([lam, lam.sum(axis=1, keepdims=True) - lam], axis=-1)
-            for lam in (self.natural_parameters(sums), self.prior[None])
-        )
-        return Dirichlet.log_normalizer(after) - Dirichlet.log_normalizer(before)
+    def column_log_normalizers(self, lam: Array) -> Array:
+        """Return log normalizers of two categories: a column, and all other columns, (K, D)."""
+        others = lam.sum(axis=1, keepdims=True) - lam
+        return Dirichlet.log_normalizer(np.stack([lam, others], axis=-1))
 
 
 @in_files("models.Categorical")
@@ -322,10 +315,9 @@ class Categorical(LevelColumns):
         others = self.family.sum_categories(lam)[:, columns] - lam
         return (probability_marginals(lam, others, columns, codes),)
 
-    def column_evidence(self, sums: Array) -> Array:
-        """Return the exact evidence of each column, since columns are independent."""
-        after = self.family.log_normalizers(self.natural_parameters(sums))
-        return after - self.family.log_normalizers(self.prior)
+    def column_log_normalizers(self, lam: Array) -> Array:
+        """Return the log normalizers of the columns, (K, D)."""
+        return self.family.log_normalizers(lam)
 
 
 def separate_missing(X: Any) -> tuple[Any, Any]:

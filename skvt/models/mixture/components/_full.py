@@ -237,12 +237,10 @@ class FullGaussian(CentredMixin, _FullMixin):
         mean, kappa, shape, rate = self._normal_gammas_of_columns(lam)
         return mean_marginals(mean, kappa, shape, rate), deviation_marginals(shape, rate)
 
-    def column_evidence(self, sums: Array) -> Array:
-        """Return the evidence of each column in a model of this column alone, (K, D) in nats."""
-        _, kappa, shape, rate = self._normal_gammas_of_columns(self.natural_parameters(sums))
-        _, *prior = self._normal_gammas_of_columns(self.prior[None])
-        after = normal_gamma_log_normalizers(kappa, shape, rate)
-        return after - normal_gamma_log_normalizers(*prior)
+    def column_log_normalizers(self, lam: Array) -> Array:
+        """Return the log normalizers of the columns' normal-gammas, (K, D)."""
+        _, kappa, shape, rate = self._normal_gammas_of_columns(lam)
+        return normal_gamma_log_normalizers(kappa, shape, rate)
 
     def _normal_gammas_of_columns(self, lam: Array) -> tuple[Array, Array, Array, Array]:
         """Return m, kappa, shape and rate of each column's normal-gamma, broadcast to (K, D)."""
@@ -361,13 +359,10 @@ class ZeroMeanFullGaussian(_FullMixin):
         """Return the standard deviations of the columns."""
         return (deviation_marginals(*column_gammas(Wishart.to_standard(lam))),)
 
-    def column_evidence(self, sums: Array) -> Array:
-        """Return the evidence of each column in a model of this column alone, (K, D) in nats."""
-        after, before = (
-            Gamma.log_normalizer(Gamma.from_standard(*column_gammas(Wishart.to_standard(lam))))
-            for lam in (self.natural_parameters(sums), self.prior[None])
-        )
-        return after - before
+    def column_log_normalizers(self, lam: Array) -> Array:
+        """Return the log normalizers of the gammas of the columns' precisions, (K, D)."""
+        shape, rate = column_gammas(Wishart.to_standard(lam))
+        return Gamma.log_normalizer(Gamma.from_standard(shape, rate))
 
 
 def column_gammas(q: dict[str, Array]) -> tuple[Array, Array]:
