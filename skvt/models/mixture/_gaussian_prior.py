@@ -31,7 +31,7 @@ from skvt.typing import Array
 _ROWS_AT_ONCE = 16_384
 # Share of a column's variance that a default prior adds to the covariance, so that the covariance
 # is positive definite even if columns are constant or collinear. A constant column counts with the
-# mean variance of all columns. In `addition_for_least_variance`, the same share is the lower limit
+# mean variance of all columns. In `_addition_for_least_variance`, the same share is the lower limit
 # of the variance of rows in any direction.
 _RIDGE = 1e-6
 # Maximum number of evenly spaced rows from which EM estimates a covariance if values are missing.
@@ -118,38 +118,24 @@ def make_gaussian_component(
         )
     D = X.shape[1]
     center, moment = weighted_moments(X, weights, covariance_type, zero_mean)
-    mean = prior_vector("mean_prior", prior.mean, D, center)
-    kappa = 1.0 if prior.mean_precision is None else float(prior.mean_precision)
-    # In "low_rank", nu and the inverse scale belong to the noise, which is independent by column.
-    is_low_rank = covariance_type == "low_rank"
-    default_nu = 1.0 if is_low_rank else D
-    nu = float(default_nu if prior.degrees_of_freedom is None else prior.degrees_of_freedom)
-    if covariance_type in ("full", "tied") and nu <= D - 1.0:
-        raise ValueError(
-            "The parameter 'degrees_of_freedom_prior' should be greater than "
-            f"{D - 1}, but got {nu:.3f}. (The range is (n_features - 1, inf) for "
-            f"covariance_type={covariance_type!r}; None is n_features.)"
-        )
     # The variances of errors by column, and then in the shape of the covariance type.
     errors = (
         np.zeros(D) if error_variance is None else error_variance + rounding_variance(X, weights)
     )
     error_moment: Any = errors.mean() if covariance_type == "spherical" else errors
     error_moment = np.diag(error_moment) if covariance_type in MATRICES else error_moment
-    # The covariance under the prior is W^-1 / nu. Add nu times the variance of errors to W^-1, so
-    # that this covariance is at least the variance of errors.
-    noise_share = _NOISE_SHARE if is_low_rank else 1.0
-    default_moment = noise_share * diagonal_if_few_rows(moment, weights.sum()) + nu * error_moment
-    inverse_scale = prior_scale(prior.covariance, covariance_type, D, default_moment)
-    prior = GaussianPrior(mean, kappa, nu, inverse_scale)
+    default_moment = diagonal_if_few_rows(moment, weights.sum())
+    if covariance_type == "low_rank":
+        default_moment = _NOISE_SHARE * default_moment
+    prior = complete_prior(prior, covariance_type, center, default_moment, error_moment)
     component: _Gaussian
     if zero_mean:
         eta = natural_prior("full", prior._replace(mean=np.empty(0)))
         component = components.ZeroMeanFullGaussian(eta, D, X.dtype)
     else:
-        eta = natural_prior(covariance_type, prior._replace(mean=mean - center))
+        eta = natural_prior(covariance_type, prior._replace(mean=prior.mean - center))
         component = GAUSSIANS_BY_TYPE[covariance_type](eta, center, X.dtype)
-    if is_low_rank:
+    if covariance_type == "low_rank":
         component = replace(component, max_rank=max_rank or max(1, D // 2))
     moment = np.full(D, moment) if covariance_type == "spherical" else moment
     added = addition_to_squares(moment, errors, weights.sum())
@@ -157,6 +143,33 @@ def make_gaussian_component(
     # Components with mean zero have no prior of the mean.
     reported = prior._replace(mean=None, mean_precision=None) if zero_mean else prior
     return component, reported.by_name()
+
+
+def complete_prior(
+    prior: GaussianPrior, covariance_type: str, center: Array, moment: Any, error_moment: Any
+) -> GaussianPrior:
+    """Return the prior with default values for parameters that are None.
+
+    The default mean is ``center`` (D,). The default inverse scale is the ``moment`` plus nu times
+    the covariance of errors, ``error_moment``. The covariance under the prior, W^-1 / nu, is thus
+    at least the covariance of errors. Raises ValueError if a parameter has the wrong shape or is
+    out of range.
+    """
+    D = center.size
+    mean = prior_mean(prior.mean, center)
+    kappa = 1.0 if prior.mean_precision is None else float(prior.mean_precision)
+    # In "low_rank", nu and the inverse scale belong to the noise, which is independent by column.
+    default_nu = 1.0 if covariance_type == "low_rank" else D
+    nu = float(default_nu if prior.degrees_of_freedom is None else prior.degrees_of_freedom)
+    if covariance_type in ("full", "tied") and nu <= D - 1.0:
+        raise ValueError(
+            "The parameter 'degrees_of_freedom_prior' should be greater than "
+            f"{D - 1}, but got {nu:.3f}. (The range is (n_features - 1, inf) for "
+            f"covariance_type={covariance_type!r}; None is n_features.)"
+        )
+    default_moment = moment + nu * error_moment
+    inverse_scale = prior_scale(prior.covariance, covariance_type, D, default_moment)
+    return GaussianPrior(mean, kappa, nu, inverse_scale)
 
 
 def natural_prior(covariance_type: str, prior: GaussianPrior) -> Array:
@@ -321,19 +334,19 @@ def addition_to_squares(moment: Array, errors: Array, weight: float) -> Array | 
     """Return the sum of two additions to ``x x'`` (or ``x^2``) of each row; None if both are 0.
 
     The first addition are the variances ``errors`` (D,) of errors. The second addition is the
-    result of :func:`addition_for_least_variance` for the ``moment`` of the data plus these
+    result of :func:`_addition_for_least_variance` for the ``moment`` of the data plus these
     variances. It is made only if the ``weight`` of all rows is greater than the number of columns.
     The result has the shape of the second addition.
     """
-    error_moment = np.diag(errors) if moment.ndim == 2 else errors
-    added = addition_for_least_variance(moment + error_moment) if weight > errors.size else None
-    if not errors.any():
-        return added
-    error_squares = triangle.pack(error_moment) if moment.ndim == 2 else error_moment
-    return error_squares if added is None else added + error_squares
+    is_matrix = moment.ndim == 2
+    error_moment = np.diag(errors) if is_matrix else errors
+    added = triangle.pack(error_moment) if is_matrix else error_moment
+    if weight > errors.size and np.isfinite(moment).all():
+        added = added + _addition_for_least_variance(moment + error_moment)
+    return added if added.any() else None
 
 
-def addition_for_least_variance(moment: Array) -> Array | None:
+def _addition_for_least_variance(moment: Array) -> Array:
     """Return an addition to ``x x'`` (or ``x^2``) of each row for constant or dependent columns.
 
     The addition raises the variance in each direction to at least a millionth of the columns'
@@ -343,24 +356,19 @@ def addition_for_least_variance(moment: Array) -> Array | None:
     proportion to this number, whatever the positions of the rows in other directions.
 
     ``moment`` is the covariance (D, D) of the data or the variances (D,) of the columns. The result
-    is an upper triangle (D (D + 1) / 2,), row by row, or a vector (D,). It is None in the usual
-    case, in which no variance has to be raised.
+    is an upper triangle (D (D + 1) / 2,), row by row, or a vector (D,). It is 0 in the usual case,
+    in which no variance has to be raised.
     """
-    if not np.isfinite(moment).all():
-        return None
     lower_limits = _ridge(moment)
     if moment.ndim == 1:
         # Add what each variance lacks to its lower limit.
-        added = np.maximum(lower_limits - moment, 0.0)
-        return added if added.any() else None
+        return np.maximum(lower_limits - moment, 0.0)
     # Raise the eigenvalues of the covariance in units of the columns' standard deviations.
     unit = np.sqrt(lower_limits / _RIDGE)
     values, directions = np.linalg.eigh(moment / unit[:, None] / unit)
-    lacking = np.maximum(_RIDGE - values, 0.0)
-    if not lacking.any():
-        return None
-    directions = unit[:, None] * directions[:, lacking > 0.0]
-    return triangle.pack((directions * lacking[lacking > 0.0]) @ directions.T)
+    is_lacking = values < _RIDGE
+    directions = unit[:, None] * directions[:, is_lacking]
+    return triangle.pack((directions * (_RIDGE - values[is_lacking])) @ directions.T)
 
 
 def _positive_variances(moment: Array) -> Array:
@@ -375,12 +383,6 @@ def _ridge(moment: Any) -> Array:
     return np.where(variances > 0.0, _RIDGE * variances, 1.0)
 
 
-def default_scale(moment: Any) -> Any:
-    """Return the inverse scale of a default prior: the moment plus a millionth of the variances."""
-    ridge = _ridge(moment)
-    return moment + (np.diag(ridge) if np.ndim(moment) == 2 else ridge)
-
-
 def diagonal_if_few_rows(matrix: Any, n_rows: float) -> Any:
     """Return the matrix, or only its diagonal if there are too few rows for the other entries.
 
@@ -393,18 +395,18 @@ def diagonal_if_few_rows(matrix: Any, n_rows: float) -> Any:
     return np.diag(np.diagonal(matrix)) if is_undetermined else matrix
 
 
-def prior_vector(name: str, value: ArrayLike | None, size: int, default: Array) -> Array:
-    """Return the value of parameter ``name`` as a vector (size,), or ``default`` if it is None.
+def prior_mean(value: ArrayLike | None, default: Array) -> Array:
+    """Return the prior's mean: ``value``, or ``default`` (D,) if it is None.
 
     Raises ValueError if the value has another shape or is not finite.
     """
     if value is None:
         return default
     value = np.array(value, dtype=np.float64)
-    if value.shape != (size,) or not np.all(np.isfinite(value)):
+    if value.shape != default.shape or not np.all(np.isfinite(value)):
         raise ValueError(
-            f"The {name!r} parameter must be an array of shape (n_features,) = ({size},) of "
-            f"finite numbers. Got an array of shape {value.shape} instead."
+            f"The 'mean_prior' parameter must be an array of shape (n_features,) = {default.shape} "
+            f"of finite numbers. Got an array of shape {value.shape} instead."
         )
     return value
 
@@ -412,11 +414,12 @@ def prior_vector(name: str, value: ArrayLike | None, size: int, default: Array) 
 def prior_scale(covariance: ArrayLike | None, covariance_type: str, D: int, moment: Array) -> Any:
     """Return the prior's inverse scale in the shape of the covariance type.
 
-    It is ``covariance``, or derived from ``moment`` if ``covariance`` is None. Raises ValueError if
-    ``covariance`` has another shape or is not positive definite.
+    It is ``covariance`` or, if this is None, the ``moment`` plus a millionth of the variances.
+    Raises ValueError if ``covariance`` has another shape or is not positive definite.
     """
     if covariance is None:
-        scale = default_scale(moment)
+        ridge = _ridge(moment)
+        scale = moment + (np.diag(ridge) if np.ndim(moment) == 2 else ridge)
         return np.diagonal(scale) if covariance_type == "low_rank" else scale
     shapes = {"full": (D, D), "tied": (D, D), "diag": (D,), "low_rank": (D,), "spherical": ()}
     shape = shapes[covariance_type]

@@ -26,9 +26,8 @@ from skvt.models.mixture._gaussian_prior import (
     DEFAULTS,
     GaussianPrior,
     addition_to_squares,
-    default_scale,
+    complete_prior,
     diagonal_if_few_rows,
-    make_gaussian_component,
     natural_prior,
     rounding_variance,
     weighted_moments,
@@ -237,21 +236,12 @@ def make_latent_gaussian_component(
     moment[ordinal, ordinal] += np.divide(
         variance_sums, weight_sums, out=np.ones_like(variance_sums), where=weight_sums > 0
     )
-    if prior.mean is None:
-        prior = prior._replace(mean=center)
-    if prior.covariance is None:
-        scale = default_scale(diagonal_if_few_rows(moment, weights.sum()))
-        prior = prior._replace(covariance=scale)
-    # Use only the second result. The first result is a component whose center in ordinal columns is
-    # the mean of the scores, but ``center`` is 0 there, and natural parameters are relative to it.
-    _, priors = make_gaussian_component(
-        rows, weights, covariance_type, zero_mean=False, prior=prior
-    )
-    # The parameters are in the order of the fields of GaussianPrior.
-    mean, *others = priors.values()
-    eta = natural_prior(covariance_type, GaussianPrior(mean - center, *others))
+    default_moment = diagonal_if_few_rows(moment, weights.sum())
+    prior = complete_prior(prior, covariance_type, center, default_moment, error_moment=0.0)
+    # Natural parameters are relative to the center.
+    eta = natural_prior(covariance_type, prior._replace(mean=prior.mean - center))
     errors = rounding_variance(X, weights)
     errors[ordinal] = 0.0
     added = addition_to_squares(moment, errors, weights.sum())
     kind = LatentGaussian if covariance_type == "full" else TiedLatentGaussian
-    return kind(eta, center, X.dtype, added, cells=cells), priors
+    return kind(eta, center, X.dtype, added, cells=cells), prior.by_name()

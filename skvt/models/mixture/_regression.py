@@ -45,10 +45,10 @@ from skvt.models.mixture._gaussian_prior import (
     DEFAULTS,
     GaussianPrior,
     addition_to_squares,
-    default_scale,
+    complete_prior,
     diagonal_if_few_rows,
+    prior_mean,
     prior_scale,
-    prior_vector,
     rounding_variance,
     weighted_moments,
 )
@@ -376,10 +376,10 @@ def make_regression_component(
     :func:`~skvt.models.mixture.make_gaussian_component`; they apply to intercepts and residuals.
     Parameters that are None are derived from the data.
     """
-    E = X.shape[1] - given.n_columns
-    mean = None if prior.mean is None else prior_vector("mean_prior", prior.mean, E, np.zeros(E))
     if covariance_type == "full":
-        return _full_regression(X, weights, given, prior._replace(mean=mean))
+        return _full_regression(X, weights, given, prior)
+    E = X.shape[1] - given.n_columns
+    mean = None if prior.mean is None else prior_mean(prior.mean, np.zeros(E))
     scale = prior.covariance
     if scale is not None:
         scale = prior_scale(scale, "diag", E, np.ones(E))
@@ -435,24 +435,15 @@ def _full_regression(
     covariance = moment[R:, R:] - slopes @ moment[:R, R:]
     # Rounding can make the variance of the residuals of a single column negative.
     covariance = np.maximum(covariance, 0.0) if E == 1 else covariance
-    nu = float(E) if prior.degrees_of_freedom is None else float(prior.degrees_of_freedom)
-    if nu <= E - 1.0:
-        raise ValueError(
-            f"The parameter 'degrees_of_freedom_prior' should be greater than {E - 1}, but got "
-            f"{nu:.3f}. None is the number of columns."
-        )
-    # Find W^-1. If it is derived from the residuals, it includes rounding errors of the data.
+    # The default W^-1 includes rounding errors of the data.
     errors = rounding_variance(X[:, :E], weights)
     n_rows = float(weights.sum())
-    scale = prior.covariance
-    if scale is None:
-        scale = default_scale(diagonal_if_few_rows(covariance, n_rows) + nu * np.diag(errors))
-    # Check shape and definiteness. The last argument is not used, since the scale is not None.
-    scale = prior_scale(scale, "full", E, scale)
-    kappa = 1.0 if prior.mean_precision is None else float(prior.mean_precision)
-    intercepts = center if prior.mean is None else prior.mean
+    residual_moment = diagonal_if_few_rows(covariance, n_rows)
+    mean, kappa, nu, scale = complete_prior(
+        prior, "full", center, residual_moment, error_moment=np.diag(errors)
+    )
     # Natural parameters are relative to the center.
-    M = np.column_stack([intercepts - center, slopes])
+    M = np.column_stack([mean - center, slopes])
     added = addition_to_squares(covariance, errors, n_rows)
     # Make the component without a prior first, because `with_prior` needs its other fields.
     component = Regression(np.empty(0), center, given, X.dtype, added)
