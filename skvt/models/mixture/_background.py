@@ -29,7 +29,6 @@ from scipy.special import expit
 from skvt.contracts import LocalResult, RowBatch, RowSource
 from skvt.expfam import RunningStats, Stats
 from skvt.files import in_files
-from skvt.models.mixture._learned_priors import with_learned_concentration
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import StickBreaking
 from skvt.models.mixture.components import LOG_2PI
@@ -97,38 +96,20 @@ class BackgroundMixture(Mixture):
         table = np.where(is_background[:, None], scale * self.component.base, table)
         return log_weights, table, is_background
 
-    def without_component(self, global_params: Any, k: int) -> Any:
-        """Return ``global_params`` under which no row belongs to component k."""
-        *others, is_background = global_params
-        return *super().without_component(tuple(others), k), is_background
-
     def statistics_energy(self, stats: RunningStats, global_params: Any) -> float:
         """Return ``E_q[log p(x, z | w, phi)]`` in nats, summed over the rows of the statistics."""
-        *others, is_background = global_params
+        _, _, is_background = global_params
         n_rows = float(stats.as_stats().arrays[0] @ is_background)
-        return super().statistics_energy(stats, tuple(others)) + n_rows * self.log_density
+        return super().statistics_energy(stats, global_params) + n_rows * self.log_density
 
     def collapsed_energy(self, stats: Stats) -> float:
         """Return the bound without the entropies of assignments, in nats."""
         n_rows = float(stats.arrays[0] @ _is_background(stats))
         return super().collapsed_energy(stats) + n_rows * self.log_density
 
-    def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
-        """Learn the prior of parameters from all components except the background.
-
-        The concentration of the weights is learned from all components.
-        """
-        if stats is None:
-            return self
-        value = stats.as_stats()
-        is_foreground = ~_is_background(value)
-        others = RunningStats([array[is_foreground] for array in value.arrays])
-        model = super().with_learned_priors(prior_stats, others)
-        counts = value.arrays[0]
-        # A single component with rows does not determine the concentration.
-        if not self.learns_concentration or (counts > 0.5).sum() < 2:
-            return model
-        return replace(model, weights=with_learned_concentration(self.weights, counts))
+    def has_prior(self, stats: Stats) -> Any:
+        """Return False for the background, which has no parameters, and True for the others."""
+        return ~_is_background(stats)
 
     def merge_gains(self, stats: Stats, a: IndexArray, b: IndexArray) -> Array:
         """Return the gains of merges in nats, which are -inf for pairs with the background.
@@ -169,14 +150,8 @@ class BackgroundMixture(Mixture):
         return model, RunningStats(others)
 
     # ----------------------------------------------------------------------------------- rows
-    def local_step(
-        self, batch: RowBatch, global_params: Any, inv_temp: float | Array, run: Run, *,
-        with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
-    ) -> LocalResult:  # fmt: skip
-        """Make the local step of a mixture, and set the background's sums of features to 0."""
-        result = super().local_step(
-            batch, global_params, inv_temp, run, with_marginal=with_marginal, with_stats=with_stats
-        )
+    def finish_step(self, result: LocalResult, global_params: Any) -> LocalResult:
+        """Set the background's sums of features to 0 in the result of a local step."""
         if result.stats is not None:
             result.stats.arrays[1][global_params[2]] = 0.0
         return result
@@ -213,15 +188,12 @@ class BackgroundMixture(Mixture):
         """
         return replace(self, is_target=bool(_is_background(stats).all()))
 
-    def resized(
-        self, n_components: int, *, learns_priors: bool = False, init_params: str = "k-means++"
-    ) -> Self:
-        """Return the model with other settings for the beginning of a fit.
+    def for_new_start(self) -> Self:
+        """Return the model for a birth.
 
         The initial components of a birth include the background only if it is the target.
         """
-        model = super().resized(n_components, learns_priors=learns_priors, init_params=init_params)
-        return replace(model, begins=self.is_target)
+        return replace(self, begins=self.is_target)
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
         """Return the initial statistics of a mixture; the background has a tenth of the rows."""
@@ -304,14 +276,8 @@ class MixtureBesideBackground(Mixture):
         """Return rows as a batch; raise ValueError if values are missing."""
         return _require_all_values(super().batch(X, rows, weights))
 
-    def local_step(
-        self, batch: RowBatch, global_params: Any, inv_temp: float | Array, run: Run, *,
-        with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
-    ) -> LocalResult:  # fmt: skip
-        """Make the local step of a mixture; the background takes its share of each row."""
-        result = super().local_step(
-            batch, global_params, inv_temp, run, with_marginal=with_marginal, with_stats=with_stats
-        )
+    def finish_step(self, result: LocalResult, global_params: Any) -> LocalResult:
+        """Take the share of the background from the responsibilities for each row."""
         # The probability that the row does not belong to the background.
         probability = expit(result.bound - self.log_joint)
         return replace(result, q=result.q * probability[:, None].astype(self.dtype))

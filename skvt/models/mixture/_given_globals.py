@@ -153,15 +153,8 @@ class MixtureGivenGlobals(Mixture):
         component: Any = self.component
         return self.weights.statistics(counts), component.feature_sums(component.natural_sums(sums))
 
-    def local_step(
-        self, batch: RowBatch, global_params: Any, inv_temp: float | Array, run: Run, *,
-        with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
-    ) -> LocalResult:  # fmt: skip
-        """Make the local step of a mixture, with statistics in the form of this model."""
-        # The local step of a mixture always has the energy, so that ``with_energy`` is not needed.
-        result = super().local_step(
-            batch, global_params, inv_temp, run, with_marginal=with_marginal, with_stats=with_stats
-        )
+    def finish_step(self, result: LocalResult, global_params: Any) -> LocalResult:
+        """Return the result of a local step with statistics in the form of this model."""
         if result.stats is None:
             return result
         return replace(result, stats=Stats(self._convert_statistics(result.stats.arrays)))

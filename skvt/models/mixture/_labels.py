@@ -11,7 +11,7 @@ batches, therefore need no other information on classes.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -141,20 +141,12 @@ class LabelledMixture(Mixture):
     # Share of the rows that have a label.
     labelled_share: float = 1.0
 
-    def resized(
-        self, n_components: int, *, learns_priors: bool = False, init_params: str = "k-means++"
-    ) -> "LabelledMixture":
-        """Return the model for births, in which components with few rows of a class have no class.
-
-        The arguments are those of `Mixture.resized`.
-        """
+    def for_new_start(self) -> Self:
+        """Return the model for births: components with few rows of a class have no class."""
         component: Any = self.component
         values, classes = (block.component for block in component.blocks)
         classes = replace(classes, family=_OneClass(self.labelled_share))
-        model = replace(self, component=component.with_components([values, classes]))
-        return Mixture.resized(
-            model, n_components, learns_priors=learns_priors, init_params=init_params
-        )
+        return replace(self, component=component.with_components([values, classes]))
 
     def merge_gains(self, stats: Stats, a: IndexArray, b: IndexArray) -> Array:
         """Return the gains of merges in nats; they are -inf for components of different classes."""

@@ -39,7 +39,7 @@ from skvt.models.mixture._learned_priors import PriorLearner, with_learned_conce
 from skvt.models.mixture._seeds import merge_equal_rows, propose_responsibilities
 from skvt.models.mixture._weights import SeparateSticks
 from skvt.models.mixture.components import draw_positions
-from skvt.rows import evaluate_rows, pieces, take_rows
+from skvt.rows import evaluate_rows, pieces
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray, Run
 
@@ -75,9 +75,9 @@ class Mixture(ConjugateModel):
 
     All engines, which are the algorithms of inference, can fit the model. Its statistics are the
     counts of the components (K,), which are sums of responsibilities, and the weighted sums of the
-    rows' features (K, P), both float64. ``global_params`` is the pair of E[log w] (K,) and the
-    table (K, P). The inner product of a row's features and row k of the table is
-    E[log p(x | phi_k)]. ``run`` is a function that runs parallel tasks.
+    rows' features (K, P), both float64. ``global_params`` are E[log w] (K,) and the table (K, P),
+    perhaps followed by arrays that only subclasses use. The inner product of a row's features and
+    row k of the table is E[log p(x | phi_k)]. ``run`` is a function that runs parallel tasks.
     """
 
     # Distribution of the weights w, such as the sticks of a Dirichlet process.
@@ -156,17 +156,17 @@ class Mixture(ConjugateModel):
     def component_masses(self, stats: Stats) -> Array:
         return stats.arrays[0]
 
-    def without_component(self, global_params: _Params, k: int) -> _Params:
+    def without_component(self, global_params: Any, k: int) -> Any:
         """Return global parameters under which component k gets no rows."""
-        log_weights, table = global_params
+        log_weights, *others = global_params
         log_weights = log_weights.copy()
         log_weights[k] = _LOG_ZERO_WEIGHT
-        return log_weights, table
+        return log_weights, *others
 
-    def statistics_energy(self, stats: RunningStats, global_params: _Params) -> float:
+    def statistics_energy(self, stats: RunningStats, global_params: Any) -> float:
         """Return the energy E_q[log p(x, z | w, phi)] of all rows in nats."""
         counts, sums = stats.as_stats().arrays
-        log_weights, table = global_params
+        log_weights, table = global_params[:2]
         return float(counts @ log_weights + np.einsum("kp,kp->", sums, table))
 
     def merge_gains(self, stats: Stats, a: IndexArray, b: IndexArray) -> Array:
@@ -240,15 +240,15 @@ class Mixture(ConjugateModel):
         responsibilities (n, K). They are CSR if only a few candidate components are evaluated for
         each row, see :mod:`skvt.models.mixture._candidates`. The energies are computed in any case.
         """
-        # Global parameters that engines draw have a third field, which this model does not need.
         log_weights, table = global_params[:2]
         completion = self.component.completion(table)
         inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
         if has_candidates(batch, completion, log_weights.size, inv_temps):
-            return run_candidate_step(
+            result = run_candidate_step(
                 self.component, batch, log_weights, table, run, with_stats=with_stats,
                 with_marginal=with_marginal,
             )  # fmt: skip
+            return self.finish_step(result, global_params)
         bound, energy = np.empty((2, batch.n_rows))
         resp = np.empty((batch.n_rows, log_weights.size), self.dtype)
         step = _LocalStep(
@@ -266,7 +266,12 @@ class Mixture(ConjugateModel):
             stats = Stats((counts, sums))
             hidden_entropy = None if completion is None else hidden_entropy
         marginal = bound / inv_temps if with_marginal else None
-        return LocalResult(stats, bound, energy, resp, marginal, hidden_entropy=hidden_entropy)
+        result = LocalResult(stats, bound, energy, resp, marginal, hidden_entropy=hidden_entropy)
+        return self.finish_step(result, global_params)
+
+    def finish_step(self, result: LocalResult, global_params: Any) -> LocalResult:
+        """Return the result of a local step, which subclasses convert to other forms."""
+        return result
 
     def statistics_of_assignments(self, batch: RowBatch, resp: Array) -> Stats:
         """Return the statistics at given responsibilities (n, K), with missing values completed."""
@@ -319,24 +324,31 @@ class Mixture(ConjugateModel):
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
         """Return the model with priors of higher evidence.
 
-        Priors stay as they are unless at least two components have rows. ``prior_stats`` is not
+        A prior stays as it is unless at least two components have rows. ``prior_stats`` is not
         used, because all priors of a mixture are learned from the statistics ``stats``.
         """
         if stats is None or not (self.learner or self.learns_concentration):
             return self
         value = stats.as_stats()
         # Do not use ``arrays[0]``, which has more than the counts in `MixtureGivenGlobals`.
-        counts = self.component_masses(value)
-        _, sums = value.arrays
+        counts, has_prior = self.component_masses(value), self.has_prior(value)
         # Compare with half a row, because rounding may change the count of one row.
-        if (counts > 0.5).sum() < 2:
+        has_rows = counts > 0.5
+        learner = self.learner if (has_rows & has_prior).sum() >= 2 else None
+        learns_concentration = self.learns_concentration and has_rows.sum() >= 2
+        if learner is None and not learns_concentration:
             return self
         component, weights = self.component, self.weights
-        if self.learner is not None:
-            component = self.learner.learn_prior(component, sums[counts > 0.0])
-        if self.learns_concentration:
+        if learner is not None:
+            _, sums = value.arrays
+            component = learner.learn_prior(component, sums[has_prior & (counts > 0.0)])
+        if learns_concentration:
             weights = with_learned_concentration(weights, counts)
         return replace(self, weights=weights, component=component)
+
+    def has_prior(self, stats: Stats) -> Any:
+        """Return whether the parameters of each component have the prior, (K,)."""
+        return np.ones(self.component_masses(stats).size, bool)
 
     # --------------------------------------------------------------------------- temperature
     def tempered_log_partition(self, inv_temps: Array) -> tuple[Array, Array]:
@@ -363,10 +375,14 @@ class Mixture(ConjugateModel):
         under the priors that have been learned so far.
         """
         return replace(
-            self, n_initial=n_components, init_params=init_params, start=None,
+            self.for_new_start(), n_initial=n_components, init_params=init_params, start=None,
             learner=self.learner if learns_priors else None,
             learns_concentration=self.learns_concentration and learns_priors,
         )  # fmt: skip
+
+    def for_new_start(self) -> Self:
+        """Return the model for a fit that starts from new components, such as a birth."""
+        return self
 
     def with_priors_of(self, other: "Mixture") -> Self:
         """Return the model with the priors of the weights and components of ``other``."""
@@ -439,11 +455,9 @@ class Mixture(ConjugateModel):
         parts of equal weight. The draws therefore depend neither on the order of rows nor on
         whether a row occurs twice or has weight 2.
         """
-        component = self.component
-        # Take the first row to find the number of features.
-        first_row, _ = take_rows(data.X, data.weights, np.zeros(1, np.intp))
-        direction = rng.standard_normal(component.features(first_row).shape[1])
-        project = partial(_project_features, component, direction)
+        _, (_, n_row_features) = self.statistics_shapes(n_draws)
+        direction = rng.standard_normal(n_row_features)
+        project = partial(_project_features, self.component, direction)
         positions = evaluate_rows(data.X, data.weights, project)
         order = np.argsort(positions, kind="stable")
         cumulative_weights = np.cumsum(np.asarray(data.weights)[order])
