@@ -263,7 +263,8 @@ class ComponentSpec(BaseEstimator):
         Parameters
         ----------
         component : skvt.models.mixture.Component
-            The result of :meth:`build` or :meth:`build_given`.
+            The result of :meth:`build` or :meth:`build_given`. If this wraps another component,
+            such as the Gaussian of a Student t, it is the wrapped component.
 
         Returns
         -------
@@ -448,13 +449,12 @@ class Gaussian(_GaussianSpec):
         """Choose columns in logarithms and the covariance type, see :class:`ComponentSpec`."""
         self._check_given(given)
         log_columns, least_values = self._find_logarithms(X, weights, given)
-        log = log_columns if log_columns.size else None
-        parameters = self.get_params(deep=False) | {"log": log}
         choices = {}
         if self.covariance_type == "auto":
             X = _take_logarithms(X, log_columns, least_values)
-            choices["covariance_type"] = self._find_type(X, weights, given)
-        return Gaussian(**parameters | choices), choices
+            choices["covariance_type"] = self._choose_type(X, weights, given)
+        log = log_columns if log_columns.size else None
+        return Gaussian(**self.get_params(deep=False) | {"log": log} | choices), choices
 
     def _check_given(self, given):
         """Raise ValueError if there are given columns, on which this Gaussian cannot depend."""
@@ -465,12 +465,12 @@ class Gaussian(_GaussianSpec):
                 f"'full' or 'auto'. Got {self!r}."
             )
 
-    def _find_type(self, X, weights, given):
-        """Return the covariance type; choose a type if ``covariance_type`` is "auto".
+    def _choose_type(self, X, weights, given):
+        """Choose the covariance type by short fits.
 
         X has logarithms in the columns whose logarithms are modelled.
         """
-        if given is None or self.covariance_type != "auto":
+        if given is None:
             covariance_type, _ = find_covariance_type(self, X, weights)
             return covariance_type
         # Short fits describe the residuals of a single regression for all rows, since the given
@@ -488,18 +488,14 @@ class Gaussian(_GaussianSpec):
 
     def build_given(self, X, weights, sizes, given):
         """Return a regression on the given columns, or a Gaussian component without any."""
-        self._check_given(given)
         log_columns, least_values = self._find_logarithms(X, weights, given)
         X = _take_logarithms(X, log_columns, least_values)
-        found_type = self._find_type(X, weights, given)
         if given is None:
-            component, priors = build_gaussian_component(self, found_type, X, weights)
+            component, priors = build_gaussian_component(self, self.covariance_type, X, weights)
         else:
             component, priors = models.make_regression_component(
-                X, weights, found_type, given, read_gaussian_prior(self)
+                X, weights, self.covariance_type, given, read_gaussian_prior(self)
             )
-        if self.covariance_type == "auto":
-            priors["covariance_type"] = found_type
         if log_columns.size:
             component = models.model_logarithms(component, log_columns, least_values)
             priors["log"] = log_columns
@@ -525,12 +521,6 @@ class Gaussian(_GaussianSpec):
         line = f"chosen logarithms in {log_columns.size} of {X.shape[1]} columns"
         begin_stage("preparing the first pass", line=line)
         return log_columns, least_values
-
-    def learner(self, component):
-        """Return the learner of the prior's parameters, see :class:`ComponentSpec`."""
-        if isinstance(component, models.Logged):
-            return _make_value_learner(self, component)
-        return super().learner(component)
 
 
 @in_files("components.LatentGaussian")
@@ -1053,10 +1043,6 @@ class StudentT(_GaussianSpec):
         gaussian, priors = build_gaussian_component(self, self.covariance_type, X, weights)
         return models.make_student_t_component(gaussian, self.degrees_of_freedom), priors
 
-    def learner(self, component):
-        """Return the learner of the prior's parameters, see :class:`ComponentSpec`."""
-        return _make_value_learner(super(), component)
-
 
 @in_files("components.Hurdle")
 @dataclass(eq=False, repr=False)
@@ -1164,7 +1150,7 @@ class Hurdle(ComponentSpec):
 
     def learner(self, component):
         """Return the learner of the prior of other values, see :class:`ComponentSpec`."""
-        return _make_value_learner(self.component, component)
+        return _make_learner(self.component, component)
 
 
 def choose_components(blocks, X, weights, given, given_positions):
@@ -1201,7 +1187,6 @@ def build_component(spec, X, weights, sizes, *, open_levels=False, given=None):
             component, exposed=spec.reads_exposure, given=given,
             shared=models.columns_missing_together(X, weights, n_columns),
         )  # fmt: skip
-        return component, priors, _make_value_learner(spec, component)
     return component, priors, _make_learner(spec, component)
 
 
@@ -1218,12 +1203,13 @@ def _build(spec, X, weights, sizes, given):
 def _make_learner(spec, component):
     """Return the learner of the prior of a component that ``spec`` describes, or None.
 
-    A ``Conditioned`` component has separate parameters for each cell of the given columns. Its
-    first block has the columns of the component that ``spec`` has built, repeated for each cell.
+    In a component that wraps another one, such as logarithms, indicators or cells, only the prior
+    of the wrapped component is learned.
     """
-    if isinstance(component, models.Conditioned):
-        return _make_value_learner(spec, component)
-    return spec.learner(component)
+    if not isinstance(component, models.WrapperMixin):
+        return spec.learner(component)
+    learner = _make_learner(spec, component.value_component)
+    return None if learner is None else models.ValuesLearner(learner)
 
 
 def can_describe(spec, component, sizes):
@@ -1247,15 +1233,6 @@ def _can_describe(spec, component, sizes):
         sizes = sizes and sizes * component.given.shares.size
         component = component.value_component
     return spec.describes(component, sizes)
-
-
-def _make_value_learner(spec, component):
-    """Return the learner of the prior of the first block of a product, or None.
-
-    ``spec`` describes this block, which has values. The other blocks have indicators.
-    """
-    learner = _make_learner(spec, component.blocks[0].component)
-    return None if learner is None else models.ValuesLearner(learner)
 
 
 #: Class of descriptions by the name that users may pass instead of an object.

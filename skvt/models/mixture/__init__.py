@@ -73,6 +73,7 @@ from skvt.models.mixture._weights import (
     StickBreaking,
     SymmetricDirichlet,
 )
+from skvt.models.mixture._wrap import WrapperMixin
 from skvt.models.mixture.components import (
     Bernoulli,
     Categorical,

@@ -231,10 +231,6 @@ class Conditioned(WrapperMixin, Product):
     # `parts` does not return the block, because its columns are not the columns of the data.
     parts = ConjugateComponent.parts
 
-    def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
-        """Return the family and ``lam`` of the columns of all cells, in units of the data."""
-        return self.value_component.in_data_coordinates(self.family.split(lam)[0])
-
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Raise NotImplementedError, because given columns have no distribution.
 
@@ -274,9 +270,8 @@ class Conditioned(WrapperMixin, Product):
         over cells. The terms are the distances of the cells' quantiles from their estimates, times
         the cells' shares.
         """
-        return tuple(
-            map(self._average_cells, self.value_component.marginals(self.family.split(lam)[0]))
-        )
+        (values_lam,) = self.family.split(lam)
+        return tuple(map(self._average_cells, self.value_component.marginals(values_lam)))
 
     def _average_cells(self, cells: Marginals) -> Marginals:
         """Return the marginals of averages, given the marginals of the parameters of all cells.

@@ -97,14 +97,10 @@ class Logged(WrapperMixin, Product):
         out[..., self.logs] = np.exp(out[..., self.logs])
         return out
 
-    # The first entry of a list for blocks belongs to the block "values".
-    def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
-        """Return the family and natural parameters of the values, before they are centred."""
-        return self.value_component.in_data_coordinates(self.family.split(lam)[0])
-
     def parts(self, lam: Array) -> dict[str, tuple[Any, Array]]:
         """Return the parts of the block "values", since the block "volume" has no parameters."""
-        return self.value_component.parts(self.family.split(lam)[0])
+        values_lam, _ = self.family.split(lam)
+        return self.value_component.parts(values_lam)
 
     def column_evidence(self, sums: Array) -> Array:
         return self.value_component.column_evidence(self.split_by_block(sums)[0])

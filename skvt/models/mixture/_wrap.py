@@ -90,6 +90,11 @@ class WrapperMixin:
         unknown = np.full((n_rows, self.n_features), np.nan)
         return self._convert_draws(unknown, draws, rng, *others).astype(self.dtype)
 
+    def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
+        """Return the family and ``lam`` of the values, before they are centred."""
+        values_lam, *_ = self.family.split(lam)
+        return self.value_component.in_data_coordinates(values_lam)
+
     def column_probabilities(self, lam: Array, column: int, X: Any) -> Array:
         values_lam, *_ = self.family.split(lam)
         return self.value_component.column_probabilities(values_lam, column, X)
