@@ -150,11 +150,11 @@ class Completes(Protocol):
         Return None if missing values only leave out features, so that no completion is needed.
         """
 
-    def filled(self, X: Any) -> Any:
-        """Return rows X, with the prior means for missing values if features need complete rows."""
-
     def filled_features(self, X: Any) -> Any:
-        """Return the features (n, P) of rows that :meth:`filled` has completed."""
+        """Return the features (n, P) of rows X.
+
+        If features need complete rows, the prior means take the place of missing values.
+        """
 
     def with_completed(self, X: Any, completed: Array) -> Any:
         """Return rows X with values of ``completed`` (n, D) in place of missing values.

@@ -361,24 +361,6 @@ class Product(ConjugateComponent):
 
         return complete if completions else None
 
-    def filled(self, X: Any) -> Any:
-        """Return rows with prior means in place of the missing values of blocks that need them.
-
-        Other missing values stay NaN. If no block changes, the result is X itself.
-        """
-        # Blocks of sparse rows do not need complete rows.
-        if sp.issparse(X):
-            return X
-        rows = X
-        for block, columns in zip(self.blocks, self._positions, strict=True):
-            part = X[:, columns]
-            filled_part = block.component.filled(part)
-            if filled_part is not part:
-                # Copy X for the first block that changes.
-                rows = np.array(X, np.float64) if rows is X else rows
-                rows[:, columns] = filled_part
-        return rows
-
     def natural_sums(self, sums: Array) -> Array:
         parts = [block.component.natural_sums(part) for block, part in self._with_sums(sums)]
         return self.family.join(parts)

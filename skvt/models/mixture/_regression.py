@@ -338,7 +338,8 @@ class IndependentRegressions(Product):
         """Number of explained columns."""
         return len(self.blocks)
 
-    # This method uses only methods and fields that both classes have.
+    # These methods use only methods and fields that both classes have.
+    filled = Regression.filled
     projected = Regression.projected
 
     def residuals(self, X: Any) -> Array:

@@ -306,10 +306,6 @@ class StudentT(WrapperMixin, Product):
             features[:, entries][:, :n_scales] = is_observed
         return features
 
-    def filled(self, X: Any) -> Any:
-        """Return rows completed by the Gaussian, if its features need complete rows."""
-        return self.value_component.filled(X)
-
     def row_fits(self, X: Any) -> FitsOfBlocks:
         """Return fits of rows whose outliers are clipped; the search for seeds uses the fits."""
         return super().row_fits(self._without_outliers(X))

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from skvt.models.mixture.components import ConjugateComponent
 from skvt.typing import Array
 
 
@@ -54,10 +53,6 @@ class WrapperMixin:
     ) -> Array:
         """Convert draws of the values of rows X, (n, D), to the units of the data."""
         return self._convert_to_data_units(X, draws, *others)
-
-    # The method `filled` of this base class returns the rows unchanged. This suffices, because the
-    # method `filled_features` fills in the values.
-    filled = ConjugateComponent.filled
 
     def with_completed(self, X: Any, completed: Array) -> Any:
         return self.value_component.with_completed(X, completed)

@@ -191,7 +191,10 @@ class ConjugateComponent:
         return None
 
     def filled(self, X: Any) -> Any:
-        """Return rows X unchanged, because features are defined for missing values."""
+        """Return rows whose missing values are prior means, if features need complete rows.
+
+        Here features are defined for missing values, so that X is returned.
+        """
         return X
 
     def filled_features(self, X: Any) -> Any:
