@@ -229,8 +229,7 @@ def _held_out_densities(X, weights, make_model, fit):
         # The positional arguments X and weights of the following functions.
         rows = X[is_used], weights[is_used]
         start = _start_from(make_model(*rows), *rows, responsibilities[is_used])
-        with Workers(1) as workers:
-            memo, model = run_passes(start, *rows, workers, _PASSES_OF_FOLD)
+        memo, model = run_passes(start, *rows, _PASSES_OF_FOLD)
         stats = RunningStats(memo.stats.arrays)
         densities[~is_used] = model.log_predictive(X[~is_used], stats, run_serially)
     return weights * densities
@@ -263,8 +262,7 @@ def _find_best_fit(X, weights, build, learned_names, max_components, clusters):
     starts = [model.resized(n, learns_priors=True) for n in numbers]
     if clusters is not None:
         starts.append(_start_from(model, X, weights, clusters))
-    with Workers(1) as workers:
-        fits = [run_passes(start, X, weights, workers, _PASSES) for start in starts]
+    fits = [run_passes(start, X, weights, _PASSES) for start in starts]
     bounds = [compute_bound(fitted, memo) for memo, fitted in fits]
     best = stable_argmax(bounds)
     return ShortFit(bounds[best] / float(weights.sum()), *fits[best])
@@ -293,16 +291,17 @@ def _start_from(model, X, weights, responsibilities):
     return replace(model.resized(int(has_rows.sum()), learns_priors=True), start=stats)
 
 
-def run_passes(start, X, weights, workers, n_passes):
+def run_passes(start, X, weights, n_passes):
     """Fit a mixture to the rows by at most ``n_passes`` passes, from the components of ``start``.
 
     ``start`` is a model with initial values. Return the :class:`~skvt.contracts.Memo` of the rows,
     and the model with learned priors. Merges may make the number of components smaller.
     """
-    tools = EngineTools(n_iter=1, rng=np.random.default_rng(0), workers=workers)
     batch = _batch_of(start, X, weights)
-    # A fit ends early if it cannot reach the goal, a bound in nats. With -inf it never does.
-    return fit_fresh_mixture(start, batch, tools, goal=-np.inf, max_passes=n_passes)
+    with Workers(1) as workers:
+        tools = EngineTools(n_iter=1, rng=np.random.default_rng(0), workers=workers)
+        # A fit ends early if it cannot reach the goal, a bound in nats. With -inf it never does.
+        return fit_fresh_mixture(start, batch, tools, goal=-np.inf, max_passes=n_passes)
 
 
 def _batch_of(model, X, weights):

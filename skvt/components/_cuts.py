@@ -19,7 +19,6 @@ from scipy.optimize import minimize
 from scipy.special import ndtr
 
 from skvt.components._choices import MAX_ROWS, run_passes, select_evenly_spaced
-from skvt.inference import Workers
 from skvt.models.mixture import Categorical, Mixture, StickBreaking
 
 # Initial number of components of the short fit, which are the classes.
@@ -54,8 +53,7 @@ def cut_by_classes(cells, X, weights):
     codes[codes < 0.0] = np.nan
     model = Mixture(StickBreaking(1.0), Categorical(np.ones(sum(sizes)), sizes, codes.dtype))
     start = model.resized(_N_CLASSES, learns_priors=True)
-    with Workers(1) as workers:
-        memo, _ = run_passes(start, codes, weights, workers, _N_PASSES)
+    memo, _ = run_passes(start, codes, weights, _N_PASSES)
     edges = list(cells.edges)
     # The statistics are the weights of the classes, and the weight (K, sum of C) of the rows of
     # each class at each level of all columns, which are split into counts (K, C) of each column.

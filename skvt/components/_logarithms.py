@@ -17,7 +17,12 @@ from scipy.special import xlogy
 
 from skvt.components._choices import MAX_ROWS, select_evenly_spaced
 from skvt.expfam import Beta
-from skvt.models.mixture import GaussianPrior, make_gaussian_component, weighted_moments
+from skvt.models.mixture import (
+    GaussianPrior,
+    StickBreaking,
+    make_gaussian_component,
+    weighted_moments,
+)
 from skvt.rows import dense, pieces, sums_of_rows
 from skvt.ties import stable_argmax
 
@@ -36,6 +41,8 @@ _UNDECIDED_RANGE = 10.0
 _COLUMNS_AT_ONCE = 64
 # Prior of the mean and the variance of each Gaussian.
 _PRIOR = GaussianPrior(degrees_of_freedom=1.0)
+# Prior of the weights. The prior of each stick is Beta(1, 1), whose log normalizer is 0.
+_WEIGHTS = StickBreaking(1.0)
 
 
 def find_log_columns(X, weights, named=None):
@@ -197,15 +204,12 @@ def _bounds_from(component, features, weighted, cuts, n_passes):
     labels = (np.arange(features.shape[1]) > cuts[:, :, None]).sum(axis=1)
     resp = (labels[:, None] == np.arange(K)[:, None]).astype(float)
     for _ in range(n_passes if K > 1 else 0):
-        # Make the global step: expected coefficients of the features, and expected log weights. The
-        # weight of a stick is its length times the remainders of all sticks before it. A cumulative
-        # sum minus its own terms has the sums of all terms before.
+        # Make the global step: expected coefficients of the features, and expected log weights.
         sums = resp @ weighted
         lam = component.natural_parameters(np.transpose(sums, (1, 2, 0)).reshape(K, -1))
         expectation = component.family.expectation(lam)
         coefficients = component.feature_coefficients(expectation).reshape(K, 3, D)
-        log_stick, log_remainder = np.moveaxis(Beta.expectation(_sticks(sums[:, :, 0])), -1, 0)
-        log_weights = log_stick + np.cumsum(log_remainder, axis=1) - log_remainder
+        log_weights = _WEIGHTS.log_weights(Beta.expectation(_sticks(sums[:, :, 0])))
         # Sticks are in descending order of the sizes of components, so that the rank of a component
         # by size selects its log weight. Two calls of argsort give the ranks.
         ranks = np.argsort(np.argsort(-sums[:, :, 0], axis=1, kind="stable"), axis=1)
@@ -225,12 +229,5 @@ def _bounds_from(component, features, weighted, cuts, n_passes):
 
 
 def _sticks(counts):
-    """Return the beta parameters (D, K, 2) of sticks, in descending order of the counts (D, K).
-
-    Stick k is the share of component k in the weight that the sticks before it leave. The
-    concentration is 1: the prior of sticks is Beta(1, 1), whose log normalizer is 0.
-    """
-    counts = -np.sort(-counts, axis=1)
-    # Rounding errors may make the difference negative.
-    later_counts = np.maximum(counts[:, ::-1].cumsum(axis=1)[:, ::-1] - counts, 0.0)
-    return 1.0 + np.stack([counts, later_counts], axis=-1)
+    """Return the beta parameters (D, K, 2) of sticks, in descending order of the counts (D, K)."""
+    return _WEIGHTS.natural_parameters(-np.sort(-counts, axis=1))

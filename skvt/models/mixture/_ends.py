@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import expit
 
 from skvt.contracts import Component
+from skvt.models.mixture.components import standardise_columns
 from skvt.rows import dense, pieces
 from skvt.ties import stable_order
 from skvt.typing import Array
@@ -135,10 +136,7 @@ def _find_end_rows(features: Array, weights: Array, rng: np.random.Generator) ->
     A principal component has two ends, where its scores are largest and smallest.
     """
     share = weights / weights.sum()
-    standardised = features - share @ features
-    deviation = np.sqrt(share @ standardised**2)
-    # Division by infinity makes constant columns 0.
-    standardised /= np.where(deviation > 0.0, deviation, np.inf)
+    standardised = standardise_columns(features, share)
     # Find the principal components by the power method.
     basis = rng.standard_normal((features.shape[1], min(_DIRECTIONS, *features.shape)))
     for _ in range(_POWER_STEPS):

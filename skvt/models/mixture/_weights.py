@@ -34,19 +34,20 @@ class StickBreaking:
         return np.array([[1.0, self.concentration]])
 
     def natural_parameters(self, counts: Array) -> Array:
-        """Return q(v_k) = Beta(1 + N_k, alpha + sum_{l>k} N_l), shape (K, 2)."""
-        later_counts = counts[::-1].cumsum()[::-1] - counts
+        """Return q(v_k) = Beta(1 + N_k, alpha + sum_{l>k} N_l), (..., K, 2), of counts (..., K)."""
+        later_counts = counts[..., ::-1].cumsum(axis=-1)[..., ::-1] - counts
         # Rounding may make the difference of sums negative.
         later_counts = np.maximum(later_counts, 0.0)
-        return np.stack([1.0 + counts, self.concentration + later_counts], axis=1)  # [HS13 eq. 10]
+        # [HS13 eq. 10]
+        return np.stack([1.0 + counts, self.concentration + later_counts], axis=-1)
 
     def log_weights(self, t: Array) -> Array:
-        """Return ``log w_k = log v_k + sum_{l<k} log(1 - v_l)``, shape (K,).
+        """Return ``log w_k = log v_k + sum_{l<k} log(1 - v_l)``, shape (..., K).
 
-        ``t`` (K, 2) are log v_k and log(1 - v_k), or their expectations.
+        ``t`` (..., K, 2) are log v_k and log(1 - v_k), or their expectations.
         """
-        log_stick, log_remainder = t.T
-        return log_stick + log_remainder.cumsum() - log_remainder
+        log_stick, log_remainder = t[..., 0], t[..., 1]
+        return log_stick + log_remainder.cumsum(axis=-1) - log_remainder
 
     def weights_of(self, sticks: Array) -> Array:
         """Return ``w_k = v_k prod_{l<k} (1 - v_l)`` for ``sticks`` v (..., K)."""

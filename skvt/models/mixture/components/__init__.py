@@ -14,6 +14,7 @@ from skvt.models.mixture.components._directions import (
     cluster_along_line,
     project_to_least_normal,
     project_to_principal,
+    standardise_columns,
 )
 from skvt.models.mixture.components._discrete import (
     Bernoulli,

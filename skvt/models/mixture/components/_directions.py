@@ -41,17 +41,24 @@ def fill_with_means(X: Any, weights: Array) -> Array:
     return rows
 
 
+def standardise_columns(X: Array, share: Array) -> Array:
+    """Return columns with mean 0 and variance 1; constant columns become 0.
+
+    ``share`` (n,) are the weights of the rows, divided by their sum.
+    """
+    X = X - share @ X
+    deviation = np.sqrt(share @ X**2)
+    return X / np.where(deviation > 0.0, deviation, 1.0)
+
+
 def _standardise(X: Array, weights: Array) -> tuple[Array, Array, Array]:
     """Standardise columns, and decompose the matrix of their correlations.
 
     Returns the standardised columns (n, D), the eigenvalues (D,) in ascending order, and the
-    eigenvectors (D, D) as columns. Constant columns become 0.
+    eigenvectors (D, D) as columns.
     """
-    # The weights of the rows, divided by their sum.
     share = weights / weights.sum()
-    X = X - share @ X
-    deviation = np.sqrt(share @ X**2)
-    X = X / np.where(deviation > 0.0, deviation, 1.0)
+    X = standardise_columns(X, share)
     return X, *np.linalg.eigh((X * share[:, None]).T @ X)
 
 
