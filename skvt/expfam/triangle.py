@@ -89,3 +89,8 @@ def pack_statistic(precision: Array) -> Array:
     sum x x', need no factors.
     """
     return pack(precision) * _indices(precision.shape[-1]).factors
+
+
+def unpack_statistic(statistic: Array) -> Array:
+    """Return the matrices (..., D, D) of which ``statistic`` is the :func:`pack_statistic`."""
+    return unpack(statistic / _indices(dimension(statistic.shape[-1])).factors)

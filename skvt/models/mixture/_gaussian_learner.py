@@ -300,8 +300,7 @@ def _averages(component: Any, sums: Array) -> tuple[Any, Array, Any, Any]:
         # means, t = (log|Lambda| / 2, triangle). The triangle is the upper triangle of -Lambda with
         # its diagonal halved.
         triangle_start = 2 + D if has_means else 1
-        precision = -triangle.unpack(t[triangle_start:])
-        precision[np.diag_indices(D)] *= 2.0
+        precision = triangle.unpack_statistic(t[triangle_start:])
         linear, square = (t[2:triangle_start], -2.0 * t[1]) if has_means else (None, None)
         return 2.0 * t[0], precision, linear, square
     # Columns are independent. t has an axis of columns, or none if columns share one precision.

@@ -95,10 +95,7 @@ class GaussianCompletion:
         upper triangle of ``x x'``. ``n_features`` is the number D of columns of x.
         """
         n_squares = n_features * (n_features + 1) // 2
-        # An entry of the triangle outside the diagonal stands for two entries of A.
-        precision = -triangle.unpack(table[:, -n_squares:])
-        diagonal = np.arange(n_features)
-        precision[:, diagonal, diagonal] *= 2.0
+        precision = triangle.unpack_statistic(table[:, -n_squares:])
         with_linear = table.shape[1] > 1 + n_squares
         linear = table[:, 1 : 1 + n_features] if with_linear else np.zeros((len(table), n_features))
         return cls(center, np.ascontiguousarray(linear), precision, with_linear)

@@ -548,8 +548,7 @@ class RegressionLearner(GaussianLearner):
         # log|Lambda| / 2. The others are the upper triangle of -G' Lambda G with G = (B, -I), in
         # which entries of the diagonal are halved.
         t = component.family.expectation(component.natural_parameters(sums)).mean(axis=0)
-        moments = -triangle.unpack(t[1:])
-        moments[np.diag_indices(Q + E)] *= 2.0
+        moments = triangle.unpack_statistic(t[1:])
         square, linear, precision = moments[:Q, :Q], -moments[Q:, :Q], moments[Q:, Q:]
         if "mean_prior" in self.names:
             M = np.linalg.solve(precision, linear)

@@ -185,9 +185,7 @@ class FullGaussian(CentredMixin, _FullMixin):
         logits: Array = has_values[:, None] * (table[0] + added)
         # Make symmetric matrices of the triangles. An entry outside the diagonal is then in the
         # matrix twice, and is halved.
-        matrices = 0.5 * triangle.unpack(table[1 + D :].T)
-        columns = np.arange(D)
-        matrices[:, columns, columns] *= 2.0
+        matrices = -0.5 * triangle.unpack_statistic(table[1 + D :].T)
         for k, matrix in enumerate(matrices):
             logits[:, k] += np.einsum("nd,nd->n", rows @ matrix + table[1 : 1 + D, k], rows)
         return logits, partial(self._sum_features, rows, has_values)
