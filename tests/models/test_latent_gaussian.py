@@ -135,7 +135,7 @@ def test_moments_of_intervals_far_out_and_narrow():
     (edges,) = cells.edges
     np.testing.assert_allclose(norm.cdf(edges[1:-1]), np.cumsum(shares)[:-1] / shares.sum())
     exact = [truncnorm(a, b) for a, b in itertools.pairwise(edges)]
-    np.testing.assert_allclose(cells.scores(X)[:, 0], [own.mean() for own in exact], rtol=1e-7)
+    np.testing.assert_allclose(cells.with_scores(X)[:, 0], [own.mean() for own in exact], rtol=1e-7)
     within = shares @ [own.var() for own in exact] / shares.sum()
     total, number = cells.variances_within(X, shares)
     np.testing.assert_allclose(total / number, within, rtol=1e-6)

@@ -294,20 +294,17 @@ def _averages(component: Any, sums: Array) -> tuple[Any, Array, Any, Any]:
     t = component.family.expectation(component.natural_parameters(sums)).mean(axis=0)
     D = component.n_features
     standard = component.family.to_standard(component.prior)
-    has_means = "mean" in standard
     if "degrees_of_freedom" in standard or "loadings" in standard:
         # With means, t = (log|Lambda| / 2, -mu' Lambda mu / 2, Lambda mu, triangle), and without
         # means, t = (log|Lambda| / 2, triangle). The triangle is the upper triangle of -Lambda with
         # its diagonal halved.
+        has_means = "mean" in standard
         triangle_start = 2 + D if has_means else 1
         precision = triangle.unpack_statistic(t[triangle_start:])
         linear, square = (t[2:triangle_start], -2.0 * t[1]) if has_means else (None, None)
         return 2.0 * t[0], precision, linear, square
-    # Columns are independent. t has an axis of columns, or none if columns share one precision.
-    if not has_means:
-        # t = (log lambda, -lambda) of a gamma.
-        return t[..., 0].sum(), np.atleast_1d(-t[..., 1]), None, None
-    # t = (log(lambda) / 2, -lambda / 2, lambda mu_d, -lambda mu_d^2 / 2) of a normal-gamma.
+    # Columns are independent. A normal-gamma has t = (log(lambda) / 2, -lambda / 2, lambda mu_d,
+    # -lambda mu_d^2 / 2). t has an axis of columns, or none if columns share one precision.
     log_det, precision = 2.0 * t[..., 0].sum(), np.atleast_1d(-2.0 * t[..., 1])
     n_means = (t.shape[-1] - 2) // 2
     linear = t[..., 2 : 2 + n_means].reshape(-1)

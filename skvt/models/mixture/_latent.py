@@ -100,7 +100,7 @@ class LatentGaussian(FullGaussian):
 
     def _complete_scores(self, X: Any) -> Array:
         """Return rows with scores for ordinal values and conditional means for missing values."""
-        rows = self._with_latent(X, self.cells.scores(X))
+        rows = self.cells.with_scores(X)
         # The component of the prior is the only one, and has the index 0.
         return super().conditional_mean(rows, self.prior[None])[0]
 

@@ -138,23 +138,18 @@ class Cells:
         lower = np.where(codes < 0, -np.inf, self.padded_edges[j, codes])
         return lower, np.where(codes < 0, np.inf, self.padded_edges[j, codes + 1])
 
-    def scores(self, X: Any) -> Array:
-        """Return the mean of a standard normal in the interval of each value, (n, J).
-
-        Missing values have the score NaN.
-        """
-        codes = self.codes(X)
-        scores = np.full(codes.shape, np.nan)
-        for j, edges in enumerate(self.edges):
-            is_observed = codes[:, j] >= 0
-            means, _ = _truncated_moments(edges)
-            scores[is_observed, j] = means[codes[is_observed, j]]
-        return scores
-
     def with_scores(self, X: Any) -> Array:
-        """Return rows (n, D) in float64, with :meth:`scores` in the ordinal columns."""
+        """Return rows (n, D) in float64, with scores in the ordinal columns.
+
+        The score of a value is the mean of a standard normal in the interval of the value. Missing
+        values stay NaN.
+        """
         rows = np.array(dense(X), np.float64)
-        rows[:, self.columns] = self.scores(rows)
+        codes = self.codes(rows)
+        for j, (column, edges) in enumerate(zip(self.columns, self.edges, strict=True)):
+            means, _ = _truncated_moments(edges)
+            # The code -1 of a missing value selects the last mean, which is not used.
+            rows[:, column] = np.where(codes[:, j] < 0, np.nan, means[codes[:, j]])
         return rows
 
     def variances_within(self, X: Any, weights: Array) -> tuple[Array, Array]:

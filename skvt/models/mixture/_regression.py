@@ -405,18 +405,16 @@ def make_regression_component(
 
 
 def _stack_columns(priors: list[dict[str, Any]]) -> dict[str, Any]:
-    """Stack the prior parameters of columns into arrays whose first axis is the column.
+    """Stack the prior parameters of E columns into arrays whose first axis is the column.
 
-    ``priors`` has the parameters of each column by name. They have leading axes of length 1 for the
-    single explained column, which are dropped.
+    ``priors`` has the parameters of each column by name. Slopes become an array (E, R), and the
+    other parameters, of which a column has one number each, become arrays (E,).
     """
-    n_dropped_axes = {"mean_prior": 1, "slope_prior": 1, "covariance_prior": 2}
-    stacked = {}
-    for name in priors[0]:
-        arrays = [prior[name] for prior in priors]
-        shape = arrays[0].shape[n_dropped_axes.get(name, 0) :]
-        stacked[name] = np.stack([array.reshape(shape) for array in arrays])
-    return stacked
+    stacked = {name: np.stack([prior[name] for prior in priors]) for name in priors[0]}
+    return {
+        name: values.reshape(len(priors), -1) if name == "slope_prior" else values.ravel()
+        for name, values in stacked.items()
+    }
 
 
 def _full_regression(

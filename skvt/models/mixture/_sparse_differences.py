@@ -191,6 +191,8 @@ class SparseDifferences(Product):
     # Natural parameters eta + R of q(psi), in the shape of the block's prior.
     common: Array = field(kw_only=True)
 
+    has_common_columns = True
+
     @classmethod
     def from_component(cls, component: Any, sums: Array) -> "SparseDifferences":
         """Return the component before any column differs.
@@ -234,10 +236,6 @@ class SparseDifferences(Product):
         divergence -= np.sum(self.inner_component.family.log_normalizer(self.common))
         divergence += np.sum(self.inner_component.family.log_normalizer(family.prior))
         return -float(divergence)
-
-    @property
-    def has_common_columns(self) -> bool:
-        return True
 
     # ------------------------------------------------------------------------------ evidence
     # The evidence follows from the family of this component, and not, as in other products, from

@@ -378,8 +378,8 @@ class StudentT(WrapperMixin, Product):
         u = self._freedom.sample(freedom_lam, n_rows, rng)
         q = self.value_component.family.to_standard(gaussian_lam)
         # With one scale for each value, means and kappa have a further axis of length 1.
-        kappa = q["mean_precision"] if self._is_full else q["mean_precision"][:, 0]
-        location = self.value_component.center + (q["mean"] if self._is_full else q["mean"][:, 0])
+        kappa, mean = q["mean_precision"].ravel(), q["mean"].ravel()
+        location = self.value_component.center + mean
         # The Gaussian block draws with the factor 1 + 1 / kappa of the scale. Convert the draws to
         # the factor 1 / u + 1 / kappa.
         ratio = np.sqrt((1.0 / u + 1.0 / kappa) / (1.0 + 1.0 / kappa))
