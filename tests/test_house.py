@@ -7,6 +7,8 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "skvt"
 MAX_LINES = 55
 MAX_DEPTH = 3
+# A method with at most this many statements is a default, which a subclass may replace.
+MAX_STATEMENTS_OF_DEFAULT = 4
 # Decorators of compiled functions. These may be long, because shorter ones compile more slowly.
 COMPILED = {"jit", "jit_allocating", "jit_inlined", "jit_inlined_allocating"}
 # In these folders no code looks for methods by `hasattr`.
@@ -100,3 +102,35 @@ def test_a_class_has_few_generations_of_ancestors():
         return 1 + max(map(depth, above), default=0)
 
     assert not {name: depth(name) for name in bases if depth(name) > MAX_DEPTH}
+
+
+def test_concrete_methods_are_extended_and_not_replaced():
+    """Models and families are left out, because their methods are the formulas of one interface."""
+    classes = {
+        node.name: node
+        for path, source in sources()
+        if not path.startswith(("models/", "expfam/"))
+        for node in nodes(source)
+        if isinstance(node, ast.ClassDef)
+    }
+    methods = {
+        name: {part.name: part for part in node.body if isinstance(part, ast.FunctionDef)}
+        for name, node in classes.items()
+    }
+    bases = {name: above for name, above in bases_of_classes().items() if name in classes}
+
+    def count_statements(method):
+        number = sum(isinstance(node, ast.stmt) for node in ast.walk(method)) - 1
+        return number - (ast.get_docstring(method) is not None)
+
+    def replaced_methods(name, ancestor):
+        for base in filter(classes.get, bases[ancestor]):
+            for method, body in methods[name].items():
+                inherited = methods[base].get(method)
+                extends = f"super().{method}" in ast.unparse(body) or method.startswith("__")
+                is_default = inherited and count_statements(inherited) <= MAX_STATEMENTS_OF_DEFAULT
+                if inherited and not extends and not is_default:
+                    yield name, method, base
+            yield from replaced_methods(name, base)
+
+    assert not [each for name in classes for each in replaced_methods(name, name)]
