@@ -294,9 +294,14 @@ def _compute_rounding_step(cells):
     The step is a third of the median of the standard deviations of the cells. It is 0 if the column
     has no numbers.
     """
-    # The standard deviation of a count is the root of its rate. A column in logarithms counts as if
-    # its standard deviation were a third of the median.
-    spread_of = {"standard deviation": float, "rate": np.sqrt, "median": lambda value: value / 3.0}
+    # The standard deviation of a count is the root of its rate, but a rate for a large exposure is
+    # far below 1 and has a smaller one: the rate itself is the limit. A column in logarithms counts
+    # as if its standard deviation were a third of the median.
+    spread_of = {
+        "standard deviation": float,
+        "rate": lambda value: min(value, np.sqrt(value)),
+        "median": lambda value: value / 3.0,
+    }
     spreads = [
         spread_of[quantity](value)
         for cell in cells

@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from skvt._results.profiles import find_directions, make_profiles
+from skvt._results.profiles import MIN_RELEVANCE, find_directions, make_profiles
 from skvt.plotting._axes import check_indices, ensure_axes, get_fitted_attribute
 
 # Smallest and largest width of a cell in inches.
@@ -105,10 +105,12 @@ class ProfilesDisplay:
             with the largest weight on top.
         columns : list or None, default=None
             Names of the columns to show, in this order. None shows the columns with the largest
-            mean relevance, and columns of the same block together.
+            mean relevance first, and columns of the same block together.
         max_columns : int or None, default=50
             Maximum number of columns to show if ``columns`` is None; the label of the axis says how
-            many are left out. None shows all.
+            many are left out. The columns shown are the most relevant column of each component
+            shown, then the second of each, and so on, so that small components have theirs. None
+            shows all.
         image_kw : dict or None, default=None
             Parameters of ``Axes.imshow``. By default, colours are white at a relevance of 0 or
             less, and red and blue darken with the square root of the relevance. The darkest colour
@@ -128,7 +130,9 @@ class ProfilesDisplay:
         self.components_ = check_indices(components, all_rows, "components")
         if components is None:
             self.components_ = np.argsort(-weights[:all_rows], kind="stable")
-        shown_columns = _select_columns(profiles.columns, columns, max_columns, relevance[all_rows])
+        shown_columns = _select_columns(
+            profiles.columns, columns, max_columns, relevance[self.components_], relevance[all_rows]
+        )
         self.columns_ = [profiles.columns[j] for j in shown_columns]
         shown_rows = np.append(all_rows, self.components_)
         shown_cells = np.ix_(shown_rows, shown_columns)
@@ -317,12 +321,13 @@ def _list_forms(parts):
     yield from parts[-1:]
 
 
-def _select_columns(all_columns, columns, max_columns, relevance):
+def _select_columns(all_columns, columns, max_columns, relevance, mean_relevance):
     """Return the indices of the columns to show, in order.
 
-    ``all_columns`` are block and name of all columns, and ``relevance`` (n_columns,) is their mean
-    relevance. ``columns`` are the names that the user selects, or None for the ``max_columns`` most
-    relevant columns.
+    ``all_columns`` are block and name of all columns. ``relevance`` (n_shown, n_columns) is their
+    relevance in the components shown, and ``mean_relevance`` (n_columns,) the mean over all rows.
+    ``columns`` are the names that the user selects, or None for the ``max_columns`` columns with
+    the best rank in any component.
     """
     if columns is not None:
         names = [name for _, name in all_columns]
@@ -333,7 +338,12 @@ def _select_columns(all_columns, columns, max_columns, relevance):
                 f"{unknown[0] if unknown else columns!r} instead."
             )
         return [j for name in columns for j, other in enumerate(names) if other == name]
-    most_relevant = np.argsort(-relevance, kind="stable")[:max_columns].tolist()
+    # The rank of a column in each component, 0 for the most relevant one. Columns below
+    # MIN_RELEVANCE do not distinguish the component, and have the last rank.
+    ranks = np.argsort(np.argsort(-relevance, axis=1, kind="stable"), axis=1)
+    ranks = np.where(relevance >= MIN_RELEVANCE, ranks, len(all_columns)).min(axis=0)
+    selected = np.lexsort((-mean_relevance, ranks))[:max_columns]
+    most_relevant = selected[np.lexsort((selected, -mean_relevance[selected]))].tolist()
     # Columns of a block stand together, at the rank of the most relevant of them.
     block_of = [block for block, _ in all_columns]
     blocks = list(dict.fromkeys(block_of[j] for j in most_relevant))

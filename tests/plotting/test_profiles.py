@@ -133,6 +133,27 @@ def test_the_whole_table_is_on_top_and_the_most_relevant_columns_come_first():
     assert not display.ax_.get_xlabel()
 
 
+def test_small_components_have_their_columns_among_few():
+    # the large component has the three largest mean relevances, the small ones a column each
+    relevance = np.array([[3.0, 2.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 4.0, 0.0], [0.01] * 5])
+    relevance[2, 4] = 5.0
+    table = described(relevance, [0.97, 0.02, 0.01], np.ones((3, 5)), list("abcde"))
+    shown = {name for _, name in ProfilesDisplay(table).plot(max_columns=3).columns_}
+    assert shown == {"a", "d", "e"}
+    shown = {name for _, name in ProfilesDisplay(table).plot(max_columns=4).columns_}
+    assert shown == {"a", "b", "d", "e"}
+    of_two = ProfilesDisplay(table).plot(components=[0, 1], max_columns=3).columns_
+    assert {name for _, name in of_two} == {"a", "b", "d"}
+
+
+def test_rates_of_a_large_exposure_are_told_apart():
+    rates = [[0.0135, 0.1], [0.0045, 1.0], [0.003, 4.0]]
+    table = described(np.ones((3, 2)), [0.4, 0.3, 0.3], rates, ["a", "b"])
+    texts = shown(ProfilesDisplay(table).plot(columns=["a", "b"]))
+    assert_allclose([float(row[0]) for row in texts], [r[0] for r in rates], rtol=0.15)
+    assert len({row[0] for row in texts}) == len({row[1] for row in texts}) == 3
+
+
 def test_one_relevant_cell_does_not_make_the_others_pale():
     relevance = np.full((3, 4), 2.0)
     relevance[1, 2] = 5_000.0
