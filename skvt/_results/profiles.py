@@ -204,6 +204,32 @@ def find_directions(profiles):
     return signs
 
 
+def find_relevant_columns(relevance, mean_relevance, max_columns):
+    """Return the indices of the most relevant columns, those of largest mean relevance first.
+
+    The ``max_columns`` columns are the most relevant column of each component, then the second of
+    each, and so on, so that small components have theirs. None stands for all columns.
+
+    Parameters
+    ----------
+    relevance : ndarray of shape (n_components, n_columns)
+        Relevance in nats per row. Columns below MIN_RELEVANCE in all components come last.
+    mean_relevance : ndarray of shape (n_columns,)
+        Mean relevance over all rows.
+    max_columns : int or None
+        Maximum number of columns.
+
+    Returns
+    -------
+    list of int
+    """
+    # The rank of a column in each component, 0 for the most relevant one.
+    ranks = np.argsort(np.argsort(-relevance, axis=1, kind="stable"), axis=1)
+    ranks = np.where(relevance >= MIN_RELEVANCE, ranks, ranks.shape[1]).min(axis=0)
+    selected = np.sort(np.lexsort((-mean_relevance, ranks))[:max_columns])
+    return selected[np.argsort(-mean_relevance[selected], kind="stable")].tolist()
+
+
 def _find_deviation(cell):
     """Return the estimate of the standard deviation in a cell."""
     return next(e for e in cell if e.quantity.startswith("standard deviation"))

@@ -9,8 +9,8 @@ import numpy as np
 
 from skvt.plotting._axes import get_fitted_attribute, make_panels
 
-# Maximum number of components for which labels are horizontal, in two lines.
-MAX_TWO_LINE_LABELS = 12
+# Width of a horizontal label, such as "34%" and the gap beside it, in units of the font size.
+LABEL_WIDTH = 2.5
 
 
 class ClusterTreeDisplay:
@@ -115,11 +115,14 @@ class ClusterTreeDisplay:
         # Draw the tree.
         style = {"link_color_func": self._assign_link_colors(hierarchy).__getitem__, "ax": self.ax_}
         style["leaf_font_size"] = self.ax_.xaxis.get_ticklabels()[0].get_fontsize()
-        # Labels have two horizontal lines, or a vertical line if there are many components.
+        # Labels have two horizontal lines, or a vertical line if they have no room side by side.
         if self.weights is not None:
-            has_two_lines = n_components <= MAX_TWO_LINE_LABELS
+            width_in_points = 72.0 * self.ax_.get_window_extent().width / self.figure_.dpi
+            label_width = LABEL_WIDTH * style["leaf_font_size"]
+            has_two_lines = n_components * label_width <= width_in_points
             separator, style["leaf_rotation"] = ("\n", 0) if has_two_lines else (": ", 90)
-            style["labels"] = [f"{k}{separator}{w:.0%}" for k, w in enumerate(self.weights)]
+            shares = [f"{w:.0%}" if w >= 0.005 else "<1%" for w in self.weights]
+            style["labels"] = [f"{k}{separator}{share}" for k, share in enumerate(shares)]
         self.dendrogram_ = dendrogram(hierarchy, **(style | (dendrogram_kw or {})))
         name = "component" if self.weights is None else "component and its weight"
         self.ax_.set(xlabel=name, ylabel="lost (nats per row)")
@@ -135,7 +138,8 @@ class ClusterTreeDisplay:
         )  # fmt: skip
         loss_ax.set(xlabel="clusters", ylabel="lost (nats per row)")
         loss_ax.locator_params(axis="x", integer=True)
-        loss_ax.legend()
+        # Losses fall from the left to the right, so the upper right corner is free.
+        loss_ax.legend(loc="upper right", handlelength=1.0, borderaxespad=0.2)
         for axes in self.axes_:
             axes.set_ylim(bottom=0.0)
             axes.set_yscale("function", functions=(np.sqrt, np.square))

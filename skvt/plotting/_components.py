@@ -43,6 +43,8 @@ class ComponentsDisplay:
         The images, or the table; empty if ellipses are drawn.
     ellipses_ : list of matplotlib Ellipse
         The ellipses; empty if images or a table are drawn.
+    texts_ : list of matplotlib Text
+        The number of the component at the centre of each ellipse.
 
     Examples
     --------
@@ -98,7 +100,7 @@ class ComponentsDisplay:
         ComponentsDisplay
             The display itself.
         """
-        self.images_, self.ellipses_ = [], []
+        self.images_, self.ellipses_, self.texts_ = [], [], []
         if self.images is not None:
             self._plot_images(ax, components, titles, n_columns, image_kw or {})
         elif np.ndim(self.means) == 2 and np.ndim(self.covariances) == 3:
@@ -153,11 +155,15 @@ class ComponentsDisplay:
             style = {"facecolor": "none", "edgecolor": f"C{k % 10}", "linewidth": 1.5} | ellipse_kw
             ellipse = Ellipse(means[k], width, height, angle=angle, **style)
             self.ellipses_.append(ax.add_patch(ellipse))
+            text_style = {"color": ellipse.get_edgecolor(), "weight": "bold", "clip_on": True}
+            text = ax.text(*means[k], str(k), ha="center", va="center", **text_style)
+            self.texts_.append(text)
         ax.autoscale_view()
         ax.set_aspect("equal")
         # Without names, label the axes only if there are more columns than the two that are shown.
         if self.feature_names is not None or np.shape(self.means)[1] > 2:
-            ax.set(xlabel=names[0], ylabel=names[1])
+            prefix = "column " if self.feature_names is None else ""
+            ax.set(xlabel=prefix + names[0], ylabel=prefix + names[1])
 
     def _plot_table(self, ax, components, features, names, image_kw):
         """Draw a table of standardised means, with a row for each component."""
@@ -228,7 +234,10 @@ class ComponentsDisplay:
 def _get_values(estimator, name):
     """Return the "components", "means" or "covariances" of a fitted estimator as an array."""
     check_choice("values", name, ("components", "means", "covariances"))
-    remedy = "Pass values='components', 'means' or 'covariances', and image_shape for images."
+    remedy = (
+        "Pass values='components', 'means' or 'covariances', and image_shape for images. "
+        "ProfilesDisplay shows mixtures of columns of any kind."
+    )
     return np.asarray(get_fitted_attribute(estimator, f"{name}_", remedy))
 
 

@@ -76,10 +76,11 @@ class HistoryDisplay:
         return np.asarray(self.history[x], dtype=np.float64)
 
     def _draw_legend(self):
-        """Draw a legend if a line or mark has a label."""
+        """Draw a legend if there are several lines or marks."""
         _, labels = self.ax_.get_legend_handles_labels()
-        if labels:
-            self.ax_.legend(title=self._legend_title)
+        if len(labels) > 1:
+            legend = self.ax_.legend(title=self._legend_title)
+            legend.get_title().set_fontsize(legend.prop.get_size())
 
     @classmethod
     def from_estimator(cls, estimator, *, name=None, ax=None, **options):
@@ -90,7 +91,8 @@ class HistoryDisplay:
         estimator : estimator
             An estimator after ``fit``; for :class:`MovesDisplay`, an estimator that makes moves.
         name : str or None, default=None
-            Name of the fit in the legend; None is the class name.
+            Name of the fit in the legend, which is drawn if the axes show several lines or marks;
+            None is the class name.
         ax, **options : see :meth:`plot`
             Parameters of :meth:`plot`.
 

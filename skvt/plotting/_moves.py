@@ -73,7 +73,7 @@ class MovesDisplay(HistoryDisplay):
     @property
     def _legend_title(self):
         """Title of the legend, which explains the marks; None if there are no marks."""
-        return "moves accepted (area: their number)" if self.markers_ else None
+        return "moves accepted\n(area: their number)" if self.markers_ else None
 
     def _draw(self, positions, line_kw):
         """Draw the number of components at the x positions of passes, and the marks of moves."""
@@ -98,3 +98,4 @@ class MovesDisplay(HistoryDisplay):
                     label=f"{kind} ({n_accepted[is_accepted].sum()})",
                 )  # fmt: skip
         self.ax_.set_ylabel("components")
+        self.ax_.locator_params(axis="y", integer=True)

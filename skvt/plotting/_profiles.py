@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from skvt._results.profiles import MIN_RELEVANCE, find_directions, make_profiles
+from skvt._results.profiles import find_directions, find_relevant_columns, make_profiles
 from skvt.plotting._axes import check_indices, ensure_axes, get_fitted_attribute
 
 # Smallest and largest width of a cell in inches.
@@ -18,6 +18,8 @@ CELL_WIDTHS = 0.42, 1.0
 # Width of the table in inches. It is larger or smaller if cells have their smallest or largest
 # width.
 TABLE_WIDTH = 14.0
+# Width in inches that the names of rows and the colour bar take from given axes.
+ROW_NAMES_WIDTH = 0.8
 # Sizes of the text of cells in points. All cells have the largest size at which every number fits
 # into its cell. If no size is small enough, they have the smallest size.
 FONT_SIZES = (8.0, 7.0, 6.0)
@@ -47,8 +49,9 @@ class ProfilesDisplay:
 
     A cell shows the mean of numbers, rounded to a third of a standard deviation or finer, the most
     probable category and its probability, the probability of a one, or the rate of counts. In the
-    first row, parameters are averages over components, and medians are averaged as logarithms. Text
-    that does not fit is shortened or left out.
+    first row, parameters are averages over components, and medians are averaged as logarithms.
+    Categories that do not fit are shortened. If a number of a column does not fit, the column has
+    no texts.
 
     Use :meth:`from_estimator` to make a display.
 
@@ -68,7 +71,7 @@ class ProfilesDisplay:
         relevance, with a minus sign if a value is lower than in all rows. The cells of the first
         row have no colour.
     texts_ : ndarray of matplotlib Text or None, shape (1 + n_shown, n_columns_shown)
-        Text of each cell; None if it does not fit.
+        Text of each cell; None if the numbers of its column do not fit.
     components_ : ndarray of int, shape (n_shown,)
         Indices of the components or clusters shown, from the second row down.
     columns_ : list of tuple
@@ -109,8 +112,8 @@ class ProfilesDisplay:
         max_columns : int or None, default=50
             Maximum number of columns to show if ``columns`` is None; the label of the axis says how
             many are left out. The columns shown are the most relevant column of each component
-            shown, then the second of each, and so on, so that small components have theirs. None
-            shows all.
+            shown, then the second of each, and so on, so that small components have theirs. If
+            ``ax`` is too narrow for the names of so many columns, fewer are shown. None shows all.
         image_kw : dict or None, default=None
             Parameters of ``Axes.imshow``. By default, colours are white at a relevance of 0 or
             less, and red and blue darken with the square root of the relevance. The darkest colour
@@ -130,6 +133,8 @@ class ProfilesDisplay:
         self.components_ = check_indices(components, all_rows, "components")
         if components is None:
             self.components_ = np.argsort(-weights[:all_rows], kind="stable")
+        if ax is not None and max_columns is not None:
+            max_columns = min(max_columns, _count_names_that_fit(ax))
         shown_columns = _select_columns(
             profiles.columns, columns, max_columns, relevance[self.components_], relevance[all_rows]
         )
@@ -169,9 +174,7 @@ class ProfilesDisplay:
         width_in_inches = ax.get_window_extent().width / figure.dpi / len(self.columns_)
         n_lines = 2 if width_in_inches > MIN_TWO_LINE_WIDTH else 1
         names = [_shorten(name, n_lines) for _, name in self.columns_]
-        # Names of up to three letters are short enough to be horizontal.
-        rotation = 90 if max(map(len, names)) > 3 else 0
-        ax.set_xticks(range(len(names)), names, rotation=rotation, fontsize="small")
+        ax.set_xticks(range(len(names)), names, rotation=90, fontsize="small")
         if n_left_out:
             ax.set_xlabel(f"{n_left_out} less relevant columns not shown", fontsize="small")
         ax.set_yticks(range(len(row_names)), row_names, fontsize="small")
@@ -189,16 +192,23 @@ class ProfilesDisplay:
         ends = [*starts[1:], len(blocks)]
         for start in starts[1:]:
             ax.axvline(start - 0.5, color="0.25", linewidth=1.5)
-        # Write the names of blocks on top.
+        self._draw_colorbar()
+        cell_width, _ = self._measure_cell()
+        # Names are horizontal if all of them fit. The height of a turned name is its length.
+        lengths = [label.get_window_extent().height for label in ax.get_xticklabels()]
+        if max(lengths) <= MAX_FILL * cell_width:
+            ax.tick_params(axis="x", labelrotation=0)
+        if len(starts) == 1:
+            return
+        # Write the names of several blocks on top.
         top_axis = ax.secondary_xaxis("top")
         centres = [0.5 * (start + end - 1) for start, end in zip(starts, ends, strict=True)]
         titles = [_shorten(blocks[start], 1) for start in starts]
         top_axis.set_xticks(centres, titles)
         top_axis.tick_params(length=0)
         top_axis.spines["top"].set_visible(False)
-        self._draw_colorbar()
         # Turn the names of blocks by 90 degrees if a name is wider than its block, in pixels.
-        cell_width, _ = self._measure_cell()
+        self.figure_.draw_without_rendering()
         widths = [label.get_window_extent().width for label in top_axis.get_xticklabels()]
         block_sizes = np.subtract(ends, starts)
         if any(w > size * cell_width for w, size in zip(widths, block_sizes, strict=True)):
@@ -265,8 +275,13 @@ class ProfilesDisplay:
                     break
         self.texts_ = np.full((len(shown_rows), len(shown_columns)), None, object)
         colours = self.image_.to_rgba(self.image_.get_array())
+        # A column has texts only if all of its numbers fit, because numbers with a minus sign are
+        # wider than the others and would be missing alone.
+        has_texts = [all(fits(cells[k, j][-1]) for k in shown_rows) for j in shown_columns]
         for row, k in enumerate(shown_rows):
             for column, j in enumerate(shown_columns):
+                if not has_texts[column]:
+                    continue
                 text = next(filter(fits, _list_forms(cells[k, j])), None)
                 if text is not None:
                     # Text is white on cells whose luma, a weighted mean of red, green and blue, is
@@ -338,16 +353,20 @@ def _select_columns(all_columns, columns, max_columns, relevance, mean_relevance
                 f"{unknown[0] if unknown else columns!r} instead."
             )
         return [j for name in columns for j, other in enumerate(names) if other == name]
-    # The rank of a column in each component, 0 for the most relevant one. Columns below
-    # MIN_RELEVANCE do not distinguish the component, and have the last rank.
-    ranks = np.argsort(np.argsort(-relevance, axis=1, kind="stable"), axis=1)
-    ranks = np.where(relevance >= MIN_RELEVANCE, ranks, len(all_columns)).min(axis=0)
-    selected = np.lexsort((-mean_relevance, ranks))[:max_columns]
-    most_relevant = selected[np.lexsort((selected, -mean_relevance[selected]))].tolist()
+    most_relevant = find_relevant_columns(relevance, mean_relevance, max_columns)
     # Columns of a block stand together, at the rank of the most relevant of them.
     block_of = [block for block, _ in all_columns]
     blocks = list(dict.fromkeys(block_of[j] for j in most_relevant))
     return sorted(most_relevant, key=lambda j: blocks.index(block_of[j]))
+
+
+def _count_names_that_fit(ax):
+    """Return how many turned column names fit side by side into a table on given axes."""
+    from matplotlib.font_manager import FontProperties
+
+    width = ax.get_window_extent().width / ax.figure.dpi - ROW_NAMES_WIDTH
+    line_height = 1.2 * FontProperties(size="small").get_size_in_points() / 72.0
+    return max(1, int(width / line_height))
 
 
 def _resize(figure, n_rows, n_columns, *, has_two_lines, name_length):

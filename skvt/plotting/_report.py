@@ -10,7 +10,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt._results import find_most_probable
-from skvt._results.profiles import find_directions, make_profiles, write_sentences
+from skvt._results.profiles import (
+    find_directions,
+    find_relevant_columns,
+    make_profiles,
+    write_sentences,
+)
 from skvt._results.unusual import require_describing_mixture, unusual_rows
 from skvt.fitting import html_table
 from skvt.plotting._pages import write_page
@@ -163,7 +168,9 @@ def _tabulate_profiles(profiles):
     """Return HTML tables with the most relevant columns of each cluster, coloured by relevance."""
     # Indices of weights, relevance and cells are clusters; the last stands for all rows.
     n_clusters = all_rows = len(profiles.weights) - 1
-    columns = np.argsort(-profiles.relevance[all_rows], kind="stable")[:MAX_COLUMNS].tolist()
+    columns = find_relevant_columns(
+        profiles.relevance[:n_clusters], profiles.relevance[all_rows], MAX_COLUMNS
+    )
     # The scale of colours ends at a quantile of the relevance. If it ended at the maximum, a few
     # small clusters of large relevance would make all others pale.
     relevances = profiles.relevance[:n_clusters, columns]

@@ -15,6 +15,8 @@ from skvt.readers.validation import check_choice, require_column_names, split_pi
 
 # Maximum number of panels if the user does not select topics.
 MAX_TOPICS = 30
+# Width of a panel in inches below which its title has two lines and its x axis has two ticks.
+NARROW_PANEL = 1.2
 
 
 class TopicsDisplay:
@@ -118,12 +120,14 @@ class TopicsDisplay:
             self.bars_.append(panel.barh(positions, weights[k, words], **(bar_kw or {})))
             panel.set_yticks(positions, names[words].astype(str))
             title = f"topic {k}" if self.titles is None else self.titles[k]
-            title += "" if self.shares is None else f" ({self.shares[k]:.1%})"
+            is_narrow = panel.get_window_extent().width < NARROW_PANEL * self.figure_.dpi
+            separator = "\n" if is_narrow else " "
+            title += "" if self.shares is None else f"{separator}({self.shares[k]:.1%})"
             title += "" if words.size else ": no words"
             panel.set_title(title, fontsize="small", loc="left")
             panel.invert_yaxis()
             panel.set_xlim(0.0, x_max)
-            panel.locator_params(axis="x", nbins=3)
+            panel.locator_params(axis="x", nbins=1 if is_narrow else 3)
         if n_not_shown:
             self.axes_[-1].set_xlabel(f"{n_not_shown} more topics not shown", loc="right")
         return self

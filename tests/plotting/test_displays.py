@@ -4,6 +4,8 @@ import json
 import re
 import sys
 import warnings
+from functools import partial
+from itertools import pairwise
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -95,6 +97,17 @@ def test_several_estimators_share_axes_and_differ_in_colour(lda, mixture):
     assert first.lines_[0].get_color() != second.lines_[0].get_color()
     assert [text.get_text() for text in first.ax_.get_legend().get_texts()] == ["first", "second"]
     assert len(plt.get_fignums()) == 1
+
+
+def test_one_line_has_no_legend_and_numbers_of_components_are_whole(lda, mixture):
+    assert ELBODisplay.from_estimator(lda, name="only").ax_.get_legend() is None
+    history = {"n_components": [1, 2, 2], "n_iter": [1, 2, 3], "seconds": [0.1, 0.2, 0.3]}
+    log = {"n_iter": [2], "move": ["birth"], "accepted": [1]}
+    moves = MovesDisplay(history, log, name="fit").plot()
+    ticks = moves.ax_.get_yticks()
+    assert_array_equal(ticks, np.round(ticks))
+    legend = moves.ax_.get_legend()
+    assert legend.get_title().get_fontsize() == legend.get_texts()[0].get_fontsize()
 
 
 def test_passes_without_a_bound_are_left_out_and_none_at_all_is_an_error(X):
@@ -318,6 +331,15 @@ def test_many_columns_are_a_table_of_standardised_means_or_ellipses_of_two():
         )
 
 
+def test_ellipses_have_the_numbers_of_their_components_and_columns_theirs():
+    means = np.array([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0], [6.0, 7.0, 8.0]])
+    display = ComponentsDisplay(means=means, covariances=[np.eye(3)] * 3)
+    display.plot(components=[2, 0], features=[0, 2])
+    assert [text.get_text() for text in display.texts_] == ["2", "0"]
+    assert_allclose([text.get_position() for text in display.texts_], means[[2, 0]][:, [0, 2]])
+    assert (display.ax_.get_xlabel(), display.ax_.get_ylabel()) == ("column 0", "column 2")
+
+
 def test_images_and_ellipses_of_plain_arrays():
     images = np.arange(24.0).reshape(2, 3, 4)
     display = ComponentsDisplay(images).plot(image_kw={"cmap": "viridis", "vmax": 50.0})
@@ -332,6 +354,34 @@ def test_images_and_ellipses_of_plain_arrays():
 
 
 # --------------------------------------------------------------------------------- cluster trees
+def have_gaps(texts):
+    """Whether texts from left to right do not overlap."""
+    boxes = sorted((text.get_window_extent() for text in texts), key=lambda box: box.x0)
+    return all(left.x1 < right.x0 for left, right in pairwise(boxes))
+
+
+def test_texts_do_not_overlap_in_the_column_of_a_journal(lda):
+    size = {"figsize": (3.5, 2.6), "layout": "constrained"}
+    fig, ax = plt.subplots(**size)
+    hierarchy = [[0, 1, 0.1, 2], [2, 7, 0.2, 3], [3, 8, 0.3, 4], [4, 9, 0.4, 5], [5, 10, 0.5, 6],
+                 [6, 11, 0.6, 7]]  # fmt: skip
+    weights = [0.34, 0.27, 0.19, 0.13, 0.06, 0.009, 0.001]
+    tree = ClusterTreeDisplay(hierarchy, 7, weights=weights).plot(ax)
+    fig.draw_without_rendering()
+    labels = tree.ax_.get_xticklabels()
+    assert have_gaps(labels)
+    assert {"5: 1%", "6: <1%"} <= {label.get_text() for label in labels}
+    _, loss_ax = tree.axes_
+    legend = loss_ax.get_legend().get_window_extent()
+    assert loss_ax.get_window_extent().x0 < legend.x0
+    fig, ax = plt.subplots(**size)
+    topics = np.eye(5, 8) + 1.0
+    display = TopicsDisplay(topics, list("abcdefgh"), shares=[0.225, 0.2, 0.2, 0.2, 0.175]).plot(ax)
+    fig.draw_without_rendering()
+    assert have_gaps([panel._left_title for panel in display.axes_])
+    assert all(have_gaps(panel.get_xticklabels()) for panel in display.axes_)
+
+
 def test_the_tree_of_clusters_is_the_hierarchy_coloured_by_cluster(mixture):
     K = mixture.n_components_
     n = K - np.count_nonzero(mixture.hierarchy_criteria_ != "evidence")

@@ -1,5 +1,7 @@
 """Profiles show relevances of columns as colours, and estimates of components as texts."""
 
+from itertools import pairwise
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -179,7 +181,42 @@ def test_long_names_leave_room_for_the_table(n_columns):
     assert len(set(labels)) == n_columns and [name for _, name in display.columns_] == names
 
 
+<<<<<<< HEAD
 def test_components_without_means_show_their_deviations():
+=======
+def test_names_do_not_overlap_and_are_horizontal_if_they_fit():
+    names = [f"G{j:03d}" for j in range(50)]
+    table = described(np.ones((2, 50)), [0.5, 0.5], np.ones((2, 50)), names)
+    fig, ax = plt.subplots(figsize=(3.5, 2.6), layout="constrained")
+    display = ProfilesDisplay(table).plot(ax)
+    fig.draw_without_rendering()
+    labels = ax.get_xticklabels()
+    assert {label.get_rotation() for label in labels} == {90.0}
+    boxes = [label.get_window_extent() for label in labels]
+    assert all(a.x1 < b.x0 for a, b in pairwise(boxes))
+    n_shown = len(display.columns_)
+    assert 5 < n_shown < 50
+    assert ax.get_xlabel() == f"{50 - n_shown} less relevant columns not shown"
+    fig, ax = plt.subplots(figsize=(7.0, 2.6), layout="constrained")
+    ProfilesDisplay(table).plot(ax, columns=names[:3])
+    assert {label.get_rotation() for label in ax.get_xticklabels()} == {0.0}
+
+
+def test_a_column_has_all_of_its_numbers_or_none():
+    rng = np.random.default_rng(0)
+    centres = np.array([[2.5, -2.5], [-1.5, 1.5]]).repeat(8, axis=1)
+    X = centres[rng.integers(2, size=200)] + rng.normal(size=(200, 16))
+    mixture = MemoizedDPGMM(2, covariance_type="diag", moves=(), random_state=0).fit(X)
+    n_texts = set()
+    for width in (3.5, 4.5, 5.5, 6.5):
+        _, ax = plt.subplots(figsize=(width, 2.6), layout="constrained")
+        display = ProfilesDisplay.from_estimator(mixture, ax=ax)
+        n_texts |= set(np.sum(display.texts_ != None, axis=0).tolist())  # noqa: E711
+    assert n_texts == {0, 3}
+
+
+def test_deviations_speak_where_there_are_no_means():
+>>>>>>> c9a80269 (Pictures keep names, titles and legends apart at the width of a journal's column, and reports have the columns of small clusters)
     X = np.random.default_rng(0).normal(size=(60, 2)) * [1.0, 1e4]
     mixture = MemoizedDPGMM(1, mean_type="zero", moves=(), random_state=0).fit(X)
     deviations = mixture.describe()["estimate"]

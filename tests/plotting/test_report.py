@@ -57,7 +57,25 @@ def test_the_wide_form_of_a_description_has_a_row_for_each_component(mixture, ta
     assert wide.loc["f", "weight"] == pytest.approx(0.6, abs=0.01)
 
 
+<<<<<<< HEAD
 def test_describe_refuses_other_forms(mixture):
+=======
+def test_the_report_has_the_column_that_marks_a_small_cluster(monkeypatch, tmp_path):
+    rng = np.random.default_rng(0)
+    kind = np.repeat([0, 1, 2], [150, 140, 10])
+    rates = np.full((3, 5), 2.0)
+    rates[0, :2], rates[1, 2:4], rates[2, 4] = 20.0, 20.0, 40.0
+    table = pd.DataFrame(rng.poisson(rates[kind]), columns=["a", "b", "c", "d", "rare"])
+    fixed = {"labels_init": kind, "n_components": 3, "moves": ()}
+    mixture = skvt.MemoizedDPMixture(components=Poisson(), **fixed).fit(table)
+    monkeypatch.setattr("skvt.plotting._report.MAX_COLUMNS", 3)
+    skvt.cluster_report(mixture, table, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<th scope=row>rare</th>" in page and "2 less relevant columns" in page
+
+
+def test_other_forms_are_refused(mixture):
+>>>>>>> c9a80269 (Pictures keep names, titles and legends apart at the width of a journal's column, and reports have the columns of small clusters)
     with pytest.raises(ValueError, match="'form' parameter must be one of 'long', 'wide', 'text'"):
         mixture.describe(form="short")
 
