@@ -65,6 +65,13 @@ def make_design(covariates, formula, n_rows):
     if formula is None:
         columns = Columns(_find_levels_by_name(table))
         levels = {name: levels or [] for name, levels in columns.levels.items()}
+        largest = max(levels, key=lambda name: len(levels[name]))
+        if levels[largest] and len(columns.names) >= n_rows:
+            raise ValueError(
+                f"A regression on {len(columns.names)} terms needs more rows than terms. Got "
+                f"{n_rows} rows. The category {largest!r} alone has {len(levels[largest])} levels: "
+                "leave out columns that are no covariates, such as texts and names of rows."
+            )
         references = _find_references(columns.names, levels)
         matrix = columns.encode(table)
         design = Design(columns.names, matrix, columns.encode, [*columns.levels], references)

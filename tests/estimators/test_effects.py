@@ -434,6 +434,10 @@ def test_without_covariates_in_the_formula_predictions_are_the_intercept(corpus)
         (np.arange(40), {"link": "log"}, "'identity', 'logit'"),
         (np.arange(40), {"sample_weight": -np.ones(40)}, "sample_weight must be in the range"),
         (np.eye(40)[:, 1:], {}, "40 terms needs more than 40 rows"),
+        (
+            {"party": list("xy") * 20, "text": [f"Text {i}" for i in range(40)]}, {},
+            "41 terms needs more .* category 'text' alone has 40 levels: leave out columns",
+        ),
     ],
 )  # fmt: skip
 def test_illegal_arguments_are_named_with_the_remedy(corpus, covariates, options, message):
