@@ -97,7 +97,8 @@ def covariate_effects(
         - "label": label of the topic; for topics only.
         - "term": name of the term or contrast or, with ``at``, a description of the row.
         - "effect": the pooled effect or, with ``at``, the predicted share.
-        - "low", "high": ends of the interval of the effect.
+        - "low", "high": ends of the interval of the effect. NaN if one row, or one group of
+          ``cluster``, alone determines the effect.
         - "standard_error": standard error of the effect; for the logit link in log odds.
         - "between_fits": share of the variance that is between fits; NaN for one fit.
         - "same_sign": number of fits in which the effect has the sign of the pooled effect.
@@ -143,9 +144,11 @@ def covariate_effects(
 
     The variance of an effect has three parts [2]_. The first is the mean of the squared standard
     errors of the regressions, which are robust to unequal variances and to dependence within groups
-    of ``cluster``. The second is (1 + 1/M) times the variance between M draws of parameters. The
-    third is (1 + 1/R) times the variance between R fits. Intervals use Student's t with the degrees
-    of freedom of Satterthwaite's approximation. The logit link is fractional regression [3]_.
+    of ``cluster``. They and their degrees of freedom are corrected for effects that rest on few
+    rows or groups [4]_. The second is (1 + 1/M) times the variance between M draws of parameters.
+    The third is (1 + 1/R) times the variance between R fits. Intervals use Student's t with the
+    degrees of freedom of Satterthwaite's approximation. The logit link is fractional regression
+    [3]_.
 
     References
     ----------
@@ -154,6 +157,8 @@ def covariate_effects(
     .. [2] D. B. Rubin (1987). Multiple imputation for nonresponse in surveys. Wiley.
     .. [3] L. E. Papke and J. M. Wooldridge (1996). Econometric methods for fractional response
        variables. Journal of Applied Econometrics 11, 619-632.
+    .. [4] R. M. Bell and D. F. McCaffrey (2002). Bias reduction in standard errors for linear
+       regression with multi-stage samples. Survey Methodology 28, 169-181.
 
     Examples
     --------
@@ -182,6 +187,8 @@ def covariate_effects(
         has_words &= fit_counts.sum(axis=1) > 0.0
     used = np.flatnonzero((weights > 0.0) & has_words)
     regression = Regression.for_rows(design, used, weights, cluster, link)
+    # Effects, and mean shares of rows for warnings, as combinations of coefficients.
+    combinations = regression.transform(reported.combinations), regression.extreme_rows()
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
     with one_blas_thread():
         # Shares have a row for each used row. `estimate_cluster_shares` gets all rows and keeps
@@ -194,12 +201,15 @@ def covariate_effects(
                 for fit, fit_counts in zip(fits, counts, strict=True)
             ]
         estimates = [
-            _estimate_effects(fit_shares, regression, reported, n_draws, rng)
+            _estimate_effects(fit_shares, regression, *combinations, n_draws, rng)
             for fit_shares in shares
         ]
-    effects, means = (
-        pool(results, shares, regression.degrees) for results in zip(*estimates, strict=True)
-    )
+        effects, means = (
+            _pool(results, shares, *regression.calibrate(of_coefficients))
+            for results, of_coefficients in zip(
+                zip(*estimates, strict=True), combinations, strict=True
+            )
+        )
     _warn_of_useless_shares(means.standard_error, are_mixtures)
     _warn_of_impossible_shares(means, link, are_mixtures)
     columns = effects.columns(level, reported.names)
@@ -312,17 +322,15 @@ def _are_finite_weights(weights):
     )
 
 
-def _estimate_effects(shares, regression, reported, n_draws, rng):
-    """Return estimates and squared standard errors of one fit, in arrays (2, M, Q, K).
+def _estimate_effects(shares, regression, combinations, rows, n_draws, rng):
+    """Return estimates and their sandwich variances of one fit, in arrays (2, M, Q, K).
 
     ``shares`` are the :class:`~skvt._results._shares.Shares` of the fit. The first array has the
-    effects, which are the Q :class:`_Combinations` in ``reported``. The second array has mean
-    shares by least squares, at the Q rows of :meth:`Regression.extreme_rows`.
+    effects, which are the Q ``combinations`` of coefficients. The second array has mean shares by
+    least squares at the Q ``rows`` of :meth:`Regression.extreme_rows`.
     """
     # (M, K, K): matrices by which the estimated shares (n, K) are multiplied, one for each draw.
     draws = shares.draws(n_draws, rng)
-    combinations = regression.transform(reported.combinations)
-    rows = regression.extreme_rows()
     line = replace(regression, link="identity")
     n_components = draws.shape[1]
     effects = np.empty((2, n_draws, len(combinations), n_components))
@@ -347,6 +355,13 @@ def _combine(combinations, coefficients, covariance):
     return combinations @ coefficients, variances
 
 
+def _pool(results, shares, factors, degrees):
+    """Pool the estimates of all fits; ``factors`` and ``degrees`` calibrate their variances."""
+    for _, variances in results:
+        variances *= factors[:, None]
+    return pool(results, shares, degrees[:, None])
+
+
 def _warn_of_useless_shares(standard_errors, are_mixtures):
     """Warn of topics or clusters of whose mean shares a standard error (Q, K) is above 0.5.
 
@@ -355,7 +370,8 @@ def _warn_of_useless_shares(standard_errors, are_mixtures):
     correction is almost singular, that is, if words or rows hardly distinguish some of the topics
     or clusters.
     """
-    errors = standard_errors.max(axis=0)
+    # Errors are NaN in a row that alone determines its mean shares.
+    errors = np.fmax.reduce(standard_errors, axis=0)
     useless = np.flatnonzero(errors > 0.5)
     if useless.size:
         name = "clusters" if are_mixtures else "topics"

@@ -32,6 +32,9 @@ _MAX_STEP = 2.0
 # Newton's method has diverged if the condition number of the information matrix, the negative
 # Hessian of the log likelihood, is larger than this.
 _DIVERGED = 1e12
+# The variance of a combination cannot be estimated if the expectation of its sandwich variance is
+# at most this fraction of the variance.
+_ALONE = 1e-8
 
 
 @dataclass(frozen=True)
@@ -83,14 +86,45 @@ class Regression:
         extremes = [self.columns.argmin(axis=0), self.columns.argmax(axis=0)]
         return self.columns[np.unique(extremes)]
 
-    @property
-    def degrees(self):
-        """Degrees of freedom of the standard errors.
+    def calibrate(self, combinations):
+        """Return a factor and degrees of freedom for the variance of each of Q combinations.
 
-        They depend on the number of rows if rows are independent, and else on the number of groups.
+        ``combinations`` (Q, P) are of the coefficients of the columns. The sandwich variance of a
+        combination is too small if it rests on few rows, because the regression fits these rows
+        closely. The variance multiplied by the factor, (Q,), is unbiased if the errors of all rows
+        are independent and have equal variances. Under normal errors it is then distributed about
+        like a chi-squared variable with the degrees of freedom, (Q,), which are those with the same
+        mean and variance. Bell and McCaffrey [BellMcCaffrey02] correct the residuals instead of
+        their sum; the degrees of freedom are found in the same way. Both are NaN for a combination
+        that rests on one row, or on one group of ``cluster``, alone.
+
+        Let Z be a basis (n, P) of the columns that is orthonormal under the weights, and c a
+        combination in its units. The sandwich variance is ``|D' e|^2``, where column g of D is
+        ``Z c`` in the rows of group g and 0 elsewhere. With the residuals ``e = (I - Z Z') u`` of
+        the errors u, it is a quadratic form of u with the eigenvalues of ``M = D' (I - Z Z') D``.
+        Its mean is ``tr(M)``, that of an unbiased estimate is ``|c|^2``, and the degrees of freedom
+        are ``tr(M)^2 / tr(M M)``.
         """
-        n_rows, n_terms = self.columns.shape
-        return n_rows - n_terms if self.groups is None else self.groups.shape[0] - 1
+        basis, triangle = np.linalg.qr(np.sqrt(self.weights)[:, None] * self.columns)
+        directions = solve_triangular(triangle, combinations.T, trans="T").T
+        traces, traces_of_square = np.empty((2, len(directions)))
+        for q, direction in enumerate(directions):
+            loads = basis @ direction
+            # The diagonal of D'D, and the rows of D'Z.
+            lengths, projections = loads**2, loads[:, None] * basis
+            if self.groups is not None:
+                lengths, projections = self.groups @ lengths, self.groups @ projections
+            losses = (projections**2).sum(axis=1)
+            traces[q] = (lengths - losses).sum()
+            traces_of_square[q] = (lengths * (lengths - 2.0 * losses)).sum()
+            traces_of_square[q] += ((projections.T @ projections) ** 2).sum()
+        targets = (directions**2).sum(axis=1)
+        traces[traces <= _ALONE * targets] = np.nan
+        # A combination of nothing has the variance 0, which needs no correction.
+        is_estimated = targets > 0.0
+        factors = np.divide(targets, traces, out=np.ones_like(traces), where=is_estimated)
+        degrees = np.full_like(traces, np.inf)
+        return factors, np.divide(traces**2, traces_of_square, out=degrees, where=is_estimated)
 
     def fit(self, values, start=None):
         """Fit the regression to estimated shares (n,).
@@ -131,18 +165,13 @@ class Regression:
         """Return the sandwich covariance (P, P) of the coefficients.
 
         ``residuals`` (n,) are shares minus fitted means, and ``bread`` (P, P) is the inverse of the
-        information matrix. The correction for small samples is HC1 for independent rows and CR1 for
-        groups.
+        information matrix. :meth:`calibrate` corrects variances for small samples.
         """
-        n_rows, n_terms = self.columns.shape
         scores = self.columns * (self.weights * residuals)[:, None]
-        correction = n_rows / (n_rows - n_terms)
         if self.groups is not None:
-            n_groups = self.groups.shape[0]
             scores = self.groups @ scores
-            correction = n_groups / (n_groups - 1) * (n_rows - 1) / (n_rows - n_terms)
         scores_by_bread = scores @ bread
-        return correction * (scores_by_bread.T @ scores_by_bread)
+        return scores_by_bread.T @ scores_by_bread
 
 
 def _make_group_indicators(cluster, used, n_rows):

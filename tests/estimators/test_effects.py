@@ -74,18 +74,19 @@ def corpus(rng):
 
 
 def least_squares(design, values, groups=None):
-    """Coefficients and HC1 or CR1 errors, written out."""
-    n, n_terms = design.shape
-    bread = np.linalg.inv(design.T @ design)
-    coefficients = bread @ design.T @ values
-    scores = design * (values - design @ coefficients)[:, None]
-    factor = n / (n - n_terms)
-    if groups is not None:
-        labels = np.unique(groups)
-        scores = np.array([scores[groups == label].sum(axis=0) for label in labels])
-        factor = labels.size / (labels.size - 1) * (n - 1) / (n - n_terms)
-    covariance = factor * bread @ (scores.T @ scores) @ bread
-    return coefficients, np.sqrt(np.diag(covariance))
+    """Coefficients, calibrated sandwich errors and their degrees of freedom, by matrices (n, n)."""
+    n = len(design)
+    to_coefficients = np.linalg.solve(design.T @ design, design.T)
+    make_residuals = np.eye(n) - design @ to_coefficients
+    groups = np.arange(n) if groups is None else groups
+    errors, degrees = [], []
+    for row in to_coefficients:
+        # The sandwich variance is a quadratic form of the values, and `row @ row` is the variance
+        # of the coefficient if that of the values is 1.
+        form = make_residuals @ (np.outer(row, row) * (groups[:, None] == groups)) @ make_residuals
+        errors.append(np.sqrt(values @ form @ values * (row @ row) / np.trace(form)))
+        degrees.append(np.trace(form) ** 2 / np.trace(form @ form))
+    return to_coefficients @ values, np.array(errors), np.array(degrees)
 
 
 # ------------------------------------------------------------------------------------ estimates
@@ -98,13 +99,53 @@ def test_effects_are_least_squares_on_the_true_shares_with_robust_errors(corpus,
     table = covariate_effects(Topics(sizes * topics), X, z, cluster=groups)
     assert table["term"].tolist() == ["Intercept", "x0"] * 3
     for k in range(3):
-        coefficients, errors = least_squares(np.c_[np.ones(40), z], theta[:, k], groups)
+        design = np.c_[np.ones(40), z]
+        coefficients, errors, degrees = least_squares(design, theta[:, k], groups)
         rows = table[table["topic"] == k]
         np.testing.assert_allclose(rows["effect"], coefficients, rtol=1e-6, atol=1e-8)
         np.testing.assert_allclose(rows["standard_error"], errors, rtol=1e-5)
-        width = student.ppf(0.975, 6 if grouped else 38) * errors
+        width = student.ppf(0.975, degrees) * errors
         np.testing.assert_allclose(rows["high"] - rows["low"], 2.0 * width, rtol=1e-5)
     assert table["between_fits"].isna().all() and (table["n_fits"] == 1).all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("clustered", [False, True])
+def test_intervals_of_a_small_group_miss_a_null_effect_as_often_as_they_should(size, clustered):
+    # Shares of 200 topics, whose errors are normal and nearly independent between topics.
+    rng, n_topics = np.random.default_rng(size), 200
+    group = np.where(np.arange(90) < 3 * size, "few", "many")
+    author = np.repeat(np.arange(30), 3)
+    errors = rng.normal(size=(90, n_topics))
+    # Documents of an author resemble each other if they are clustered.
+    X = 1.0 + 0.05 * (errors[author] + errors if clustered else errors)
+    rows = slice(None) if clustered else slice(2 * size, None)
+    table = covariate_effects(
+        Topics(CERTAIN * np.eye(n_topics)),
+        X[rows],
+        pd.DataFrame({"group": group[rows]}),
+        cluster=author if clustered else None,
+        n_draws=2,
+    )
+    of_group = table[table["term"] == "group[T.many]"]
+    # The standard error of the rate is .015 if it is .05.
+    assert np.mean((of_group["low"] > 0.0) | (of_group["high"] < 0.0)) < 0.1
+
+
+def test_an_effect_that_is_0_by_definition_has_an_interval_of_width_0(corpus):
+    topics, _, X = corpus
+    frame, contrasts = pd.DataFrame({"a": list("xy") * 20}), {"first": {"a[T.x]": 1.0}}
+    table = covariate_effects(Topics(CERTAIN * topics), X, frame, contrasts=contrasts)
+    assert (table[["effect", "low", "high"]] == 0.0).all(axis=None)
+
+
+def test_a_share_that_one_row_determines_has_no_interval(corpus):
+    topics, theta, X = corpus
+    frame = pd.DataFrame({"party": ["x", *"ab" * 19, "a"]})
+    at = pd.DataFrame({"party": ["x", "a"]})
+    table = covariate_effects(Topics(CERTAIN * topics), X, frame, at=at)
+    np.testing.assert_allclose(table["effect"][:1], theta[0, 0], atol=1e-6)
+    assert table["low"].isna().tolist() == table["high"].isna().tolist() == [True, False] * 3
 
 
 def test_a_row_of_weight_two_counts_as_two_rows(corpus, rng):
@@ -169,6 +210,7 @@ def test_fits_are_matched_and_their_variance_is_added(corpus, rng):
     alone = [covariate_effects(fit, X, z) for fit in fits]
     places = {0: [(0, 0), (1, 1), (2, 1)], 1: [(0, 1), (1, 2), (2, 0)], 2: [(0, 2), (1, 0)]}
     table = covariate_effects(fits, X, z)
+    of_one_fit = least_squares(np.c_[np.ones(40), z], np.zeros(40))[2][1]
     for k, partners in places.items():
         (row,) = table[(table["topic"] == k) & (table["term"] == "x0")].itertuples()
         of_fits = [alone[r].iloc[2 * j + 1] for r, j in partners]
@@ -181,7 +223,7 @@ def test_fits_are_matched_and_their_variance_is_added(corpus, rng):
         assert row.between_fits == pytest.approx(between / variance, abs=1e-6)
         assert row.same_sign == np.sum(np.sign(effects) == np.sign(effects.mean()))
         within = variance - between
-        degrees = variance**2 / (within**2 / 38 + between**2 / (R - 1))
+        degrees = variance**2 / (within**2 / of_one_fit + between**2 / (R - 1))
         width = student.ppf(0.975, degrees) * row.standard_error
         assert row.high - row.low == pytest.approx(2.0 * width, rel=1e-5)
         assert 0.0 < row.agreement <= 1.0
@@ -299,7 +341,6 @@ def test_contrasts_and_predictions_are_sums_of_effects(corpus):
     np.testing.assert_allclose(predicted["effect"], [means[2], means[0]], atol=1e-6)
     assert predicted["term"].tolist() == ["party=c", "party=a"]
     error = theta[2::4, 0].std() / np.sqrt(9.0)
-    # HC1 has the factor 40 / 36, which is the 10 / 9 of each group.
     assert predicted["standard_error"].iloc[0] == pytest.approx(error, rel=1e-5)
 
 
