@@ -82,6 +82,8 @@ _REMEDIES = {
     "code": "whole numbers, read as real, that may be a code: try Categorical()",
     "overdispersed": "counts vary more than a Poisson distribution: try NegativeBinomial()",
     "repeated": "has the same information as another column: leave one of the two out",
+    "unused": "given numbers explain real columns only, and there is none: cut them into levels, "
+    "for instance by pandas.cut",
 }
 
 # Kinds of findings that the report of the table has, but no warning, because only the user knows

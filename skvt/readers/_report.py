@@ -22,6 +22,7 @@ _FINDINGS = {
     "code": "{}: or a code?",
     "overdispersed": "spread: try NegativeBinomial()",
     "repeated": "repeats {}",
+    "unused": "{}: explains no column",
 }
 
 

@@ -417,3 +417,19 @@ def test_other_whole_numbers_need_no_exposure():
     ratings = 50.0 + 15.0 * rng.normal(size=(200, 1)) + 20.0 * rng.normal(size=(200, 20))
     for X in (reads(200, 30, depth=0.0), np.clip(np.rint(ratings), 0, 100)):
         assert "total of their row" not in "".join(warnings_of(X))
+
+
+def test_given_numbers_that_explain_no_column_are_named():
+    """Only real columns are regressed on given numbers; answers have a table for each cell."""
+    rng = np.random.default_rng(0)
+    answers = pd.DataFrame(rng.random((40, 3)) < 0.5).add_prefix("q")
+    table = answers.assign(age=rng.uniform(20.0, 60.0, 40), sex=np.repeat(["f", "m"], 20))
+    mixture = skvt.MemoizedDPMixture(given=["age", "sex"], max_iter=1, moves=(), random_state=0)
+    with pytest.warns(skvt.ColumnWarning, match=r"'age' \(given\): .*pandas.cut") as caught:
+        mixture.fit(table)
+    assert "sex" not in str(caught[0].message)
+    report = mixture.table_report_.set_index("column")
+    assert report.loc["age", "why"] == "given: explains no column"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", skvt.ColumnWarning)
+        mixture.fit(table.assign(height=rng.normal(size=40)))
