@@ -4,7 +4,6 @@ import json
 import re
 import sys
 import warnings
-from functools import partial
 from itertools import pairwise
 
 import matplotlib.pyplot as plt

@@ -181,9 +181,6 @@ def test_long_names_leave_room_for_the_table(n_columns):
     assert len(set(labels)) == n_columns and [name for _, name in display.columns_] == names
 
 
-<<<<<<< HEAD
-def test_components_without_means_show_their_deviations():
-=======
 def test_names_do_not_overlap_and_are_horizontal_if_they_fit():
     names = [f"G{j:03d}" for j in range(50)]
     table = described(np.ones((2, 50)), [0.5, 0.5], np.ones((2, 50)), names)
@@ -215,8 +212,7 @@ def test_a_column_has_all_of_its_numbers_or_none():
     assert n_texts == {0, 3}
 
 
-def test_deviations_speak_where_there_are_no_means():
->>>>>>> c9a80269 (Pictures keep names, titles and legends apart at the width of a journal's column, and reports have the columns of small clusters)
+def test_components_without_means_show_their_deviations():
     X = np.random.default_rng(0).normal(size=(60, 2)) * [1.0, 1e4]
     mixture = MemoizedDPGMM(1, mean_type="zero", moves=(), random_state=0).fit(X)
     deviations = mixture.describe()["estimate"]
