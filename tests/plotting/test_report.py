@@ -57,9 +57,6 @@ def test_the_wide_form_of_a_description_has_a_row_for_each_component(mixture, ta
     assert wide.loc["f", "weight"] == pytest.approx(0.6, abs=0.01)
 
 
-<<<<<<< HEAD
-def test_describe_refuses_other_forms(mixture):
-=======
 def test_the_report_has_the_column_that_marks_a_small_cluster(monkeypatch, tmp_path):
     rng = np.random.default_rng(0)
     kind = np.repeat([0, 1, 2], [150, 140, 10])
@@ -74,8 +71,7 @@ def test_the_report_has_the_column_that_marks_a_small_cluster(monkeypatch, tmp_p
     assert "<th scope=row>rare</th>" in page and "2 less relevant columns" in page
 
 
-def test_other_forms_are_refused(mixture):
->>>>>>> c9a80269 (Pictures keep names, titles and legends apart at the width of a journal's column, and reports have the columns of small clusters)
+def test_describe_refuses_other_forms(mixture):
     with pytest.raises(ValueError, match="'form' parameter must be one of 'long', 'wide', 'text'"):
         mixture.describe(form="short")
 
