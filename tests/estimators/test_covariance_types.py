@@ -1,8 +1,9 @@
-"""Types of covariances chosen by the bounds of short fits."""
+"""The bounds of short fits choose the type of covariances."""
 
 from functools import partial
 from types import SimpleNamespace
 
+import dask.array as da
 import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
@@ -15,13 +16,13 @@ from skvt.components.specs import GAUSSIAN_PRIORS
 from skvt.io import load, save
 from skvt.models.mixture import make_gaussian_component
 
-# "full" learns a prior of covariances that are all alike where these are.
+# Priors are given, because "full" would learn a prior under which all covariances are alike.
 GIVEN = dict.fromkeys(GAUSSIAN_PRIORS)
 LEARNED = frozenset({"covariance_prior", "degrees_of_freedom_prior", "mean_precision_prior"})
 
 
 def clusters(kind, n=240, seed=0):
-    """Three clusters whose covariances are of a type."""
+    """Rows of three clusters whose covariances have a type, (n, D)."""
     rng = np.random.default_rng(seed)
     D, z = 12 if kind == "low_rank" else 4, np.arange(n) % 3
     means, noise = 6.0 * rng.normal(size=(3, D)), rng.normal(size=(n, D))
@@ -54,7 +55,7 @@ def test_the_type_of_the_clusters_is_chosen(kind, monkeypatch):
 def test_low_rank_is_compared_where_it_has_fewer_parameters_than_full(monkeypatch):
     monkeypatch.setattr(types, "NUMBERS", (2,))
     for D in range(1, 6):
-        fewer = D + D < D * (D + 1) // 2  # of rank 1
+        fewer = 2 * D < D * (D + 1) // 2  # A matrix of rank 1 plus a diagonal has 2 D parameters.
         compared = bounds(np.random.default_rng(0).normal(size=(30, D)))
         assert ("low_rank" in compared) == fewer, D
 
@@ -65,26 +66,22 @@ def test_types_are_compared_under_the_priors_that_they_learn(monkeypatch):
     assert all(learned[kind] > given[kind] for kind in types.CANDIDATES)
 
 
-@pytest.fixture(scope="module")
-def fitted():
-    return MemoizedDPGMM(covariance_type="auto", max_components=4, random_state=0, **GIVEN).fit(
-        clusters("tied")
-    )
-
-
-def test_a_fit_is_that_of_the_chosen_type(fitted, tmp_path):
-    X = clusters("tied")
-    known = MemoizedDPGMM(covariance_type="tied", max_components=4, random_state=0, **GIVEN).fit(X)
+def test_a_fit_is_that_of_the_chosen_type(tmp_path):
+    X, settings = clusters("tied"), GIVEN | {"max_components": 4, "random_state": 0}
+    fitted, known = (MemoizedDPGMM(covariance_type=t, **settings).fit(X) for t in ("auto", "tied"))
     assert fitted.covariance_type_ == known.covariance_type_ == "tied"
     assert fitted.elbo_ == known.elbo_ and fitted.covariances_.shape == (4, 4)
     save(fitted, tmp_path / "auto.skvt")
     again = load(tmp_path / "auto.skvt")
     assert again.covariance_type_ == "tied"
     np.testing.assert_array_equal(again.precisions_, fitted.precisions_)
+    # A stream decides at its first call.
+    stream = MemoizedDPGMM(covariance_type="auto", **settings)
+    for kind in ("tied", "spherical"):
+        assert stream.partial_fit(clusters(kind)).covariance_type_ == "tied"
 
 
-def test_a_sample_of_the_rows_decides_wherever_they_lie(monkeypatch):
-    da = pytest.importorskip("dask.array", reason="needs the extra 'dask'")
+def test_a_sample_of_the_rows_decides_wherever_the_rows_are_stored(monkeypatch):
     monkeypatch.setattr(types, "MAX_ROWS", 120)
     X = clusters("tied")
     settings = {"covariance_type": "auto", "max_components": 3, "max_iter": 3}
@@ -95,13 +92,7 @@ def test_a_sample_of_the_rows_decides_wherever_they_lie(monkeypatch):
     assert both[0].elbo_ == both[1].elbo_
 
 
-def test_streams_decide_at_their_first_call(monkeypatch):
-    stream = MemoizedDPGMM(covariance_type="auto", max_components=4, random_state=0, **GIVEN)
-    assert stream.partial_fit(clusters("tied")).covariance_type_ == "tied"
-    assert stream.partial_fit(clusters("spherical")).covariance_type_ == "tied"
-
-
-def test_blocks_of_tables_choose_for_themselves(monkeypatch):
+def test_each_block_of_a_table_has_its_own_type():
     X = np.hstack([clusters("spherical"), clusters("tied")])
     auto = Gaussian("auto", mean_prior=None, degrees_of_freedom_prior=None)
     spec = [("a", auto, [0, 1, 2, 3]), ("b", auto, [4, 5, 6, 7])]
@@ -132,16 +123,6 @@ def two_clusters(n_rows, n_columns, seed):
     return rng.normal(size=(n_rows, n_columns)) + 5.0 * y[:, None], y
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("covariance_type", ["auto", "full", "spherical"])
-def test_clusters_far_apart_are_found_in_few_rows(covariance_type, monkeypatch):
-    monkeypatch.setattr(types, "NUMBERS", (3, 20))
-    X, y = two_clusters(100, 40, 1) if covariance_type == "spherical" else two_clusters(50, 20, 0)
-    fit = MemoizedDPGMM(covariance_type=covariance_type, random_state=0).fit(X)
-    assert fit.n_components_ == 2
-    assert adjusted_rand_score(y, fit.labels_) == 1.0
-
-
 def test_a_fit_of_few_rows_starts_from_the_short_fit_of_its_type():
     X, y = two_clusters(50, 20, 0)
     fit, one = (
@@ -149,7 +130,7 @@ def test_a_fit_of_few_rows_starts_from_the_short_fit_of_its_type():
         for moves in (("birth", "merge", "delete"), ())
     )
     assert adjusted_rand_score(y, fit.labels_) == 1.0
-    # Without births, the number of components is the one that the user sets.
+    # Without births, the user sets the number of components.
     assert one.n_components_ == 1
 
 
@@ -171,26 +152,18 @@ def test_small_first_calls_of_a_stream_do_not_decide_on_its_type():
 def test_held_out_rows_decide_on_the_prior_of_one_component():
     """A short fit that has merged all components keeps its prior if it predicts rows better."""
     train, test = rows_of(load_breast_cancer, 5)
-    auto, full = (
-        MemoizedDPGMM(covariance_type=kind, random_state=0).fit(train) for kind in ("auto", "full")
-    )
+    auto, full = (of_type(kind).fit(train) for kind in ("auto", "full"))
     assert auto.covariance_type_ == "full" and full.n_components_ == 1
     assert auto.score(test) > full.score(test) + 2.0
     # The prior that is learned from parts of one cluster predicts a nat a row worse.
     rng = np.random.default_rng(0)
     X = rng.normal(size=(75, 30)) @ rng.normal(size=(30, 30))
-    auto, full = (
-        MemoizedDPGMM(covariance_type=kind, random_state=0).fit(X) for kind in ("auto", "full")
-    )
+    auto, full = (of_type(kind).fit(X) for kind in ("auto", "full"))
     assert auto.covariance_type_ == "full" and auto.elbo_ == full.elbo_
 
 
-@pytest.mark.slow
-def test_nine_of_ten_tables_of_few_rows_have_their_two_clusters(monkeypatch):
-    monkeypatch.setattr(types, "NUMBERS", (3, 20))
-    tables = [two_clusters(50, 20, seed) for seed in range(10)]
-    fits = [MemoizedDPMixture(random_state=0).fit(X) for X, _ in tables]
-    assert sum(fit.n_components_ == 2 for fit in fits) >= 9
+def of_type(kind):
+    return MemoizedDPGMM(covariance_type=kind, random_state=0)
 
 
 def rows_of(load, seed):
@@ -200,30 +173,24 @@ def rows_of(load, seed):
     return X[rows[:n_rows]], X[rows[n_rows:]]
 
 
-def held_out_density(kind, train, test):
-    """Mean log density of the rows ``test`` in nats."""
-    return MemoizedDPGMM(covariance_type=kind, random_state=0).fit(train).score(test)
-
-
-def test_few_rows_choose_a_type_whose_held_out_density_is_high():
-    train, test = rows_of(load_wine, 9)
+def chosen_type(X, **options):
     build = partial(make_gaussian_component, zero_mean=False)
-    chosen, _ = types.choose_covariance_type(
-        train, np.ones(len(train)), build, frozenset(GAUSSIAN_PRIORS)
-    )
-    densities = {kind: held_out_density(kind, train, test) for kind in {"diag", "full", chosen}}
-    assert densities[chosen] > max(densities.values()) - 0.2
+    learned = frozenset(GAUSSIAN_PRIORS)
+    return types.choose_covariance_type(X, np.ones(len(X)), build, learned, **options)[0]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("load", "seeds"), [(load_wine, [1, 5]), (load_digits, [0])])
-def test_no_draw_of_few_rows_loses_much(load, seeds, monkeypatch):
-    monkeypatch.setattr(types, "NUMBERS", (3, 20))
-    for seed in seeds:
-        auto, diag, full = (
-            held_out_density(kind, *rows_of(load, seed)) for kind in ("auto", "diag", "full")
-        )
-        assert auto > max(diag, full) - 0.2
+@pytest.mark.quick_cases("wine-9")
+@pytest.mark.parametrize(
+    ("load", "seed"),
+    [(load_wine, 9), (load_wine, 1), (load_wine, 5), (load_digits, 0)],
+    ids=["wine-9", "wine-1", "wine-5", "digits-0"],
+)
+def test_few_rows_choose_a_type_whose_held_out_density_is_high(load, seed, monkeypatch):
+    monkeypatch.setattr(types, "NUMBERS", (3,) if seed == 9 else (3, 20))
+    train, test = rows_of(load, seed)
+    kinds = ("diag", "full", chosen_type(train))
+    *others, chosen = (of_type(kind).fit(train).score(test) for kind in kinds)
+    assert chosen > max(others) - 0.2
 
 
 @pytest.mark.slow
@@ -237,13 +204,7 @@ def test_factors_of_few_rows_are_judged_by_held_out_rows(monkeypatch):
     rng = np.random.default_rng(1)
     rows = [rng.permutation(n) for n in (178, 569, len(X))][-1]
     train = X[rows[: int(2.5 * X.shape[1])]]
-    build = partial(make_gaussian_component, zero_mean=False)
-    learned = frozenset(GAUSSIAN_PRIORS)
-    kinds = ("diag", "low_rank")
-    chosen, _ = types.choose_covariance_type(
-        train, np.ones(len(train)), build, learned, candidates=kinds
-    )
-    assert chosen == "diag"
+    assert chosen_type(train, candidates=("diag", "low_rank")) == "diag"
 
 
 @pytest.mark.slow
@@ -251,12 +212,9 @@ def test_few_rows_in_many_columns_determine_no_matrix():
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(3), 15)
     X = 2.0 * rng.standard_normal((3, 30))[y] + rng.standard_normal((45, 30))
-    full, diag, auto = (
-        MemoizedDPGMM(covariance_type=kind, random_state=0).fit(X)
-        for kind in ("full", "diag", "auto")
-    )
+    full, diag, auto = (of_type(kind).fit(X) for kind in ("full", "diag", "auto"))
     assert full.n_components_ == diag.n_components_ == auto.n_components_ == 3
-    # The columns are independent and vary alike: nothing is better described by matrices.
+    # The columns are independent and have the same variance, so that matrices describe them worse.
     assert full.elbo_ < diag.elbo_
     assert auto.covariance_type_ == "spherical"
     scale = full.covariance_prior_
@@ -273,7 +231,7 @@ def test_close_bounds_decide_unless_held_out_rows_clearly_contradict(
     difference, chosen, monkeypatch
 ):
     bounds = {"diag": -1.0, "spherical": -1.1, "full": -4.1}
-    # Only the number of components of the short fits matters, which is the size of the entropy.
+    # Of a memo, only the number of components matters. It is the size of the entropy.
     memo = SimpleNamespace(entropy=np.zeros(2))
     fits = {kind: types.ShortFit(bound, memo, None) for kind, bound in bounds.items()}
     monkeypatch.setattr(types, "fit_each_type", lambda *_: fits)
