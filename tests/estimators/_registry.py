@@ -1,6 +1,6 @@
-"""The estimators that the tests of this folder run over: a new one is one more entry.
+"""The estimators that the tests of this folder use. A new estimator is one more entry.
 
-An estimator with several engines is entered once for each.
+An estimator with several engines has an entry for each.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ from skvt.temperature import LinearAnnealing
 
 
 def counts(seed=0, *, n_rows=40, n_features=25, n_topics=3, length=30):
-    """Word counts of documents drawn from LDA, none of them empty: (n_rows, n_features)."""
+    """Word counts of documents drawn from LDA, of which none is empty, (n_rows, n_features)."""
     rng = np.random.default_rng(seed)
     topics = rng.dirichlet(np.full(n_features, 0.1), n_topics)
     shares = rng.dirichlet(np.full(n_topics, 0.2), n_rows)
@@ -44,14 +44,14 @@ def counts(seed=0, *, n_rows=40, n_features=25, n_topics=3, length=30):
 
 
 def rows(seed=0, *, n_rows=40, n_features=3, n_clusters=3):
-    """Rows of clusters that overlap: (n_rows, n_features)."""
+    """Rows of clusters that overlap, (n_rows, n_features)."""
     rng = np.random.default_rng(seed)
     means = 3.0 * rng.standard_normal((n_clusters, n_features))
     return means[rng.integers(n_clusters, size=n_rows)] + rng.standard_normal((n_rows, n_features))
 
 
 def sums(seed=0, *, n_rows=40, n_features=4, n_components=3):
-    """Rows that are sums of subsets of components, and noise: (n_rows, n_features)."""
+    """Rows that are sums of subsets of components and noise, (n_rows, n_features)."""
     rng = np.random.default_rng(seed)
     components = 2.0 * rng.standard_normal((n_components, n_features))
     subsets = rng.random((n_rows, n_components)) < 0.4
@@ -59,14 +59,14 @@ def sums(seed=0, *, n_rows=40, n_features=4, n_components=3):
 
 
 def bits(seed=0, *, n_rows=40, n_features=8, n_clusters=3):
-    """Binary rows of clusters that overlap: (n_rows, n_features)."""
+    """Binary rows of clusters that overlap, (n_rows, n_features)."""
     rng = np.random.default_rng(seed)
     means = rng.beta(0.5, 0.5, size=(n_clusters, n_features))
     chances = means[rng.integers(n_clusters, size=n_rows)]
     return (rng.random((n_rows, n_features)) < chances).astype(np.float64)
 
 
-# What a fitted estimator can be asked about rows.
+# Methods by which a fitted estimator answers questions about rows.
 QUESTIONS = ("transform", "predict", "predict_proba", "score_samples", "score", "elbo")
 
 
@@ -74,24 +74,41 @@ QUESTIONS = ("transform", "predict", "predict_proba", "score_samples", "score", 
 class Entry:
     """An estimator under test.
 
-    ``engine`` are the parameters that select it, under which scikit-learn's checks run; ``quick``
-    are more of them that make a fit of ``data(seed)`` take milliseconds, several passes and
-    several minibatches; ``still`` keep the number of components, ``full`` make each pass one update
-    from all rows, ``watched`` record the exact bound after each pass and ``unwatched`` do not;
-    ``stream(n)`` let a stream stand for n rows. One that is not ``bounded`` knows the bound only
-    where it is evaluated.
-
-    ``shown`` are the fitted arrays that are in the precision of the data, the first of them one
-    that tells fits apart; ``claimed(estimator)`` is the weight of the data that the globals stand
-    for, up to a constant. ``learned`` are the names of the learned temperatures it takes. One that
-    ``remembers`` keeps what a call of ``partial_fit`` is given as a batch of its own; others divide
-    it into minibatches and make a step with each. ``annealed`` is what the name stands for with the
-    parameters of ``heated``, None where the data decide. One that ``goes_on`` from each row's last
-    visit has a bound of its own, where rows begun anew may end in other optima; one that
-    ``searches`` asks more starts of a row for ``elbo`` than a fit does. ``rounding`` is what the
-    company of a row may change in its answers. One that is ``sampled`` draws for a repeated row
-    twice and for one of weight 2 once. Of one that is ``alike`` the tests are slow ones: another
-    entry has its class, which is all that most tests look at.
+    Attributes
+    ----------
+    engine : dict
+        Parameters that select the engine. scikit-learn's checks use them.
+    quick : dict
+        Parameters that make a fit of ``data(seed)`` take milliseconds, several passes and several
+        minibatches.
+    full, still, watched, unwatched : dict
+        Parameters that make each pass one update from all rows, that keep the number of components,
+        that record the exact bound after each pass, and that do not record it.
+    shown : tuple of str
+        Fitted arrays that have the precision of the data. The first one tells fits apart.
+    claimed : callable
+        The weight of the data that the global parameters stand for, up to a constant.
+    learned : tuple of str
+        Names of the learned temperatures that the estimator takes.
+    remembers : bool
+        Whether ``partial_fit`` keeps each call as a batch instead of making steps with minibatches.
+    annealed : LinearAnnealing or None
+        The policy that "annealed" stands for with the parameters ``heated``. None if it depends on
+        the data.
+    goes_on : bool
+        Whether a visit of a row begins at its last one, so that new visits may end elsewhere.
+    searches : bool
+        Whether ``elbo`` tries more starts of a row than a fit does.
+    rounding : float
+        The relative change of an answer for a row by the other rows.
+    bounded : bool
+        Whether each pass knows the bound.
+    sampled : bool
+        Whether a repeated row has more random draws than a row of weight 2.
+    alike : bool
+        Whether another entry has the same class. Tests of such an entry are slow tests.
+    stream : callable
+        Parameters with which a stream stands for a number of rows.
     """
 
     cls: type
@@ -159,204 +176,127 @@ def _claimed_by_weights(mixture):
 
 QUICK = {"n_components": 3, "max_iter": 4, "batch_size": 16, "random_state": 0}
 EXACT = QUICK | {"tol": 0.0}
+EXACT_IN_ONE_BATCH = {"n_components": 3, "max_iter": 4, "tol": 0.0, "random_state": 1}
 
-ENTRIES = (
-    [
+ENTRIES = [
+    *(
         Entry(
-            cls=TemperedLDA,
-            engine={"learning_method": method},
-            quick=QUICK,
-            data=counts,
-            still={"moves": (), "topic_word_prior": None},
-            full={"learning_method": "batch"},
+            TemperedLDA, {"learning_method": method}, QUICK, counts,
+            still={"moves": (), "topic_word_prior": None}, full={"learning_method": "batch"},
             watched={"evaluate_every": 1, "perp_tol": 0.0},
-            shown=("components_", "exp_dirichlet_component_"),
-            learned=("variational", "local"),
+            shown=("components_", "exp_dirichlet_component_"), learned=("variational", "local"),
             alike=method == "batch",
         )
         for method in ("online", "batch")
-    ]
-    + [
+    ),
+    *(
         Entry(
-            cls=MemoizedDPGMM,
-            engine={"learning_method": learning_method, "covariance_type": covariance_type},
-            # one engine has births, with little room
-            quick=EXACT
-            | {"max_components": 4}
-            | ({} if learning_method == "memoized" else {"moves": ("merge", "delete")}),
-            data=rows,
+            MemoizedDPGMM, {"learning_method": method, "covariance_type": covariance_type},
+            # One engine has births, but may have few components.
+            EXACT | {"max_components": 4}
+            | ({} if method == "memoized" else {"moves": ("merge", "delete")}), rows,
             full={"learning_method": "batch", "moves": ()},
             shown=("means_", "covariances_", "precisions_", "precisions_cholesky_", "weights_"),
-            claimed=_claimed_by_weights,
-            remembers=learning_method != "online",
-            alike=learning_method != "batch",
+            claimed=_claimed_by_weights, remembers=method != "online", alike=method != "batch",
         )
-        for learning_method, covariance_type in (
-            ("memoized", "full"),
-            ("batch", "spherical"),
-            ("online", "diag"),
+        for method, covariance_type in (
+            ("memoized", "full"), ("batch", "spherical"), ("online", "diag"),
         )
-    ]
-    + [
+    ),
+    *(
         Entry(
-            cls=AnnealedFactorialMixture,
-            # annealing and moves of ten components take a second on scikit-learn's data
-            engine={"learning_method": method, "n_components": 4, "max_iter": 20},
-            quick=EXACT,
-            data=sums,
-            still={
-                "moves": (),
-                "noise_variance": 0.3,
-                "prior_variance": 4.0,
-                "activation_prior": 0.4,
-            },
-            full={"learning_method": "batch", "moves": ()},
-            shown=("components_",),
+            # With ten components, annealing and moves take a second on scikit-learn's data.
+            AnnealedFactorialMixture,
+            {"learning_method": method, "n_components": 4, "max_iter": 20}, EXACT, sums,
+            still={"moves": (), "noise_variance": 0.3, "prior_variance": 4.0,
+                   "activation_prior": 0.4},
+            full={"learning_method": "batch", "moves": ()}, shown=("components_",),
             claimed=lambda estimator: estimator._fitted.stats.as_stats().arrays[-1][0],
-            learned=("variational", "local"),
-            annealed=None,
-            goes_on=method == "batch",
-            searches=method == "online",
-            rounding=1e-9,
-            alike=method == "online",
+            learned=("variational", "local"), annealed=None, goes_on=method == "batch",
+            searches=method == "online", rounding=1e-9, alike=method == "online",
         )
         for method in ("batch", "online")
-    ]
-    + [
-        Entry(
-            cls=CAVIGaussianMixture,
-            engine={},
-            quick={"n_components": 3, "max_iter": 4, "tol": 0.0, "random_state": 1},
-            data=rows,
-            still={},
-            full={},
-            watched={},
-            shown=("means_", "mean_variances_", "covariances_", "weights_"),
-            claimed=lambda estimator: (1.0 / estimator.mean_variances_).sum(),
-            learned=("variational", "local"),
-            remembers=True,
-            unwatched={},
-            stream=lambda n_rows: {},
-        )
-    ]
-    + [
-        Entry(
-            cls=StructuredBernoulliMixture,
-            # scikit-learn's data are not binary, and a hundred components of them take long
-            engine={
-                "n_components": 9,
-                "learning_method": learning_method,
-                "weight_concentration_prior_type": law,
-                "max_iter": 60,
-                "binarize": 0.5,
-            },
-            quick=EXACT,
-            data=bits,
-            full={"moves": (), "batch_size": None}
-            | ({} if learning_method == "structured" else {"learning_method": "batch"}),
-            shown=("means_", "weights_"),
-            claimed=_claimed_by_weights,
-            remembers=learning_method == "memoized",
-            bounded=learning_method != "structured",
-            alike=(learning_method, law) != ("structured", "dirichlet_process"),
-            unwatched={"evaluate_every": 1 if learning_method == "structured" else 0},
-        )
-        for learning_method, law in (
-            ("structured", "dirichlet_process"),
-            ("structured", "dirichlet_distribution"),
-            ("memoized", "dirichlet_distribution"),
-            ("online", "dirichlet_process"),
-        )
-    ]
-)
-
-ENTRIES += [
-    Entry(
-        cls=StructuredGaPNMF,
-        engine={
-            "local_step": "mean_field",
-            "global_step": "mean_field",
-            "learning_method": method,
-            "n_components": 5,
-            "max_iter": 30,
-        },
-        quick=QUICK,
-        data=counts,
-        still={},
-        full={"learning_method": "batch"},
-        watched={"evaluate_every": 1, "tol": 0.0},
-        shown=("components_", "weights_"),
-        claimed=lambda estimator: estimator.posterior_.weights.eta[:, 0].sum(),
-        rounding=1e-9,  # few rows are summed one by one, many by matrix products
-        alike=method == "batch",
-    )
-    for method in ("online", "batch")
-]
-
-ENTRIES += [
-    Entry(
-        cls=StructuredLDA,
-        engine={
-            "local_step": local_step,
-            "global_step": "ssvi-a",
-            "learning_method": "online",
-            "learning_offset": 64.0,
-        },
-        quick=QUICK,
-        data=counts,
-        full={"learning_method": "batch"},
-        watched={"evaluate_every": 1, "perp_tol": 0.0},
-        shown=("components_", "exp_dirichlet_component_"),
-        learned=("variational", "local") if local_step == "mean_field" else (),
-        annealed=LinearAnnealing(n_passes=4 / 3, replication=1.0),
-        heated={"topic_word_prior": 0.02},
-        bounded=False,
-        sampled=local_step == "gibbs",
-        alike=local_step == "mean_field",
-        unwatched={"evaluate_every": 1, "perp_tol": 0.0},
-    )
-    for local_step in ("gibbs", "mean_field")
-]
-
-
-ENTRIES += [
-    # (its engines are those of MemoizedDPGMM, what is its own are the rows: of one kind here, of
-    # several and with births in the tests of tables)
-    Entry(
-        cls=MemoizedDPMixture,
-        engine={"components": [("real", "gaussian", slice(None))]},
-        quick=EXACT | {"max_components": 4, "moves": ("delete",)},
-        data=rows,
-        full={"learning_method": "batch", "moves": ()},
-        shown=("weights_",),
-        claimed=_claimed_by_weights,
-        remembers=True,
-    )
-]
-
-ENTRIES += [
-    Entry(
-        cls=MemoizedHDP,
-        engine={"learning_method": method, "n_polish": 0},  # what the passes have found
-        quick=EXACT
-        | {"doc_topic_concentration": 0.5, "topic_word_prior": 0.1, "max_components": 4}
-        | ({} if method == "memoized" else {"moves": ("merge", "delete")}),
-        data=counts,
-        full={"learning_method": "batch", "moves": ()},
-        shown=("components_", "exp_dirichlet_component_", "topic_weights_"),
-        remembers=method != "online",
-        alike=method != "batch",
-    )
-    for method in ("memoized", "batch", "online")
-]
-
-
-# Steps that no entry has, for a law of all that draws bits: (class, parameters).
-OTHER_STEPS = [
-    *(
-        (StructuredLDA, {"local_step": local, "global_step": step})
-        for local, step in (("gibbs", "ssvi"), ("cvb0", "ssvi"), ("cvb0", "map"))
     ),
+    Entry(
+        CAVIGaussianMixture, {}, EXACT_IN_ONE_BATCH, rows, still={}, full={}, watched={},
+        unwatched={}, stream=lambda n_rows: {},
+        shown=("means_", "mean_variances_", "covariances_", "weights_"),
+        claimed=lambda estimator: (1.0 / estimator.mean_variances_).sum(),
+        learned=("variational", "local"), remembers=True,
+    ),
+    *(
+        Entry(
+            # scikit-learn's data are not binary. A hundred components of them would take long.
+            StructuredBernoulliMixture,
+            {"n_components": 9, "learning_method": method, "weight_concentration_prior_type": law,
+             "max_iter": 60, "binarize": 0.5}, EXACT, bits,
+            full={"moves": (), "batch_size": None}
+            | ({} if method == "structured" else {"learning_method": "batch"}),
+            shown=("means_", "weights_"), claimed=_claimed_by_weights,
+            remembers=method == "memoized", bounded=method != "structured",
+            alike=(method, law) != ("structured", "dirichlet_process"),
+            unwatched={"evaluate_every": 1 if method == "structured" else 0},
+        )
+        for method, law in (
+            ("structured", "dirichlet_process"), ("structured", "dirichlet_distribution"),
+            ("memoized", "dirichlet_distribution"), ("online", "dirichlet_process"),
+        )
+    ),
+    *(
+        Entry(
+            StructuredGaPNMF,
+            {"local_step": "mean_field", "global_step": "mean_field", "learning_method": method,
+             "n_components": 5, "max_iter": 30}, QUICK, counts,
+            still={}, full={"learning_method": "batch"}, watched={"evaluate_every": 1, "tol": 0.0},
+            shown=("components_", "weights_"),
+            claimed=lambda estimator: estimator.posterior_.weights.eta[:, 0].sum(),
+            rounding=1e-9,  # Few rows are summed one by one and many by matrix products.
+            alike=method == "batch",
+        )
+        for method in ("online", "batch")
+    ),
+    *(
+        Entry(
+            StructuredLDA,
+            {"local_step": local_step, "global_step": "ssvi-a", "learning_method": "online",
+             "learning_offset": 64.0}, QUICK, counts,
+            full={"learning_method": "batch"}, watched={"evaluate_every": 1, "perp_tol": 0.0},
+            unwatched={"evaluate_every": 1, "perp_tol": 0.0},
+            shown=("components_", "exp_dirichlet_component_"),
+            learned=("variational", "local") if local_step == "mean_field" else (),
+            annealed=LinearAnnealing(n_passes=4 / 3, replication=1.0),
+            heated={"topic_word_prior": 0.02}, bounded=False, sampled=local_step == "gibbs",
+            alike=local_step == "mean_field",
+        )
+        for local_step in ("gibbs", "mean_field")
+    ),
+    Entry(
+        # Its engines are those of MemoizedDPGMM. Tables of several kinds have tests of their own.
+        MemoizedDPMixture, {"components": [("real", "gaussian", slice(None))]},
+        EXACT | {"max_components": 4, "moves": ("delete",)}, rows,
+        full={"learning_method": "batch", "moves": ()}, shown=("weights_",),
+        claimed=_claimed_by_weights, remembers=True,
+    ),
+    *(
+        Entry(
+            MemoizedHDP, {"learning_method": method, "n_polish": 0},
+            EXACT
+            | {"doc_topic_concentration": 0.5, "topic_word_prior": 0.1, "max_components": 4}
+            | ({} if method == "memoized" else {"moves": ("merge", "delete")}), counts,
+            full={"learning_method": "batch", "moves": ()},
+            shown=("components_", "exp_dirichlet_component_", "topic_weights_"),
+            remembers=method != "online", alike=method != "batch",
+        )
+        for method in ("memoized", "batch", "online")
+    ),
+]  # fmt: skip
+
+
+# Classes and parameters of steps that no entry has.
+OTHER_STEPS = [
+    (StructuredLDA, {"local_step": "gibbs", "global_step": "ssvi"}),
+    (StructuredLDA, {"local_step": "cvb0", "global_step": "ssvi"}),
+    (StructuredLDA, {"local_step": "cvb0", "global_step": "map"}),
     (StructuredGaPNMF, {}),
     (StructuredGaPNMF, {"learning_method": "online"}),
     (StructuredGaPNMF, {"global_step": "mean_field"}),
@@ -364,8 +304,8 @@ OTHER_STEPS = [
 ]
 
 
-# One entry of each class, the first without births: for what no engine has a part in, such as the
-# validation of parameters and the names of columns.
+# The first entry without births of each class. They are enough for laws that do not depend on an
+# engine, such as the validation of parameters and the names of columns.
 CLASSES = [entry for entry in ENTRIES if not entry.has_births]
 CLASSES = list({entry.cls: entry for entry in reversed(CLASSES)}.values())[::-1]
 
@@ -385,7 +325,7 @@ def is_mixture(entry):
 
 every_estimator = _every(lambda entry: True)
 every_class = _every(lambda entry: True, CLASSES)
-# For what all inherit from one class.
+# They are enough for what all classes inherit from one.
 SOME_CLASSES = CLASSES[::3]
 some_classes = _every(lambda entry: True, SOME_CLASSES)
 every_transforming_class = _every(lambda entry: entry.transforms, CLASSES)
@@ -410,18 +350,18 @@ every_estimator_whose_fits_make_minibatches = _every(
 
 
 def every_temperature(*temperatures):
-    """Each entry with each of these temperatures, learned ones where it takes them."""
+    """Each entry with each temperature that it takes."""
     taken = [(entry, t) for entry in ENTRIES for t in temperatures if takes(entry, t)]
     return pytest.mark.parametrize("entry, temperature", taken, ids=str)
 
 
 def takes(entry, temperature):
-    """Whether an entry takes a temperature: only some take learned ones."""
+    """Whether an entry takes a temperature. Only some entries take learned temperatures."""
     return temperature not in ("variational", "local") or temperature in entry.learned
 
 
 def every_pair(names, *axes, legal=lambda *values: True):
-    """Every two values of different axes together somewhere, not every combination of all."""
+    """Cases in which every two values of different axes occur together."""
     return pytest.mark.parametrize(names, pairs(*axes, legal=legal), ids=_name)
 
 
@@ -431,9 +371,8 @@ def _name(value):
     return getattr(value, "__name__", None) or str(value)
 
 
-# scikit-learn's checks that an engine or a learned temperature has a part in: what a fit keeps, in
-# which precision, and what it makes of few rows. All else that they look at is decided in code that
-# the engines of an estimator share.
+# scikit-learn's checks that depend on the engine or on a learned temperature. The engines of an
+# estimator share the code that decides all other checks.
 every_check_of_engines = pytest.mark.parametrize(
     "check",
     [
@@ -448,12 +387,12 @@ every_check_of_engines = pytest.mark.parametrize(
 
 
 def published(estimator):
-    """All that a fitted estimator shows, by name; empty before fit."""
+    """The fitted attributes of an estimator by their names. There are none before a fit."""
     shown = {}
     for name in dir(estimator):
         if name.endswith("_") and not name.startswith("_") and hasattr(estimator, name):
             value = getattr(estimator, name)
-            # copies: what the estimator does to its arrays later is not to be seen here
+            # Later changes of the estimator do not change copies.
             shown[name] = value.mean() if name == "posterior_" else _copied(value)
     return shown
 
@@ -472,7 +411,7 @@ def _copied(value):
 
 @contextmanager
 def refused(estimator, error=ValueError, match=None):
-    """A ``with`` block that ends in an error, which changes nothing of what the estimator shows."""
+    """A ``with`` block ends in an error and leaves the fitted attributes as they were."""
     before = published(estimator)
     with pytest.raises(error, match=match) as caught:
         yield caught
@@ -480,7 +419,7 @@ def refused(estimator, error=ValueError, match=None):
 
 
 def refusal(make, X):
-    """The error of fit and of partial_fit of a new estimator, which must be the same."""
+    """The message of the error of ``fit``, which ``partial_fit`` must have as well."""
     messages = set()
     for method in ("fit", "partial_fit"):
         with refused(estimator := make()) as caught:
@@ -491,15 +430,14 @@ def refusal(make, X):
 
 
 def without_time(shown):
-    """The same without what a clock says."""
-    history = shown.get("history_")
-    if history is None:
-        return shown
-    return shown | {"history_": {k: v for k, v in history.items() if k != "seconds"}}
+    """Fitted attributes without the seconds of the history."""
+    history = shown.get("history_", {})
+    timeless = {k: v for k, v in history.items() if k != "seconds"}
+    return shown | ({"history_": timeless} if history else {})
 
 
 def assert_same_fit(one, other, *, apart=()):
-    """Both show the same to the last bit, the time they took and the attributes ``apart`` apart."""
+    """The fitted attributes are the same to the last bit, except for times and ``apart``."""
     one, other = without_time(published(one)), without_time(published(other))
     assert one.keys() == other.keys()
     for name in one.keys() - set(apart):
@@ -507,7 +445,7 @@ def assert_same_fit(one, other, *, apart=()):
 
 
 class StopAfter(Checkpoint):
-    """Checkpoints of a fit that is interrupted after a number of passes."""
+    """Write checkpoints of a fit and interrupt it after a number of passes."""
 
     def __init__(self, path, n_passes):
         super().__init__(path)
@@ -520,7 +458,7 @@ class StopAfter(Checkpoint):
 
 
 class Interrupter:
-    """Counts the local steps of an entry's model; step number ``at`` (from 1) raises ``error``."""
+    """Count the local steps of an entry's model, and raise ``error`` in step ``at``, from 1."""
 
     def __init__(self, monkeypatch, entry):
         settings = {"max_iter": 1} | entry.still
@@ -541,7 +479,7 @@ class Interrupter:
         self.count, self.at, self.error = 0, at, error
 
     def points_of_failure(self, act):
-        """A middle and the last local step of an action; the first, if there is none before it."""
+        """The numbers of a middle and of the last local step of an action."""
         self.arm(None, None)
         act()
         return sorted({self.count // 2 + 1, self.count})

@@ -1,4 +1,4 @@
-"""scikit-learn's callbacks on every estimator."""
+"""Every estimator takes scikit-learn's callbacks."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ from skvt.components import Gaussian
 
 
 class Spy:
-    """Notes what it is told; raises or stops where it is asked to."""
+    """A callback that notes its calls, and that raises or stops where a test asks for it."""
 
     def __init__(self, *, fail_at=None, error=RuntimeError, stop_after=None):
         self.fail_at, self.error, self.stop_after = fail_at, error, stop_after
@@ -59,17 +59,17 @@ def own_score(estimator, X, y=None):
 
 
 def of_scikit_learn(name, **params):
-    """One of scikit-learn's own, which 1.9 is the first to have."""
+    """A callback of scikit-learn, which has callbacks since 1.9."""
     return getattr(pytest.importorskip("sklearn.callback"), name)(**params)
 
 
 def monitor_of_scores():
-    # (A dict of callables: scikit-learn 1.9.1 fails on a scorer of a single value and on None.)
+    # scikit-learn 1.9.1 fails on a scorer of a single value and on None.
     return of_scikit_learn("ScoringMonitor", scoring={"score": own_score})
 
 
 class Collector(Spy):
-    """Keeps the estimator that it is handed after each pass, and its answers."""
+    """A callback that keeps the estimator of each pass and its answers."""
 
     def __init__(self, entry):
         super().__init__()
@@ -84,25 +84,23 @@ class Collector(Spy):
 
 @some_classes
 @pytest.mark.parametrize("n_init", [1, 2])
-def test_hooks_are_called_for_the_fit_and_for_each_pass(entry, n_init):
+def test_callbacks_are_called_for_the_fit_and_for_each_pass(entry, n_init):
     spy = Spy()
     entry.make(n_init=n_init).set_callbacks(spy).fit(entry.data())
-    assert spy.calls[0] == ("setup", "fit", 0)
-    assert spy.calls[1] == ("begin", "fit", 0)
-    assert spy.calls[-2:] == [("end", "fit", 0), ("teardown", "fit", 0)]
     passes = [(hook, "pass", task) for task in range(4 * n_init) for hook in ("begin", "end")]
-    assert spy.calls[2:-2] == passes
+    first, *hooks, last = [(hook, "fit", 0) for hook in ("setup", "begin", "end", "teardown")]
+    assert spy.calls == [first, hooks[0], *passes, hooks[1], last]
 
 
 @some_classes
-def test_callbacks_change_nothing(entry):
+def test_callbacks_do_not_change_a_fit(entry):
     X = entry.data()
     watched = entry.make().set_callbacks(Spy(), monitor_of_scores(), Collector(entry)).fit(X)
     assert_same_fit(watched, entry.make().fit(X))
 
 
 @every_pair("entry, y, n_init", SOME_CLASSES, [None, "target"], [1, 2])
-def test_a_scoring_monitor_has_a_finite_score_for_each_pass_and_the_whole_fit(entry, y, n_init):
+def test_a_scoring_monitor_has_a_finite_score_for_each_pass_and_for_the_fit(entry, y, n_init):
     X = entry.data()
     monitor = monitor_of_scores()
     target = None if y is None else np.zeros(X.shape[0])
@@ -112,7 +110,7 @@ def test_a_scoring_monitor_has_a_finite_score_for_each_pass_and_the_whole_fit(en
     assert [row["task_id"] for row in passes] == list(range(4 * n_init))
     scores = np.array([row["score"] for row in passes])
     assert np.isfinite(scores).all()
-    # What is scored after the last pass of the start that is kept is what fit leaves behind.
+    # The score after the last pass of the start that is kept is the score of the fit.
     best = int(np.argmax(estimator.restart_elbos_))
     assert scores[4 * best + 3] == pytest.approx(final, rel=1e-12)
     (whole,) = [row for row in rows if row["task_name"] == "fit"]
@@ -120,7 +118,7 @@ def test_a_scoring_monitor_has_a_finite_score_for_each_pass_and_the_whole_fit(en
 
 
 @every_class
-def test_the_estimator_of_a_pass_is_complete_and_stays_as_it_is(entry):
+def test_the_estimator_of_a_pass_answers_every_question_and_does_not_change(entry):
     X = entry.data()
     collector = Collector(entry)
     estimator = entry.make().set_callbacks(collector).fit(X)
@@ -132,18 +130,18 @@ def test_the_estimator_of_a_pass_is_complete_and_stays_as_it_is(entry):
         assert all(np.isfinite(answer).all() for answer in then)
     assert collector.then[0][-1] != collector.then[-1][-1]
     np.testing.assert_equal(collector.then[-1], entry.answers(estimator, X))
-    # To go on with one of them does not disturb the fit.
+    # A further call of the estimator of a pass does not change the fit.
     before = published(estimator)
     collector.fitted[-1].partial_fit(entry.data(1))
     np.testing.assert_equal(published(estimator), before)
 
 
-# Attributes that need all rows once more, for which the estimator of a pass has not waited.
+# Attributes that the estimator of a pass lacks, because they need all rows once more.
 AT_THE_END = {"elbo_", "lower_bound_", "bound_", "restart_elbos_"} | {
     "hierarchy_", "hierarchy_criteria_", "labels_", "n_clusters_", "n_clusters_reason_",
     "clusterings_",
 }  # fmt: skip
-# Settings by which priors are learned.
+# Parameters with which an estimator learns its priors.
 LEARNING = {
     skvt.TemperedLDA: {"doc_topic_prior": "auto", "topic_word_prior": "auto"},
     skvt.StructuredLDA: {"doc_topic_prior": "auto", "topic_word_prior": "auto"},
@@ -174,7 +172,7 @@ def test_the_estimator_of_a_pass_shows_all_that_a_fit_shows(entry, tmp_path):
 @pytest.mark.parametrize("stop_after", [1, 4])
 def test_a_callback_stops_the_fit_after_the_pass_it_chooses(entry, stop_after):
     X = entry.data()
-    # when moves begin depends on max_iter
+    # The first pass with moves would depend on max_iter.
     plain = {"temperature": None, **entry.still}
     estimator = entry.make(**plain).set_callbacks(Spy(stop_after=stop_after)).fit(X)
     assert estimator.n_iter_ == stop_after
@@ -206,13 +204,14 @@ def test_a_fit_stopped_while_hot_goes_on_with_other_rows(entry, temperature, met
     getattr(estimator, method)(other)
     cold = entry.make(**settings | {"temperature": None})
     if method == "fit":
-        # it ends cold, and stands for the new rows alone: minibatches leave some weight to chance
+        # The fit ends at T = 1 and stands for the new rows only. The weight that minibatches stand
+        # for is random.
         assert estimator.history_["temperature"][-1] == 1.0
         exact = entry.remembers or entry.full.items() <= entry.engine.items()
         expected = entry.claimed(cold.fit(other))
         assert entry.claimed(estimator) == pytest.approx(expected, rel=1e-9 if exact else 0.15)
     else:
-        # the steps of a stream are small and hot: between what it stood for and both
+        # The steps of a stream are small and hot, so that its weight is between both.
         both = entry.claimed(cold.fit(np.concatenate([X, other])))
         assert hot < entry.claimed(estimator) < 1.05 * both
     assert np.isfinite(entry.globals(estimator)).all()
@@ -224,7 +223,7 @@ def test_a_fit_stopped_while_hot_goes_on_with_other_rows(entry, temperature, met
     [("setup", "fit"), ("begin", "fit"), ("begin", "pass"), ("end", "pass"), ("end", "fit")],
     [RuntimeError, KeyboardInterrupt],
 )  # fmt: skip
-def test_a_failing_callback_leaves_no_half_fitted_estimator(entry, fitted_before, fail_at, error):
+def test_a_callback_that_fails_leaves_the_estimator_as_it_was(entry, fitted_before, fail_at, error):
     estimator = entry.make()
     if fitted_before:
         estimator.fit(entry.data())
@@ -234,13 +233,13 @@ def test_a_failing_callback_leaves_no_half_fitted_estimator(entry, fitted_before
         estimator.fit(entry.data(1))
     assert hasattr(estimator, entry.shown[0]) == fitted_before
     assert spy.count("teardown", "fit") == 1
-    # and nothing of it is in the way of the next fit
+    # The failure does not change the next fit.
     estimator.set_callbacks().fit(entry.data(1))
     assert_same_fit(estimator, entry.make().fit(entry.data(1)))
 
 
 @every_class
-def test_neither_bad_input_nor_partial_fit_calls_a_callback(entry):
+def test_illegal_data_and_partial_fit_call_no_callback(entry):
     spy = Spy()
     with pytest.raises(ValueError, match="infinity"):
         entry.make().set_callbacks(spy).fit(np.full((4, 3), np.inf))
@@ -253,8 +252,7 @@ def test_callbacks_reach_the_estimator_in_a_pipeline_in_a_search(entry, capsys):
     X, callbacks = entry.data(), [of_scikit_learn("ProgressBar"), monitor_of_scores()]
     pipeline = make_pipeline(FunctionTransformer(accept_sparse=True), entry.make())
     name = f"{entry.cls.__name__.lower()}__max_iter"
-    search = GridSearchCV(pipeline, {name: [1, 2]}, cv=2)
-    search.set_callbacks(*callbacks).fit(X)
+    search = GridSearchCV(pipeline, {name: [1, 2]}, cv=2).set_callbacks(*callbacks).fit(X)
     capsys.readouterr()
     assert_same_fit(
         search.best_estimator_[-1], entry.make(max_iter=search.best_params_[name]).fit(X)
@@ -262,7 +260,7 @@ def test_callbacks_reach_the_estimator_in_a_pipeline_in_a_search(entry, capsys):
 
 
 @every_class
-def test_a_callback_that_stops_stops_the_starts_to_come_too(entry):
+def test_a_callback_that_stops_a_fit_stops_later_starts_too(entry):
     estimator = entry.make(n_init=3).set_callbacks(Spy(stop_after=2)).fit(entry.data())
     assert estimator.restart_elbos_.shape == (1,)
     assert estimator.n_iter_ == 2
