@@ -1,4 +1,4 @@
-"""Topics averaged over the last passes of a fit, and its polish by CVB0."""
+"""Topics are averaged over the last passes of a fit and polished by CVB0."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ PLAIN = {"n_components": 3, "batch_size": 20, "moves": (), "random_state": 0}
 
 
 @pytest.mark.parametrize("estimator", [TemperedLDA, StructuredLDA])
-def test_topics_are_the_mean_over_the_last_quarter_and_the_bound_is_theirs(estimator):
+def test_topics_are_the_mean_over_the_last_quarter_and_have_the_published_bound(estimator):
     plain = PLAIN | {"temperature": None, "topic_word_prior": None}
     ends = [estimator(max_iter=n, average=0.0, **plain).fit(X).components_ for n in (7, 8)]
     averaged = estimator(max_iter=8, **plain).fit(X)
@@ -23,7 +23,7 @@ def test_topics_are_the_mean_over_the_last_quarter_and_the_bound_is_theirs(estim
     assert averaged.elbo_ == pytest.approx(averaged.elbo(X), rel=1e-12)
 
 
-def test_passes_above_t_1_are_left_out():
+def test_passes_above_temperature_1_are_left_out_of_the_mean():
     plain = PLAIN | {"temperature": LinearAnnealing(n_passes=7.0), "max_iter": 8}
     last, averaged = (TemperedLDA(average=share, **plain).fit(X) for share in (0.0, 1.0))
     np.testing.assert_array_equal(averaged.components_, last.components_)
@@ -35,7 +35,7 @@ def test_the_mean_begins_anew_after_an_accepted_move():
     state = State(model.initial(data, np.random.default_rng(0)))
     averaging, policy = Averaging(5, 1.0), RunningPolicy()
     for n in range(1, 6):
-        # after pass n all statistics are n; the second one ends with an accepted move
+        # All statistics are n after pass n. The second pass ends with an accepted move.
         state.stats.overwrite([np.full_like(array, n) for array in state.stats.arrays])
         result = PassResult(LocalTotals(), 0.0, model, has_moved=n == 2)
         assert averaging.apply(result, n, state, PassInputs(data, policy, None)) is result
@@ -44,7 +44,7 @@ def test_the_mean_begins_anew_after_an_accepted_move():
 
 
 @pytest.mark.parametrize("temperature", ["annealed", VariationalTempering()])
-def test_a_polish_solves_documents_by_cvb0_at_the_mean_topics_and_t_1(temperature):
+def test_a_polish_solves_documents_by_cvb0_at_the_mean_topics_and_temperature_1(temperature):
     plain = PLAIN | {"topic_word_prior": None, "batch_size": 60, "max_iter": 2, "average": 0.0}
     plain |= {"temperature": temperature}
     before, polished = (TemperedLDA(n_polish=n, **plain).fit(X) for n in (0, 1))
@@ -62,7 +62,7 @@ def test_a_polish_solves_documents_by_cvb0_at_the_mean_topics_and_t_1(temperatur
     assert polished.n_iter_ == 3 and np.isnan(polished.history_["elbo"][-1])
 
 
-def test_a_polish_leaves_alpha_as_learned_before_and_a_stream_goes_on_to_learn_it():
+def test_a_stream_after_a_polish_learns_the_prior_of_documents_which_the_polish_left_alone():
     plain = PLAIN | {"doc_topic_prior": "auto", "max_iter": 4}
     before, polished = (TemperedLDA(n_polish=n, **plain).fit(X) for n in (0, 3))
     alpha = polished.doc_topic_prior_
@@ -70,11 +70,11 @@ def test_a_polish_leaves_alpha_as_learned_before_and_a_stream_goes_on_to_learn_i
     assert np.all(polished.partial_fit(X).doc_topic_prior_ != alpha)
 
 
-def test_steps_of_a_polish_count_from_its_beginning_and_its_priors_are_kept():
+def test_steps_of_a_polish_count_from_its_beginning_and_the_learned_prior_of_topics_stays():
     plain = PLAIN | {"batch_size": 5, "topic_word_prior": "auto", "max_iter": 3}
     fits = [TemperedLDA(n_polish=2, **plain).fit(X), TemperedLDA(**plain).fit(X)]
     rates = [fit.history_["learning_rate"] for fit in fits]
-    # M = 12 minibatches a pass: 5 / M (0.4 + t / M)^-0.7
+    # With M = 12 minibatches a pass, the steps are 5 / M (0.4 + t / M)^-0.7.
     expected = [5 / 12 * (0.4 + t / 12) ** -0.7 for t in (11, 23)]
     np.testing.assert_allclose(rates[0], [*rates[1], *expected], rtol=1e-12)
     assert fits[0].topic_word_prior_ != fits[1].topic_word_prior_
