@@ -1,8 +1,7 @@
-"""The mixture of the textbook: its updates, its bound by enumeration, its posterior by draws."""
+"""The mixture has the updates of the textbook, and its bound is that of an enumeration."""
 
 import itertools
 import re
-import warnings
 from contextlib import suppress
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 from estimators._registry import refused
 from scipy.special import logsumexp, softmax, xlogy
 from scipy.stats import multivariate_normal, norm
-from sklearn.exceptions import ConvergenceWarning
 
 from skvt import AnnealedFactorialMixture, CAVIGaussianMixture
 from skvt.expfam import Normal
@@ -24,8 +22,8 @@ from skvt.temperature import (
 WEIGHTS = np.array([0.1, 0.2, 0.7])
 
 
-def blog(seed=0, n=1000):
-    """The experiment of the blog post: means -5, 0, 5."""
+def three_means(seed=0, n=1000):
+    """Rows around the means -5, 0 and 5, (n, 1)."""
     rng = np.random.default_rng(seed)
     return rng.choice([-5.0, 0.0, 5.0], size=(n, 1), p=WEIGHTS) + rng.standard_normal((n, 1))
 
@@ -40,9 +38,9 @@ def fitted(X, K=2, **settings):
     return CAVIGaussianMixture(K, **settings).fit(X)
 
 
-# ----------------------------------------------------------------------- updates by the book
+# -------------------------------------------------------------------------------- the updates
 def textbook(X, m, v, weights, noise, prior, n_passes):
-    """Algorithm 2 of BKM17, with given weights and noise, one number at a time."""
+    """The means, variances and assignments of algorithm 2 of BKM17, one number at a time."""
     (N, D), K = X.shape, len(m)
     m, v, phi = m.copy(), v.copy(), np.empty((N, K))
     for _ in range(n_passes):
@@ -62,7 +60,7 @@ def textbook(X, m, v, weights, noise, prior, n_passes):
 def test_passes_are_those_of_the_textbook(D, weights):
     X = np.concatenate([few(seed, n=20, D=D) + 3.0 * seed for seed in range(3)])
     settings = {"weights": weights, "tol": 0.0, "warm_start": True}
-    # (enough passes that the components have found their weights)
+    # After these passes the components keep their order.
     mixture = fitted(X, 3, max_iter=3, **settings)
     m, v = mixture.means_, mixture.mean_variances_[:, 0]
     mixture.set_params(max_iter=4).fit(X)
@@ -70,30 +68,15 @@ def test_passes_are_those_of_the_textbook(D, weights):
     m, v, phi = textbook(X, m, v, w, 0.7, 3.0, 4)
     np.testing.assert_allclose(mixture.means_, m, rtol=1e-9)
     np.testing.assert_allclose(mixture.mean_variances_, np.tile(v[:, None], D), rtol=1e-9)
-    # the assignments that are shown are those under the last means
+    # The assignments that are shown are those under the last means.
     _, _, phi = textbook(X, m, v, w, 0.7, 3.0, 1)
     np.testing.assert_allclose(mixture.predict_proba(X), phi, atol=1e-9)
     assert mixture.n_iter_ == 3 + 4
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_blog_s_experiment_ends_at_the_right_means_and_variances(seed):
-    X = blog(seed)
-    mixture = CAVIGaussianMixture(
-        3, prior_variance=1.0, weights=WEIGHTS, n_init=5, random_state=seed
-    ).fit(X)
-    assert mixture.converged_
-    # each shrunk by a row at 0
-    np.testing.assert_allclose(mixture.means_.ravel(), [-5.0, 0.0, 5.0], atol=0.35)
-    N = mixture.predict_proba(X).sum(axis=0)
-    np.testing.assert_allclose(mixture.mean_variances_.ravel(), 1.0 / (1.0 + N), rtol=1e-3)
-    np.testing.assert_allclose(N / 1000, WEIGHTS, atol=0.04)
-    np.testing.assert_array_equal(mixture.weights_, WEIGHTS)
-
-
 # ----------------------------------------------------------------------------------- the bound
 def enumerated(mixture, X, weights, noise, prior):
-    """The bound as a sum over all assignments, the integrals over the means done by hand."""
+    """The bound is a sum over all assignments of integrals over the means in closed form."""
     q = mixture.posterior_.blocks
     m, v, phi = q["means"].mean(), q["means"].var(), q["assignments"].mean()
     (N, D), K, total = X.shape, len(m), 0.0
@@ -130,66 +113,45 @@ def test_the_bound_is_the_enumerated_one_and_below_the_evidence(D, max_iter, wei
     for seed in range(2):
         X = few(seed, D=D)
         mixture = fitted(X, weights=weights, max_iter=max_iter, tol=1e-13)
-        # of the assignments that are shown, the best under the last means
+        # The assignments that are shown are the best under the last means.
         expected = enumerated(mixture, X, w, 0.7, 3.0)
         assert mixture.elbo(X) == pytest.approx(expected, rel=1e-12)
         assert mixture.elbo_ <= expected + 1e-12
         assert expected < exact_evidence(X, w, 0.7, 3.0)
         if max_iter > 1:
             assert mixture.elbo_ == pytest.approx(expected, rel=1e-9)
-            # the posterior is a mixture over relabellings, of which q has one at most
+            # The posterior is a mixture over relabellings, but q is one of them at most.
             assert expected > exact_evidence(X, w, 0.7, 3.0) - 3.0
-
-
-@pytest.mark.quick_cases("1.0-random", "2.0-k")
-@pytest.mark.parametrize("init_params", ["k-means++", "random", "random_from_data"])
-@pytest.mark.parametrize("temperature", [1.0, 2.0])
-def test_the_bound_never_falls(init_params, temperature):
-    for seed in range(2):
-        history = fitted(
-            blog(seed, 200), 3, weights=WEIGHTS, init_params=init_params,
-            temperature=ConstantTemperature(temperature), random_state=seed, tol=1e-12,
-        ).history_  # fmt: skip
-        bounds = np.array(history["objective"])
-        assert np.all(np.diff(bounds) > -1e-10 * np.abs(bounds[1:]))
-        assert bounds[-1] > bounds[0]
-        if temperature == 1.0:
-            assert history["elbo"] == history["objective"]
 
 
 # ---------------------------------------------------------------------------- the posterior
 def test_the_posterior_has_a_block_of_means_and_one_of_assignments():
-    X = blog()
-    mixture = fitted(X, 3, weights=WEIGHTS)
-    q = mixture.posterior_
+    X, weights = three_means(n=300), np.arange(300) % 3
+    mixture = fitted(X, 3, weights=WEIGHTS).fit(X, sample_weight=weights)
+    q, p = mixture.posterior_, mixture.predict_proba(X[weights > 0])
     np.testing.assert_array_equal(q.means.mean(), mixture.means_)
     np.testing.assert_array_equal(q.means.var(), mixture.mean_variances_)
-    p = mixture.predict_proba(X)
+    # Rows of weight 0 have no assignment.
     np.testing.assert_allclose(q.assignments.mean(), p, atol=1e-15)
     entropy = 0.5 * np.log(2 * np.pi * np.e * mixture.mean_variances_).sum() - xlogy(p, p).sum()
     assert q.entropy() == pytest.approx(entropy, rel=1e-10)
     assert re.fullmatch(r"JointPosterior\(means=.*Normal.*assignments=.*Categorical.*\)", repr(q))
-
-
-def test_assignments_are_those_of_the_rows_of_the_last_call():
-    X, weights = blog(n=50), np.arange(50) % 3
-    mixture = fitted(X, 3, weights=WEIGHTS).fit(X, sample_weight=weights)
-    used = X[weights > 0]
-    assert mixture.posterior_.assignments.mean().shape == (len(used), 3)
-    np.testing.assert_allclose(mixture.posterior_.assignments.mean(), mixture.predict_proba(used))
     mixture.partial_fit(X[:7])
     assert mixture.posterior_.assignments.mean().shape == (7, 3)
 
 
 # --------------------------------------------------------------------------- labels and starts
-def test_components_go_where_their_weights_are():
-    # from each wrong order of the means, which coordinate ascent alone would not leave
-    X, ends = blog(), []
+def test_components_go_where_their_weights_are_and_the_bound_never_falls():
+    # Coordinate ascent alone would not leave a wrong order of the means.
+    X, ends = three_means(), []
     for order in itertools.permutations(range(3)):
         mixture = fitted(X, 3, weights=WEIGHTS[list(order)], n_init=3, noise_variance=1.0)
         ends.append(mixture.elbo_)
+        bounds = np.array(mixture.history_["elbo"])
+        assert np.all(np.diff(bounds) > -1e-10 * np.abs(bounds[1:]))
         wanted = np.array([-5.0, 0.0, 5.0])[list(order)]
         np.testing.assert_allclose(mixture.means_.ravel(), wanted, atol=0.35)
+        np.testing.assert_allclose(mixture.weights_, WEIGHTS[list(order)], rtol=1e-15)
     np.testing.assert_allclose(ends, ends[0], rtol=1e-6)
 
 
@@ -198,7 +160,7 @@ def test_a_component_without_rows_keeps_the_prior():
     mixture = fitted(X, 4, max_iter=1)
     assert mixture.means_.shape == (4, 1) and mixture.predict_proba(X).shape == (10, 4)
     assert mixture.weights_.sum() == pytest.approx(1.0)
-    # nothing is closer to the prior's mean than 40 standard deviations: it has no rows at all
+    # All rows are far from the mean of the prior, so that the second component has none.
     alone = fitted(X * 0.0 + 1000.0, 2, init_params="k-means++", noise_variance=0.01)
     np.testing.assert_allclose(alone.mean_variances_[1], 3.0)
     np.testing.assert_allclose(alone.means_[1], 0.0, atol=1e-9)
@@ -213,15 +175,14 @@ def test_missing_values_are_integrated_out():
     mixture = fitted(gaps, 2)
     assert mixture.score_samples(gaps)[5] == pytest.approx(0.0, abs=1e-12)
     np.testing.assert_allclose(mixture.predict_proba(gaps)[5], 0.5)
-    N = np.array([(mixture.predict_proba(gaps) * ~np.isnan(gaps[:, [d]])).sum(axis=0)
-                  for d in range(2)]).T  # fmt: skip
+    N = mixture.predict_proba(gaps).T @ ~np.isnan(gaps)
     np.testing.assert_allclose(mixture.mean_variances_, 1.0 / (1 / 3.0 + N / 0.7), rtol=1e-3)
     whole = np.column_stack([X, np.full(60, np.nan)])
     assert fitted(whole, 2).elbo_ == pytest.approx(fitted(X, 2).elbo_, rel=1e-9)
 
 
 def test_a_far_origin_costs_no_digits():
-    # (the prior is around 0, and so flat that it does not matter)
+    # The prior has its mean at 0, but is so flat that it does not matter.
     X = few(n=200, D=2)
     near = fitted(X, prior_variance=1e20, tol=1e-12)
     far = fitted(X + 2.0**27, prior_variance=1e20, tol=1e-12)
@@ -229,7 +190,7 @@ def test_a_far_origin_costs_no_digits():
 
 
 def test_densities_are_those_of_the_predictive():
-    mixture = fitted(blog(), 3, weights=WEIGHTS, noise_variance=1.3)
+    mixture = fitted(three_means(), 3, weights=WEIGHTS, noise_variance=1.3)
     scale = np.sqrt(1.3 + mixture.mean_variances_.ravel())
     x = np.linspace(-9.0, 9.0, 7)
     parts = norm(mixture.means_.ravel(), scale).logpdf(x[:, None])
@@ -238,30 +199,12 @@ def test_densities_are_those_of_the_predictive():
     )
 
 
-# ------------------------------------------------------------------------------------ bad input
-@pytest.mark.parametrize(
-    "weights",
-    [
-        [0.5, 0.5], [0.2, 0.3, 0.4], [0.5, 0.6, -0.1], [0.5, 0.5, 0.0], [np.nan, 0.5, 0.5],
-        [[0.2, 0.3, 0.5]],
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("method", ["fit", "partial_fit"])
-def test_illegal_weights_are_refused_with_the_legal_ones(weights, method):
-    mixture = CAVIGaussianMixture(3, weights=weights)
-    with refused(mixture, match=r"'weights' .* n_components = 3 positive .* sum to 1. Got"):
-        getattr(mixture, method)(blog(n=20))
-
-
-def test_more_components_than_rows_are_refused():
-    with pytest.raises(ValueError, match=r"n_components = 3, n_samples = 2"):
-        CAVIGaussianMixture(3).fit(blog(n=2))
-
-
+# ---------------------------------------------------------------------------------- temperatures
 @pytest.mark.parametrize("temperature", [1.5, 4.0])
-def test_normalised_by_c_of_t_the_tempered_bound_is_that_of_a_broader_mixture(temperature):
-    # p(x, z | mu)^(1/T) / C(T): weights w^(1/T), normalised, and noise of T times the variance
-    X, b = blog(n=200), 1.0 / temperature
+def test_the_normalised_tempered_bound_is_that_of_a_broader_mixture(temperature):
+    # The density p(x, z | mu)^(1/T) / C(T) has weights proportional to w^(1/T), and its noise has
+    # T times the variance.
+    X, b = three_means(n=200), 1.0 / temperature
     settings = {"init_params": "random", "max_iter": 20, "tol": 0.0}
     hot = fitted(X, 3, weights=WEIGHTS, temperature=ConstantTemperature(temperature), **settings)
     flat = WEIGHTS**b / (WEIGHTS**b).sum()
@@ -274,7 +217,7 @@ def test_normalised_by_c_of_t_the_tempered_bound_is_that_of_a_broader_mixture(te
 
 @pytest.mark.quick_cases("Variational")
 @pytest.mark.parametrize("policy", [VariationalTempering, LocalTempering])
-def test_learned_temperatures_end_at_one_below_the_evidence_of_the_tempered_models(policy):
+def test_learned_temperatures_end_at_1_and_the_bound_stays_below_the_evidence(policy):
     b = np.linspace(1.0 / 3.0, 1.0, 9)
     w = np.array([0.3, 0.7])
     X = few()
@@ -283,7 +226,7 @@ def test_learned_temperatures_end_at_one_below_the_evidence_of_the_tempered_mode
     temperatures = np.array(mixture.history_["temperature"])
     assert temperatures[0] > 2.0 and temperatures[-1] == 1.0 and mixture.converged_
     assert np.all(temperatures >= 1.0)
-    # with one temperature for all rows the evidence is a mean over temperatures
+    # With one temperature for all rows, the evidence is a mean over temperatures.
     if policy is VariationalTempering:
         evidences = [exact_evidence(X, w**p / (w**p).sum(), 0.7 / p, 3.0) for p in b]
         assert np.all(np.array(mixture.history_["objective"]) < max(evidences))
@@ -319,35 +262,45 @@ def test_a_fit_begins_at_the_means_given(weights):
     start = model.initial(None, None)
     _, lam = model.component.in_data_coordinates(model.natural_parameters(start)[1])
     np.testing.assert_allclose(Normal.mean(lam), means, rtol=1e-12)
-    # as if each component had seen its share of the rows
+    # Each component begins as if it had its share of the rows.
     share = np.array(weights or [0.5, 0.5])
     expected = 1.0 / (1.0 / 100.0 + 2.0 * len(X) * share)
     np.testing.assert_allclose(Normal.variance(lam)[:, 0], expected, rtol=1e-12)
-    # without heat the rows go to the nearer of them in the first pass
-    one = CAVIGaussianMixture(2, means_init=means, max_iter=1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        one.fit(X)
+    # Without heat, the rows go to the nearer mean in the first pass.
+    one = CAVIGaussianMixture(2, means_init=means, max_iter=1).fit(X)
     near = np.abs(X - 25.0) < np.abs(X - 39.0)
     np.testing.assert_allclose(one.means_.ravel(), [X[near].mean(), X[~near].mean()], atol=0.2)
 
 
-@pytest.mark.parametrize("wrong", [[[0.0]], [0.0, 1.0], [[0.0], [np.nan]], [[0.0], [1e200]]])
-def test_starts_of_the_wrong_shape_or_size_are_refused(wrong):
-    with pytest.raises(ValueError, match=r"means_init.*\(2, 1\).*Got"):
-        CAVIGaussianMixture(2, means_init=wrong).fit(three_clusters())
+# --------------------------------------------------------------------------------- illegal input
+WEIGHTS_MESSAGE = r"'weights' .* n_components = 3 positive .* sum to 1. Got"
+SCALE_MESSAGE = r"{name}.*e-29, 1e\+200\] .* Got {value}\. Scale"
 
 
-@pytest.mark.parametrize("name", ["noise_variance", "prior_variance"])
-@pytest.mark.parametrize("value", [1e-300, 1e300])
-def test_variances_whose_products_overflow_are_refused(name, value):
-    said = rf"{name}.*e-29, 1e\+200\] .* Got {re.escape(f'{value:g}')}\. Scale"
-    with pytest.raises(ValueError, match=said):
-        CAVIGaussianMixture(2, **{name: value}).fit(three_clusters())
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        *(({"weights": weights}, WEIGHTS_MESSAGE) for weights in (
+            [0.5, 0.5], [0.2, 0.3, 0.4], [0.5, 0.6, -0.1], [0.5, 0.5, 0.0], [np.nan, 0.5, 0.5],
+            [[0.2, 0.3, 0.5]],
+        )),
+        *(({"means_init": means}, r"means_init.*\(3, 1\).*Got") for means in (
+            [[0.0]], [0.0, 1.0, 2.0], [[0.0], [0.0], [np.nan]], [[0.0], [0.0], [1e200]],
+        )),
+        *(({name: float(value)}, SCALE_MESSAGE.format(name=name, value=re.escape(value)))
+          for name in ("noise_variance", "prior_variance") for value in ("1e-300", "1e+300")),
+        ({"n_components": 30}, "n_components = 30, n_samples = 20"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_illegal_settings_are_refused_with_the_legal_ones(settings, message, method):
+    mixture = CAVIGaussianMixture(**({"n_components": 3} | settings))
+    with refused(mixture, match=message):
+        getattr(mixture, method)(three_means(n=20))
 
 
 @pytest.mark.parametrize("cls", [CAVIGaussianMixture, AnnealedFactorialMixture])
-def test_scales_out_of_all_proportion_end_in_an_error_alone_that_changes_nothing(cls):
+def test_scales_that_overflow_end_in_an_error_that_changes_nothing(cls):
     X = few(n=12, D=2)
     X[::4, 0] = np.nan
     mixture = cls(2, noise_variance=1e-20, max_iter=2, random_state=0).fit(X)
@@ -357,7 +310,7 @@ def test_scales_out_of_all_proportion_end_in_an_error_alone_that_changes_nothing
     assert mixture.elbo_ == before
     for scale, noise, prior in itertools.product((1e-80, 1.0, 1e90), *[(1e-200, 1.0, 1e200)] * 2):
         mixture.set_params(noise_variance=noise, prior_variance=prior)
-        with suppress(ValueError):  # (a warning would be an error, too)
+        with suppress(ValueError):  # A warning would fail the test.
             assert np.isfinite(mixture.fit(scale * X).elbo_)
 
 
