@@ -1,16 +1,19 @@
-"""Components joined to clusters."""
+"""Components are joined to clusters."""
 
 from copy import copy
 from dataclasses import replace
+from functools import partial
+from itertools import combinations
 
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
 from estimators import test_tables as tables
-from estimators._registry import assert_same_fit, bits
+from estimators._registry import bits
 from scipy.cluster.hierarchy import cut_tree, is_monotonic, is_valid_linkage
-from scipy.special import entr
+from scipy.special import entr, softmax
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
@@ -25,6 +28,7 @@ from skvt import (
 from skvt._results import _clusters as _clusters_mixin
 from skvt._results._clusterings import explain_why_not
 from skvt.components import Bernoulli, Gaussian
+from skvt.components.specs import GAUSSIAN_PRIORS
 from skvt.models.mixture import Assignments, Joins, join_components, measure_valley
 from skvt.models.mixture._pairs import _Column
 
@@ -49,14 +53,14 @@ def weights(X):
 
 @pytest.fixture(scope="module")
 def mixture(X, weights):
-    """Nine round components, all of them with rows."""
+    """A fit of nine round components, all of which have rows."""
     round_ones = {"covariance_type": "spherical", "covariance_prior": 1.0, "moves": ()}
     mixture = MemoizedDPGMM(9, batch_size=70, random_state=0, **round_ones)
     return mixture.fit(X, sample_weight=weights)
 
 
 def entropy(resp, weights):
-    """Of assignments, in nats per row."""
+    """The entropy of assignments in nats per row."""
     return weights @ entr(resp).sum(axis=1) / weights.sum()
 
 
@@ -98,35 +102,33 @@ def test_the_hierarchy_is_that_of_all_pairs_tried_in_each_step(X, weights, mixtu
     np.testing.assert_allclose(other.hierarchy_[:, 2], expected[:, 2], rtol=1e-6, atol=1e-9)
     assert is_valid_linkage(other.hierarchy_) and is_monotonic(other.hierarchy_)
     assert set(other.hierarchy_criteria_) == {"entropy"}
-    # by default what fit found, to the last bit: the valleys, then the evidence
+    # By default, joins follow the valleys and then the evidence, as they do in a fit.
     np.testing.assert_array_equal(mixture.hierarchy_, before)
     np.testing.assert_array_equal(other.join_components(X, weights).hierarchy_, before)
     assert set(other.hierarchy_criteria_) == {"valley", "evidence"}
 
 
 def overlapping(n_rows, K):
-    """Responsibilities of K components that overlap, most of all pairs with near numbers."""
+    """Responsibilities of K components, of which those with near numbers overlap most, (n, K)."""
     rng = np.random.default_rng(0)
     logits = -0.5 * (rng.uniform(0.0, 0.2 * K, n_rows)[:, None] - 0.2 * np.arange(K)) ** 2
-    logits += 0.5 * rng.standard_normal(logits.shape)
-    resp = np.exp(logits)
-    return resp / resp.sum(axis=1, keepdims=True)
+    return softmax(logits + 0.5 * rng.standard_normal(logits.shape), axis=1)
 
 
 @pytest.fixture
 def computed(monkeypatch):
-    """A list with an item for each loss of entropy that is computed for a pair."""
+    """A list that gets an item whenever the loss of entropy of a pair is computed."""
     items, loss_of = [], _Column.loss_with
     monkeypatch.setattr(_Column, "loss_with", lambda *args: items.append(1) or loss_of(*args))
     return items
 
 
 @pytest.mark.parametrize("relative", [True, False])
-def test_of_many_pairs_few_losses_are_computed(relative, computed):
+def test_few_of_the_losses_of_many_pairs_are_computed(relative, computed):
     K, weights = 40, np.random.default_rng(1).random(300)
     resp = overlapping(weights.size, K)
     join_components(Assignments([(resp, weights, np.zeros(weights.size))]), relative=relative)
-    # of 780 pairs at first, and of pairs with the joined cluster after each join
+    # There are 780 pairs at first, and each join makes new ones.
     assert len(computed) < 4 * K
     resp = resp[:, :15] / resp[:, :15].sum(axis=1, keepdims=True)
     joins = join_components(Assignments([(resp, weights, weights)]), relative=relative)
@@ -135,11 +137,11 @@ def test_of_many_pairs_few_losses_are_computed(relative, computed):
     np.testing.assert_allclose(joins.linkage[:, 2], expected[:, 2], rtol=1e-9)
 
 
-def test_the_least_distinct_clusters_are_found_by_few_losses_of_entropy(computed):
+def test_the_least_distinct_clusters_are_found_from_few_losses(computed):
     X = np.random.default_rng(0).normal(size=(1000, 4))
     mixture = MemoizedDPGMM(30, moves=(), max_iter=2, random_state=0).fit(X)
     assert list(mixture.hierarchy_criteria_).count("evidence") > 20
-    # of 435 pairs at first, and of pairs with the joined cluster after each join
+    # There are 435 pairs at first, and each join makes new ones.
     assert len(computed) < 300
     joins, K = mixture._fitted.joins, 30
     for (a, b, _, _), mass in zip(joins.linkage, joins.masses, strict=True):
@@ -147,14 +149,13 @@ def test_the_least_distinct_clusters_are_found_by_few_losses_of_entropy(computed
             assert mass == pytest.approx(joins.masses[int(a) - K] + joins.masses[int(b) - K])
 
 
-def test_joins_of_another_hierarchy_are_made_without_losses_of_other_pairs(computed):
+def test_given_joins_are_made_without_losses_of_other_pairs(computed):
     resp = overlapping(300, 40)
     assignments = Assignments([(resp, np.ones(300), np.zeros(300))])
     linkage = join_components(assignments).linkage
     computed.clear()
-    np.testing.assert_array_equal(
-        join_components(assignments, first_joins=linkage).linkage, linkage
-    )
+    again = join_components(assignments, first_joins=linkage).linkage
+    np.testing.assert_array_equal(again, linkage)
     assert not computed
 
 
@@ -165,7 +166,7 @@ def test_clusters_are_cut_from_the_hierarchy_and_probabilities_add_up(X, weights
     plane = np.stack(np.meshgrid(np.linspace(-30, 30, 121), np.linspace(-20, 20, 81)), axis=-1)
     plane = plane.reshape(-1, 2)
     for n_clusters in range(1, K + 1):
-        cut = cut_tree(Z, n_clusters)[:, 0]  # numbered by first components, too
+        cut = cut_tree(Z, n_clusters)[:, 0]
         np.testing.assert_array_equal(mixture.component_clusters(n_clusters), cut)
         proba = mixture.predict_proba(X, n_clusters=n_clusters)
         np.testing.assert_allclose(proba, resp @ np.eye(n_clusters)[cut], atol=1e-12)
@@ -175,31 +176,20 @@ def test_clusters_are_cut_from_the_hierarchy_and_probabilities_add_up(X, weights
         far = mixture.predict(plane, n_clusters)
         np.testing.assert_array_equal(far, mixture.predict_proba(plane, n_clusters).argmax(axis=1))
         n_apart += np.sum(far != cut[mixture.predict(plane)])
-    # a row that the components of a cluster share need not be in its most probable one's
+    # The most probable component of some rows is not in their most probable cluster.
     assert n_apart > 0
     best = mixture.predict(X, mixture.n_clusters_)
     np.testing.assert_array_equal(mixture.predict(X, "auto"), best)
 
 
-@pytest.mark.slow
-def test_crosses_are_one_cluster_each():
-    X = crosses(200)[:800]
-    mixture = MemoizedDPGMM(random_state=0).fit(X)
-    assert (mixture.n_components_, mixture.n_clusters_) == (4, 2)
-    truth = np.repeat([0, 1], 400)
-    assert adjusted_rand_score(truth, mixture.predict(X, "auto")) > 0.97  # arms touch
-
-
 @pytest.mark.parametrize("limit", [90, 70])
 @pytest.mark.parametrize("cls", [CAVIGaussianMixture, MemoizedDPGMM])
-def test_of_many_rows_a_sample_is_looked_at(X, cls, limit, monkeypatch):
+def test_a_sample_of_many_rows_decides_on_the_hierarchy(X, cls, limit, monkeypatch):
     monkeypatch.setattr(_clusters_mixin, "MAX_ROWS", limit)
     monkeypatch.setattr(_clusters_mixin, "ROWS_PER_COMPONENT", 10)
-    published = {name: None for name in GIVEN if name.endswith("_prior")} | {
-        "covariance_prior": None
-    }
-    still = published | {"moves": ()} if cls is MemoizedDPGMM else {"noise_variance": 4.0}
-    mixture = cls(8, random_state=0, **still).fit(X)
+    given = dict.fromkeys(GAUSSIAN_PRIORS) | {"moves": ()}
+    given = given if cls is MemoizedDPGMM else {"noise_variance": 4.0}
+    mixture = cls(8, random_state=0, **given).fit(X)
     rows = X[mixture._sample_rows(len(X))]
     assert len(np.unique(rows, axis=0)) == len(rows) == max(limit, 80)
     before, resp = mixture.hierarchy_, mixture.predict_proba(rows)
@@ -207,8 +197,6 @@ def test_of_many_rows_a_sample_is_looked_at(X, cls, limit, monkeypatch):
     mixture.join_components(X, criterion="share")
     expected = joined_one_by_one(resp, np.ones(len(rows)), relative=True)
     np.testing.assert_allclose(mixture.hierarchy_, expected, rtol=1e-6, atol=1e-9)
-    others = joined_one_by_one(resp, np.ones(len(rows)), relative=False)
-    assert not np.array_equal(others[:, :2], expected[:, :2])
 
 
 # --------------------------------------------------------------------------------- the evidence
@@ -220,7 +208,7 @@ GIVEN = {
 
 @pytest.mark.parametrize("shape", ["full", "diag", "spherical"])
 def test_evidence_lost_is_that_of_fits_of_the_rows_joined(shape):
-    """By the bounds of mixtures of one component, which are exact."""
+    """The bound of a mixture of one component is its exact evidence."""
     parts = np.repeat([0, 1, 2], [70, 60, 50])
     X = np.array([[0.0, 0.0], [80.0, 5.0], [0.0, 40.0]])[parts]
     X += np.random.default_rng(0).standard_normal(X.shape) * [3.0, 1.0]
@@ -229,7 +217,9 @@ def test_evidence_lost_is_that_of_fits_of_the_rows_joined(shape):
 
     def evidence(*joined):
         rows = X[np.isin(parts, joined)]
-        return MemoizedDPGMM(1, **given).fit(rows).elbo_ + np.log(len(rows) + 1.0)  # of its stick
+        return MemoizedDPGMM(1, **given).fit(rows).elbo_ + np.log(
+            len(rows) + 1.0
+        )  # without its stick
 
     mixture = MemoizedDPGMM(3, labels_init=parts, **given).fit(X)
     np.testing.assert_array_equal(mixture.predict(X), parts)
@@ -241,7 +231,7 @@ def test_evidence_lost_is_that_of_fits_of_the_rows_joined(shape):
     assert last[0] == pytest.approx(min(others), rel=1e-4)
 
 
-def test_of_many_components_only_neighbours_are_compared(monkeypatch):
+def test_only_neighbours_of_many_components_are_compared(monkeypatch):
     labels = np.repeat(np.arange(24), 40)
     rng = np.random.default_rng(0)
     centres = 60.0 * rng.permutation(8)[:, None, None] + 4.0 * rng.standard_normal((1, 3, 2))
@@ -252,15 +242,16 @@ def test_of_many_components_only_neighbours_are_compared(monkeypatch):
         monkeypatch.setattr("skvt.models.mixture._distinctness._ALL_COMPARED", most)
         monkeypatch.setattr("skvt.models.mixture._distinctness._NEIGHBOURS", 4)
         trees.append(copy(mixture).join_components(X, criterion="evidence").hierarchy_)
-    # parts of one group first, of which all are neighbours
+    # The first joins are those of parts of one group, which are all neighbours.
     np.testing.assert_allclose(trees[1][:16], trees[0][:16], rtol=1e-9)
-    # each loss is exact once it is made: what all lose together does not depend on the order
+    # The loss of a join is exact once it is made, so that the sum does not depend on the order.
     assert trees[1][-1, 2] == pytest.approx(trees[0][-1, 2], rel=1e-9)
 
 
 def test_evidence_of_mixed_columns_is_recomputed_from_summed_statistics():
     frame, _ = tables.table(share=0.1)
     fitted = tables.mixture(n_components=6, max_components=6, moves=()).fit(frame)
+    assert fitted.clusterings_["valley"].isna().all()
     fitted.join_components(frame, criterion="evidence")
     model, stats = fitted._fitted.model, fitted._fitted.stats.as_stats()
     counts, sums = stats.arrays
@@ -272,9 +263,7 @@ def test_evidence_of_mixed_columns_is_recomputed_from_summed_statistics():
     for step, (a, b, height, _) in enumerate(fitted.hierarchy_):
         losses = {
             (i, j): evidence(groups[i]) + evidence(groups[j]) - evidence(groups[i] + groups[j])
-            for i in groups
-            for j in groups
-            if i < j
+            for i, j in combinations(sorted(groups), 2)
         }
         if step >= vacant:
             assert min(losses, key=losses.get) == (a, b)
@@ -284,44 +273,24 @@ def test_evidence_of_mixed_columns_is_recomputed_from_summed_statistics():
     assert set(fitted.hierarchy_criteria_) == {"evidence"}
 
 
-def test_the_hierarchy_goes_on_by_the_evidence_where_nothing_overlaps():
-    """Two groups of two clusters, of which no row is in doubt."""
-    rng = np.random.default_rng(0)
-    X = [at + rng.standard_normal((50, 2)) for at in ([0, 0], [90, 0], [0, 20], [90, 20])]
+def test_the_hierarchy_follows_the_evidence_where_nothing_overlaps():
+    """There are two groups of two clusters, and no row lies between clusters."""
     centres = np.array([[0.0, 0.0], [90.0, 0.0], [0.0, 20.0], [90.0, 20.0]])
-    mixture = known(centres, np.concatenate(X))
+    X, _ = around(centres, 4 * [50])
+    mixture = known(centres, X)
     assert mixture.n_clusters_ == 4 and "valleys separate all" in mixture.n_clusters_reason_
     np.testing.assert_array_equal(mixture.component_clusters(2), [0, 1, 0, 1])
     assert set(mixture.hierarchy_criteria_) == {"evidence"}
-    # by the entropy, the order is that of the components
-    mixture.join_components(np.concatenate(X), criterion="share")
+    # The entropy alone would join the components in the order of their numbers.
+    mixture.join_components(X, criterion="share")
     np.testing.assert_array_equal(mixture.component_clusters(2), [0, 0, 0, 1])
 
 
-AUTO = {
-    f"{name}_prior": "auto"
-    for name in ("weight_concentration", "mean", "mean_precision", "degrees_of_freedom",
-                 "covariance")
-}  # fmt: skip
+AUTO = dict.fromkeys(GAUSSIAN_PRIORS, "auto") | {"weight_concentration_prior": "auto"}
 
 
 @pytest.mark.slow
-def test_classes_that_overlap_are_not_one_cluster():
-    """Three, each as far from the next as two normal clusters that have two modes."""
-    rng = np.random.default_rng(0)
-    y = rng.integers(3, size=3_000)
-    X = np.array([[0.0, 0.0], [3.0, 0.0], [1.5, 2.6]])[y] + rng.standard_normal((3_000, 2))
-    mixture = MemoizedDPGMM(covariance_type="diag", random_state=0, **AUTO).fit(X)
-    assert mixture.n_clusters_ == 3
-    assert adjusted_rand_score(y, mixture.predict(X, "auto")) > 0.6
-    far = np.concatenate([X, rng.standard_normal((100, 2)) + 30.0])
-    assert MemoizedDPGMM(covariance_type="diag", random_state=0, **AUTO).fit(far).n_clusters_ == 4
-    # by the entropy alone
-    assert mixture.join_components(X, criterion="share").n_clusters_ == 1
-
-
-@pytest.mark.slow
-def test_one_cluster_of_several_components_is_never_suggested_in_silence():
+def test_a_suggestion_of_one_cluster_of_several_components_comes_with_a_warning():
     X = np.random.default_rng(0).standard_t(3, size=(600, 2))
     mixture = MemoizedDPGMM(max_components=6, random_state=0, **AUTO).fit(X)
     K = mixture.n_components_
@@ -330,17 +299,10 @@ def test_one_cluster_of_several_components_is_never_suggested_in_silence():
     assert mixture.n_clusters_reason_.startswith(reason)
     with pytest.warns(UserWarning, match=f"^All rows are in {reason}"):
         assert not mixture.predict(X, "auto").any()
-    # of one component there is nothing to say
+    # A mixture of one component needs no warning.
     one = MemoizedDPGMM(moves=()).fit(X)
     assert not one.predict(X, "auto").any()
     assert one.n_clusters_reason_ == "1 cluster of 1 component: no other component has rows"
-
-
-def test_a_few_pairs_of_near_clusters_are_no_parts_of_others():
-    """Pairs five deviations apart, all others far."""
-    centers = np.array([0.0, 5.0, 100.0, 105.0, 200.0, 205.0])
-    X = (np.repeat(centers, 150) + np.random.default_rng(0).normal(size=900))[:, None]
-    assert MemoizedDPGMM(max_components=8, random_state=0).fit(X).n_clusters_ == 6
 
 
 def test_classes_of_several_kinds_of_columns_may_overlap():
@@ -355,7 +317,7 @@ def test_classes_of_several_kinds_of_columns_may_overlap():
 
 @pytest.mark.slow
 def test_few_rows_in_many_columns_are_joined_by_the_elbow_of_the_evidence():
-    """Skewed classes, whose parts cannot overlap: responsibilities are certain anyway."""
+    """In many columns, the parts of a skewed class do not overlap."""
     rng = np.random.default_rng(0)
     y = rng.integers(2, size=240)
     X = rng.gamma(1.0, 1.0, size=(240, 20)) * (1.0 + y[:, None]) + 8.0 * y[:, None]
@@ -367,48 +329,102 @@ def test_few_rows_in_many_columns_are_joined_by_the_elbow_of_the_evidence():
     assert adjusted_rand_score(y, mixture.predict(X, "auto")) == 1.0
 
 
-@pytest.mark.parametrize(
-    ("sizes", "distance"), [((250, 170, 160, 10, 10), 2.0), ((300, 250, 8, 7, 6), 3.0)]
-)
-def test_small_clusters_in_many_columns_stay_apart(sizes, distance):
-    """Two clusters differ in twelve columns, by two or three standard deviations in each."""
-    rng = np.random.default_rng(0)
-    y = np.repeat(np.arange(len(sizes)), sizes)
-    X = rng.standard_normal((y.size, 60))
-    for k in range(len(sizes)):
-        X[y == k, 6 * k : 6 * k + 6] += distance
-    start = {"labels_init": y, "moves": (), "max_iter": 5, "tol": 0.1}
-    mixture = MemoizedDPGMM(len(sizes), covariance_type="diag", random_state=0, **start).fit(X)
-    np.testing.assert_array_equal(mixture.labels_, y)
-    assert mixture.n_clusters_ == len(sizes)
-    assert "evidence" in mixture.join_components(X, criterion="evidence").n_clusters_reason_
-    assert mixture.n_clusters_ == len(sizes)
+# ----------------------------------------------------------------------- the number of clusters
+def around(centres, sizes, spread=1.0, seed=0):
+    """Normal rows around centres, as many as ``sizes`` says, and the number of their centre."""
+    centres, y = np.asarray(centres, float), np.repeat(np.arange(len(sizes)), sizes)
+    noise = np.random.default_rng(seed).standard_normal((len(y), centres.shape[1]))
+    return centres[y] + np.broadcast_to(spread, centres.shape)[y] * noise, y
 
 
-# ----------------------------------------------------------------------------- how many clusters
 def known(means, X):
     return CAVIGaussianMixture(len(means), means_init=means, max_iter=300, random_state=0).fit(X)
+
+
+def labelled(X, y, **settings):
+    """A fit of the components that the labels say."""
+    settings = {"labels_init": y, "moves": (), "random_state": 0} | settings
+    return MemoizedDPGMM(y.max() + 1, **settings).fit(X)
+
+
+TRIANGLE = [[0.0, 0.0], [3.0, 0.0], [1.5, 2.6]]
 
 
 @pytest.mark.parametrize("distance", [8.0, 12.0, 40.0])
 @pytest.mark.parametrize("K", [1, 2, 3, 4, 6])
 def test_separated_clusters_are_not_joined(K, distance):
-    centres = distance * np.arange(K)[:, None] * np.ones((1, 1))
-    X = np.random.default_rng(0).standard_normal((100 * K, 1)) + np.repeat(centres, 100, axis=0)
+    centres = distance * np.arange(K)[:, None]
+    X, _ = around(centres, K * [100])
     mixture = known(centres, X)
     assert mixture.n_clusters_ == K
     assert mixture.hierarchy_.shape == (K - 1, 4)
     np.testing.assert_array_equal(mixture.predict(X, "auto"), mixture.predict(X))
 
 
+def pairs_of_near_clusters():
+    """Pairs of clusters are five deviations apart, and the pairs are far from each other."""
+    return labelled(*around([[0.0], [5.0], [100.0], [105.0], [200.0], [205.0]], 6 * [150]))
+
+
+def clusters_in_many_columns(sizes, distance):
+    """Two clusters differ in twelve columns, by two or three standard deviations in each."""
+    centres = distance * np.kron(np.eye(10)[:5], np.ones(6))
+    return labelled(*around(centres, sizes), covariance_type="diag", max_iter=5, tol=0.1)
+
+
+def crossing_and_nested_clusters():
+    centres = [[0.0, 0.0], [0.0, 0.0], [200.0, 200.0], [200.0, 200.0]]
+    spread = [[20.0, 0.2], [0.2, 20.0], [8.0, 8.0], [0.1, 0.1]]
+    return labelled(*around(centres, 4 * [300], spread))
+
+
+def ring_about_a_cluster():
+    """Sixteen components lie on a ring about a round cluster."""
+    angles, rng = np.arange(16) * np.pi / 8.0, np.random.default_rng(0)
+    places = np.append(rng.uniform(0.0, 2.0 * np.pi, 800), np.zeros(200))
+    radii, noise = np.repeat([10.0, 0.0], [800, 200]), rng.standard_normal((1_000, 2))
+    X = np.c_[np.cos(places), np.sin(places)] * radii[:, None]
+    X += np.repeat([0.5, 1.0], [800, 200])[:, None] * noise
+    return known(np.concatenate([10.0 * np.c_[np.cos(angles), np.sin(angles)], [[0.0, 0.0]]]), X)
+
+
+def touching_clusters():
+    """Neighbours in a grid of sixteen round clusters are 4.5 deviations apart."""
+    means = 4.5 * np.argwhere(np.ones((4, 4)))
+    return known(means, around(means, 16 * [100])[0])
+
+
+def clusters_with_a_shallow_valley():
+    """The rows alone do not show one of the valleys between normal clusters."""
+    X, _ = around(TRIANGLE, [267, 267, 266])
+    mixture = MemoizedDPGMM(3, moves=(), random_state=0).fit(X)
+    assert mixture.clusterings_["valley_test"].min() < 3.5
+    # The entropy alone would join them.
+    assert copy(mixture).join_components(X, criterion="share").n_clusters_ == 1
+    return mixture
+
+
+@pytest.mark.parametrize(
+    ("mixture", "n_clusters"),
+    [
+        (pairs_of_near_clusters, 6),
+        (partial(clusters_in_many_columns, (250, 170, 160, 10, 10), 2.0), 5),
+        (partial(clusters_in_many_columns, (300, 250, 8, 7, 6), 3.0), 5),
+        (crossing_and_nested_clusters, 4), (ring_about_a_cluster, 2), (touching_clusters, 16),
+        (clusters_with_a_shallow_valley, 3),
+    ],
+)  # fmt: skip
+def test_only_components_without_a_valley_between_them_are_joined(mixture, n_clusters):
+    assert mixture().n_clusters_ == n_clusters
+
+
 @pytest.mark.parametrize("n_apart", [0, 1, 2, 4])
 def test_a_cluster_that_is_split_is_joined(n_apart):
     rng = np.random.default_rng(0)
     apart = 30.0 * (1.0 + np.arange(n_apart))[:, None]
-    X = [rng.uniform(-2.5, 2.5, size=(200, 1))] + [
-        at + rng.standard_normal((50, 1)) for at in apart
-    ]
-    mixture = known(np.concatenate([apart, [[-1.0], [1.0]]]), np.concatenate(X))
+    far = [at + rng.standard_normal((50, 1)) for at in apart]
+    X = np.concatenate([rng.uniform(-2.5, 2.5, size=(200, 1)), *far])
+    mixture = known(np.concatenate([apart, [[-1.0], [1.0]]]), X)
     assert mixture.n_clusters_ == n_apart + 1
     clusters = mixture.component_clusters(n_apart + 1)
     assert clusters[-1] == clusters[-2] and len(set(clusters)) == n_apart + 1
@@ -425,23 +441,23 @@ def joins(shares, lost, n_vacant=0, masses=None):
 @pytest.mark.parametrize(
     ("found", "n_joined"),
     [
-        # a tenth and more, elbow or not; not those behind one that loses less
+        # Joins that lose a tenth or more are made, until one loses less.
         (joins([0.3, 0.11, 0.09, 0.3], [0.1, 0.1, 0.1, 0.1]), 2),
-        # an elbow: those before it that lose a hundredth
+        # The joins before an elbow are made if they lose a hundredth or more.
         (joins([0.05] * 5 + [0.011, 1e-4, 1e-4], [0.1] * 6 + [1e-3] * 2), 6),
         (joins([0.05] * 5 + [0.009, 1e-4, 1e-4], [0.1] * 6 + [1e-3] * 2), 5),
         (joins([0.009] + [0.05] * 5 + [1e-4, 1e-4], [0.1] * 6 + [1e-3] * 2), 0),
-        # none: the entropy falls evenly, or is four times as steep in none of two parts
+        # There is no elbow unless the entropy falls four times as steeply before it.
         (joins([0.05, 0.05, 0.05, 0.05, 0.05], [0.1, 0.1, 0.1, 0.1, 0.1]), 0),
         (joins([0.05] * 5 + [0.03] * 2, [0.1] * 5 + [0.03] * 2), 0),
         (joins([0.05] * 5 + [0.02] * 2, [0.1] * 5 + [0.02] * 2), 5),
-        # two joins behind it, and five before: a few pairs nearer than others are none
+        # An elbow has at least five joins before it and two after it.
         (joins([0.05] * 5 + [1e-4], [0.1] * 5 + [1e-3]), 0),
         (joins([0.05] * 5 + [1e-4] * 2, [0.1] * 5 + [1e-3] * 2), 5),
         (joins([0.05] * 4 + [1e-4] * 3, [0.1] * 4 + [1e-3] * 3), 0),
-        # over the rows joined, not over the number of joins
+        # The steepness is the loss per row that is joined.
         (joins([0.05] * 7, [0.1] * 5 + [0.01] * 2, masses=[0.3] * 5 + [0.03] * 2), 0),
-        # components without rows come first, and count neither as clusters nor for the elbow
+        # Components without rows are joined first and do not count.
         (joins([0, 0, *[0.05] * 5, 1e-4, 1e-4], [0, 0, *[0.1] * 5, 1e-3, 1e-3], n_vacant=2), 7),
         (joins([0.0, 0.0], [0.0, 0.0], n_vacant=1), 1),
     ],
@@ -474,7 +490,7 @@ def test_the_table_has_a_row_for_each_number_of_clusters(X, weights, mixture, cr
     assert list(table) == columns.split()
     assert table["n_clusters"].tolist() == list(range(1, K + 1))
     assert table["how"].tolist() == ["joined"] * (K - 1) + ["components"]
-    # from K clusters to one: the losses are the steps between the heights of the tree
+    # The losses are the steps between the heights of the tree.
     last_first = table[::-1]
     np.testing.assert_allclose(last_first["loss"][:-1].cumsum(), mixture.hierarchy_[:, 2])
     assert last_first["criterion"].tolist() == [*mixture.hierarchy_criteria_, ""]
@@ -494,7 +510,7 @@ def test_the_table_says_what_each_join_loses(X, weights, mixture):
     by_entropy = copy(mixture).join_components(X, weights, criterion="share")
     resp, Z = by_entropy.predict_proba(X), by_entropy.hierarchy_
     first = weights @ resp[:, Z[0, :2].astype(int)] / weights.sum()
-    share = Z[0, 2] / (entr(first).sum() - entr(first.sum()))  # a coin for each row
+    share = Z[0, 2] / (entr(first).sum() - entr(first.sum()))  # The largest loss is the divisor.
     reason = by_entropy.clusterings_["reason"].iloc[-1]
     assert f"joining them loses {share:.1%} of the entropy" in reason
 
@@ -507,7 +523,7 @@ def test_the_bound_of_a_clustering_is_that_of_its_responsibilities(X, weights, k
     bounds = []
     for n in range(1, mixture.n_components_ + 1):
         resp = mixture.predict_proba(X, n_clusters=n)
-        resp = resp[:, np.argsort(-(weights @ resp))]  # the largest first, as sticks prefer
+        resp = resp[:, np.argsort(-(weights @ resp))]  # Sticks prefer this order.
         stats = model.make_local_result(model.batch(X, every, weights), resp).stats
         bounds.append(model.collapsed_energy(stats) + weights @ entr(resp).sum(axis=1))
     np.testing.assert_allclose(mixture.clusterings_["bound"], bounds, atol=0.05)
@@ -521,7 +537,7 @@ def test_clusterings_are_compared_with_refits_and_other_fits(X, weights, mixture
     compared = copy(mixture).compare_clusterings(X, sample_weight=weights, max_refitted=5)
     table = compared.clusterings_
     pd.testing.assert_frame_equal(table.drop(columns=names), before.drop(columns=names))
-    # rows are assigned again, so that no bound falls
+    # Refits assign the rows again, so that no bound falls.
     assert (table["refitted_bound"][:5] > table["bound"][:5] - 0.05).all()
     assert table["refitted_bound"][1] > table["bound"][1] + 1.0
     assert table["refitted_bound"][5:].isna().all()
@@ -544,12 +560,6 @@ def test_agreement_is_the_adjusted_rand_index_with_fits_of_other_seeds():
     np.testing.assert_allclose(table["suggested_by"], shares)
 
 
-@pytest.mark.parametrize("name", ["n_fits", "max_refitted"])
-def test_clusterings_are_compared_with_a_number_of_fits(X, mixture, name):
-    with pytest.raises(ValueError, match=f"{name} == -1, must be >= 0"):
-        mixture.compare_clusterings(X, **{name: -1})
-
-
 @pytest.mark.parametrize(
     ("test", "valley", "says"),
     [
@@ -563,7 +573,7 @@ def test_reasons_say_what_infinite_valleys_mean(test, valley, says):
     joins = Joins(linkage, halves, halves, 0, 1, 2, "", np.array([0.1, valley]), 1)
     joins = replace(joins, tests=np.array([4.0, test]))
     assert explain_why_not(joins, 1).endswith(says)
-    # a test of parts of one cluster may be large
+    # The test of parts of one cluster may be large.
     assert explain_why_not(joins, 3).endswith("parts of a cluster that no valley divides.")
 
 
@@ -571,7 +581,7 @@ def test_reasons_say_what_infinite_valleys_mean(test, valley, says):
 @pytest.mark.parametrize(("n_left", "n_right"), [(10, 25), (30, 20)])
 def test_a_valley_has_fewer_rows_than_chance_explains(n_left, n_right):
     at = np.repeat([0.0, 1.0], [n_left, n_right])
-    # none in a stretch of three windows, which the lower peak would fill with three times its rows
+    # No row lies in three windows, which would have three times the rows of the lower peak.
     expected = np.sqrt(3 * min(n_left, n_right))
     assert measure_valley(at, np.ones(at.size)) == pytest.approx(expected)
     halves = np.repeat(at, 2)
@@ -584,75 +594,28 @@ def test_rows_without_a_valley_seldom_show_one():
     assert np.quantile(tests, 0.9) < 3.5
 
 
-def ring(n, radius, rng):
-    angles = rng.uniform(0.0, 2.0 * np.pi, n)
-    return radius * np.c_[np.cos(angles), np.sin(angles)] + 0.5 * rng.standard_normal((n, 2))
-
-
-@pytest.mark.parametrize("shape", ["ring", "grid"])
-def test_components_are_joined_where_rows_show_no_valley(shape):
-    rng = np.random.default_rng(0)
-    if shape == "ring":  # 16 components on a ring about a round cluster
-        X, n = np.concatenate([ring(800, 10.0, rng), rng.standard_normal((200, 2))]), 2
-        angles = np.arange(16) * np.pi / 8.0
-        means = np.concatenate([10.0 * np.c_[np.cos(angles), np.sin(angles)], np.zeros((1, 2))])
-    else:  # 16 round clusters that touch, 4.5 deviations apart
-        means, n = 4.5 * np.argwhere(np.ones((4, 4))), 16
-        X = np.repeat(means, 100, axis=0) + rng.standard_normal((1_600, 2))
-    mixture = known(means.astype(float), X)
-    assert mixture.n_clusters_ == n
-
-
-@pytest.mark.slow
-def test_a_flat_cloud_of_several_components_is_one_cluster():
-    X = np.random.default_rng(0).uniform(size=(300, 2))
-    mixture = MemoizedDPGMM(max_components=6, random_state=0).fit(X)
-    assert mixture.n_components_ > 1 and mixture.n_clusters_ == 1
-
-
-def test_normal_clusters_with_a_shallow_valley_are_not_joined():
-    y = np.repeat(np.arange(3), [267, 267, 266])
-    centres = np.array([[0.0, 0.0], [3.0, 0.0], [1.5, 2.6]])
-    X = centres[y] + np.random.default_rng(0).standard_normal((800, 2))
-    mixture = MemoizedDPGMM(3, moves=(), random_state=0).fit(X)
-    # the rows alone do not show one of the valleys, but as normal clusters they have one
-    assert mixture.clusterings_["valley_test"].min() < 3.5
-    assert mixture.n_clusters_ == 3
-
-
 def test_a_given_number_keeps_the_clusters_that_most_rows_tell_apart():
-    y = np.repeat(np.arange(4), [500, 500, 20, 20])
-    centres = np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 20.0], [8.0, 20.0]])
-    X = np.random.default_rng(0).standard_normal((y.size, 4))
-    X[:, :2] += centres[y]
+    centres = np.pad([[0.0, 0.0], [4.0, 0.0], [0.0, 20.0], [8.0, 20.0]], ((0, 0), (0, 2)))
+    X, y = around(centres, [500, 500, 20, 20])
     mixture = MemoizedDPGMM(6, covariance_type="spherical", random_state=0).fit(X)
     assert mixture.n_clusters_ == 4
     labels = mixture.predict(X, n_clusters=3)
-    assert adjusted_rand_score(np.minimum(y, 2), labels) > 0.8  # 0 if the large ones are joined
-
-
-def test_clusters_that_cross_or_are_nested_are_not_joined():
-    rng = np.random.default_rng(0)
-    y = np.repeat(np.arange(4), 300)
-    sizes = np.array([[20.0, 0.2], [0.2, 20.0], [8.0, 8.0], [0.1, 0.1]])[y]
-    X = sizes * rng.standard_normal((1_200, 2)) + 200.0 * (y > 1)[:, None]
-    mixture = MemoizedDPGMM(4, moves=(), labels_init=y, random_state=0).fit(X)
-    assert mixture.n_clusters_ == 4
+    # The index would be 0 if the large clusters were joined.
+    assert adjusted_rand_score(np.minimum(y, 2), labels) > 0.8
 
 
 @pytest.mark.parametrize("n_noise", [200, 400])
 def test_noise_does_not_connect_the_clusters_that_stand_in_it(n_noise):
-    rng = np.random.default_rng(1)
-    y = np.repeat(np.arange(4), [120, 120, 120, n_noise])
-    centres, sizes = np.array([[0.0, 0.0], [8.0, 0.0], [4.0, 7.0]]), np.array([0.4, 0.6, 0.5])
-    X = rng.uniform(-4.0, 12.0, size=(y.size, 2))
-    X[:360] = centres[y[:360]] + sizes[y[:360], None] * rng.standard_normal((360, 2))
-    mixture = MemoizedDPGMM(4, moves=(), labels_init=y, random_state=0).fit(X)
-    assert adjusted_rand_score(y[:360], mixture.predict(X, "auto")[:360]) > 0.9
+    centres, sizes = [[0.0, 0.0], [8.0, 0.0], [4.0, 7.0]], np.array([[0.4], [0.6], [0.5]])
+    X, y = around(centres, 3 * [120], sizes, seed=1)
+    noise = np.random.default_rng(1).uniform(-4.0, 12.0, size=(n_noise, 2))
+    X, labels = np.concatenate([X, noise]), np.append(y, np.full(n_noise, 3))
+    assert adjusted_rand_score(y, labelled(X, labels).predict(X, "auto")[:360]) > 0.9
 
 
 def test_a_valley_is_as_deep_as_the_density_between_two_clusters_is_low():
-    # ten rows of each of three components, four between the first two, and a fourth without rows
+    # Each of three components has ten rows, four rows lie between the first two, and the fourth
+    # component has no rows.
     resp = np.repeat(np.eye(4)[:3], 10, axis=0)
     resp = np.concatenate([resp, np.repeat([[0.5, 0.5, 0.0, 0.0]], 4, axis=0)])
     densities = np.repeat([-1.0, -1.2, -5.0, -2.0], [10, 10, 10, 4])
@@ -663,23 +626,16 @@ def test_a_valley_is_as_deep_as_the_density_between_two_clusters_is_low():
 
 
 def test_the_valley_between_two_normal_clusters_is_that_of_their_density():
-    X = np.random.default_rng(0).standard_normal((2_000, 1))
-    X[:1_000] += 5.0
-    mixture = known(np.array([[0.0], [5.0]]), X)
-    # half the square of 2.5 deviations, less the log of two equal parts
-    assert mixture.clusterings_["valley"][1] == pytest.approx(2.5**2 / 2 - np.log(2), abs=0.2)
-
-
-def test_rows_of_several_blocks_have_no_valleys_in_the_table():
-    frame, _ = tables.table(share=0.1)
-    table = tables.mixture(n_components=3, max_components=3, moves=()).fit(frame).clusterings_
-    assert len(table) == 3 and table["valley"].isna().all()
+    X, _ = around([[0.0], [5.0]], 2 * [1_000])
+    # It is half the square of 2.5 deviations, less the logarithm of two equal parts.
+    expected = 2.5**2 / 2 - np.log(2)
+    valley = known([[0.0], [5.0]], X).clusterings_["valley"][1]
+    assert valley == pytest.approx(expected, abs=0.2)
 
 
 # ------------------------------------------------------------ more clusters than components
 def test_more_clusters_than_components_are_found_by_splits():
-    truth = np.repeat(np.arange(6), 30)
-    rows = 12.0 * np.c_[truth % 3, truth // 3] + np.random.default_rng(0).normal(size=(180, 2))
+    rows, truth = around(12.0 * np.argwhere(np.ones((3, 2))), 6 * [30])
     mixture = MemoizedDPGMM(2, moves=(), random_state=0).fit(rows)
     density = mixture.score_samples(rows)
     assert adjusted_rand_score(truth, mixture.predict(rows, n_clusters=6)) == 1.0
@@ -687,7 +643,7 @@ def test_more_clusters_than_components_are_found_by_splits():
     for n_clusters in (3, 9):
         labels = mixture.predict(rows, n_clusters=n_clusters)
         assert set(labels) == set(range(n_clusters))
-        # equal rows have one label
+        # Equal rows have the same label.
         doubled = mixture.predict(twice, n_clusters=n_clusters).reshape(-1, 2)
         assert set(doubled[:, 0]) == set(range(n_clusters)) and np.ptp(doubled, axis=1).max() == 0
     np.testing.assert_array_equal(mixture.score_samples(rows), density)
@@ -724,9 +680,8 @@ def test_there_are_as_many_clusters_as_rows_that_differ(mixture, rows):
         assert set(mixture.predict(X, n_clusters=n_clusters)) == set(range(n_clusters))
     together = frame.groupby(list(frame), dropna=False, observed=True).ngroup()
     assert adjusted_rand_score(together, mixture.predict(X, n_clusters=n_distinct)) == 1.0
-    with pytest.raises(
-        ValueError, match=f"rows of X that differ, {n_distinct}. Got {n_distinct + 1}"
-    ):
+    message = f"rows of X that differ, {n_distinct}. Got {n_distinct + 1}"
+    with pytest.raises(ValueError, match=message):
         mixture.predict(X, n_clusters=n_distinct + 1)
     with pytest.raises(ValueError, match="fit anew with n_components=k"):
         mixture.predict_proba(X, n_clusters=mixture.n_components_ + 1)
@@ -736,21 +691,13 @@ def test_sparse_rows_are_split_as_dense_ones():
     X = np.random.default_rng(0).random((40, 6)) < 0.4
     mixture = StructuredBernoulliMixture(2, max_iter=2, random_state=0).fit(X)
     stored = sp.csr_array(X.astype(float))
-    stored.data[:3] = 0.0  # stored zeros
-    np.testing.assert_array_equal(
-        mixture.predict(stored, n_clusters=9), mixture.predict(stored.toarray(), n_clusters=9)
-    )
+    stored.data[:3] = 0.0
+    of_stored, of_dense = (mixture.predict(x, n_clusters=9) for x in (stored, stored.toarray()))
+    np.testing.assert_array_equal(of_stored, of_dense)
 
 
-def test_rows_in_chunks_are_not_split():
-    da = pytest.importorskip("dask.array")
-    mixture = MemoizedDPGMM(2, moves=(), random_state=0).fit(crosses(20))
-    with pytest.raises(ValueError, match=r"\[1, 2\] for rows in chunks, .* Got 3"):
-        mixture.predict(da.from_array(crosses(20), chunks=(50, 2)), n_clusters=3)
-
-
-# ------------------------------------------------------------------------------ streams, errors
-def test_streams_have_a_hierarchy_of_rows_given_to_them():
+# --------------------------------------------------------------------- streams and illegal input
+def test_the_hierarchy_of_a_stream_is_that_of_given_rows():
     X = bits()
     mixture = StructuredBernoulliMixture(3, learning_method="memoized", moves=(), random_state=0)
     fitted = mixture.fit(X).n_clusters_
@@ -769,55 +716,46 @@ def test_streams_have_a_hierarchy_of_rows_given_to_them():
     assert mixture.predict(X, 2).max() == 1
 
 
-@pytest.mark.slow
-def test_single_precision_and_threads_join_the_same(X, mixture):
-    fits = [
-        MemoizedDPGMM(covariance_prior=np.eye(2), n_jobs=n_jobs, random_state=0).fit(
-            X.astype(np.float32)
-        )
-        for n_jobs in (1, 2)
-    ]
-    assert_same_fit(*fits)
-    for fitted in fits:
-        assert fitted.hierarchy_.dtype == np.float64
-        assert fitted.predict_proba(X.astype(np.float32), "auto").dtype == np.float32
-        assert is_valid_linkage(fitted.hierarchy_) and is_monotonic(fitted.hierarchy_)
-
-
-@pytest.mark.parametrize("n_clusters", [0, 10, -1, 2.0, True, "elbow", "all"])
+@pytest.mark.parametrize("n_clusters", [0, 10.0, -1, True, "elbow"])
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "component_clusters"])
 def test_an_illegal_number_of_clusters_is_named_with_its_range(X, mixture, method, n_clusters):
-    if (method, n_clusters) == ("predict", 10):
-        n_clusters = 10.0  # (10 is legal)
     args = () if method == "component_clusters" else (X,)
     message = rf"range \[1, n_components_\] = \[1, 9\]: .* Got {n_clusters!r}"
     with pytest.raises(ValueError, match=message):
         getattr(mixture, method)(*args, n_clusters=n_clusters)
 
 
-def test_an_unknown_criterion_is_refused(X, mixture):
-    with pytest.raises(ValueError, match=r"'entropy', 'evidence'\. Got 'nats'"):
-        mixture.join_components(X, criterion="nats")
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda mixture, X: mixture.compare_clusterings(X, n_fits=-1), "n_fits == -1, must be >="),
+        (lambda mixture, X: mixture.compare_clusterings(X, max_refitted=-1),
+         "max_refitted == -1, must be >="),
+        (lambda mixture, X: mixture.component_clusters(10), r"= \[1, 9\]: .* Got 10"),
+        (lambda mixture, X: mixture.join_components(X, criterion="nats"),
+         r"'entropy', 'evidence'\. Got 'nats'"),
+        (lambda mixture, X: mixture.predict(da.from_array(X, chunks=(50, 2)), n_clusters=10),
+         r"\[1, 9\] for rows in chunks, .* Got 10"),
+        (lambda mixture, X: MemoizedDPGMM(labels="clusters", use_labels=True).fit(X, X[:, 0] > 0),
+         r"use_labels=True .* labels='clusters'.* Set labels='components'"),
+    ],
+)  # fmt: skip
+def test_illegal_calls_are_refused_with_the_remedy(X, mixture, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(mixture, X)
 
 
-def test_labels_are_those_of_clusters_if_asked_for():
+def test_labels_are_those_of_clusters_if_the_user_asks_for_them():
     """BERTopic reads ``labels_`` and ``predict(X)`` without arguments."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(2, 2, 500, 2)) * [[[[4.0, 0.3]], [[0.3, 4.0]]]]  # two crosses
-    X[1, :, :, 0] += 18.0
-    X = X.reshape(-1, 2)
-    components = MemoizedDPGMM(max_components=5, random_state=0).fit(X)
+    centres = np.array([[0.0, 0.0], [0.0, 0.0], [18.0, 0.0], [18.0, 0.0]])
+    X, y = around(centres, 4 * [250], [[4.0, 0.3], [0.3, 4.0]] * 2)  # There are two crosses.
     mixture = MemoizedDPGMM(max_components=5, labels="clusters", random_state=0)
     labels = mixture.fit_predict(X)
     assert (mixture.n_components_, mixture.n_clusters_) == (4, 2)
-    np.testing.assert_array_equal(labels, components.predict(X, n_clusters="auto"))
-    np.testing.assert_array_equal(labels, mixture.labels_)
-    np.testing.assert_array_equal(labels, mixture.predict(X))
+    assert adjusted_rand_score(y // 2, labels) > 0.97
+    for other in (mixture.labels_, mixture.predict(X), mixture.predict(X, n_clusters=2)):
+        np.testing.assert_array_equal(labels, other)
     assert mixture.predict_proba(X[:5]).shape == (5, 2)
     assert mixture.predict(X, n_clusters=4).max() == 3
-    mixture.partial_fit(X[::2])  # joins no components
+    mixture.partial_fit(X[::2])  # This joins no components.
     assert mixture.labels_.max() == mixture.predict(X).max() == mixture.n_components_ - 1
-    with pytest.raises(
-        ValueError, match=r"use_labels=True .* labels='clusters'.* Set labels='components'"
-    ):
-        MemoizedDPGMM(labels="clusters", use_labels=True).fit(X, np.r_[0, 1, np.full(1998, -1)])
