@@ -339,10 +339,6 @@ every_kind_of_stream = _every(
     lambda entry: True,
     list({(e.cls, e.remembers, e.bounded, e.sampled): e for e in ENTRIES[::-1]}.values())[::-1],
 )
-# Engines that never lower the bound at T = 1.
-every_ascent = _every(
-    lambda entry: entry.remembers or entry.engine.get("learning_method") == "batch"
-)
 every_stream_of_minibatches = _every(lambda entry: not entry.remembers)
 every_estimator_whose_fits_make_minibatches = _every(
     lambda entry: not entry.remembers and entry.engine | entry.full != entry.full | entry.engine
@@ -477,9 +473,3 @@ class Interrupter:
     def arm(self, at, error):
         """Begin to count anew."""
         self.count, self.at, self.error = 0, at, error
-
-    def points_of_failure(self, act):
-        """The numbers of a middle and of the last local step of an action."""
-        self.arm(None, None)
-        act()
-        return sorted({self.count // 2 + 1, self.count})

@@ -1,8 +1,9 @@
-"""What every estimator must do, whatever its model."""
+"""What every estimator does, whatever its model."""
 
 import copy
 import pickle
 import re
+from functools import partial
 from itertools import cycle, product
 from pathlib import Path
 
@@ -19,7 +20,6 @@ from estimators._registry import (
     Interrupter,
     assert_same_fit,
     counts,
-    every_ascent,
     every_check_of_engines,
     every_class,
     every_class_of_topic_models,
@@ -31,6 +31,7 @@ from estimators._registry import (
     every_stream_of_minibatches,
     every_transforming_class,
     published,
+    refusal,
     refused,
     some_classes,
     takes,
@@ -50,35 +51,22 @@ from skvt.temperature import ConstantTemperature, GeometricAnnealing, LinearAnne
 
 SCIKIT_LEARN = tuple(map(int, sklearn.__version__.split(".")[:2]))
 
-# scikit-learn runs these on its own estimators; `parametrize_with_checks` leaves them out.
+# scikit-learn runs these checks on its own estimators. `parametrize_with_checks` leaves them out.
 MORE_CHECKS = [
-    estimator_checks.check_param_validation,
+    estimator_checks.check_param_validation, estimator_checks.check_inplace_ensure_writeable,
     estimator_checks.check_dataframe_column_names_consistency,
-    estimator_checks.check_inplace_ensure_writeable,
-]
+]  # fmt: skip
 TRANSFORMER_CHECKS = [
-    estimator_checks.check_set_output_transform,
-    estimator_checks.check_set_output_transform_pandas,
-    estimator_checks.check_set_output_transform_polars,
-    estimator_checks.check_global_output_transform_pandas,
-    estimator_checks.check_global_set_output_transform_polars,
-    estimator_checks.check_transformer_get_feature_names_out,
-    estimator_checks.check_transformer_get_feature_names_out_pandas,
-    estimator_checks.check_get_feature_names_out_error,
-]
-WEIGHT_CHECKS = [
-    estimator_checks.check_sample_weights_shape,
-    estimator_checks.check_sample_weights_not_overwritten,
-]
-if hasattr(estimator_checks, "check_all_zero_sample_weights_error"):  # scikit-learn 1.9
-    WEIGHT_CHECKS.append(estimator_checks.check_all_zero_sample_weights_error)
+    getattr(estimator_checks, f"check_{name}") for name in (
+        "set_output_transform", "set_output_transform_pandas", "set_output_transform_polars",
+        "global_output_transform_pandas", "global_set_output_transform_polars",
+        "transformer_get_feature_names_out", "transformer_get_feature_names_out_pandas",
+        "get_feature_names_out_error",
+    )
+]  # fmt: skip
 
 
-def _name_of_check(check):
-    return check.__name__
-
-
-# --------------------------------------------------------------------------- scikit-learn's
+# --------------------------------------------------------------------- checks of scikit-learn
 def _expected_failures(estimator):
     failures = {}
     if getattr(estimator, "local_step", None) == "gibbs":
@@ -87,13 +75,13 @@ def _expected_failures(estimator):
             failures[f"check_sample_weight_equivalence_on_{kind}_data"] = why
     if hasattr(estimator, "predict_proba") and estimator.__sklearn_tags__().input_tags.sparse:
         for container in ("array", "matrix"):
-            why = "it takes whoever has predict_proba and sparse data for a classifier"
+            why = "the check takes whatever has predict_proba and sparse data for a classifier"
             failures[f"check_estimator_sparse_{container}"] = why
     return failures
 
 
 def _failures_in_guide():
-    """{name of the estimator: checks that fail} of the table in the guide."""
+    """The table of the guide, which has the checks that fail for each name of an estimator."""
     page = Path(__file__).parents[2] / "doc/guide/from_scikit_learn.md"
     lines = re.findall(
         r"^\| `(\w+)` \| (`check_.*?) \|", page.read_text("utf-8"), flags=re.MULTILINE
@@ -102,30 +90,29 @@ def _failures_in_guide():
 
 
 def test_the_guide_lists_the_checks_that_are_expected_to_fail():
-    expected = {cls.__name__: set(_expected_failures(cls())) for cls in {e.cls for e in CLASSES}}
+    expected = {e.cls.__name__: set(_expected_failures(e.cls())) for e in CLASSES}
     assert _failures_in_guide() == {name: checks for name, checks in expected.items() if checks}
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "cls", sorted({e.cls for e in CLASSES}, key=str), ids=lambda cls: cls.__name__
-)
-def test_the_checks_that_the_guide_lists_fail_and_no_others(cls):
-    estimator, known = cls(), _failures_in_guide().get(cls.__name__, set())
-    brief = {"max_iter": 4, "binarize": 0.0} | ({"moves": ()} if "DPM" in cls.__name__ else {})
+@every_class
+def test_only_the_checks_that_the_guide_lists_fail(entry):
+    name, estimator = entry.cls.__name__, entry.cls()
+    brief = {"max_iter": 4, "binarize": 0.0} | ({"moves": ()} if "DPM" in name else {})
     estimator.set_params(**{name: brief[name] for name in brief if hasattr(estimator, name)})
     outcomes = estimator_checks.check_estimator(estimator, on_fail=None, on_skip=None)
-    assert {each["check_name"] for each in outcomes if each["status"] == "failed"} == known
+    failed = {each["check_name"] for each in outcomes if each["status"] == "failed"}
+    assert failed == _failures_in_guide().get(name, set())
 
 
 def _brief(entry, **params):
-    """Of the entry's engine and moves, with passes enough for scikit-learn's checks."""
+    """An estimator with the entry's engine and moves and with few passes."""
     room = {name: entry.quick[name] for name in ("max_components", "moves") if name in entry.quick}
     return entry.cls(**(entry.engine | {"max_iter": 4} | room | params))
 
 
-# Of the other classes, the test above has all checks, and the next one those of engines.
+# The test above runs all checks of the other classes too. It is slow.
 CHECKED = "TemperedLDA", "MemoizedDPGMM", "AnnealedF", "CAVI", "StructuredBernoulli"
 
 
@@ -148,65 +135,48 @@ def test_scikit_learn_check_of_engines(entry, temperature, check):
     check(entry.cls.__name__, _brief(entry, temperature=temperature))
 
 
+@pytest.mark.quick_cases("TemperedLDA", "Annealed", "validation", "consistency", "writeable")
 @pytest.mark.filterwarnings("ignore:X .* feature names:UserWarning")
-@every_class
-@pytest.mark.parametrize("check", MORE_CHECKS, ids=_name_of_check)
+@pytest.mark.parametrize(
+    "entry, check",
+    [(e, check) for e in CLASSES for check in MORE_CHECKS + TRANSFORMER_CHECKS * e.transforms],
+    ids=lambda value: getattr(value, "__name__", None) or str(value),
+)
 def test_further_scikit_learn_check(entry, check):
     check(entry.cls.__name__, _brief(entry, **entry.still))
 
 
-@pytest.mark.quick_cases("TemperedLDA", "Annealed")
-@pytest.mark.filterwarnings("ignore:X .* feature names:UserWarning")
-@every_transforming_class
-@pytest.mark.parametrize("check", TRANSFORMER_CHECKS, ids=_name_of_check)
-def test_further_scikit_learn_check_of_transformers(entry, check):
-    check(entry.cls.__name__, _brief(entry, **entry.still))
-
-
 @every_class
-@pytest.mark.parametrize("check", WEIGHT_CHECKS, ids=_name_of_check)
-def test_scikit_learn_weight_check(entry, check):
-    check(entry.cls.__name__, _brief(entry))
-
-
-@pytest.mark.parametrize(
-    "entry, temperature",
-    [(entry, temperature) for entry in CLASSES for temperature in entry.learned],
-    ids=str,
-)
-def test_scikit_learn_check_that_weights_are_repetitions(entry, temperature):
-    # (without a learned temperature it is one of the checks above)
-    estimator = _brief(entry, temperature=temperature)
-    estimator_checks.check_sample_weight_equivalence_on_dense_data(entry.cls.__name__, estimator)
+def test_scikit_learn_check_that_weights_are_repetitions_at_learned_temperatures(entry):
+    for temperature in entry.learned:
+        estimator, name = _brief(entry, temperature=temperature), entry.cls.__name__
+        estimator_checks.check_sample_weight_equivalence_on_dense_data(name, estimator)
 
 
 # ---------------------------------------------------------------------------- sample weights
 @every_estimator
-def test_zero_weights_are_as_if_the_rows_were_not_there(entry):
+def test_rows_of_weight_zero_do_not_change_a_fit(entry):
     X = entry.data()
     weights = np.random.default_rng(0).integers(0, 3, X.shape[0]).astype(float)
     used = weights > 0
     assert not used.all()
-    one = entry.make().fit(X, sample_weight=weights)
-    other = entry.make().fit(X[used], sample_weight=weights[used])
-    assert_same_fit(one, other, apart=["labels_"])
-    if hasattr(one, "labels_"):  # of all rows
-        np.testing.assert_array_equal(one.labels_[used], other.labels_)
-    one = entry.make().partial_fit(X, sample_weight=weights)
-    other = entry.make().partial_fit(X[used], sample_weight=weights[used])
-    assert_same_fit(one, other, apart=["labels_"])
-    if hasattr(one, "labels_"):
-        np.testing.assert_array_equal(one.labels_[used], other.labels_)
+    for method in ("fit", "partial_fit"):
+        one, other = entry.make(), entry.make()
+        getattr(one, method)(X, sample_weight=weights)
+        getattr(other, method)(X[used], sample_weight=weights[used])
+        assert_same_fit(one, other, apart=["labels_"])
+        if hasattr(one, "labels_"):  # Rows of weight 0 have labels too.
+            np.testing.assert_array_equal(one.labels_[used], other.labels_)
 
 
 @every_estimator_without_sampling
 def test_weights_are_repetitions_across_chunks_of_a_full_pass(entry):
-    # More rows than any internal chunk, so that the chunks differ between the two.
+    # There are more rows than in any internal chunk, so that the chunks of the two fits differ.
     X = np.concatenate([entry.data(seed) for seed in range(40)])
     weights = np.random.default_rng(1).integers(0, 4, X.shape[0])
     assert weights.sum() > 2000
-    # Minibatches of weighted rows are other minibatches than those of their repetitions; and where
-    # many rows start a fit, a random part of them does: both go on from the same stream.
+    # Minibatches of weighted rows differ from those of the repeated rows, and a random part of many
+    # rows starts a fit. Both fits therefore go on from the same stream, with full passes.
     settings = {"temperature": "annealed", "max_iter": 3, "warm_start": True} | entry.full
     one, other = (entry.make(**settings).partial_fit(entry.data(seed=60)) for _ in range(2))
     one.fit(X, sample_weight=weights)
@@ -222,23 +192,20 @@ def test_illegal_weights_are_refused_and_change_nothing(entry):
     n = X.shape[0]
     fitted = entry.make(max_iter=2).fit(X)
     for weights, message in (
-        (np.zeros(n), "non-zero"),
+        (np.zeros(n), "non-zero"), (np.ones((n, 2)), "1D array"),
         (-np.ones(n), "Negative values in data passed to `sample_weight`"),
         (np.full(n, np.nan), "sample_weight contains NaN"),
         (np.full(n, np.inf), "sample_weight contains infinity"),
         (np.ones(n + 1), r"sample_weight.shape"),
-        (np.ones((n, 2)), r"1D array"),
-    ):
-        estimator = entry.make()
-        for method in (estimator.fit, estimator.partial_fit):
+    ):  # fmt: skip
+        for method in ("fit", "partial_fit", "score"):
+            estimator = fitted if method == "score" else entry.make()
             with refused(estimator, match=message):
-                method(X, sample_weight=weights)
-        with refused(fitted, match=message):
-            fitted.score(X, sample_weight=weights)
+                getattr(estimator, method)(X, sample_weight=weights)
 
 
 @every_class
-def test_weights_of_a_score_are_repetitions(entry):
+def test_a_score_counts_weights_as_repetitions(entry):
     estimator, X = entry.make(max_iter=2).fit(entry.data()), entry.data(1)
     assert estimator.score(X, sample_weight=np.ones(X.shape[0])) == estimator.score(X)
     weights = np.random.default_rng(2).integers(0, 4, X.shape[0])
@@ -259,66 +226,24 @@ def test_fit_leaves_parameters_and_policy_as_they_were(entry):
     assert vars(policy) == vars(LinearAnnealing())
 
 
-@some_classes
-def test_estimators_that_hold_one_policy_do_not_disturb_each_other(entry):
-    policy = LinearAnnealing(2.0)
-    one, other = entry.make(temperature=policy), entry.make(temperature=policy, random_state=1)
-    one.partial_fit(entry.data()).partial_fit(entry.data())
-    other.fit(entry.data(1))
-    one.partial_fit(entry.data())
-    alone = entry.make(temperature=LinearAnnealing(2.0))
-    for _ in range(3):
-        alone.partial_fit(entry.data())
-    assert_same_fit(one, alone)
-
-
 @every_estimator
 def test_a_copy_predicts_alike_and_goes_on_alike(entry):
     X = entry.data()
-    original = entry.make().fit(X)
-    before, answers = published(original), entry.answers(original, X)
-    twins = [pickle.loads(pickle.dumps(original)), copy.deepcopy(original)]
-    for twin in twins:
-        assert_same_fit(original, twin)
-        np.testing.assert_equal(answers, entry.answers(twin, X))
-        twin.partial_fit(entry.data(1))
-        np.testing.assert_equal(published(original), before)
-    original.partial_fit(entry.data(1))
-    for twin in twins:
-        assert_same_fit(original, twin)
-
-
-@every_estimator
-def test_a_stream_survives_a_pickle_in_its_hot_phase(entry):
-    chunks = [entry.data(seed) for seed in range(4)]
-    through = entry.make(temperature=GeometricAnnealing(2.0))
-    for chunk in chunks:
-        through.partial_fit(chunk)
-    halted = entry.make(temperature=GeometricAnnealing(2.0))
-    for chunk in chunks:
-        halted = pickle.loads(pickle.dumps(halted.partial_fit(chunk)))
-    assert_same_fit(through, halted)
+    hot_stream = entry.make(temperature=GeometricAnnealing(2.0)).partial_fit(X)
+    for original in (entry.make().fit(X), hot_stream):
+        before, answers = published(original), entry.answers(original, X)
+        twins = [pickle.loads(pickle.dumps(original)), copy.deepcopy(original)]
+        for twin in twins:
+            assert_same_fit(original, twin)
+            np.testing.assert_equal(answers, entry.answers(twin, X))
+            twin.partial_fit(entry.data(1))
+            np.testing.assert_equal(published(original), before)
+        original.partial_fit(entry.data(1))
+        for twin in twins:
+            assert_same_fit(original, twin)
 
 
 # ---------------------------------------------------------------------------------- searches
-@pytest.mark.quick_cases("TemperedLDA", "CAVI", "Annealed")
-@every_class
-def test_a_search_over_temperatures_refits_the_best(entry):
-    X = entry.data()
-    temperatures = [None, ConstantTemperature(1.2), "annealed"]
-    if entry.annealed is not None:
-        temperatures.append(entry.annealed)
-    search = GridSearchCV(entry.make(**entry.heated), {"temperature": temperatures}, cv=2).fit(X)
-    scores = search.cv_results_["mean_test_score"]
-    assert np.isfinite(scores).all()
-    # The name stands for a policy, and another temperature is another model.
-    assert scores[2] == scores[-1]
-    assert len(set(scores)) == 3
-    best = search.best_params_["temperature"]
-    again = entry.make(temperature=best, **entry.heated).fit(X)
-    assert_same_fit(search.best_estimator_, again)
-
-
 def priors_given(entry):
     """Parameters under which no prior of Gaussians is learned."""
     parameters = entry.make().get_params()
@@ -328,31 +253,27 @@ def priors_given(entry):
     return dict.fromkeys(set(GAUSSIAN_PRIORS) & set(parameters))
 
 
-@some_classes
-def test_a_search_reaches_the_parameters_of_the_policy(entry):
+@pytest.mark.quick_cases("TemperedLDA", "CAVI", "Annealed")
+@every_class
+def test_a_search_over_temperatures_refits_the_best(entry):
     X = entry.data()
-    grid = {"temperature__initial_temperature": [1.0, 1.5, 4.0]}
-    policy = LinearAnnealing(replication=1.0)
-    # (moves wait until a schedule has ended)
-    # (nor are priors learned before it has)
-    given = priors_given(entry)
-    search = GridSearchCV(entry.make(temperature=policy, **entry.still, **given), grid, cv=2).fit(X)
-    scores = search.cv_results_["mean_test_score"]
-    assert np.isfinite(scores).all()
-    assert len(set(scores)) == 3
-    plain = GridSearchCV(entry.make(**entry.still, **given), {"temperature": [None]}, cv=2).fit(X)
-    # Annealing from T = 1 is no annealing.
-    assert scores[0] == plain.cv_results_["mean_test_score"][0]
-
-
-@some_classes
-def test_weights_are_routed_through_a_search(entry):
-    X = entry.data()
-    weights = np.random.default_rng(0).uniform(0.5, 2.0, X.shape[0])
-    with sklearn.config_context(enable_metadata_routing=True):
-        estimator = entry.make().set_fit_request(sample_weight=True)
-        search = GridSearchCV(estimator, {"max_iter": [4]}, cv=2).fit(X, sample_weight=weights)
-    assert_same_fit(search.best_estimator_, entry.make().fit(X, sample_weight=weights))
+    # Moves and learned priors would wait until the end of an annealing.
+    settings = entry.still | priors_given(entry) | entry.heated
+    of_a_policy = {
+        "temperature": [LinearAnnealing(replication=1.0)],
+        "temperature__initial_temperature": [1.0, 4.0],
+    }
+    by_name = {"temperature": [None, ConstantTemperature(1.2), "annealed"]}
+    if entry.annealed is not None:
+        by_name["temperature"].append(entry.annealed)
+    search = GridSearchCV(entry.make(**settings), [of_a_policy, by_name], cv=2).fit(X)
+    cold, hot, plain, constant, named, *same_as_named = search.cv_results_["mean_test_score"]
+    assert np.isfinite([hot, cold, constant, named]).all()
+    assert cold == plain  # An annealing from T = 1 is no annealing.
+    assert len({cold, hot, constant}) == len({cold, named, constant}) == 3
+    assert same_as_named in ([], [named])
+    again = entry.make(**(settings | {"temperature": None})).set_params(**search.best_params_)
+    assert_same_fit(search.best_estimator_, again.fit(X))
 
 
 @some_classes
@@ -360,15 +281,15 @@ def test_a_search_over_a_pipeline_weighs_fits_and_scores(entry):
     X = entry.data()
     weights = np.random.default_rng(0).uniform(0.5, 2.0, X.shape[0])
     folds = list(KFold(2).split(X))
+    fits = [entry.make().fit(X[train], sample_weight=weights[train]) for train, _ in folds]
     scores = [
-        entry.make().fit(X[train], sample_weight=weights[train])
-        .score(X[test], sample_weight=weights[test])
-        for train, test in folds
-    ]  # fmt: skip
+        fit.score(X[test], sample_weight=weights[test])
+        for fit, (_, test) in zip(fits, folds, strict=True)
+    ]
     with sklearn.config_context(enable_metadata_routing=True):
         estimator = entry.make().set_fit_request(sample_weight=True)
         pipeline = make_pipeline(FunctionTransformer(accept_sparse=True), estimator)
-        if SCIKIT_LEARN < (1, 9):  # there, pipelines have requests of their own
+        if SCIKIT_LEARN < (1, 9):  # Pipelines have requests of their own there.
             pipeline = pipeline.set_score_request(sample_weight=True)
         name = f"{entry.cls.__name__.lower()}__max_iter"
         grid = {name: [entry.make().max_iter]}
@@ -377,7 +298,7 @@ def test_a_search_over_a_pipeline_weighs_fits_and_scores(entry):
 
 
 @every_class_of_topic_models
-def test_a_pipeline_from_text_to_components(entry):
+def test_a_pipeline_turns_texts_into_topics(entry):
     texts = ["red green blue", "blue sea sea", "green grass", "red sea blue", "grass red"] * 4
     pipeline = make_pipeline(CountVectorizer(), entry.make()).fit(texts)
     assert pipeline.transform(texts).shape == (20, 3)
@@ -386,17 +307,13 @@ def test_a_pipeline_from_text_to_components(entry):
     assert list(pipeline.get_feature_names_out()) == [f"{prefix}{k}" for k in range(3)]
     by_hand = entry.make().fit(CountVectorizer().fit_transform(texts))
     assert_same_fit(pipeline[-1], by_hand)
-    search = GridSearchCV(
-        pipeline, {f"{prefix}__temperature": [None, ConstantTemperature(2.0)]}, cv=2
-    ).fit(texts)
-    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
 # ------------------------------------------------------------------------- names and outputs
 @pytest.mark.quick_cases("pandas-TemperedLDA", "polars-CAVI", "polars-Annealed")
 @every_class
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame], ids=["pandas", "polars"])
-def test_names_of_columns_are_kept(entry, frame):
+def test_names_of_columns_are_kept_and_change_no_answer(entry, frame):
     X = entry.data()
     names = [f"word{v}" for v in range(X.shape[1])]
     table = frame(dict(zip(names, X.T, strict=True)))
@@ -426,7 +343,7 @@ def test_a_seed_decides_everything(entry, method):
 
 @every_estimator
 def test_the_number_of_jobs_changes_no_bit(entry):
-    # more rows than a chunk has
+    # There are more rows than in a chunk.
     X = np.concatenate([entry.data(seed) for seed in range(40)])
     settings = {"max_iter": 2} | entry.full
     one, three = (entry.make(n_jobs=n, **settings).fit(X) for n in (1, 3))
@@ -437,10 +354,7 @@ def test_the_number_of_jobs_changes_no_bit(entry):
 @pytest.mark.quick_cases("float64")
 @pytest.mark.parametrize(
     "cls, steps, dtype",
-    [
-        (*step, dtype)
-        for step, dtype in zip(OTHER_STEPS, cycle(["float64", "float32"]), strict=False)
-    ],
+    [(*step, dtype) for step, dtype in zip(OTHER_STEPS, cycle(["float64", "float32"]))],
     ids=str,
 )
 def test_jobs_containers_pickles_and_company_change_no_bit_of_other_steps(cls, steps, dtype):
@@ -455,49 +369,34 @@ def test_jobs_containers_pickles_and_company_change_no_bit_of_other_steps(cls, s
     assert_same_fit(one.partial_fit(X[:30]), twin.partial_fit(X[:30]))
 
 
-@pytest.mark.parametrize(
-    "entry, temperature",
-    [(e, t) for e in CLASSES for t in ("variational", "local") if not takes(e, t)],
-    ids=str,
-)
-def test_a_learned_temperature_without_a_normaliser_is_refused_with_a_remedy(entry, temperature):
-    estimator = entry.make(temperature=temperature)
-    for method in (estimator.fit, estimator.partial_fit):
-        with refused(estimator, match=r"does not have. Use LinearAnnealing\(\) instead"):
-            method(entry.data())
+@every_class
+def test_a_learned_temperature_without_a_normaliser_is_refused_with_a_remedy(entry):
+    for temperature in {"variational", "local"} - {*entry.learned}:
+        message = refusal(partial(entry.make, temperature=temperature), entry.data())
+        assert "does not have. Use LinearAnnealing() instead" in message
 
 
 @every_class
-def test_a_random_state_object_is_drawn_from(entry):
-    X = entry.data()
+def test_fits_draw_from_their_own_random_state(entry):
+    X, before = entry.data(), np.random.get_state()[1].copy()  # noqa: NPY002
+
+    def fit_from(random_state):
+        # Moves may lead fits of different seeds to the same place.
+        return entry.globals(entry.make(random_state=random_state, **entry.still).fit(X))
+
     shared = np.random.RandomState(3)
-    estimator = entry.make(random_state=shared)
-    first = entry.globals(estimator.fit(X)).copy()
-    assert not np.array_equal(entry.globals(estimator.fit(X)), first)
-    again = entry.make(random_state=np.random.RandomState(3)).fit(X)
-    np.testing.assert_array_equal(entry.globals(again), first)
+    first, second = fit_from(shared), fit_from(shared)
+    np.testing.assert_array_equal(first, fit_from(np.random.RandomState(3)))
+    np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+    for one, other in ((first, second), (fit_from(None), fit_from(None))):
+        assert not np.array_equal(one, other)
 
 
-@every_class
-def test_without_a_seed_fits_differ(entry):
-    X = entry.data()
-    # (moves may lead both to the same place)
-    one, other = (entry.make(random_state=None, **entry.still).fit(X) for _ in range(2))
-    assert not np.array_equal(entry.globals(one), entry.globals(other))
-
-
-@every_class
-def test_global_random_state_is_left_alone_by_a_seeded_fit(entry):
-    state = np.random.get_state()[1].copy()  # noqa: NPY002
-    entry.make().fit(entry.data())
-    np.testing.assert_array_equal(np.random.get_state()[1], state)  # noqa: NPY002
-
-
-# ------------------------------------------------------------------------ what a fit publishes
+# ----------------------------------------------------------------- attributes of fits
 @pytest.mark.quick_cases("TemperedLDA", "MemoizedDPMixture", "CAVI", "StructuredBernoulli")
 @every_estimator
 @pytest.mark.parametrize("temperature", [None, "annealed"])
-def test_history_is_a_table_with_a_row_for_each_pass(entry, temperature):
+def test_the_history_is_a_table_with_a_row_for_each_pass(entry, temperature):
     estimator = entry.make(temperature=temperature, **entry.unwatched).fit(entry.data())
     table = pd.DataFrame(estimator.history_)
     assert set(table.columns) == {
@@ -518,12 +417,13 @@ def test_history_is_a_table_with_a_row_for_each_pass(entry, temperature):
 
 @pytest.mark.quick_cases("float64")
 @every_pair("entry, temperature, dtype", ENTRIES, [None, "annealed"], [np.float32, np.float64])
-def test_elbo_of_the_training_data_is_the_published_one(entry, temperature, dtype):
+def test_the_elbo_of_the_training_data_is_the_published_one(entry, temperature, dtype):
     X = entry.data().astype(dtype)
     estimator = entry.make(temperature=temperature).fit(X)
     assert isinstance(estimator.elbo_, float)
     if entry.remembers:
-        # that of each batch as it was last seen; at the end of all passes they are the same
+        # The published bound is that of each batch at its last visit. After enough passes the two
+        # bounds are the same.
         assert estimator.elbo(X) >= estimator.elbo_ - 1e-6 * abs(estimator.elbo_)
         settings = {"temperature": temperature, "max_iter": 300, "tol": 1e-13} | entry.still
         estimator = entry.make(**settings).fit(X)
@@ -533,12 +433,12 @@ def test_elbo_of_the_training_data_is_the_published_one(entry, temperature, dtyp
         assert estimator.elbo(X) >= estimator.elbo_ - 1e-6 * abs(estimator.elbo_)
     elif not entry.goes_on:
         assert estimator.elbo(X) == pytest.approx(estimator.elbo_, rel=1e-12)
-    # Rows only add to the energy and entropy of each; the globals' divergence is counted once.
+    # Each row adds a negative term. The divergence of the globals is counted once.
     assert estimator.elbo(X) < estimator.elbo(X[:20]) < 0.0
 
 
 @every_estimator
-def test_of_several_starts_the_best_is_kept_and_all_are_told(entry):
+def test_the_best_of_several_starts_is_kept_and_the_bounds_of_all_are_shown(entry):
     X = entry.data()
     estimator = entry.make(n_init=4, **entry.still).fit(X)
     assert estimator.restart_elbos_.shape == (4,)
@@ -547,9 +447,8 @@ def test_of_several_starts_the_best_is_kept_and_all_are_told(entry):
     if not (entry.remembers or entry.goes_on or entry.searches):
         assert estimator.elbo(X) == pytest.approx(estimator.elbo_, rel=1e-12)
     assert len(estimator.history_["elbo"]) == estimator.n_iter_ == 4
-    single = entry.make(**entry.still).fit(X)
-    # The first start is that of a single one.
-    assert single.restart_elbos_[0] == estimator.restart_elbos_[0]
+    # The first of several starts is the start of a fit with one.
+    assert entry.make(**entry.still).fit(X).elbo_ == estimator.restart_elbos_[0]
 
 
 @every_estimator
@@ -565,7 +464,7 @@ def test_a_finer_evaluation_does_not_change_the_fit(entry):
 @every_estimator
 def test_single_precision_stays_single(entry):
     X = entry.data().astype(np.float32)
-    # One number for each row and component; scores and densities are double in any case.
+    # Scores and densities are in double precision in any case.
     questions = [name for name in entry.questions if name in ("transform", "predict_proba")]
 
     def assert_precision(estimator, dtype):
@@ -573,19 +472,20 @@ def test_single_precision_stays_single(entry):
             assert getattr(estimator, name).dtype == dtype, name
         for question in questions:
             assert getattr(estimator, question)(X).dtype == dtype, question
+        assert getattr(estimator, "hierarchy_", np.empty(0)).dtype == np.float64
 
     assert questions
     estimator = entry.make().fit(X)
     assert_precision(estimator, np.float32)
     assert_precision(estimator.partial_fit(X), np.float32)
-    # and stays so when the data change to double
+    # Later rows in double precision do not change the precision of the fit.
     assert_precision(estimator.partial_fit(X.astype(np.float64)), np.float32)
     assert_precision(entry.make().fit(X.astype(np.float64)), np.float64)
 
 
-# ------------------------------------------------------------------------- one row, many rows
+# ------------------------------------------------------------------------------ single rows
 @every_estimator
-def test_questions_treat_each_row_on_its_own(entry):
+def test_an_answer_for_a_row_does_not_depend_on_the_other_rows(entry):
     X = entry.data()
     estimator = entry.make().fit(X)
     for question in entry.questions:
@@ -593,7 +493,7 @@ def test_questions_treat_each_row_on_its_own(entry):
         together = ask(X)
         np.testing.assert_array_equal(ask(X), together)
         if np.ndim(together) == 0:
-            # a matrix product of one row rounds otherwise than one of many
+            # A matrix product of one row is rounded differently than one of many rows.
             np.testing.assert_allclose(ask(X[::-1]), together, rtol=1e-12)
             continue
         rounding = {"rtol": entry.rounding if exact else 1e-9, "atol": 0.0 if exact else 1e-15}
@@ -606,7 +506,7 @@ def test_questions_treat_each_row_on_its_own(entry):
 
 # ---------------------------------------------------------------------- streams and warm starts
 @every_class
-def test_before_fit_every_question_is_refused_and_a_stream_can_begin(entry):
+def test_an_estimator_answers_nothing_before_its_first_call(entry):
     X = entry.data()
     estimator = entry.make()
     for method in entry.questions:
@@ -617,20 +517,19 @@ def test_before_fit_every_question_is_refused_and_a_stream_can_begin(entry):
     assert all(np.isfinite(answer).all() for answer in entry.answers(estimator, X))
 
 
-# What has an entry for each call of partial_fit.
+# These attributes have an entry for each call of partial_fit.
 BY_CALL = ("history_", "lower_bounds_", "n_iter_", "move_log_", "labels_")
 
 
 @every_stream_of_minibatches
 def test_a_stream_cut_at_minibatches_is_the_same_stream(entry):
     X = entry.data()
-    # The first call may choose priors and starting values by its rows.
+    # Both begin with the same call, because it may choose priors and starting values by its rows.
     settings = {"batch_size": 8, "total_samples": 40}
     at_once, in_pieces = (entry.make(**settings).partial_fit(X[:8]) for _ in range(2))
     at_once.partial_fit(X[8:])
     for start in range(8, 40, 8):
         in_pieces.partial_fit(X[start : start + 8])
-    # but for what is counted in calls
     assert_same_fit(at_once, in_pieces, apart=BY_CALL)
     assert at_once.n_batch_iter_ == 5
     assert (at_once.n_iter_, in_pieces.n_iter_) == (2, 5)
@@ -679,7 +578,7 @@ def test_a_stream_over_several_passes_approaches_fit(entry):
         scores += [stream.score(test)] if not scores else []
     scores.append(stream.score(test))
     fitted = entry.make(max_iter=10, temperature=None).fit(train)
-    # (a mixture of few components is found in the first call)
+    # A mixture of few components is found in the first call.
     assert scores[-1] > scores[0] or not entry.transforms
     assert scores[-1] == pytest.approx(fitted.score(test), abs=0.05)
 
@@ -691,7 +590,7 @@ def test_partial_fit_goes_on_from_fit(entry):
     before = published(estimator)
     estimator.partial_fit(entry.data(1))
     assert estimator.n_batch_iter_ == before["n_batch_iter_"] + (1 if entry.remembers else 3)
-    # A step moves the fit; it does not start anew.
+    # The step changes the fit, but does not start it anew.
     more = entry.data(1)
     fresh = entry.make().partial_fit(more)
     assert not np.array_equal(entry.globals(estimator), before[entry.shown[0]])
@@ -715,34 +614,25 @@ def test_a_warm_start_goes_on(entry):
     first = published(warm)
     warm.fit(X)
     assert warm.n_batch_iter_ == 2 * first["n_batch_iter_"]
-    # (a structured step does not raise the bound, but on average)
+    # A structured step raises the bound only on average, and a minibatch may lower it.
     assert warm.elbo_ > first["elbo_"] or not entry.bounded
+    if entry.remembers or entry.engine.get("learning_method") == "batch":
+        bounds = np.array(warm.history_["elbo"][first["n_iter_"] :])
+        assert bounds.min() > first["elbo_"] - 1e-8 * abs(first["elbo_"])
     assert warm.n_iter_ == len(warm.history_["elbo"]) == 2 * first["n_iter_"]
     # A fresh estimator with warm_start has nothing to go on from.
     assert_same_fit(entry.make(warm_start=True).fit(X), entry.make().fit(X))
 
 
-@pytest.mark.quick_cases("MemoizedHDP", "MemoizedDPMixture")
-@every_ascent
-def test_a_warm_start_on_the_same_rows_never_lowers_the_bound(entry):
-    settings = {"temperature": None, "warm_start": True, "tol": 0.0, "n_components": 4}
-    if "moves" in entry.make().get_params():
-        settings["moves"] = ()
-    for seed in range(2):
-        X, warm = entry.data(seed, n_rows=60), entry.make(**settings, max_iter=15)
-        before = warm.fit(X).elbo_
-        bounds = warm.fit(X).history_["elbo"][-15:]
-        assert min(*bounds, warm.elbo_) > before - 1e-8 * abs(before)
-
-
 @every_estimator_whose_fits_make_minibatches
 def test_a_warm_start_of_a_hot_stream_is_the_stream_gone_on(entry):
-    # A pass of one minibatch: `fit` and `partial_fit` make the same step.
+    # In a pass of one minibatch, `fit` and `partial_fit` make the same step.
     X = entry.data()
     settings = {"batch_size": 40, "max_iter": 1, "warm_start": True, "total_samples": 40}
     settings["temperature"] = LinearAnnealing(n_passes=6.0)
-    settings["learning_offset"] = 64.0  # topic models tie the steps of a fit to its passes
-    settings |= priors_given(entry)  # (priors are learned after other steps in a fit)
+    # Topic models would derive the steps of a fit from its number of passes, and a fit would learn
+    # priors after other steps.
+    settings |= {"learning_offset": 64.0} | priors_given(entry)
     one, other = (entry.make(**settings).partial_fit(X) for _ in range(2))
     one.fit(X)
     other.partial_fit(X)
@@ -750,23 +640,15 @@ def test_a_warm_start_of_a_hot_stream_is_the_stream_gone_on(entry):
     assert one.temperature_ == other.temperature_ == 1.375
 
 
-@pytest.mark.parametrize(
-    "entry, temperature",
-    [
-        (entry, temperature)
-        for entry in ENTRIES
-        for temperature in ("annealed", "variational")
-        if takes(entry, temperature) and not entry.remembers
-    ],
-    ids=str,
-)
-def test_a_stream_in_its_hot_phase_claims_no_more_data_than_it_has_met(entry, temperature):
+@every_stream_of_minibatches
+def test_a_hot_stream_stands_for_no_more_data_than_it_has_seen(entry):
     X = entry.data(n_rows=200)
-    # full steps: the statistics are those of the last minibatch, for all rows
+    # By full steps, the last minibatch stands for all rows.
     settings = {"learning_decay": 0.0, "batch_size": 200}
-    hot = entry.make(temperature=temperature, **settings).partial_fit(X)
     plain = entry.make(temperature=None, **settings).partial_fit(X)
-    assert entry.claimed(hot) <= entry.claimed(plain) * (1.0 + 1e-9)
+    for temperature in ("annealed", *entry.learned[:1]):
+        hot = entry.make(temperature=temperature, **settings).partial_fit(X)
+        assert entry.claimed(hot) <= entry.claimed(plain) * (1.0 + 1e-9)
 
 
 @every_class
@@ -789,7 +671,7 @@ def test_a_warm_start_never_ignores_a_changed_number_of_components(entry):
         assert len(entry.globals(warm)) == 5
 
 
-# --------------------------------------------------------------------------- all or nothing
+# ------------------------------------------------------------------------------- failures
 CALLS = {
     "fit": ("new", "fit"), "a second fit": ("fitted", "fit"),
     "a warm start": ("fitted", "warm fit"), "the first call of a stream": ("new", "partial_fit"),
@@ -810,7 +692,7 @@ def test_a_failure_in_between_leaves_the_estimator_as_it_was(
     history, method = CALLS[call]
     X, more = entry.data(), entry.data(1)
 
-    # (of births, another test fails in between)
+    # Failures during births have a test of their own.
     moves = {"moves": ("merge", "delete")} if entry.has_births else {}
 
     def start():
@@ -824,7 +706,10 @@ def test_a_failure_in_between_leaves_the_estimator_as_it_was(
 
     interrupter = Interrupter(monkeypatch, entry)
     whole = start()
-    for point in interrupter.points_of_failure(lambda: act(whole)):
+    interrupter.arm(None, None)
+    act(whole)
+    n_steps = interrupter.count
+    for point in {n_steps // 2 + 1, n_steps}:
         interrupter.arm(None, None)
         estimator = start()
         before = published(estimator)
@@ -833,12 +718,12 @@ def test_a_failure_in_between_leaves_the_estimator_as_it_was(
             act(estimator)
         interrupter.arm(None, None)
         np.testing.assert_equal(published(estimator), before)
-        # Nor is anything different that does not show: it goes on as if nothing had happened.
+        # The next call shows that nothing else has changed either.
         assert_same_fit(act(estimator), whole)
 
 
 @every_class
-def test_what_an_estimator_shows_cannot_be_used_to_change_it(entry):
+def test_writing_to_a_shown_array_does_not_change_the_estimator(entry):
     X = entry.data()
     estimator = entry.make().fit(X)
     before = published(estimator)
@@ -850,14 +735,16 @@ def test_what_an_estimator_shows_cannot_be_used_to_change_it(entry):
 
 
 @every_estimator
-def test_data_are_never_written_to(entry):
+def test_data_and_weights_are_never_written_to(entry):
     X = entry.data()
-    estimator = entry.make()
+    estimator, weights = entry.make(), np.full(len(X), 2.0)
     containers = [X.copy()]
     if entry.takes.sparse:
         containers += [sp.csr_array(X), sp.csc_array(X)]
     for method, data in product(("fit", "partial_fit", *entry.questions), containers):
         kept = data.copy()
-        getattr(estimator, method)(data)
+        given = {"sample_weight": weights} if "fit" in method else {}
+        getattr(estimator, method)(data, **given)
         difference = data != kept
         assert difference.sum() == 0
+        assert (weights == 2.0).all()
