@@ -74,8 +74,16 @@ class ClustersMixin:
         component = model.component
         # Natural parameters of the posteriors of the components.
         _, lam = fitted.lam()
-        # Number of blocks of columns; 0 if the component is not a product of blocks.
-        n_blocks = len(component.parts(lam))
+        # The density may have valleys if there is one block of columns that are not categories.
+        # Classes that differ in all of several blocks overlap in each of them, and no value lies
+        # between two categories.
+        parts = component.parts(lam) or {"": (component, lam)}
+        quantities = {
+            marginals.quantity
+            for part, part_lam in parts.values()
+            for marginals in part.marginals(part_lam)
+        }
+        has_valleys = len(parts) < 2 and quantities != {"probability"}
         valleys = find_valleys(assignments, component, lam, X, weights)
         if criterion in ("share", "entropy"):
             joins = join_components(assignments, relative=criterion == "share")
@@ -90,12 +98,12 @@ class ClustersMixin:
             if criterion == "evidence":
                 joins = choose_by_elbow(overlaps, evidence, "by the evidence alone")
             else:
-                joins = choose_clusters(overlaps, evidence, n_blocks, valleys)
+                joins = choose_clusters(overlaps, evidence, has_valleys, valleys)
         bounds = compute_join_bounds(model, stats, assignments, joins)
         # (K - 1,) each: depth and test of the valley between the two clusters of each join, NaN if
-        # not known. For several blocks of columns, valleys are not known, see `choose_clusters`.
+        # not known.
         depths = tests = np.full(len(joins.linkage), np.nan)
-        if n_blocks < 2:
+        if has_valleys:
             depths = assignments.valley_depths(joins)
         if valleys is not None:
             tests = valleys.join_tests(joins)

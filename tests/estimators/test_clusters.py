@@ -315,6 +315,17 @@ def test_classes_of_several_kinds_of_columns_may_overlap():
     assert mixture.n_components_ == mixture.n_clusters_ == 3
 
 
+def test_classes_of_answers_may_overlap():
+    """No answer lies between yes and no, so that rows between classes need not be rarer."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=600)
+    shares = np.array([0.1, 0.5, 0.9])[y, None]
+    answers = pd.DataFrame(rng.random((600, 8)) < shares).add_prefix("q")
+    mixture = MemoizedDPMixture(3, labels_init=y, moves=(), random_state=0).fit(answers)
+    assert mixture.n_clusters_ == 3
+    assert mixture.clusterings_["valley"].isna().all()
+
+
 @pytest.mark.slow
 def test_few_rows_in_many_columns_are_joined_by_the_elbow_of_the_evidence():
     """In many columns, the parts of a skewed class do not overlap."""

@@ -50,7 +50,7 @@ def separate_by_valleys(valleys: JoinCriterion) -> IndexArray:
 
 
 def choose_clusters(
-    assignments: Assignments, evidence: Evidence, n_blocks: int, valleys: JoinCriterion | None
+    assignments: Assignments, evidence: Evidence, has_valleys: bool, valleys: JoinCriterion | None
 ) -> Joins:
     """Return the hierarchy of joins with the suggested number of clusters, by one of three rules.
 
@@ -59,9 +59,9 @@ def choose_clusters(
       If there is no elbow, the next rules apply.
     - If ``valleys`` is not None, tests of valleys give the suggested clusters. Within a cluster,
       the least distinct components are joined first.
-    - Otherwise the entropy gives the hierarchy and the number, see `ONE_MODE`. Valleys of the
-      density are considered only if there is one block of columns (``n_blocks``). Components of
-      several blocks that differ in all of them overlap as classes do.
+    - Otherwise the entropy gives the hierarchy and the number, see `ONE_MODE`. If the density may
+      have valleys (``has_valleys``), components that overlap less are joined, too, up to the first
+      valley.
 
     To fewer clusters than the suggested number, the least distinct clusters are joined first.
     """
@@ -93,7 +93,7 @@ def choose_clusters(
     else:
         entropy = join_components(assignments)
         number = entropy.n_clusters_at_share(ONE_MODE)
-        if n_blocks < 2:
+        if has_valleys:
             number = _n_until_valley(entropy, assignments, number)
         number = entropy.n_clusters_at_elbow(number)
         reasons = (
