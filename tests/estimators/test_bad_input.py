@@ -458,7 +458,11 @@ OTHER_KINDS = [
 ]
 
 
-@pytest.mark.parametrize("entry, X, error, message", OTHER_KINDS, ids=str)
+def names_of_kinds(value):
+    return type(value).__name__ if isinstance(value, Annotated | InFile) else str(value)
+
+
+@pytest.mark.parametrize("entry, X, error, message", OTHER_KINDS, ids=names_of_kinds)
 def test_other_kinds_of_data_are_refused_with_the_remedy(entry, X, error, message):
     with refused(estimator := entry.make(), error, match=message):
         estimator.fit(X)
