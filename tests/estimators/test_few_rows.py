@@ -58,3 +58,11 @@ def test_joins_do_not_depend_on_where_rows_lie():
     np.testing.assert_array_equal(mixture.join_components(X).hierarchy_, hierarchy)
     mixture.join_components(np.asfortranarray(X))
     np.testing.assert_allclose(mixture.hierarchy_, hierarchy, rtol=1e-9)
+
+
+def test_two_far_rows_of_a_cluster_are_joined_before_other_clusters():
+    """No row lies between them and their cluster, but two rows make no deep valley."""
+    X, y = make_blobs(300, 2, centers=3, random_state=2)
+    mixture = MemoizedDPGMM(random_state=2).fit(X)
+    assert mixture.n_components_ == 4
+    assert adjusted_rand_score(y, mixture.predict(X, n_clusters=3)) > 0.9

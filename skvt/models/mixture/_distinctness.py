@@ -23,6 +23,10 @@ from skvt.typing import Array, IndexArray
 _ALL_COMPARED = 100
 # Minimum number of neighbours of a component.
 _NEIGHBOURS = 24
+# If the smaller of two clusters has n rows, the valley between them is at most the square root of
+# this number times n standard errors deep, see `measure_valley`. Clusters that are taken as apart
+# have larger tests, whatever their numbers of rows.
+_MAX_SQUARED_TEST = 3.0
 # Factor of the losses of pairs from two suggested clusters, so large that these pairs are joined
 # after all pairs within clusters.
 _PENALTY_ACROSS = 1e9
@@ -103,7 +107,7 @@ class Distinctness(JoinCriterion):
     - the loss of evidence;
     - the square of the test of the valley, because evidence grows with the square of a distance in
       standard deviations. A test below SIGNIFICANT counts as SIGNIFICANT, because chance explains
-      such a valley;
+      such a valley. The number of rows of the smaller cluster limits the test;
     - the fourth power of the share of the largest possible loss of entropy that a join does not
       lose. Of the powers 1 to 4, the fourth gave the best clusters if their number was known. The
       compiled loops multiply :meth:`losses` by this factor.
@@ -139,7 +143,9 @@ class Distinctness(JoinCriterion):
         """Return the losses of evidence, in nats per row, weighted by the tests of valleys."""
         losses = np.maximum(self.evidence.losses(a, b), 0.0)
         if self.valleys is not None:
-            losses *= np.maximum(self.valleys.losses(a, b) / SIGNIFICANT, 1.0) ** 2
+            n_rows = self.evidence.n_rows * np.minimum(self.proportions[a], self.proportions[b])
+            tests = np.minimum(self.valleys.losses(a, b), np.sqrt(_MAX_SQUARED_TEST * n_rows))
+            losses *= np.maximum(tests / SIGNIFICANT, 1.0) ** 2
         return losses * np.where(self.clusters[b] == self.clusters[a], 1.0, _PENALTY_ACROSS)
 
     def largest_losses(self, a: Any, b: Any) -> Any:
