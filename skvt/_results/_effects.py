@@ -213,14 +213,7 @@ def covariate_effects(
     _warn_of_useless_shares(means.standard_error, are_mixtures)
     _warn_of_impossible_shares(means, link, are_mixtures)
     columns = effects.columns(level, reported.names)
-    if np.isnan(columns["effect"]).any():
-        warnings.warn(
-            "The logit link gives no estimates for some topics or clusters, which are NaN in the "
-            "result: the mean of their shares is estimated as 0 or less in some rows. Use "
-            "link='identity' for them.",
-            UserWarning,
-            stacklevel=2,
-        )
+    _warn_of_missing_effects(columns["effect"])
     # Predictions with the logit link are in log odds; the table has shares.
     if reported.predicts and link == "logit":
         columns |= {name: expit(columns[name]) for name in ("effect", "low", "high")}
@@ -232,6 +225,18 @@ def covariate_effects(
     table = pandas.DataFrame({"topic": topics, "label": labels, **columns})
     table.attrs["rows_without_words"] = _find_rows_without_words(has_words)
     return table
+
+
+def _warn_of_missing_effects(effects):
+    """Warn if effects are NaN, as they are if the logit of a mean share does not exist."""
+    if np.isnan(effects).any():
+        warnings.warn(
+            "The logit link gives no estimates for some topics or clusters, which are NaN in the "
+            "result: the mean of their shares is estimated as 0 or less in some rows. Use "
+            "link='identity' for them.",
+            UserWarning,
+            stacklevel=find_stack_level(),
+        )
 
 
 def _are_mixtures(fits):

@@ -706,10 +706,7 @@ def test_a_failure_in_between_leaves_the_estimator_as_it_was(
 
     interrupter = Interrupter(monkeypatch, entry)
     whole = start()
-    interrupter.arm(None, None)
-    act(whole)
-    n_steps = interrupter.count
-    for point in {n_steps // 2 + 1, n_steps}:
+    for point in interrupter.points_of_failure(lambda: act(whole)):
         interrupter.arm(None, None)
         estimator = start()
         before = published(estimator)
