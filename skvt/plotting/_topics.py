@@ -17,6 +17,13 @@ from skvt.readers.validation import check_choice, require_column_names, split_pi
 MAX_TOPICS = 30
 # Width of a panel in inches below which its title has two lines and its x axis has two ticks.
 NARROW_PANEL = 1.2
+# Panels in a row at most, and the smallest width of a panel in inches, unless the user sets the
+# number of columns.
+MAX_COLUMNS = 5
+MIN_PANEL_WIDTH = 1.3
+# Smallest size of words in points, and the height of a bar relative to the size of its word.
+MIN_WORD_SIZE = 5.0
+HEIGHT_OF_BAR = 1.3
 
 
 class TopicsDisplay:
@@ -73,7 +80,7 @@ class TopicsDisplay:
         self.titles = titles
         self.scores = scores
 
-    def plot(self, ax=None, *, n_words=10, topics=None, n_columns=5, bar_kw=None):
+    def plot(self, ax=None, *, n_words=10, topics=None, n_columns=None, bar_kw=None):
         """Draw a panel for each topic.
 
         Parameters
@@ -81,14 +88,14 @@ class TopicsDisplay:
         ax : matplotlib Axes, array-like of Axes or None, default=None
             Axes to be divided among the panels, or one axes per panel; None makes a new figure.
         n_words : int, default=10
-            Number of words per topic.
+            Number of words per topic. Panels of ``ax`` show as many of them as have room.
         topics : array-like of int or None, default=None
             Indices of the topics to show, in this order. None shows the thirty topics with the
             largest shares, or the first thirty topics if there are no ``shares``. More topics are
             shown only on request, because a hundred panels take some ten seconds. The number of
             topics that are not shown is written below the last panel.
-        n_columns : int, default=5
-            Number of panels in a row.
+        n_columns : int or None, default=None
+            Number of panels in a row. None is 5, or as many as have room for words in ``ax``.
         bar_kw : dict or None, default=None
             Parameters of ``Axes.barh``.
 
@@ -107,6 +114,10 @@ class TopicsDisplay:
         n_not_shown = max(indices.size - MAX_TOPICS, 0) if topics is None else 0
         self.topics_ = indices = indices[: indices.size - n_not_shown]
         panel_size = (2.4, 0.5 + 0.2 * n_words)
+        if n_columns is None:
+            is_divided = hasattr(ax, "get_window_extent")
+            width = ax.get_window_extent().width / ax.figure.dpi if is_divided else np.inf
+            n_columns = int(np.clip(width / MIN_PANEL_WIDTH, 1, MAX_COLUMNS))
         self.axes_, self.bounding_ax_ = make_panels(ax, indices.size, n_columns, panel_size)
         self.figure_ = self.axes_[0].figure
         self.bars_ = []
@@ -128,9 +139,30 @@ class TopicsDisplay:
             panel.invert_yaxis()
             panel.set_xlim(0.0, x_max)
             panel.locator_params(axis="x", nbins=1 if is_narrow else 3)
+        if self.bounding_ax_ is not None:
+            self._fit_words_to_panels()
         if n_not_shown:
             self.axes_[-1].set_xlabel(f"{n_not_shown} more topics not shown", loc="right")
         return self
+
+    def _fit_words_to_panels(self):
+        """Reduce the size of words, and then their number, until they do not overlap.
+
+        Only the lowest panel of each column has numbers on its x axis, since all have the same.
+        """
+        n_columns = self.axes_[0].get_subplotspec().get_gridspec().ncols
+        for panel in self.axes_[:-n_columns]:
+            panel.tick_params(labelbottom=False)
+        self.figure_.draw_without_rendering()
+        for panel in self.axes_:
+            words = panel.get_yticklabels()
+            height = panel.get_window_extent().height * 72.0 / self.figure_.dpi / HEIGHT_OF_BAR
+            n_shown = min(len(words), max(1, int(height / MIN_WORD_SIZE)))
+            if n_shown:
+                panel.set_ylim(n_shown - 0.5, -0.5)
+                panel.set_yticks(np.arange(n_shown), [word.get_text() for word in words[:n_shown]])
+                size = min(words[0].get_fontsize(), height / n_shown)
+                panel.tick_params(axis="y", labelsize=size)
 
     @classmethod
     def from_estimator(cls, estimator, *, feature_names=None, by="probability", ax=None, **options):

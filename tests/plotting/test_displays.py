@@ -377,8 +377,25 @@ def test_texts_do_not_overlap_in_the_column_of_a_journal(lda):
     topics = np.eye(5, 8) + 1.0
     display = TopicsDisplay(topics, list("abcdefgh"), shares=[0.225, 0.2, 0.2, 0.2, 0.175]).plot(ax)
     fig.draw_without_rendering()
-    assert have_gaps([panel._left_title for panel in display.axes_])
+    first, second, *_ = display.axes_
+    assert have_gaps([first._left_title, second._left_title])
     assert all(have_gaps(panel.get_xticklabels()) for panel in display.axes_)
+
+
+def test_words_of_topics_do_not_overlap_in_the_column_of_a_journal():
+    topics = np.random.default_rng(0).dirichlet(np.full(60, 0.05), 5)
+    words = [f"parliament {j}" for j in range(60)]
+    fig, ax = plt.subplots(figsize=(3.5, 2.6), layout="constrained")
+    display = TopicsDisplay(topics, words).plot(ax, n_words=10)
+    fig.draw_without_rendering()
+    for panel in display.axes_:
+        boxes = [label.get_window_extent() for label in panel.get_yticklabels()]
+        assert 3 <= len(boxes) < 10
+        assert all(upper.y0 > lower.y1 for upper, lower in pairwise(boxes))
+        assert min(box.x0 for box in boxes) >= 0.0
+    # The two lowest panels have the numbers of the common axis.
+    numbers = [panel.xaxis.get_tick_params()["labelbottom"] for panel in display.axes_]
+    assert numbers == [False, False, False, True, True]
 
 
 def test_the_tree_of_clusters_is_the_hierarchy_coloured_by_cluster(mixture):
