@@ -49,6 +49,10 @@ ROWS_PER_COMPONENT = 200
 # folds.
 MAX_ROWS_PER_STATISTIC = 5
 N_FOLDS = 10
+# Minimum ratio of the rows in the sample to the rows of the fit. Rows of a background are left out
+# by their labels, and the number of rows of a fit is a sum of responsibilities, so that the ratio
+# may be less than 1 for all rows.
+_MIN_SHARE_OF_ROWS = 0.9
 # Criteria by which the next pair to join is chosen.
 CRITERIA = ("auto", "share", "entropy", "evidence")
 
@@ -77,13 +81,11 @@ class ClustersMixin:
         # The density may have valleys if there is one block of columns that are not categories.
         # Classes that differ in all of several blocks overlap in each of them, and no value lies
         # between two categories.
-        parts = component.parts(lam) or {"": (component, lam)}
-        quantities = {
-            marginals.quantity
-            for part, part_lam in parts.values()
+        parts = list(component.parts(lam).values()) or [(component, lam)]
+        has_valleys = len(parts) < 2 and any(
+            marginals.categories is None for part, part_lam in parts
             for marginals in part.marginals(part_lam)
-        }
-        has_valleys = len(parts) < 2 and quantities != {"probability"}
+        )  # fmt: skip
         valleys = find_valleys(assignments, component, lam, X, weights)
         if criterion in ("share", "entropy"):
             joins = join_components(assignments, relative=criterion == "share")
@@ -92,13 +94,15 @@ class ClustersMixin:
             counts = model.component_masses(stats)
             _, feature_sums = stats.arrays
             evidence = Evidence(component, feature_sums, counts, assignments.is_vacant)
+            # The assignments that show how much components overlap.
             overlaps = assignments
-            if valleys is None and has_few_rows(model, evidence):
+            if valleys is None and has_few_rows(model, evidence, weights):
                 overlaps = assign_held_out(fitted, X, weights, workers, assignments.is_vacant)
             if criterion == "evidence":
                 joins = choose_by_elbow(overlaps, evidence, "by the evidence alone")
             else:
-                joins = choose_clusters(overlaps, evidence, has_valleys, valleys)
+                density = assignments if has_valleys else None
+                joins = choose_clusters(overlaps, evidence, density, valleys)
         bounds = compute_join_bounds(model, stats, assignments, joins)
         # (K - 1,) each: depth and test of the valley between the two clusters of each join, NaN if
         # not known.
@@ -371,16 +375,19 @@ def iterate_results(fitted, X, weights, workers, stats=None):
     return iterate_local_results(model, lambda batch: global_params, make_rows(X, weights), workers)
 
 
-def has_few_rows(model, evidence):
+def has_few_rows(model, evidence, weights):
     """Return whether the uncertainty of assignments is measured on held-out rows.
 
     This needs two components with rows, and statistics that are sums over the assigned rows, as
-    they are if components can be merged.
+    they are if components can be merged. It also needs all rows of the fit, because parameters that
+    are learned from a sample of the rows, of the given ``weights``, are less certain.
     """
     n_with_rows = np.count_nonzero(~evidence.is_vacant)
     n_statistics = n_with_rows * evidence.sums.shape[1]
     is_few = evidence.n_rows < MAX_ROWS_PER_STATISTIC * n_statistics
-    return n_with_rows > 1 and is_few and Capability.MERGEABLE in model.capabilities
+    is_complete = weights.sum() >= _MIN_SHARE_OF_ROWS * evidence.n_rows
+    is_additive = Capability.MERGEABLE in model.capabilities
+    return n_with_rows > 1 and is_few and is_complete and is_additive
 
 
 def assign_held_out(fitted, X, weights, workers, is_vacant):
@@ -390,8 +397,8 @@ def assign_held_out(fitted, X, weights, workers, is_vacant):
     certain even if another component describes the same cluster. The assignments of rows that the
     parameters are not learned from show whether components overlap. The rows are divided into
     N_FOLDS folds at random. The parameters for a fold are learned from the rows of all other folds,
-    as the fit assigns them, scaled to the number of rows of the fit. ``is_vacant`` (K,) says which
-    component is the most probable one for no row of the fit.
+    as the fit assigns them. ``is_vacant`` (K,) says which component is the most probable one for no
+    row of the fit.
     """
     model = fitted.model
     order = np.random.default_rng(fitted.state.seed).permutation(weights.size)
@@ -404,14 +411,11 @@ def assign_held_out(fitted, X, weights, workers, is_vacant):
         ])
         for fold in folds
     ]  # fmt: skip
-    # The fit may have had more rows than X.
-    n_rows_of_fit = model.component_masses(fitted.stats.as_stats()).sum()
-    scale = float(n_rows_of_fit / sum(stats.arrays[0].sum() for stats in fold_stats))
 
     def iterate_held_out():
         for i, fold in enumerate(folds):
             others = sum_stats(fold_stats[:i] + fold_stats[i + 1 :])
-            learned = RunningStats(scale * array for array in others.arrays)
+            learned = RunningStats(array.copy() for array in others.arrays)
             yield from iterate_results(fitted, *fold, workers, learned)
 
     held_out = make_assignments(iterate_held_out())

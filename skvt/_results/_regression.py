@@ -35,6 +35,9 @@ _DIVERGED = 1e12
 # The variance of a combination cannot be estimated if the expectation of its sandwich variance is
 # at most this fraction of the variance.
 _ALONE = 1e-8
+# Degrees of freedom from which a lower bound replaces them. Quantiles of Student's t distribution
+# with more degrees of freedom are within .7 % of those of the normal distribution.
+_MANY_DEGREES = 200.0
 
 
 @dataclass(frozen=True)
@@ -98,33 +101,50 @@ class Regression:
         their sum; the degrees of freedom are found in the same way. Both are NaN for a combination
         that rests on one row, or on one group of ``cluster``, alone.
 
-        Let Z be a basis (n, P) of the columns that is orthonormal under the weights, and c a
-        combination in its units. The sandwich variance is ``|D' e|^2``, where column g of D is
-        ``Z c`` in the rows of group g and 0 elsewhere. With the residuals ``e = (I - Z Z') u`` of
-        the errors u, it is a quadratic form of u with the eigenvalues of ``M = D' (I - Z Z') D``.
-        Its mean is ``tr(M)``, that of an unbiased estimate is ``|c|^2``, and the degrees of freedom
-        are ``tr(M)^2 / tr(M M)``.
+        With the columns X, the weights W and B = (X' W X)^-1, the estimate of a combination c is
+        ``a' y`` with ``a = W X B c``, and the residuals of errors u are ``e = (I - X B X' W) u``.
+        The sandwich variance is ``|D' e|^2``, where column g of D is a in the rows of group g and 0
+        elsewhere. It is a quadratic form of u with the eigenvalues of
+        ``M = D' (I - X B X' W) (I - W X B X') D = D' D + F K F'``, where
+        ``F = D' [U, V]``, ``U = X T^-1`` and ``V = W X T^-1`` with ``T' T = X' W X``, and K has the
+        blocks V' V, -I, -I and 0. Its mean is ``tr(M)``, that of an unbiased estimate is
+        ``|a|^2``, and the degrees of freedom are ``tr(M)^2 / tr(M M)``. They are at least
+        ``tr(M)`` divided by the largest diagonal entry of D'D if weights are equal. This bound is
+        returned in their place if it exceeds _MANY_DEGREES.
         """
-        basis, triangle = np.linalg.qr(np.sqrt(self.weights)[:, None] * self.columns)
+        roots = np.sqrt(self.weights)[:, None]
+        basis, triangle = np.linalg.qr(roots * self.columns)
         directions = solve_triangular(triangle, combinations.T, trans="T").T
-        traces, traces_of_square = np.empty((2, len(directions)))
+        # [U, V], (n, 2 P), and K, (2 P, 2 P).
+        both, weighted = np.hstack([basis / roots, basis * roots]), basis * roots
+        unit = np.eye(basis.shape[1])
+        K = np.block([[weighted.T @ weighted, -unit], [-unit, np.zeros_like(unit)]])
+        # (n,): the diagonal of [U, V] K [U, V]'.
+        losses_of_rows = ((both @ K) * both).sum(axis=1)
+        factors, degrees = np.ones(len(directions)), np.full(len(directions), np.inf)
         for q, direction in enumerate(directions):
-            loads = basis @ direction
-            # The diagonal of D'D, and the rows of D'Z.
-            lengths, projections = loads**2, loads[:, None] * basis
+            loads = weighted @ direction
+            # The diagonals of D'D and of F K F'.
+            lengths, F = loads**2, None
+            target = lengths.sum()
+            # A combination of nothing has the variance 0, which needs no correction.
+            if target == 0.0:
+                continue
+            losses = lengths * losses_of_rows
             if self.groups is not None:
-                lengths, projections = self.groups @ lengths, self.groups @ projections
-            losses = (projections**2).sum(axis=1)
-            traces[q] = (lengths - losses).sum()
-            traces_of_square[q] = (lengths * (lengths - 2.0 * losses)).sum()
-            traces_of_square[q] += ((projections.T @ projections) ** 2).sum()
-        targets = (directions**2).sum(axis=1)
-        traces[traces <= _ALONE * targets] = np.nan
-        # A combination of nothing has the variance 0, which needs no correction.
-        is_estimated = targets > 0.0
-        factors = np.divide(targets, traces, out=np.ones_like(traces), where=is_estimated)
-        degrees = np.full_like(traces, np.inf)
-        return factors, np.divide(traces**2, traces_of_square, out=degrees, where=is_estimated)
+                lengths, F = self.groups @ lengths, self.groups @ (loads[:, None] * both)
+                losses = ((F @ K) * F).sum(axis=1)
+            trace = (lengths + losses).sum()
+            if trace <= _ALONE * target:
+                factors[q] = degrees[q] = np.nan
+                continue
+            factors[q], degrees[q] = target / trace, trace / lengths.max()
+            if degrees[q] <= _MANY_DEGREES:
+                F = loads[:, None] * both if F is None else F
+                product = K @ (F.T @ F)
+                trace_of_square = (lengths * (lengths + 2.0 * losses)).sum()
+                degrees[q] = trace**2 / (trace_of_square + (product * product.T).sum())
+        return factors, degrees
 
     def fit(self, values, start=None):
         """Fit the regression to estimated shares (n,).

@@ -13,25 +13,21 @@ import numpy as np
 from skvt.models.mixture._distinctness import Distinctness, Evidence
 from skvt.models.mixture._hierarchy import join_components, make_hierarchy
 from skvt.models.mixture._joins import (
+    MAYBE_ONE,
     ONE_MODE,
     SIGNIFICANT,
     SURELY_ONE,
     Joins,
     with_unions,
 )
-from skvt.models.mixture._pairs import Assignments, JoinCriterion, largest_loss
+from skvt.models.mixture._pairs import Assignments, JoinCriterion
 from skvt.typing import IndexArray
 
 # In the course of joins, the evidence falls faster after an elbow than before it, by at least this
 # factor.
 _STEEPER_EVIDENCE = 1.8
 # The minimum factor if the weight of a join is ``m_a m_b / (m_a + m_b)``, see `choose_by_elbow`.
-# It is about 1.6 at joins of groups of clusters, and at least 2.9 at joins of whole clusters after
-# joins of their parts.
-_STEEPER_IN_BALANCE = 2.2
-# The joins before an elbow of the evidence lose at least this share of the largest possible loss of
-# entropy. Parts of one cluster lose .03 or more, and clusters beside a few far rows less than .003.
-_OVERLAP_OF_PARTS = 0.005
+_STEEPER_IN_BALANCE = 1.5
 # There is a valley between two clusters if the log density of the rows between them is lower than
 # the log density of the rows of each cluster by more than this, in nats. See the method
 # `Assignments.valley_depths`.
@@ -50,8 +46,9 @@ def separate_by_valleys(valleys: JoinCriterion) -> IndexArray:
 
 
 def choose_clusters(
-    assignments: Assignments, evidence: Evidence, has_valleys: bool, valleys: JoinCriterion | None
-) -> Joins:
+    assignments: Assignments, evidence: Evidence, density: Assignments | None,
+    valleys: JoinCriterion | None,
+) -> Joins:  # fmt: skip
     """Return the hierarchy of joins with the suggested number of clusters, by one of three rules.
 
     - If components have fewer rows than statistics on average, even components of one cluster
@@ -59,9 +56,9 @@ def choose_clusters(
       If there is no elbow, the next rules apply.
     - If ``valleys`` is not None, tests of valleys give the suggested clusters. Within a cluster,
       the least distinct components are joined first.
-    - Otherwise the entropy gives the hierarchy and the number, see `ONE_MODE`. If the density may
-      have valleys (``has_valleys``), components that overlap less are joined, too, up to the first
-      valley.
+    - Otherwise the entropy gives the hierarchy and the number, see `ONE_MODE`. Components that
+      overlap less are joined, too, up to the first valley of the density. The assignments
+      ``density`` have the log densities of the rows; None if the density has no valleys.
 
     To fewer clusters than the suggested number, the least distinct clusters are joined first.
     """
@@ -93,8 +90,8 @@ def choose_clusters(
     else:
         entropy = join_components(assignments)
         number = entropy.n_clusters_at_share(ONE_MODE)
-        if has_valleys:
-            number = _n_until_valley(entropy, assignments, number)
+        if density is not None:
+            number = _n_until_valley(entropy, density, number)
         number = entropy.n_clusters_at_elbow(number)
         reasons = (
             "all components overlap, and no valley of the density separates them",
@@ -145,9 +142,10 @@ def choose_by_elbow(assignments: Assignments, evidence: Evidence, reason: str) -
       ``m_a m_b / (m_a + m_b)``, where m are their shares of the rows. If this number is the weight
       of a join, in place of the number of rows, the losses per weight are at least
       _STEEPER_IN_BALANCE times as large after the elbow as before it.
-    - Joins with a few rows far from all others lose so much evidence that all other joins come
-      before an elbow. If the joins before an elbow unite parts of clusters, the parts overlap: the
-      joins lose at least the share _OVERLAP_OF_PARTS of the largest possible loss of entropy.
+    - Separated clusters may have an elbow, too, because a union of more clusters is wide in more
+      directions, and because a few rows that are far from all others make each union wide. So one
+      of the last two joins before the elbow unites clusters that overlap: it loses at least the
+      share MAYBE_ONE of the largest possible loss of entropy.
     """
     joins = join_components(evidence, relative=False)
     n_joins = joins.elbow(n_after=1, max_ratio=1.0 / _STEEPER_EVIDENCE)
@@ -158,14 +156,9 @@ def choose_by_elbow(assignments: Assignments, evidence: Evidence, reason: str) -
         # A union of components without rows may have the mass 0.
         balanced = first * second / np.maximum(joins.masses, np.finfo(np.float64).tiny)
         slope_before, slope_after = joins.slopes(n_joins, balanced)
-        # Compare the entropy that the joins before the elbow lose with the largest possible loss.
-        before = slice(joins.n_vacant, joins.n_vacant + n_joins)
-        entropy = assignments.join_losses(pairs)[before].sum()
-        largest = largest_loss(first, second)[before].sum()
-        is_elbow = (
-            slope_after >= _STEEPER_IN_BALANCE * slope_before
-            and entropy >= _OVERLAP_OF_PARTS * largest
-        )
+        is_steeper = slope_after >= _STEEPER_IN_BALANCE * slope_before
+        overlaps = make_hierarchy(assignments, pairs).shares[: joins.n_vacant + n_joins]
+        is_elbow = is_steeper and overlaps[-2:].max() >= MAYBE_ONE
         n_joins = n_joins if is_elbow else 0
     number = joins.n_components - joins.n_vacant - n_joins
     reason += "; by the elbow of the evidence" if n_joins else "; the evidence has no elbow"
