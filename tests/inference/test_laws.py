@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from _engines import passes, policy_at
+from joblib import parallel_config
 
 from skvt import TemperedLDA
 from skvt.contracts import LocalTotals, MoveRecord, PassInputs, PassResult, RowBatch, RunningPolicy
@@ -166,6 +167,16 @@ def test_one_batch_of_all_rows_and_a_full_step_is_coordinate_ascent(temperature,
     np.testing.assert_allclose(ends[0][2], ends[1][2], rtol=1e-12)
     assert ends[0][1].tempered == pytest.approx(ends[1][1].tempered, rel=1e-13)
     assert ends[0][1].untempered == pytest.approx(ends[1][1].untempered, rel=1e-13)
+
+
+@pytest.mark.slow
+def test_other_processes_fit_the_same_bits():
+    X = corpus(18, n=40)
+    alone = estimator(max_iter=2).fit(X)
+    with parallel_config(backend="loky", n_jobs=2):
+        elsewhere = estimator(max_iter=2).fit(X)
+    np.testing.assert_array_equal(elsewhere.components_, alone.components_)
+    assert elsewhere.history_["elbo"] == alone.history_["elbo"]
 
 
 # ------------------------------------------------------------------------------- temperature
