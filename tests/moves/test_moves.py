@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 from _engines import sweeps
 from models._textbook import KINDS
-from scipy.special import softmax
+from scipy.special import entr, softmax
 
 from skvt import MemoizedDPGMM
 from skvt._compiled import run_serially as run
@@ -356,6 +356,16 @@ def test_many_small_components_are_dissolved_together(name):
     expected = memo_from(model, X, weights, whole @ merged[:, here])
     np.testing.assert_allclose(total.stats.arrays[1], expected.stats.arrays[1], atol=1e-9)
     assert np.all(total.entropy <= expected.entropy + 1e-9)
+    # Each pair of components in a group loses at most what it would lose alone.
+    alone = weights @ entr(whole)
+    pair = np.array([weights @ entr(whole + column[:, None]) for column in whole.T])
+    lost = np.triu(alone[:, None] + alone - pair, 1)
+    lost += lost.T
+    groups = merged[:, here]
+    of_groups = groups.T @ lost @ groups
+    entropy = groups.T @ alone - 0.5 * np.diagonal(of_groups)
+    np.testing.assert_allclose(total.entropy, entropy, rtol=1e-9)
+    np.testing.assert_allclose(total.merge_entropy_loss, np.triu(of_groups, 1), rtol=1e-9)
     # The memo knows lower bounds of entropies and upper bounds of what merges lose.
     assert np.all(total.merge_entropy_loss >= expected.merge_entropy_loss - 1e-9)
     assert before - 3.0 < compute_bound(model, total) <= compute_bound(model, expected) + 1e-9
@@ -503,6 +513,21 @@ def test_successes_cancel_failures_and_new_components_end_pauses():
         waits.record_targets(np.array([2])) is waits
         and waits.record_targets(np.array([2, 3])).pause == 0
     )
+
+
+def test_vain_searches_halve_the_number_of_targets_and_gains_double_it(monkeypatch):
+    monkeypatch.setattr(birth_module, "dissolve", lambda *args: None)
+    monkeypatch.setattr(birth_module, "compute_bound", lambda model, memo: memo)
+    birth, found = Birth(50), []
+    birth._adopted = [targets_module.Target([k], [k], [1.0]) for k in range(2)]
+    birth._newborn_ids = set()
+    for gain in (-1.0, -1.0, 1.0, 1.0, 1.0):
+        memos = SimpleNamespace(total=lambda gain=gain: 10.0 + gain)
+        birth._before = None, 10.0, None
+        birth._judge(None, SimpleNamespace(memos=memos, restore=lambda saved: None), OneThread())
+        found.append(len(birth._choose(np.full(16, 100.0), np.arange(16), OneThread())))
+    # A search has at least 1 target and at most 8.
+    assert found == [4, 2, 4, 8, 8]
 
 
 @pytest.mark.parametrize("n_rows, ends", [(16_000.0, True), (160.0, False)])
@@ -665,6 +690,28 @@ def test_the_best_of_several_fresh_mixtures_is_taken(collected, monkeypatch, bes
     assert fresh.decision.gain == pytest.approx(weights.sum() * memo.entropy.size)
 
 
+@pytest.mark.parametrize(
+    ("n_columns", "weight", "in_stream", "n_initial"),
+    [(3, 1.0, False, [3]), (3, 2.0, False, [10, 3]), (4, 1.0, False, [10, 3, 3]),
+     (3, 1.0, True, [10, 3, 3])],
+)  # fmt: skip
+def test_targets_with_few_rows_and_columns_have_fewer_starts_unless_rows_come_in_a_stream(
+    n_columns, weight, in_stream, n_initial, monkeypatch
+):
+    model, asked, weights = mixture("full", D=n_columns), [], np.full(90, weight)
+    X = np.random.default_rng(0).standard_normal((90, n_columns))
+    memo = memo_from(model, X, weights, np.ones((90, 1)))
+
+    def fit(model, *_):
+        asked.append(model.n_initial)
+        return memo, model
+
+    monkeypatch.setattr(fresh_module, "fit_fresh_mixture", fit)
+    batch = model.batch(X, np.arange(90), weights)
+    FreshMixtures(model, OneThread(), 10, None, in_stream)._fit_best(batch, memo, memo, 10)
+    assert asked == n_initial
+
+
 def test_a_birth_pays_for_the_change_of_priors_of_all_others(monkeypatch):
     model, (X, weights, resp) = mixture("full"), drawn("full")
     prior = 3.0 * model.component.prior
@@ -800,6 +847,20 @@ def test_a_target_has_equally_many_rows_of_each_batch(monkeypatch):
     # The first target has all rows.
     assert len(seen[0]) == 5 and min(seen[0]) > 10
     assert max(map(sum, seen)) <= 130
+
+
+def test_no_birth_is_tried_if_another_one_has_reached_the_maximum_of_components(monkeypatch):
+    X = clusters()
+    model, data, birth = mixture_for(X, K=2), Rows(X, np.ones(300), 100), Birth(3)
+    state = MemoizedState(model.initial(data, np.random.default_rng(0)))
+
+    def both(counts, ids, *_):
+        return [targets_module.Target([k], [ids[k]], [counts[k]]) for k in range(2)]
+
+    monkeypatch.setattr(birth, "_choose", both)
+    sweeps(model, data, state, [birth], n=1)
+    # Two components replace one of the two, so that there are three.
+    assert [len(stats.arrays[0]) for stats in birth._fresh] == [2] and state.move_log == []
 
 
 @pytest.mark.parametrize("contain", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
