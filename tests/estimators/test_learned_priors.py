@@ -43,6 +43,14 @@ def test_clusters_much_smaller_than_the_data_are_found(covariance_type):
     assert learned.elbo(X) == pytest.approx(learned.elbo_, rel=1e-6)
 
 
+@pytest.mark.parametrize("learning_method", ["online", "batch"])
+def test_the_published_bound_is_that_of_the_learned_priors(learning_method):
+    X, settings = small_clusters(400, 8), {"moves": (), "max_iter": 30, "random_state": 0}
+    mixture = MemoizedDPGMM(8, learning_method=learning_method, **settings, **AUTO).fit(X)
+    assert mixture.covariance_prior_[0, 0] < 0.1 * X[:, 0].var()
+    assert mixture.elbo_ == pytest.approx(mixture.elbo(X), rel=1e-3)
+
+
 @pytest.mark.slow
 def test_a_stream_learns_its_priors():
     X = small_clusters()

@@ -245,6 +245,26 @@ def test_a_policy_that_stays_at_one_is_plain_inference(policy, learning_method):
     assert plain.history_["temperature"] == tempered.history_["temperature"] == [1.0] * 6
 
 
+@every_annealing
+def test_a_fit_of_one_full_pass_is_plain_inference(annealing):
+    plain, tempered = (
+        fitted(policy, max_iter=1, learning_method="batch") for policy in (None, annealing(3.0))
+    )
+    np.testing.assert_array_equal(tempered.components_, plain.components_)
+
+
+def test_fits_that_share_a_policy_do_not_affect_each_other():
+    policy = LinearAnnealing(2.0)
+    one, other = (TemperedLDA(3, temperature=policy, random_state=seed) for seed in (0, 1))
+    alone = TemperedLDA(3, temperature=LinearAnnealing(2.0), random_state=0)
+    one.partial_fit(X).partial_fit(X)
+    other.fit(X[::2])
+    one.partial_fit(X)
+    for _ in range(3):
+        alone.partial_fit(X)
+    np.testing.assert_array_equal(one.components_, alone.components_)
+
+
 @pytest.mark.parametrize("learning_method", ["online", "batch"])
 def test_the_history_shows_the_temperature_of_each_pass(learning_method):
     constant = fitted(ConstantTemperature(1.25), learning_method=learning_method)
