@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
+from scipy.special import softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from skvt import AnnealedFactorialMixture
@@ -93,6 +94,15 @@ def test_rows_that_mean_field_explains_badly_are_explained(K):
     # Rows are explained no worse than the fit left them, up to 0.01 nats a row.
     assert estimator.elbo(rows) > estimator.elbo_ - 0.01 * len(rows)
     assert estimator.elbo(rows) < estimator.score_samples(rows).sum()
+    # The activations of a row are compared with their posterior means under q of the components.
+    model, stats, few = estimator._fitted.model, estimator._fitted.stats, rows[:60]
+    q = model.family.to_standard(model.natural_parameters(stats)[0])
+    z = ((np.arange(2**K)[:, None] >> np.arange(K)) & 1).astype(float)
+    variance = model.noise_variance + np.einsum("sk,kl,sl->s", z, q["covariance"][0], z)
+    squares = ((few[:, None] - z @ q["mean"]) ** 2).sum(axis=2)
+    joint = z @ model.logit - 0.5 * (8 * np.log(variance) + squares / variance)
+    exact = softmax(joint, axis=1) @ z
+    assert np.abs(estimator.transform(few) - exact).max() < (1e-6 if K == 8 else 0.3)
 
 
 def test_draws_score_as_the_data_do(annealed):
