@@ -204,6 +204,8 @@ def test_an_interrupted_fit_is_resumed_with_the_same_allowed_topics_only(batch, 
 def test_a_fit_takes_covariates_and_allowed_topics_together():
     day = np.random.default_rng(1).normal(size=N)
     lda = unfitted("batch").fit(X, covariates=day, allowed_topics=ALLOWED)
+    bounds = np.array(lda.history_["elbo"])
+    assert np.diff(bounds).min() > -1e-9 * abs(bounds[-1])
     assert np.isfinite(lda.covariate_coef_).all()
     shares = lda.transform(X, covariates=day, allowed_topics=ALLOWED)
     assert not shares[~ALLOWED].any()
@@ -224,8 +226,9 @@ def test_cross_validation_splits_allowed_topics_with_the_rows():
         lda = lda.set_fit_request(allowed_topics=True).set_score_request(allowed_topics=True)
         params = {"allowed_topics": ALLOWED}
         assert np.isfinite(cross_val_score(lda, X, cv=2, params=params)).all()
-        requested = MemoizedHDP().get_metadata_routing().fit.requests
-        assert not {"covariates", "allowed_topics"} & set(requested)
+        for method in ("fit", "score", "transform"):
+            requested = getattr(MemoizedHDP().get_metadata_routing(), method).requests
+            assert not {"covariates", "allowed_topics"} & set(requested)
 
 
 @pytest.mark.parametrize(
