@@ -183,12 +183,12 @@ def test_without_pandas_the_table_is_a_dict_of_lists(fitted, monkeypatch):
 def test_columns_of_noise_are_irrelevant_and_those_that_make_clusters_are_relevant():
     rng = np.random.default_rng(0)
     # Components are in the order of their weights.
-    kind = np.repeat([0, 1, 2], [120, 100, 80])
+    kind = np.repeat([0, 1, 2], [240, 200, 160])
     frame = pd.DataFrame({
-        "noise": rng.normal(size=300), "place": rng.normal(size=300) + 8.0 * (kind == 1),
-        "word": np.where(kind == 2, "b", rng.choice(list("ac"), size=300)),
-        "sign": np.where(kind == 2, "+", rng.choice(list("-0"), size=300)),
-        "coin": rng.random(300) < 0.5,
+        "noise": rng.normal(size=600), "place": rng.normal(size=600) + 8.0 * (kind == 1),
+        "word": np.where(kind == 2, "b", rng.choice(list("ac"), size=600)),
+        "sign": np.where(kind == 2, "+", rng.choice(list("-0"), size=600)),
+        "coin": rng.random(600) < 0.5,
     })  # fmt: skip
     blocks = [
         ("real", Gaussian("full"), ["place", "noise"]),
@@ -198,7 +198,7 @@ def test_columns_of_noise_are_irrelevant_and_those_that_make_clusters_are_releva
     place, noise, word, sign, coin = model.fit(frame).column_relevance_.T
     assert np.argmax(place) == 1 and place[1] > 1.0
     assert np.argmax(word) == 2 and word[2] > 0.6
-    assert max(noise.max(), coin.max()) < 0.04
+    assert max(noise.max(), coin.max()) < 0.02
     # The columns of these blocks are independent.
     np.testing.assert_allclose(model.block_relevance_[:, 1:], np.stack([word + sign, coin], axis=1))
     # Units and the order of columns change no relevance.
@@ -207,12 +207,23 @@ def test_columns_of_noise_are_irrelevant_and_those_that_make_clusters_are_releva
     np.testing.assert_allclose(again, model.column_relevance_, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_intervals_have_their_level_of_the_posterior_draws(fitted, level):
+    rates = [fitted.posterior_.sample(random_state=seed)["components"] for seed in range(1_000)]
+    rates = np.array([rate["events"][0, 0] for rate in rates])
+    row = fitted.describe(level=level).iloc[0]
+    inside = np.mean((row["low"] < rates) & (rates < row["high"]))
+    assert inside == pytest.approx(level, abs=4.0 * np.sqrt(level * (1.0 - level) / 1_000))
+
+
 def test_descriptions_need_a_level_and_a_fit(fitted):
     for level in (0.0, 1.0, "0.95"):
         with pytest.raises(ValueError, match=r"'level' parameter .* \(0, 1\)\. Got"):
             fitted.describe(level)
     with pytest.raises(NotFittedError):
         mixture().describe()
+    assert not hasattr(mixture(), "column_relevance_")
 
 
 @pytest.mark.parametrize("method", ["structured", "memoized"])
