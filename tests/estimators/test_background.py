@@ -227,6 +227,15 @@ def test_streams_of_small_calls_find_the_clusters_of_a_fit():
     assert model.background_weight_ == pytest.approx(0.3, abs=0.06)
 
 
+def test_a_small_call_finds_a_cluster_among_rows_that_the_background_would_explain():
+    X, y = noisy(0.3, 1000)
+    is_last = y == 4
+    model = with_room().fit(X[~is_last][:400])
+    assert (model.predict(X[is_last]) == -1).mean() > 0.9
+    model.partial_fit(X[is_last][:120])
+    assert (model.predict(X[is_last]) == -1).mean() < 0.1
+
+
 def test_the_learned_concentration_counts_the_background():
     X, _ = noisy(0.3)
     settings = {"n_components": 5, "moves": (), "covariance_type": "diag"}
