@@ -127,6 +127,34 @@ def test_a_docstring_states_the_defaults_of_the_signature(name):
 ESTIMATORS = {name for name in skvt.__all__ if hasattr(getattr(skvt, name), "fit")}
 
 
+# Estimators describe these differently, because they mean different things there.
+OTHER_SENTENCES = {
+    "batch_size", "components_", "covariances_", "exp_dirichlet_component_", "mean_change_tol",
+    "means_", "n_components", "n_polish", "tol", "weight_concentration_prior",
+    "weight_concentration_prior_type", "weights_",
+}  # fmt: skip
+# The types of these differ: they have other choices, or values that only some models find.
+OTHER_TYPES = {
+    "average", "batch_size", "components_", "covariances_", "exp_dirichlet_component_",
+    "global_step", "learning_method", "learning_offset", "local_step", "max_iter", "moves",
+    "noise_variance", "posterior_", "prior_variance", "tol", "topic_word_prior",
+    "weight_concentration_", "weight_concentration_prior", "weights_",
+}  # fmt: skip
+
+
+def test_estimators_describe_the_same_parameters_and_attributes_in_the_same_words():
+    sentences, types = {}, {}
+    for estimator in ESTIMATORS:
+        doc = NumpyDocString(inspect.getdoc(getattr(skvt, estimator)))
+        for names, kind, lines in doc["Parameters"] + doc["Attributes"]:
+            sentence = re.split(r"(?<=\.) ", " ".join(lines))[0]
+            for name in re.split(r"\s*,\s*", names):
+                sentences.setdefault(name, set()).add(sentence)
+                types.setdefault(name, set()).add(re.sub(r",? *default=.*$", "", kind))
+    for found, others in ((sentences, OTHER_SENTENCES), (types, OTHER_TYPES)):
+        assert {name for name, variants in found.items() if len(variants) > 1} == others
+
+
 def test_docstrings_of_mixtures_explain_each_clustering():
     X = [[0.0], [0.1], [9.0], [9.1]] * 5
     mixture = skvt.CAVIGaussianMixture(2, random_state=0).fit(X)
