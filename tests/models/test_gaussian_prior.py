@@ -165,6 +165,14 @@ def test_priors_are_the_given_values_or_the_moments_of_the_data(shape, zero, giv
         np.testing.assert_allclose(q["rate"], 0.5 * np.asarray(covariance), rtol=rtol)
 
 
+@pytest.mark.parametrize(("shape", "zero"), [("full", False), ("full", True), ("diag", False)])
+def test_default_priors_change_with_the_unit_of_each_column(shape, zero):
+    X, unit = rows(), np.array([2.0**-20, 1.0, 2.0**20])
+    plain, other = (build(x, shape, zero)[1]["covariance_prior"] for x in (X, X * unit))
+    factor = np.outer(unit, unit) if shape == "full" else unit**2
+    np.testing.assert_allclose(other, plain * factor, rtol=1e-12)
+
+
 DEGENERATE = {
     "one row": lambda X: X[:1], "all rows the same": lambda X: np.repeat(X[:1], 9, axis=0),
     "zeros": lambda X: 0.0 * X,
