@@ -537,6 +537,8 @@ def test_draws_of_rows_look_like_the_table():
 
 # Components, rows of three clusters about `away` (n, 12) that suit them, and parameters of each.
 SUITED = {
+    "full": (Gaussian("full"), lambda rng, away: away + rng.normal(size=away.shape), 90),
+    "tied": (Gaussian("tied"), lambda rng, away: away + rng.normal(size=away.shape), 38),
     "low rank": (Gaussian("low_rank"), lambda rng, away: away + rng.normal(size=away.shape), 24),
     "t": (
         StudentT("full"),
@@ -553,6 +555,7 @@ SUITED = {
         lambda rng, away: np.exp(away + rng.normal(size=away.shape)),
         24,
     ),
+    "poisson": (Poisson(), lambda rng, away: rng.poisson(np.exp(0.5 * away)), 12),
     "negative binomial": (
         NegativeBinomial(),
         lambda rng, away: rng.poisson(np.exp(0.7 * away) * rng.gamma(2.0, 0.5, away.shape)),
@@ -562,6 +565,16 @@ SUITED = {
         Multinomial(),
         lambda rng, away: rng.multinomial(60, (away + 1) / (away + 1).sum(axis=1, keepdims=True)),
         11,
+    ),
+    "bernoulli": (
+        Bernoulli(),
+        lambda rng, away: rng.random(away.shape) < np.where(away > 0, 0.95, 0.05),
+        12,
+    ),
+    "categorical": (
+        Categorical(),
+        lambda rng, away: (away // 2 + rng.choice(3, away.shape, p=[0.9, 0.07, 0.03])) % 3,
+        24,
     ),
     "ordinal": (
         LatentGaussian(list(range(4))),
