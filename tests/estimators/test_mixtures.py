@@ -522,6 +522,15 @@ def test_an_annealed_fit_ends_cold_and_makes_moves_then(shape, temperature):
     assert (mixture.weight_concentration_[0] - 1.0).sum() == pytest.approx(300.0, rel=1e-12)
 
 
+def test_components_that_heat_makes_equal_differ_again_after_it():
+    X, labels = clusters()
+    mixture = with_room(
+        3, temperature=LinearAnnealing(300.0, n_passes=15.0, replication=1.0), moves=(),
+        max_iter=60, batch_size=100, random_state=0, covariance_type="spherical",
+    ).fit(X)  # fmt: skip
+    assert adjusted_rand_score(labels, mixture.predict(X)) == 1.0
+
+
 def test_at_a_constant_temperature_above_one_no_move_is_made():
     X, _ = clusters()
     mixture = with_room(3, temperature=ConstantTemperature(1.5), random_state=0).fit(X)
@@ -952,9 +961,13 @@ def test_every_kind_of_start_finds_the_clusters(init_params):
 # ------------------------------------------------------------------- what a stream refuses
 @pytest.mark.parametrize(
     "changed",
-    [{"n_components": 4}, {"mean_prior": [1.0, 1.0, 1.0]}, {"learning_method": "online"}],
+    [
+        {"n_components": 4}, {"weight_concentration_prior": 2.0},
+        {"mean_prior": [1.0, 1.0, 1.0]}, {"degrees_of_freedom_prior": 7.0},
+        {"covariance_type": "diag"}, {"learning_method": "online"},
+    ],
     ids=str,
-)
+)  # fmt: skip
 def test_a_stream_refuses_a_change_of_what_the_model_is_built_on_by_name(changed):
     X, (name,) = rows(), changed
     stream = with_room(2, moves=(), random_state=0).partial_fit(X)
