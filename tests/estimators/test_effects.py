@@ -530,12 +530,18 @@ def test_effects_refuse_columns_in_another_order_than_in_the_fit():
         covariate_effects(fit, frame.iloc[:, ::-1], z)
 
 
-def test_predictions_of_formulas_are_named_by_the_covariates_in_their_order(corpus):
-    pytest.importorskip("formulaic")
+@pytest.mark.parametrize(
+    ("formula", "name"), [(None, "party=a, year=0"), ("year + party", "year=0, party=a")]
+)
+def test_predictions_are_named_by_the_covariates_in_their_order(corpus, formula, name):
+    if formula:
+        pytest.importorskip("formulaic")
     topics, _, X = corpus
     rows = pd.DataFrame({"year": range(40), "party": list("ab") * 20, "text": ["long"] * 40})
-    table = covariate_effects(Topics(topics), X, rows, formula="year + party", at=rows[:1])
-    assert table["term"].tolist() == ["year=0, party=a"] * 3
+    # Without a formula, all columns are covariates.
+    used = rows if formula else rows[["party", "year"]]
+    table = covariate_effects(Topics(topics), X, used, formula=formula, at=rows[:1])
+    assert table["term"].tolist() == [name] * 3
 
 
 def test_fits_that_do_not_compare_are_refused(corpus):
