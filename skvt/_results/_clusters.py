@@ -82,10 +82,12 @@ class ClustersMixin:
         # Classes that differ in all of several blocks overlap in each of them, and no value lies
         # between two categories.
         parts = list(component.parts(lam).values()) or [(component, lam)]
-        has_valleys = len(parts) < 2 and any(
-            marginals.categories is None for part, part_lam in parts
+        categories = [
+            marginals.categories for part, part_lam in parts
             for marginals in part.marginals(part_lam)
-        )  # fmt: skip
+        ]  # fmt: skip
+        has_levels = bool(categories) and all(codes is not None for codes in categories)
+        has_valleys = len(parts) < 2 and not has_levels
         valleys = find_valleys(assignments, component, lam, X, weights)
         if criterion in ("share", "entropy"):
             joins = join_components(assignments, relative=criterion == "share")

@@ -257,23 +257,34 @@ def priors_given(entry):
 @every_class
 def test_a_search_over_temperatures_refits_the_best(entry):
     X = entry.data()
-    # Moves and learned priors would wait until the end of an annealing.
-    settings = entry.still | priors_given(entry) | entry.heated
-    of_a_policy = {
-        "temperature": [LinearAnnealing(replication=1.0)],
-        "temperature__initial_temperature": [1.0, 4.0],
-    }
-    by_name = {"temperature": [None, ConstantTemperature(1.2), "annealed"]}
+    temperatures = [None, ConstantTemperature(1.2), "annealed"]
     if entry.annealed is not None:
-        by_name["temperature"].append(entry.annealed)
-    search = GridSearchCV(entry.make(**settings), [of_a_policy, by_name], cv=2).fit(X)
-    cold, hot, plain, constant, named, *same_as_named = search.cv_results_["mean_test_score"]
-    assert np.isfinite([hot, cold, constant, named]).all()
-    assert cold == plain  # An annealing from T = 1 is no annealing.
-    assert len({cold, hot, constant}) == len({cold, named, constant}) == 3
-    assert same_as_named in ([], [named])
-    again = entry.make(**(settings | {"temperature": None})).set_params(**search.best_params_)
-    assert_same_fit(search.best_estimator_, again.fit(X))
+        temperatures.append(entry.annealed)
+    search = GridSearchCV(entry.make(**entry.heated), {"temperature": temperatures}, cv=2).fit(X)
+    scores = search.cv_results_["mean_test_score"]
+    assert np.isfinite(scores).all()
+    # The name stands for a policy, and another temperature makes another model.
+    assert scores[2] == scores[-1]
+    assert len(set(scores)) == 3
+    best = search.best_params_["temperature"]
+    again = entry.make(temperature=best, **entry.heated).fit(X)
+    assert_same_fit(search.best_estimator_, again)
+
+
+@some_classes
+def test_a_search_reaches_the_parameters_of_the_policy(entry):
+    X = entry.data()
+    grid = {"temperature__initial_temperature": [1.0, 1.5, 4.0]}
+    policy = LinearAnnealing(replication=1.0)
+    # Moves and learned priors wait until a schedule has ended.
+    given = priors_given(entry)
+    search = GridSearchCV(entry.make(temperature=policy, **entry.still, **given), grid, cv=2).fit(X)
+    scores = search.cv_results_["mean_test_score"]
+    assert np.isfinite(scores).all()
+    assert len(set(scores)) == 3
+    plain = GridSearchCV(entry.make(**entry.still, **given), {"temperature": [None]}, cv=2).fit(X)
+    # Annealing from T = 1 is no annealing.
+    assert scores[0] == plain.cv_results_["mean_test_score"][0]
 
 
 @some_classes

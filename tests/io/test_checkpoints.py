@@ -110,7 +110,7 @@ LEARNED = {"doc_topic_prior": "auto", "topic_word_prior": "auto"}
 REMEMBERING = {
     "births": (
         skvt.MemoizedDPGMM(max_iter=9, n_batches=4, max_components=8),
-        lambda: rows(n_rows=700, n_features=4, n_clusters=7), 9, 5,
+        lambda: rows(n_rows=700, n_features=4, n_clusters=7), None, 5,
     ),
     "moves of topics": (
         skvt.MemoizedHDP(n_components=8, max_iter=12, tol=0.0, n_polish=3),
