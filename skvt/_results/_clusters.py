@@ -384,12 +384,11 @@ def has_few_rows(model, evidence, weights):
     they are if components can be merged. It also needs all rows of the fit, because parameters that
     are learned from a sample of the rows, of the given ``weights``, are less certain.
     """
-    n_with_rows = np.count_nonzero(~evidence.is_vacant)
-    n_statistics = n_with_rows * evidence.sums.shape[1]
-    is_few = evidence.n_rows < MAX_ROWS_PER_STATISTIC * n_statistics
+    has_several = np.count_nonzero(~evidence.is_vacant) > 1
+    is_few = evidence.rows_per_statistic < MAX_ROWS_PER_STATISTIC
     is_complete = weights.sum() >= _MIN_SHARE_OF_ROWS * evidence.n_rows
     is_additive = Capability.MERGEABLE in model.capabilities
-    return n_with_rows > 1 and is_few and is_complete and is_additive
+    return has_several and is_few and is_complete and is_additive
 
 
 def assign_held_out(fitted, X, weights, workers, is_vacant):

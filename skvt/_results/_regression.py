@@ -116,7 +116,8 @@ class Regression:
         basis, triangle = np.linalg.qr(roots * self.columns)
         directions = solve_triangular(triangle, combinations.T, trans="T").T
         # [U, V], (n, 2 P), and K, (2 P, 2 P).
-        both, weighted = np.hstack([basis / roots, basis * roots]), basis * roots
+        weighted = basis * roots
+        both = np.hstack([basis / roots, weighted])
         unit = np.eye(basis.shape[1])
         K = np.block([[weighted.T @ weighted, -unit], [-unit, np.zeros_like(unit)]])
         # (n,): the diagonal of [U, V] K [U, V]'.

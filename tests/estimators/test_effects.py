@@ -29,6 +29,7 @@ from skvt import (
     covariate_effects,
     outcome_by_cluster,
 )
+from skvt._results._regression import Regression
 from skvt.components import Bernoulli
 from skvt.datasets import make_topic_corpus
 
@@ -130,6 +131,24 @@ def test_intervals_of_a_small_group_miss_a_null_effect_as_often_as_they_should(s
     of_group = table[table["term"] == "group[T.many]"]
     # The standard error of the rate is .015 if it is .05.
     assert np.mean((of_group["low"] > 0.0) | (of_group["high"] < 0.0)) < 0.1
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+def test_variances_with_unequal_weights_are_unbiased_for_equal_errors(clustered, rng):
+    """The factor and the degrees of freedom are those of the quadratic form, by dense matrices."""
+    n = 30
+    X = np.column_stack([np.ones(n), np.arange(n) < 4, rng.normal(size=n)])
+    weights, groups = rng.lognormal(size=n), np.arange(n) // 5 if clustered else np.arange(n)
+    indicators = (groups == np.unique(groups)[:, None]).astype(float)
+    regression = Regression(X, np.eye(3), weights, indicators if clustered else None, "identity")
+    factors, degrees = regression.calibrate(np.eye(3))
+    to_coefficients = np.linalg.solve(X.T @ (weights[:, None] * X), (weights[:, None] * X).T)
+    make_residuals = np.eye(n) - X @ to_coefficients
+    for factor, degree, a in zip(factors, degrees, to_coefficients, strict=True):
+        root = (indicators * a) @ make_residuals
+        form = root @ root.T
+        assert factor == pytest.approx(a @ a / np.trace(form), rel=1e-9)
+        assert degree == pytest.approx(np.trace(form) ** 2 / np.trace(form @ form), rel=1e-9)
 
 
 def test_an_effect_that_is_0_by_definition_has_an_interval_of_width_0(corpus):

@@ -71,6 +71,12 @@ class Evidence(JoinCriterion):
                 is_near[stable_order(costs)[: 1 + _NEIGHBOURS]] = True
             self.is_near |= self.is_near.T
 
+    @property
+    def rows_per_statistic(self) -> float:
+        """The mean number of rows per component with rows, divided by its number of statistics."""
+        n_with_rows = int(np.count_nonzero(~self.is_vacant))
+        return self.n_rows / (n_with_rows * self.sums.shape[1])
+
     def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
         """Return ``log M(S_a) + log M(S_b) - log M(S_a + S_b)`` in nats per row.
 

@@ -66,8 +66,7 @@ def choose_clusters(
     n_by_valley = 0
     if n_with_rows == 1:
         return replace(join_components(assignments), reason="no other component has rows")
-    # Components with rows have fewer rows than statistics, on average.
-    if evidence.n_rows < n_with_rows * evidence.sums.shape[1]:
+    if evidence.rows_per_statistic < 1.0:
         joins = choose_by_elbow(
             assignments, evidence, "with few rows and many columns components hardly overlap"
         )
