@@ -26,7 +26,7 @@ INDEPENDENT_FACTOR = 1.0 / 3.0
 N_REMOVALS = 2000
 
 
-def unusual_rows(mixture, X, n=20):
+def unusual_rows(mixture, X, n=20, *, reference=None):
     """Find the rows that fit a mixture worst, and the column that is at fault in each row.
 
     Parameters
@@ -37,6 +37,9 @@ def unusual_rows(mixture, X, n=20):
         Rows, such as those of ``fit``; values may be missing.
     n : int, default=20
         Number of rows to return.
+    reference : array-like, data frame or sparse matrix, default=None
+        Rows of the same columns with which the rows of X are compared; None for X itself. For new
+        rows pass the rows of ``fit``, since scores of a few rows have no useful average.
 
     Returns
     -------
@@ -49,7 +52,8 @@ def unusual_rows(mixture, X, n=20):
         - "value": the value in this column.
         - "expected": the value that the other values of the row predict. It is the predictive mean
           of numbers and counts, and the most probable value of categories and binary columns.
-        - "score": by how many nats the row is less probable than the average row, see Notes.
+        - "score": by how many nats the row is less probable than the average row of the
+          reference, see Notes.
 
     Raises
     ------
@@ -74,15 +78,18 @@ def unusual_rows(mixture, X, n=20):
 
     b_O is the expected score of rows with the same missing values. It is subtracted so that missing
     values do not make a row more or less unusual. b_O is a sum of a number for each missing value;
-    these numbers are estimated from rows from which values are removed. The average score is 0.
+    these numbers are estimated from rows of the reference from which values are removed. The
+    average score of the reference is 0.
 
     The column at fault has the largest ``(log p(x_j) + 2 m_j) / 3 - log p(x_j | other values)``,
-    where m_j is the mean of log p(x_j) over rows.
+    where m_j is the mean of log p(x_j) over the reference.
 
     Components with less than 5 % of the rows are left out, or with less than half of the mean share
     if half of the mean share is less than 5 %. Otherwise a component that consists of a few errors
-    would make these errors look usual. With ``missing="informative"``, a mixture also models
-    whether values are missing; this part of the model does not change the score.
+    would make these errors look usual. Columns that are modelled in logarithms are scored by the
+    density of the logarithm, so that amounts that are far too small do not look usual. With
+    ``missing="informative"``, a mixture also models whether values are missing; this part of the
+    model does not change the score.
 
     The cost is that of d + 2 log densities of each row, where d is the number of columns.
 
@@ -100,9 +107,13 @@ def unusual_rows(mixture, X, n=20):
     require_describing_mixture(mixture, X, "unusual_rows")
     fitted = mixture._require_fitted()
     n = require_positive_int("n", n)
-    table, encoded = mixture._columns, mixture._read(X)
-    encoded = encoded.toarray() if sp.issparse(encoded) else np.asarray(encoded)
-    encoded = table.mark_unseen_as_missing(encoded)
+    table, encoded = mixture._columns, _encode(mixture, X)
+    n_before, n_reference = 0, len(encoded)
+    # Put the rows of another reference before the rows of X.
+    if reference is not None:
+        require_rows_in_memory(reference, "unusual_rows")
+        encoded = np.concatenate([_encode(mixture, reference), encoded])
+        n_before = n_reference = len(encoded) - n_reference
     columns = [int(j) for block in table.blocks for j in _find_scored_columns(block)]
     model, stats = _drop_small_components(fitted, columns)
     with Workers(mixture.n_jobs) as workers:
@@ -126,11 +137,12 @@ def unusual_rows(mixture, X, n=20):
             return fixed[chosen] - joint + INDEPENDENT_FACTOR * independent
 
         joint = log_density(encoded, columns)
-        score = _calibrate_scores(encoded, joint, partial(log_density, kept=columns), raw_scores)
-        rows = stable_order(-score)[:n]
+        density = partial(log_density, kept=columns)
+        score = _calibrate_scores(encoded, n_reference, joint, density, raw_scores)
+        rows = n_before + stable_order(-score[n_before:])[:n]
         worst = encoded[rows]
         # Find the column at fault in each row. The notes of the docstring have the formula.
-        means = _compute_column_means(marginal)
+        means = _compute_column_means(marginal[:n_reference])
         weighted = means + INDEPENDENT_FACTOR * (marginal[rows] - means)
         faults = weighted - _compute_conditionals(worst, joint[rows], columns, log_density)
         is_missing = np.isnan(faults)
@@ -141,12 +153,13 @@ def unusual_rows(mixture, X, n=20):
         expected = model.imputed(without_fault, stats, workers.run)
     table_rows = []
     # Rows without values have no column at fault.
+    rows -= n_before
     for i, (row, j) in enumerate(zip(rows.tolist(), at_fault.tolist(), strict=True)):
         description = None, None, None
         if not is_missing[i].all():
             predicted = table.decode_column(j, expected[i, [j]])[0]
-            description = table.names[j], table.find_entry(X, encoded, row, j), predicted
-        table_rows.append((row, *description, score[row]))
+            description = table.names[j], table.find_entry(X, encoded[n_before:], row, j), predicted
+        table_rows.append((row, *description, score[n_before + row]))
     names = "row", "column", "value", "expected", "score"
     frame = pandas.DataFrame(table_rows, columns=names, dtype=object)
     return frame.astype({"row": np.intp, "score": np.float64})
@@ -197,22 +210,35 @@ def _drop_small_components(fitted, columns):
     """Return the model and the statistics by which rows are scored.
 
     The statistics have only the components with many rows. In the model, densities do not depend on
-    whether values of the ``columns`` are missing.
+    whether values of the ``columns`` are missing. For a column in logarithms, the density is that
+    of the logarithm, because the density of an amount is high near 0, so that an amount that is far
+    too small would look usual.
     """
-    component = reduce(lambda part, j: part.without_indicator(j), columns, fitted.model.component)
+    component = fitted.model.component.without_volume
+    component = reduce(lambda part, j: part.without_indicator(j), columns, component)
     model, stats = replace(fitted.model, component=component), fitted.stats.as_stats()
     kept = have_large_shares(fitted.model.component_masses(stats))
     return model, RunningStats(tuple(array[kept] for array in stats.arrays))
 
 
-def _calibrate_scores(rows, joint, log_density, raw_scores):
+def _encode(mixture, X):
+    """Return rows as an array of numbers and codes, with NaN for unseen categories."""
+    encoded = mixture._read(X)
+    encoded = encoded.toarray() if sp.issparse(encoded) else np.asarray(encoded)
+    return mixture._columns.mark_unseen_as_missing(encoded)
+
+
+def _calibrate_scores(rows, n_reference, joint, log_density, raw_scores):
     """Return the calibrated scores (n_rows,) of rows (n_rows, n_features).
+
+    The first ``n_reference`` rows are those with which all rows are compared.
 
     ``log_density(rows)`` returns the log densities of all scored columns, and ``raw_scores(rows,
     joint, chosen)`` returns uncalibrated scores of the ``chosen`` rows from which values may be
     removed.
 
-    For random pairs of rows, the values that are missing in one row are removed from the other row.
+    For random pairs of rows, the values that are missing in one row are removed from the other row,
+    which is a row of the reference.
     Least squares estimate how much the removal of a value of each column changes a score.
     """
     is_missing = np.isnan(rows)
@@ -220,7 +246,7 @@ def _calibrate_scores(rows, joint, log_density, raw_scores):
     with_missing = np.flatnonzero(is_missing.any(axis=1))
     if with_missing.size:
         rng = np.random.default_rng(0)
-        chosen = rng.integers(len(rows), size=N_REMOVALS)
+        chosen = rng.integers(n_reference, size=N_REMOVALS)
         removed = is_missing[rng.choice(with_missing, N_REMOVALS)] & ~is_missing[chosen]
         reduced = np.where(removed, np.nan, rows[chosen])
         change = raw_scores(reduced, log_density(reduced), chosen) - score[chosen]
@@ -230,7 +256,7 @@ def _calibrate_scores(rows, joint, log_density, raw_scores):
         equations = np.vstack([removed, np.eye(rows.shape[1])])
         effects = np.linalg.lstsq(equations, np.append(change, np.zeros(rows.shape[1])))[0]
         score = score - is_missing @ effects
-    return score - score.mean()
+    return score - score[:n_reference].mean()
 
 
 def _compute_column_means(values):

@@ -30,7 +30,7 @@ from skvt.components._choices import (
     select_evenly_spaced,
 )
 from skvt.components._cuts import cut_by_classes
-from skvt.components._logarithms import find_log_columns
+from skvt.components.logarithms import find_log_columns
 from skvt.files import in_files
 from skvt.models import mixture as models
 from skvt.rows import (

@@ -165,6 +165,10 @@ class Completes(Protocol):
     def without_indicator(self, column: int) -> "Component":
         """Return the component that does not model whether ``column`` is observed."""
 
+    @property
+    def without_volume(self) -> "Component":
+        """The component whose densities of columns in logarithms are densities of logarithms."""
+
 
 class SharesGlobals(Protocol):
     """Evidence of components, for moves and initialisation.

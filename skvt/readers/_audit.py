@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skvt.components.logarithms import prefer_logs
 from skvt.readers.validation import find_stack_level
 from skvt.typing import Array
 
@@ -29,6 +30,11 @@ MAX_LEVELS = 6
 _MAX_CODES = 10
 # Counts are overdispersed if their variance is more than this many times their mean.
 _MIN_OVERDISPERSION = 3.0
+# Logarithms of a column of amounts are not modelled if some values are 0 or less. Such values are
+# probably errors if they are at most this share of the values.
+_MAX_NOT_POSITIVE_SHARE = 0.02
+# Number of amounts by which logarithms are judged, to twice this number.
+_MAX_AMOUNTS = 1_000
 # Columns of counts rise with the total of their row if most of them vary more than Poisson counts
 # and four further conditions hold. There are at least _MIN_COUNT_COLUMNS columns of counts. The
 # variance of the total is at least _MIN_TOTAL_RATIO times the sum of the columns' variances. At
@@ -78,6 +84,8 @@ _REMEDIES = {
         "counts that rise with the total of their row, such as those of genes in cells, read as "
         "numbers or categories: try components=NegativeBinomial(exposure='row_total')"
     ),
+    "not positive": "a few values of 0 or less prevent that logarithms of amounts are modelled: "
+    "set errors to NaN; if zeros are no errors, try skvt.components.Hurdle(Gaussian())",
     "few values": "whole numbers with few values, read as real: try Categorical() or Poisson()",
     "code": "whole numbers, read as real, that may be a code: try Categorical()",
     "overdispersed": "counts vary more than a Poisson distribution: try NegativeBinomial()",
@@ -226,9 +234,9 @@ def _encode_categories(values):
     return np.array(codes, np.float64), categories
 
 
-def _sample(values):
+def _sample(values, size=None):
     """Return evenly spaced values of a long column, or all values of a short column."""
-    return values[:: max(1, len(values) // _SAMPLE_SIZE)]
+    return values[:: max(1, len(values) // (size or _SAMPLE_SIZE))]
 
 
 def find_uninformative_columns(columns, summaries):
@@ -341,9 +349,18 @@ def _find_problem(values, component):
             return "few values", f"{distinct.size} values"
         if are_whole and distinct.size <= _MAX_CODES:
             return "code", f"{distinct.size} whole numbers"
+        if component == "Gaussian" and _have_errors_among_amounts(values):
+            return "not positive", f"{values.min():g}"
     if component == "Poisson" and values.var() > _MIN_OVERDISPERSION * max(values.mean(), 1.0):
         return "overdispersed", f"variance {values.var() / values.mean():.1f} times the mean"
     return None
+
+
+def _have_errors_among_amounts(values):
+    """Return whether values are better in logarithms, except a few that are 0 or less."""
+    amounts = _sample(values[values > 0.0], _MAX_AMOUNTS)[:, None]
+    share = np.mean(values <= 0.0)
+    return 0.0 < share <= _MAX_NOT_POSITIVE_SHARE and prefer_logs(amounts, np.ones(len(amounts)))[0]
 
 
 def _find_counts_of_a_total(summaries, table):

@@ -403,3 +403,20 @@ def test_given_numbers_that_explain_no_column_are_named():
     with warnings.catch_warnings():
         warnings.simplefilter("error", skvt.ColumnWarning)
         mixture.fit(table.assign(height=rng.normal(size=40)))
+
+
+@pytest.mark.parametrize(
+    ("slips", "may_be_amounts", "warns"),
+    [([-9.0], True, True), ([0.0, 0.0], True, True), ([], True, False), ([-9.0], False, False),
+     (20 * [-9.0], True, False)],
+)  # fmt: skip
+def test_a_few_values_below_zero_among_amounts_are_named(slips, may_be_amounts, warns):
+    values = np.random.default_rng(0).normal(size=300)
+    values = np.exp(values) if may_be_amounts else values + 4.0
+    table = pd.DataFrame({"income": np.append(values, slips)})
+    table["age"] = np.random.default_rng(1).normal(40.0, 9.0, len(table))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", skvt.ColumnWarning)
+        skvt.MemoizedDPMixture(**FEW_PASSES).fit(table)
+    messages = [str(w.message) for w in caught if w.category is skvt.ColumnWarning]
+    assert [f"'income' ({min(slips):g})" in text for text in messages] == warns * [True]

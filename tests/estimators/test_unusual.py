@@ -54,6 +54,25 @@ def test_a_slip_and_a_wrong_combination_are_named(mixture, table):
     assert tuple(report.loc[9, ["column", "value", "expected"]]) == ("sex", "f", "m")
 
 
+@pytest.mark.parametrize("missing", ["ignore", "informative"])
+def test_an_amount_that_is_far_too_small_is_unusual_by_its_logarithm(missing):
+    rng = np.random.default_rng(0)
+    logs = pd.DataFrame(rng.normal(size=(400, 2)) + 3 * rng.integers(2, size=(400, 1)))
+    logs.columns = names = ["income", "rent"]
+    logs.loc[7, "income"] = logs["income"].mean() - np.log(1000.0)
+    logs.loc[20:60, "rent"] = np.nan
+    reports = []
+    for table, log in (np.exp(logs), names), (logs, None):
+        numbers = Gaussian("full", log=log, missing=missing)
+        components = [("numbers", numbers, names)]
+        mixture = skvt.MemoizedDPMixture(components=components, random_state=0).fit(table)
+        reports.append(skvt.unusual_rows(mixture, table, n=400))
+    of_amounts, of_logs = reports
+    assert tuple(of_amounts.loc[0, ["row", "column"]]) == (7, "income")
+    np.testing.assert_allclose(of_amounts["score"], of_logs["score"])
+    np.testing.assert_array_equal(of_amounts["row"], of_logs["row"])
+
+
 @pytest.mark.filterwarnings("ignore::skvt.ColumnWarning", "ignore:X does not have valid")
 @pytest.mark.parametrize("convert", [lambda rows: rows, pd.DataFrame.to_numpy])
 def test_a_level_that_the_fit_did_not_have_is_shown_as_it_is(mixture, table, convert):
@@ -84,6 +103,21 @@ def test_missing_values_do_not_make_a_row_usual_or_unusual(mixture, table):
         fit = skvt.MemoizedDPMixture(2, components=columns, moves=(), random_state=0).fit(rows)
         worst = skvt.unusual_rows(fit, rows, n=150)["row"]
         assert 0.35 < np.mean(worst % 2 == 0) < 0.65
+
+
+def test_new_rows_are_compared_with_the_rows_of_a_reference(mixture, table):
+    def scores(rows, **options):
+        return skvt.unusual_rows(mixture, rows, n=1000, **options).sort_values("row")["score"]
+
+    new, known = table[:8].assign(height=lambda rows: rows["height"] + 60.0), table[8:]
+    np.testing.assert_allclose(scores(known, reference=known), scores(known))
+    of_new = scores(new, reference=known)
+    np.testing.assert_allclose(of_new[:1], scores(new[:1], reference=known))
+    assert of_new.min() > scores(known).max()
+    assert scores(new[:1]).tolist() == [0.0]
+    # The calibration of missing values takes them from rows of the reference.
+    with_missing = known.assign(games=known["games"].where(known.index > 40))
+    np.testing.assert_allclose(scores(with_missing, reference=with_missing), scores(with_missing))
 
 
 def test_rows_of_a_small_component_are_unusual():

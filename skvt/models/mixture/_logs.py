@@ -54,6 +54,12 @@ class Volume(ConjugateComponent):
         return np.zeros((*t.shape[:-2], 1))
 
 
+class NoVolume(Volume):
+    """The factor 1 in place of a :class:`Volume`, for densities of logarithms."""
+
+    base = 0.0
+
+
 @in_files("models.Logged")
 @dataclass(frozen=True)
 class Logged(WrapperMixin, Product):
@@ -86,6 +92,12 @@ class Logged(WrapperMixin, Product):
     def logs(self) -> IndexArray:
         """Positions of the columns in logarithms."""
         return self.blocks[1].columns
+
+    @property
+    def without_volume(self) -> "Logged":
+        values, volume = self.blocks
+        parts = values.component, NoVolume(volume.component.n_features, volume.component.dtype)
+        return self.with_components(parts)
 
     def _convert_to_data_units(self, X: Array, values: Array, *others: Array) -> Array:
         """Return values with exponentials in place of logarithms.

@@ -464,6 +464,10 @@ class Product(ConjugateComponent):
             rows[:, block.columns] = block.component.with_completed(part, completed_part)
         return rows
 
+    @property
+    def without_volume(self) -> "Product":
+        return self.with_components(block.component.without_volume for block in self.blocks)
+
     def without_indicator(self, column: int) -> "Product":
         """Return the product that does not model whether ``column`` is observed.
 

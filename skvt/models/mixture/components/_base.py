@@ -352,6 +352,11 @@ class ConjugateComponent:
         """Return rows X, in which missing values stay NaN because they are integrated out."""
         return X
 
+    @property
+    def without_volume(self) -> Any:
+        """Return the component itself, because no column of it is modelled in logarithms."""
+        return self
+
     def without_indicator(self, column: int) -> Any:
         """Return the component itself, because it does not model which values are missing."""
         return self

@@ -72,7 +72,7 @@ def find_log_columns(X, weights, named=None):
     for part in pieces(columns.size, _COLUMNS_AT_ONCE):
         values = _sample_values(X[:, columns[part]], weights)
         all_columns = np.ones(values.shape[1], bool)
-        is_chosen = _prefer_logs(values, weights) if named is None else all_columns
+        is_chosen = prefer_logs(values, weights) if named is None else all_columns
         chosen.extend(columns[part][is_chosen])
         for column in values[:, is_chosen].T:
             is_observed = ~np.isnan(column)
@@ -104,7 +104,7 @@ def _sample_values(X, weights):
     return values
 
 
-def _prefer_logs(X, weights):
+def prefer_logs(X, weights):
     """Return whether each column is better in logarithms, (D,).
 
     X (n, D) holds positive numbers, NaN where a value is missing.
