@@ -76,7 +76,7 @@ class _Scheduled(RunningPolicy):
     _in_steps: bool
     # Whether the number of rows of the stream is known, so that passes are shares of the stream.
     _knows_total: bool = False
-    # Largest progress so far of such a stream.
+    # Largest progress so far.
     _progress: float = 0.0
 
     def validate(self, d: int, k: int) -> bool:
@@ -107,8 +107,10 @@ class _Scheduled(RunningPolicy):
             # this step until T must be 1.
             n_remaining = (STREAM_SHARE - passes) / step - 0.5
             progress_for_end = 1.0 - max(n_remaining, 0.0) / self._length
-            # Progress never falls, even if later steps are smaller and more of them remain.
-            self._progress = progress = max(progress, progress_for_end, self._progress)
+            progress = max(progress, progress_for_end)
+        # Progress never falls: a fit that continues on further rows has made a smaller share of its
+        # passes, and later steps of a stream may be smaller, so that more of them remain.
+        self._progress = progress = max(progress, self._progress)
         self.done = progress >= 1.0
         self.mean_inv_temp = 1.0 / self._recipe._temperature_at(progress)
         self.replication = 1.0 if self.done else self._recipe.replication

@@ -326,3 +326,10 @@ def test_evaluation_changes_nothing_at_the_default_max_iter():
     np.testing.assert_array_equal(
         with_stop.components_, fitted("annealed", max_iter=10).components_
     )
+
+
+def test_a_fit_that_continues_as_a_stream_stays_at_one():
+    lda = fitted(LinearAnnealing(), max_iter=8)
+    assert lda.temperature_ == 1.0
+    for _ in range(5):
+        assert lda.partial_fit(X).temperature_ == 1.0
