@@ -1,6 +1,6 @@
 """Tables of mixed columns with missing values: density, number of clusters, imputation.
 
-ARI is the adjusted Rand index. Each of the nine parts compares ``MemoizedDPMixture`` with other
+ARI is the adjusted Rand index. Each of the ten parts compares ``MemoizedDPMixture`` with other
 methods:
 
 - ``peers``: tables drawn from eight clusters. Held-out densities are compared with stepmix, whose
@@ -27,6 +27,10 @@ methods:
   most), income, education and marriage. Defaults are compared with a description of real columns
   without logarithms and point masses, and with mixtures and k-means of scikit-learn on one-hot
   columns, with and without logarithms of amounts.
+- ``visits``: 500 or 2,000 people of three kinds by age, income, a category and three columns of
+  small or larger counts, which are Poisson or vary more within a kind. Defaults, which read counts
+  as such, are compared with a description of all numbers by Gaussians, and with mixtures of
+  scikit-learn on one-hot columns.
 - ``rivals``: the same people by pykamila and snob-factor, which are left out if not installed.
 - ``given``: three classes of 500 rows with five real and two categorical columns, which also depend
   on two further categories. These are given columns, or described like the others, or left out.
@@ -92,7 +96,18 @@ SIZES = (3, 4, 5, 6)
 OVERLAP = (0.90, 0.97)
 # Maximum number of components that are compared by BIC.
 MAX_COMPONENTS = 12
-PARTS = ("peers", "imputation", "counts", "cells", "ordinal", "people", "rivals", "given", "sparse")
+PARTS = (
+    "peers",
+    "imputation",
+    "counts",
+    "cells",
+    "ordinal",
+    "people",
+    "visits",
+    "rivals",
+    "given",
+    "sparse",
+)
 
 
 def arguments():
@@ -110,6 +125,7 @@ def arguments():
     p.add_argument("--items", type=int, nargs="+", default=[10, 25], help="of ordinal surveys")
     p.add_argument("--ordinal-draws", type=int, default=3)
     p.add_argument("--people-draws", type=int, default=5)
+    p.add_argument("--visits-rows", type=int, nargs="+", default=[500, 2_000])
     p.add_argument("--given-draws", type=int, default=10)
     p.add_argument("--sparse-draws", type=int, default=10)
     p.add_argument("--cores", type=int, default=2)
@@ -121,6 +137,7 @@ def arguments():
         args.cells_draws, args.cells_rows = 1, 1_000
         args.items, args.ordinal_draws, args.people_draws = [10], 1, 1
         args.given_draws = args.sparse_draws = 1
+        args.visits_rows = [500]
     return args
 
 
@@ -928,6 +945,74 @@ def people_part(args):
     )
 
 
+def visits(seed, n, dispersion, mean_counts):
+    """Draw a data frame of people with counts, and the kind of each person.
+
+    ``mean_counts`` (3, 3) has the mean of each count for each kind. Given the kind, the variance of
+    a count is mean + dispersion * mean^2.
+    """
+    rng = np.random.default_rng(seed)
+    kind = rng.choice(3, n, p=[0.5, 0.3, 0.2])
+    # Seven of ten people live in the region of their kind.
+    region = np.where(rng.random(n) < 0.7, kind, rng.integers(3, size=n))
+    frame = pd.DataFrame({
+        "age": rng.normal(np.array([30.0, 45.0, 60.0])[kind], 8.0),
+        "income": np.exp(rng.normal(np.array([7.0, 7.8, 7.4])[kind], 0.4)),
+        "region": np.array(list("abc"))[region],
+    })  # fmt: skip
+    for name, column in zip(["visits", "pills", "calls"], np.transpose(mean_counts), strict=True):
+        factors = rng.gamma(1.0 / dispersion, dispersion, n) if dispersion else 1.0
+        frame[name] = rng.poisson(column[kind] * factors)
+    return frame, kind
+
+
+def visits_part(args):
+    """Print the table of the part ``visits``."""
+    numbers = ["age", "income", "visits", "pills", "calls"]
+    plain = [
+        ("numbers", Gaussian("auto", log="auto"), numbers),
+        ("kinds", Categorical(), ["region"]),
+    ]
+    sizes = {"means .4 to 4": [[0.5, 1, 3], [2, 1, 1], [4, 3, 0.4]],
+             "means 3 to 15": [[3, 5, 2], [8, 5, 6], [15, 12, 6]]}  # fmt: skip
+    for (title, mean_counts), dispersion in itertools.product(sizes.items(), (0.0, 0.5)):
+        runs = {}
+        for n, seed in itertools.product(args.visits_rows, range(args.people_draws)):
+            frame, kind = visits(seed, n, dispersion, mean_counts)
+
+            def ours(components, frame=frame, seed=seed):
+                """Return the number of components and labels."""
+                mixture = mixture_of(components, args, seed).fit(frame)
+                return mixture.n_components_, mixture.labels_
+
+            parts = [
+                frame[numbers].assign(income=np.log(frame["income"])),
+                pd.get_dummies(frame.region),
+            ]
+            flat = StandardScaler().fit_transform(np.column_stack(parts).astype(float))
+            means = KMeans(3, n_init=10, random_state=seed)
+            methods = {
+                "MemoizedDPMixture": partial(ours, "auto"),
+                "MemoizedDPMixture, all numbers Gaussian": partial(ours, plain),
+                "GaussianMixture full, BIC, logarithms": partial(
+                    gaussians, flat, "full", MAX_COMPONENTS, seed
+                ),
+                "k-means told 3, logarithms": partial(
+                    lambda means, flat: (3, means.fit_predict(flat)), means, flat
+                ),
+            }  # fmt: skip
+            for method, labels_of in methods.items():
+                _, cpu, (number, labels) = timed(labels_of)
+                result = number, adjusted_rand_score(kind, labels), cpu
+                runs.setdefault(f"{n:,} rows: {method}", []).append(result)
+                print_progress("visits", title, dispersion, n, seed, method, result)
+        print_table(
+            f"{title}, dispersion {dispersion}: three kinds of people, {args.people_draws} draws",
+            ["method", "clusters", "ARI", "CPU s"],
+            table_rows(runs, None, 2, 1),
+        )
+
+
 def rivals_part(args):
     """Print the table of the part ``rivals``."""
     runs = {}
@@ -1075,7 +1160,8 @@ def main():
     )
     run = {"peers": peers_part, "imputation": imputation_part, "counts": counts_part,
            "cells": cells_part, "ordinal": ordinal_part, "people": people_part,
-           "rivals": rivals_part, "given": given_part, "sparse": sparse_part}  # fmt: skip
+           "visits": visits_part, "rivals": rivals_part, "given": given_part,
+           "sparse": sparse_part}  # fmt: skip
     with limited_to_cores(args.cores):
         compile_all(args)
         for part in args.parts:

@@ -92,8 +92,11 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
 
         "auto" chooses components by the types of the columns. Booleans belong to Bernoulli
         ("flags"). Strings, categories and other objects belong to Categorical ("categories").
-        Numbers belong to ``Gaussian("auto", log="auto")`` ("numbers"). Numbers with a point mass
-        belong to a Hurdle with such a Gaussian ("hurdles"). The columns of a sparse matrix belong
+        Numbers belong to ``Gaussian("auto", log="auto")`` ("numbers"). In a data frame in memory,
+        whole numbers with two to six distinct values belong to Categorical, and whole numbers from
+        0 on belong to NegativeBinomial ("counts") if it describes them better, unless there are
+        ``given`` columns. Numbers with a point mass belong to a Hurdle of a Gaussian ("hurdles") or
+        of counts ("hurdles of counts"). The columns of a sparse matrix belong
         to Multinomial ("counts"). In parentheses are the names of the blocks. Dates are left out,
         also as text, and so are columns without information, see ``table_report_``. In a stream,
         constant columns and identifiers are kept, because later rows may vary; only identifiers

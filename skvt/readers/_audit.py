@@ -81,8 +81,8 @@ _REMEDIES = {
     "identifier": "(nearly) every row has its own value: leave it out, or name it in 'components'",
     "one value": "one value fills most rows: try skvt.components.Hurdle(component, at=value)",
     "of a total": (
-        "counts that rise with the total of their row, such as those of genes in cells, read as "
-        "numbers or categories: try components=NegativeBinomial(exposure='row_total')"
+        "counts that rise with the total of their row, such as those of genes in cells, read "
+        "without an exposure: try components=NegativeBinomial(exposure='row_total')"
     ),
     "not positive": "a few values of 0 or less prevent that logarithms of amounts are modelled: "
     "set errors to NaN; if zeros are no errors, try skvt.components.Hurdle(Gaussian())",
@@ -125,6 +125,8 @@ class ColumnSummary(NamedTuple):
     is_identifier: bool = False
     # Whether the values are whole numbers, with 2 to ``MAX_LEVELS`` distinct values.
     has_few_values: bool = False
+    # Whether the values are whole numbers from 0 on, with more distinct values, and no identifier.
+    may_be_counts: bool = False
     # Whether the column is an identifier whose numbers fill their range, as numbers of rows do.
     has_row_numbers: bool = False
     # The first value if all values are numbers written as text, otherwise None.
@@ -162,7 +164,11 @@ class ColumnSummary(NamedTuple):
         range_size = np.ptp(distinct) + 1.0
         has_row_numbers = is_identifier and distinct.size >= _MIN_DISTINCT_SHARE * range_size
         has_few_values = 1 < distinct.size <= MAX_LEVELS
-        return cls(_sample(values), is_identifier, has_few_values, bool(has_row_numbers))
+        may_be_counts = distinct[0] == 0.0 and distinct.size > MAX_LEVELS and not is_identifier
+        return cls(
+            _sample(values), is_identifier, has_few_values, bool(may_be_counts),
+            has_row_numbers=bool(has_row_numbers),
+        )  # fmt: skip
 
 
 def _are_distinct(n_distinct, n_observed):
@@ -374,6 +380,7 @@ def _find_counts_of_a_total(summaries, table):
         for block in table.blocks
         for j in block.columns.tolist()
         if type(block.spec).__name__ in ("Gaussian", "StudentT")
+        or block.name == "counts"
         or (type(block.spec).__name__ == "Categorical" and summaries[j].has_few_values)
     }
     count_columns = {j: x for j, x in count_columns.items() if _are_counts(x)}

@@ -20,7 +20,16 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt._sklearn_private import column_indices
-from skvt.components import Bernoulli, Categorical, ComponentSpec, Gaussian, Hurdle, Multinomial
+from skvt.components import (
+    Bernoulli,
+    Categorical,
+    ComponentSpec,
+    Gaussian,
+    Hurdle,
+    Multinomial,
+    NegativeBinomial,
+)
+from skvt.components.counts import prefer_counts
 from skvt.components.specs import BY_NAME, copy_component, is_auto
 from skvt.readers._audit import (
     MAX_LEVELS,
@@ -36,6 +45,7 @@ from skvt.rows import dense
 
 # Name and component of the block that components="auto" makes of the columns of each kind.
 _AUTOMATIC = {"real": ("numbers", lambda: Gaussian("auto", log="auto")),
+              "count": ("counts", NegativeBinomial),
               "category": ("categories", Categorical),
               "binary": ("flags", Bernoulli)}  # fmt: skip
 # A value is a point mass if its share of the column's values exceeds a minimum share, and its count
@@ -53,6 +63,8 @@ _MAX_OTHER_LEVELS = 10
 _REFUTABLE_FINDINGS = "constant", "identifier", "number as text"
 # Minimum share of a chunk's values for which the count of a value is kept.
 _MIN_COUNTED_SHARE = 1.0 / 64.0
+# Number of values, to twice this number, by which it is decided whether numbers are counts.
+_MAX_COMPARED_VALUES = 1_000
 
 
 class ValueCounts(NamedTuple):
@@ -159,9 +171,14 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
                 for j, (kind, detail) in findings.items()
                 if not _may_be_refuted(kind, columns[j]) or summaries[j].has_row_numbers
             }
-        # Columns of whole numbers with few distinct values are read as categories.
-        kinds = ["category" if summaries[j].has_few_values else column.kind
-                 for j, column in enumerate(columns)]  # fmt: skip
+        kinds = [column.kind for column in columns]
+        for j, summary in summaries.items():
+            # Columns of whole numbers with few distinct values are read as categories.
+            if summary.has_few_values:
+                kinds[j] = "category"
+            # Later values of a stream might be no counts, and given numbers do not explain counts.
+            elif not in_stream and given is None and _are_counts(columns[j], summary):
+                kinds[j] = "count"
         for j in findings:
             kinds[j] = "left out"
     # Rows in memory are a single chunk with the number 0.
@@ -193,6 +210,17 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
     )
 
 
+def _are_counts(column, summary):
+    """Return whether a column of numbers is better described by counts, from its summary."""
+    if not summary.may_be_counts:
+        return False
+    numbers = column.numbers()
+    has_point_mass = ValueCounts.from_values(numbers).point_mass == 0.0
+    observed = numbers[~np.isnan(numbers)]
+    sample = observed[:: max(1, observed.size // _MAX_COMPARED_VALUES)]
+    return prefer_counts(sample, has_point_mass=has_point_mass)
+
+
 def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
     """Return the :class:`TableScan` of rows X, which may be one of several chunks.
 
@@ -205,8 +233,9 @@ def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
     # Find the name, the component and the positions of the columns of each block.
     if is_auto(components):
         blocks = _make_automatic_blocks(X, columns, names, kinds, given_positions)
+        has_values = ("real", "count") if not sp.issparse(X) else ()
         for _, spec, positions in blocks:
-            for j in positions if spec.encoding == "real" else ():
+            for j in positions if spec.encoding in has_values else ():
                 values = X[:, j] if columns is None else columns[j].numbers()
                 value_counts[j] = ValueCounts.from_values(values)
     else:
@@ -336,7 +365,7 @@ def join_tables(scans, *, keeps_constant=False):
             categories = [_join_levels(levels) for levels in zip(*chunk_categories, strict=True)]
             _check_categories(categories, block.columns, first.names)
             block = replace(block, categories=categories)
-        if block.spec.encoding == "real":
+        if block.spec.encoding in ("real", "count"):
             value_counts = [scan.value_counts for scan in scans.values()]
             blocks += _split_block(block, value_counts, keeps_constant)
         else:
@@ -347,12 +376,13 @@ def join_tables(scans, *, keeps_constant=False):
 
 
 def _split_block(block, value_counts, keeps_constant):
-    """Split a real block into columns without and with a point mass; return the list of blocks.
+    """Split a block into columns without and with a point mass; return the list of blocks.
 
-    Columns with one value in all rows and columns without a value are left out, unless all columns
-    are such columns or ``keeps_constant`` is true. ``value_counts`` has, for each chunk, the
-    :class:`ValueCounts` of the columns by position. If ``components`` is not "auto", the dicts are
-    empty, and the block is returned as it is.
+    The block describes real numbers, or counts, whose point mass can only be 0. Columns with one
+    value in all rows and columns without a value are left out, unless all columns are such columns
+    or ``keeps_constant`` is true. ``value_counts`` has, for each chunk, the :class:`ValueCounts` of
+    the columns by position. If ``components`` is not "auto", the dicts are empty, and the block is
+    returned as it is.
     """
     # The point mass of each column that has one, by position; and the positions of the columns with
     # one value or without a value.
@@ -365,8 +395,9 @@ def _split_block(block, value_counts, keeps_constant):
                 constant.append(j)
             continue
         counts = reduce(ValueCounts.merged_with, chunk_counts)
-        if counts.point_mass is not None:
-            point_masses[j] = counts.point_mass
+        mass = counts.point_mass
+        if mass == 0.0 or (mass is not None and block.spec.encoding == "real"):
+            point_masses[j] = mass
         # A chunk without counts has only missing values, so that the column is not constant.
         elif counts.is_constant and len(chunk_counts) == len(value_counts) and not keeps_constant:
             constant.append(j)
@@ -376,7 +407,8 @@ def _split_block(block, value_counts, keeps_constant):
         return [block]
     columns_without_mass = np.setdiff1d(block.columns, list(point_masses))
     hurdle = Hurdle(block.spec, list(point_masses.values()))
-    hurdles = TableBlock("hurdles", hurdle, np.array(list(point_masses), np.intp))
+    name = "hurdles" if block.spec.encoding == "real" else "hurdles of counts"
+    hurdles = TableBlock(name, hurdle, np.array(list(point_masses), np.intp))
     block = replace(block, columns=columns_without_mass)
     return [block, hurdles] if block.columns.size else [hurdles]
 
@@ -470,6 +502,8 @@ def _explain_reading(X, columns, kinds):
         elif kind == "category" and column.kind != "category":
             # The column has whole numbers, which are read as categories.
             reason = f"2 to {MAX_LEVELS} distinct whole numbers"
+        elif kind == "count":
+            reason = "whole numbers, better described as counts"
         reasons.append(reason)
     return tuple(reasons)
 

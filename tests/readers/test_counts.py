@@ -1,0 +1,90 @@
+"""Whole numbers are read as counts if negative binomials describe them better than Gaussians."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+from skvt import MemoizedDPMixture
+from skvt.components import Gaussian, NegativeBinomial
+from skvt.components.counts import prefer_counts
+
+N_ROWS = 400
+RNG = np.random.default_rng(0)
+NORMAL = RNG.normal(size=N_ROWS)
+HALF = RNG.integers(2, size=N_ROWS)
+COUNTS = {
+    "poisson": RNG.poisson(2.0, N_ROWS),
+    "overdispersed": RNG.poisson(RNG.gamma(2.0, 10.0, N_ROWS)),
+    "clusters": RNG.poisson(np.where(HALF, 8.0, 2.0)),
+    "symptoms": np.minimum(RNG.poisson(RNG.gamma(1.2, 5.0, N_ROWS)), 27),
+    "minutes": RNG.exponential(40.0, N_ROWS).round(),
+}
+REAL = {
+    "ages": RNG.integers(90, size=N_ROWS),
+    "marks": np.append((65 + 20 * NORMAL[1:]).clip(0, 100).round(), 0.0),
+    "hours": RNG.integers(24, size=N_ROWS),
+    "rating": RNG.binomial(10, np.where(HALF, 0.9, 0.6)) * (RNG.random(N_ROWS) > 0.02),
+    "gains": np.where(RNG.random(N_ROWS) < 0.8, 0.0, np.exp(8.0 + NORMAL)).round(),
+    "pixels": np.where(HALF, 200.0 + 60.0 * NORMAL, 60.0 * NORMAL).clip(0, 255).round(),
+    "narrow clusters": (np.where(HALF, 40.0, 8.0) + 3.0 * NORMAL).clip(0).round(),
+}
+
+
+@pytest.mark.parametrize("name", [*COUNTS, *REAL])
+def test_counts_are_told_from_ages_marks_and_ratings(name):
+    values = np.asarray((COUNTS | REAL)[name], float)
+    has_point_mass = name in ("gains", "pixels")
+    assert prefer_counts(values, has_point_mass=has_point_mass) == (name in COUNTS)
+
+
+def people(seed):
+    """Three groups of people, and their groups: counts vary more than Poisson counts."""
+    rng = np.random.default_rng(seed)
+    group = rng.integers(3, size=900)
+    frailty = rng.gamma(2.0, 0.5, size=900)
+    table = {
+        "age": rng.normal(np.array([30.0, 45.0, 62.0])[group], 6.0),
+        "visits": rng.poisson(np.array([2.0, 8.0, 4.0])[group] * frailty),
+        "pills": rng.poisson(np.array([1.0, 3.0, 9.0])[group]),
+    }
+    return pd.DataFrame(table), group
+
+
+def test_groups_with_counts_are_not_divided_at_the_defaults():
+    table, group = people(0)
+    mixture = MemoizedDPMixture(random_state=0).fit(table)
+    assert mixture.n_components_ == 3
+    assert adjusted_rand_score(group, mixture.labels_) > 0.8
+    assert [(type(spec), columns) for _, spec, columns in mixture.blocks_] == [
+        (Gaussian, ["age"]), (NegativeBinomial, ["visits", "pills"]),
+    ]  # fmt: skip
+    report = mixture.table_report_.set_index("column")
+    assert report.loc["visits", "why"] == "whole numbers, better described as counts"
+    with pytest.raises(ValueError, match="counts"):
+        mixture.predict(table.assign(visits=2.5))
+
+
+@pytest.mark.parametrize("how", ["given", "stream", "array"])
+def test_whole_numbers_stay_numbers_where_counts_would_be_in_the_way(how):
+    table, _ = people(1)
+    table["size"] = RNG.normal(size=len(table))
+    mixture = MemoizedDPMixture(max_components=3, max_iter=2, moves=(), random_state=0)
+    if how == "stream":
+        mixture.partial_fit(table)
+    elif how == "given":
+        mixture.set_params(given="size").fit(table)
+    else:
+        mixture.fit(table.to_numpy())
+    (block,) = mixture.blocks_
+    assert type(block[1]) is Gaussian
+
+
+def test_counts_with_many_more_zeros_have_a_hurdle():
+    rng = np.random.default_rng(2)
+    cigarettes = np.where(rng.random(600) < 0.6, 0, rng.poisson(rng.gamma(4.0, 3.0, 600)))
+    table = pd.DataFrame({"age": rng.normal(40.0, 9.0, 600), "cigarettes": cigarettes})
+    mixture = MemoizedDPMixture(random_state=0).fit(table)
+    (spec,) = (spec for _, spec, columns in mixture.blocks_ if columns == ["cigarettes"])
+    assert repr(spec) == "Hurdle(at=[0.0], component=NegativeBinomial())"
+    assert mixture.n_components_ == 1
