@@ -150,6 +150,8 @@ def _estimate_means(assignments, corrections, values, weights, factors):
     """
     mean_assignments = weights[:, None] * (assignments @ corrections.mean(axis=0))
     sizes = mean_assignments.sum(axis=0)
+    # A cluster without rows has no mean.
+    sizes[sizes == 0.0] = np.nan
     centers = values.T @ mean_assignments / sizes
     results = np.empty((2, len(corrections), *centers.shape))
     # Two views of ``results``, (M, Q, K) each.

@@ -119,7 +119,7 @@ def test_at_rest_a_fall_by_the_last_digits_is_none():
 @pytest.mark.parametrize("policy", [LinearAnnealing(n_passes=3.0), GeometricAnnealing(1.2, 3.0)])
 def test_annealing_ends_though_the_rows_do_not_quite_add_up(policy):
     running = policy.start(FitPlan(None, 10, 100, 100.0, None))
-    running.advance(2.5 - 1e-15, 1.0, 5)
-    assert running.done and running.mean_inv_temp == 1.0 and running.replication == 1.0
     running.advance(2.5 - 1e-3, 1.0, 5)
     assert not running.done
+    running.advance(2.5 - 1e-15, 1.0, 5)
+    assert running.done and running.mean_inv_temp == 1.0 and running.replication == 1.0
