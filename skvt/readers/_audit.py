@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skvt.components.logarithms import prefer_logs
+from skvt.components.shapes import are_evenly_spread
 from skvt.readers.validation import find_stack_level
 from skvt.typing import Array
 
@@ -33,7 +34,7 @@ _MIN_OVERDISPERSION = 3.0
 # Logarithms of a column of amounts are not modelled if some values are 0 or less. Such values are
 # probably errors if they are at most this share of the values.
 _MAX_NOT_POSITIVE_SHARE = 0.02
-# Number of amounts by which logarithms are judged, to twice this number.
+# Number of values, to twice this number, by which logarithms and even spreads are judged.
 _MAX_AMOUNTS = 1_000
 # Columns of counts rise with the total of their row if most of them vary more than Poisson counts
 # and four further conditions hold. There are at least _MIN_COUNT_COLUMNS columns of counts. The
@@ -87,7 +88,10 @@ _REMEDIES = {
     "not positive": "a few values of 0 or less prevent that logarithms of amounts are modelled: "
     "set errors to NaN; if zeros are no errors, try skvt.components.Hurdle(Gaussian())",
     "few values": "whole numbers with few values, read as real: try Categorical() or Poisson()",
-    "code": "whole numbers, read as real, that may be a code: try Categorical()",
+    "code": "whole numbers, read as real: try Categorical() for codes, and, if ratings pile up at "
+    "an end of the scale, LatentGaussian(ordinal=[...])",
+    "uniform": "numbers are spread evenly over a range, such as days of a year or places, so that "
+    "Gaussians need several components: leave the column out, or name it in 'given'",
     "overdispersed": "counts vary more than a Poisson distribution: try NegativeBinomial()",
     "repeated": "has the same information as another column: leave one of the two out",
     "unused": "given numbers explain real columns only, and there is none: cut them into levels, "
@@ -357,6 +361,8 @@ def _find_problem(values, component):
             return "code", f"{distinct.size} whole numbers"
         if component == "Gaussian" and _have_errors_among_amounts(values):
             return "not positive", f"{values.min():g}"
+        if values.size >= MIN_ROWS and are_evenly_spread(_sample(values, _MAX_AMOUNTS)):
+            return "uniform", f"{values.min():g} to {values.max():g}"
     if component == "Poisson" and values.var() > _MIN_OVERDISPERSION * max(values.mean(), 1.0):
         return "overdispersed", f"variance {values.var() / values.mean():.1f} times the mean"
     return None

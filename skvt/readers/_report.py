@@ -23,6 +23,8 @@ _FINDINGS = {
     "overdispersed": "spread: try NegativeBinomial()",
     "repeated": "repeats {}",
     "unused": "{}: explains no column",
+    "not positive": "has {}: no logarithms",
+    "uniform": "numbers that spread evenly",
 }
 
 

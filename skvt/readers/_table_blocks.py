@@ -29,7 +29,7 @@ from skvt.components import (
     Multinomial,
     NegativeBinomial,
 )
-from skvt.components.counts import prefer_counts
+from skvt.components.shapes import prefer_counts
 from skvt.components.specs import BY_NAME, copy_component, is_auto
 from skvt.readers._audit import (
     MAX_LEVELS,
@@ -503,7 +503,7 @@ def _explain_reading(X, columns, kinds):
             # The column has whole numbers, which are read as categories.
             reason = f"2 to {MAX_LEVELS} distinct whole numbers"
         elif kind == "count":
-            reason = "whole numbers, better described as counts"
+            reason = "counts, by their distribution"
         reasons.append(reason)
     return tuple(reasons)
 

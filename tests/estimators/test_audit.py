@@ -297,7 +297,8 @@ def test_the_report_says_of_every_column_how_it_was_read():
     }  # fmt: skip
     assert report["why"].tolist() == [
         "numbers", "numbers", "2 to 6 distinct whole numbers", "text or other objects", "booleans",
-        "a categorical type", "numbers", "dates or times", "(nearly) all values differ", "numbers",
+        "a categorical type", "numbers", "dates or times", "(nearly) all values differ",
+        "numbers that spread evenly",
     ]  # fmt: skip
     assert "..." not in str(report)  # The printed table is complete.
     in_polars = pl.from_pandas(frame).with_columns(pl.col("grade").cast(pl.Enum(list("abc"))))

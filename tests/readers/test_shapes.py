@@ -1,13 +1,14 @@
-"""Whole numbers are read as counts if negative binomials describe them better than Gaussians."""
+"""Counts, real numbers and evenly spread numbers are told apart by their likelihoods."""
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
+import skvt
 from skvt import MemoizedDPMixture
 from skvt.components import Gaussian, NegativeBinomial
-from skvt.components.counts import prefer_counts
+from skvt.components.shapes import are_evenly_spread, prefer_counts
 
 N_ROWS = 400
 RNG = np.random.default_rng(0)
@@ -38,6 +39,28 @@ def test_counts_are_told_from_ages_marks_and_ratings(name):
     assert prefer_counts(values, has_point_mass=has_point_mass) == (name in COUNTS)
 
 
+@pytest.mark.parametrize(
+    ("values", "is_uniform"),
+    [
+        (RNG.uniform(-3.0, 5.0, N_ROWS), True), (RNG.integers(1, 366, N_ROWS), True),
+        (RNG.integers(1, 13, N_ROWS), True), (NORMAL, False), (5.0 * HALF + NORMAL, False),
+        (RNG.exponential(size=N_ROWS), False), (RNG.beta(2.0, 2.0, N_ROWS), False),
+        (HALF, False),
+    ],
+    ids=["place", "day", "month", "normal", "two clusters", "exponential", "beta", "bits"],
+)  # fmt: skip
+def test_evenly_spread_numbers_are_told_from_clusters(values, is_uniform):
+    assert are_evenly_spread(np.asarray(values, float)) == is_uniform
+
+
+def test_a_warning_names_a_column_that_is_spread_evenly():
+    table, _ = people(0)
+    table["day"] = RNG.integers(1, 366, len(table))
+    mixture = MemoizedDPMixture(max_components=1, max_iter=1, random_state=0)
+    with pytest.warns(skvt.ColumnWarning, match=r"'day' \(1 to 365\): numbers are spread evenly"):
+        mixture.fit(table)
+
+
 def people(seed):
     """Three groups of people, and their groups: counts vary more than Poisson counts."""
     rng = np.random.default_rng(seed)
@@ -60,7 +83,7 @@ def test_groups_with_counts_are_not_divided_at_the_defaults():
         (Gaussian, ["age"]), (NegativeBinomial, ["visits", "pills"]),
     ]  # fmt: skip
     report = mixture.table_report_.set_index("column")
-    assert report.loc["visits", "why"] == "whole numbers, better described as counts"
+    assert report.loc["visits", "why"] == "counts, by their distribution"
     with pytest.raises(ValueError, match="counts"):
         mixture.predict(table.assign(visits=2.5))
 

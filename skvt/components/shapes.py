@@ -1,16 +1,21 @@
-"""The decision whether a column of whole numbers is read as counts or as real numbers.
+"""Decisions whether the values of a column are counts, or spread evenly over a range.
 
-Mixtures of one to three distributions are fitted to the values by EM: negative binomials, Gaussians
-and Gaussians of the logarithms. Gaussians are rounded to whole numbers, so that likelihoods can be
-compared. The maximum log likelihood of a mixture of K distributions is penalised by half the number
-of its parameters times the log of the number of values, as in the Bayesian information criterion.
+Mixtures of one to three distributions are fitted to whole numbers by EM: negative binomials,
+Gaussians and Gaussians of the logarithms. Gaussians are rounded to whole numbers, so that
+likelihoods can be compared. The criterion is the Bayesian information criterion: the maximum log
+likelihood of a mixture of K distributions, minus half the number of its parameters times the log of
+the number of values.
 """
 
 import numpy as np
 from scipy.special import gammaln, logsumexp, ndtr
 
-# Minimum gain in the criterion for which counts are chosen, in nats.
+# Minimum gain in the criterion for which counts are chosen, and for which values are called evenly
+# spread, in nats.
 _MIN_GAIN = 3.0
+_MIN_GAIN_OF_UNIFORM = 10.0
+# Real numbers, and whole numbers in a larger range, are divided into this number of intervals.
+_N_INTERVALS = 50
 # Maximum number of components of a mixture, and the number of EM steps.
 _MAX_COMPONENTS = 3
 _EM_STEPS = 40
@@ -47,6 +52,26 @@ def prefer_counts(values, *, has_point_mass):
         if K == 1 and best_counts < best_real + _MIN_GAIN:
             return False
     return best_counts > best_real + _MIN_GAIN
+
+
+def are_evenly_spread(values):
+    """Return whether numbers are described better by a uniform distribution than by Gaussians.
+
+    The Gaussians are small mixtures. Numbers are compared by the interval of their range to which
+    they belong, and whole numbers in a small range by their values.
+    """
+    x, n_intervals = values - values.min(), np.ptp(values) + 1.0
+    if n_intervals > _N_INTERVALS or not np.array_equal(x, np.floor(x)):
+        x = np.minimum(np.floor(_N_INTERVALS * x / x.max()), _N_INTERVALS - 1.0)
+        n_intervals = _N_INTERVALS
+    distinct, weights = np.unique(x, return_counts=True)
+    if distinct.size <= _MAX_COMPONENTS:
+        return False
+    of_uniform = -values.size * np.log(n_intervals) - np.log(values.size)
+    of_gaussians = max(
+        _criterion(_gaussian_log_pmf, distinct, weights, K) for K in range(1, _MAX_COMPONENTS + 1)
+    )
+    return of_uniform > of_gaussians + _MIN_GAIN_OF_UNIFORM
 
 
 def _criterion(log_pmf, values, weights, K, *, in_logs=False):
