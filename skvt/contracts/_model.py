@@ -113,9 +113,9 @@ class BatchScope(NamedTuple):
     """The part of the globals that the local step of a batch needs."""
 
     # (A,): columns of the data that occur in the batch, such as the words of its documents, in
-    # ascending order; None if the globals of all columns are needed. A model that sets ``active``
-    # must have ``global_params`` with a method ``at(positions)``, which returns the
-    # ``global_params`` of only the columns ``active[positions]``.
+    # ascending order; None if the globals of all columns are needed. If a model sets ``active``,
+    # its ``global_params`` must have a method ``select_words(positions)``, which returns the
+    # ``global_params`` of the columns ``active[positions]``.
     active: IndexArray | None = None
     # Whether values of the batch are missing.
     has_missing: bool = False

@@ -108,14 +108,8 @@ class Fitted:
         model, stats = self.model.without_background(self.stats)
         if model is self.model:
             return None
-        state = self._state_without_memos(stats=stats, inv_temp=1.0, replication=1.0)
+        state = self.state.as_plain_state(stats=stats, inv_temp=1.0, replication=1.0)
         return replace(self, model=model, state=state)
-
-    def _state_without_memos(self, **changes):
-        """Return the state as a plain State, which has no memos, with these changes of fields."""
-        # `replace` would keep the class of the state, which may have memos.
-        fields_of_state = {name: vars(self.state)[name] for name in State.__dataclass_fields__}
-        return State(**fields_of_state | changes)
 
     def draft(self):
         """Return a copy whose state, policy and history change independently of this fit."""
@@ -162,7 +156,7 @@ class Fitted:
 
         Memos, data of single rows, the log of moves, the policy and the words are left out.
         """
-        state = self._state_without_memos(row_starts=None, move_log=[])
+        state = self.state.as_plain_state(row_starts=None, move_log=[])
         omitted = dict.fromkeys(("policy", "assignments", "labels", "words", "gathered"))
         return replace(self, state=state, **omitted)
 

@@ -1,8 +1,9 @@
-"""One thread for the matrix library (BLAS).
+"""Limit the matrix library (BLAS) to a single thread in a ``with`` block.
 
-Ctrl-C can arrive between any two bytecodes of the calling thread. The number of threads of the
-matrix library must be restored all the same. The number is therefore restored a second time in case
-the first attempt was interrupted, and again when the object :class:`one_blas_thread` is freed.
+Ctrl-C can arrive between any two bytecodes of the calling thread, but the number of threads of the
+matrix library must be restored all the same. The ``with`` block therefore restores the number
+twice, in case the first attempt is interrupted, and a third time when its object
+:class:`one_blas_thread` is freed.
 """
 
 import os
@@ -24,17 +25,17 @@ def _find_matrix_libraries() -> list[Any]:
 
 
 class _Limit:
-    """The limit of the matrix libraries to one thread each, which holds for the whole process.
+    """A limit of the matrix libraries of the process to a single thread each.
 
-    The limit holds as long as any object, an owner, has a claim. When the last claim ends, the
+    The limit holds as long as any object, an *owner*, has a claim. When the last claim ends, the
     numbers of threads are restored. threadpoolctl alone is not enough: each of its limits restores
-    the number that it replaced, so that two limits that overlap can leave the process at one
+    the number that it replaced, so that two limits that overlap can leave the process with a single
     thread.
     """
 
     def __init__(self) -> None:
-        # The lock is reentrant, because this thread may free another owner while it holds the lock.
-        # The weak reference of this owner then calls `give_back` immediately.
+        # The lock must be reentrant: while a thread holds the lock, it may free an owner. The weak
+        # reference to the owner then calls `give_back` in the same thread.
         self._lock = RLock()
         # Weak references to the owners of claims.
         self._claims: set[weakref.ref[object]] = set()
@@ -46,7 +47,7 @@ class _Limit:
         self._lock = RLock()
 
     def claim(self, owner: object) -> None:
-        """Hold the libraries at one thread until ``owner`` gives back its claim or is freed."""
+        """Limit the libraries until ``owner`` gives back its claim or is freed."""
         with self._lock:
             self._claims.add(weakref.ref(owner, self.give_back))
             if self._threads_before is None:
@@ -71,7 +72,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class one_blas_thread:
-    """A ``with`` block in which matrix products run on one thread.
+    """A ``with`` block in which matrix products run on a single thread.
 
     The last digits of results then do not depend on the number of threads.
     """
@@ -81,8 +82,7 @@ class one_blas_thread:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        # A new weak reference equals the one that `claim` has stored, since both refer to this
-        # object.
+        # The claim is found in the set, because weak references to the same object are equal.
         try:
             _limit.give_back(weakref.ref(self))
         finally:

@@ -2,12 +2,12 @@
 
 A *chunk* consists of successive rows of the data. :class:`Chunks` replaces the data matrix where
 models are built and initialised. :class:`ChunkRows` replaces the
-:class:`~skvt.inference._state.Rows` of engines. A *site* (:mod:`skvt.inference._cluster`) runs
-functions where chunks are stored. All rows of a batch belong to one chunk. A *visit* makes the
-local step of a batch where the chunk is stored: the engine sends the *globals*, that is, the global
-parameters in the form that local steps need, and gets statistics back. The *scope* of a batch has
-the columns of the data that occur in the batch, because a local step needs only the globals of
-these columns.
+:class:`~skvt.inference._state.Rows` of engines, that is, of inference algorithms. A *site*
+(:mod:`skvt.inference._cluster`) runs functions where chunks are stored. All rows of a batch belong
+to the same chunk. A *visit* makes the local step of a batch where its chunk is stored: the engine
+sends the *globals*, that is, the global parameters in the form that local steps need, and gets
+statistics back. The *scope* of a batch is the set of columns of the data that occur in the batch. A
+local step needs only the globals of these columns.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -41,12 +41,11 @@ from skvt.typing import Array, IndexArray
 # Number of groups of batches in a pass of memoized inference. The batches of a group are visited at
 # once with the same globals, which are updated after each group.
 GROUPS_PER_PASS = 10
-# Default number of rows of a batch. Few large batches are fast, because the globals are sent once
-# for each batch. Larger batches would need too much memory for local variables and temporary
-# arrays.
+# Default number of rows of a batch. Few large batches are fast, because the globals are sent for
+# each batch. Larger batches would need too much memory for local variables and temporary arrays.
 MAX_ROWS_PER_VISIT = 2**16
-# The globals of the columns of several batches are sent once, and not separately for each batch, if
-# this divides the amount of data that is sent by at least this factor.
+# Several batches share the globals of their columns, which are then sent once, if the globals of
+# each batch separately would be at least this number of times as much data.
 _MIN_SHARING_FACTOR = 2
 # Maximum number of minibatches that stochastic inference visits at once.
 MAX_PARALLEL_MINIBATCHES = 8
@@ -73,7 +72,7 @@ class Chunk:
 
 
 class ChunkSummary(NamedTuple):
-    """The properties of a chunk that this process keeps while the rows are stored elsewhere."""
+    """Properties of a chunk, which this process keeps while the rows are stored elsewhere."""
 
     n_rows: int
     n_columns: int
@@ -118,10 +117,10 @@ class ChunkWeights:
 class Chunks:
     """A matrix whose rows are stored in chunks, which replaces an array.
 
-    ``site`` runs functions where the chunks are stored, and ``handles`` identify the chunks.
-    ``row_function`` is applied to the rows of each chunk: see :func:`~skvt.rows.map_rows`. The
-    function must keep the number of rows. ``shape`` and ``dtype`` are those of the rows before the
-    function, except that a selection of columns changes ``shape``.
+    ``site`` runs functions where the chunks are stored, and ``handles`` identify the chunks. If
+    ``row_function`` is not None, the rows of the matrix are the results of this function for the
+    stored rows: see :func:`~skvt.rows.map_rows`. The function must keep the number of rows.
+    ``shape`` and ``dtype`` describe the stored rows; only a selection of columns changes ``shape``.
     """
 
     ndim = 2
@@ -166,17 +165,13 @@ class Chunks:
         """
         return partial(_apply_to_rows, function, self._row_function)
 
-    def each(
-        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]] | None = None
-    ) -> Iterator[Any]:
-        """Yield ``function(chunk, *arguments[i])`` for chunk i, in the order of the chunks."""
-        if arguments is None:
-            arguments = [()] * len(self.handles)
-        tasks = zip(self.handles, arguments, strict=True)
-        return iter(self.site.run_each(self.bind_row_function(function), tasks))
+    def each(self, function: Callable[[Chunk], Any]) -> Iterator[Any]:
+        """Yield ``function(chunk)`` for each chunk, in their order."""
+        tasks = ((handle, ()) for handle in self.handles)
+        yield from self.site.run_each(self.bind_row_function(function), tasks)
 
     def take(self, rows: IndexArray) -> tuple[Any, Array]:
-        """Return the rows with these indices, and their weights, in memory."""
+        """Return the rows whose indices are ``rows``, and their weights, in memory."""
         rows = np.asarray(rows, np.int64)
         chunk_of_row = np.searchsorted(self.offsets, rows, side="right") - 1
         tasks = [
@@ -200,7 +195,10 @@ class Chunks:
 def _apply_to_rows(
     function: Callable[..., Any], row_function: Any, chunk: Chunk, *arguments: Any
 ) -> Any:
-    """Call ``function`` with the chunk after ``row_function``, on one thread of the BLAS."""
+    """Apply ``row_function`` to the rows of a chunk, then call ``function`` with the chunk.
+
+    Matrix products run on a single thread.
+    """
     if row_function is not None:
         chunk = Chunk(row_function(chunk.X), chunk.weights)
     with one_blas_thread():
@@ -215,7 +213,7 @@ def _apply_both(first: Callable[[Any], Any], second: Callable[[Any], Any], X: An
     return second(first(X))
 
 
-def _compute_sums(chunk: Chunk, sums: Sums) -> tuple[Any, ...]:
+def _compute_sums(sums: Sums, chunk: Chunk) -> tuple[Any, ...]:
     return sums(chunk.X, chunk.weights)
 
 
@@ -228,7 +226,7 @@ def _take_rows(chunk: Chunk, rows: IndexArray) -> tuple[Any, Array]:
     return chunk.X[rows], chunk.weights[rows]
 
 
-def _evaluate_rows(chunk: Chunk, function: Callable[[Any], Array]) -> Array:
+def _evaluate_rows(function: Callable[[Any], Array], chunk: Chunk) -> Array:
     return function(chunk.X)
 
 
@@ -237,13 +235,13 @@ def _evaluate_rows(chunk: Chunk, function: Callable[[Any], Array]) -> Array:
 
 @sums_of_rows.register
 def _sum_over_chunks(X: Chunks, weights: Any, part: Sums) -> tuple[Any, ...]:
-    tasks = ((handle, (part,)) for handle in X.handles)
-    return tuple(X.site.run_and_combine(X.bind_row_function(_compute_sums), _add_sums, tasks))
+    function = X.bind_row_function(partial(_compute_sums, part))
+    return tuple(X.site.run_and_combine(function, _add_sums, ((h, ()) for h in X.handles)))
 
 
 @evaluate_rows.register
 def _evaluate_chunks(X: Chunks, weights: Any, function: Callable[[Any], Array]) -> Array:
-    return np.concatenate(list(X.each(_evaluate_rows, [(function,)] * len(X.chunk_sizes))))
+    return np.concatenate(list(X.each(partial(_evaluate_rows, function))))
 
 
 @take_rows.register
@@ -266,17 +264,18 @@ def _get_chunk_sizes(X: Chunks) -> IndexArray:
 
 
 class BatchSlice(NamedTuple):
-    """The position of a batch: up to ``size`` successive rows of a chunk.
+    """The position of a batch in its chunk.
 
-    If ``seed`` is not None, the rows of the chunk are shuffled before they are divided.
+    The rows of the chunk are shuffled if there is a seed, and then divided into batches.
     """
 
     # Number of the chunk.
     chunk: int
-    # Number of the batch within its chunk, from 0.
+    # Number of the batch within the chunk, from 0.
     number: int
+    # Number of rows of a batch; the last batch of the chunk may have fewer.
     size: int
-    # Seed of the shuffle of the chunk's rows; None if these are not shuffled.
+    # Seed by which the rows of the chunk are shuffled; None if they are not shuffled.
     seed: int | None = None
 
     def rows(self, n_rows: int) -> IndexArray:
@@ -288,7 +287,7 @@ class BatchSlice(NamedTuple):
 
 
 class BatchHandle(NamedTuple):
-    """A batch without its rows, with the attributes of batches that engines and policies read."""
+    """A reference to a batch, with the attributes of batches that engines and policies read."""
 
     slice: BatchSlice
     # Index of the chunk's first row in the data.
@@ -319,7 +318,7 @@ class BatchHandle(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Return 0, since no rows are held in this process."""
+        """Bytes of the rows in this process, which are 0."""
         return 0
 
     @property
@@ -336,9 +335,9 @@ class BatchHandle(NamedTuple):
 def _compute_scopes(
     chunk: Chunk, model: Model, slices: list[BatchSlice], is_weighted: bool
 ) -> list[tuple[BatchScope, Array | None]]:
-    """Return the scope and the row weights of each batch of a chunk.
+    """Return the scope and the weights of the rows of each batch of a chunk.
 
-    The row weights are None unless ``is_weighted``, that is, if all weights of the data are 1.
+    The weights are None if all weights of the data are 1, so that ``is_weighted`` is False.
     """
     scopes = []
     for batch_slice in slices:
@@ -350,12 +349,12 @@ def _compute_scopes(
 
 
 class CommonGlobals(NamedTuple):
-    """A model, and globals that are sent once and serve several batches."""
+    """A model and globals for several batches, which are sent once."""
 
     model: Model
+    # The globals of the columns ``active``.
     global_params: Any
-    # (A,): the columns that occur in at least one of the batches, ascending. ``global_params`` are
-    # the globals of these columns; if ``active`` is None, they are those of all columns.
+    # (A,): the columns that occur in at least one of the batches, ascending; None for all columns.
     active: IndexArray | None
 
     def select_for(self, batch: Any) -> Any:
@@ -366,11 +365,11 @@ class CommonGlobals(NamedTuple):
 
 
 def _find_common_scope(batches: Sequence[BatchHandle]) -> BatchScope | None:
-    """Return the union of the scopes if all batches should get the same globals, else None.
+    """Return the union of the scopes if the batches should share their globals, else None.
 
-    All batches should get the same globals if the scopes of the batches have at least
-    `_MIN_SHARING_FACTOR` times as many columns in sum as their union has. If all batches need the
-    globals of all columns, this number of batches is enough.
+    They should share the globals if the numbers of columns of the scopes add up to at least
+    `_MIN_SHARING_FACTOR` times the number of columns of the union. If each batch needs the globals
+    of all columns, `_MIN_SHARING_FACTOR` batches are enough.
     """
     first_scope = batches[0].scope
     # In models whose batches need the globals of all columns, ``active`` is None.
@@ -390,9 +389,10 @@ def _visit_slice(
     chunk: Chunk, batch_slice: BatchSlice, offset: int, request: VisitRequest,
     shared: CommonGlobals | None = None,
 ) -> VisitResult:  # fmt: skip
-    """Visit a batch where its chunk is stored; ``offset`` is the index of the chunk's first row.
+    """Visit a batch where its chunk is stored.
 
-    The model and the globals come from ``shared`` if it is not None, otherwise from the request.
+    ``offset`` is the index of the chunk's first row in the data. If ``shared`` is not None, its
+    model and globals replace the model and the globals of the request.
     """
     rows = batch_slice.rows(len(chunk.weights))
     model = request.model if shared is None else shared.model
@@ -402,7 +402,7 @@ def _visit_slice(
             request = replace(request, model=model, global_params=shared.select_for(batch))
         batch = replace(batch, rows=rows + offset)
         result = visit_batch(batch, request, run_serially)
-    # Send the indices and weights of rows only if the engine needs entries of single rows.
+    # Send the indices and weights of rows only if the engine needs arrays of rows.
     return result if request.is_by_row else replace(result, rows=None, weights=None)
 
 
@@ -411,12 +411,12 @@ class ChunkRows(BatchedRows):
     """Rows in chunks, with the same methods as `Rows`, which has rows in memory.
 
     ``X`` are `Chunks`, and ``weights`` are `ChunkWeights`. If ``batch_size`` is at least the number
-    of all rows, each chunk is a batch, and all batches are visited at once. The methods that yield
-    or take batches use a :class:`BatchHandle` for each batch, except :meth:`batch`.
+    of all rows, each chunk is a batch, and all batches are visited at once. Except for
+    :meth:`batch`, methods yield and take a :class:`BatchHandle` in place of a batch.
     """
 
-    # Number of batches that are visited at once. None stands for a tenth of all batches if their
-    # rows are not shuffled, and for up to 8 shuffled minibatches of stochastic inference.
+    # Number of batches that are visited at once. If it is None, a tenth of all batches is visited
+    # at once in passes without shuffling, and up to 8 minibatches in passes with shuffling.
     n_parallel: int | None = None
     # Handles of the unshuffled batches, which are the same in each pass.
     _fixed_handles: dict[BatchSlice, BatchHandle] = field(default_factory=dict)
@@ -448,8 +448,9 @@ class ChunkRows(BatchedRows):
                 for number in range(int(n))
             ]
         seeds = rng.integers(2**62, size=n_batches.size).tolist()
-        # Spread the n batches of each chunk evenly over the pass, which takes the time from 0 to 1:
-        # the first batch has a random time below 1 / n, and each further batch follows 1 / n later.
+        # Let the pass take the time from 0 to 1, and spread the n batches of each chunk evenly over
+        # it: the first batch has a random time below 1 / n, and further batches follow at intervals
+        # of 1 / n.
         starts = rng.random(n_batches.size)
         times_and_slices = [
             ((i + starts[c]) / n, BatchSlice(c, i, self.batch_size, seeds[c]))
@@ -460,23 +461,22 @@ class ChunkRows(BatchedRows):
         return [batch_slice for _, batch_slice in sorted(times_and_slices)]
 
     def subset(self, rows: IndexArray) -> Rows:
-        """Return the rows with these indices, in memory."""
+        """Return the rows whose indices are ``rows``, in memory."""
         X, weights = self.X.take(rows)
         return Rows(X, weights, self.batch_size)
 
     def batch(self, model: Model, rows: IndexArray) -> Any:
-        """Return a batch of the rows with these indices, prepared by the model in memory."""
+        """Return a batch, in memory, of the rows whose indices are ``rows``."""
         X, weights = self.X.take(rows)
         return model.batch(X, np.arange(len(weights)), weights)
 
     def _choose_n_parallel(self, slices: list[BatchSlice]) -> int:
-        """Return the number of batches that are visited at once, of the batches ``slices``."""
+        """Return how many of the batches ``slices`` are visited at once."""
         if self._visits_all_at_once:
             return max(1, len(slices))
         if self.n_parallel is not None:
             return self.n_parallel
-        # Unshuffled batches belong to memoized inference: only stochastic inference shuffles the
-        # rows of chunks.
+        # Only stochastic inference shuffles rows. Other passes are divided into groups.
         if slices and slices[0].seed is None:
             return -(-len(slices) // GROUPS_PER_PASS)
         return min(MAX_PARALLEL_MINIBATCHES, self.X.chunk_sizes.size)
@@ -485,10 +485,10 @@ class ChunkRows(BatchedRows):
         self, model: Model, workers: Workers, slices: list[BatchSlice], *,
         fixed_globals: bool = False,
     ) -> Iterator[list[BatchHandle]]:  # fmt: skip
-        """Yield lists of handles of the batches that are visited at once, with the same globals.
+        """Yield lists of the batches that are visited at once, with the same globals.
 
-        If ``fixed_globals``, the caller does not change the globals during the pass, so that all
-        batches are in one list.
+        If ``fixed_globals``, the caller does not change the globals during the pass, and a single
+        list has all batches.
         """
         handles = self._make_handles(model, slices)
         n_at_once = max(1, len(slices)) if fixed_globals else self._choose_n_parallel(slices)
@@ -498,10 +498,9 @@ class ChunkRows(BatchedRows):
     def _make_handles(
         self, model: Model, slices: list[BatchSlice]
     ) -> dict[BatchSlice, BatchHandle]:
-        """Return a dict that has the handle of each slice.
+        """Return the handles of ``slices``, and of all earlier batches that were not shuffled.
 
-        Scopes that are not known yet are computed where the chunks are stored. The dict also has
-        the handles of all earlier batches that were not shuffled.
+        Scopes that are not known yet are computed where the chunks are stored.
         """
         # The slices without a handle, by the number of their chunk.
         new_slices: dict[int, list[BatchSlice]] = {}
@@ -523,7 +522,7 @@ class ChunkRows(BatchedRows):
         return self._fixed_handles | handles
 
     def count_steps(self, batches: Sequence[BatchHandle]) -> int:
-        """Return how many steps of inference a step on these batches counts for."""
+        """Return the number of steps that a step on these batches counts as."""
         return 1 if self._visits_all_at_once else len(batches)
 
     def visit(
@@ -532,21 +531,21 @@ class ChunkRows(BatchedRows):
     ) -> Iterator[VisitResult]:  # fmt: skip
         """Visit batches where they are stored; yield their results, or the sum if ``summed``.
 
-        The results are not summed if the engine needs memos or entries of rows. See `Rows.visit`
-        for the arguments.
+        The results are not summed if the engine needs memos or arrays of rows. See `Rows.visit` for
+        the arguments.
         """
         requests = map(make_request, batches)
         first_request = next(requests)
         draw = first_request.draw
-        # If several batches need almost the same globals, send these only once. The correction of
+        # If several batches need almost the same globals, send the globals once. The correction of
         # statistics after a draw of globals needs all columns, for which ``BatchScope()`` stands.
         shared = None
         is_corrected = draw is not None and draw.is_corrected
         scope = BatchScope() if is_corrected else _find_common_scope(batches)
         if scope is not None:
             global_params = make_globals(batches[0]._replace(scope=scope))
-            # With a draw, ``global_params`` are statistics, of which each visit itself selects the
-            # columns. ``active=None`` makes ``CommonGlobals`` provide the statistics unchanged.
+            # With a draw, ``global_params`` are statistics. Each visit selects its columns of them,
+            # so that ``CommonGlobals`` must not select columns.
             active = None if draw is not None else scope.active
             shared = self.X.site.send_value(
                 CommonGlobals(first_request.model, global_params, active)

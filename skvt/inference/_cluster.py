@@ -1,9 +1,10 @@
 """Tasks on Dask: on the cluster of an active client, otherwise on the scheduler of this process.
 
-A *task* calls a function of the package with a *block*, that is, the rows of a chunk and their
-weights, and a few small arguments. A *site*, :class:`LocalSite` or :class:`ClusterSite`, runs
-tasks. A site yields the results in the order of the tasks, or combines the results in a tree of
-fixed shape. Results therefore depend neither on the number of workers nor on their speed.
+A *chunk* consists of successive rows of the data X, and its *block* has these rows and their
+weights. A *task* calls a function of the package with a block and a few small arguments. A *site*,
+:class:`LocalSite` or :class:`ClusterSite`, runs tasks. A site yields the results in the order of
+the tasks, or combines the results in a tree of fixed shape. Results therefore depend neither on the
+number of workers nor on their speed.
 """
 
 from collections import deque
@@ -14,10 +15,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 # Maximum number of results that are combined at once.
 FAN_IN = 8
-# Number of running or queued tasks per thread of the cluster. It is larger than 1, so that no
-# thread waits until this process has started its next task.
+# Number of running or queued tasks per thread of the cluster. It is larger than 1, so that a thread
+# that has finished a task need not wait until this process starts another.
 _TASKS_PER_THREAD = 2
-# Assumed number of threads if the cluster has fewer, because its workers may not have started yet.
+# Minimum number of threads that is assumed, because workers of the cluster may not have started.
 _MIN_THREADS = 2
 # Share of the workers' memory that blocks may use. Visits of the rows need additional memory.
 _MEMORY_SHARE = 0.3
@@ -26,28 +27,23 @@ _TASKS_AT_ONCE = 16
 
 
 class SealedValue:
-    """A wrapper of a value that Dask passes on without inspecting the value."""
-
-    __slots__ = ("value",)
+    """A wrapper of a value, which Dask passes on without inspecting the value."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return SealedValue, (self.value,)
-
     def __dask_tokenize__(self) -> tuple[str, int]:
-        # Dask identifies the value by this token instead of a hash of the value's content.
+        # Dask identifies the value by this token, and does not hash the content of the value.
         return "skvt-sealed", id(self)
 
 
 class ChunkHandle(NamedTuple):
-    """A chunk without its rows."""
+    """A reference to a chunk, without the rows."""
 
     # Number of the chunk in X, from 0.
     number: int
-    # Object of Dask that stands for the block: a delayed object, which loads the block whenever it
-    # is needed, or the future of a block that the workers keep.
+    # The block as an object of Dask: a delayed object, which loads the block whenever it is needed,
+    # or the future of a block that the workers keep.
     block: Any
     # Number of rows of positive weight when the block was first loaded; None before that.
     n_rows: int | None = None
@@ -79,10 +75,11 @@ def name_chunk_in_errors(number: int) -> Iterator[None]:
 def _call(
     function: Callable[..., Any], block: Any, sealed: SealedValue, shared: SealedValue | None
 ) -> Any:
-    """Return ``function(block, *arguments)``, with ``shared`` as a further argument if not None.
+    """Return ``function(block, *arguments)``: the call of a task, as Dask makes it.
 
-    ``sealed`` is the result of :meth:`ChunkHandle.seal`. Raise ValueError if the block has another
-    number of rows than when it was first loaded.
+    ``sealed`` is the result of :meth:`ChunkHandle.seal`. Unless ``shared`` is None, its value is a
+    further, last argument of the function. Raise ValueError if the block has another number of rows
+    than when it was first loaded.
     """
     n_rows, arguments = sealed.value
     if n_rows is not None and len(block.weights) != n_rows:
@@ -97,9 +94,8 @@ def _call(
 
 
 def _keep_sealed(shared: SealedValue) -> SealedValue:
-    """Return the argument: as a task of the cluster, store a sealed value on a worker."""
-    # Dask does not know the size of a sealed value, and therefore does not move blocks to the
-    # worker that holds the value.
+    """Return the argument. As a task of the cluster, the call stores the value on a worker."""
+    # Blocks are not moved to this worker, because Dask does not know the size of a sealed value.
     return shared
 
 
@@ -124,8 +120,8 @@ class LocalSite:
         """Yield the result of each task, in the order of the tasks.
 
         A task ``(handle, arguments)`` is the call ``function(block, *arguments)`` with the block of
-        the handle. ``shared`` is a result of :meth:`send_value`, whose value becomes a further last
-        argument of each call, or None.
+        the handle. Unless ``shared`` is None, it is a result of :meth:`send_value`, whose value is
+        a further, last argument of each call.
         """
         from dask.base import compute
         from dask.delayed import delayed
@@ -153,10 +149,10 @@ class LocalSite:
         self, function: Callable[..., Any], combine: Combine, tasks: Iterable[Task],
         shared: Any = None,
     ) -> Any:  # fmt: skip
-        """Combine the results of all tasks to one result.
+        """Return the combined result of all tasks.
 
-        ``combine`` combines a list of at most ``FAN_IN`` results. For the other arguments, see
-        :meth:`run_each`.
+        ``combine`` combines a list of at most ``FAN_IN`` results into a result of the same type.
+        For the other arguments, see :meth:`run_each`.
         """
         return _combine_in_tree(self.run_each(function, tasks, shared), combine)
 
@@ -166,7 +162,7 @@ class LocalSite:
 
 def _combine_in_tree(results: Iterable[Any], combine: Combine) -> Any:
     """Combine results in a tree whose nodes have at most ``FAN_IN`` children."""
-    # For each level of the tree, from the leaves to the root, the nodes that have no parent yet.
+    # For each level of the tree, from the leaves to the root, the nodes without a parent so far.
     levels: list[list[Any]] = [[]]
     for result in results:
         levels[0].append(result)
@@ -177,8 +173,9 @@ def _combine_in_tree(results: Iterable[Any], combine: Combine) -> Any:
             levels[level + 1].append(combine(levels[level]))
             levels[level] = []
             level += 1
-    # Combine the remaining nodes without parents, from the leaves to the root. ``combined`` has the
-    # node into which all nodes of the levels so far are combined. It is empty if there are none.
+    # Combine the remaining nodes without parents, from the leaves to the root. ``combined`` has a
+    # single node, into which the nodes of all levels so far are combined; it is empty if these
+    # levels have no nodes.
     combined: list[Any] = []
     for nodes in levels:
         combined = [combine(nodes + combined)] if nodes or combined else []
@@ -199,11 +196,11 @@ class ClusterSite:
         self._has_left_pool = _leave_thread_pool()
 
     def keep_blocks(self, handles: list[ChunkHandle], nbytes: float) -> list[ChunkHandle]:
-        """Let the workers load and keep the blocks of these handles; return the new handles.
+        """Let the workers load and keep blocks; return handles of the blocks that are kept.
 
-        Blocks of a worker that dies are loaded again. If the blocks, of ``nbytes`` in total, need
-        more than `_MEMORY_SHARE` of the workers' memory, they are not kept but loaded whenever they
-        are visited.
+        If the blocks, of ``nbytes`` in total, need more than the share `_MEMORY_SHARE` of the
+        workers' memory, they are not kept: return ``handles`` unchanged, whose blocks are loaded
+        for each task. If a worker dies, its blocks are loaded again.
         """
         with _errors_of_clusters():
             # -1 requests the information on all workers.
@@ -218,13 +215,12 @@ class ClusterSite:
         """Return the future of ``function(*arguments)``."""
         import dask
 
-        # Arguments may be large on purpose, such as the global parameters of a large chunk, so that
-        # a warning about their size would be wrong.
+        # Turn off the warning about large arguments: the global parameters may be large.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
             return self._client.submit(function, *arguments, pure=False)
 
     def send_value(self, value: Any) -> Any:
-        """Send a value to the cluster once.
+        """Send a value to the cluster once, for many tasks.
 
         Return its future, which can be the argument ``shared`` of the other methods.
         """
@@ -237,14 +233,14 @@ class ClusterSite:
     ) -> Any:  # fmt: skip
         """Start a task, and return its future.
 
-        The task first loads its block unless the workers keep the block.
+        The task first loads its block, unless the workers keep the block.
         """
         from dask.base import is_dask_collection
         from dask.delayed import delayed
 
         block = handle.block
         sealed = handle.seal(arguments)
-        # A block that the workers keep is a future; otherwise it is a delayed object.
+        # The block is a delayed object, or the future of a block that the workers keep.
         if is_dask_collection(block):
             call = delayed(_call, pure=False)
             return self._client.compute(call(function, block, delayed(sealed), shared))
@@ -252,7 +248,7 @@ class ClusterSite:
 
     @property
     def _max_tasks(self) -> int:
-        """Maximum number of running or queued tasks; results do not depend on it."""
+        """Maximum number of running or queued tasks, on which results do not depend."""
         return _TASKS_PER_THREAD * max(_MIN_THREADS, sum(self._client.nthreads().values()))
 
     def run_each(
@@ -267,8 +263,8 @@ class ClusterSite:
             with name_chunk_in_errors(chunk_numbers.popleft()):
                 return futures[0].result()
 
-        # A future stays in ``futures`` until the caller asks for the next result. If the caller
-        # stops instead, `_cancelling` cancels this future with the others.
+        # A future stays in ``futures`` until the caller asks for the next result, so that
+        # `_cancelling` also cancels this future if the caller stops instead.
         with _errors_of_clusters(), self._cancelling(futures):
             max_tasks = self._max_tasks
             for handle, arguments in tasks:
@@ -304,7 +300,7 @@ class ClusterSite:
                 yield future
 
         def combine_futures(futures: list[Any]) -> Any:
-            """Return the future of a task that combines the results of these futures."""
+            """Start a task that combines the results of ``futures``; return its future."""
             combined = self._submit(_combine_results, combine, *futures)
             unused_futures.append(combined)
             for future in futures:
@@ -369,7 +365,7 @@ def _errors_of_clusters() -> Iterator[None]:
 
 
 def get_active_site() -> LocalSite | ClusterSite:
-    """Return the cluster of the active client; without a client, the scheduler of this process."""
+    """Return the site of the active client, or of this process if there is no client."""
     from dask.base import get_scheduler
 
     # The scheduler of a cluster is a method of its client.

@@ -1,10 +1,10 @@
 """Memos: the statistics and entropies that memoized inference keeps of each batch [HS13 sec. 3].
 
-:class:`Memo` is the memo of one batch, or the sum of several. :class:`Memos` is the collection of
-all memos, which also keeps their sum. A visit of a batch, that is, its local step, replaces the
-memo of this batch. Moves are changes of the components between passes. They change all memos:
-:class:`MergeChange` merges two components, and :class:`RearrangeChange` changes which components
-are kept, and in which order.
+:class:`Memo` is the memo of a batch, or the sum of the memos of several batches. :class:`Memos` is
+the collection of all memos, which also keeps their sum. A *visit* of a batch makes its local step,
+and replaces its memo. *Moves* change the components between passes, and therefore all memos:
+:class:`MergeChange` merges two components, and :class:`RearrangeChange` removes, adds and reorders
+components.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
@@ -20,20 +20,21 @@ from skvt.files import are_indices_below, in_files
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray
 
-# Number of memos, or of sums of memos, that are added up to one stored sum.
+# Maximum number of terms of a stored sum.
 _FAN_IN = 32
-# Arrays with fewer columns are stored with their zero columns.
+# An array is packed, that is, stored without its zero columns, if it has at least this number of
+# columns, and if at most this share of its columns is not 0.
 _MIN_WIDTH_TO_PACK = 64
-# Arrays with a larger share of columns that are not 0 are stored with their zero columns.
 _MAX_SHARE_TO_PACK = 0.5
 
 
 @in_files("inference.Memo", nan=("merge_entropy_loss",))
 @dataclass(frozen=True)
 class Memo:
-    """What the rows of one or more batches contribute to the statistics and the bound at T = 1.
+    """The statistics and entropies of one or more batches at the temperature T = 1.
 
-    The memo describes each batch after the last local step of the batch. T is the temperature.
+    They are the results of the last local step of each batch, and determine the batch's part of the
+    bound.
     """
 
     # Statistics of the batch; the first axis of each array has the K components.
@@ -41,15 +42,15 @@ class Memo:
     # (K,): entropy ``-sum_n w_n r_nk log r_nk`` of the assignments to each component, in nats; or
     # (): entropy of all local variables.
     entropy: Array
-    # (K, K): for a < b, the entropy in nats that would be lost if components a and b became one.
-    # After a merge of a or b with another component, the entry is NaN or an upper bound. Entries
-    # for a >= b are 0. None if the losses are not known.
-    # See :func:`skvt.models.mixture._kernels.add_assignment_entropies`.
+    # (K, K): entry (a, b), for a < b, is the *loss of entropy* by a merge of a and b, in nats, from
+    # :func:`skvt.models.mixture._kernels.add_assignment_entropies`. Entries for a >= b are 0. After
+    # a merge of a or b with another component, the entry is NaN or an upper bound. The array is
+    # None if the losses are not known.
     merge_entropy_loss: Array | None
     # Sum of the weights of the rows.
     weight: float
-    # (n, J): components with which the next local step compares each row; -1 is a removed
-    # component. None if rows are compared with all components.
+    # (n, J): the candidates of each row, that is, the components with which the next local step
+    # compares the row; -1 is a removed component. None if rows are compared with all components.
     candidates: IndexArray | None = None
 
     def rearranged(self, index: IndexArray) -> "Memo":
@@ -62,7 +63,7 @@ class Memo:
         entropy = take(self.entropy, index) if self.entropy.ndim else self.entropy
         candidates = self.candidates
         if candidates is not None:
-            # The additional last entry is at index -1, and maps -1 to -1.
+            # The array has an additional last entry, which index -1 selects: it maps -1 to -1.
             new_numbers = np.full(len(self.entropy) + 1, -1, candidates.dtype)
             kept = np.flatnonzero(np.asarray(index) >= 0)
             new_numbers[np.asarray(index)[kept]] = kept
@@ -72,12 +73,11 @@ class Memo:
     def merged(self, a: int, b: int, *, bounded: bool = False) -> "Memo":
         """Return the memo after component a has taken over the rows of b, a < b; b is then empty.
 
-        The memo does not determine the loss of entropy by a further merge of a with a component c.
-        The loss is 0 if the merges of c with the old a and with b would have lost nothing.
-        Otherwise the entry of ``merge_entropy_loss`` for a and c becomes NaN, or if ``bounded``,
-        the sum of the losses by the merges of c with the old a and with b. This sum is an upper
-        bound, because a loss is a concave function of the share of either component, and 0 at a
-        share of 0.
+        The loss of entropy by a further merge, of the new a with a component c, is at most the sum
+        of the losses by the merges of c with the old a and of c with b, because a loss is a concave
+        function of the share of either component, and 0 at a share of 0. The loss is therefore 0 if
+        the sum is 0. Otherwise the loss is unknown, and its entry becomes NaN or, if ``bounded``,
+        the sum.
         """
         arrays = tuple(array.copy() for array in self.stats.arrays)
         for array in arrays:
@@ -89,7 +89,7 @@ class Memo:
         entropy[a] += entropy[b] - merge_entropy_loss[a, b]
         entropy[b] = 0.0
         symmetric = self.merge_entropy_loss + self.merge_entropy_loss.T
-        # (K,): bounds of the losses by merges of the new component a with each component.
+        # (K,): upper bounds of the losses by merges of the new component a with each component.
         losses = symmetric[a] + symmetric[b]
         if not bounded:
             losses[exceeds(losses, 0.0, scale=self.weight)] = np.nan
@@ -118,7 +118,10 @@ class Memo:
 @in_files("inference.Merged")
 @dataclass(frozen=True)
 class MergeChange:
-    """A change of memos: component a takes over the rows of b, see :meth:`Memo.merged`."""
+    """A change of memos: component a takes over the rows of component b.
+
+    See :meth:`Memo.merged`.
+    """
 
     a: int
     b: int
@@ -164,15 +167,15 @@ class RearrangeChange:
 class _PackedMemo:
     """A memo whose wide arrays are stored without their zero columns.
 
-    For instance, a word that does not occur in the batch has a zero column.
+    A word that does not occur in the batch, for instance, has a zero column. If no array is packed,
+    ``columns`` and ``widths`` are empty.
     """
 
-    # The memo, whose arrays have only the columns that are stored.
+    # The memo, whose packed arrays have only the stored columns.
     memo: Memo
-    # For each array, the numbers of the columns that are stored; None for all columns. () if all
-    # arrays have all columns.
+    # For each array, the numbers of the stored columns; None for an array that is not packed.
     columns: tuple[IndexArray | None, ...]
-    # For each array, the number of columns before packing. () if all arrays have all columns.
+    # For each array, the number of columns before packing.
     widths: tuple[int, ...]
 
     @classmethod
@@ -193,7 +196,10 @@ class _PackedMemo:
         return cls(memo, columns=(), widths=())
 
     def is_legal(self, shapes: Sequence[tuple[int, ...]]) -> bool:
-        """Return whether the memo, read from a file, has arrays of these shapes when unpacked."""
+        """Return whether a memo that was read from a file has arrays of legal shapes.
+
+        ``shapes`` are the legal shapes of the unpacked arrays.
+        """
         memo = self.memo
         loss, candidates = memo.merge_entropy_loss, memo.candidates
         n_components = shapes[0][0]
@@ -235,19 +241,20 @@ class _PackedMemo:
         return replace(self.memo, stats=Stats(tuple(arrays)))
 
 
-# A memo or a sum of memos, and the number of changes of all memos that have been applied to it.
+# A memo or a sum of memos, and the number of the changes of all memos that it includes.
 _Entry: TypeAlias = tuple[_PackedMemo, int]
 
 
 @in_files("inference.Memos")
 @dataclass(init=False, eq=False)
 class Memos(MutableMapping[Hashable, Memo]):
-    """The memo of each batch by the key of the batch, and the sum of all memos.
+    """A mapping from the key of each batch to its memo, which also keeps the sum of all memos.
 
-    The memos have the order in which their keys were added. Sums are kept in levels: sums of 32
-    memos, sums of 32 of these sums, and so on. If a memo is replaced, only the sums that contain
-    the memo are computed again, so that the total of many memos costs little more than the total of
-    few. Rounding errors do not accumulate, because each sum is computed from its 32 terms.
+    The memos have the order in which their keys were added. Sums are kept in levels: sums of up to
+    _FAN_IN = 32 memos, sums of up to 32 such sums, and so on. If a memo is replaced, only the sums
+    that include the memo are computed again, so that the total of many memos costs little more than
+    the total of few. Rounding errors do not accumulate, because each sum is computed from its
+    terms.
 
     A change of all memos is deferred until a memo or the total is requested. Changes are linear, so
     that they can be applied to sums directly.
@@ -257,8 +264,8 @@ class Memos(MutableMapping[Hashable, Memo]):
 
     # By key, the position of the memo in the lowest level.
     _places: dict[Hashable, int]
-    # The lowest level has the memos. Each level above has the sums of 32 entries of the level
-    # below, in their order; None stands for a sum that must be computed again.
+    # The lowest level has the memos. Each level above has the sums of successive entries of the
+    # level below; None stands for a sum that must be computed again.
     _levels: list[list[_Entry | None]]
     # The changes of all memos so far, in their order.
     _changes: list[Callable[[Memo], Memo]]
@@ -274,12 +281,9 @@ class Memos(MutableMapping[Hashable, Memo]):
             self._changes = []
             self.update(memos)
 
-    def __copy__(self) -> "Memos":
-        return Memos(self)
-
     @classmethod
     def of(cls, memos: "Mapping[Hashable, Memo]") -> "Memos":
-        """Return a collection of these memos, for moves, which cannot import this class."""
+        """Return a collection of memos. Moves, which cannot import this class, call the method."""
         return cls(memos)
 
     def __getitem__(self, key: Hashable) -> Memo:
@@ -294,7 +298,7 @@ class Memos(MutableMapping[Hashable, Memo]):
                 level.append(entry)
             else:
                 level[position] = entry
-            # In the levels above, None marks the sum that contains the memo.
+            # In the levels above, None replaces the sum that includes the memo.
             position, entry = position // _FAN_IN, None
         # Add a level if the highest level has more entries than one sum can have terms.
         n_sums = -(-len(self._levels[-1]) // _FAN_IN)
@@ -312,7 +316,7 @@ class Memos(MutableMapping[Hashable, Memo]):
             self._places[last_key] = position
             memos[position] = memos[last]
         memos.pop()
-        # Invalidate the sums that contained either memo, and remove sums without terms.
+        # Invalidate the sums that included either memo, and remove sums without terms.
         for level_below, level in pairwise(self._levels):
             position, last = position // _FAN_IN, last // _FAN_IN
             level[position] = level[last] = None
@@ -339,19 +343,20 @@ class Memos(MutableMapping[Hashable, Memo]):
     def are_legal(
         self, shapes: Sequence[tuple[int, ...]], n_components: int, max_bytes: float
     ) -> bool:
-        """Return whether memos, read from a file, fit statistics of these shapes.
+        """Return whether memos that were read from a file fit the statistics of the state.
 
-        The shapes, with ``n_components`` components, are those after all changes. The changes are
-        not applied, because they may make memos much larger than the file. Return False if a memo
-        would have more than ``max_bytes``.
+        ``shapes`` are the shapes of the arrays of statistics, with ``n_components`` components. The
+        memos must have these shapes after all changes. The changes are not applied, because they
+        may make memos much larger than the file. Return False if a memo would have more than
+        ``max_bytes``.
         """
         if not self.is_consistent():
             return False
         entries = [entry for level in self._levels for entry in level if entry is not None]
         if not entries:
             return True
-        # Compute the number of components after each change. Skip the changes that have been
-        # applied to all entries.
+        # Compute the number of components after each change. Skip the changes that all entries
+        # include.
         sizes = {n_changes: len(packed.memo.stats.arrays[0]) for packed, n_changes in entries}
         n_applied_to_all = min(sizes)
         size = max_size = sizes[n_applied_to_all]
@@ -364,19 +369,19 @@ class Memos(MutableMapping[Hashable, Memo]):
                 return False
             size, max_size = new_size, max(max_size, size)
             size_after_changes[n_changes] = size
-        # Compare the bytes of the largest memo with the limit. Its numbers have 8 bytes. The losses
-        # of merges have as many numbers per component as there are components.
+        # Compare the bytes of the largest memo with the limit. A number has 8 bytes. The losses of
+        # entropy are K numbers per component.
         has_pairs = any(packed.memo.merge_entropy_loss is not None for packed, _ in entries)
         numbers_per_component = sum(int(np.prod(shape[1:])) for shape in shapes)
         numbers_per_component += max_size * has_pairs
         if size != n_components or 8 * max_size * numbers_per_component > max_bytes:
             return False
-        # Compare each entry with the shapes before the changes that have not been applied to it.
+        # Compare each entry with the shapes before the changes that it does not include.
         for packed, n_changes in entries:
             shapes_before = [(size_after_changes[n_changes], *shape[1:]) for shape in shapes]
             if not packed.is_legal(shapes_before if self._changes else shapes):
                 return False
-        # Memos may have the weight 0, sums of memos may not.
+        # A memo may have the weight 0; a sum of memos may not.
         memo_weights, *sum_weights = (
             [packed.memo.weight for packed, _ in filter(None, level)] for level in self._levels
         )
@@ -405,7 +410,7 @@ class Memos(MutableMapping[Hashable, Memo]):
         self._changes.append(change)
 
     def _get_top_level(self) -> list[Memo]:
-        """Return the memos or sums of the highest level, at most 32, which add up to the total."""
+        """Return the entries of the highest level, at most _FAN_IN, which add up to the total."""
         top = len(self._levels) - 1
         return [self._get_entry(top, position) for position in range(len(self._levels[top]))]
 
@@ -413,7 +418,7 @@ class Memos(MutableMapping[Hashable, Memo]):
         """Return a memo, or a sum of memos, after all changes; store the result."""
         entry = self._levels[level][position]
         if entry is None:
-            # The slice of the range ends at the number of entries of the level below.
+            # Sum the entries of the level below. The last sum of a level may have fewer terms.
             n_below = len(self._levels[level - 1])
             positions = range(n_below)[position * _FAN_IN : (position + 1) * _FAN_IN]
             memo = add_memos([self._get_entry(level - 1, below) for below in positions])
@@ -441,12 +446,12 @@ def add_memos(memos: Sequence[Memo]) -> Memo:
 
 
 def find_unused_key(memos: Mapping[Hashable, Memo]) -> int:
-    """Return a number that is not yet the key of a memo, for a batch without an id."""
+    """Return a number that is not the key of a memo, as the key of a batch without an id."""
     return next(number for number in count(len(memos)) if number not in memos)
 
 
 def take(array: Array, index: IndexArray) -> Array:
-    """Return a copy of ``array[index]``, in which the rows for the index -1 are 0."""
+    """Return a copy of ``array[index]`` in which the rows of index -1 are 0."""
     out = array[index]
     out[np.asarray(index) < 0] = 0.0
     return out

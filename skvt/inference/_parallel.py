@@ -3,15 +3,15 @@
 :class:`Workers` runs tasks on threads. Threads work at the same time, because the compiled loops of
 tasks release the interpreter lock. The loops write into separate slices of shared arrays.
 
-Ctrl-C can arrive between any two bytecodes of the calling thread. The threads must be told to end
-all the same. They are therefore told a second time in case the first attempt was interrupted, and
-again when the :class:`Workers` are freed.
+Ctrl-C can arrive between any two bytecodes of the calling thread, but the threads must be told to
+end all the same. They are therefore told twice, in case the first attempt is interrupted, and a
+third time when the :class:`Workers` are freed.
 
-Tasks are passed to threads by a plain queue, through which a thread gets a task after 0.03 ms. A
-minibatch of a hundred documents takes 1 to 3 ms. ``joblib.Parallel`` would cost more than this
-work, because joblib polls for results every 10 ms. A loop of 10 microseconds that two threads share
+Tasks are passed to threads by a plain queue, because other ways are slow compared with the work. A
+minibatch of a hundred documents takes 1 to 3 ms. A thread gets a task from the queue after 0.03 ms;
+``joblib.Parallel`` polls for results every 10 ms. A loop of 10 microseconds that two threads share
 takes 11 microseconds with a queue, because the caller does not wait for a thread that gets its task
-too late. With a ``ThreadPoolExecutor`` the same loop takes 19 to 31 microseconds.
+too late. With a ``ThreadPoolExecutor`` it takes 19 to 31 microseconds.
 """
 
 import weakref
@@ -34,7 +34,7 @@ _Done: TypeAlias = SimpleQueue[tuple[int, Any, BaseException | None]]
 
 
 def _do_tasks(function: Callable[..., Any], waiting: _Waiting, done: _Done) -> None:
-    """Take ``waiting`` tasks and put their results into ``done``, until no task waits."""
+    """Do the ``waiting`` tasks and put their results into ``done``, until no task is left."""
     while True:
         try:
             index, arguments = waiting.popleft()
@@ -43,8 +43,8 @@ def _do_tasks(function: Callable[..., Any], waiting: _Waiting, done: _Done) -> N
         try:
             done.put((index, function(*arguments), None))
         except BaseException as error:
-            # No thread starts another task. The thread that waits for the results raises the error
-            # again.
+            # Let no thread start another task. The thread that waits for the results raises the
+            # error again.
             waiting.clear()
             done.put((index, None, error))
 
@@ -54,15 +54,16 @@ def _run_helper(
 ) -> None:
     """Run the loop of a helper thread: take jobs and do their tasks, until no job comes.
 
-    A job is the tuple of arguments of `_do_tasks`. Anything else ends the loop: None, or the weak
-    reference ``owner`` to Workers that were freed. On exit, append to ``exits`` and put None into
-    ``exit_signal``, which wakes the thread that waits for the end of helpers. ``owner`` is not
-    used: the thread holds it so that the weak reference, and thus its callback, stays alive.
+    A job is the tuple of arguments of `_do_tasks`. Any other object ends the loop: None, or the
+    weak reference ``owner`` to Workers that were freed. On exit, append to ``exits`` and put None
+    into ``exit_signal``, which wakes the thread that waits for the end of helpers. ``owner`` is not
+    used. The thread holds it because the callback of a weak reference is called only while the
+    reference exists.
     """
     try:
         while isinstance(job := jobs.get(), tuple):
             _do_tasks(*job)
-            # The job may refer to the Workers. They must be collectable while the thread waits.
+            # The job may refer to the Workers, which could not be freed while the thread waits.
             del job
     finally:
         # A single None ends all threads: each thread passes it on.
@@ -72,9 +73,9 @@ def _run_helper(
 
 
 class Workers:
-    """A ``with`` block in which ``n_jobs`` threads, the caller included, work on tasks.
+    """A ``with`` block in which ``n_jobs`` threads, including the caller, work on tasks.
 
-    None and negative numbers of ``n_jobs`` mean the same as in scikit-learn.
+    The value None and negative values of ``n_jobs`` mean the same as in scikit-learn.
     """
 
     def __init__(self, n_jobs: int | None = None) -> None:
@@ -95,13 +96,12 @@ class Workers:
         self._exit_signal: SimpleQueue[None] = SimpleQueue()
         try:
             self._one_blas_thread.__enter__()
-            # If this object is freed without __exit__, the callback of the weak reference ends the
-            # helpers, because the callback puts the reference, which is no job, into the queue. The
-            # callback is `put` itself, which is written in C: Ctrl-C cannot interrupt it.
+            # If this object is freed without __exit__, the weak reference calls its callback
+            # ``put`` with itself, and so puts itself into the queue. The reference is no job, so
+            # that it ends the helpers. Ctrl-C cannot interrupt ``put``, which is written in C.
             owner = weakref.ref(self, self._jobs.put)
-            # Threads are started by the function of the interpreter, because the method
-            # threading.Thread.start waits until the thread runs. If the wait is interrupted, the
-            # thread stays in the lists of the threading module for good.
+            # Do not use threading.Thread: its method ``start`` waits until the thread runs. If the
+            # wait is interrupted, the thread stays in the lists of the threading module for good.
             # The caller is the first of the ``n_jobs`` threads.
             for _ in range(1, self.n_jobs):
                 start_new_thread(_run_helper, (self._jobs, self._exits, self._exit_signal, owner))
@@ -130,13 +130,13 @@ class Workers:
     def run(self, function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> list[T]:
         """Return ``[function(*task) for task in tasks]``, computed on all threads.
 
-        Whichever thread is free takes the next task, so that tasks may take unequal time.
+        A thread that is free takes the next task, so that tasks may take unequal time.
 
         If ``tasks`` is a :class:`~skvt._compiled._shared_loop.SharedLoop`, the threads share the
-        items of a compiled loop. The tasks of a SharedLoop are the calls of the calling thread. One
-        call with the arguments ``helpers_call`` is added for each helper thread. The caller does
-        not wait for helpers that wake up after the loop has finished. The results of the calls of
-        these helpers are None, because functions of shared loops write into arrays.
+        items of a compiled loop. Its tasks are the calls of the calling thread. For each helper
+        thread, a call with the arguments ``helpers_call`` is added. The caller does not wait for
+        helpers that wake up after the loop has finished. The results are then None for these
+        helpers; they are not needed, because functions of shared loops write into arrays.
         """
         loop = tasks if isinstance(tasks, SharedLoop) else None
         tasks = list(tasks)
@@ -154,7 +154,7 @@ class Workers:
             _do_tasks(function, waiting, done)
             loop_has_finished = loop is not None and loop.is_finished()
             for _ in tasks:
-                # If the loop has finished, calls of helpers that have no result yet have no work.
+                # After the end of the loop, helpers without a result have nothing left to do.
                 if loop_has_finished and done.empty():
                     break
                 index, results[index], error = done.get()
@@ -168,8 +168,8 @@ class Workers:
     def prefetch(self, function: Callable[..., T], *args: Any) -> Callable[[], T]:
         """Start ``function(*args)`` on another thread; return a function that gets the result.
 
-        The returned function waits for the result. If no thread has taken the task yet, the
-        returned function itself computes the result.
+        The returned function waits for the result. If no thread has begun the task, the returned
+        function computes the result itself.
         """
         waiting: _Waiting = deque([(0, args)])
         done: _Done = SimpleQueue()

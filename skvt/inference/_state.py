@@ -1,10 +1,10 @@
 """The state of a fit between its steps, and the rows of the data in batches.
 
-:class:`State` holds the posterior over the global parameters, in short *globals*, and other data
-with which the fit continues. An engine is an inference algorithm. It *visits* a batch of rows, that
-is, makes the local step of the batch. :class:`MemoizedState` adds a *memo* of each batch, which
-holds the statistics and the entropies of its last visit. :class:`Rows` divides data in memory into
-batches, and visits the batches for engines. T is the temperature.
+:class:`State` has the posterior of the *globals*, that is, of the global parameters, and other data
+with which the fit continues. An *engine* is an inference algorithm. An engine *visits* a batch of
+rows: it makes the local step of the batch. :class:`MemoizedState` adds a *memo* of each batch,
+which has the statistics and the entropies after the last visit. :class:`Rows` divides data in
+memory into batches, and visits the batches for engines. T is the temperature.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -33,8 +33,8 @@ ROWS_PER_BATCH = 2048
 class PriorStats:
     """Weighted mean over rows of the statistics from which priors of local variables are learned.
 
-    The mean is kept as a sum and a weight. A term is the sum and the weight of a batch, or None if
-    the priors are fixed.
+    The mean is kept as a sum and a weight. A *term* is the pair of the sum and the weight of a
+    batch; it is None if the priors are fixed.
     """
 
     # Weighted sum of the statistics.
@@ -57,9 +57,9 @@ class PriorStats:
             self.weight = (1.0 - rho) * self.weight + rho * weight
 
     def without_last(self) -> "PriorStats":
-        """Return a copy without the last entry of the sum, which collapsed models add to the sum.
+        """Return a copy without the last entry of the sum, which only collapsed models add.
 
-        A sum that is a single number has no such entry, and stays unchanged.
+        A sum that is a single number is copied unchanged.
         """
         total: Any = self.total
         return PriorStats(total[:-1] if np.ndim(total) else total, self.weight)
@@ -73,37 +73,37 @@ class PriorStats:
 @in_files("inference.State")
 @dataclass
 class State:
-    """The variational posterior over the globals, and the progress of the fit."""
+    """The variational posterior of the globals, and the progress of the fit."""
 
-    # Tempered statistics S, that is, divided by T; the posterior has the natural parameters
+    # Tempered statistics S, that is, divided by T. The posterior has the natural parameters
     # ``lam = prior + S``.
     stats: RunningStats
-    # Number of global updates so far.
+    # Number of global updates, in short *steps*, so far.
     n_steps: int = 0
-    # ``n_steps`` minus the number of full steps that the steps equal, because a step of a stream on
-    # fewer rows than a full minibatch is only part of a full step.
+    # ``n_steps - n_full_steps``. A step of a stream on half of the rows of a full minibatch is half
+    # a full step, and adds 1/2 here.
     n_lacking_steps: float = 0.0
-    # Sum of the weights of the rows of all visits so far; a row counts once for each visit.
+    # Sum of the weights of the rows of all visits so far. A row counts once for each visit.
     rows_seen: float = 0.0
     # Statistics from which priors are learned.
     prior_stats: PriorStats = field(default_factory=PriorStats)
     # Number of times that ``stats`` count each row. It may be more than 1 while T is above 1.
     replication: float = 1.0
-    # In memoized inference, the factor 1 / T by which ``stats`` differ from the untempered
-    # statistics of memos; otherwise 1.
+    # In memoized inference, 1 / T: the factor between the untempered statistics of memos and
+    # ``stats``. In other inference it is 1.
     inv_temp: float = 1.0
-    # Seed of all draws during the fit, except the order of rows.
+    # Seed of all draws during the fit, except of the order of rows.
     seed: int = 0
-    # Records of all proposals of moves, accepted or not.
+    # Records of all proposals of moves, accepted or rejected. Moves change the components.
     move_log: list[MoveRecord] = field(default_factory=list)
     # (N, ...): during ``fit``, the initial value for the next local step of each row. NaN stands
     # for the default initial value. Infinity lets the local step choose among several initial
-    # values. The array is None if all local steps have their default initial values.
+    # values. None stands for the default initial values of all rows.
     row_starts: Array | None = None
 
     @property
     def n_full_steps(self) -> float:
-        """Number of full steps that the steps so far equal."""
+        """Number of steps so far, where a step on few rows counts as a fraction of a step."""
         return self.n_steps - self.n_lacking_steps
 
     @property
@@ -125,11 +125,11 @@ class State:
         return batch if start is None else replace(batch, row_starts=start)
 
     def row_starts_of(self, batch: Any) -> Array | None:
-        """Return the initial values for the local step of a batch; None for the default ones."""
+        """Return the initial values for the local step of a batch; None for the default values."""
         return None if self.row_starts is None else self.row_starts[batch.rows]
 
     def store_row_starts(self, rows: IndexArray | None, starts: Array | None) -> None:
-        """Store initial values for the next local steps of the rows with these indices.
+        """Store initial values for the next local steps of rows, given the indices of the rows.
 
         Do nothing if all local steps have their default initial values.
         """
@@ -139,23 +139,24 @@ class State:
     def draft(self, rows: IndexArray | None = None) -> Self:
         """Return an independent copy, in which local steps have their default initial values.
 
-        If ``rows`` is not None, only these rows of the arrays of statistics may be changed in the
-        copy.
+        The caller may change only the rows ``rows`` of the arrays of statistics in the copy; None
+        stands for all rows.
         """
-        return replace(self, **self._fields_of_draft(rows))
+        return replace(
+            self, stats=self.stats.draft(rows), prior_stats=replace(self.prior_stats),
+            row_starts=None, move_log=list(self.move_log),
+        )  # fmt: skip
 
-    def _fields_of_draft(self, rows: IndexArray | None) -> dict[str, Any]:
-        """Return the fields in which a draft differs from this state, by name."""
-        return {
-            "stats": self.stats.draft(rows), "prior_stats": replace(self.prior_stats),
-            "row_starts": None, "move_log": list(self.move_log),
-        }  # fmt: skip
+    def as_plain_state(self, **changes: Any) -> "State":
+        """Return a :class:`State` with these changes of fields; it has no memos."""
+        # `replace` would keep the class of the state, which may have memos.
+        return State(**{name: vars(self)[name] for name in State.__dataclass_fields__} | changes)
 
     def regrouped(self, change: Callable[[Stats], Stats], first_components: IndexArray) -> Self:
-        """Return a state whose components are sums of groups of the present components.
+        """Return a state in which groups of components are replaced by their sums.
 
-        ``change(stats)`` returns the statistics with each group replaced by its sum.
-        ``first_components`` has the number of the first component of each group.
+        ``change(stats)`` replaces the groups in statistics. ``first_components`` has the number of
+        the first component of each group.
         """
         stats = RunningStats(change(self.stats.as_stats()).arrays)
         return replace(self.draft(), stats=stats, prior_stats=PriorStats())
@@ -163,13 +164,13 @@ class State:
     def rebuilt(self, change: Callable[[Stats], Stats], index: IndexArray) -> Self:
         """Return a state whose component i is component ``index[i]``, or empty if the index is -1.
 
-        The function ``change`` is applied to the statistics in the new order.
+        The statistics in the new order are then replaced by ``change(stats)``.
         """
         arrays = tuple(take(array, index) for array in self.stats.as_stats().arrays)
         return replace(self.draft(), stats=RunningStats(change(Stats(arrays)).arrays))
 
     def replace_first_block(self, blocks_of_batches: Iterable[Array]) -> None:
-        """Replace the first array of the statistics by the sum of new arrays of all batches."""
+        """Replace the first array of the statistics by the sum of one array for each batch."""
         first = reduce(iadd, blocks_of_batches)
         self.stats = RunningStats([first, *self.plain_stats.as_stats().arrays[1:]])
         self.replication = 1.0
@@ -186,31 +187,33 @@ Checkpoint: TypeAlias = tuple[Memos, IndexArray]
 @in_files("inference.MemoizedState")
 @dataclass
 class MemoizedState(State):
-    """The state of memoized inference: the statistics are the sum of the memos.
+    """The state of memoized inference.
 
-    The sum is multiplied by ``inv_temp`` and ``replication``. During the first pass, the sum also
-    includes the part of the initial statistics that represents the batches without memos.
+    The statistics ``stats`` are the sum of the memos, times ``inv_temp`` and ``replication``.
+    During the first pass, batches without memos are represented by a part of the initial
+    statistics, which is included in the sum.
     """
 
     # The memo of each batch, with untempered statistics and entropies.
     memos: Memos = field(default_factory=Memos)
     # During the first pass, the initial statistics, which represent all rows; otherwise None.
     initial: Stats | None = None
-    # (K,): identifiers by which moves recognise components from pass to pass. The result of a merge
-    # has a new identifier. Empty before the first batch.
+    # (K,): identifiers of the components, by which moves recognise components from pass to pass.
+    # The result of a merge has a new identifier. The array is empty before the first batch.
     component_ids: IndexArray = field(default_factory=lambda: np.empty(0, np.int64))
     # Number of identifiers used so far.
     n_ids: int = 0
 
-    def _fields_of_draft(self, rows: IndexArray | None) -> dict[str, Any]:
-        # A draft shares the memos with this state, because memos never change.
-        return super()._fields_of_draft(rows) | {"memos": Memos(self.memos)}
+    def draft(self, rows: IndexArray | None = None) -> Self:
+        """Return an independent copy: see :meth:`State.draft`."""
+        # The copy shares the memos with this state, because a memo never changes.
+        return replace(super().draft(rows), memos=Memos(self.memos))
 
     def regrouped(self, change: Callable[[Stats], Stats], first_components: IndexArray) -> Self:
-        """Return a state whose components are sums of groups: see :meth:`State.regrouped`.
+        """Return a state with sums of groups of components: see :meth:`State.regrouped`.
 
-        The memos change in the same way, and lose their candidates, which are numbers of the old
-        components.
+        The memos change in the same way. They lose their candidates, because candidates are numbers
+        of the old components.
         """
         memos = {
             key: replace(memo, stats=change(memo.stats), candidates=None)
@@ -250,7 +253,7 @@ class MemoizedState(State):
 
     def without_memos(self, total_weight: float) -> State:
         """Return a state without memos, whose statistics represent rows of this total weight."""
-        state = State(**{name: vars(self)[name] for name in State.__dataclass_fields__})
+        state = self.as_plain_state()
         # The memos may represent rows of another weight.
         if self.memos:
             state.stats.rescale(total_weight / self.memos.weight)
@@ -261,7 +264,7 @@ class MemoizedState(State):
         return self.stats.scaled_view(1.0 / (self.inv_temp * self.replication))
 
     def begin(self, n_components: int) -> None:
-        """Begin the first pass: keep the initial statistics, and give each component an identifier.
+        """Begin the first pass: store the initial statistics, and give components identifiers.
 
         The initial statistics represent each batch until its first visit.
         """
@@ -277,8 +280,8 @@ class MemoizedState(State):
     def replace_memo(self, key: Hashable, memo: Memo, share: float) -> None:
         """Replace the memo of a batch, and the batch's part of the statistics [HS13 eq. 11].
 
-        ``share`` is the share of the batch in all rows. If the batch has no memo yet in the first
-        pass, ``memo`` replaces this share of the initial statistics.
+        In the first pass, a batch has no memo yet: ``memo`` replaces the fraction ``share`` of the
+        initial statistics, where ``share`` is the share of the batch in all rows.
         """
         factor = self.inv_temp * self.replication
         if key in self.memos:
@@ -289,15 +292,15 @@ class MemoizedState(State):
         self.memos[key] = memo
 
     def join(self, keys: Sequence[Hashable], key: Hashable) -> None:
-        """Replace the memos with the given ``keys``, if any, by their sum, whose key is ``key``."""
+        """Replace the memos with the keys ``keys``, if any, by their sum with the key ``key``."""
         if keys:
             self.memos[key] = add_memos([self.memos.pop(old_key) for old_key in keys])
 
     def candidates_of(self, key: Hashable, n_rows: int, visits_all: bool) -> IndexArray:
         """Return the components with which the rows of a batch are compared, (n, J).
 
-        The shape (n, 0) stands for all components. The result has this shape if the caller demands
-        all components by ``visits_all``, or if the batch has no memo with candidates.
+        The shape (n, 0) stands for all components. The result has this shape if ``visits_all``, or
+        if the batch has no memo with candidates.
         """
         candidates = None if visits_all or key not in self.memos else self.memos[key].candidates
         return np.empty((n_rows, 0), np.int32) if candidates is None else candidates
@@ -330,7 +333,7 @@ class MemoizedState(State):
         return np.arange(self.n_ids - n_new, self.n_ids)
 
     def _rearrange_ids(self, index: IndexArray) -> None:
-        """Give component i the identifier of component ``index[i]``, or a new one for index -1."""
+        """Give component i the identifier of component ``index[i]``; for index -1, a new number."""
         # Indexing makes a new array. The old one must not change, because checkpoints share it.
         ids = self.component_ids[index]
         ids[index < 0] = self.new_ids(int((index < 0).sum()))
@@ -339,8 +342,8 @@ class MemoizedState(State):
     def merge(self, a: int, b: int, *, bounded: bool = False) -> None:
         """Give the rows of component b to component a, a < b, and leave b empty.
 
-        If ``bounded``, losses of entropy that become unknown are replaced by upper bounds: see
-        :meth:`Memo.merged`.
+        The losses of entropy by further merges of a become unknown. If ``bounded``, they are
+        replaced by upper bounds: see :meth:`Memo.merged`.
         """
         self.memos.change_all(MergeChange(int(a), int(b), bounded))
         # Copy the ids, because checkpoints share the array.
@@ -382,7 +385,7 @@ class WithoutMemosMixin:
 
 @dataclass(frozen=True)
 class BatchedRows:
-    """Base of rows in memory and rows in chunks: rows, weights, and division into batches."""
+    """Base of the classes of rows in memory and in chunks, which divide rows into batches."""
 
     # (N, D): array, CSR matrix or `Chunks`.
     X: Any
@@ -390,10 +393,10 @@ class BatchedRows:
     weights: Any
     # Maximum number of rows of a batch.
     batch_size: int
-    # Weight of the data set that these rows represent; None becomes the sum of ``weights``.
+    # Weight of the data set that the rows represent. None is replaced by the sum of ``weights``.
     total: Any = None
-    # Number of batches that are visited at once, with the same globals. Rows in chunks may have
-    # None, and then choose the number themselves.
+    # Number of batches that are visited at once, with the same globals. It may be None for rows in
+    # chunks, which then choose the number themselves.
     n_parallel: int | None = 1
 
     def __post_init__(self) -> None:
@@ -431,11 +434,11 @@ class Rows(BatchedRows):
         return [rows[batch] for batch in pieces(rows.size, self.batch_size)]
 
     def subset(self, rows: IndexArray) -> "Rows":
-        """Return the rows with these indices."""
+        """Return the rows whose indices are ``rows``."""
         return Rows(self.X[rows], self.weights[rows], self.batch_size)
 
     def batch(self, model: Model, rows: IndexArray) -> Any:
-        """Return a batch of the rows with these indices, prepared by the model."""
+        """Return a batch of the rows whose indices are ``rows``, prepared by the model."""
         return model.batch(self.X, rows, self.weights[rows])
 
     def group_batches(
@@ -444,17 +447,17 @@ class Rows(BatchedRows):
     ) -> Iterator[list[Any]]:  # fmt: skip
         """Yield lists of batches that are visited at once, with the same globals.
 
-        The batches have the order of ``rows_of_batches``, a result of :meth:`list_batches`. If
-        ``fixed_globals``, the caller does not change the globals during the pass, and each list has
-        one batch.
+        ``rows_of_batches`` has the row indices of each batch, as :meth:`list_batches` returns them.
+        If ``fixed_globals``, the caller does not change the globals during the pass, and each list
+        has a single batch.
         """
         n_at_once = 1 if fixed_globals else self.n_parallel
-        # Another thread prepares the next batch while the caller visits the batches before.
+        # Another thread prepares the next batch while the caller visits earlier batches.
         get_next_batch: Callable[[], Any] | None = None
         batches: list[Any] = []
         for rows in rows_of_batches:
             get_batch, get_next_batch = get_next_batch, workers.prefetch(self.batch, model, rows)
-            # In the first turn of the loop no earlier batch is being prepared.
+            # In the first turn of the loop, no batch is in preparation.
             if get_batch is not None:
                 batches.append(get_batch())
             if len(batches) == n_at_once:
@@ -465,7 +468,7 @@ class Rows(BatchedRows):
             yield batches
 
     def count_steps(self, batches: Sequence[Any]) -> int:
-        """Return how many steps of stochastic inference a step on these batches counts for."""
+        """Return the number of steps that a step of stochastic inference on batches counts as."""
         return len(batches)
 
     def visit(
@@ -475,10 +478,10 @@ class Rows(BatchedRows):
         """Visit batches of :meth:`group_batches` one after the other; yield their results.
 
         ``make_request(batch)`` returns the request of a visit without the globals.
-        ``make_globals(batch)`` returns the globals of the columns that the batch needs, or if the
-        request has a ``draw``, the statistics from which the globals are drawn. Both functions are
-        called in the order of the batches. ``summed`` allows that the sum of several results is
-        yielded instead of these results.
+        ``make_globals(batch)`` returns the globals of the columns that the batch needs. If the
+        request has a ``draw``, it returns the statistics from which the globals are drawn. Both
+        functions are called in the order of the batches. If ``summed``, the sum of several results
+        may be yielded in their place.
         """
         for batch in batches:
             request = replace(make_request(batch), global_params=make_globals(batch))

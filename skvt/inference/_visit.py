@@ -1,10 +1,10 @@
 """Visits to batches of rows: a visit makes the local step of a batch for an engine.
 
-An engine is an inference algorithm. It describes a visit by a :class:`VisitRequest`.
+An *engine* is an inference algorithm. It describes a visit by a :class:`VisitRequest`.
 :func:`visit_batch` makes the visit in the process that stores the rows, and returns a
 :class:`VisitResult` to the engine. For memoized inference the result has a *memo*, which holds the
-statistics and entropies of the batch. *Moves* are changes of the components between passes. During
-the pass, the *observer* of a move can take notes on each batch.
+statistics and entropies of the batch. *Moves* change the components between passes. During the
+pass, the *observer* of a move can take notes on each batch.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from skvt.contracts import (
-    Drawable,
     LocalResult,
     LocalTotals,
     Memoizable,
@@ -24,16 +23,15 @@ from skvt.contracts import (
     PriorTerm,
     SolvedBatch,
 )
-from skvt.expfam import RunningStats, Stats, sum_stats
+from skvt.expfam import Stats, sum_stats
 from skvt.inference._memos import Memo
 from skvt.typing import Array, IndexArray, Run
 
 
 class Draw(NamedTuple):
-    """A draw of the global parameters for the local step of one visit, in structured inference.
+    """Description of the draw of the global parameters by a visit, in structured inference.
 
-    The global parameters are drawn from the posterior with given statistics, in the process that
-    stores the rows of the visit.
+    The visit draws them from the posterior with the statistics of the request.
     """
 
     # Kind of the global parameters, see :meth:`~skvt.contracts.Drawable.drawn_globals`.
@@ -41,48 +39,33 @@ class Draw(NamedTuple):
     # Seed of the random numbers of the draw.
     seed: list[int]
     # Whether the statistics of the local step are corrected by V(beta, lam) [HB15 eq. 7]. The model
-    # must then be :class:`~skvt.contracts.Correctable`.
+    # must then be :class:`~skvt.contracts.Correctable`, which the engine ensures by ``requires``.
     is_corrected: bool = False
-
-    def draw_globals(self, model: Drawable, stats: RunningStats, batch: Any, run: Run) -> Any:
-        """Draw the global parameters for the local step of ``batch``, given ``stats``."""
-        return model.drawn_globals(stats, batch, self.kind, np.random.default_rng(self.seed), run)
-
-    def correct_statistics(
-        self, model: Any, stats: RunningStats, global_params: Any, result_stats: Stats, run: Run
-    ) -> Stats:
-        """Return the statistics ``result_stats`` of the local step, corrected if requested.
-
-        ``global_params`` are the global parameters that were drawn from ``stats``.
-        """
-        if not self.is_corrected:
-            return result_stats
-        # The engine's ``requires`` ensures that the model is Correctable.
-        return model.corrected(stats, global_params, result_stats, run)
 
 
 @dataclass(frozen=True)
 class VisitRequest:
-    """The request for a visit to one batch."""
+    """A request for a visit to a batch."""
 
     model: Any
-    # Inverse temperature: one number for the batch, or an array (n,) with a number for each row.
+    # Inverse temperature: a number for the batch, or an array (n,) with a number for each row.
     inv_temp: float | Array = 1.0
-    # Mean inverse temperature of the rows. The visit only copies the mean to its result, because
-    # the engine multiplies the statistics by it.
+    # Mean inverse temperature of the rows, by which the engine multiplies the statistics. The visit
+    # does not use the mean, and copies it to the result.
     mean_inv_temp: float = 1.0
-    # Keyword arguments of the local step, which request results, such as ``with_marginal``.
+    # Flags of the local step, such as ``with_marginal``, which request fields of its result.
     step_options: Mapping[str, bool] = field(default_factory=dict)
     # (n, ...): initial value for the local step of each row; None for the values in the batch.
     row_starts: Array | None = None
-    # Whether the memo has the loss of entropy by the merge of each two components; None if no memo
-    # is made.
+    # None: the visit makes no memo. Otherwise whether the memo has, for each pair of components,
+    # the entropy that a merge of the pair would lose.
     pair_entropies: bool | None = None
-    # For each move, the observer that returns the notes of the move on the batch, or None.
+    # For each move, the observer that returns the notes of the move on the batch; None for a move
+    # without observer.
     observers: tuple[Observer | None, ...] = ()
     # Key of the memo of the batch.
     key: Hashable = None
-    # (n, J): components with which each row is compared; None, or an array with J = 0, for all
+    # (n, J): components with which each row is compared. None and arrays with J = 0 stand for all
     # components.
     candidates: IndexArray | None = None
     # How the global parameters are drawn; None if they are not drawn.
@@ -93,9 +76,9 @@ class VisitRequest:
 
     @property
     def is_by_row(self) -> bool:
-        """Whether the engine needs entries of the result for each row.
+        """Whether the engine needs arrays with an entry for each row.
 
-        If not, results of several batches may be summed.
+        If it does not, the results of several batches may be summed.
         """
         with_marginal = self.step_options.get("with_marginal", False)
         return with_marginal or np.ndim(self.inv_temp) > 0 or self.row_starts is not None
@@ -105,7 +88,8 @@ class VisitRequest:
 class VisitResult:
     """The result of a visit to a batch, or the sum of several results."""
 
-    # Sums of the parts of the bound that are due to rows; all 0 if the result has a memo.
+    # Sums of the local parts of the bound. They are 0 if the result has a memo, because the engine
+    # then computes the bound from the memos.
     totals: LocalTotals
     # Statistics of the local step, corrected if requested; None if they were not requested.
     stats: Stats | None = None
@@ -124,13 +108,14 @@ class VisitResult:
     # (n,): number of units of data of each row, such as its tokens; None if the marginal energy was
     # not requested.
     lengths: Any = None
-    # (n,): index of each row; None in a sum, or if the result was sent without entries of rows.
+    # (n,): index of each row; None in a sum, and if the engine needs no arrays with an entry for
+    # each row.
     rows: Any = None
     # (n,): weight of each row; None if ``rows`` is None.
     weights: Any = None
     # (n, ...): initial value for the next local step of each row; None if the model has none.
     row_starts: Array | None = None
-    # The notes of each observer; an entry is None if the move has no observer.
+    # The notes of each move; None for a move without observer.
     notes: tuple[Any, ...] = ()
 
     def __sizeof__(self) -> int:
@@ -145,7 +130,7 @@ class VisitResult:
 
     @classmethod
     def total(cls, parts: "Sequence[VisitResult]") -> Self:
-        """Return the sum of the results of several visits, without memos and entries for rows.
+        """Return the sum of several results, without memos and arrays of rows.
 
         The requests must have the same mean inverse temperature.
         """
@@ -166,14 +151,15 @@ class VisitResult:
 def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
     """Make the local step of a batch as requested, and return the requested results."""
     model, inv_temp, draw = request.model, request.inv_temp, request.draw
-    # Draw the global parameters, unless the request has them.
     global_params = request.global_params
     if draw is not None:
-        global_params = draw.draw_globals(model, request.global_params, batch, run)
-    # Make the local step. ``batch`` itself keeps its weights and has no requested initial values,
-    # because moves observe it later.
+        # The request has statistics, from which the visit draws the global parameters.
+        rng = np.random.default_rng(draw.seed)
+        global_params = model.drawn_globals(request.global_params, batch, draw.kind, rng, run)
     if request.candidates is not None:
         batch = replace(batch, candidates=request.candidates)
+    # Make the local step with the requested initial values and tempered weights. Moves observe the
+    # batch without both.
     batch_with_start = (
         batch if request.row_starts is None else replace(batch, row_starts=request.row_starts)
     )
@@ -186,13 +172,13 @@ def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
         totals.add(result, batch.weights, inv_temp)
     else:
         memo = make_memo(model, result, batch, run, pairs=request.pair_entropies)
-    # Let the moves observe the batch. A move without an observer has the notes None.
+    # Let the moves observe the batch. The notes are None for a move without observer.
     solved = SolvedBatch(batch, request.key, global_params, result)
     tools = ObserverTools(run, partial(make_memo, run=run, pairs=True))
     notes = tuple(observer and observer(model, solved, tools) for observer in request.observers)
     stats = result.stats
-    if draw is not None and stats is not None:
-        stats = draw.correct_statistics(model, request.global_params, global_params, stats, run)
+    if draw is not None and draw.is_corrected and stats is not None:
+        stats = model.corrected(request.global_params, global_params, stats, run)
     return VisitResult(
         totals, stats, mean_inv_temp=request.mean_inv_temp, memo=memo, key=request.key,
         prior_term=None if result.stats is None else model.prior_statistics(batch, result),
@@ -205,7 +191,7 @@ def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
 def make_memo(model: Memoizable, result: LocalResult, batch: Any, run: Run, *, pairs: bool) -> Memo:
     """Return the :class:`Memo` of a batch after its local step.
 
-    ``pairs`` tells whether the memo has the loss of entropy by the merge of each two components.
+    ``pairs`` tells whether the memo has the entropy that each merge of two components would lose.
     """
     entropy, merge_entropy_loss = model.memo_entropy(batch, result, run, pairs=pairs)
     # A memo can only be made of a result with statistics.
@@ -215,11 +201,11 @@ def make_memo(model: Memoizable, result: LocalResult, batch: Any, run: Run, *, p
 
 
 def weight_by_temperature(batch: Any, inv_temp: float | Array) -> Any:
-    """Return the batch with the weight of each row multiplied by ``inv_temp / mean``.
+    """Return the batch with the weights of the rows multiplied by their inverse temperatures.
 
-    ``inv_temp`` (n,) has the inverse temperatures of the rows, and ``mean`` is their mean, weighted
-    by the weights of the rows. If ``inv_temp`` is a float, which is the inverse temperature of all
-    rows, return the batch itself.
+    ``inv_temp`` (n,) has the inverse temperatures of the rows. They are divided by their weighted
+    mean, so that the total weight stays the same. If ``inv_temp`` is a float, the inverse
+    temperature of all rows, return the batch itself.
     """
     if np.ndim(inv_temp) == 0:
         return batch

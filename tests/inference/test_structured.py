@@ -43,25 +43,22 @@ def estimator(**changes):
     return StructuredLDA(**(settings | changes))
 
 
-def model_of(X, local="gibbs", n_topics=5, eta=0.2):
+def model_of(X, local="gibbs", n_topics=5, eta=0.2, cls=LDAGivenTopics):
     eta = np.full(X.shape[1], eta, X.dtype)
-    return LDAGivenTopics.from_lda(LDA(np.full(n_topics, 0.2, X.dtype), eta), local, 2, 2)
+    return cls.from_lda(LDA(np.full(n_topics, 0.2, X.dtype), eta), local, 2, 2)
 
 
-class Recording(StructuredInference):
-    """Remembers the topics and the results of the steps it makes."""
+class Recording(LDAGivenTopics):
+    """Remembers the last topics that it drew, and the statistics of its last local step."""
 
-    def _make_draw(self, state, place):
-        self._own = super()._make_draw(state, place)
-        return self
+    def drawn_globals(self, *given):
+        Recording.topics = super().drawn_globals(*given)
+        return Recording.topics
 
-    def draw_globals(self, *given):
-        self.topics = self._own.draw_globals(*given)
-        return self.topics
-
-    def correct_statistics(self, model, stats, topics, found, run):
-        self.stats = found
-        return self._own.correct_statistics(model, stats, topics, found, run)
+    def local_step(self, *given, **options):
+        result = super().local_step(*given, **options)
+        Recording.stats = result.stats
+        return result
 
 
 # -------------------------------------------------------------------------------- the steps
@@ -90,7 +87,7 @@ def test_mean_field_for_both_is_stochastic_inference(temperature, weighted):
 @pytest.mark.parametrize("temperature", [1.0, 1.5])
 def test_a_step_moves_by_its_formula(local, kind, temperature):
     X, rho = corpus(4), 0.3
-    model, engine = model_of(X, local), Recording(lambda t: rho, kind)
+    model, engine = model_of(X, local, cls=Recording), StructuredInference(lambda t: rho, kind)
     state = State(model.initial(None, np.random.default_rng(5)), seed=6)
     state.rows_seen = 20.0
     weights = np.random.default_rng(7).uniform(0.5, 2.0, 60)
@@ -99,12 +96,12 @@ def test_a_step_moves_by_its_formula(local, kind, temperature):
     with Workers() as workers:
         inputs = PassInputs(Rows(X, np.ones(60), 16), policy_at(temperature), workers)
         engine.step(model, [batch], 1000.0, state, inputs, LocalTotals())
-    rows, (some,) = engine.stats.rows, engine.stats.arrays
+    rows, (some,) = Recording.stats.rows, Recording.stats.arrays
     hat = np.zeros_like(before)
     hat[rows] = some
     if kind == "ssvi":
         lam = before + model.topic_word_prior[:, None]
-        hat = correct_statistics(lam, engine.topics.gammas, some)
+        hat = correct_statistics(lam, Recording.topics.gammas, some)
     weight = weights[:16].sum()
     # [HB15 eq. 11], tempered statistics [VT16 eq. 8]
     expected = (1.0 - rho) * before + rho * 1000.0 / weight * hat / temperature
@@ -127,9 +124,9 @@ def test_draws_depend_only_on_the_seed_and_the_step():
     def drawn(seed, step, place=0):
         state = State(stats.copy(), seed=seed, n_steps=step, rows_seen=step * 10.0)
         with Workers() as workers:
-            return engine._make_draw(state, place).draw_globals(
-                model, state.stats, batch, workers.run
-            )
+            draw = engine._make_draw(state, place)
+            rng = np.random.default_rng(draw.seed)
+            return model.drawn_globals(state.stats, batch, draw.kind, rng, workers.run)
 
     first, again = drawn(1, 2), drawn(1, 2)
     assert first.seed == again.seed
