@@ -15,7 +15,7 @@ from skvt.inference import (
     CoordinateAscent,
     Pilot,
     StochasticInference,
-    make_polish_phases,
+    make_polish_phase,
     make_rows,
 )
 from skvt.models.lda import LDA, LDAGivenTopics
@@ -167,13 +167,13 @@ class TemperedLDA(TopicEstimator):
             minibatches if is_online else make_rows(X, weights, n_parallel=self.n_parallel_batches)
         )
         engine = StochasticInference(rate) if is_online else CoordinateAscent()
-        extra_phases = ()
+        extra_phases = []
         if self.n_polish and not stream:
             # M^(decay - 1) and M times the delay turn the formula of the constants into the form
             # ``scale * (offset + t) ** -decay``.
             scale = POLISH_SCALE * data.n_batches ** (POLISH_DECAY - 1.0)
             steps = RobbinsMonro(POLISH_DELAY * data.n_batches, POLISH_DECAY, scale)
-            extra_phases = make_polish_phases(self.max_iter, steps, _use_cvb0, _take_learned_prior)
+            extra_phases = [make_polish_phase(self.max_iter, steps, _use_cvb0, _take_learned_prior)]
         # If topics are given as a start, T = 1 throughout, because "annealed" would destroy them.
         ignores_annealing = self.temperature == "annealed" and model.start is not None
         policy = make_policy(None if ignores_annealing else self.temperature)

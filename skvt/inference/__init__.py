@@ -14,7 +14,7 @@ from skvt.inference._loop import History, HistoryEntry, Position, fit_loop
 from skvt.inference._memoized import EngineTools, MemoizedInference
 from skvt.inference._memos import find_unused_key
 from skvt.inference._parallel import Workers
-from skvt.inference._phases import Phase, make_ascent_phases, make_polish_phases
+from skvt.inference._phases import Phase, make_ascent_phases, make_polish_phase
 from skvt.inference._pilot import Pilot
 from skvt.inference._plan import Plan, Stopping, StreamPlan, perplexity, perplexity_fall
 from skvt.inference._state import ROWS_PER_BATCH, MemoizedState, Rows, State, make_rows

@@ -1,8 +1,8 @@
-"""Steps after each pass of any engine: :class:`MovesBetweenPasses` and :class:`Averaging`.
+"""Steps after each pass of an engine: :class:`MovesBetweenPasses` and :class:`Averaging`.
 
-Moves change the components of the model if the bound rises. The mean of the statistics after
-several passes is closer to the optimum of the bound than the statistics after the last pass. T is
-the temperature.
+An *engine* is an inference algorithm. *Moves* change the components of the model if the bound
+rises. The mean of the statistics after several passes is closer to the optimum of the bound than
+the statistics after the last pass. T is the temperature.
 """
 
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ from skvt.inference._state import State
 from skvt.progress import ResumableMixin
 from skvt.typing import Array
 
-# Moves begin after this share of the passes, or after MAX_PASSES_BEFORE_MOVES passes if these are
-# fewer. In earlier passes, topics change too much to be compared.
+# Moves begin after this share of the passes, but after at most MAX_PASSES_BEFORE_MOVES passes. In
+# earlier passes, topics change too much to be compared.
 SHARE_BEFORE_MOVES = 0.5
 MAX_PASSES_BEFORE_MOVES = 10
 
 
 class MovesBetweenPasses(ResumableMixin):
-    """Moves after passes at T = 1, which are accepted or rejected by a sample of the rows.
+    """Moves after passes at T = 1, which decide by a sample of the rows.
 
-    No moves are made after the last pass, because a further pass must follow moves.
+    No moves are made after the last pass, because a pass must follow each move.
     """
 
     # Attributes that an interrupted fit keeps. `_n_before_moves` is not kept, because a resumed fit
@@ -47,14 +47,15 @@ class MovesBetweenPasses(ResumableMixin):
     def apply(
         self, result: PassResult, number: int, state: State, inputs: PassInputs
     ) -> PassResult:
-        """Make moves after the pass with this ``number``, and change ``state`` in place.
+        """Make moves after a pass, and change ``state`` in place.
 
-        Return the result of the pass with changed flags: a move may lower the bound, because a
-        sample of the rows decides on it, and the fit may not stop before all moves are exhausted.
+        ``number`` is the number of the pass. Return the result of the pass with changed flags. The
+        bound is no longer monotone after a move, because a move that raises the bound of a sample
+        may lower the bound of all rows. The fit may not stop before all moves are exhausted.
         """
         has_moved = False
         if self._n_before_moves <= number < self._n_passes and inputs.policy.at_unit_temperature:
-            # Moves have a separate generator, so that they do not change how rows are shuffled.
+            # Moves have a separate generator, so that they do not change the shuffling of rows.
             rng = np.random.default_rng([state.seed, state.n_steps, 1])
             tools = EngineTools(number, rng, inputs.workers)
             for move in self._moves:
@@ -62,7 +63,7 @@ class MovesBetweenPasses(ResumableMixin):
                 state.move_log.extend(records)
                 has_moved |= any(record.accepted for record in records)
         self._moved |= has_moved
-        # No moves follow if the policy stays above T = 1 for good, or after the last pass.
+        # No move follows if the temperature stays above 1, or after the last pass.
         stays_hot = inputs.policy.done and not inputs.policy.at_unit_temperature
         is_over = stays_hot or number >= self._n_passes
         has_no_move_left = is_over or all(move.exhausted for move in self._moves)
@@ -78,12 +79,12 @@ class MovesBetweenPasses(ResumableMixin):
 
 
 class Averaging(ResumableMixin):
-    """The mean of the statistics after the last passes at T = 1 (Polyak and Juditsky 1992).
+    """The mean of the statistics over the last passes at T = 1 (Polyak and Juditsky 1992).
 
     The results of stochastic steps fluctuate about the optimum, and their mean is closer to the
     optimum than the last result. Natural parameters are linear in the statistics, so that the mean
-    of the statistics is a valid posterior with an exact bound. The last ``averaged_share`` of the
-    ``n_passes`` passes is averaged, without passes at T > 1.
+    of the statistics determines a legal posterior, whose exact bound can be evaluated. The mean is
+    taken over the last ``averaged_share`` of the ``n_passes`` passes, without passes at T > 1.
     """
 
     # Attributes that an interrupted fit keeps. `_n_before_mean` is not kept, because a resumed fit
@@ -105,10 +106,7 @@ class Averaging(ResumableMixin):
     def apply(
         self, result: PassResult, number: int, state: State, inputs: PassInputs
     ) -> PassResult:
-        """Include the statistics in the mean if the pass is one of the last at T = 1.
-
-        Return ``result`` unchanged.
-        """
+        """Add the statistics to the mean if the pass is averaged; return ``result`` unchanged."""
         if result.has_moved:
             # Restart the mean, because the components have changed.
             self._n_averaged = 0

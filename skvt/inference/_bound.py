@@ -2,12 +2,11 @@
 
     ELBO = sum_n w_n (energy_n + entropy_n) - KL(q(beta) || p(beta))
 
-where row n has the weight w_n, the energy ``E_q[log p(x_n, z_n | beta)]``, and the entropy of
-q(z_n), z_n are the local variables of the row, beta are the global parameters, and the rows are
-independent given beta. The tempered bound multiplies the energy by the inverse temperature
-[VT16 eq. 4]. The temperature policy adds the terms of its latent variables [VT16 eq. 5]. Memoized
-inference computes the bound from memos, that is, from the statistics and entropies that it keeps of
-each batch.
+Here beta are the global parameters, given which rows are independent. Row n has the weight w_n and
+the local variables z_n. Its energy is ``E_q[log p(x_n, z_n | beta)]``, and its entropy is the
+entropy of q(z_n). The tempered bound multiplies the energy by the inverse temperature [VT16 eq. 4].
+The temperature policy adds the terms of its latent variables [VT16 eq. 5]. Memoized inference
+computes the bound from *memos*: the statistics and entropies that it keeps of each batch.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,8 +24,8 @@ from skvt.inference._visit import VisitRequest
 def compute_global_divergence(model: Model, stats: RunningStats) -> float:
     """Return KL(q(beta) || p(beta)) in nats, summed over the blocks of the global parameters.
 
-    A block has the parameters of one exponential family. If parameters of the priors have a prior
-    themselves, the log density of these parameters is subtracted.
+    The parameters of a block have the same exponential family. If parameters of the priors have a
+    hyperprior, their log density under the hyperprior is subtracted.
     """
     lam, priors = model.natural_parameters(stats), model.prior().arrays
     blocks = zip(model.families, lam, priors, strict=True)
@@ -39,7 +38,7 @@ def compute_global_divergence(model: Model, stats: RunningStats) -> float:
 def evaluate_bound(model: Model, stats: RunningStats, data: Rows, workers: Workers) -> float:
     """Return the untempered ELBO in nats of q(beta) with the parameters ``prior + stats``.
 
-    A local step of each batch finds the optimal q(z).
+    A local step of each batch finds the optimal q(z) of its rows.
     """
     totals = LocalTotals()
     # The bound is evaluated by mean-field local steps, even if the fit makes other local steps.
@@ -54,14 +53,14 @@ def evaluate_bound(model: Model, stats: RunningStats, data: Rows, workers: Worke
 
 
 def compute_bound_parts(model: Memoizable, state: MemoizedState) -> tuple[LocalTotals, float]:
-    """Return the two parts of the bound in nats, with the local variables of all memos.
+    """Return the two parts of the exact bound of the rows of all memos, in nats.
 
-    These are the sums over rows, tempered and untempered, and the divergence of the global
-    parameters. The statistics of ``state`` must be the sum of the memos.
+    The first part is the sums over rows, tempered and untempered. The second part is the divergence
+    of the global parameters. The statistics of ``state`` must be the sum of the memos.
     """
     memo = state.memos.total()
     entropy, weight = float(memo.entropy.sum()), memo.weight
-    # Free the memory of the sum, which is as large as the global parameters.
+    # Free the memory of the total, which is as large as the global parameters.
     del memo
     model, stats = model.compact(state.stats)
     untempered_stats = stats.scaled_view(1.0 / (state.inv_temp * state.replication))

@@ -1,10 +1,9 @@
 """Collapsed inference: each local variable is drawn given all others, with the globals summed out.
 
 The *globals* are the global parameters. :class:`CollapsedInference` is the engine, that is, the
-inference algorithm, and :func:`average_collapsed_passes` averages over its passes. A *visit* is the
-local step of a batch of rows, which draws the local variables of the batch. The collapsed topic
-model is
-:class:`~skvt.models.lda._collapsed.CollapsedLDA`.
+inference algorithm, and :func:`average_collapsed_passes` averages over its passes. A *visit* makes
+the local step of a batch of rows, which draws the local variables of the batch. The collapsed topic
+model is :class:`~skvt.models.lda._collapsed.CollapsedLDA`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,18 +28,17 @@ from skvt.inference._visit import VisitRequest
 from skvt.progress import ResumableMixin
 from skvt.typing import Array, IndexArray
 
-# Number of passes from one update of the priors of the globals to the next. Updates are rare,
-# because they read the statistics of all globals.
+# The priors of the globals are updated after this number of passes. Updates are rare, because they
+# read the statistics of all globals.
 PASSES_PER_PRIOR_UPDATE = 5
-# Number of passes from one restart to the next: a share of all passes, and at least a fixed number.
-# A restart is a pass that draws the local variables given the globals instead of given all other
-# local variables.
+# A restart is a pass that draws the local variables given the globals, instead of given all other
+# local variables. Restarts follow each other after RESTART_SHARE of all passes, but after at least
+# MIN_PASSES_PER_RESTART passes. After LAST_RESTART_SHARE of all passes there are no restarts.
 RESTART_SHARE = 0.03
 MIN_PASSES_PER_RESTART = 6
-# There are no restarts after this share of all passes.
 LAST_RESTART_SHARE = 0.5
-# Maximum number of bytes of all prepared batches, up to which they are kept from pass to pass.
-# Batches that need more bytes are prepared again in each pass.
+# Prepared batches are kept from pass to pass if all of them need at most this number of bytes.
+# Otherwise they are prepared again in each pass.
 MAX_BYTES_PREPARED = 2**30
 
 
@@ -48,16 +46,16 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
     """Gibbs sampling of local variables with the globals summed out, at the temperature 1.
 
     The statistics are computed from the drawn local variables, so that q(beta) is the posterior of
-    the globals beta given these variables. The drawn variables of each batch are kept, and the next
-    pass starts with them.
+    the globals beta given the drawn variables. The drawn variables of each batch are kept, and the
+    next pass starts with them.
 
     The first pass draws local variables given the initial globals. In the first half of the
     ``n_passes`` passes a few *restarts* follow: passes that draw all local variables again, given
     the current globals. Rows thus leave assignments that the sampler by itself hardly ever leaves.
-    If ``n_passes`` is 0, restarts do not occur.
+    If ``n_passes`` is 0, there are no restarts.
 
     The attribute ``sums`` has the statistics of each batch, summed over the last ``n_averaged``
-    passes. These are at most half of all passes, because a restart discards the sums so far.
+    passes. ``n_averaged`` is at most half of ``n_passes``, because a restart discards the sums.
     """
 
     # Attributes that an interrupted fit keeps. `_passes_per_restart` and `_last_restart` are not
@@ -74,7 +72,7 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
 
     def __init__(self, n_passes: int = 0, n_averaged: int = 0) -> None:
         self._passes_per_restart = max(MIN_PASSES_PER_RESTART, round(RESTART_SHARE * n_passes))
-        # Number of passes after which no restart follows.
+        # Number of passes after which there are no restarts.
         self._last_restart = LAST_RESTART_SHARE * n_passes
         # Number of passes made so far.
         self._pass = 0
@@ -87,15 +85,12 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
         self.sums: list[Stats] = []
 
     def run_pass(self, model: Collapsible, state: State, inputs: PassInputs) -> PassResult:
-        """Make one pass over the rows; ``state`` changes in place.
-
-        The result has no bound.
-        """
+        """Make a pass over the rows, and change ``state`` in place. The result has no bound."""
         data, policy, workers, _ = inputs
         totals, prior_stats = LocalTotals(), PriorStats()
         new_stats = None
-        # Local steps start with the variables drawn in the last pass, except in the first pass and
-        # in restarts.
+        # Local steps start with the variables that the last pass has drawn, except in the first
+        # pass and in restarts.
         is_late = self._pass > self._last_restart
         has_starts = bool(self._ends) and (self._pass % self._passes_per_restart > 0 or is_late)
         if self._ends and not has_starts:
@@ -103,7 +98,7 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
         # The drawn variables of each batch before and after this pass.
         starts = iter(self._ends if has_starts else [])
         ends: list[Any] = []
-        # All batches have the same seed. Their random numbers still differ, because random numbers
+        # All batches have the same seed. The random numbers of batches still differ, because they
         # also depend on the indices of the rows.
         seed = int(np.random.default_rng([state.seed, self._pass]).integers(2**62))
 
@@ -118,8 +113,7 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
         policy.advance(state.rows_seen / data.total, 1.0, state.n_steps)
         for batches in self._group_batches(model, data, workers):
             for result in data.visit(batches, make_request, make_globals, workers):
-                # The local step of a collapsible model always returns statistics and drawn
-                # variables.
+                # The local step of a collapsible model returns statistics and drawn variables.
                 assert result.stats is not None and result.row_starts is not None
                 if self._n_averaged:
                     width = state.stats.arrays[0].shape[1]
@@ -129,7 +123,7 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
                 totals.extend(result.totals)
                 prior_stats.add(result.prior_term)
                 if has_starts:
-                    # With starts, local steps return the changes of the statistics.
+                    # Local steps with starts return changes of the statistics.
                     state.stats.add(result.stats, 1.0, workers.run)
                 else:
                     new_stats = new_stats or RunningStats.zeros_like(state.stats)
@@ -138,8 +132,8 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
         if new_stats is not None:
             state.stats = new_stats
         if self._pass % PASSES_PER_PRIOR_UPDATE == 0:
-            # Recompute the sums that `RunningStats` keeps of its statistics, because rounding
-            # errors of fractional counts accumulate.
+            # Recompute the sums over rows that `RunningStats` keeps, because rounding errors of
+            # fractional counts accumulate.
             state.stats.resum()
         # Only `with_most_probable_priors` needs the last entry of the statistics.
         state.prior_stats = prior_stats.without_last()
@@ -147,8 +141,8 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
         self._ends = ends
         self._pass += 1
         if has_starts:
-            # Without ``stats``, the model does not learn the priors of the globals. While restarts
-            # may follow, priors are learned slowly.
+            # If ``stats`` is None, the model does not learn the priors of the globals. While
+            # restarts may follow, priors are learned slowly.
             learns_globals = self._pass % PASSES_PER_PRIOR_UPDATE == 0
             stats = state.plain_stats if learns_globals else None
             slowly = self._pass <= self._last_restart
@@ -158,13 +152,13 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
     def _add_to_sums(self, stats: Stats, batch_number: int, is_change: bool) -> None:
         """Add the statistics of a batch, or their change in this pass, to the sums.
 
-        The statistics are added for this and all later passes at once, so that later passes need to
-        add only changes. ``batch_number`` is the number of the batch in its pass.
+        They are added for this pass and all later passes at once, so that a later pass adds only
+        changes of the statistics. ``batch_number`` is the number of the batch in the pass.
         """
         n_averaged_from_now = min(self._n_passes - self._pass, self._n_averaged)
         addend = Stats(tuple(n_averaged_from_now * array for array in stats.arrays), stats.rows)
         if not is_change:
-            # In the first pass and in restarts, statistics replace all earlier sums.
+            # The first pass and restarts replace all earlier sums.
             self.sums[batch_number:] = [addend]
             return
         sum_rows, rows = self.sums[batch_number].rows, addend.rows

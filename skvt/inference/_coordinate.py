@@ -1,4 +1,7 @@
-"""Coordinate ascent: local steps of all rows, then an update of the global parameters (globals)."""
+"""Coordinate ascent: local steps of all rows, then an update of the *globals*.
+
+The globals are the global parameters of a model. A *visit* makes the local step of a batch of rows.
+"""
 
 from typing import Any
 
@@ -13,13 +16,13 @@ from skvt.progress import ResumableMixin
 class CoordinateAscent(WithoutMemosMixin, ResumableMixin):
     """Coordinate ascent on all data.
 
-    At a constant temperature, the bound never falls if each local step ends in an optimum that is
-    at least as good as the optimum of the last pass. Local steps of topic models begin anew in each
-    pass, and may end in lower optima.
+    At a constant temperature, the bound never falls if the local step of each row ends in an
+    optimum that is at least as good as in the last pass. Local steps of topic models begin anew in
+    each pass, and may end in lower optima.
     """
 
     def run_pass(self, model: Model, state: State, inputs: PassInputs) -> PassResult:
-        """Make one pass; ``state`` changes in place.
+        """Make a pass, and change ``state`` in place.
 
         The result has the exact bound at the globals before the update, with the optimal posterior
         q(z) of the local variables.
@@ -46,18 +49,18 @@ class CoordinateAscent(WithoutMemosMixin, ResumableMixin):
                 # Local steps return statistics unless a request says otherwise.
                 assert result.stats is not None
                 if new_stats is None:
-                    # Allocate after the first visit, because the globals of the visits need memory
-                    # until then.
+                    # The arrays are made after the first visit, because the globals of the visits
+                    # need memory until then.
                     new_stats = RunningStats.zeros_like(state.stats)
                 # lam = eta + S/T  [VT16 eq. 8] with the step size rho = 1, for natural parameters
                 # lam of q and eta of the prior. S is multiplied by the replication.
                 new_stats.add(result.stats, result.mean_inv_temp * state.replication)
                 prior_stats.add(result.prior_term)
-                # The result replaces the batch, the second argument: it has the rows and weights.
+                # The result also serves as the batch, because it has the rows and weights.
                 policy.observe(result, result)
             # Free the memory of the last result before the next batches are visited.
             del result
-        # The data have at least one row.
+        # The assertion holds because the data have a row.
         assert new_stats is not None
         # At T > 1, add noise, because components that are equal would stay equal.
         if policy.jitter > 0.0:

@@ -1,6 +1,7 @@
 """The loop over the passes of a fit, and the records of passes.
 
-The loop is the same for all models, engines and temperature policies.
+The loop is the same for all models, temperature policies and *engines*, that is, inference
+algorithms. T is the temperature.
 """
 
 import time
@@ -21,38 +22,37 @@ from skvt.inference._state import State
 from skvt.monitoring import FitMonitor
 from skvt.ties import exceeds
 
-# A fall of the bound by a larger fraction is reported, unless the bound may fall.
+# If the bound should not fall, a fall by more than this fraction is reported.
 _MAX_FALL = 1e-6
 
 
 @in_files("inference.Entry", nan=("elbo", "objective", "learning_rate"))
 class HistoryEntry(NamedTuple):
-    """Record of a pass of ``fit`` or a call of ``partial_fit``."""
+    """Record of a pass of ``fit`` or of a call of ``partial_fit``."""
 
     # Number of the pass or call, from 1, counted since the first fit.
     n_iter: int
-    # Untempered bound of the whole data set in nats, evaluated after the pass if an evaluation was
-    # requested. Otherwise it depends on the algorithm: the exact bound at the start of the pass in
-    # batch inference, the exact bound at the end of the pass in memoized inference, an estimate in
-    # inference on minibatches, and NaN in structured inference, collapsed inference and streams.
+    # Untempered bound of all data in nats. It is the exact bound after the pass if an evaluation
+    # was requested. Otherwise it depends on the algorithm: the exact bound at the start of the pass
+    # in batch inference, the exact bound at the end of the pass in memoized inference, an estimate
+    # in inference on minibatches, and NaN in structured inference, collapsed inference and streams.
     elbo: float
-    # Tempered bound of the whole data set in nats, from the sums that the pass has computed; NaN in
-    # streams.
+    # Tempered bound of all data in nats, from the sums that the pass has computed; NaN in streams.
     objective: float
     temperature: float
     # Size of the last step, from 0 to 1.
     learning_rate: float
     n_components: int
-    # Total time of this and all earlier passes and calls, in seconds.
+    # Total time of this pass or call and all earlier ones, in seconds.
     seconds: float
 
 
 @in_files("inference.History")
 class History(list[HistoryEntry]):
-    """The entries of a model since its first fit, including warm starts and streams."""
+    """The records of a model since its first fit, including warm starts and streams."""
 
     def lists(self) -> dict[str, list[float]]:
-        """Return the values of each field of :class:`HistoryEntry`, the form of ``history_``."""
+        """Return ``history_``: by field of :class:`HistoryEntry`, the values of all entries."""
         return {name: [getattr(entry, name) for entry in self] for name in HistoryEntry._fields}
 
     @property
@@ -64,7 +64,7 @@ class History(list[HistoryEntry]):
 @in_files("inference.Position")
 @dataclass(frozen=True)
 class Position:
-    """How far a fit has come after a pass."""
+    """The position of a fit between two passes."""
 
     # Number of passes made.
     n_passes: int = 0
@@ -78,17 +78,16 @@ def fit_loop(
     model: Model, plan: Plan, policy: RunningPolicy, state: State, workers: Workers,
     rng: np.random.Generator, monitor: FitMonitor,
 ) -> tuple[Model, bool]:  # fmt: skip
-    """Make passes until convergence, ``max_iter``, or a stop by a callback.
+    """Make passes until convergence, until ``max_iter``, or until a callback stops the fit.
 
-    ``state`` changes in place. ``rng`` shuffles minibatches and makes the noise of passes at
-    temperatures above 1. The ``monitor`` holds the history and the position, and calls callbacks
-    after each pass, which may stop the fit. Return the model with learned priors, and whether the
-    fit has converged.
+    ``state`` changes in place. ``rng`` shuffles minibatches and makes the noise of passes at T > 1.
+    ``monitor`` holds the history and the position of the fit, and calls the callbacks after each
+    pass. Return the model with learned priors, and whether the fit has converged.
     """
     data, stopping, history = plan.data, plan.stopping, monitor.history
     inputs = PassInputs(data, policy, workers, rng)
     position, n_units = monitor.position, plan.n_units
-    # Times of the history include those of earlier passes and fits.
+    # The times in the history include the times of earlier passes and fits.
     start_time = time.perf_counter() - history.seconds
     # Number of entries of earlier fits in the history.
     n_earlier = len(history) - position.n_passes
@@ -100,13 +99,13 @@ def fit_loop(
         model, divergence = result.model, result.divergence
         totals = result.totals.scaled(data.total)
         # The bound of the pass is exact, an estimate, or NaN if it is not known. Evaluate the exact
-        # bound if it is not known yet, and an evaluation after this pass has been requested.
+        # bound if the pass does not know it, and an evaluation after this pass was requested.
         bound = np.nan if result.bound_kind == "none" else totals.untempered - divergence
         exact_bound = bound if result.bound_kind == "exact" else None
         is_due = stopping.evaluate_every > 0 and n_passes % stopping.evaluate_every == 0
         if is_due and exact_bound is None:
             exact_bound = evaluate_bound(model, state.plain_stats, data, workers)
-        # The policy adds the terms of its latent variables.
+        # Compute the tempered bound without the terms of the policy, which are added below.
         objective = totals.tempered - divergence / policy.replication
         entry = HistoryEntry(
             n_iter=n_earlier + n_passes,
@@ -118,8 +117,8 @@ def fit_loop(
             seconds=time.perf_counter() - start_time,
         )
         history.append(entry)
-        # If this pass may stop the fit, compare its exact bound with the exact bound at the last
-        # test.
+        # A test of convergence compares the exact bound with the bound at the last test. The first
+        # test only stores the bound.
         has_converged = False
         if exact_bound is not None and policy.done and result.may_stop:
             monotone = result.monotone and policy.mean_inv_temp == 1.0
@@ -142,9 +141,9 @@ def _has_converged(
 ) -> bool:  # fmt: skip
     """Return whether the gain of the bound is in [0, tol), up to rounding errors.
 
-    ``previous`` and ``current`` are the bounds at the last test and now, in nats, ``n_units`` is
-    the number of rows or words, and ``dtype`` is the precision of the data. If ``monotone``, the
-    bound should not fall; warn if it falls by more than the fraction _MAX_FALL.
+    ``previous`` and ``current`` are the bounds at the last test and now, in nats. ``n_units`` is
+    the number of rows or words, and ``dtype`` is the precision of the data. ``monotone`` tells
+    whether the bound should not fall: warn if it falls by more than the fraction _MAX_FALL.
     """
     if monotone and (current - previous) / max(abs(previous), 1.0) < -_MAX_FALL:
         warnings.warn(
@@ -156,8 +155,7 @@ def _has_converged(
             ConvergenceWarning,
             stacklevel=2,
         )
-    # A fit whose bound falls within rounding errors may have converged. After a larger fall, it has
-    # not.
+    # A fit has not converged if its bound falls by more than rounding errors.
     if exceeds(previous, current, dtype=dtype):
         return False
     return bool(stopping.tol > 0.0 and stopping.gain(previous, current, n_units) < stopping.tol)

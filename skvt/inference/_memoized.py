@@ -1,10 +1,11 @@
-"""Memoized inference: exact full-data updates from one batch at a time [HS13 sec. 3].
+"""Memoized inference: exact updates for all data from a single batch at a time [HS13 sec. 3].
 
-A *visit* makes the local step of a batch and replaces the *memo* of the batch, that is, its
-statistics and the entropies of its assignments. *Moves*, such as births, merges and deletes, change
-the number of components between passes. They are made only at the temperature T = 1, at which
-their effect on the bound is known. :class:`MemoizedInference` is the engine, and
-:class:`EngineTools` provides moves with memos of batches and with fits of a few rows.
+A *visit* makes the local step of a batch and replaces the *memo* of the batch: its statistics and
+the entropies of its assignments. *Moves*, such as births, merges and deletes, change the number of
+components between passes. They are made only at the temperature T = 1, because the memos give the
+change of the bound by a move only at T = 1. :class:`MemoizedInference` is the engine, that is, the
+inference algorithm. :class:`EngineTools` provides moves with memos of batches and with fits of a
+few rows.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -45,9 +46,10 @@ class MemoizedInference(ResumableMixin):
 
     A visit of a batch replaces its memo and immediately updates the global parameters. After the
     first pass, the evidence lower bound of all data is therefore known exactly after every visit.
-    The bound never falls, unless a birth adds components for a trial, or a local step ends in a
-    worse optimum than before. With one batch, the algorithm is coordinate ascent. The ``moves`` act
-    after each pass, in their order. Births must be last, so that merges and deletes come first.
+    The bound never falls, with two exceptions: a birth may add components for a trial, and a local
+    step may end in a worse optimum than before. With a single batch, the algorithm is coordinate
+    ascent. The ``moves`` act after each pass, in their order. Births must be last, so that merges
+    and deletes come first.
     """
 
     kept_attributes: ClassVar[dict[str, Any]] = {
@@ -89,11 +91,12 @@ class MemoizedInference(ResumableMixin):
     resume = start
 
     def run_pass(self, model: Memoizable, state: MemoizedState, inputs: PassInputs) -> PassResult:
-        """Make one pass over the batches in random order; return the exact bound at its end.
+        """Make a pass over the batches in random order; return the exact bound at its end.
 
-        ``state`` changes in place. A pass at T = 1 is reverted if it lowers the bound. The bound
-        can fall if local steps search for an optimum at each visit, or if ``state`` has memos of an
-        earlier fit to the same rows, whose local steps may have ended in better optima.
+        ``state`` changes in place. A pass at T = 1 is reverted if it lowers the bound, which can
+        happen in two cases: if local steps search for an optimum at each visit, and if ``state``
+        has memos of an earlier fit to the same rows, whose local steps may have ended in better
+        optima.
         """
         model, may_stop = self.sweep(model, state, inputs)
         totals, divergence = compute_bound_parts(model, state)
@@ -105,22 +108,22 @@ class MemoizedInference(ResumableMixin):
     ) -> tuple[Memoizable, bool]:
         """Make a pass and its moves; return the model, and whether convergence may be judged.
 
-        The arguments are those of :meth:`run_pass`.
+        See :meth:`run_pass` for the arguments.
         """
         data, policy, workers, rng = inputs
         if not state.component_ids.size:
             state.begin(model.size(state.stats))
         self._n_passes += 1
         self._at_unit_temperature = policy.at_unit_temperature
-        # If the state has memos of an earlier fit, passes must not lower the bound of these memos.
+        # If the state has memos of an earlier fit, passes must not lower the bound of the memos.
         if self._n_passes == 1 and self._at_unit_temperature and len(state.memos):
             state.temper(policy.mean_inv_temp, policy.replication)
             self._last_bound = compute_exact_bound(model, state)
             self._is_continued = True
         is_mergeable = Capability.MERGEABLE in model.capabilities
         if is_mergeable and self._at_unit_temperature and not len(state.memos):
-            # Before the first pass, learn priors from the initial components, because merges
-            # compare bounds under learned priors.
+            # Learn priors from the initial components, because merges compare bounds under learned
+            # priors.
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         moves = self._moves if self._at_unit_temperature else ()
         tools = EngineTools(self._n_passes, rng, workers)
@@ -163,14 +166,15 @@ class MemoizedInference(ResumableMixin):
             self._is_continued = False
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
-        # If rows have candidate components, convergence is judged only by the gain of a pass that
-        # compares rows with all components. The gain needs the bounds after this pass and after the
-        # pass before, so that convergence may be judged after both.
+        # If rows have candidate components, convergence must be judged by the gain of a pass that
+        # compares rows with all components. The gain is the difference of the bounds after this
+        # pass and after the pass before. Both bounds are known only if convergence may be judged
+        # after both passes.
         n_passes = self._n_passes
         is_judged = _visits_all_components(n_passes) or _visits_all_components(n_passes + 1)
         if state.memos.has_candidates and not is_judged:
             return model, False
-        # After a reverted pass, moves repeat their proposals, so that they may never be exhausted.
+        # Moves repeat their proposals after a reverted pass, so that they may never be exhausted.
         is_stuck = self._n_reverted_passes >= _MAX_REVERTED_PASSES
         return model, is_stuck or all(move.exhausted for move in moves)
 
@@ -185,10 +189,10 @@ class MemoizedInference(ResumableMixin):
     def update(
         self, model: Memoizable, state: MemoizedState, stream: Stream, inputs: PassInputs
     ) -> tuple[Memoizable, float]:
-        """Update the memo of one batch of a stream, then make moves that raise the exact bound.
+        """Update the memo of a batch of a stream, then make moves that raise the exact bound.
 
-        The rows of ``inputs`` are the batch. Return the model and the step size 1. ``state`` and
-        ``stream`` change in place.
+        The rows of ``inputs`` are the batch. Return the model, and 1 as the step size. ``state``
+        and ``stream`` change in place.
         """
         data, policy, workers, _ = inputs
         if not state.component_ids.size:
@@ -215,7 +219,7 @@ class MemoizedInference(ResumableMixin):
         tools = EngineTools(len(memos), rng, workers, stream.n_judged)
 
         def visit_again(rows_of_batches: Mapping[Hashable, IndexArray]) -> None:
-            """Visit batches again, without counting their rows and these steps once more.
+            """Visit batches again, without counting the rows and the steps again.
 
             ``rows_of_batches`` has the rows of each batch by the key of its memo.
             """
@@ -224,7 +228,7 @@ class MemoizedInference(ResumableMixin):
             self.visit(model, batches, total_weight, state, inputs, iter(rows_of_batches))
             state.n_steps, state.rows_seen = n_steps, rows_seen
 
-        # Make rounds of moves until no proposal is accepted, up to a fixed number of rounds.
+        # Make rounds of moves until no proposal is accepted, but at most _MAX_ROUNDS_OF_MOVES.
         for _ in range(_MAX_ROUNDS_OF_MOVES):
             n_accepted = 0
             for move in moves:
@@ -256,14 +260,14 @@ class MemoizedInference(ResumableMixin):
 
         The visits are a step of coordinate ascent, because the posteriors q(z) of the local
         variables of different batches are independent. ``total_weight`` is the weight of all rows
-        of the fit. ``keys`` yields the keys of the memos of these batches, and perhaps of later
-        batches. ``moves`` observe the batches.
+        of the fit. ``keys`` yields the key of the memo of each batch, and perhaps of later batches.
+        ``moves`` observe the batches.
         """
         data, policy, workers, rng = inputs
         tools = EngineTools(self._n_passes, rng, workers)
         weights_of_batches = [float(batch.weights.sum()) for batch in batches]
-        # Set the temperature, given the number of passes so far, the share of a pass that these
-        # visits make, and the number of steps so far.
+        # Set the temperature. The arguments are the number of passes so far, the share of a pass
+        # that the visits make, and the number of steps so far.
         weight = sum(weights_of_batches)
         policy.advance(state.rows_seen / total_weight, weight / total_weight, state.n_steps)
         state.temper(policy.mean_inv_temp, policy.replication)
@@ -295,7 +299,7 @@ class MemoizedInference(ResumableMixin):
             state.replace_memo(result.key, result.memo, weight / total_weight)
             state.n_steps += 1
             state.rows_seen += weight
-            # The result replaces the batch, the second argument: it also has the rows and weights.
+            # The result also serves as the batch, because it has the rows and weights.
             policy.observe(result, result)
             for move, notes in zip(moves, result.notes, strict=False):
                 if notes is not None:
@@ -311,13 +315,13 @@ class EngineTools:
     # Random numbers for draws of the moves.
     rng: np.random.Generator
     workers: Workers
-    # In a stream, the number of rows of the batch about which births have decided already, or None:
+    # In a stream, the number of rows of the batch among which births were tried before, or None:
     # see `skvt.contracts.Stream`.
     n_judged: int | None = None
 
     @property
     def run(self) -> Run:
-        """Function that maps over tasks on the threads of the fit."""
+        """Function that runs tasks on the threads of the fit: see :meth:`Workers.run`."""
         return self.workers.run
 
     def make_memo(self, model: Memoizable, result: LocalResult, batch: Any) -> Memo:
@@ -328,10 +332,10 @@ class EngineTools:
         self, model: Memoizable, X: Any, weights: Array, policy: RunningPolicy, *,
         n_batches: int = 1, seeds: IndexArray | None = None,
     ) -> tuple[MemoizedState, Callable[[Any, Sequence[Move]], tuple[Any, bool]]]:  # fmt: skip
-        """Begin a fit of the rows X; initial components are chosen among the rows ``seeds``.
+        """Begin a fit of the rows X: see `skvt.contracts.MoveTools`.
 
-        Return the state of the fit, and ``sweep(model, moves)``, which makes a pass and these
-        moves. See `skvt.contracts.MoveTools`.
+        Initial components are chosen among the rows ``seeds``. Return the state of the fit, and a
+        function ``sweep(model, moves)``, which makes a pass and these moves.
         """
         data = Rows(X, weights, max(1, -(-weights.size // n_batches)))
         seed_rows = data
@@ -349,24 +353,25 @@ class EngineTools:
 
 
 def _reverted(record: MoveRecord) -> MoveRecord:
-    """Change the record of a proposal in a pass that was reverted: it was not accepted."""
+    """Return the record of a proposal in a reverted pass, in which no proposal is accepted."""
     if not record.accepted:
         return record
     return replace(record, accepted=0, reason="The pass was reverted, because the bound fell.")
 
 
 def _visits_all_components(n_passes: int) -> bool:
-    """Return whether pass ``n_passes`` compares rows with all components.
+    """Return whether the pass with the number ``n_passes`` compares rows with all components.
 
-    The passes 1, 2, 4, 8, ... do. Other passes compare each row only with its candidates. Calls of
-    a stream, in which ``n_passes`` stays 0, compare rows with all components.
+    These are the passes 1, 2, 4, 8, ..., and the calls of a stream, which have the number 0. Other
+    passes compare each row only with its candidates.
     """
-    # True for 0 and for powers of 2, which share no bit with the number before.
+    # The result is True for 0 and for powers of 2, because a power of 2 has no binary digit 1 in
+    # common with the number before it.
     return n_passes & (n_passes - 1) == 0
 
 
 def sort_components(model: Memoizable, state: MemoizedState) -> None:
-    """Sort the components if another order than the current one has a larger bound."""
+    """Sort the components if another order has a larger bound than the current order."""
     order = model.best_order(state.stats)
     if order is not None:
         state.rearrange(order)

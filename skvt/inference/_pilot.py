@@ -1,4 +1,4 @@
-"""The pilot, a short fit at the temperature T = 1, which calibrates learned temperatures."""
+"""The *pilot*: a short fit at the temperature T = 1, which calibrates learned temperatures."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ SAMPLE_SIZE = 1024
 
 @dataclass(frozen=True)
 class Pilot:
-    """A short fit at T = 1, of at most one pass of stochastic inference.
+    """A short fit at T = 1, by at most a single pass of stochastic inference.
 
     Policies that learn the temperature compare the energies of rows at T > 1 with the energies of
     rows after the pilot.
@@ -64,8 +64,8 @@ class Pilot:
         data = data if self.minibatches is None else self.minibatches
         state = State(model.initial(data, rng))
         engine: StochasticInference[Model] = StochasticInference(self.rate)
-        # The policy keeps T at 1 and the replication of the main fit. Because the policy is not
-        # done, no priors are learned.
+        # T is 1, with the replication of the main fit. No priors are learned, because the policy is
+        # not done.
         policy = RunningPolicy()
         policy.replication = replication
         policy.done = False
@@ -76,7 +76,7 @@ class Pilot:
         make_globals = partial(model.expectation, state.stats, run=workers.run)
         if not every_row:
             data = data.subset(rng.permutation(data.n_rows)[:SAMPLE_SIZE])
-        # For each visit, the energies, numbers of units and weights of its rows.
+        # For each batch, the energies, numbers of units, and weights of its rows.
         parts: list[tuple[Any, ...]] = []
         for batches in data.group_batches(model, workers, data.list_batches(), fixed_globals=True):
             for result in data.visit(batches, lambda batch: request, make_globals, workers):
@@ -84,6 +84,6 @@ class Pilot:
         energies, units, weights = (
             np.concatenate(part, dtype=np.float64) for part in zip(*parts, strict=True)
         )
-        # Rows without units have the energy 0, and a divisor larger than 0 makes their quotient 0.
+        # Rows without units have the energy 0. Divide it by a tiny number instead of 0.
         mean = float(weights @ energies) / max(float(weights @ units), 1e-300)
         return mean, energies / np.maximum(units, 1e-300)

@@ -1,8 +1,8 @@
-"""The plan of a fit: its rows, its phases, its temperature policy, and when it stops.
+"""The plan of a fit: its rows, phases, temperature policy and rules for stopping.
 
-An estimator makes a :class:`Plan` for each start of a fit, that is, for a fit from one set of
-random initial values. :func:`~skvt.inference.fit_loop` makes the passes of a plan. An engine is an
-inference algorithm, and a phase consists of passes of one engine. T is the temperature.
+A *start* is a fit from one set of random initial values. An estimator makes a :class:`Plan` for
+each start, and :func:`~skvt.inference.fit_loop` makes its passes. An *engine* is an inference
+algorithm, and a *phase* consists of passes of the same engine. T is the temperature.
 """
 
 from collections.abc import Callable
@@ -60,35 +60,35 @@ class Stopping:
 
     # Maximum number of passes; infinite in a stream.
     max_iter: float
-    # Number of passes from one evaluation of the exact bound of all data to the next. The bound is
-    # not evaluated if the number is not positive.
+    # The exact bound of all data is evaluated each time that this number of passes has been made;
+    # never if the number is not positive.
     evaluate_every: int = 0
     # A fit stops when the gain between two exact bounds is in [0, tol), up to rounding errors.
     tol: float = 0.0
-    # ``gain(previous, current, n_units)`` returns the gain between two exact bounds in nats, in the
-    # unit of ``tol``. ``n_units`` is the number of units of data.
+    # ``gain(previous, current, n_units)`` returns the gain between two exact bounds, which are in
+    # nats, in the unit of ``tol``. ``n_units`` is the number of units of data.
     gain: Callable[[float, float, float], float] = field(default=gain_per_unit)
-    # Whether the fit warns if ``max_iter`` ends a fit that has not converged.
+    # Whether the user is warned if ``max_iter`` ends a fit that has not converged.
     warns: bool = True
     # Expected number of passes of a fit that may stop on convergence. A temperature policy anneals
     # over a share of this number: ``max_iter`` is only a limit, and a share of it may be too long.
     planned_passes: float = 20.0
     # Whether the unit of data is a word; otherwise it is a row.
     in_words: bool = False
-    # Maximum number of components that births may reach; None if the fit makes no births.
+    # Maximum number of components; None if the fit makes no births, the moves that add components.
     max_components: int | None = None
 
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """The parts of a plan that only calls of ``partial_fit`` use."""
+    """Settings that only calls of ``partial_fit`` use. The calls form a *stream* of rows."""
 
     # Total weight of the rows of the whole stream, if the user gave it.
     total_samples: float | None = None
     # Rows from which the initial global parameters are made; None for the rows of the first call.
     first_rows: Rows | None = None
-    # Whether the global parameters represent the rows of all calls so far. If not, they represent
-    # an assumed number of rows, which is the same in all calls.
+    # Whether the global parameters represent the rows of all calls so far. If it is False, they
+    # represent an assumed number of rows, which is the same in all calls.
     counts_rows: bool = False
 
 
@@ -98,8 +98,8 @@ class Plan:
 
     # The rows, divided into batches for the engines.
     data: Rows
-    # The phases, in the order of their first passes. Another fit needs a new plan, because engines
-    # keep data between passes.
+    # The phases in their order. Another start needs a new plan, because engines keep data between
+    # passes.
     phases: tuple[Phase, ...]
     # The user's temperature policy, from which the fit starts a running policy.
     policy: TemperaturePolicy
@@ -108,25 +108,25 @@ class Plan:
     pilot: Pilot
     # (N, ...): initial value for the first local step of each row; None for the default values.
     row_starts: Array | None = None
-    # Steps to make after each pass, in this order.
+    # Steps after each pass, in this order.
     steps_after_pass: tuple[StepAfterPass, ...] = ()
     # A last change of the fit, or None. ``last_step(model, state, data, workers)`` changes the
-    # state of the best of all starts, if this start has ended at T = 1 with several components.
-    # The history does not record the change, and convergence is not judged after it.
+    # state of the best of all starts, provided that the best start has ended at T = 1 with several
+    # components. The history does not record the change, and convergence is not judged after it.
     last_step: Callable[[Any, State, Rows, Workers], None] | None = None
     # Settings for calls of ``partial_fit``.
     stream: StreamPlan = StreamPlan()
 
     @property
     def engines(self) -> list[AnyEngine]:
-        """The distinct engines of all phases."""
+        """The engines of all phases, each listed once."""
         return list(dict.fromkeys(phase.engine for phase in self.phases))
 
     def check(self, model: Model) -> None:
         """Check that the engines, the steps after passes and the policy can work with ``model``.
 
-        Raise ValueError if the model lacks a capability that one of these parts needs, or if the
-        policy has parameters that are impossible in this fit.
+        Raise ValueError if the model lacks a capability that an engine, a step or the policy needs,
+        or if the policy has parameters that are impossible in this fit.
         """
         parts: list[Any] = [*self.engines, *self.steps_after_pass]
         requirements = [requirement for part in parts for requirement in part.requires]
@@ -149,17 +149,17 @@ class Plan:
         return state, policy
 
     def run_pass(self, number: int, model: Model, state: State, inputs: PassInputs) -> PassResult:
-        """Make a pass and the steps after it; ``state`` changes in place.
+        """Make a pass and the steps after it, and change ``state`` in place.
 
         ``number`` is the number of the pass, from 1.
         """
-        # The pass belongs to the last phase that has begun. The first pass of the phase has the
-        # number ``phase.n_passes_before + 1``.
+        # The pass belongs to the last phase that has begun. Its first pass has the number
+        # ``phase.n_passes_before + 1``.
         phase = next(phase for phase in self.phases[::-1] if phase.n_passes_before < number)
         if phase.n_passes_before == number - 1:
             phase.begin(state)
         inputs = inputs._replace(policy=phase.policy or inputs.policy)
-        # The engine sees the model as the phase views it, and the fit continues with its own model.
+        # The engine gets the model with the local steps of the phase.
         result = phase.engine.run_pass(phase.view(model), state, inputs)
         result = result._replace(
             model=phase.restore(model, result.model),
@@ -171,16 +171,16 @@ class Plan:
         return result
 
     def finish(self, model: Model, state: State) -> float | None:
-        """Finish the engine and the steps after passes at the end of a fit.
+        """Finish the steps after passes and the engine; return the exact bound in nats.
 
-        Return the exact bound in nats, or None if the bound is not known, because the engine does
-        not compute it or a step after the last pass has changed the state.
+        Return None if the bound is not known: if the engine does not compute it, or if a step has
+        changed the state after the last pass.
         """
         has_changed = [step.finish(state) for step in self.steps_after_pass]
         return None if any(has_changed) else self.phases[-1].engine.finish(model, state)
 
     def get_progress(self) -> dict[str, Any]:
-        """Return the data of all parts from which an interrupted fit can continue."""
+        """Return the data of engines and steps from which an interrupted fit can continue."""
         return {
             "engines": [engine.get_progress() for engine in self.engines],
             "after_pass": [step.get_progress() for step in self.steps_after_pass],
@@ -202,8 +202,8 @@ class Plan:
     def judges_convergence(self) -> bool:
         """Whether the fit may stop before ``max_iter``.
 
-        The fit may stop if ``tol`` is positive and the exact bound becomes known during the fit,
-        because the last engine computes the bound or because the loop evaluates it.
+        It may stop if ``tol`` is positive and the exact bound becomes known during the fit: either
+        the last engine computes the bound, or the loop over the passes evaluates it.
         """
         evaluates = self.stopping.evaluate_every > 0
         knows_bound = self.phases[-1].engine.knows_exact_bound or evaluates
@@ -216,8 +216,8 @@ class Plan:
 
         ``workers`` and ``rng`` are needed to start the policy, but not to check it.
         """
-        # The policy of the fit sets the temperature until the first phase that has another policy,
-        # or if there is none, in all passes.
+        # The policy of the fit sets the temperature until the first phase that has another policy.
+        # Without such a phase, it sets the temperature in all passes.
         policy_starts = (phase.n_passes_before for phase in self.phases if phase.policy is not None)
         n_passes = next(policy_starts, self.stopping.max_iter)
 

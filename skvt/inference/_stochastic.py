@@ -1,8 +1,8 @@
 """Stochastic variational inference: a natural-gradient step for each minibatch [HBWP13].
 
-:class:`StochasticInference` makes the passes of a fit and the calls of a stream, that is, of
-``partial_fit``. The *globals* are the global parameters. A *visit* is the local step of a
-minibatch. A step may make several visits with the same globals.
+:class:`StochasticInference` makes the passes of a fit, and the steps of a *stream*, that is, of
+calls of ``partial_fit``. The *globals* are the global parameters. A *visit* makes the local step of
+a minibatch. A step updates the globals after one or more visits with the same globals.
 """
 
 import math
@@ -22,17 +22,18 @@ from skvt.schedules import RobbinsMonro
 
 M = TypeVar("M", bound=Model)
 
-# Number of steps of a stream from one update of the priors of the globals to the next. Updates are
-# rare, because an update reads all globals, and a step only the globals that its rows need.
+# In a stream, the priors of the globals are updated after this number of steps. Updates are rare,
+# because an update reads all globals, but a step reads only the globals that its rows need.
 STEPS_PER_PRIOR_UPDATE = 16
-# Minimum size of a step of a stream on few rows, as a multiple of the share of its rows in all rows
-# seen so far, unless a full step is smaller. With a multiple of 1, all rows would count equally.
+# A step of a stream has at least this number times the share of its rows in all rows seen so far as
+# its size, unless a step on a full minibatch is smaller. With 1 instead, all rows would count
+# equally.
 _MULTIPLE_OF_SHARE_SEEN = 3.0
 
 
 @dataclass(eq=False)
 class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
-    """SVI on minibatches, which are shuffled except in a stream [VT16 alg. 1]."""
+    """Stochastic inference on minibatches, which are shuffled except in a stream [VT16 alg. 1]."""
 
     # ``rate(number)`` returns the size rho of the step with this number, from 0.
     rate: Callable[[float], float]
@@ -45,10 +46,10 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
     resume = WithoutMemosMixin.start
 
     def run_pass(self, model: M, state: State, inputs: PassInputs) -> PassResult:
-        """Make one pass; ``state`` changes in place.
+        """Make a pass, and change ``state`` in place.
 
-        The result estimates the bound. Its totals are sums over minibatches, each computed at the
-        globals before its step. Its divergence is computed at the end of the pass.
+        The result has an estimate of the bound. The local parts of the bound are computed at the
+        globals before the step of each minibatch, and the divergence at the globals after the pass.
         """
         data, policy, workers, rng = inputs
         totals = LocalTotals()
@@ -95,13 +96,15 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
     def _make_rate(
         self, stream: Stream, weight: float, state: State, share: float
     ) -> Callable[[int], float]:
-        """Return a function ``rate(i)``: the size of the i-th next step of a stream, from 0.
+        """Return a function ``rate(i)`` with the sizes of the next steps of a stream, i = 0, 1, ...
 
-        The rows of a step have this weight, and are this share of the rows of a full minibatch. The
-        schedule of step sizes advances by ``share``, and the step leaves ``(1 - rho) ** share`` of
-        the statistics, as ``1 / share`` such steps together leave ``1 - rho``. If each were a full
-        step, a stream of single rows would forget all others within a few hundred rows. At the
-        beginning of a stream, when there is little to forget, steps are larger.
+        ``weight`` is the weight of the rows of a step, and ``share`` is the number of its rows
+        divided by the number of rows of a full minibatch. A full step of size rho leaves the share
+        ``1 - rho`` of the old statistics. A step on fewer rows leaves ``(1 - rho) ** share`` of
+        them, so that ``1 / share`` such steps together equal a full step, and it advances the
+        schedule of step sizes by ``share``. If each step were a full step, a stream of single rows
+        would forget earlier rows within a few hundred rows. At the beginning of a stream, when
+        there is little to forget, steps are larger.
         """
         n_full_steps = state.n_full_steps
         min_rate = _MULTIPLE_OF_SHARE_SEEN * weight / (state.rows_seen + weight)
@@ -115,7 +118,7 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         return rate
 
     def _combine_rates(self, rates: Sequence[float]) -> float:
-        """Return the size of one step that equals several steps towards the same statistics.
+        """Return the size of a single step that equals several steps to the same statistics.
 
         Steps of sizes rho_i = ``rates[i]`` leave the share ``prod_i (1 - rho_i)`` of the old
         statistics.
@@ -127,14 +130,14 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         inputs: PassInputs, totals: LocalTotals | None = None,
         rate: Callable[[int], float] | None = None,
     ) -> M:  # fmt: skip
-        """Make one step on minibatches that are visited at once; return the model.
+        """Make a step on minibatches that are visited at once; return the model.
 
         The minibatches represent rows of weight ``total_weight``. With R minibatches, the step
         equals R steps, each towards the statistics of all minibatches. ``state`` changes in place.
-        Once the temperature has reached its final value, the returned model has learned the priors
-        of local variables. The parts of the bound that are due to rows are added to ``totals``
-        unless it is None. ``rate(i)`` returns the size of the i-th of the R steps, from 0;
-        None stands for the rate of the engine.
+        Once the temperature has reached its final value, the returned model has newly learned
+        priors of local variables. The local parts of the bound are added to ``totals`` unless it is
+        None. ``rate(i)`` returns the size of the i-th of the R steps, from 0; None stands for the
+        rate of the engine.
         """
         data, policy, workers, _ = inputs
         weight = sum(float(batch.weights.sum(dtype="float64")) for batch in batches)
@@ -168,18 +171,19 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
             state.store_row_starts(result.rows, result.row_starts)
             if totals is not None:
                 totals.extend(result.totals)
-            # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8], for natural parameters lam
-            # of q and eta of the prior, and for weights N of all rows and B of the minibatches. S
-            # is multiplied by the replication. The state has lam - eta, so that eta drops out.
+            # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8]. Here lam are the natural
+            # parameters of q and eta those of the prior, N is the weight of all rows and B of the
+            # minibatches, and S is multiplied by the replication. The state has lam - eta, so that
+            # eta drops out.
             factor = (total_weight / weight) * result.mean_inv_temp * state.replication
-            # The first result makes the step, and further results only add to its target.
+            # The first result makes the step. Further results only add to the target of the step.
             if i == 0:
                 state.stats.blend(rho, result.stats, factor, workers.run)
                 state.prior_stats.blend(prior_rho, result.prior_term)
             else:
                 state.stats.add(result.stats, rho * factor, workers.run)
                 state.prior_stats.add(result.prior_term, prior_rho)
-            # The result replaces the batch, the second argument: it has the rows and weights.
+            # The result also serves as the batch, because it has the rows and weights.
             policy.observe(result, result)
         state.n_steps += n_steps
         state.rows_seen += weight

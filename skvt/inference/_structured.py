@@ -1,8 +1,8 @@
 """Structured stochastic variational inference (SSVI): local steps given drawn globals [HB15].
 
 The *globals* beta are the global parameters. :class:`StructuredInference` is stochastic inference
-whose local steps depend on globals that are drawn from q(beta). A *visit* makes the local step of a
-minibatch.
+in which a *visit*, that is, the local step of a minibatch, is made given globals that are drawn
+from q(beta).
 """
 
 from collections.abc import Callable, Sequence
@@ -26,9 +26,8 @@ from skvt.inference._state import State
 from skvt.inference._stochastic import StochasticInference
 from skvt.inference._visit import Draw
 
-# Kinds of globals with which local steps are made. "ssvi" and "ssvi-a" draw the globals from q.
-# "mean_field" takes the expected statistics of the globals, and "map" takes the mean of q as the
-# globals [HB15 sec. 2.5].
+# Kinds of globals for local steps [HB15 sec. 2.5]. "ssvi" and "ssvi-a": globals drawn from q;
+# "mean_field": the expected statistics of the globals; "map": the mean of q as the globals.
 GLOBAL_STEPS = ("ssvi", "ssvi-a", "mean_field", "map")
 _DRAWS = Requirement(
     "Structured inference", Capability.DRAWABLE, "Use stochastic inference instead."
@@ -42,19 +41,21 @@ _CORRECTION = Requirement(
 class StructuredInference(StochasticInference[Drawable]):
     """SSVI and SSVI-A on shuffled minibatches [HB15 alg. 1].
 
-    A step draws beta from q(beta), and makes the local step of a minibatch of S of the N rows given
-    beta. With the statistics eta_hat of the local step, it then updates the natural parameters
+    A step draws beta from q(beta), and makes the local step, given beta, of a minibatch of S of the
+    N rows. With the statistics eta_hat of the local step, it updates the natural parameters lam of
+    q(beta):
 
         lam <- (1 - rho) lam + rho (eta + (N / S) V(beta, lam) eta_hat)      [HB15 eq. 11]
 
-    of q(beta), where eta are the natural parameters of the prior and rho is the step size. SSVI-A
-    replaces the correction V by its expectation, the identity [HB15 eq. 10].
+    Here eta are the natural parameters of the prior, rho is the step size, and V is a correction
+    for the dependence of beta on lam. SSVI-A replaces V by its expectation, the identity
+    [HB15 eq. 10].
     """
 
-    # One of `GLOBAL_STEPS`. Only "ssvi" uses the correction V.
+    # A kind in `GLOBAL_STEPS`. Only "ssvi" uses the correction V.
     global_step: str
     # In a stream that counts its rows, the step size is at most this number times the share of the
-    # step's rows in all rows so far. None for no limit.
+    # step's rows in all rows so far. None stands for no limit.
     max_rate_per_share: float | None = None
 
     bound_kind = "none"
@@ -63,10 +64,10 @@ class StructuredInference(StochasticInference[Drawable]):
         self.requires = (_DRAWS, _CORRECTION) if self.global_step == "ssvi" else (_DRAWS,)
 
     def run_pass(self, model: Drawable, state: State, inputs: PassInputs) -> PassResult:
-        """Make one pass; ``state`` changes in place. The result has no bound."""
+        """Make a pass, and change ``state`` in place. The result has no bound."""
         if model.updates_all_rows:
-            # A step changes the statistics of all columns, so that components can be sorted. Sort
-            # them first, because the components of the initial statistics need not be sorted.
+            # Steps of these models keep components sorted, but the components of the initial
+            # statistics need not be sorted.
             model.project(state.stats)
         return super().run_pass(model, state, inputs)
 
@@ -75,10 +76,10 @@ class StructuredInference(StochasticInference[Drawable]):
         inputs: PassInputs, totals: LocalTotals | None = None,
         rate: Callable[[int], float] | None = None,
     ) -> Drawable:  # fmt: skip
-        """Make one step on several minibatches, each with a separate draw of the globals."""
+        """Make a step on several minibatches, each with a separate draw of the globals."""
         model = super().step(model, batches, total_weight, state, inputs, totals, rate)
-        # Project the statistics to legal ones with sorted components: steps with the correction V
-        # may make statistics illegal, and steps that change all statistics may change the order.
+        # Make the statistics legal again, and sort the components. A step with the correction V may
+        # make statistics illegal, and a step that changes all statistics may change the order.
         if model.updates_all_rows or self.global_step == "ssvi":
             model.project(state.stats)
         return model
@@ -88,8 +89,9 @@ class StructuredInference(StochasticInference[Drawable]):
     ) -> Callable[[int], float]:
         """Return step sizes that are limited by the share of the rows in the stream so far.
 
-        ``weight`` is the weight of the rows of a step. If the stream becomes longer than its given
-        total, the limit stays, so that the first rows are forgotten.
+        ``weight`` is the weight of the rows of a step. If the stream becomes longer than the user
+        has announced by ``total_samples``, the limit stays constant, so that early rows are
+        forgotten.
         """
         rate = super()._make_rate(stream, weight, state, share)
         if self.max_rate_per_share is None or not stream.counts_rows:
@@ -99,7 +101,7 @@ class StructuredInference(StochasticInference[Drawable]):
         return lambda i: min(max_rate, rate(i))
 
     def _combine_rates(self, rates: Sequence[float]) -> float:
-        """Return the size of one step in place of several.
+        """Return the size of a single step that replaces several steps.
 
         "ssvi" takes only the first size, because large steps with the correction V would diverge.
         """
@@ -107,8 +109,8 @@ class StructuredInference(StochasticInference[Drawable]):
 
     def _make_draw(self, state: State, visit: int) -> Draw:
         """Return a draw of the kind ``global_step``, with a separate seed for each visit."""
-        # The number of the first visit, 0, is not part of the seed, so that a step of one visit and
-        # the first of several visits have the same draw.
+        # The number 0 of the first visit is not part of the seed, so that the first visit of each
+        # step has the same draw, however many visits follow.
         seed = [state.seed, state.n_steps] + ([visit] if visit else [])
         return Draw(self.global_step, seed, is_corrected=self.global_step == "ssvi")
 
@@ -116,7 +118,7 @@ class StructuredInference(StochasticInference[Drawable]):
         self, model: Drawable, stats: RunningStats, batch: Any, workers: Workers
     ) -> Any:
         """Return the statistics from which visits draw their globals."""
-        # The correction V needs the statistics of all columns, which are rows of the arrays of
-        # statistics. Without it, those of the columns in the batch suffice.
+        # The correction V needs the statistics of all columns of the data, which are rows of the
+        # arrays of statistics. Without V, the statistics of the columns in the batch are enough.
         active = None if self.global_step == "ssvi" else model.scope(batch).active
         return stats.view_of_rows(active)

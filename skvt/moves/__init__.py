@@ -1,11 +1,6 @@
 """Moves: births, merges and deletes of components, which are kept if the bound rises."""
 
-from skvt.moves._base import (
-    compute_bound,
-    concatenate_components,
-    exceeds_rounding,
-    find_rounding_scale,
-)
+from skvt.moves._base import compute_bound, concatenate_components, find_rounding_scale
 from skvt.moves._birth import Birth
 from skvt.moves._delete import Delete
 from skvt.moves._fresh import fit_fresh_mixture

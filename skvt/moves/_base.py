@@ -1,18 +1,16 @@
-"""Functions that all moves share: the bound of a memo, and the rule by which a change is accepted.
+"""Functions that all moves share, such as the bound of a memo.
 
-A memo holds the statistics and entropies of one or more batches of rows. A change of components is
-accepted if the exact bound rises by more than rounding errors.
+A *memo* has the statistics and entropies of one or more batches of rows. A *move* changes the
+components if the exact bound rises by more than rounding errors.
 """
 
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import DTypeLike
 
 from skvt.contracts import Capability, Memo, Memoizable, Requirement
 from skvt.expfam import RunningStats, Stats
-from skvt.ties import exceeds
 from skvt.typing import Array
 
 # Number of updates of the priors in a call of `learn_priors`. One update is not enough, because the
@@ -21,7 +19,7 @@ _N_PRIOR_UPDATES = 3
 
 
 def compute_bound(model: Memoizable, memo: Memo) -> float:
-    """Return the bound of the rows of a memo in nats, with the best global parameters for it."""
+    """Return the bound of the rows of a memo in nats, under the optimal global parameters."""
     return float(memo.entropy.sum()) + model.collapsed_energy(memo.stats)
 
 
@@ -29,6 +27,11 @@ def concatenate_components(parts: list[Stats]) -> Stats:
     """Return the statistics of the components of all parts, in their order."""
     blocks = zip(*(part.arrays for part in parts), strict=True)
     return Stats(tuple(np.concatenate(arrays) for arrays in blocks))
+
+
+def select_components(stats: Stats, selected: Any) -> Stats:
+    """Return the statistics of some components, selected by their numbers, a slice or a mask."""
+    return Stats(tuple(array[selected] for array in stats.arrays))
 
 
 def learn_priors(model: Any, parts: list[Stats]) -> Any:
@@ -40,9 +43,9 @@ def learn_priors(model: Any, parts: list[Stats]) -> Any:
 
 
 def find_rounding_scale(bound: float, memo: Memo) -> float:
-    """Return the scale to which rounding errors of the bound of a memo are relative, in nats.
+    """Return the scale in nats to which rounding errors of the bound of a memo are relative.
 
-    The scale is at least one nat per row, because the bound may be the small sum of large terms.
+    The scale is at least a nat per row, because a small bound may be the sum of large terms.
     """
     return max(abs(bound), memo.weight)
 
@@ -50,7 +53,7 @@ def find_rounding_scale(bound: float, memo: Memo) -> float:
 def select_responsibilities(q: Any, components: list[int]) -> Array:
     """Return the responsibilities of A components as a dense array (n, A).
 
-    ``q`` has the responsibilities (n, K) of all components; it may be a CSR matrix.
+    ``q`` (n, K) has the responsibilities of all components, and may be a CSR matrix.
     """
     resp = q[:, components]
     return np.asarray(resp.toarray() if sp.issparse(resp) else resp)
@@ -62,14 +65,3 @@ def make_requirements(subject: str) -> tuple[Requirement, ...]:
     ``subject`` names the move in error messages, such as "A birth".
     """
     return (Requirement(subject, Capability.MERGEABLE, "Leave it out of moves."),)
-
-
-def exceeds_rounding(
-    gain: float, scale: float, min_gain: float = 0.0, dtype: DTypeLike | None = None
-) -> bool:
-    """Return whether a gain of the bound exceeds ``min_gain`` by more than rounding errors.
-
-    Rounding errors are relative to ``scale``: see :func:`find_rounding_scale`. ``dtype`` is
-    the precision of the bound, by default float64.
-    """
-    return bool(exceeds(gain, min_gain, scale=scale, dtype=dtype))

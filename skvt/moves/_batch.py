@@ -1,9 +1,9 @@
 """Births within one batch of a stream: fresh components compete for the rows of the batch.
 
-A birth replaces its *target*, one component or several, by *fresh* components, which it has learned
-from the rows of the target in the batch. The *memo* of a batch has the statistics and the entropies
-of the batch. The memos of all other batches stay as they are, so that the exact bound of all rows
-is known.
+A *birth* replaces its *target*, a component or several components, by *fresh* components, which it
+has learned from the rows of the target in the batch. The *memo* of a batch has the statistics and
+entropies of the batch. The memos of all other batches stay as they are, so that the exact bound of
+all rows is known.
 """
 
 from collections.abc import Hashable
@@ -15,7 +15,12 @@ from numpy.typing import NDArray
 
 from skvt.contracts import Memo, Mergeable, MovableState, MoveTools
 from skvt.expfam import RunningStats, Stats
-from skvt.moves._base import compute_bound, concatenate_components, find_rounding_scale
+from skvt.moves._base import (
+    compute_bound,
+    concatenate_components,
+    find_rounding_scale,
+    select_components,
+)
 from skvt.moves._merge import MIN_GAIN, MIN_ROWS_OF_COMPONENT
 from skvt.moves._targets import Target
 from skvt.moves._trial import Decision, Trial, compete
@@ -28,7 +33,7 @@ _N_UPDATES = 3
 
 @dataclass
 class BatchBirths:
-    """Births on one batch of a stream."""
+    """Births within a batch of a stream."""
 
     model: Mergeable
     batch: Any
@@ -40,7 +45,8 @@ class BatchBirths:
     def find_kept_components(self, target: Target) -> IndexArray:
         """Return the indices of the components that stay if fresh components replace the target.
 
-        A component of the target stays only if it has rows in other batches.
+        These are the components outside the target, and the components of the target that have rows
+        in other batches.
         """
         total, memo = self.state.memos.total(), self.state.memos[self.key]
         # Expected numbers of rows of the components in all other batches.
@@ -52,8 +58,8 @@ class BatchBirths:
     def sum_kept_statistics(self, kept: IndexArray, target: Target) -> Stats:
         """Return the statistics of the components ``kept`` without the target's rows of this batch.
 
-        Kept components of the target have only their rows in other batches. Other components keep
-        all rows.
+        Kept components of the target have only their rows in other batches. Components outside the
+        target keep all rows.
         """
         memos = self.state.memos
         is_target = np.isin(self.state.component_ids[kept], target.ids)
@@ -65,23 +71,23 @@ class BatchBirths:
     def try_components(
         self, fresh_model: Mergeable, fresh_stats: Stats, kept: IndexArray
     ) -> Decision:
-        """Replace the components by ``kept`` and fresh ones if the bound of all memos rises.
+        """Add fresh components if the bound of all memos rises; return the decision.
 
-        ``kept`` has the indices of the components to keep. The bound after the birth is computed
-        with ``fresh_model``, the model with the priors of the fresh components, and the bound
-        before with ``model``. Return the decision.
+        Of the present components, only the components ``kept`` stay. The bound before the birth is
+        computed with ``model``. The bound after the birth is computed with ``fresh_model``, which
+        has the priors of the fresh components.
         """
         memos, before = self.state.memos, self.state.memos.total()
-        kept_stats = Stats(tuple(array[kept] for array in before.stats.arrays))
+        kept_stats = select_components(before.stats, kept)
 
         def begin(candidates: Stats) -> tuple[Trial, RunningStats]:
-            """Return a trial of these fresh components, and the statistics to begin with."""
-            # The index -1 makes an empty component.
+            """Return a trial of fresh components, and the statistics with which it begins."""
+            # Index -1 stands for an empty component.
             index = np.concatenate([kept, np.full(len(candidates.arrays[0]), -1)])
             other_batches = before.plus(memos[self.key], sign=-1.0).rearranged(index)
             trial = _BatchTrial(self, fresh_model, index, kept.size, other_batches)
-            # Rows of the candidates may count twice here, because the kept statistics also include
-            # the rows of this batch. The first update corrects this.
+            # The statistics of both parts may include the same rows of this batch. The first update
+            # of the trial computes the statistics of the batch again.
             return trial, RunningStats(concatenate_components([kept_stats, candidates]).arrays)
 
         bound = compute_bound(self.model, before)
@@ -98,10 +104,7 @@ class BatchBirths:
 
 @dataclass
 class _BatchTrial(Trial):
-    """A trial in which kept and fresh components compete for the rows of the batch.
-
-    `compete` calls :meth:`update` repeatedly, then :meth:`find_survivors`.
-    """
+    """A trial in which kept and fresh components compete for the rows of the batch."""
 
     births: BatchBirths
     fresh_model: Mergeable
@@ -114,13 +117,13 @@ class _BatchTrial(Trial):
     memo: Memo | None = None
 
     def update(self, stats: RunningStats) -> float:
-        """Make a local step of the batch, given these statistics of all rows.
+        """Make a local step of the batch; return the bound of all memos in nats.
 
-        Set ``memo`` and ``total_memo``; return the bound of all memos in nats.
+        ``stats`` are the statistics of all rows. Set ``memo`` and ``total_memo``.
         """
         model, batch, tools = self.fresh_model, self.births.batch, self.births.tools
         global_params = model.expectation(stats, batch, tools.run)
-        # Moves are made at the temperature 1, so that the inverse temperature is 1.
+        # Moves are made at the inverse temperature 1.
         result = model.local_step(batch, global_params, 1.0, tools.run)
         self.memo = tools.make_memo(model, result, batch)
         self.total_memo = self.other_batches.plus(self.memo)
@@ -129,18 +132,19 @@ class _BatchTrial(Trial):
     def find_survivors(self, fresh_stats: Stats) -> tuple[NDArray[np.bool_], Stats]:
         """Return which fresh components have enough rows, as an array of bool.
 
-        Also return the statistics of the fresh components with enough rows, after the last update.
+        Also return the statistics of these components after the last update.
         """
-        updated = Stats(tuple(array[self.n_kept :] for array in self.total_memo.stats.arrays))
+        updated = select_components(self.total_memo.stats, slice(self.n_kept, None))
         survives = ~exceeds(MIN_ROWS_OF_COMPONENT, self.fresh_model.component_masses(updated))
-        return survives, Stats(tuple(array[survives] for array in updated.arrays))
+        return survives, select_components(updated, survives)
 
 
 def select_smallest_components(model: Mergeable, fresh_stats: Stats, n_smallest: int) -> Stats:
-    """Return the statistics of the ``n_smallest`` components with the smallest counts of rows."""
+    """Return the statistics of the ``n_smallest`` components with the smallest counts of rows.
+
+    Of components with equal counts, the components with the larger numbers are returned.
+    """
     counts = model.component_masses(fresh_stats)
-    # Of components with equal counts, the later ones are returned, because they are the last ones
-    # in the descending order.
     descending = stable_order(-counts, scale=float(counts.sum()))
     smallest = np.sort(descending[max(0, counts.size - n_smallest) :])
-    return Stats(tuple(array[smallest] for array in fresh_stats.arrays))
+    return select_components(fresh_stats, smallest)

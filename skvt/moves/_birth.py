@@ -3,38 +3,38 @@
 A birth has three phases in two passes:
 
 1. *Collect* rows of a *target*, that is, of a component that may be replaced, during a pass.
-2. *Create* *fresh* components after the pass, by fitting a separate mixture to these rows.
+2. *Create* *fresh* components after the pass, by fitting a separate mixture to the collected rows.
 3. *Adopt* the fresh components in the next pass, in which they compete for all rows.
 
-In the paper, a target is one component, which stays beside the fresh components, and every birth is
-kept. On data that the likelihood fits badly, these births add components faster than merges remove
-components. This module differs from the paper in five points:
+In the paper, a target is a single component, which stays beside the fresh components, and every
+birth is kept. On data that the likelihood fits badly, such births add components faster than merges
+remove components. This module differs from the paper in five points:
 
-- A target is one component or, after births from this component have failed, the component and its
+- A target is a component or, after births from this component have failed, the component and its
   neighbours. Suppose that two components describe their rows badly, and three other components
-  would describe the same rows well. A split of one of the two components does not help if each of
-  the three components has rows of both.
+  would describe the same rows well. A split of a single component does not help if each of the
+  three components has rows of both.
 - The collected rows are weighted by the responsibility of the target, so that the exact bounds of
   the fresh components and of the target on these rows can be compared. Fresh components are adopted
-  only if their bound is larger, and they replace the target.
+  only if their bound is larger. They then replace the target.
 - Priors that were learned from few components, each of which has the rows of many clusters, can
-  prevent every split. Rows for which the responsibility of the target is more than one half are
-  therefore also fitted under new priors, which are learned from the fresh and all other components.
-  The loss of the other components under the new priors is subtracted from the gain of the fresh
-  components.
+  prevent every split. Rows for which the responsibility of the target is more than 1/2 are
+  therefore also fitted under new priors, which are learned from the fresh components and all other
+  components. The loss of the other components under the new priors is subtracted from the gain of
+  the fresh components.
 - If the exact bound of all data has not risen by the end of the second pass, the state before the
   pass is restored.
-- Births end when they only *tile*, that is, when several births in a row gain few nats compared
+- Births end when they only *tile*, that is, when several successive births gain few nats compared
   with the number of rows. Without this rule, births would continue for a long time on data with a
   thin or even density, which hardly has a best number of components.
 
-In a stream all three phases happen within one batch, and a target is one component. If other
+In a stream, all three phases happen within a batch, and a target is a single component. If other
 batches have rows of the target, the target stays, and new priors are also learned from its rows in
-other batches. As long as rows of later calls may still join the batch, births from a target wait if
-the target's rows since births were last tried are like its earlier rows.
+other batches. If rows of later calls may still join the batch, births from a target wait until the
+rows that the target has got since the last births differ from its earlier rows.
 
-The exact bound of all data is known from the *memos* of the batches, that is, from the statistics
-and entropies of their last local steps.
+The exact bound of all data is known from the *memos* of the batches: the statistics and entropies
+of their last local steps.
 """
 
 from collections.abc import Hashable
@@ -57,7 +57,13 @@ from skvt.contracts import (
     SolvedBatch,
 )
 from skvt.expfam import Stats
-from skvt.moves._base import compute_bound, concatenate_components, learn_priors, make_requirements
+from skvt.moves._base import (
+    compute_bound,
+    concatenate_components,
+    learn_priors,
+    make_requirements,
+    select_components,
+)
 from skvt.moves._batch import BatchBirths, select_smallest_components
 from skvt.moves._fresh import FreshMixtures, FreshResult
 from skvt.moves._ledger import Ledger
@@ -74,26 +80,25 @@ from skvt.moves._trial import Decision, decide
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray
 
-# Maximum number of targets of a pass, as a share of the number of components. One target is always
-# allowed.
+# Maximum number of targets of a pass, as a share of the number of components. A single target is
+# always allowed.
 MAX_TARGETS = 0.5
 # A birth only tiles if it raises the bound by at most _SMALL_GAIN_PER_ROW nats for each row of the
 # data, and by at most _SMALL_GAIN nats. Its target then describes the rows nearly as well as the
-# fresh components. Births end after _MAX_TILING births that only tile. The count restarts after a
-# pass whose births do more.
+# fresh components. Births end after _MAX_TILING successive births that only tile.
 _SMALL_GAIN_PER_ROW = 0.0025
 _SMALL_GAIN = 10.0
 _MAX_TILING = 5
 
 
 class Birth(Move):
-    """Propose fresh components that replace a component, or a component and its neighbours.
+    """Births, which replace a component, or a component and its neighbours, by fresh components.
 
     Births add components only up to ``max_components``. ``exhausted`` is true if the last pass has
     adopted no components and no target is left to try.
     """
 
-    # Attributes that interrupted fits restore and files contain, with their types.
+    # Attributes that an interrupted fit keeps, with their types.
     kept_attributes: ClassVar[dict[str, Any]] = {
         **Move.kept_attributes,
         "_targets": list[Target],
@@ -114,18 +119,18 @@ class Birth(Move):
 
     def __init__(self, max_components: int) -> None:
         self._max_components = max_components
-        # During a pass, the targets whose rows are collected. After the pass, the targets that the
-        # fresh components in ``_fresh`` will replace.
+        # During a pass, the targets whose rows are collected. Between passes, the targets that the
+        # components in ``_fresh`` will replace.
         self._targets: list[Target] = []
         # Statistics of the fresh components of each target, to be adopted in the next pass.
         self._fresh: list[Stats] = []
         # The record of failed births by the ids of the components of their targets.
         self._ledger = Ledger()
         # Checkpoint of the state, bound in nats, and model before this pass adopted components;
-        # None if the pass has adopted none. `begin` sets it, and `finish` reads it.
+        # None if the pass has adopted no components. `begin` sets it, and `finish` reads it.
         self._before: tuple[Any, float, Any] | None = None
-        # Targets that the components adopted by this pass replace, and the identifiers of the
-        # adopted components. `begin` sets both.
+        # Targets that the adopted components replace, and the identifiers of the adopted components
+        # during this pass. `begin` sets both.
         self._adopted: list[Target] = []
         self._newborn_ids: set[int] = set()
         # Present maximum number of targets of a pass, as a share of the number of components.
@@ -134,7 +139,7 @@ class Birth(Move):
 
     # ------------------------------------------------------------------------------- a pass
     def begin(self, model: Mergeable, state: MovableState, tools: MoveTools) -> None:
-        """Adopt the components created after the last pass, then choose targets for this one."""
+        """Adopt the fresh components of the last pass, then choose the targets of this pass."""
         self._before = None
         self._adopted = self._targets
         # Forget failures if the priors of the model have changed.
@@ -145,15 +150,15 @@ class Birth(Move):
             kept_components = np.flatnonzero(~np.isin(state.component_ids, replaced_ids))
             fresh = concatenate_components(self._fresh)
             if self._learns:
-                other_stats = _stats_without(state, replaced_ids)
+                other_stats = select_components(state.plain_stats.as_stats(), kept_components)
                 # The engine continues with these priors, see :meth:`Move.update_priors`.
                 self._relearned = learn_priors(model, [other_stats, *self._fresh])
             # Replace the targets by empty components, for which the index -1 stands.
             n_kept, n_fresh = kept_components.size, len(fresh.arrays[0])
             state.rearrange(np.concatenate([kept_components, np.full(n_fresh, -1)]))
-            # Add the statistics S' of the fresh components to those of the state [HS13], so that
-            # the fresh components get rows during the pass. The memos do not contain S'. S' is
-            # therefore dropped when the statistics are next computed as the sum of the memos.
+            # Add the statistics S' of the fresh components to the statistics of the state [HS13],
+            # so that the fresh components get rows during the pass. At the end of the pass S' is
+            # dropped, because the statistics are then computed as the sum of the memos.
             zeros = Stats(tuple(np.zeros((n_kept, *array.shape[1:])) for array in fresh.arrays))
             state.stats.add(concatenate_components([zeros, fresh]))
             self._newborn_ids = set(state.component_ids[n_kept:].tolist())
@@ -168,7 +173,7 @@ class Birth(Move):
     def _choose(
         self, counts: Array, ids: IndexArray, tools: MoveTools, overlaps: Array | None = None
     ) -> list[Target]:
-        """Draw the targets of a pass; none if there are enough components, or births only tile."""
+        """Return the targets of a pass; none if there are enough components or births only tile."""
         if counts.size >= self._max_components or self._n_tiling >= _MAX_TILING:
             return []
         n_targets = max(1, int(self._share * counts.size))
@@ -177,30 +182,31 @@ class Birth(Move):
     def make_observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Return an observer that collects rows of the targets.
 
-        If a target is large, the observer takes the same share of its rows from each batch, because
-        the rows of the data may be sorted.
+        The observer takes the same share of the rows of a large target from each batch, because the
+        rows of the data may be sorted.
         """
         requests = [target.request for target in self._targets]
         return partial(collect_rows, requests, self._seed) if requests else None
 
     def store_notes(self, notes: list[CollectedRows]) -> None:
-        """Keep the rows of each target that the observer has collected."""
+        """Store the rows of each target that the observer has collected."""
         for target, rows_of_target in zip(self._targets, notes, strict=True):
             target.add(rows_of_target)
 
     def finish(self, model: Mergeable, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
-        """Keep or discard the adopted components, then create fresh ones from collected rows.
+        """Keep or remove the adopted components, then fit fresh components to the collected rows.
 
         Births finish after all other moves, so that merges of adopted components add to the gain of
         the adoption. Return the record of the adopted components, and the records of births that
-        failed. Fresh components are adopted in the next pass, and recorded at its end.
+        failed. The new fresh components are adopted in the next pass, and recorded at its end.
         """
         records = [self._judge(model, state, tools)] if self._before else []
-        # Leave out targets with components that have disappeared by merges or deletes, or because
-        # the state was restored.
+        # Leave out targets with components that no longer exist after merges, deletes, or the
+        # removal of adopted components.
         ids = state.component_ids
         targets = [target for target in self._targets if np.isin(target.ids, ids).all()]
-        # Number of components by which births may still raise the number of components.
+        stats = state.plain_stats.as_stats()
+        # Number of components that births may still add.
         n_left = self._max_components - model.size(state.stats)
         n_tried = 0
         gains: list[float] = []
@@ -210,10 +216,9 @@ class Birth(Move):
                 break
             n_tried += 1
             n_replaced = len(target.components)
-            # Statistics of the components outside and within the target.
-            other_stats = _stats_without(state, target.ids)
-            target_stats = _stats_without(state, ids[~np.isin(ids, target.ids)])
-            target_model = model.for_target(target_stats)
+            is_target = np.isin(ids, target.ids)
+            other_stats = select_components(stats, ~is_target)
+            target_model = model.for_target(select_components(stats, is_target))
             mixtures = FreshMixtures(target_model, tools, n_left + n_replaced, other_stats)
             fresh = self._create(mixtures, target)
             if fresh.decision.is_accepted and fresh.stats is not None:
@@ -229,7 +234,7 @@ class Birth(Move):
                 )
                 records.append(record)
         if gains:
-            n_rows = model.component_masses(state.plain_stats.as_stats()).sum()
+            n_rows = model.component_masses(stats).sum()
             only_tile = max(gains) <= min(_SMALL_GAIN_PER_ROW * n_rows, _SMALL_GAIN)
             self._n_tiling = self._n_tiling + len(gains) if only_tile else 0
         self.exhausted = self._before is None and n_tried == 0
@@ -240,7 +245,7 @@ class Birth(Move):
 
         If they are no better than the target, record the failure in the ledger.
         """
-        # The first component of the target was drawn, and the others are its neighbours.
+        # Only failures of the first component count, which was drawn; the others are neighbours.
         was_tried = bool(self._ledger.count_failures(target.ids[:1], target.masses[:1])[0])
         fresh = mixtures.fit_rows_of(target, was_tried)
         if not fresh.decision.is_accepted:
@@ -250,7 +255,7 @@ class Birth(Move):
     def _judge(self, model: Mergeable, state: MovableState, tools: MoveTools) -> MoveRecord:
         """Decide on the adopted components; return the record of the decision.
 
-        If the gain is too small, restore the state before the adoption.
+        If they are rejected, restore the state before the adoption.
         """
         # Remove adopted components that have less than one row.
         dissolve(model, state, self._newborn_ids)
@@ -264,8 +269,8 @@ class Birth(Move):
         else:
             state.restore(checkpoint)
             self._relearned = model_before
-            # Choose fewer targets from now on, because good births may have been lost together with
-            # bad ones. For the same reason, record a failure only if the birth was a single one.
+            # Good births may have been rejected together with bad births. Therefore choose fewer
+            # targets from now on, and record a failure only after the birth of a single target.
             self._share *= 0.5
             if len(self._adopted) == 1:
                 (target,) = self._adopted
@@ -281,13 +286,13 @@ class Birth(Move):
     def change_within_batch(
         self, model: Mergeable, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Try births within one batch; keep each for which the exact bound of all memos rises."""
+        """Try births within a batch; accept a birth if the exact bound of all memos rises."""
         counts = model.component_masses(state.memos[key].stats)
         global_params = model.expectation(state.stats, batch, tools.run)
         # The inverse temperature is 1.
         result = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)
         if tools.n_judged is not None:
-            # Components whose new rows are like their earlier rows are no targets yet.
+            # A component is no target as long as its new rows are like its earlier rows.
             differs = _rows_differ(model, state.memos, key, batch, result.q, tools.n_judged)
             counts = np.where(differs, counts, 0.0)
         self._targets = self._choose(counts, state.component_ids, tools)
@@ -315,22 +320,21 @@ class Birth(Move):
     def _birth_within(
         self, births: BatchBirths, target: Target
     ) -> tuple[Decision, str, int, Mergeable]:
-        """Try births from a target within a batch, and keep the first that is accepted.
+        """Try births from a target within a batch, until a birth is accepted.
 
-        Return the decision, a description of what was tried, the number of fresh components (0 if
-        no birth was accepted), and the model with the priors of the fresh components.
+        Return the decision, a description of the last birth, the number of fresh components, and
+        the model with their priors. The number is 0 if no birth was accepted.
         """
         model, state = births.model, births.state
         n_before = model.size(state.stats)
         kept = births.find_kept_components(target)
         other_stats = births.sum_kept_statistics(kept, target)
         max_fresh = self._max_components - n_before + 1
-        # First fit components under priors that are learned from these and all other components. If
-        # the fresh components raise the bound of the collected rows, but not the bound of all rows,
-        # fit components under the priors of the model. The model is used as it is, and not the
-        # result of :meth:`~skvt.contracts.Mergeable.for_target`, because components of the target
-        # that have rows in other batches stay. A background component, for instance, has such rows,
-        # and fresh components beside it need no second background.
+        # First fit fresh components under priors that are learned from the fresh and all other
+        # components. If they raise the bound of the collected rows, but not the bound of all rows,
+        # then fit fresh components under the priors of the model. ``model.for_target`` is not
+        # called, because components of the target with rows in other batches stay: beside a
+        # background component, for instance, fresh components need no second background.
         for prior_sources in (other_stats, None):
             mixtures = FreshMixtures(model, births.tools, max_fresh, prior_sources, in_stream=True)
             fresh = self._create(mixtures, target)
@@ -346,8 +350,8 @@ class Birth(Move):
             if not needs_other_priors or not other_stats.arrays[0].size:
                 break
         if not decision.is_accepted and len(state.memos) > 1 and fresh.one_component is not None:
-            # Keep the target, and try to add one component for all collected rows, because the rows
-            # of this batch may differ from the rows of the target in other batches.
+            # Try to add a component for all collected rows beside the target, because the target's
+            # rows in this batch may differ from its rows in other batches.
             all_components = np.arange(n_before)
             decision_on_one = births.try_components(model, fresh.one_component, all_components)
             if decision_on_one.is_accepted:
@@ -359,7 +363,8 @@ class Birth(Move):
 def _overlaps(memos: Memos, n_components: int) -> Array:
     """Return the entropy in nats that each merge of two components would lose, (K, K).
 
-    The matrix is symmetric. Unknown entries, and all entries before the first memo, are 0.
+    The matrix is symmetric. An entry is 0 if it is unknown, as are all entries before the first
+    memo.
     """
     merge_entropy_loss = memos.total().merge_entropy_loss if memos else None
     if merge_entropy_loss is None:
@@ -372,36 +377,32 @@ def _rows_differ(
 ) -> NDArray[np.bool_]:
     """Return for each component whether its new rows differ from its earlier rows, (K,).
 
-    The new rows are the rows of the batch after the first ``n_judged``. All other rows of the
-    stream are earlier rows. The rows of a component differ if two components, one for the new and
-    one for the earlier rows, have more evidence than one component, or if there are no earlier
-    rows. ``q`` (n, K) are the responsibilities for the rows of the batch.
+    The new rows are the rows of the batch after the first ``n_judged`` rows. All other rows of the
+    stream are earlier rows. New and earlier rows differ if two separate components for them have
+    more evidence than a single component, or if there are no earlier rows. ``q`` (n, K) are the
+    responsibilities for the rows of the batch.
     """
 
     def stats_of(rows: slice) -> Stats:
-        """Return the statistics of these rows of the batch with the responsibilities q."""
+        """Return the statistics of some rows of the batch with the responsibilities q."""
         weights = batch.weights[rows]
         part = model.batch(batch.X[rows], np.arange(weights.size), weights)
         stats = model.make_local_result(part, q[rows]).stats
-        # Results of given responsibilities have statistics.
+        # ``make_local_result`` returns statistics.
         assert stats is not None
         return stats
 
     total, new = memos.total(), stats_of(slice(n_judged, None))
-    # Replace the memo of the batch, which has other responsibilities than q, by the first rows.
+    # In the statistics of all rows, replace the memo of the batch by its first ``n_judged`` rows
+    # with the responsibilities q.
     earlier = total.plus(memos[key], sign=-1.0).stats
     if n_judged:
         first = stats_of(slice(n_judged))
         earlier = Stats(tuple(a + b for a, b in zip(earlier.arrays, first.arrays, strict=True)))
     differs = ~exceeds(model.component_masses(earlier), 0.0, scale=total.weight)
-    # The K components of the earlier rows come first, then the same components of the new rows.
+    # The components of the earlier rows have the numbers 0 to K - 1, and the components of the new
+    # rows the numbers K to 2 K - 1.
     both = concatenate_components([earlier, new])
     has_earlier = np.flatnonzero(~differs)
     differs[has_earlier] = model.merge_gains(both, has_earlier, differs.size + has_earlier) < 0.0
     return differs
-
-
-def _stats_without(state: MovableState, ids: list[int] | IndexArray) -> Stats:
-    """Return the statistics of all components except those with these ids."""
-    kept = ~np.isin(state.component_ids, ids)
-    return Stats(tuple(array[kept] for array in state.plain_stats.as_stats().arrays))

@@ -1,8 +1,8 @@
-"""Deletes: give the rows of a nearly empty component to the others if the exact bound rises.
+"""Deletes: give the rows of a nearly empty component to other components if the exact bound rises.
 
-The *memo* of a batch has the statistics and the terms of the bound that the batch contributes. A
-delete knows how each memo would change, because local steps are made with and without the
-component.
+The *memo* of a batch has the statistics and entropies of the batch, from which the bound is
+computed. A delete makes local steps with and without the component, to find how each memo would
+change.
 """
 
 from collections.abc import Hashable
@@ -45,7 +45,7 @@ _MIN_RESPONSIBILITY = 1e-14
 
 
 class Delete(Move):
-    """Delete at most one component per pass, the candidate whose delete raises the bound most.
+    """In each pass, delete the candidate whose delete raises the bound most, if any does.
 
     During the pass, local steps of the rows of each candidate are also made without the candidate.
     The exact bound of all rows without the candidate is therefore known after the pass.
@@ -56,12 +56,12 @@ class Delete(Move):
     def __init__(self) -> None:
         # Numbers of the candidates of the pass, set by `begin`.
         self._candidates: list[int] = []
-        # By candidate and key of the batch, the change of the memo by the delete of the candidate.
-        # `store_notes` adds the changes during the pass.
+        # For each candidate, the change of the memo of each batch by the delete of the candidate,
+        # with the key of the batch. `store_notes` adds the changes during the pass.
         self._changes: dict[int, dict[Hashable, Memo]] = {}
 
     def begin(self, model: Mergeable, state: MovableState, tools: MoveTools) -> None:
-        """Choose as candidates the smallest components that are small enough."""
+        """Choose the candidates: the smallest components, if they are small enough."""
         counts = model.component_masses(state.plain_stats.as_stats())
         max_count = max(MAX_ROWS_OF_CANDIDATE, MAX_SHARE_OF_CANDIDATE * counts.sum() / counts.size)
         smallest = stable_order(counts, scale=float(counts.sum()))[:MAX_CANDIDATES]
@@ -80,7 +80,7 @@ class Delete(Move):
             self._changes[k][key] = change
 
     def finish(self, model: Mergeable, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
-        """Delete the best candidate if the bound rises; return one record for each candidate."""
+        """Delete the best candidate if the bound rises; return a record for each candidate."""
         self.exhausted = True
         if not self._candidates:
             return []
@@ -112,9 +112,9 @@ class Delete(Move):
         return records
 
     def conclude(self, model: Mergeable, state: MovableState) -> bool:
-        """Dissolve components of less than one row at the end of a fit; return True.
+        """Dissolve components of less than a row at the end of a fit.
 
-        The result tells the engine that components may have changed.
+        Return True, which tells the engine that components may have changed.
         """
         dissolve(model, state)
         return True
@@ -123,10 +123,10 @@ class Delete(Move):
 def _compute_changes(
     candidates: tuple[int, ...], model: Mergeable, solved_batch: SolvedBatch, tools: ObserverTools
 ) -> tuple[Hashable, dict[int, Memo]]:
-    """Return the key of a batch, and by candidate the change of the memo by the delete.
+    """Return the key of a batch, and the change of its memo by the delete of each candidate.
 
-    `partial` binds the argument ``candidates``; the result is the observer of deletes. Candidates
-    without rows in the batch are left out.
+    Candidates without rows in the batch are left out. With ``candidates`` bound by `partial`, the
+    function is the observer of deletes.
     """
     batch, changes = solved_batch.batch, dict[int, Memo]()
     for k in candidates:

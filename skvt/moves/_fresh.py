@@ -1,10 +1,10 @@
-"""Fresh mixtures: mixtures that are fitted to some rows, apart from the model.
+"""*Fresh* mixtures: mixtures that are fitted to some rows, apart from the model.
 
-A birth replaces its *target*, one component or several, by the components of a *fresh* mixture of
-the target's rows. :class:`FreshMixtures` fits several mixtures to these rows, from different
-*starts*, that is, initial components, and compares the best mixture with the target.
-:func:`fit_fresh_mixture` fits one mixture, also for the short fits that choose a likelihood. The
-*memo* of rows has their statistics and entropies, from which the bound is computed.
+A *birth* replaces its *target*, a component or several components, by the components of a fresh
+mixture of the target's rows. :class:`FreshMixtures` fits several mixtures to these rows, from
+different *starts*, that is, initial components, and compares the best mixture with the target.
+:func:`fit_fresh_mixture` fits a single mixture, also for the short fits that choose a likelihood.
+The *memo* of rows has their statistics and entropies, from which the bound is computed.
 """
 
 from dataclasses import dataclass
@@ -24,31 +24,30 @@ from skvt.ties import exceeds
 
 # Usual number of components with which a fresh mixture starts.
 N_FRESH = 10
-# A smaller number of components with which a second mixture starts.
+# A smaller number of components, with which a second mixture starts.
 FEWER = 3
-# The second mixture is fitted even if the first one is better than the target, if there are fewer
-# rows than ROWS_FOR_EACH * N_FRESH.
+# The second mixture is fitted even if the first mixture is better than the target, if there are
+# fewer than ROWS_FOR_EACH * N_FRESH rows.
 ROWS_FOR_EACH = 200
-# Up to _MAX_COLUMNS_FOR_FEWER columns, few starts are enough to find the clusters of a target.
-# Mixtures that start from the least normal directions are then left out. If there are also at most
-# _MAX_ROWS_FOR_FEWER rows, all mixtures start with FEWER components, unless the target has all
-# components of the model, so that the mixtures learn their priors.
+# Few starts are enough to find the clusters of a target if there are at most
+# _MAX_COLUMNS_FOR_FEWER columns. Mixtures that start from the least normal directions are then left
+# out. If there are also at most _MAX_ROWS_FOR_FEWER rows, all mixtures start with FEWER components,
+# unless the target has all components of the model, so that the mixtures learn their priors.
 _MAX_COLUMNS_FOR_FEWER = 3
 _MAX_ROWS_FOR_FEWER = 100
-# A mixture under newly learned priors needs more than _MIN_ROWS_FOR_EACH * N_FRESH rows, or more
-# than _MAX_ROWS_FOR_FEWER rows if few starts are enough.
+# A mixture under newly learned priors is fitted only to more than _MIN_ROWS_FOR_EACH * N_FRESH
+# rows, or to more than _MAX_ROWS_FOR_FEWER rows if few starts are enough.
 _MIN_ROWS_FOR_EACH = 5
 # A mixture under newly learned priors starts with at most this number times N_FRESH components.
 _MAX_FACTOR_OF_N_FRESH = 4
 # The bound of the rows of a target must rise by more than this number of nats per row.
 MIN_GAIN_PER_ROW = 1e-3
-# Maximum number of rows of the target that a collected row represents. A collected row should also
-# count for rows that were not collected, but a mixture in which each row counts five times or more
-# would fit components to noise.
+# A collected row also counts for rows of the target that were not collected, but at most as this
+# number of rows. If each row counted as five or more rows, mixtures would fit components to noise.
 MAX_COUNTED = 2.0
-# Initial components are made from seeds, that is, from rows which are chosen among a sample of the
-# rows. For each seed, the sample has _ROWS_PER_COLUMN rows per column, but at least
-# _MIN_ROWS_PER_SEED rows and at most _MAX_ROWS_PER_SEED.
+# Initial components are made from seeds, that is, from rows of a sample of all rows. For each seed,
+# the sample has _ROWS_PER_COLUMN rows per column, but at least _MIN_ROWS_PER_SEED rows and at most
+# _MAX_ROWS_PER_SEED.
 _ROWS_PER_COLUMN = 4
 _MIN_ROWS_PER_SEED = 50
 _MAX_ROWS_PER_SEED = 1_000
@@ -59,8 +58,9 @@ _MAX_PASSES = 40
 _MAX_SHARE_MOVED = 1e-5
 # The fit ends when the bound rises by less than this number of nats per row in a pass.
 _TOL = 1e-4
-# The fit of a mixture with newly learned priors ends after the first pass if its bound misses the
-# goal, the bound at which the mixture would be useful, by more nats per row than this.
+# The goal of a fit is the bound at which the mixture would be useful. The fit of a mixture with
+# newly learned priors ends after the first pass if its bound misses the goal by more than this
+# number of nats per row.
 _MAX_SHORTFALL = 0.02
 
 
@@ -78,11 +78,11 @@ def fit_fresh_mixture(
     tools : MoveTools
     goal : float
         The bound in nats that the mixture must reach to be useful. The fit ends early if the
-        mixture is not going to reach this bound.
+        mixture is unlikely to reach the goal.
     other_stats : Stats or None
         Statistics of other components with the same prior. If there are other components, the prior
-        is first learned from these and the initial components. The goal then rises by the fall of
-        the bound of the other components under the new prior.
+        is first learned from the other and the initial components. The goal is then raised by the
+        loss of the bound of the other components under the new prior.
     max_passes : int
         Maximum number of passes.
 
@@ -95,8 +95,8 @@ def fit_fresh_mixture(
     """
     n_components = model.n_initial
     total = float(batch.weights.sum())
-    # If there are more rows than the initial components need, draw the rows among which they are
-    # chosen. Constant columns of dense rows do not count as columns.
+    # Draw the sample of rows from which initial components are made, unless there are few rows.
+    # Constant columns of dense rows do not count as columns.
     n_columns = batch.X.shape[1] if sp.issparse(batch.X) else np.any(batch.X != batch.X[0], 0).sum()
     rows_per_seed = np.clip(_ROWS_PER_COLUMN * n_columns, _MIN_ROWS_PER_SEED, _MAX_ROWS_PER_SEED)
     n_seed_rows = int(rows_per_seed) * n_components
@@ -105,15 +105,15 @@ def fit_fresh_mixture(
         seeds = tools.rng.permutation(batch.n_rows)[:n_seed_rows]
     moves: list[Merge] = []
     policy = RunningPolicy()
-    # While the policy is not done, passes learn no priors. Until merges begin, the model therefore
-    # keeps the priors that are learned below, before the first pass.
+    # Passes learn no priors while the policy is not done. Until merges begin, the model therefore
+    # keeps the priors that are learned below.
     policy.done = False
     state, sweep = tools.separate_fit(model, batch.X, batch.weights, policy, seeds=seeds)
     previous_bound = float("-inf")
     has_others = other_stats is not None and other_stats.arrays[0].size > 0
     if other_stats is not None and has_others:
-        # Learn the priors from all components, and raise the goal by the energy that the other
-        # components lose. ``resized`` makes a model whose priors are fixed from here on.
+        # Learn the priors from all components, and raise the goal by the loss of the bound of the
+        # other components. ``resized`` makes a model whose priors are fixed from here on.
         goal += model.collapsed_energy(other_stats)
         all_components = concatenate_components([other_stats, state.plain_stats.as_stats()])
         model = model.with_learned_priors(None, RunningStats(all_components.arrays))
@@ -124,7 +124,7 @@ def fit_fresh_mixture(
     for n_passes in range(max_passes):
         has_merges = bool(moves)
         model, may_stop = sweep(model, moves)
-        # A first pass that ends far below the goal is not worth further passes.
+        # Make no further passes if the first pass ends far below the goal.
         if has_others and n_passes == 0:
             if compute_bound(model, state.memos.total()) < goal - _MAX_SHORTFALL * total:
                 break
@@ -141,8 +141,8 @@ def fit_fresh_mixture(
         bound = compute_bound(model, state.memos.total())
         gain, previous_bound = bound - previous_bound, bound
         if has_merges and may_stop:
-            # The goal is out of reach if all remaining passes, and one more, would not reach it
-            # even if each of them gained as much as this pass.
+            # The goal is out of reach if the remaining passes and a further pass would not reach
+            # it, even if each pass gained as much as this pass.
             is_hopeless = bound + (max_passes - n_passes) * gain < goal
             if is_hopeless or gain < _TOL * total:
                 break
@@ -156,8 +156,8 @@ class FreshResult(NamedTuple):
     """The best fresh mixture for the rows of a target, and whether it is better than the target."""
 
     decision: Decision
-    # Description of the starts of the mixtures, for records. If priors were learned from the fresh
-    # and other components, the description has only the last start.
+    # Description of the starts of the mixtures, for records. It has only the last start if priors
+    # were learned from the fresh and other components.
     tried: str
     # Statistics of the fresh components; None if no mixture was fitted.
     stats: Stats | None = None
@@ -179,10 +179,10 @@ class FreshMixtures:
         Maximum number of fresh components.
     other_stats : Stats or None
         Statistics of all components outside the target. Priors are learned from these components
-        and the fresh ones; None if no priors are learned.
+        and the fresh components; None if no priors are learned.
     in_stream : bool
-        Whether the rows come from a call of a stream. Such rows may not come again, so that
-        mixtures also start from a few clusters in a line.
+        Whether the rows come from a call of a stream. Mixtures then also start from a few clusters
+        in a line, because the rows may not come again.
     """
 
     model: Mergeable
@@ -197,7 +197,7 @@ class FreshMixtures:
         ``was_tried`` tells whether births from the target have failed before.
         """
         model, tools, other_stats = self.model, self.tools, self.other_stats
-        # The empty arrays at the beginning give the results their shapes if no rows were collected.
+        # If no rows were collected, only the empty arrays give the results their shapes.
         resp = np.concatenate([np.empty((0, len(target.ids))), *target.resp])
         row_weights = np.concatenate([np.empty(0), *target.weights])
         resp_of_target = resp.sum(axis=1)
@@ -210,9 +210,9 @@ class FreshMixtures:
         # Number of rows of the target that each collected row represents.
         factor = np.clip(target.total / weights.sum(), 1.0, MAX_COUNTED)
         X = stack_rows(target.rows)
-        # First try a mixture under new priors, of the rows for which the responsibility of the
-        # target is more than one half. The target must be a single component with enough such
-        # rows, and there must be other components.
+        # If the target is a single component with enough members, that is, rows for which its
+        # responsibility is more than 1/2, and if there are other components, first try a mixture of
+        # the members under new priors.
         is_member = resp_of_target > 0.5
         is_single = len(target.ids) == 1
         min_rows = _MAX_ROWS_FOR_FEWER if self._is_narrow(X) else _MIN_ROWS_FOR_EACH * N_FRESH
@@ -232,11 +232,10 @@ class FreshMixtures:
         if len(target.ids) > 1:
             all_in_one = model.make_local_result(batch, np.ones((weights.size, 1)))
             one_component_memo = tools.make_memo(model, all_in_one, batch)
-        # Try few components if births from the target have failed before, and the target is a
-        # single component.
+        # Try only few components if births from a single component have failed before.
         tries_few = was_tried and is_single
         max_fresh = min(self.max_fresh, FEWER) if tries_few else self.max_fresh
-        # Both memos have the same rows with the same weights, so that their bounds are comparable.
+        # The bounds of both memos are comparable, because they have the same rows and weights.
         return self._fit_best(batch, target_memo, one_component_memo, max_fresh)
 
     def _fit(
@@ -255,20 +254,21 @@ class FreshMixtures:
     def _is_narrow(self, X: Any) -> bool:
         """Return whether few starts are enough, because X has few columns.
 
-        In a stream the result is False, because rows may not come again.
+        In a stream, few starts are not enough, because the rows may not come again.
         """
         return not self.in_stream and bool(X.shape[1] <= _MAX_COLUMNS_FOR_FEWER)
 
     def _fit_under_learned_priors(self, batch: Any, other_stats: Stats) -> FreshResult:
         """Return a mixture under priors that are learned from its components and other components.
 
-        The gain of the mixture is the difference between its bound and the bound of one component
-        for all rows. The bound of the other components, whose statistics are ``other_stats``, falls
-        under the new priors. The mixture is accepted if its gain is larger than this fall.
+        The gain of the mixture is the difference between its bound and the bound of a single
+        component for all rows. ``other_stats`` are the statistics of the other components. The
+        mixture is accepted if its gain is larger than the loss of the bound of the other components
+        under the new priors.
         """
         model = self.model
         all_in_one = model.make_local_result(batch, np.ones((batch.weights.size, 1)))
-        # The bound of the rows in nats if they all belong to one component.
+        # The bound in nats of a single component for all rows.
         goal = compute_bound(model, self.tools.make_memo(model, all_in_one, batch))
         total = batch.weights.sum()
         # Start with components that are half as large as the median of the other components.
@@ -286,38 +286,37 @@ class FreshMixtures:
             decision = decide(gain, find_rounding_scale(goal, memo), min_gain, f"{total:.0f} rows")
             if decision.is_accepted:
                 break
-        # Only the start of the last mixture is described.
         return FreshResult(decision, _describe([proposal]), memo.stats, learns_priors=True)
 
     def _fit_best(
         self, batch: Any, target_memo: Memo, one_component_memo: Memo, max_fresh: int
     ) -> FreshResult:
-        """Return the best of several mixtures and of one component for all rows.
+        """Return the best of several mixtures and of a single component for all rows.
 
         ``target_memo`` is the memo of the rows with the components of the target, and
-        ``one_component_memo`` with one component. The mixtures have different starts:
+        ``one_component_memo`` is their memo with a single component. The mixtures learn their
+        priors if there are no components outside the target. They have different starts:
 
-        1. The usual start has N_FRESH initial components, found by k-means++.
-        2. A start with FEWER components follows if the usual mixture is no better than the target,
-           because a component with many parameters needs many rows. This start also follows if
-           there are few rows: the usual mixture may end in components of which no merge improves
-           the bound, although fewer, different components would be better. The start also follows
-           under learned priors: beside a small cluster, the usual mixture may split a large cluster
-           into parts that the learned prior keeps apart.
-        3. A start from the directions in which rows are least normal follows if no mixture is
+        1. A start from clusters in a line is made only if the mixtures learn their priors, and the
+           target is a single component. If there are many clusters in a line, a mixture of few
+           components would put several clusters into each component, and would be no better than a
+           single component.
+        2. The usual start has N_FRESH initial components, which k-means++ finds.
+        3. A start with FEWER components follows in three cases. The usual mixture may be no better
+           than the target, because a component with many parameters needs many rows. There may be
+           few rows: the usual mixture may then end in components of which no merge improves the
+           bound, although fewer, different components would be better. The mixtures may learn their
+           priors: beside a small cluster, the usual mixture may then split a large cluster into
+           parts that the learned prior keeps apart.
+        4. A start from the directions in which rows are least normal follows if no mixture is
            better than the target yet. It may find components that differ in few of many directions.
 
-        With at most _MAX_COLUMNS_FOR_FEWER columns, the third start is left out, except in a
-        stream. If the rows also have a total weight of at most _MAX_ROWS_FOR_FEWER, the first start
-        is left out, unless the mixtures learn their priors.
+        Except in a stream, at most _MAX_COLUMNS_FOR_FEWER columns need few starts: start 4 is left
+        out. Start 2 is also left out if the total weight of the rows is at most
+        _MAX_ROWS_FOR_FEWER, unless the mixtures learn their priors.
 
         If a mixture ends with as many components as the target and is no better, starts with fewer
         components than the target are left out.
-
-        If there are no components outside the target, the mixtures learn their priors. If the
-        target is then a single component, a start from clusters in a line comes before the others.
-        If there are many such clusters, a mixture of few components would put several clusters into
-        each component, and would be no better than one component.
         """
         # The entropy of a memo has one entry for each component.
         target_bound, n_target = compute_bound(self.model, target_memo), target_memo.entropy.size
@@ -340,7 +339,7 @@ class FreshMixtures:
         tries_fewer = learns_priors or batch.weights.size < ROWS_FOR_EACH * N_FRESH
         # Whether the last mixture has as many components as the target and is no better.
         ends_like_target = False
-        # The best result so far, which is at first one component for all rows.
+        # The best result so far, at first a single component for all rows.
         memo, bound = one_component_memo, compute_bound(self.model, one_component_memo)
         tried: list[tuple[int, str]] = []
 
@@ -351,7 +350,7 @@ class FreshMixtures:
 
         for proposal in proposals:
             n_initial, init_params = proposal
-            # After a result is accepted, only starts by k-means++ follow, and only if the result
+            # After a result was accepted, only starts by k-means++ follow, and only if the result
             # has few components.
             has_many = memo.entropy.size > N_FRESH
             may_follow = tries_fewer and init_params == "k-means++" and not has_many
@@ -363,8 +362,7 @@ class FreshMixtures:
             new_memo, new_model = self._fit(batch, proposal, goal, prior_sources)
             new_bound, n_new = compute_bound(new_model, new_memo), new_memo.entropy.size
             tried.append(proposal)
-            # Reject a single component if priors are learned, because one component is not enough
-            # to learn a prior.
+            # A prior cannot be learned from a single component.
             is_legal = n_new > 1 or not learns_priors
             if is_legal and exceeds(
                 new_bound, bound, scale=find_rounding_scale(new_bound, new_memo)

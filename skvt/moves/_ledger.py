@@ -1,4 +1,7 @@
-"""The ledger of a move: a record of failed proposals, by which a move decides what to try again."""
+"""The *ledger* of a move: its failed proposals, by which the move decides what to try again.
+
+A *proposal* is a change of the components of a model.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -10,33 +13,33 @@ from skvt.files import in_files
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray
 
-# Failures of a target are forgotten if its mass has changed by more than this fraction since the
-# last failure.
+# The failures of a target are forgotten if its mass has changed by more than this fraction since
+# the last failure.
 SAME_MASS = 0.1
 # All failures are forgotten if the log-normalisers of the learned priors have changed by more than
-# this number of nats. The number doubles each time that failures are forgotten, because late
-# changes of many prior parameters do not affect proposals.
+# this number of nats. The number is doubled each time, because late changes of many prior
+# parameters do not affect proposals.
 OTHER_PRIOR = 5.0
 
 
 @in_files("moves.Ledger")
 @dataclass(frozen=True)
 class Ledger:
-    """The failures of a move, and the pause until its next search.
+    """The failures of a move, and the pause until its next search for changes.
 
-    A target is a component or topic, which the ledger knows by its id. The mass of a target is its
-    expected number of rows or tokens. The ledger is immutable: each method that records an event
-    returns a changed ledger.
+    A *target* is a component or topic that a proposal would change; the ledger knows it by its id.
+    The *mass* of a target is its expected number of rows or tokens. The ledger is immutable: each
+    method that records an event returns a changed ledger.
     """
 
-    # By the id of each target that has failed, the mass at the last failure and the number of
+    # For each target that has failed, by its id, the mass at the last failure and the number of
     # failures.
     failures: dict[int, tuple[float, int]] = field(default_factory=dict)
     # Change of the mass of a target, as a fraction, after which its failures are forgotten.
     same_mass: float = SAME_MASS
-    # Number of failed proposals, minus the failures that successful proposals have cancelled.
+    # Number of failed proposals, minus the failed proposals that successes have cancelled.
     n_in_vain: int = 0
-    # Log-normaliser of the priors under which the proposals failed, in nats; None before the first
+    # Log-normaliser, in nats, of the priors under which the proposals failed; None before the first
     # pass.
     prior: float | None = None
     # Change of ``prior`` after which all failures are forgotten, in nats.
@@ -51,8 +54,7 @@ class Ledger:
     def count_failures(self, ids: Iterable[int], masses: Iterable[float]) -> IndexArray:
         """Return the number of failures of each target, (n,).
 
-        The number is 0 if the target has never failed, or if its mass has changed since its last
-        failure.
+        The number is 0 if the mass of the target has changed since its last failure.
         """
         failures = [self.failures.get(int(id_), (0.0, 0)) for id_ in ids]
         # The reshape keeps two columns if there are no targets.
@@ -70,7 +72,7 @@ class Ledger:
     def record_success(self, cancelled: int, ids: list[int], masses: list[float] | Array) -> Self:
         """Record a successful proposal, which cancels ``cancelled`` failed proposals.
 
-        Each target gets a failure, so that it is not tried again until its mass changes.
+        A failure of each target is recorded, so that it is not tried again until its mass changes.
         """
         n_in_vain = max(0, self.n_in_vain - cancelled)
         return replace(self.record_failure(ids, masses), n_in_vain=n_in_vain)
@@ -99,7 +101,7 @@ class Ledger:
         return replace(self, ids=self.ids | current_ids, n_in_vain=0, pause=0, waiting=0)
 
     def record_pass(self) -> Self:
-        """Record that a pass of the pause has been made."""
+        """Record a pass of the pause."""
         return replace(self, waiting=self.waiting - 1)
 
     def record_search(self, has_succeeded: bool, longest: float = float("inf")) -> Self:

@@ -1,8 +1,9 @@
-"""Merges: replace two components by one if the exact bound rises [HS13 sec. 3.2].
+"""Merges: join two components if the exact bound rises [HS13 sec. 3.2].
 
 The gain of a merge is known from the *memos* of the batches. A memo has the statistics of a batch,
-and for each pair of components the entropy that the assignments of the batch would lose by a merge.
-:func:`dissolve` merges components that are almost empty, even if the bound falls slightly.
+and for each pair of components the *loss of entropy*: the entropy that the assignments of the batch
+would lose by a merge. :func:`dissolve` merges components that are almost empty, even if the bound
+falls slightly.
 """
 
 from collections.abc import Hashable, Iterable
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from skvt.contracts import Memo, Mergeable, MovableState, Move, MoveRecord, MoveTools
 from skvt.expfam import RunningStats, Stats
-from skvt.moves._base import compute_bound, exceeds_rounding, find_rounding_scale, make_requirements
+from skvt.moves._base import compute_bound, find_rounding_scale, make_requirements
 from skvt.moves._trial import MERGE_DESCRIPTION, Decision, decide, record_rejected_merges
 from skvt.ties import exceeds, stable_argmax, stable_order
 from skvt.typing import Array, IndexArray
@@ -23,15 +24,15 @@ MIN_ROWS_OF_COMPONENT = 1.0
 # The bound must rise by at least this number of nats if a change of components also changes the
 # learned priors.
 MIN_GAIN = 0.1
-# The best merge is not tried with new priors if it loses more nats per row of the data than this
-# under the old priors.
+# The best merge is tried with new priors if under the old priors it loses at most this number of
+# nats per row of the data.
 _MAX_LOSS_PER_ROW = 0.5
 # A merge raises the evidence of the mixture weights by at most log 2 per merged row plus this
 # number of nats.
 _MAX_WEIGHTS_GAIN = 10.0
-# Largest loss in nats at which a component of fewer than MIN_ROWS_OF_COMPONENT is dissolved. A
-# component whose loss is larger explains rows that no other component explains, such as a row of
-# weight 1/2.
+# A component is dissolved if the bound falls by at most this number of nats. If the bound would
+# fall more, the component explains rows that no other component explains, such as a row of weight
+# 1/2.
 _MAX_LOSS = 3.0
 
 
@@ -41,8 +42,8 @@ def compute_pair_gains(
     """Return the gain of the bound by the merge of each pair of components.
 
     The gain is ``log M(S_a + S_b) - log M(S_a) - log M(S_b)``, the log ratio of the marginal
-    likelihoods M with and without the merge [HS13 eq. 12], minus the entropy that the assignments
-    lose. The evidence of the mixture weights is left out.
+    likelihoods M with and without the merge [HS13 eq. 12], minus the loss of entropy. The evidence
+    of the mixture weights is left out.
 
     Parameters
     ----------
@@ -50,14 +51,14 @@ def compute_pair_gains(
     memo : Memo
         The memo of all rows.
     is_candidate : ndarray of bool of shape (K,) or None
-        Whether each component is a candidate. Each pair must have at least one candidate; None for
-        all pairs.
+        Whether each component is a candidate. Pairs without a candidate are left out. None stands
+        for all pairs.
 
     Returns
     -------
     a, b : ndarray of shape (n_pairs,)
-        Numbers of the components, a < b. Two kinds of pairs are left out: pairs whose loss of
-        entropy is unknown, and pairs that the model does not allow, whose gain is -inf.
+        Numbers of the components of each pair, a < b. Pairs whose loss of entropy is unknown are
+        left out, and pairs that the model does not allow, whose gain is -inf.
     gains : ndarray of shape (n_pairs,)
         Gains in nats.
     """
@@ -93,12 +94,12 @@ def _merge_entries(array: Array, a: int, b: int) -> None:
 
 
 def dissolve(model: Mergeable, state: MovableState, ids: Iterable[int] | None = None) -> None:
-    """Merge each component of less than one row with the component of the largest gain.
+    """Merge each component of less than a row with the component of the largest gain.
 
     If ``ids`` is not None, only components with these ids are dissolved. The bound may fall
-    slightly, because a nearly empty component, such as a new one, may have a small share of every
-    row. If several components are merged into one, its entropy in the memos is a lower bound until
-    the batches have their next local steps.
+    slightly, because a nearly empty component may have a small share of every row. If several
+    components are merged with the same component, the entropy of the result in the memos is a lower
+    bound until the next local steps of the batches.
     """
     while True:
         memo = state.memos.total()
@@ -112,15 +113,15 @@ def dissolve(model: Mergeable, state: MovableState, ids: Iterable[int] | None = 
         if a.size == 0 or gains.max() < -_MAX_LOSS:
             return
         best = stable_argmax(gains, scale=find_rounding_scale(compute_bound(model, memo), memo))
-        # Losses of entropy that become unknown are replaced by upper bounds, so that components can
-        # be merged with the result.
+        # Replace losses of entropy that become unknown by upper bounds, so that further components
+        # can be merged with the result.
         state.merge(a[best], b[best], bounded=True)
         state.rearrange(np.delete(np.arange(counts.size), b[best]))
         state.resum()
 
 
 class Merge(Move):
-    """Merge pairs of components in the order of their gains, each component once per pass."""
+    """Merge pairs of components in the order of their gains, each component at most once a pass."""
 
     requires = make_requirements("A merge")
 
@@ -128,8 +129,8 @@ class Merge(Move):
         """Make merges that raise the bound; return their records and a record of rejected merges.
 
         If no merge raises the bound, the best merge is also judged with priors that are learned
-        after the merge. This may help, because priors that were learned from two halves of a
-        component favour the halves.
+        after the merge, because priors that were learned from two halves of a component favour the
+        halves.
         """
         memo = state.memos.total()
         n_components = memo.entropy.size
@@ -139,10 +140,10 @@ class Merge(Move):
         scale = max(memo.weight, float(np.abs(gains).max(initial=0.0)))
         # Try the 3 K pairs of the largest gains, in descending order.
         order = stable_order(-gains, scale=scale)[: 3 * n_components]
-        # Whether the merge would not raise the bound even with the largest possible gain of the
-        # evidence of the mixture weights.
+        # Whether the merge would not raise the bound even if the evidence of the mixture weights
+        # rose as much as possible.
         is_hopeless = gains < -np.log(2.0) * (counts[a] + counts[b]) - _MAX_WEIGHTS_GAIN
-        # The statistics after the merges so far, with 0 for removed components.
+        # The statistics after the merges so far. Removed components have zeros.
         arrays = tuple(array.copy() for array in memo.stats.arrays)
         records: list[MoveRecord] = []
         removed: list[int] = []
@@ -163,7 +164,7 @@ class Merge(Move):
             kept = np.delete(np.arange(n_components), [*removed, b[i]])
             new_weights_evidence = model.weights_log_evidence(merged_counts[kept])
             rise = gains[i] + new_weights_evidence - weights_evidence
-            if removed and exceeds_rounding(rise, scale):
+            if removed and exceeds(rise, 0.0, scale=scale):
                 # Replace ``gains[i]`` by the gain with the present statistics, because earlier
                 # merges may have changed parameters that components share.
                 rise += _gain_of_merge(model, memo, Stats(arrays), *pair) - gains[i]
@@ -178,8 +179,8 @@ class Merge(Move):
             already_merged |= {*pair}
             removed.append(b[i])
             state.merge(*pair)
-        # If no merge was accepted, try the best pair, which is the first in ``order``, with priors
-        # that are learned after the merge.
+        # If no merge was accepted, judge the best pair, the first in ``order``, with newly learned
+        # priors.
         min_gain = -_MAX_LOSS_PER_ROW * memo.weight
         if not removed and order.size and exceeds(gains[order[0]], min_gain):
             pair = a[order[0]], b[order[0]]
@@ -196,10 +197,11 @@ class Merge(Move):
         return records + record_rejected_merges(tools.n_iter, "merge", rejected_pairs, scale)
 
     def _judge_with_new_priors(self, model: Mergeable, memo: Memo, a: int, b: int) -> Decision:
-        """Decide on the merge of a and b, with priors that are learned with and without the merge.
+        """Decide on the merge of a and b with learned priors.
 
-        If the merge is accepted, the engine continues with the priors after the merge, see
-        :meth:`Move.update_priors`.
+        The bounds with and without the merge are compared, each under the priors that are learned
+        from its components. If the merge is accepted, the engine continues with the priors after
+        the merge, see :meth:`Move.update_priors`.
         """
         model_before = model.with_learned_priors(None, RunningStats(memo.stats.arrays))
         # A model whose priors are fixed returns itself.
@@ -223,9 +225,10 @@ class Merge(Move):
     def change_within_batch(
         self, model: Mergeable, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Merge as after a pass; pairs whose loss of entropy is unknown are left out.
+        """Merge components as after a pass.
 
-        The loss may be unknown after a merge of one of the two components, until the batches with
-        rows of both components have their next local steps.
+        Pairs whose loss of entropy is unknown are left out. The loss may be unknown after a merge
+        of one of the two components, until the batches with rows of both components have their next
+        local steps.
         """
         return self.finish(model, state, tools)

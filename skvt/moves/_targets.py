@@ -1,9 +1,9 @@
 """Targets of births: the components that a birth may replace, and the rows collected for the birth.
 
-A birth is a move that learns new components from a sample of the target's rows.
+A *birth* learns new components from a sample of the rows of its *target*. The target is a component
+or, after births from this component have failed, the component and its neighbours.
 :func:`draw_targets` draws the targets of a pass, and :func:`collect_rows` takes their rows from a
-batch. A target is one component or, after births from this component have failed, the component and
-its neighbours.
+batch.
 """
 
 from collections.abc import Sequence
@@ -19,16 +19,16 @@ from skvt.moves._ledger import Ledger
 from skvt.ties import exceeds, stable_argmax
 from skvt.typing import Array, IndexArray
 
-# Maximum number of rows that are collected for one target.
+# Maximum number of rows that are collected for a target.
 MAX_ROWS = 10_000
-# A row is collected if the responsibility of the target for it is larger than this.
+# A row is collected if the responsibility of the target for the row is larger than this.
 MIN_RESPONSIBILITY = 0.01
-# A component is a target only if its expected number of rows is larger than this.
+# A component can be a target only if its expected number of rows is larger than this.
 MIN_ROWS_OF_TARGET = 20.0
 # A component with this number of failures is no target.
 MIN_FAILURES_TO_GIVE_UP = 5
-# A birth counts as this number of failures if no new mixture of the target's rows was better than
-# the target.
+# A birth counts as this number of failures if no mixture of new components was better than the
+# target on the collected rows. Otherwise a failed birth counts as a single failure.
 FAILURES_IF_LOST = 2
 # Maximum number of neighbours of a target after few failures, and after many failures. The numbers
 # of neighbours after 0, 1, 2, 3 and 4 failures are 0, 1, 2, 2 and 9.
@@ -43,7 +43,7 @@ class RowRequest(NamedTuple):
     components: list[int]
     # Maximum number of rows.
     max_rows: int
-    # Share of the target's rows that is taken. If it is less than 1, rows are chosen at random.
+    # Share of the target's rows that is taken. Rows are drawn at random if the share is below 1.
     sampled_share: float
 
 
@@ -63,9 +63,10 @@ class CollectedRows(NamedTuple):
 @in_files("moves.Target")
 @dataclass
 class Target:
-    """A component that was drawn, perhaps with neighbours, and the rows collected for a birth."""
+    """The components of a target, and the rows collected for a birth."""
 
-    # Numbers, ids and expected numbers of rows of the A components. The drawn component is first.
+    # Numbers, ids and expected numbers of rows of the A components. The first component was drawn,
+    # and the others are its neighbours.
     components: list[int]
     ids: list[int]
     masses: list[float]
@@ -89,10 +90,11 @@ class Target:
     def add(self, collected: CollectedRows) -> None:
         """Add rows that were collected from a batch, up to MAX_ROWS rows of all batches.
 
-        Batches that are processed together answer the same request, so that together they may have
-        more rows than are left.
+        Batches that are visited at once answer the same request, so that together they may have
+        more rows than this target still needs.
         """
         self.total += collected.total
+        # Number of rows that are still needed.
         n_left = MAX_ROWS - self.size
         if n_left > 0 and collected.weights.size:
             self.rows.append(collected.X[:n_left])
@@ -119,14 +121,14 @@ def draw_targets(
     rng : numpy.random.Generator
     max_targets : int
     overlaps : ndarray of shape (K, K) or None
-        The overlap of each pair: the entropy in nats that is lost if the two components are merged.
+        The overlap of each pair: the entropy in nats that a merge of the two components would lose.
         The nearest neighbours of a component have the largest overlaps with it. If ``overlaps`` is
-        None, components whose births have failed are not targets.
+        None, components whose births have failed are no targets.
     """
     n_failures = ledger.count_failures(ids, counts)
     # Whether a component belongs to no target yet.
     is_free = np.ones(counts.size, bool)
-    # Without overlaps, a single failure excludes a component.
+    # Number of failures that excludes a component.
     min_excluded = 1 if overlaps is None else MIN_FAILURES_TO_GIVE_UP
     is_eligible = exceeds(counts, MIN_ROWS_OF_TARGET) & (n_failures < min_excluded)
     targets: list[Target] = []
@@ -139,17 +141,17 @@ def draw_targets(
         if n_failures[drawn] >= 2 * FAILURES_IF_LOST:
             n_neighbours = MAX_NEIGHBOURS
         for _ in range(n_neighbours):
-            # The loop is not entered without overlaps: the drawn component then has no failures.
+            # Without overlaps, components with failures are excluded, and need no neighbours.
             assert overlaps is not None
-            # (K,): overlap of each free component with all components of the target so far.
+            # (K,): overlap of each free component with the components of the target so far.
             overlap = overlaps[components].sum(axis=0) * is_free
             nearest = int(stable_argmax(overlap))
-            # Components whose overlap is a rounding error are no neighbours.
+            # A component whose overlap is a rounding error is no neighbour.
             if exceeds(overlap[nearest], 0.0, scale=counts[drawn]):
                 components.append(nearest)
                 is_free[nearest] = False
-        # After a birth in which no mixture was better than this component, a further birth needs
-        # neighbours. Leave the component out if it has none.
+        # If no mixture was better than this component in an earlier birth, a further birth needs
+        # neighbours. Leave out the component if it has no neighbours.
         if n_failures[drawn] >= FAILURES_IF_LOST and len(components) == 1:
             continue
         targets.append(Target(components, ids[components].tolist(), counts[components].tolist()))
@@ -160,12 +162,12 @@ def collect_rows(
     requests: Sequence[RowRequest], seed: int, model: Mergeable, solved_batch: SolvedBatch,
     tools: ObserverTools,
 ) -> list[CollectedRows]:  # fmt: skip
-    """Collect the rows of a batch that each request asks for.
+    """Return the rows of a batch that each request asks for.
 
-    `partial` binds the first two arguments; the result is the observer of births, which is called
-    after the local step of each batch. ``seed`` is the seed of the random choice among the rows of
-    large targets. Each request begins with this seed anew, so that its rows do not depend on other
-    requests.
+    With the first two arguments bound by `partial`, the function is the observer of births, which
+    is called after the local step of each batch. ``seed`` is the seed by which rows of large
+    targets are drawn. It is the same for each request, so that the rows of a request do not depend
+    on other requests.
     """
     batch, collected = solved_batch.batch, list[CollectedRows]()
     for components, max_rows, sampled_share in requests:

@@ -1,11 +1,11 @@
 """Decisions on proposals of moves, and trials of fresh components.
 
-:func:`decide` decides on a change of components by the change of the bound, and returns a
-:class:`Decision`, from which the record of the proposal is made. A :class:`Trial` makes a change of
-components, and updates the local variables of a few rows only, so that the bound of all rows is
-known. A *memo* of rows has the statistics of the rows and the terms of the bound that depend on
-their local step. *Fresh* components are components that a move proposes to add. :func:`compete`
-decides by a trial which of them are useful.
+A *proposal* of a move is a change of components. :func:`decide` decides on a proposal by the change
+of the bound, and returns a :class:`Decision`, from which the record of the proposal is made. A
+*memo* of rows has their statistics and entropies, from which the bound is computed. A
+:class:`Trial` makes a change of components and updates the memo of a few rows, while the memo of
+all other rows stays as it is. The bound of all rows is therefore known. *Fresh* components are
+components that a move proposes to add. :func:`compete` decides by a trial which of them are useful.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from skvt.contracts import MoveRecord
 from skvt.expfam import RunningStats, Stats
-from skvt.moves._base import exceeds_rounding
+from skvt.ties import exceeds
 
 # Description of a merge in records.
 MERGE_DESCRIPTION = "one component for both"
@@ -25,7 +25,6 @@ MERGE_DESCRIPTION = "one component for both"
 class Decision(NamedTuple):
     """The decision on a proposal."""
 
-    # Whether the proposed change is made.
     is_accepted: bool
     # Change of the bound in nats; NaN if it was not computed.
     gain: float
@@ -36,7 +35,7 @@ class Decision(NamedTuple):
         self, n_iter: int, move: str, target: Any, tried: str, n_changed: int = 1,
         n_proposals: int = 1,
     ) -> MoveRecord:  # fmt: skip
-        """Return the record of one or more proposals.
+        """Return the record of the decision.
 
         Parameters
         ----------
@@ -45,13 +44,13 @@ class Decision(NamedTuple):
         move : str
             The name of the move, such as "birth".
         target : sequence of int
-            The indices of the components that the proposals concern.
+            The indices of the components that the proposal concerns.
         tried : str
             A description of the proposed change.
         n_changed : int
             The number of components that are added, merged or deleted if the change is accepted.
         n_proposals : int
-            The number of proposals.
+            The number of proposals on which the decision was made together.
         """
         indices = ", ".join(map(str, target))
         n_accepted = n_changed if self.is_accepted else 0
@@ -64,19 +63,19 @@ def decide(
     gain: float, scale: float, min_gain: float = 0.0, rows: str = "all rows",
     dtype: DTypeLike | None = None,
 ) -> Decision:  # fmt: skip
-    """Return the decision on a proposal by which the bound changes by ``gain`` nats.
+    """Return the decision on a proposal that changes the bound by ``gain`` nats.
 
-    The proposal is accepted if ``gain`` exceeds ``min_gain`` by more than rounding errors, which
-    are relative to ``scale`` nats and to the precision ``dtype``. ``rows`` is the name, in the
-    reason, of the rows to which the bound belongs.
+    The proposal is accepted if ``gain`` exceeds ``min_gain`` by more than rounding errors. Rounding
+    errors are relative to ``scale`` nats: see :func:`find_rounding_scale`. ``dtype`` is the
+    precision of the bound, by default float64. The reason names the rows of the bound by ``rows``.
     """
     gain = float(gain)
-    is_accepted = exceeds_rounding(gain, scale, min_gain, dtype)
+    is_accepted = bool(exceeds(gain, min_gain, scale=scale, dtype=dtype))
     if is_accepted:
         reason = f"The bound of {rows} rises by {gain:.4g} nats."
-    elif exceeds_rounding(-gain, scale, 0.0, dtype):
+    elif exceeds(-gain, 0.0, scale=scale, dtype=dtype):
         reason = f"The bound of {rows} would fall by {-gain:.4g} nats."
-    elif exceeds_rounding(gain, scale, 0.0, dtype):
+    elif exceeds(gain, 0.0, scale=scale, dtype=dtype):
         reason = f"The bound of {rows} would rise by {gain:.4g} nats, too little."
     else:
         reason = f"The bound of {rows} would not change."
@@ -86,62 +85,61 @@ def decide(
 def record_rejected_merges(
     n_iter: int, move: str, pairs: list[tuple[float, Any]], scale: float
 ) -> list[MoveRecord]:
-    """Return a list with one record of all rejected merges; an empty list if there are none.
+    """Return a list with a single record for all rejected merges; an empty list without merges.
 
-    ``pairs`` has the gain and the two components of each merge. The record has the largest gain and
-    its components. Rounding errors of gains are relative to ``scale`` nats.
+    ``pairs`` has the gain and the two components of each merge. The record describes the merge of
+    the largest gain. Rounding errors of gains are relative to ``scale`` nats.
     """
     if not pairs:
         return []
     gain, pair = max(pairs, key=itemgetter(0))
     decision = decide(gain, scale)
     if decision.is_accepted:
-        # The caller has rejected the merge although the bound would rise, because it has merged one
-        # of the two components with another, or has rejected all merges together.
+        # The bound would rise, but the caller has rejected the merge: it has merged one of the two
+        # components with another component, or has rejected several merges together.
         reason = f"The bound of all rows would rise by {gain:.4g} nats, but not with other merges."
         decision = Decision(is_accepted=False, gain=decision.gain, reason=reason)
     return [decision.record(n_iter, move, pair, MERGE_DESCRIPTION, n_proposals=len(pairs))]
 
 
 class Trial:
-    """Updates of a few rows after a change of components, while all other rows stay as they are.
+    """A change of components, and updates of a few rows, while all other rows stay as they are.
 
-    A subclass defines the methods :meth:`update`, which :meth:`compute_gain` calls, and
-    :meth:`find_survivors`, which :func:`compete` calls after the updates.
+    A subclass defines the methods :meth:`update` and :meth:`find_survivors`.
     """
 
     # The sum of the memos of all rows after the last update.
     total_memo: Any
 
     def update(self, stats: RunningStats) -> float:
-        """Make a local step of the few rows, with the global parameters that ``stats`` determine.
+        """Make a local step of the few rows; return the bound of all rows in nats.
 
-        Set ``total_memo``, and return the bound of all rows in nats.
+        ``stats`` determine the global parameters of the local step. Set ``total_memo``.
         """
         raise NotImplementedError
 
     def find_survivors(self, fresh_stats: Stats) -> tuple[NDArray[Any], Stats]:
-        """Return which fresh components have enough rows after the last update.
+        """Return which of the fresh components have enough rows after the last update.
 
-        The first result (K',) has a truth value for each of the K' components of ``fresh_stats``.
-        The second result has the statistics of the components that have enough rows.
+        The first result is an array of bool (K',) for the K' components of ``fresh_stats``. The
+        second result has the statistics of the components that have enough rows.
         """
         raise NotImplementedError
 
     def compute_gain(
         self, stats: RunningStats, before: float, max_updates: int, scale: float | None = None
     ) -> float:
-        """Return the rise of the bound in nats after updates that begin with these statistics.
+        """Make updates; return the rise of the bound by the change and the updates, in nats.
 
-        ``before`` is the bound before the change. The updates end early if the bound would not rise
-        above ``before`` even if each remaining update gained as much as the last one. If ``scale``,
-        the scale of rounding errors in nats, is not None, they also end as soon as the rise is
-        accepted.
+        The first update is made with the statistics ``stats``. ``before`` is the bound before the
+        change. The updates end early if the bound would not exceed ``before`` even if each
+        remaining update gained as much as the last update. If ``scale``, the scale of rounding
+        errors in nats, is not None, they also end as soon as the bound exceeds ``before``.
         """
         gain = self.update(stats) - before
         # n_left is the number of updates that remain after the next one.
         for n_left in reversed(range(max_updates - 1)):
-            if scale is not None and exceeds_rounding(gain, scale):
+            if scale is not None and exceeds(gain, 0.0, scale=scale):
                 break
             # Continue from the statistics of all rows.
             stats = RunningStats(self.total_memo.stats.arrays)
@@ -157,8 +155,9 @@ def compete(
 ) -> tuple[Any, Decision]:  # fmt: skip
     """Let fresh components compete for the rows of a trial; return the trial and the decision.
 
-    Components that end a trial with too few rows are dropped, and the trial is repeated with the
-    others, until all have enough rows. The returned trial is None if no fresh component is left.
+    Fresh components that have too few rows at the end of a trial are dropped. The trial is repeated
+    with the remaining components, until all of them have enough rows. The returned trial is None if
+    no fresh component is left.
 
     Parameters
     ----------
@@ -176,8 +175,8 @@ def compete(
     """
     while len(fresh_stats.arrays[0]):
         trial, stats = begin(fresh_stats)
-        # Without ``scale``, updates go on after the bound has risen, because the counts of rows,
-        # by which components are dropped, change until the last update.
+        # ``scale`` is not passed, so that updates go on after the bound has risen: the numbers of
+        # rows, by which components are dropped, change until the last update.
         gain = trial.compute_gain(stats, before, max_updates)
         survives, fresh_stats = trial.find_survivors(fresh_stats)
         if survives.all():

@@ -33,7 +33,6 @@ from skvt.moves import (
     Ledger,
     compute_bound,
     decide,
-    exceeds_rounding,
     find_rounding_scale,
     record_rejected_merges,
 )
@@ -93,7 +92,7 @@ def choose_merges(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int
         merged_usage, kept_topics = _merge_usage(usage, changes, p, topics)
         merged_stick_bound = sticks.best_bound(merged_usage)
         gains[p] = word_gains[p] + changes.entropy[p] + merged_stick_bound - stick_bound
-        if exceeds_rounding(gains[p], scale):
+        if exceeds(gains[p], 0.0, scale=scale):
             usage, topics, stick_bound = merged_usage, kept_topics, merged_stick_bound
             chosen.append(int(p))
             merged_topics |= {a, b}
@@ -219,7 +218,7 @@ class MergeTopics(Move):
         chosen, gains = choose_merges(model, new_total_memo, all_changes)
         gains += (compute_bound(model, new_total_memo) - bound_before) / max(1, len(chosen))
         scale = find_rounding_scale(bound_before, total_memo)
-        if not chosen or not exceeds_rounding(gains[chosen].sum(), scale):
+        if not chosen or not exceeds(gains[chosen].sum(), 0.0, scale=scale):
             return _make_records(tools, pairs, [], gains, scale)
         batch_changes = {
             other: PairChanges.without_common_documents(pairs, state.memos[other].stats.arrays[1])
