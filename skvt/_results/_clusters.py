@@ -24,7 +24,7 @@ from skvt._results.topic_tables import make_frame
 from skvt.contracts import Capability
 from skvt.expfam import RunningStats, sum_stats
 from skvt.fitting import fitted_property, open_rows
-from skvt.inference import Workers, iterate_local_results, make_rows
+from skvt.inference import iterate_local_results, make_rows
 from skvt.models.mixture import (
     Assignments,
     Evidence,
@@ -153,7 +153,7 @@ class ClustersMixin:
         """
         self._require_fitted()
         check_choice("criterion", criterion, CRITERIA)
-        with open_rows(self, X, sample_weight) as rows, Workers(self.n_jobs) as workers:
+        with open_rows(self, X, sample_weight) as (rows, workers):
             joins = self._compute_joins(rows.X, rows.weights, workers, criterion)
         self._fitted = replace(self._fitted, joins=joins)
         return self
@@ -195,7 +195,7 @@ class ClustersMixin:
         joins = self._require_joins(fitted, "clusterings_", ValueError)
         for name, value in (("n_fits", n_fits), ("max_refitted", max_refitted)):
             check_scalar(value, name, Integral, min_val=0)
-        with open_rows(self, X, sample_weight) as rows, Workers(self.n_jobs) as workers:
+        with open_rows(self, X, sample_weight) as (rows, workers):
             refits = joins.refits
             # Refits use neither classes of rows nor a background, so that their bounds cannot be
             # compared with the bound of a fit that uses them. With a background, ``fitted`` is the
@@ -234,7 +234,7 @@ class ClustersMixin:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             other.fit(X, y, sample_weight=sample_weight)
-        with open_rows(other, X, sample_weight) as rows, Workers(self.n_jobs) as workers:
+        with open_rows(other, X, sample_weight) as (rows, workers):
             sampled_rows, _ = take_rows(rows.X, rows.weights, sample)
             return other._fitted.joins, other._predict_labels(sampled_rows, None, workers)
 

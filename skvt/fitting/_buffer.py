@@ -1,9 +1,10 @@
-"""Rows of several small calls of ``partial_fit``, which are gathered to one batch.
+"""Rows of several small calls of ``partial_fit``, which are gathered to a batch.
 
-Births, the moves that add components, need more rows than a small call has, and are therefore tried
-among the rows of several calls. In memoized inference, each batch has a *memo*: its statistics and
-the entropies of its assignments. Memos have keys. A call may have an id, ``batch_id``, by which the
-user can replace the rows of the call later; the id is then the key of the memo of the call.
+*Births*, the moves that add components, need more rows than a small call has. They are therefore
+tried among the rows of several calls. In memoized inference, each batch has a *memo*: its
+statistics and the entropies of its assignments. A memo has a key. A call may have an id,
+``batch_id``, by which the user can replace the rows of the call later. The id is then the key of
+the memo of the call.
 """
 
 from collections.abc import Hashable
@@ -18,19 +19,19 @@ from skvt.inference import find_unused_key
 from skvt.rows import stack_rows
 from skvt.typing import Array
 
-# Number of rows from which on a batch of small calls is complete.
+# A batch of small calls is complete if it has at least this number of rows.
 _ROWS_OF_BATCH = 500
-# Maximum number of rows of a call with an id; larger calls with ids are not gathered.
+# A call with an id is gathered only if it has at most this number of rows.
 _MAX_ROWS_OF_CALL = 100
 # Key of the joint memo of calls with ids. The calls have a joint memo while births are tried, and
 # separate memos at other times. No user is likely to choose this key as the id of a batch.
 TOGETHER = ("calls gathered",)
-# Births are tried again after this many additional rows, as a share of the rows among which births
-# were last tried, but not before _MIN_ADDED additional rows.
+# Births are tried again when the number of rows has grown by the share _MIN_SHARE_ADDED, and by at
+# least _MIN_ADDED rows, since they were last tried.
 _MIN_SHARE_ADDED = 0.5
 _MIN_ADDED = 20
-# In the first batch of a stream, births do not wait for later rows in the call in which the number
-# of gathered rows reaches one of these numbers.
+# In the first batch of a stream, births do not wait for rows of later calls when the number of
+# gathered rows reaches a milestone.
 _MILESTONES = np.array([20, 60, 180])
 
 
@@ -39,8 +40,8 @@ _MILESTONES = np.array([20, 60, 180])
 class Gathered:
     """Rows of one or more small calls of ``partial_fit``, among which births are tried.
 
-    The calls either all have ids or all have none. Calls without ids form one batch with one memo.
-    Calls with ids remain separate batches with separate memos.
+    Either all of the calls have ids, or no call has an id. Calls without ids form a single batch
+    with a single memo. Calls with ids remain separate batches with separate memos.
     """
 
     # Key of the memo of the batch; for calls with ids, ``TOGETHER``.
@@ -51,7 +52,7 @@ class Gathered:
     weights: Array
     # Number of rows of the last call.
     n_last: int
-    # Number of gathered rows when births were last tried, less the rows that were replaced since.
+    # Number of gathered rows when births were last tried, without rows that were replaced since.
     n_judged: int = 0
     # Number of rows of each call with an id, in the order of the rows; empty for calls without ids.
     calls: dict[Hashable, int] = field(default_factory=dict)
@@ -61,11 +62,11 @@ class Gathered:
         """Return the gathered rows after a call of ``partial_fit``, or None if none are gathered.
 
         No rows are gathered if the call has an id and more than ``_MAX_ROWS_OF_CALL`` rows.
-        Otherwise the rows of the call are added to ``before``, the rows of earlier calls, and
-        replace the rows of an earlier call with the same id. In two cases the rows of earlier calls
-        are dropped, so that the result has only the rows of this call: if this call has an id and
-        the earlier calls have none, or the reverse; and if this call, or all earlier calls
-        together, have at least ``_ROWS_OF_BATCH`` rows.
+        Otherwise the rows of the call are added to the rows of earlier calls, and replace the rows
+        of an earlier call with the same id. In two cases the rows of earlier calls are dropped, so
+        that the result has only the rows of this call: if only this call, or only the earlier
+        calls, have ids; and if this call, or all earlier calls together, have at least
+        ``_ROWS_OF_BATCH`` rows.
 
         Parameters
         ----------
@@ -98,13 +99,13 @@ class Gathered:
     def are_legal(self, reader, n_features):
         """Return whether gathered rows that were read from a file are legal.
 
-        ``reader`` is the class of the estimator's reader, and ``n_features`` the number of columns.
+        ``reader`` is the class of the estimator's reader. ``n_features`` is the number of columns.
         """
         X, weights = self.X, self.weights
         # Number of rows of each call with an id.
         sizes = [*self.calls.values()]
         values = X.data if sp.issparse(X) else X
-        # Calls with ids have TOGETHER as the key, and consist of all rows.
+        # If calls have ids, the key is TOGETHER, and all rows belong to the calls.
         return (
             (reader.accepts_sparse if sp.issparse(X) else isinstance(X, np.ndarray))
             and X.shape == (weights.size, n_features)
@@ -124,7 +125,7 @@ class Gathered:
             return self
         kept_rows_of_calls = self.rows_of_calls
         removed_rows = kept_rows_of_calls.pop(batch_id)
-        # The empty array serves the case that no call is left.
+        # If no call is left, only the empty array is concatenated.
         kept_rows = np.concatenate([np.empty(0, np.intp), *kept_rows_of_calls.values()])
         calls = {name: rows.size for name, rows in kept_rows_of_calls.items()}
         # Births have not been tried among the rows that replace the removed rows.
@@ -136,15 +137,15 @@ class Gathered:
     def rows_of_calls(self):
         """Positions of the rows of each call, by id; empty for calls without ids."""
         ends = np.cumsum(list(self.calls.values()), dtype=np.intp)
-        # ``split`` returns one part more than there are calls: the rows after the end of the last
-        # call. ``zip`` leaves this part out.
+        # The last part that ``split`` returns has the rows after the last call. ``zip`` leaves it
+        # out.
         return dict(zip(self.calls, np.split(np.arange(self.weights.size), ends), strict=False))
 
     @property
     def memo_keys(self):
         """Keys of the memos of the gathered rows between two calls of ``partial_fit``.
 
-        They are the ids of the calls, or ``key`` if the calls have no ids.
+        The keys are the ids of the calls, or ``key`` if the calls have no ids.
         """
         return set(self.calls or {self.key})
 
@@ -152,7 +153,7 @@ class Gathered:
     def batch_id(self):
         """Key of the memo of all gathered rows together, while births are tried.
 
-        It is ``key``, but the id of the call if only one call with an id is gathered.
+        It is the id of the call if a single call with an id is gathered, otherwise ``key``.
         """
         return next(iter(self.calls)) if len(self.calls) == 1 else self.key
 
@@ -164,27 +165,26 @@ class Gathered:
     def for_next_call(self):
         """Return the gathered rows for the next call, or None if the batch is complete.
 
-        The result shares no arrays with the caller of ``partial_fit``, because the caller may
-        overwrite X after the call.
+        The rows are a copy, because the caller of ``partial_fit`` may overwrite X after the call.
         """
         if self.is_complete:
             return None
-        # Rows of several calls are a copy already, because they were concatenated.
+        # The concatenated rows of several calls are a copy already.
         if not self.is_new:
             return self
         return replace(self, X=self.X.copy(), weights=self.weights.copy())
 
     @property
     def is_complete(self):
-        """Whether there are enough rows, so that the rows of the next call begin another batch."""
+        """Whether there are enough rows. The rows of the next call then begin another batch."""
         return self.weights.size >= _ROWS_OF_BATCH
 
     def n_judged_before(self, keys):
         """Return ``n_judged`` if births can wait for rows of later calls, otherwise None.
 
-        Births cannot wait if the batch is complete. They cannot wait either if the batch is the
-        first of the stream and has reached one of the ``_MILESTONES`` since births were last tried.
-        ``keys`` are the keys of all memos of the stream.
+        Births cannot wait if the batch is complete, and if the first batch of the stream has
+        reached a milestone since births were last tried: see ``_MILESTONES``. ``keys`` are the keys
+        of all memos of the stream.
         """
         is_first = keys <= self.memo_keys
         is_reached = (self.n_judged < _MILESTONES) & (_MILESTONES <= self.weights.size)
@@ -194,7 +194,7 @@ class Gathered:
     def is_due(self):
         """Whether births must be tried in this call.
 
-        Births are due if enough rows were added since births were last tried, or if the batch is
+        They must be tried if enough rows were added since they were last tried, or if the batch is
         complete.
         """
         min_added = max(_MIN_SHARE_ADDED * self.n_judged, _MIN_ADDED)

@@ -1,4 +1,4 @@
-"""Comparison of an estimator's parameters with their values at its last ``fit`` or other call."""
+"""Comparison of the parameters of an estimator with their values at its last fit or other call."""
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -14,9 +14,10 @@ FREE_TO_CHANGE = frozenset(
 def parameters_of(estimator):
     """Return the values of the parameters by name, for a comparison with later values.
 
-    A stream is a sequence of calls of ``partial_fit``. Values of parameters that must not change
-    within a stream, and values that are estimators, are copied, so that the comparison also finds
-    changes in place. Other values are not copied, since their arrays may be as large as the data.
+    Two kinds of values are copied, so that the comparison also finds changes in place: values of
+    parameters that must not change within a stream, that is, between calls of ``partial_fit``, and
+    values that are estimators. Other values are not copied, since their arrays may be as large as
+    the data.
     """
     return {
         name: _copy(value)
@@ -44,7 +45,7 @@ def refuse_changes(estimator, fitted, caller, names, remedy):
     names : iterable of str
         The parameters that are compared.
     remedy : str
-        What the user may do instead, with which the error message ends.
+        The advice to the user with which the error message ends.
     """
     for name in names:
         before = fitted.parameters[name]
@@ -57,13 +58,13 @@ def refuse_changes(estimator, fitted, caller, names, remedy):
 
 
 def check_changes(estimator, fitted):
-    """Check the parameters that have changed since the last call of a stream.
+    """Check the parameters that have changed since the last call of ``partial_fit``.
 
     Returns
     -------
     bool or None
-        None if no parameter has changed. Otherwise whether the model must be built again, which is
-        unnecessary if all changed parameters are in ``FREE_TO_CHANGE``.
+        None if no parameter has changed, False if all changed parameters are in ``FREE_TO_CHANGE``,
+        and True otherwise. Only after True must the model be built again.
 
     Raises
     ------
@@ -71,14 +72,12 @@ def check_changes(estimator, fitted):
         If a parameter is illegal, or has changed and must not change within a stream.
     """
     old, new = fitted.parameters, _current_values(estimator)
-    # Most values are the same objects as before. They are left out first, because a call of
-    # `_is_same` for each of them would take longer.
+    # Most values are the same objects as before. Leave them out before the slower `_is_same`.
     other_objects = {name for name, value in new.items() if value is not old.get(name)}
     changed = {name for name in other_objects if not _is_same(old.get(name), new[name])}
     if not changed:
         return None
-    # The changed values must be validated here, since scikit-learn validates the parameters only in
-    # the first call of partial_fit.
+    # Validate the new values, because scikit-learn does so only in the first call of partial_fit.
     estimator._validate_params()
     fixed = estimator._fixed_in_streams
     refuse_changes(estimator, fitted, "partial_fit", fixed, "fit a clone to start anew")
@@ -88,8 +87,8 @@ def check_changes(estimator, fitted):
 def _copy(value):
     """Copy the lists, tuples, estimators and arrays in the value of a parameter.
 
-    Other objects, such as selectors of columns, are not copied. They may be equal to themselves
-    only, so that a copy would seem to be a change.
+    Other objects, such as selectors of columns, are not copied. A copy of them may be unequal to
+    the original, and would seem to be a change.
     """
     if isinstance(value, list | tuple):
         return type(value)(map(_copy, value))

@@ -9,8 +9,8 @@ MAX_ROWS = 30
 def with_result(diagram, title, names, rows):
     """Return the HTML of a diagram followed by a title and the first rows of a table.
 
-    ``names`` are the names of the columns. If there are none, no table is shown. The last column
-    has texts, the other columns have numbers.
+    ``names`` are the names of the columns; no table is shown if it is empty. The last column has
+    texts, and the other columns have numbers.
     """
     omitted = f"<p>{len(rows) - MAX_ROWS} more are not shown.</p>" if rows[MAX_ROWS:] else ""
     table = html_table(names, rows[:MAX_ROWS], text={len(names) - 1}) if names else ""
@@ -26,7 +26,7 @@ def html_table(names, rows, *, text):
     sides = ["left" if position in text else "right" for position in range(len(names))]
 
     def write_row(values, tag):
-        """Return a row as HTML. The tag of its cells may have attributes, which follow "th"."""
+        """Return a row as HTML. ``tag`` is the tag of its cells, perhaps with attributes."""
         cells = (
             f"<{tag} style='text-align:{side};padding:.2em .5em'>{escape(str(value))}</{tag[:2]}>"
             for side, value in zip(sides, values, strict=True)

@@ -1,10 +1,10 @@
 """The base of all estimators: ``fit``, ``partial_fit`` and ``resume``.
 
-The methods read rows and check parameters; :mod:`skvt.fitting._fit` makes the passes of a fit, and
-:mod:`skvt.fitting._stream` makes the steps of a stream. A *stream* is a sequence of calls of
-``partial_fit``. The outcome of the calls so far is ``_fitted``, a
-:class:`~skvt.fitting._fitted.Fitted`, which some functions take as ``fitted`` or, if it is the
-outcome before a call, as ``before``.
+The methods read rows and check parameters. :mod:`skvt.fitting._fit` makes the passes of a fit, and
+:mod:`skvt.fitting._stream` makes the steps of a *stream*, that is, of a sequence of calls of
+``partial_fit``. The attribute ``_fitted`` of an estimator is the outcome of the calls so far, a
+:class:`~skvt.fitting._fitted.Fitted`. Functions take such an outcome as the argument ``fitted``, or
+as ``before`` if it is the outcome before the current call.
 """
 
 from dataclasses import dataclass, replace
@@ -16,16 +16,17 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from skvt._sklearn_private import CallbackSupportMixin
+from skvt._stages import reporting_stages
 from skvt.fitting._changes import refuse_changes
 from skvt.fitting._display import with_result
 from skvt.fitting._fit import resume_fit, run_fit
 from skvt.fitting._fitted import fitted_property
 from skvt.fitting._restarts import SameModel
 from skvt.fitting._resume import require_progress
-from skvt.fitting._rows import open_rows, open_rows_and_workers
+from skvt.fitting._rows import open_rows
 from skvt.fitting._stream import update
 from skvt.fitting._twin import all_or_nothing
-from skvt.inference import Workers, evaluate_bound, make_rows
+from skvt.inference import evaluate_bound, make_rows
 from skvt.readers import Reader
 from skvt.readers.labels import RowLabels, refuse_labels
 from skvt.readers.validation import list_names
@@ -54,26 +55,26 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     random_state: np.random.RandomState | int | None = None
 
     # The decorator `estimator` sets the following three attributes from the annotations.
-    # Legal values of the parameters, by name, as scikit-learn validates them.
+    # Legal values of the parameters, by name, in the form that scikit-learn validates.
     _parameter_constraints = {}
     # Names of parameters that cannot change in warm starts.
     _fixed_parameters = ()
     # Names of parameters that cannot change within a stream.
     _fixed_in_streams = ()
-    # Whether ``y`` of ``fit`` holds classes of rows. Some mixtures have a parameter of this name.
+    # Whether ``y`` of ``fit`` has the classes of rows. In some mixtures this is a parameter.
     use_labels = False
-    # Under metadata routing, ``score`` takes the weights that a search passes, unless the user says
-    # otherwise. Without this default, scikit-learn 1.9 scores pipelines as NaN, and a search over a
-    # single estimator raises an error.
+    # Under metadata routing, ``score`` takes the weights that a search passes, unless the user
+    # requests otherwise. Without this default, scikit-learn 1.9 scores pipelines as NaN, and a
+    # search over a single estimator raises an error.
     __metadata_request__score = {"sample_weight": True}
     # Names of the methods after which the bound is not known, for the error message of ``elbo_``.
     _loses_bound = "partial_fit"
-    # Function that makes the :class:`~skvt.fitting._restarts.Restarts` of a fit, the rule which
-    # start follows, from the seeds and the :class:`~skvt.fitting._fit.Fit`.
+    # ``_restarts(seeds, fit)`` returns the :class:`~skvt.fitting._restarts.Restarts` of a fit, the
+    # rule that decides which start follows; ``fit`` is the :class:`~skvt.fitting._fit.Fit`.
     _restarts = SameModel
-    # Method that builds the model of the first rows of a stream; None if it is `_build_model`.
+    # Method that builds the model of the first rows of a stream; None stands for `_build_model`.
     _build_model_of_stream = None
-    # The :class:`~skvt._results.Covariates` that encode covariates of rows, or None.
+    # The :class:`~skvt._results.Covariates` that encode the covariates of rows, or None.
     _covariates = None
     # Class of the reader, which checks rows and converts them to numbers.
     _reader_class = Reader
@@ -86,13 +87,13 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     @classmethod
     @cache
     def _get_param_names(cls):
-        # The result is cached, because scikit-learn inspects the signature in each call, which
+        # The result is cached, because scikit-learn inspects the signature in each call. This
         # takes a millisecond.
         return super()._get_param_names()
 
     # --------------------------------------------------- methods that subclasses override
     def _attributes_of_model(self, model):
-        """Return, by name, the public attributes that are set after a call from the fitted model.
+        """Return the public attributes that are set from the fitted model after a call, by name.
 
         Other results are properties, which are computed when they are read.
         """
@@ -114,18 +115,18 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return fitted
 
     def _adapt_fit(self, fitted, X, weights):
-        """Return ``fitted``, adapted to new rows X if these differ in kind from earlier rows.
+        """Return ``fitted`` after a change that new rows X may need.
 
-        For instance, the first new rows with missing values may need another model.
+        For instance, the first rows with missing values may need another model.
         """
         return fitted
 
     def _with_details(self, rows, details, used, *, reset):
-        """Return ``rows.X`` with the ``details`` of these rows, such as covariates.
+        """Return ``rows.X`` with details of the rows, such as covariates.
 
-        ``details`` are further arguments of the call by name, with an entry for each row that the
-        caller passed. ``used`` selects the entries of rows of positive weight, which ``rows`` has.
-        ``reset`` tells whether the rows begin a fit.
+        ``details`` are further arguments of the call by name. They have an entry for each row that
+        the caller passed, but ``rows`` has only the rows of positive weight, whose entries ``used``
+        selects. ``reset`` tells whether the rows begin a fit.
         """
         return rows.X
 
@@ -133,7 +134,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         """Return whether rows of small calls of ``partial_fit`` are gathered to larger batches.
 
         They are gathered for births, which need large batches. Calls with labels are not gathered,
-        because labels are not kept. ``before`` is the fit before the call.
+        because labels are not kept. ``before`` is the outcome before the call.
         """
         is_online = getattr(self, "learning_method", "online") == "online"
         has_births = "birth" in getattr(self, "moves", ()) and not is_online
@@ -177,17 +178,18 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _fit(self, X, y, sample_weight, details=None):
         """Fit to all rows; only topic models take ``details``, see `_with_details`."""
-        # Remove results of the last fit that this fit may not have.
+        # Remove results of the last fit, which this fit may not replace.
         for name in ("_progress", "restart_elbos_"):
             vars(self).pop(name, None)
-        # The fit that a warm start continues.
+        # The outcome from which a warm start continues.
         before = self._fitted if self._is_warm_start() else None
         labels = RowLabels.from_rows(self, X, y, sample_weight, before)
         if before is not None:
             remedy = "set warm_start=False to start anew"
             refuse_changes(self, before, "A warm start", self._fixed_parameters, remedy)
-        options = {"labels": labels, "details": details, "reset": before is None}
-        with open_rows_and_workers(self, X, y, sample_weight, **options) as (rows, workers):
+        printing = reporting_stages(self.verbose)
+        options = {"y": y, "labels": labels, "reset": before is None}
+        with printing, open_rows(self, X, sample_weight, details, **options) as (rows, workers):
             before = before and self._adapt_fit(before, rows.X, rows.weights)
             run_fit(self, rows, workers, before)
         return self
@@ -285,7 +287,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         self._require_fitted()
         refuse_labels(self, "resume")
         progress = require_progress(self)
-        with open_rows_and_workers(self, X, y, sample_weight, details=details) as (rows, workers):
+        printing = reporting_stages(self.verbose)
+        with printing, open_rows(self, X, sample_weight, details, y=y) as (rows, workers):
             progress.rows.check(rows.X, rows.weights)
             resume_fit(self, rows, workers, progress)
         return self
@@ -311,7 +314,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     def _elbo(self, X, details=None):
         """Return the bound of X in nats; only topic models take ``details``."""
         self._require_fitted()
-        with open_rows(self, X, details=details) as rows, Workers(self.n_jobs) as workers:
+        with open_rows(self, X, details=details) as (rows, workers):
             data = make_rows(rows.X, rows.weights)
             return evaluate_bound(self._model_for_bounds(), self._fitted.stats, data, workers)
 
@@ -333,13 +336,12 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         """
         progress = vars(self).get("_progress")
         if progress is not None:
-            # The history of a warm start also has the passes of the fit before, so that it has more
-            # passes than the interrupted start has made.
+            # The history of a warm start also has the passes of earlier fits.
             return len(self._fitted.history) > progress.start.position.n_passes
         return self.warm_start and hasattr(self, "_fitted")
 
     def _result_for_display(self):
-        """Return what notebooks show of a fit: a title, and the column names and rows of a table.
+        """Return the title, and the column names and rows of the table that notebooks show.
 
         If there are no column names, no table is shown.
         """
@@ -354,8 +356,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = self._reader_class.accepts_missing
         tags.input_tags.sparse = self._reader_class.accepts_sparse
-        # Only readers of counts, whose numbers must not be negative, check that numbers add up, and
-        # only readers of tables need a scan of all rows.
+        # Two attributes of readers serve as signs. Only readers of counts, which must not be
+        # negative, have ``adds_up``. Only readers of tables, which may have texts, need a scan.
         tags.input_tags.positive_only = self._reader_class.adds_up
         tags.input_tags.string = tags.input_tags.categorical = self._reader_class.needs_scan
         if tags.transformer_tags is not None:
@@ -372,7 +374,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     def _make_draw_rng(self, random_state):
         """Return a random number generator for draws after a fit.
 
-        If ``random_state`` is None, the parameter of the estimator is used.
+        If ``random_state`` is None, the seed is the parameter ``random_state`` of the estimator.
         """
         seed = self.random_state if random_state is None else random_state
         return np.random.default_rng(check_random_state(seed).randint(np.iinfo(np.int32).max))
@@ -458,7 +460,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
                 f"names must be distinct. Got {name!r} {names.tolist().count(name)} times; an "
                 "AnnData has distinct names after adata.var_names_make_unique()."
             )
-        # The fit that is shown lacks the background of a mixture, so that ``_fitted`` is changed.
+        # Change ``_fitted`` itself, because the shown fit lacks the background of a mixture.
         words = np.array(list(map(str, names)), dtype=object)
         self._fitted = replace(self._fitted, words=words)
         return self

@@ -1,9 +1,9 @@
 """Run a call of ``fit`` or ``resume``: make its starts, publish the best, and call the callbacks.
 
 A *start* is a fit from one set of random initial values. A call makes several starts to find a
-better optimum of the bound. A *launch*, a :class:`~skvt.fitting._restarts.Launch`, holds the values
-with which a start begins: its plan, its initial model and state, and its random numbers. The rule
-that decides which start follows is in :mod:`skvt.fitting._restarts`, and
+better optimum of the bound. A *launch*, a :class:`~skvt.fitting._restarts.Launch`, has everything
+with which a start begins: the plan, the initial model and state, and the random numbers.
+:mod:`skvt.fitting._restarts` has the rule that decides which start follows, and
 :func:`skvt.inference.fit_loop` makes the passes of a start.
 """
 
@@ -29,7 +29,7 @@ from skvt.readers.validation import find_stack_level, out_of_range_error
 def run_fit(estimator, rows, workers, before=None):
     """Make all starts of a fit, and set the attributes of the estimator by the best start.
 
-    In a warm start, ``before`` is the :class:`Fitted` from which the only start continues.
+    In a warm start, ``before`` is the :class:`Fitted` from which a single start continues.
     """
     fit = Fit(estimator, rows, workers, before)
     fit.plan.check(fit.model)
@@ -42,10 +42,9 @@ def run_fit(estimator, rows, workers, before=None):
 
 
 def resume_fit(estimator, rows, workers, progress):
-    """Make the remaining starts of an interrupted fit.
+    """Make the remaining starts of an interrupted fit, whose :class:`Progress` is ``progress``.
 
     The best of all starts of the fit then determines the attributes of the estimator.
-    ``progress`` is the :class:`Progress` of the interrupted fit.
     """
     fit = Fit(estimator, rows, workers)
     launch = fit.launch_interrupted(progress)
@@ -53,11 +52,11 @@ def resume_fit(estimator, rows, workers, progress):
 
 
 class Fit:
-    """The starts of one call of ``fit`` or ``resume``.
+    """A call of ``fit`` or ``resume``, which makes one or more starts.
 
     ``rows`` are the :class:`~skvt.fitting._rows.CallRows` of the call. ``before`` is the
-    :class:`Fitted` that a warm start continues, else None. The estimator builds the model and the
-    plans; nothing else depends on the class of the estimator.
+    :class:`Fitted` from which a warm start continues, else None. The estimator builds the model and
+    the plans; nothing else depends on the class of the estimator.
     """
 
     def __init__(self, estimator, rows, workers, before=None):
@@ -65,9 +64,9 @@ class Fit:
         self.rows = rows
         self.workers = workers
         self.before = before
-        # Whether the fit is a warm start. ``launch_interrupted`` sets the attribute again.
+        # Whether the fit is a warm start. `launch_interrupted` may change the attribute.
         self.is_warm = before is not None
-        # Whether a start has taken ``plan``, so that further starts need new plans.
+        # Whether the first start has taken ``plan``, so that further starts need new plans.
         self._has_launched = False
 
     # ------------------------------------------------------------------------------- launches
@@ -94,10 +93,7 @@ class Fit:
         return self._make_plan()
 
     def _make_plan(self):
-        """Return a new plan for one start.
-
-        Starts cannot share a plan, because the engines in a plan serve a single start.
-        """
+        """Return a new plan. Each start needs a new plan, because engines serve a single start."""
         model, X = self._model_and_rows
         return self.estimator._plan(model, X, self.rows.weights)
 
@@ -130,15 +126,15 @@ class Fit:
             state, running_policy = plan.begin(model, self.workers, rng)
             fitted = self._initial_fitted(plan, model, state, running_policy)
         else:
-            # Continue a copy of the fit. A memo has the statistics and entropies of a batch. Keep
-            # the memos only if they are of the same rows in the same batches.
+            # Continue a copy of the fit. Keep its memos, the statistics and entropies of batches,
+            # only if the batches consist of the same rows.
             before = before.draft()
             state = before.state
             if not self._has_memos_of(data):
                 state = state.without_memos(data.total)
             if self.rows.labels is not None:
                 state = self.rows.labels.add_to_components(state, model, data.X, data.weights)
-            # The policy forgets data of single rows, since the rows may be others than before.
+            # Let the policy forget the energies of single rows, because the rows may differ.
             before.policy.resume(data.n_rows)
             fitted = self._initial_fitted(plan, model, state, before.policy, before)
         # The engine of the first phase of the plan makes the first passes.
@@ -151,7 +147,7 @@ class Fit:
     def launch_interrupted(self, progress):
         """Return the :class:`Launch` with which the interrupted start continues.
 
-        The start continues after the last pass before the interruption. ``progress`` is the
+        The start continues after its last pass before the interruption. ``progress`` is the
         :class:`Progress` of the interrupted fit.
         """
         before = self.estimator._fitted.draft()
@@ -168,16 +164,17 @@ class Fit:
         return Launch(plan, fitted, start)
 
     def _has_memos_of(self, data):
-        """Return whether the fit ``before`` has memos of the rows ``data`` in the same batches."""
+        """Return whether ``before`` has memos of the rows ``data`` in the same batches."""
         before = self.before
-        # The hash takes a pass over the rows, so that it is computed only if it may agree.
+        # Compute the hash only if it may agree, because it takes a pass over the rows.
         may_be_same = before.elbo is not None and before.seen is not None
         return may_be_same and before.seen == (hash_all_rows(data.X, data.weights), data.batch_size)
 
     def _initial_fitted(self, plan, model, state, policy, before=None):
         """Return the :class:`Fitted` of a start before its first pass, without a bound.
 
-        If there is a fit ``before``, its history, topic labels and words are kept.
+        It has the history, the topic labels and the words of the :class:`Fitted` ``before``, if
+        there is one.
         """
         parameters = parameters_of(self.estimator)
         fitted = Fitted(model, state, policy, plan.data.total, parameters=parameters)
@@ -195,23 +192,21 @@ class Fit:
         """
         estimator = self.estimator
         max_iter = launch.plan.stopping.max_iter
-        # X and y as callbacks get them. `_run_start` also reads the attribute.
-        self.callback_data = self.rows.callback_data
-        callback_X, callback_y = self.callback_data
-        # The context that callbacks get describes the fit as a task, whose subtasks are the passes
-        # of all starts.
+        callback_X, callback_y = self.rows.callback_data
+        # The context describes the fit to callbacks as a task, whose subtasks are the passes of all
+        # starts.
         context = estimator._init_callback_context(max_subtasks=launch.start.n_starts * max_iter)
         context.call_on_fit_task_begin(estimator=estimator, X=callback_X, y=callback_y)
         with compilation_announced(estimator.verbose):
             while launch is not None:
-                # The number of starts may have changed.
+                # The expected number of starts may have changed.
                 context.max_subtasks = launch.start.n_starts * max_iter
                 plan = launch.plan
                 fitted, converged, stopped = self._run_start(launch, outcomes, restarts, context)
                 outcomes = outcomes.including(launch.start.kind, fitted, converged)
                 launch = None if stopped else restarts.next(outcomes)
             best = outcomes.best
-            # Only an engine with memos knows the exact bound.
+            # Only engines with memos know the exact bound.
             if plan.phases[-1].engine.knows_exact_bound:
                 # Identify the rows of the memos, so that a warm start can use the memos.
                 seen = hash_all_rows(self.rows.X, self.rows.weights), plan.data.batch_size
@@ -225,18 +220,18 @@ class Fit:
         self._warn(plan, best, outcomes.converged or stopped)
 
     def _without_labels(self, fitted):
-        """Return the fit without the column of classes that labels of rows add to the model."""
+        """Return ``fitted`` without the column of classes that labels of rows add to the model."""
         return fitted if self.rows.labels is None else self.rows.labels.remove_class_column(fitted)
 
     def _run_start(self, launch, outcomes, restarts, context):
         """Make the passes of a start.
 
         Return the :class:`Fitted` of the start, whether the start has converged, and whether a
-        callback has stopped the start. ``context`` is the context that callbacks of the fit get.
+        callback has stopped the start. ``context`` describes the fit to callbacks.
         """
         plan, initial, start = launch.plan, launch.fitted, launch.start
         state, history, data = initial.state, initial.history, plan.data
-        # Number of passes of earlier fits, which the history of a warm start also has.
+        # Number of passes of earlier fits, whose records the history of a warm start also has.
         n_before = len(history) - start.position.n_passes
 
         @cache
@@ -245,14 +240,14 @@ class Fit:
             return RowsIdentity.of(data.X, data.weights)
 
         def snapshot(model, state, position):
-            """Return the attributes of the estimator as if the fit had stopped at this position.
+            """Return the attributes of an estimator whose fit has stopped at this position.
 
             Everything that further passes change is copied, because callbacks may keep the result.
             """
             fitted = replace(initial, model=model).draft()
             log = fitted.state.move_log = _renumber(state.move_log, start.n_moves, n_before)
             rng = deepcopy(start.rng)
-            # A resumed start must not number the records of the log again.
+            # The records of the log have their final numbers. A resumed start must keep them.
             current_start = replace(start, rng=rng, position=position, n_moves=len(log))
             row_starts = None if state.row_starts is None else state.row_starts.copy()
             progress = Progress(
@@ -265,15 +260,15 @@ class Fit:
         kind = f"{start.kind}, " if start.kind else ""
         name = f"start {number} of {start.n_starts}, {kind}" if start.n_starts > 1 else ""
         monitor = FitMonitor(
-            self.estimator, context, callback_data=self.callback_data, snapshot=snapshot,
+            self.estimator, context, callback_data=self.rows.callback_data, snapshot=snapshot,
             history=history, start=start, name=name,
         )  # fmt: skip
         model, converged = fit_loop(
             initial.model, plan, initial.policy, state,
             workers=self.workers, rng=start.rng, monitor=monitor,
         )  # fmt: skip
-        # If the engine does not know the exact bound, ``finish`` returns None, and a further pass
-        # evaluates the bound.
+        # ``finish`` returns None if the engine does not know the exact bound. A further pass over
+        # the rows then evaluates the bound.
         elbo = plan.finish(model, state)
         if elbo is None:
             elbo = self._bound(model, state, data)
@@ -302,10 +297,10 @@ class Fit:
         return evaluate_bound(model, state.plain_stats, rows, self.workers)
 
     def _make_last_step(self, best, plan):
-        """Make the last step of the plan, if it has one, on the outcome ``best`` of all starts.
+        """Make the last step of the plan, if any; return the outcome with the exact bound after it.
 
-        Return the outcome with the exact bound after the step. The step is left out if the model
-        has a single component, or if the start ended above T = 1.
+        ``best`` is the best outcome of all starts. The step is left out if the model has a single
+        component, or if the start ended above T = 1.
         """
         model, state = best.model, best.state
         has_several = model.size(best.stats) > 1
@@ -313,13 +308,13 @@ class Fit:
             return best
         plan.last_step(model, state, plan.data, self.workers)
         elbo = float(self._bound(model, state, plan.data))
-        # The memos are not those of the changed state, so that a warm start must not use them.
+        # The memos do not belong to the changed state, so that a warm start must not use them.
         return replace(best, elbo=elbo, seen=None)
 
     def _warn(self, plan, fitted, has_ended):
         """Warn if the maximum number of passes ended the fit, or births reached the default limit.
 
-        If the user has set ``max_components``, births that reach this number need no warning.
+        Births may reach ``max_components`` without a warning if the user has set the parameter.
         ``has_ended`` tells whether the fit converged or a callback stopped it.
         """
         estimator = self.estimator
@@ -347,10 +342,10 @@ class Fit:
 
 
 def _renumber(log, n_moves, n_before):
-    """Return the log of moves with pass numbers that count the passes of earlier fits.
+    """Return the log of moves with pass numbers that also count the passes of earlier fits.
 
-    ``n_before``, the number of these passes, is added to the numbers of the records of this start.
-    The first ``n_moves`` records are older, and their numbers already count earlier passes.
+    The number ``n_before`` of passes of earlier fits is added to the numbers of the records of this
+    start. The first ``n_moves`` records are older, and already have such numbers.
     """
     return log[:n_moves] + [
         replace(record, n_iter=n_before + record.n_iter) for record in log[n_moves:]

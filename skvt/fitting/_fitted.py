@@ -1,4 +1,4 @@
-"""The outcome of a fit, and the attributes by which all estimators show the outcome to users."""
+"""The outcome of a fit, and the properties by which estimators show the outcome to users."""
 
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
@@ -22,14 +22,14 @@ from skvt.typing import Array, IndexArray
 @in_files("estimators.Fitted", nan=("parameters",))
 @dataclass(frozen=True)
 class Fitted:
-    """The outcome of a fit or of a stream of calls of ``partial_fit``; during a fit, so far.
+    """The outcome, final or so far, of a fit or of a stream of calls of ``partial_fit``.
 
     beta are the global variables of the model, such as the parameters of its K components, and z
     are the local variables of a row, such as the component of the row.
 
     - ``model``: the model with the learned priors.
     - ``state``: the statistics, which determine q(beta), and the position in the fit.
-    - ``policy``: the schedule or rule that sets the temperature, with its present position.
+    - ``policy``: the running temperature policy, which sets the temperature T of each step.
     - ``n_rows``: the total weight of the rows that the statistics represent.
     - ``counts_rows``: if True, ``n_rows`` is the total weight of the rows of ``fit`` and of all
       later calls of ``partial_fit``. If False, ``n_rows`` is the assumed size of a stream.
@@ -43,11 +43,11 @@ class Fitted:
     - ``topic_labels``: the names that the user gave to topics, by identifiers of topics.
     - ``words`` (n_features,): the names of the columns.
     - ``joins``: the sequence in which components are joined to clusters.
-    - ``seen``: the checksum of the rows of ``fit`` and the number of rows of a batch, by which a
-      warm start finds whether it can use the memos: the statistics and entropies of each batch.
+    - ``seen``: the checksum of the rows of ``fit``, and the number of rows of a batch. If both are
+      the same in a warm start, it uses the memos of the batches: their statistics and entropies.
       None if the state has no memos of the rows of ``fit``.
-    - ``gathered``: rows of the last small calls of ``partial_fit``, among which births are tried.
-      Births are moves that add components.
+    - ``gathered``: rows of the last small calls of ``partial_fit``, among which births, the moves
+      that add components, are tried.
     - ``n_words``: the sum of all counts of words in ``fit``.
     - ``reader``: the reader, which converts further rows to numbers; None during a fit.
     """
@@ -81,10 +81,7 @@ class Fitted:
         return self.state.plain_stats
 
     def lam(self):
-        """Return the natural parameters of q(beta), an array for each block of beta.
-
-        The arrays are computed once, and are not writable.
-        """
+        """Return the natural parameters of q(beta), a read-only array for each block of beta."""
         return self._lam
 
     @cached_property
@@ -96,15 +93,16 @@ class Fitted:
 
     @property
     def shown_fit(self):
-        """The fit of a mixture without its background, which attributes and predictions show.
+        """The fit without the background of a mixture, for attributes and predictions.
 
-        The background is a component of the rows that belong to no cluster.
+        The background is a component of the rows that belong to no cluster. Without a background,
+        return this fit.
         """
         return self._shown_fit or self
 
     @cached_property
     def _shown_fit(self):
-        """The fit without the background; None if there is none, because this fit is shown then."""
+        """The fit without the background; None if there is no background."""
         model, stats = self.model.without_background(self.stats)
         if model is self.model:
             return None
@@ -118,8 +116,8 @@ class Fitted:
     def draft_of_stream(self, stat_rows):
         """Return a draft for a call of ``partial_fit``, without results of earlier calls.
 
-        ``stat_rows`` are indices of rows in the arrays of statistics, such as the words of a topic
-        model. Only these rows may be changed in the draft; None stands for all rows.
+        The call may change only the rows ``stat_rows`` of the arrays of statistics, such as the
+        words of a topic model; None stands for all rows.
         """
         results = dict.fromkeys(("elbo", "joins", "labels", "component_classes", "seen"))
         return replace(self, **self._copied_fields(stat_rows), **results)
@@ -131,14 +129,14 @@ class Fitted:
 
     @property
     def memos(self):
-        """The memo of each batch, its statistics and entropies; {} unless inference is memoized."""
+        """The memo of each batch by key; {} unless inference is memoized."""
         return getattr(self.state, "memos", {})
 
     def can_be_replaced_by(self, gathered, n_components):
         """Return whether a new model of the gathered rows can replace the fit without loss.
 
-        ``gathered`` are the rows of this call and of earlier calls, or None, and ``n_components``
-        is the number of components apart from a background.
+        ``gathered`` are the rows of this call and of earlier calls, or None. ``n_components`` is
+        the number of components without a background.
 
         - Without memos, the gathered rows must come from several calls. They are then all rows so
           far, because rows are gathered only from the beginning of a stream.
@@ -146,7 +144,6 @@ class Fitted:
           have a single component, so that no division of the rows into components is lost.
         """
         if gathered is not None and not self.memos:
-            # Gathered rows are new if they are the rows of a single call.
             return not gathered.is_new
         is_due = gathered is not None and gathered.is_due
         return is_due and set(self.memos) <= gathered.memo_keys and n_components == 1
@@ -168,10 +165,10 @@ class Fitted:
 
 
 class fitted_property(property):
-    """A property of fitted estimators, used as a decorator of its getter.
+    """Decorator that makes a method a property of fitted estimators.
 
-    The getter takes the estimator and the :class:`Fitted` that attributes show. Before a fit, the
-    property raises AttributeError.
+    The method takes the :class:`Fitted` that attributes show. Before a fit, the property raises
+    AttributeError.
     """
 
     def __set_name__(self, owner, name):
@@ -188,10 +185,11 @@ class fitted_property(property):
 
 
 def model_property(path, doc):
-    """Make a property, with the docstring ``doc``, that returns a field of the fitted model.
+    """Make a property that returns a field of the fitted model.
 
-    ``path`` is a chain of attributes of the model, such as "sticks.concentration". Arrays are
-    copied, so that a caller who changes the array does not change the model.
+    ``path`` is a chain of attributes of the model, such as "sticks.concentration", and ``doc`` is
+    the docstring of the property. Arrays are copied, so that a caller who changes the array does
+    not change the model.
     """
 
     def read_field(estimator, fitted):

@@ -2,7 +2,7 @@
 
 
 class MoveLog(dict):
-    """The proposals of moves: a dict of lists, the columns, by name, which prints as a table."""
+    """A dict of the columns of the log, which are lists; it is printed as a table."""
 
     def to_frame(self):
         """Return the table as a data frame of pandas."""

@@ -16,16 +16,15 @@ from skvt.contracts import TemperaturePolicy
 from skvt.fitting._texts import with_shared_texts
 from skvt.temperature import POLICIES
 
-# Sets of legal values. Estimators also import two sets from this module, AUTO and POSITIVE, which
-# are defined elsewhere.
+# Sets of legal values. Estimators also import the sets AUTO and POSITIVE from this module.
 NATURAL = Interval(Integral, 0, None, closed="left")
 AT_LEAST_ONE = Interval(Integral, 1, None, closed="left")
 NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
 FRACTION = Interval(Real, 0, 1, closed="both")
 OFFSET = Interval(Real, 1.0, None, closed="left")
 
-# Mark of parameters that cannot change in warm starts, and not between the calls of
-# ``partial_fit``, which make a stream.
+# Mark of parameters that can change neither in warm starts nor within a stream, that is, between
+# calls of ``partial_fit``.
 FIXED = object()
 # Mark of parameters that can change in warm starts, but not within a stream.
 FIXED_IN_STREAMS = object()
@@ -34,8 +33,7 @@ _MARKS = {FIXED, FIXED_IN_STREAMS}
 Temperature: TypeAlias = TemperaturePolicy | str | None
 MemoizedMethod = Annotated[str, FIXED_IN_STREAMS, StrOptions({"memoized", "online", "batch"})]
 
-# Legal values and marks of parameters, by name. They are used unless the annotation of a parameter
-# has legal values.
+# Legal values and marks, by name, of parameters whose annotation has no legal values.
 CONSTRAINTS = {
     "n_components": [FIXED, AT_LEAST_ONE],
     "max_components": [None, AT_LEAST_ONE],
@@ -80,12 +78,12 @@ CONSTRAINTS = {
 
 @dataclass_transform(eq_default=False)
 def estimator(cls):
-    """Make a class an estimator whose parameters are the annotated names, with their defaults.
+    """Make a class an estimator whose parameters are its annotated names, with their defaults.
 
-    An annotation may be ``Annotated`` with legal values, and with the marks ``FIXED`` and
-    ``FIXED_IN_STREAMS``. If it has no legal values, the values of ``CONSTRAINTS`` are used. Shared
-    texts are added to the docstring, see `skvt.fitting._texts`. Parameters of base classes are also
-    parameters of the class.
+    Annotated names of base classes are also parameters. An annotation may be ``Annotated`` with
+    legal values, and with the marks ``FIXED`` and ``FIXED_IN_STREAMS``. If it has no legal values,
+    the entry of ``CONSTRAINTS`` is used. Shared texts are added to the docstring, see
+    `skvt.fitting._texts`.
     """
     cls = dataclass(eq=False, repr=False)(cls)
     # Remove the types of parameters, so that help() and the API reference show only names and
@@ -106,8 +104,8 @@ def estimator(cls):
     cls._fixed_in_streams = [name for name in rules if _MARKS & set(rules[name])]
     cls = with_shared_texts(cls)
     # In the signature, the parameters of base classes come first. Sort all parameters in the order
-    # of the entries of the docstring. An entry begins with the name of a parameter, or with the
-    # names of several. ``self`` has no entry and gets the position -1, so that it stays first.
+    # of the entries of the docstring. An entry begins with one or more names of parameters. The
+    # position -1 keeps ``self`` first, which has no entry.
     labels = re.findall(r"^(\w[\w, ]*) : ", cls.__doc__ or "", re.MULTILINE)
     positions = {name: i for i, name in enumerate(", ".join(labels).split(", "))}
     signature = inspect.signature(cls.__init__)

@@ -1,8 +1,8 @@
 """Functions that make the plan of a fit, or parts of it, from the parameters of estimators.
 
-A plan tells :mod:`skvt.fitting._fit` how to make a fit. A :class:`~skvt.inference.Plan` has the
-rows in batches, the engine, that is, the algorithm of inference, the temperature policy and the
-rules for stopping. *Moves*, such as births, change the number of components between passes.
+A :class:`~skvt.inference.Plan` tells :mod:`skvt.fitting._fit` how to make a fit. It has the rows in
+batches, the *engine*, that is, the inference algorithm, the temperature policy and the rules for
+stopping. *Moves*, such as births, change the number of components between passes.
 """
 
 from functools import partial
@@ -28,7 +28,7 @@ BATCH_SIZE_LIMITS = 1_000, 50_000
 
 
 def make_policy(temperature):
-    """Return the temperature policy that the parameter ``temperature`` stands for.
+    """Return the temperature policy for the parameter ``temperature`` of an estimator.
 
     The parameter is None for T = 1, a name in ``POLICIES``, or a policy.
     """
@@ -69,11 +69,11 @@ def check_memoized(estimator):
 
 
 def choose_max_components(estimator):
-    """Return the maximum number of components, by default the parameter ``max_components``.
+    """Return the maximum number of components.
 
-    If the parameter is None, the maximum is ``_default_max_components`` of the estimator, or twice
-    the initial number of components if that is more. For estimators without the parameter, whose
-    number of components does not change, the maximum is the initial number.
+    It is the parameter ``max_components`` or, if the parameter is None, the larger of
+    ``_default_max_components`` and twice the initial number of components. Estimators without the
+    parameter do not change the number of components: the maximum is the initial number.
     """
     n_initial = estimator.n_components
     max_components = getattr(estimator, "max_components", n_initial)
@@ -83,7 +83,7 @@ def choose_max_components(estimator):
 
 
 def make_step_schedule(estimator, scale):
-    """Return the schedule of step sizes set by ``learning_offset`` and ``learning_decay``.
+    """Return the schedule of step sizes for ``learning_offset`` and ``learning_decay``.
 
     ``scale`` multiplies the step sizes.
     """
@@ -93,15 +93,15 @@ def make_step_schedule(estimator, scale):
 def choose_batch_size(estimator, n_rows, limits=BATCH_SIZE_LIMITS, *, stream):
     """Return the number of rows per batch; raise ValueError if a fit has more batches than rows.
 
-    ``stream`` tells whether the method is ``partial_fit``, and ``n_rows`` is the number of rows of
-    the call. ``limits`` are the smallest and largest default number of rows per batch.
+    ``n_rows`` is the number of rows of the call, and ``stream`` tells whether it is a call of
+    ``partial_fit``. ``limits`` are the smallest and largest default number of rows per batch.
     """
     if not stream and estimator.n_batches is not None and estimator.n_batches > n_rows:
         legal = f"in the range [1, n_samples] = [1, {n_rows}]"
         raise illegal_value_error("n_batches", legal, estimator.n_batches)
     if estimator.learning_method == "batch":
         return n_rows
-    # -(-a // b) is a / b, rounded up.
+    # Divide and round up.
     if estimator.n_batches is not None:
         return -(-n_rows // estimator.n_batches)
     size = estimator.batch_size
@@ -117,22 +117,21 @@ def make_plan_with_moves(
 ):
     """Return the plan of memoized inference with moves, or of stochastic inference.
 
-    Memoized inference keeps a *memo* of each batch, its statistics and entropies. ``moves`` maps
-    names to constructors of moves, in the order in which the moves act after a pass. If ``moves``
-    is None, they are the moves of mixtures. ``stream`` tells whether the plan is for a call of
-    ``partial_fit``. ``scale`` multiplies the step sizes, and ``limits`` are the smallest and
-    largest default number of rows per batch.
+    Memoized inference keeps a *memo* of each batch: its statistics and entropies. ``moves`` maps
+    names to constructors of moves, in the order in which the moves act after a pass; None stands
+    for the moves of mixtures. ``stream`` tells whether the plan is for a call of ``partial_fit``.
+    ``scale`` multiplies the step sizes. ``limits`` are the smallest and largest default number of
+    rows per batch.
     """
     if moves is None:
-        # Deletes come before merges, since they can give the rows of one component to several other
-        # components: each row goes to the component that explains it best. A merge gives all rows
-        # of a component to a single other component.
+        # Deletes come before merges. A delete can give each row of a component to the component
+        # that explains the row best; a merge gives all rows to a single other component.
         birth = partial(Birth, choose_max_components(estimator))
         moves = {"delete": Delete, "merge": Merge, "birth": birth}
     n_rows, n_parallel = X.shape[0], estimator.n_parallel_batches
     step_schedule = make_step_schedule(estimator, scale)
     batch_size = choose_batch_size(estimator, n_rows, limits, stream=stream)
-    # These minibatches also serve the pilot, see below.
+    # The pilot also uses the minibatches, see below.
     minibatches = make_rows(X, weights, batch_size, n_parallel)
     if estimator.learning_method == "online":
         data, move_names = minibatches, []
@@ -146,8 +145,8 @@ def make_plan_with_moves(
         estimator.max_iter, estimator.evaluate_every, estimator.tol,
         max_components=choose_max_components(estimator) if "birth" in move_names else None,
     )  # fmt: skip
-    # The pilot is a short fit at T = 1, by which a policy learns the temperature. It makes steps on
-    # minibatches even if the data of the fit are one batch.
+    # The pilot is a short fit at T = 1, which calibrates learned temperatures. It makes steps on
+    # minibatches even if the fit has a single batch.
     return Plan(
         data, (Phase(engine),), make_policy(estimator.temperature), stopping,
         pilot=Pilot(step_schedule, minibatches), stream=StreamPlan(estimator.total_samples),

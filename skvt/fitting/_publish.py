@@ -4,7 +4,7 @@ from dataclasses import replace
 
 
 def publish(estimator, fitted, rows, workers, **attributes):
-    """Set the attributes of an estimator that depend on ``fitted``, the outcome of a call.
+    """Set the attributes of an estimator after a call whose outcome is ``fitted``.
 
     ``attributes`` are further attributes by name. Attributes of columns and covariates are not
     set here, because they were set when the rows were read.

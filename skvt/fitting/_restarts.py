@@ -1,6 +1,6 @@
 """The starts of a fit, their outcomes, and the rule that decides which start follows.
 
-A start is a fit from one set of random initial values.
+A *start* is a fit from one set of random initial values.
 """
 
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ from skvt.ties import exceeds
 @in_files("estimators.Start")
 @dataclass(frozen=True)
 class Start:
-    """The random numbers, kind and position of a start; a :class:`Launch` adds model and state."""
+    """The random numbers, kind and position of a start."""
 
     # Random numbers of the start.
     rng: np.random.Generator
@@ -28,17 +28,17 @@ class Start:
     n_starts: int = 1
     # Position in the start, such as the number of passes made.
     position: Position = field(default_factory=Position)
-    # Number of records at the beginning of the log of moves that are older than this fit, or than
-    # its interruption. Their pass numbers already count the passes of earlier fits. Such passes are
-    # added to the pass numbers of later records.
+    # Number of records in the log of moves that are older than this fit, or than its interruption.
+    # Their pass numbers already count the passes of earlier fits. The pass numbers of later records
+    # must be raised by these passes.
     n_moves: int = 0
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A :class:`Start` with its plan, model and state, when it begins or continues."""
+    """Everything with which a start begins, or continues after an interruption."""
 
-    # The plan of this start alone, because the engines in a plan serve a single start.
+    # The plan, which serves only this start, because its engines keep data between passes.
     plan: Plan
     # The model, the state, the temperature policy and the history before the next pass.
     fitted: Fitted
@@ -77,7 +77,7 @@ class Restarts(Protocol):
     """The rule that decides which start follows."""
 
     def next(self, outcomes: Outcomes) -> Launch | None:
-        """Return the next start, given the outcomes of earlier starts; None if the fit ends.
+        """Return the launch of the next start, given earlier outcomes; None if the fit ends.
 
         The :class:`~skvt.fitting._fit.Fit` calls the method before the first start and after each
         start.
@@ -86,14 +86,14 @@ class Restarts(Protocol):
 
 @dataclass(frozen=True)
 class SameModel:
-    """The rule that makes one start for each seed, all from the same model."""
+    """The rule that makes a start for each seed, all from the same model."""
 
     seeds: tuple[int, ...]
     # The `skvt.fitting._fit.Fit`, whose ``launch(seed, n_starts=...)`` begins a start.
     fit: Any
 
     def next(self, outcomes: Outcomes) -> Launch | None:
-        """Return the start with the next seed; None after the start with the last seed."""
+        """Return the launch with the next seed; None after the last seed."""
         n_ended = len(outcomes.elbos)
         if n_ended == len(self.seeds):
             return None

@@ -1,9 +1,9 @@
 """The progress of an interrupted fit, and checksums that identify the rows of a fit.
 
-:class:`Progress` has the data that ``resume`` needs besides the :class:`Fitted`, the outcome of the
-passes so far. ``resume`` recognises the rows of the interrupted fit by a :class:`RowsIdentity`, a
-checksum of a sample of the rows. Warm starts and ``impute`` recognise the rows of the last fit by
-:func:`hash_all_rows`, a checksum of all numbers.
+:class:`Progress` has the data that ``resume`` needs in addition to the :class:`Fitted`, the outcome
+of the passes so far. ``resume`` recognises the rows of the interrupted fit by a
+:class:`RowsIdentity`, a checksum of a sample of the rows. Warm starts and ``impute`` recognise the
+rows of the last fit by :func:`hash_all_rows`, a checksum of all rows.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _BYTES_HASHED = 2**22
 @in_files("estimators.RowsSeen")
 @dataclass(frozen=True)
 class RowsIdentity:
-    """The shape and type of the rows of a fit and a checksum of a sample, which identify them."""
+    """The identity of the rows of a fit: their shape, their type and a checksum of a sample."""
 
     # (N, D): the number of rows of positive weight, and the number of columns.
     shape: tuple[int, int]
@@ -59,7 +59,7 @@ class RowsIdentity:
         return cls(tuple(X.shape), np.dtype(X.dtype).name, digest.hexdigest())
 
     def check(self, X, weights):
-        """Raise ValueError unless rows X with these weights are the identified rows."""
+        """Raise ValueError if rows X with weights ``weights`` have another identity."""
         current = RowsIdentity.of(X, weights)
         if current != self:
             raise ValueError(
@@ -73,10 +73,7 @@ class RowsIdentity:
 
 
 def _details_of(X):
-    """Return a list of the arrays that rows have besides their numbers.
-
-    These are the covariates and the allowed topics of documents, if any.
-    """
+    """Return a list of the covariates and the allowed topics of documents X, if X has any."""
     return [array for array in design_and_allowed(X) if array is not None]
 
 
@@ -95,8 +92,8 @@ def hash_all_rows(X, weights):
 def _digest(X, weights):
     """Return the BLAKE2b hash of a chunk of rows with weights and details, as two integers.
 
-    `sums_of_rows` calls the function for each chunk, or once for rows in memory, and adds the
-    integers. The result is a tuple, because that function may add several arrays.
+    `sums_of_rows` calls the function for each chunk, or once for rows in memory, and adds up the
+    integers. It expects a tuple, because it can add up several arrays.
     """
     digest = hashlib.blake2b(digest_size=16)
     arrays = [weights, X.indptr, X.indices, X.data] if sp.issparse(X) else [weights, X]
@@ -111,21 +108,21 @@ def _digest(X, weights):
 @in_files("estimators.Progress", nan=("row_starts", "engine"))
 @dataclass(frozen=True)
 class Progress:
-    """The state of an interrupted fit, apart from the :class:`Fitted` of the current start.
+    """The state of an interrupted fit, without the :class:`Fitted` of the current start.
 
     A fit makes one or more starts, each from other random initial values.
     """
 
     # The identity of the rows.
     rows: RowsIdentity
-    # Seeds of the first starts, in order. All further starts have the first seed.
+    # Seeds of the ``n_init`` first starts, in order. All further starts have the first seed.
     seeds: tuple[int, ...]
     # Outcomes of the starts that have ended.
     outcomes: Outcomes
     # The start that was interrupted.
     start: Start
-    # The data that engines and steps after passes keep from pass to pass, by the names of
-    # attributes: the result of :meth:`skvt.inference.Plan.get_progress`.
+    # The data that engines and steps after passes keep from pass to pass, as returned by
+    # :meth:`skvt.inference.Plan.get_progress`.
     engine: dict[str, Any]
     # (N, K): initial value for the next local step of each row; None for default values.
     row_starts: Array | None = None
@@ -135,7 +132,7 @@ def require_progress(estimator):
     """Return the :class:`Progress` of an estimator's interrupted fit.
 
     Raise ValueError if no fit was interrupted, if a parameter is illegal, or if a parameter has
-    changed that the passes so far depend on.
+    changed on which the passes so far depend.
     """
     progress = vars(estimator).get("_progress")
     if progress is None:

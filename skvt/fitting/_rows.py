@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from skvt._stages import reporting_stages
 from skvt.inference import Workers
 from skvt.readers import Reader
 from skvt.readers.chunks import read_rows_with, release
@@ -19,9 +18,9 @@ from skvt.rows import get_chunk_sizes
 
 @dataclass(frozen=True)
 class CallRows:
-    """The rows of one call of a method, as the caller passed them and as numbers."""
+    """The rows of a call of a method, as the caller passed them and as numbers."""
 
-    # X as the caller passed it; None if the rows are a chunk of X that ``partial_fit`` has loaded.
+    # X as the caller passed it; None if ``partial_fit`` has loaded the rows as a chunk of X.
     passed_X: Any
     # Rows of positive weight as numbers, (n, D), in memory or in chunks.
     X: Any
@@ -41,9 +40,9 @@ class CallRows:
         """X and y for callbacks; y consists of zeros if the caller passed None."""
         if self.y is not None:
             return self.passed_X, self.y
-        # Replace None by zeros: ScoringMonitor of scikit-learn 1.9 computes no scores without a
-        # target, even if the scorer ignores the target. Rows in chunks are counted after reading,
-        # when only rows of positive weight are left.
+        # ScoringMonitor of scikit-learn 1.9 computes no scores without a target, even if the scorer
+        # ignores the target. The zeros stand for a target. Rows in chunks are counted after they
+        # were read, so that rows of weight 0 do not count.
         n_rows = self.X.shape[0] if get_chunk_sizes(self.X).size else np.shape(self.passed_X)[0]
         return self.passed_X, np.zeros(n_rows)
 
@@ -78,29 +77,17 @@ def read_rows(estimator, X, sample_weight, details=None, *, reset, in_stream=Fal
 
 
 @contextmanager
-def open_rows(estimator, X, sample_weight=None, details=None, *, reset=False):
-    """Provide the :class:`CallRows` of a call in a ``with`` block.
+def open_rows(
+    estimator, X, sample_weight=None, details=None, *, y=None, labels=None, reset=False
+):  # fmt: skip
+    """Provide the :class:`CallRows` and the threads of a call in a ``with`` block.
 
-    After the block, the workers of a cluster may free the memory of the rows. The parameters are
-    explained in :func:`read_rows`.
+    ``y`` and ``labels`` are added to the rows; :func:`read_rows` explains the other parameters.
+    After the block, the workers of a cluster may free the memory of the rows.
     """
     rows = read_rows(estimator, X, sample_weight, details, reset=reset)
     try:
-        yield rows
+        with Workers(estimator.n_jobs) as workers:
+            yield replace(rows, y=y, labels=labels), workers
     finally:
         release(rows.X)
-
-
-@contextmanager
-def open_rows_and_workers(
-    estimator, X, y, sample_weight, *, labels=None, details=None, reset=False
-):
-    """Provide the :class:`CallRows` and the :class:`Workers` of a fit in a ``with`` block.
-
-    Within the block, a verbose estimator prints what the fit is doing. ``y`` and ``labels`` are
-    added to the rows; the other parameters are explained in :func:`read_rows`.
-    """
-    printing = reporting_stages(estimator.verbose)
-    reading = open_rows(estimator, X, sample_weight, details, reset=reset)
-    with printing, reading as rows, Workers(estimator.n_jobs) as workers:
-        yield replace(rows, y=y, labels=labels), workers

@@ -1,10 +1,10 @@
-"""Calls of ``partial_fit``, each of which begins a stream or updates the fit so far.
+"""Calls of ``partial_fit``, each of which begins a *stream* or continues the fit so far.
 
-The rows of small calls are gathered, because births, the moves that add components, need more rows
-than a small call has: see :mod:`skvt.fitting._buffer`. In memoized inference, each batch of rows
-has a *memo*: its statistics and the entropies of its assignments. ``before`` is the
-:class:`Fitted` before a call, None if there is none. Labels of rows are classes that the caller
-passed as y; while the fit changes, the model and the rows have a further column of the classes.
+The rows of small calls are gathered, because *births*, the moves that add components, need more
+rows than a small call has: see :mod:`skvt.fitting._buffer`. In memoized inference, each batch of
+rows has a *memo*: its statistics and the entropies of its assignments. ``before`` is the
+:class:`Fitted` before a call, or None. The *labels* of rows are the classes that the caller passed
+as y. During a call with labels, the model and the rows have an additional column of the classes.
 """
 
 import time
@@ -24,13 +24,13 @@ from skvt.inference import History, HistoryEntry, Workers, name_chunk_in_errors
 from skvt.monitoring import compilation_announced, report_call
 from skvt.readers.chunks import is_chunked, load_chunk, split_into_chunks
 
-# Assumed number of rows of a stream that partial_fit starts, unless the user gives the number;
-# scikit-learn has the same default.
+# Number of rows that a stream is assumed to have if the user does not give the number; scikit-learn
+# has the same default.
 STREAM_ROWS = 1e6
 
 
 def update(estimator, X, sample_weight, batch_id, details=None, labels=None):
-    """Update an estimator on rows in memory, or on one chunk of rows after the other.
+    """Update an estimator on rows in memory, or on one chunk of rows after another.
 
     ``details`` are further arguments about the rows by name, such as covariates. ``labels`` are the
     :class:`~skvt.readers.labels.RowLabels` or None. Rows in chunks have neither details nor labels.
@@ -39,8 +39,8 @@ def update(estimator, X, sample_weight, batch_id, details=None, labels=None):
         options = {"passed_X": X, "details": details, "labels": labels}
         _update_in_memory(estimator, X, sample_weight, batch_id, **options)
         return
-    # Load one chunk after the other, so that this process holds a single chunk at a time. If the
-    # call has an id, each of several chunks gets a separate id.
+    # Load one chunk after another, so that this process holds a single chunk at a time. If the call
+    # has an id, each of several chunks gets a separate id.
     chunks = split_into_chunks(X, sample_weight)
     needs_chunk_ids = batch_id is not None and len(chunks.rows) > 1
     for number, (rows, weights) in enumerate(zip(chunks.rows, chunks.weights, strict=True)):
@@ -56,7 +56,7 @@ def _update_in_memory(
 ):
     """Update an estimator on rows in memory, and set its attributes.
 
-    ``passed_X`` is X as the caller passed it to ``partial_fit``; None if X here is a chunk of it.
+    ``passed_X`` is X as the caller passed it to ``partial_fit``; None if the rows are a chunk.
     """
     # An interrupted fit cannot be resumed after an update on other rows.
     vars(estimator).pop("_progress", None)
@@ -75,7 +75,7 @@ def _update_in_memory(
 def _fit_call(estimator, before, rows, batch_id, workers):
     """Return the :class:`Fitted` after a call of ``partial_fit``.
 
-    ``before`` is the fit that the call continues; None in the first call.
+    ``before`` is the :class:`Fitted` from which the call continues; None in the first call.
     """
     X, weights, labels = rows.X, rows.weights, rows.labels
     # Gather the rows of small calls.
@@ -83,21 +83,21 @@ def _fit_call(estimator, before, rows, batch_id, workers):
     if estimator._gathers_small_calls(before):
         memos = {} if before is None else before.memos
         gathered = Gathered.of(before and before.gathered, X, weights, batch_id, memos)
-    # A stream also begins anew if the gathered rows are all rows so far, so that a new model can
-    # replace the fit.
+    # The stream begins, or it begins anew: a new model of the gathered rows replaces the fit if
+    # these are all rows so far.
     begins_stream = before is None
     if not begins_stream:
         shown_fit = estimator._get_shown_fit(before)
         begins_stream = before.can_be_replaced_by(gathered, shown_fit.model.size(shown_fit.stats))
-    # The gathered rows take the place of the rows of this call if the stream begins, if births are
-    # due, or if no earlier rows are gathered.
+    # The gathered rows replace the rows of this call if the stream begins, if births are due, or if
+    # no rows of earlier calls are gathered.
     if gathered is not None and (begins_stream or gathered.is_due or gathered.is_new):
         X, weights, batch_id = gathered.X, gathered.weights, gathered.batch_id
     # Begin a stream, or copy the fit so far, so that the fit ``before`` does not change.
     if begins_stream:
         fitted, plan = _begin_stream(estimator, before, X, weights, labels, workers)
     else:
-        # Copy only the statistics that the steps of this call change.
+        # Copy only the statistics that the steps of this call can change.
         fitted = before.draft_of_stream(before.model.touched_columns(X))
     start_time = time.perf_counter()
     # Without memos, rows are gathered only while a stream begins.
@@ -110,8 +110,8 @@ def _fit_call(estimator, before, rows, batch_id, workers):
     if not begins_stream:
         if labels is not None:
             model, X = labels.add_class_column(fitted.model, X, weights)
-            # Without memos, the statistics represent all rows of the stream. The statistics of the
-            # labelled rows of this call are therefore scaled to the weight of the stream.
+            # Without memos, the statistics represent all rows of the stream. Therefore scale the
+            # statistics of the labelled rows of this call to the weight of the stream.
             scale = 1.0 if fitted.memos else fitted.n_rows / weights.sum()
             state = labels.add_to_components(fitted.state, model, X, weights, scale)
             fitted = replace(fitted, model=model, state=state)
@@ -128,8 +128,8 @@ def _fit_call(estimator, before, rows, batch_id, workers):
 def _begin_stream(estimator, before, X, weights, labels, workers):
     """Return the :class:`Fitted` before the first step of a stream, and the plan of the first call.
 
-    If there is a fit ``before``, all of its rows are among X, so that the stream begins anew. The
-    result keeps the history, the log of moves, the parameters and the words of ``before``.
+    If ``before`` is not None, the stream begins anew, and X has all of its rows so far. The result
+    then has the history, the log of moves, the parameters and the words of ``before``.
     """
     build = estimator._build_model_of_stream or estimator._build_model
     model = build(X, weights)
@@ -154,7 +154,7 @@ def _begin_stream(estimator, before, X, weights, labels, workers):
 
 
 def _with_changed_parameters(estimator, fitted, X, weights):
-    """Return the fit with the current parameters of the estimator, and a new model if necessary.
+    """Return ``fitted`` with the current parameters of the estimator, and a new model if necessary.
 
     Raise ValueError for illegal changes of parameters.
     """
@@ -185,14 +185,14 @@ def _make_steps(fitted, plan, workers, batch_id, gathered, random_state):
     )  # fmt: skip
     if gathered is not None and batch_id == gathered.key:
         # The batch consists of all gathered rows. After the moves, calls with ids become separate
-        # batches; there are none of them if calls have no ids.
+        # batches. ``rows_of_calls`` is empty if calls have no ids.
         stream.rows_of_batches = gathered.rows_of_calls
     elif gathered is not None and batch_id is None:
-        # The batch consists of the rows of this call, which has no id. After the local step they
-        # join the batch of the earlier calls.
+        # The batch consists of the rows of this call, which has no id. After their local step, the
+        # rows join the batch of the earlier calls.
         stream.joined_batch_id = gathered.key
     if gathered is not None:
-        # Note that births have been tried among all gathered rows.
+        # Keep the number of rows among which births have been tried.
         n_judged = gathered.weights.size if tries_moves else gathered.n_judged
         gathered = replace(gathered, n_judged=n_judged).for_next_call()
     engine = plan.phases[0].engine
@@ -204,10 +204,10 @@ def _make_steps(fitted, plan, workers, batch_id, gathered, random_state):
 
 
 def _record_call(fitted, step_size, n_moves, start_time):
-    """Append a call to the history.
+    """Append the record of a call to the history.
 
     ``step_size`` is the size of the last step, and ``n_moves`` is the length of the log of moves
-    before the call. ``start_time`` is the time when the call began, in seconds.
+    before the call. ``start_time`` is the time in seconds when the call began.
     """
     state = fitted.state
     number = len(fitted.history) + 1
