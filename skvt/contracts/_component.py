@@ -210,9 +210,9 @@ class SharesGlobals(Protocol):
         """
 
     def row_fits(self, X: Any) -> Any:
-        """Return a `skvt.models.mixture.components.RowFits`, in which each row is a component.
+        """Return a `skvt.models.mixture.components.RowFits`, which fits a component to each row.
 
-        Initialisation compares rows with each other by these components.
+        Initialisation compares rows with each other by their components.
         """
 
     def projected(self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]) -> Any:
@@ -240,10 +240,10 @@ class Predicts(Protocol):
         """
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """Draw the missing values of rows (n, D) of one component, whose ``lam`` is (..., E).
+        """Draw the missing values of rows (n, D) of a component, whose ``lam`` is (..., E).
 
-        They are drawn from the predictive distribution of the component. If the component has
-        dependent columns, it is the distribution given the observed values of the row.
+        They are drawn from the predictive distribution of the component. If columns are dependent
+        within the component, it is the distribution given the observed values of the row.
         """
 
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple["Component", Array]:

@@ -1,7 +1,7 @@
-"""The contract of an engine, the algorithm by which a fit makes its passes over the rows.
+"""The contract of an *engine*, the inference algorithm that makes the passes of a fit.
 
-An engine turns statistics of rows into a posterior q(beta) of the global variables beta of a model,
-pass by pass. The local variables z_n of a row x_n have the posterior q(z_n). After each pass the
+Pass by pass, an engine turns statistics of rows into a posterior q(beta) of the global variables
+beta of a model. The local variables z_n of a row x_n have the posterior q(z_n). After each pass the
 engine returns a :class:`PassResult` to the loop over the passes, `skvt.inference.fit_loop`.
 
 The attribute ``requires`` of an engine declares the capabilities that it needs of a model. They are
@@ -95,7 +95,7 @@ class PassInputs(NamedTuple):
 
 
 class PassResult(NamedTuple):
-    """The outcome of one pass over the rows."""
+    """The outcome of a pass over the rows."""
 
     # Sums of the local parts of the bound, in nats.
     totals: LocalTotals
@@ -103,9 +103,9 @@ class PassResult(NamedTuple):
     divergence: float
     # The model, with the priors learned so far.
     model: Model
-    # What the difference ``totals`` minus ``divergence`` is. "exact": the bound at the current
-    # global parameters. "estimate": the bound at the global parameters before the pass, or an
-    # estimate from minibatches. "none": no bound.
+    # The meaning of ``totals`` minus ``divergence``. "exact": the bound at the current global
+    # parameters. "estimate": the bound at the global parameters before the pass, or an estimate
+    # from minibatches. "none": no bound.
     bound_kind: str = "estimate"
     # Size of the last step of the statistics, from 0 to 1.
     learning_rate: float = 1.0
@@ -124,9 +124,9 @@ class Resumable(Protocol):
     """
 
     def get_progress(self) -> dict[str, Any]:
-        """Return the data from this pass that the next pass needs; a file must be able to hold it.
+        """Return the attributes that the next pass needs, by name.
 
-        The data are attributes by name.
+        A file must be able to hold them.
         """
 
     def set_progress(self, progress: dict[str, Any]) -> None:
@@ -136,13 +136,13 @@ class Resumable(Protocol):
 class Engine(Resumable, Protocol[ModelT, StateT]):
     """An algorithm for the passes of a fit.
 
-    An engine serves one fit from one initial state. Further starts of the fit need new engines.
+    An engine serves a single start, that is, a fit from a single initial state.
     """
 
     # Capabilities that the engine needs of a model in addition to the contract :class:`Model`.
     requires: tuple[Requirement, ...]
-    # Whether the engine knows the exact bound after each pass, so that no further pass need
-    # evaluate the bound.
+    # Whether the engine knows the exact bound after each pass. Otherwise a further pass over the
+    # rows must evaluate the bound.
     knows_exact_bound: bool
 
     def start(self, state: Any, total: float) -> StateT:
@@ -153,10 +153,13 @@ class Engine(Resumable, Protocol[ModelT, StateT]):
         """
 
     def run_pass(self, model: ModelT, state: StateT, inputs: PassInputs) -> PassResult:
-        """Make one pass over the rows, and change ``state`` in place."""
+        """Make a pass over the rows, and change ``state`` in place."""
 
     def finish(self, model: ModelT, state: StateT) -> float | None:
-        """Finish after the last pass; return the exact bound in nats, or None if it is unknown."""
+        """Finish the fit after its last pass.
+
+        Return the exact bound in nats, or None if it is not known.
+        """
 
 
 #: An engine for models and states of any class.
@@ -171,23 +174,22 @@ class StepAfterPass(Resumable, Protocol):
     def requires(self) -> tuple[Requirement, ...]: ...
 
     def apply(self, result: PassResult, number: int, state: Any, inputs: PassInputs) -> PassResult:
-        """Change ``state`` in place after a pass; return the result of the pass for the new state.
+        """Change ``state`` in place after a pass; return the changed result of the pass.
 
-        ``result`` is the result of the pass for the state before the change. ``number`` is the
-        number of the pass, from 1.
+        ``result`` is the result of the pass before the step. ``number`` is the number of the pass,
+        from 1.
         """
 
     def finish(self, state: Any) -> bool:
-        """Finish after the last pass; return whether the call has changed ``state``."""
+        """Finish after the last pass; return whether ``state`` has changed."""
 
 
 @dataclass
 class Stream:
     """A call of ``partial_fit``: the weight of the stream so far, and the batch of the call.
 
-    The fields from ``batch_id`` on are for memoized inference. This kind of inference keeps a memo
-    of each batch of rows, its statistics and entropies, and makes *moves*, such as births, which
-    add components.
+    The fields from ``batch_id`` on are for memoized inference, which keeps a *memo* of each batch
+    of rows, its statistics and entropies, and makes *moves*, such as births, which add components.
     """
 
     # The weight of the rows of the stream so far if ``counts_rows``, otherwise the assumed weight
@@ -203,15 +205,15 @@ class Stream:
     make_rng: Callable[[], np.random.Generator] = np.random.default_rng
     # Whether moves are tried.
     tries_moves: bool = True
-    # Births were tried before among this number of rows, the first rows of the batch. If it is not
-    # None, births can wait for rows of later calls: they are tried only from components whose later
-    # rows differ from their other rows. If it is None, births cannot wait.
+    # Number of rows at the beginning of the batch among which births were tried before. Births can
+    # wait for rows of later calls, and are tried only from components whose later rows differ from
+    # their other rows. None if births cannot wait.
     n_judged: int | None = None
-    # Id of an earlier batch, which the rows of this call join after their local step; None if
-    # these rows stay a separate batch.
+    # Id of an earlier batch, which the rows of this call join after their local step; None if the
+    # rows stay a separate batch.
     joined_batch_id: Hashable | None = None
-    # The positions of the rows of each batch by its id, if the rows of the call consist of several
-    # batches. The moves see one batch of all these rows; after the call the batches are separate.
+    # If the rows of the call form several batches, the positions of the rows of each batch by its
+    # id. Moves are made on a single batch of all rows; after the call the batches are separate.
     rows_of_batches: Mapping[Hashable, IndexArray] = field(default_factory=dict)
 
     def count_rows(self, weight: float) -> float:

@@ -40,7 +40,7 @@ PriorTerm: TypeAlias = tuple[Any, float]
 
 @dataclass(frozen=True)
 class LocalResult:
-    """Result of the local step of n rows."""
+    """Result of the local step of a batch of n rows."""
 
     # The statistics S: weighted sums over the rows, not multiplied by the inverse temperature; None
     # if not requested.
@@ -139,7 +139,7 @@ class RowSource(Protocol):
     def total(self) -> float: ...
 
     def batch(self, model: "Model", rows: IndexArray) -> Any:
-        """Return a batch of the rows with these indices, prepared by the model."""
+        """Return a batch of the rows whose indices are ``rows``, prepared by the model."""
 
 
 @in_files("models.Capability")
@@ -199,8 +199,7 @@ class Model(Protocol):
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
         """Return the statistics with which a fit to ``data`` begins.
 
-        The components must differ, at random or by the data, because equal components would remain
-        equal.
+        The components must differ, because equal components would remain equal.
         """
 
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> Any:
@@ -360,8 +359,8 @@ class Memoizable(Model, Protocol):
     def collapsed_energy(self, stats: Stats) -> float:
         """Return the maximum over q(beta) of energy minus ``KL(q(beta) || p(beta))``, in nats.
 
-        The statistics ``stats`` of the rows determine the energy. If the bound depends on the order
-        of the components, return the maximum over the orders.
+        The energy belongs to rows with the statistics ``stats``. If the bound depends on the order
+        of the components, return the maximum over all orders.
         """
 
     def compact(self, stats: RunningStats) -> tuple[Self, RunningStats]:
@@ -372,7 +371,7 @@ class Memoizable(Model, Protocol):
         """
 
     def best_order(self, stats: RunningStats) -> IndexArray | None:
-        """Return the order of components that maximises the bound; None if it is the current one.
+        """Return the order of components that maximises the bound; None for the current order.
 
         The order is an array (K,) of the current indices of the components.
         """
@@ -438,7 +437,7 @@ class Mergeable(Memoizable, Protocol):
     def for_target(self, stats: Stats) -> Self:
         """Return the model for births from some components, whose statistics are ``stats``.
 
-        A birth from a component tries to replace it by several new ones.
+        A birth from a component tries to replace it by several new components.
         """
 
 

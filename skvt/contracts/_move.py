@@ -48,7 +48,7 @@ class MoveRecord:
     # computed. In memoized inference, the gain of an accepted proposal is the rise of the exact
     # bound. In engines without memos, the gain is an estimate from a sample of the rows.
     gain: float
-    # Why the proposal was accepted or not, as a sentence.
+    # The reason why the proposal was accepted or rejected, as a sentence.
     reason: str
 
 
@@ -86,11 +86,12 @@ class MoveTools(Protocol):
         """Begin a fit of the rows X (n, D) with weights (n,) by memoized inference.
 
         Moves use such a fit to find new components for some rows. ``policy`` sets the temperature,
-        ``n_batches`` is the number of batches, and ``seeds`` are the indices of the rows among
-        which initial components are chosen; None for all rows. Return the initial state, and a
-        function ``sweep(model, moves)``, which makes one pass and these moves after the pass. The
-        function changes the state in place, and returns the model with learned priors and whether
-        the fit may stop.
+        and ``n_batches`` is the number of batches. Initial components are chosen among the rows
+        with the indices ``seeds``; None stands for all rows.
+
+        Return the initial state, and a function ``sweep(model, moves)``, which makes a pass and
+        then these moves. The function changes the state in place. It returns the model with learned
+        priors, and whether the fit may stop.
         """
 
 
@@ -101,14 +102,14 @@ class SolvedBatch(NamedTuple):
     batch: Any
     # Key of the batch's memo.
     key: Hashable
-    # The global parameters that the local step was given.
+    # The global parameters of the local step.
     global_params: Any
     # The result of the local step.
     result: LocalResult
 
 
 class ObserverTools(NamedTuple):
-    """Tools of observers; each is the tool of the same name in :class:`MoveTools`."""
+    """Tools of observers, two of the tools in :class:`MoveTools`."""
 
     run: Run
     make_memo: Callable[[Any, LocalResult, Any], Memo]
@@ -123,9 +124,9 @@ Observer: TypeAlias = Callable[[Any, SolvedBatch, ObserverTools], Any]
 class Move(ResumableMixin):
     """Base of moves of memoized inference, which prepare before a pass and act after the pass.
 
-    During the pass, a move may observe each batch and take notes. A subclass overrides ``finish``
-    and those other methods in which the move does something. A move changes memos and identifiers
-    of components only by the methods of the state, which keep both consistent.
+    During the pass, a move may observe each batch and take notes. A subclass overrides ``finish``,
+    and further methods if the move needs them. A move changes memos and identifiers of components
+    only by the methods of the state, which keep both consistent.
 
     Attributes
     ----------
@@ -139,12 +140,12 @@ class Move(ResumableMixin):
     # Names and types of the attributes that an interrupted fit keeps, so that it can be resumed.
     kept_attributes: ClassVar[dict[str, Any]] = {"exhausted": bool}
     exhausted: bool = True
-    # A change may be accepted under priors that were learned again for it. A move then sets this
-    # attribute to a model with these priors, and ``update_priors`` takes the priors and sets None.
+    # A model with new priors, which the move sets if it has accepted a change under new priors.
+    # `update_priors` passes the priors on, and sets None.
     _relearned: Any = None
 
     def begin(self, model: Any, state: MovableState, tools: MoveTools) -> None:
-        """Prepare the move before a pass, for instance by choosing what to observe."""
+        """Prepare the move before a pass, for instance by the choice of components to observe."""
 
     def make_observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Return the observer of the next batch, which has ``n_rows`` rows; None for no observer.
@@ -188,7 +189,7 @@ class Move(ResumableMixin):
         return model if relearned is None else model.with_priors_of(relearned)
 
     def conclude(self, model: Any, state: MovableState) -> bool:
-        """Change the state after the last pass of a fit; return whether the state may differ."""
+        """Change the state after the last pass of a fit; return whether it may have changed."""
         return False
 
 
@@ -197,7 +198,7 @@ class SampledMove(Protocol):
 
     # Capabilities that the move needs of a model.
     requires: tuple[Requirement, ...]
-    # Whether the last search for changes has accepted none, so that convergence may be judged.
+    # Whether the last search for changes has accepted no change, so that convergence may be judged.
     exhausted: bool
 
     def change_between_passes(

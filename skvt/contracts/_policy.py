@@ -32,7 +32,7 @@ JITTER = 0.05
 
 
 def _refuse_pilot(*args: Any) -> tuple[float, Array]:
-    """Stand for the pilot in a plan without a pilot: raise RuntimeError if a policy calls it."""
+    """Raise RuntimeError. The function is the ``pilot`` of a plan without a pilot."""
     raise RuntimeError("A plan without a pilot is for policies that learn nothing.")
 
 
@@ -52,17 +52,17 @@ class FitPlan:
         Total weight of the units of data: of the tokens of a corpus, otherwise of the rows.
     pilot : callable
         Function that makes a short fit for policies that learn temperatures from energies.
-        ``pilot(replication)`` fits the model in at most one pass over the data at T = 1, and counts
-        each row ``replication`` times. It returns two results in nats per unit of data: the mean
-        energy, and the energies of the rows of a sample. These are marginal energies. With
-        ``every_row=True`` the sample consists of all rows.
+        ``pilot(replication)`` fits the model in at most a single pass over the data at T = 1, and
+        counts each row ``replication`` times. It returns two results in nats per unit of data: the
+        mean marginal energy, and the marginal energies of the rows of a sample. With
+        ``every_row=True``, the sample consists of all rows.
     planned_passes : float or None
-        Expected number of passes of a fit that may stop on convergence: ``n_passes`` is then only a
-        limit, and does not indicate how long T should be above 1. A policy anneals over a share of
-        the smaller of ``planned_passes`` and ``n_passes``. None stands for ``n_passes``.
+        Expected number of passes if the fit may stop on convergence, because ``n_passes`` is then
+        only a limit. A policy anneals over a share of the smaller of ``planned_passes`` and
+        ``n_passes``. None stands for ``n_passes``.
     knows_total : bool
-        Whether the number of rows of a stream is known. A pass of the stream is then this number of
-        rows.
+        Whether the number of rows of a stream is known. All rows of the stream then count as a
+        pass.
     """
 
     model: Model
@@ -76,9 +76,9 @@ class FitPlan:
     def passes(self, share: float, n_hot_passes: float | None = None) -> float:
         """Return the number of passes above T = 1, which need not be a whole number.
 
-        The number is ``n_hot_passes``, or the fraction ``share`` of the expected number of passes
-        if ``n_hot_passes`` is None. The number is limited so that the last pass of the fit, or the
-        second half of its only pass, is at T = 1.
+        The number is ``n_hot_passes`` or, if this is None, the fraction ``share`` of the expected
+        number of passes. It is limited so that the last pass of the fit, or the second half of its
+        only pass, is at T = 1.
         """
         planned = self.n_passes if self.planned_passes is None else self.planned_passes
         requested = share * min(planned, self.n_passes) if n_hot_passes is None else n_hot_passes
@@ -107,7 +107,7 @@ class TemperaturePolicy(BaseEstimator):
         raise NotImplementedError
 
     def start(self, plan: FitPlan) -> "RunningPolicy":
-        """Return the running policy of one fit.
+        """Return the running policy of a fit.
 
         Parameters
         ----------
@@ -180,7 +180,7 @@ class Energies(Protocol):
 @in_files("temperature.RunningPolicy")
 @dataclass(eq=False, kw_only=True, init=False)
 class RunningPolicy:
-    """A temperature policy during one fit; the temperature of this base class is always 1.
+    """A temperature policy during a fit; the temperature of this base class is always 1.
 
     Attributes
     ----------
@@ -241,7 +241,7 @@ class RunningPolicy:
         return 1.0 / self.mean_inv_temp
 
     def resume(self, n_rows: int) -> None:
-        """Prepare for passes over ``n_rows`` other rows: forget what is kept of single rows.
+        """Prepare for passes over ``n_rows`` other rows: forget data of single rows.
 
         A warm start or a call of ``partial_fit`` calls the method before its passes.
         """
@@ -260,7 +260,7 @@ class RunningPolicy:
         """
 
     def inv_temp(self, batch: Batch) -> float | Array:
-        """Return the inverse temperature of a batch: one float, or an array (n,) for its rows."""
+        """Return the inverse temperature of a batch: a float, or an array (n,) for its rows."""
         return self.mean_inv_temp
 
     def observe(self, result: Energies, batch: Batch) -> None:

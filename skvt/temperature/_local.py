@@ -1,20 +1,21 @@
-"""Local variational tempering: one temperature for each row [VT16 sec. 2.4, 3.4].
+"""Local variational tempering: a separate temperature of each row [VT16 sec. 2.4, 3.4].
 
-Row i has a latent variable y_i with q(y_i) = Mult(r_i) over a ladder of M temperatures T_m. The
-local step of the row is at the inverse temperature E[1 / T_i], which also weights the statistics of
-the row in the global step [VT16 eq. 11]. The length N_i of a row is its number of units, such as
-tokens. e_i is its energy per unit, a log probability in nats with the local variables summed out.
-With c = log C per unit, where C(T) is the normalising constant of the tempered model, r_mi is
-proportional to
+Row i has a latent variable y_i, which chooses a temperature of a *ladder* of M temperatures T_m.
+Its distribution is q(y_i) = Mult(r_i). The local step of the row is made at the inverse temperature
+E[1 / T_i], which also weights the statistics of the row in the global step [VT16 eq. 11].
+
+Let N_i be the length of a row, that is, its number of units of data, such as tokens. Let e_i be its
+energy per unit, a log probability in nats with the local variables summed out. Let c = log C per
+unit, where C(T) is the normalising constant of the tempered model. Then r_mi is proportional to
 
     exp(N_i ((e_i - e_ref_i + c'(1)) / T_m - c(T_m))).        [VT16 eq. 10]
 
 The reference e_ref_i and the slope c'(1) calibrate the energy, as
-:mod:`skvt.temperature._variational` explains. Here e_ref_i is the energy of the row after a pilot,
-a short run of plain inference before the fit: a row is at T = 1 once it is explained as well as by
-the pilot. Without this calibration the temperature would measure how unusual a row is, not how far
-its fit has progressed. e_i is a running mean over the local steps of the row. All rows have the
-same ladder, whose highest temperature, the ceiling, falls to 1.
+:mod:`skvt.temperature._variational` explains. The reference of a row is its energy after a *pilot*,
+a short run of plain inference before the fit. The row is at T = 1 once it is explained as well as
+by the pilot. Without this calibration, the temperature would measure how unusual a row is, and not
+how far its fit has progressed. e_i is a running mean over the local steps of the row. All rows have
+the same ladder, whose highest temperature, the *ceiling*, falls to 1.
 """
 
 from dataclasses import dataclass, field
@@ -36,7 +37,10 @@ ROWS_AT_ONCE = 4096
 @in_files("temperature.LearnedByRow", nan=("_energies",))
 @dataclass(eq=False)
 class _LearnedByRow(Learned):
-    """Running policy that keeps the energy of each row from one local step to the next."""
+    """Running policy that learns a temperature for each row.
+
+    The energy of each row is kept until its next local step.
+    """
 
     # (n,): e_ref_i in nats per unit.
     _references: Annotated[Array, "n"] = field(kw_only=True)
@@ -44,8 +48,8 @@ class _LearnedByRow(Learned):
     _energies: Annotated[Array, "n"] = field(init=False)
     # (n,): N_i.
     _lengths: Annotated[Array, "n"] = field(init=False)
-    # The inverse temperature learned for all data together, at which rows have their first local
-    # step.
+    # The inverse temperature that is learned for all data together, which a row has in its first
+    # local step.
     _all_rows: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -55,9 +59,9 @@ class _LearnedByRow(Learned):
         self._all_rows = self.mean_inv_temp
 
     def resume(self, n_rows: int) -> None:
-        """Forget the energies of rows, and take the reference of all data for each new row.
+        """Prepare for passes over ``n_rows`` other rows.
 
-        The engine calls it if further passes are over ``n_rows`` other rows.
+        Forget the energies of rows. Each new row gets the reference of all data.
         """
         self._references = np.full(n_rows, self._reference)
         self._energies = np.full(n_rows, np.nan)
@@ -66,7 +70,7 @@ class _LearnedByRow(Learned):
     def inv_temp(self, batch: Batch) -> float | Array:
         """Return E[1 / T_i] of each row, (n,), or 1 once T is 1 for the rest of the fit.
 
-        At the first local step of a row, E[1 / T_i] is the inverse temperature of all data.
+        At the first local step of a row, return the inverse temperature of all data for the row.
         """
         if self.done:
             return 1.0
@@ -78,24 +82,22 @@ class _LearnedByRow(Learned):
         return inv_temps
 
     def advance(self, passes: float, step: float, n_steps: int) -> None:
-        """Update the temperature of all data, at which rows have their first local step.
-
-        Once the temperature of all data is 1, all rows are at T = 1.
-        """
+        """Update the temperature of all data. If it reaches 1, all rows are at T = 1."""
         super().advance(passes, step, n_steps)
         self._all_rows = self.mean_inv_temp
 
     def observe(self, result: Energies, batch: Batch) -> None:
-        """Update the running mean of the energy of each row, which a pass visits once."""
+        """Update the running mean of the energy of each row of a batch."""
         super().observe(result, batch)
         if self.done:
             return
-        # ``wants_marginal`` requests the energies.
+        # The energies were requested by ``wants_marginal``.
         assert result.marginal_energy is not None
         # A row without units has energy 0. Divide it by a tiny number instead of 0.
         lengths = np.maximum(np.asarray(batch.lengths, float), 1e-300)
         energies = result.marginal_energy / lengths
         last_means = self._energies[batch.rows]
+        # A row is visited once in each pass.
         means = last_means + self._rate(passes=1.0) * (energies - last_means)
         self._energies[batch.rows] = np.where(np.isnan(last_means), energies, means)
         self._lengths[batch.rows] = batch.lengths
@@ -103,7 +105,7 @@ class _LearnedByRow(Learned):
     def bound_terms(self, total: float) -> float:
         """Return the terms of all y_i in the bound, in nats, estimated from rows of known energy.
 
-        ``total`` is the weight of all rows, to which the mean over the known rows is scaled.
+        The mean over these rows is multiplied by ``total``, the weight of all rows.
         """
         known_rows = np.flatnonzero(~np.isnan(self._energies))
         if self.done or known_rows.size == 0:
@@ -118,7 +120,7 @@ class _LearnedByRow(Learned):
 
 @in_files("temperature.LocalTempering")
 class LocalTempering(VariationalTempering):
-    """Learn one temperature for each row.
+    """Learn a separate temperature of each row.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
 """Temperatures that follow a schedule: constant, or falling to 1 by annealing [VT16 sec. 2.2].
 
-The public classes are *recipes*, objects of parameters that users create. Their method ``start``
-makes the *running policy* of one fit, which holds the present temperature. The engine calls
-``advance`` of the running policy before each step, an update of the global parameters from a
-minibatch or from all data. The *progress* of a running policy rises from 0 to 1 while the
-temperature falls.
+The public classes are *recipes*, objects of parameters that users create. The method ``start`` of a
+recipe makes the *running policy* of a fit, which holds the present temperature T. The engine, that
+is, the inference algorithm, calls ``advance`` of the running policy before each *step*, an update
+of the global parameters from a minibatch or from all data. The *progress* of a running policy rises
+from 0 to 1 while the temperature falls.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from skvt.contracts import FitPlan, RunningPolicy, TemperaturePolicy
 from skvt.files import in_files
 from skvt.ties import exceeds
 
-# Number of minibatches, each of which makes a step, over which a stream is annealed.
+# Number of minibatches over which a stream is annealed.
 STREAM_STEPS = 64
 # If the number of rows of a stream is known, T is 1 after this share of the rows at the latest.
 STREAM_SHARE = 0.5
@@ -27,7 +27,7 @@ SHARE_OF_PASSES = 0.75
 @in_files("temperature.ConstantTemperature")
 @dataclass(eq=False, repr=False)
 class ConstantTemperature(TemperaturePolicy):
-    """One temperature throughout the fit.
+    """The same temperature throughout the fit.
 
     Parameters
     ----------
@@ -64,17 +64,16 @@ class ConstantTemperature(TemperaturePolicy):
 class _Scheduled(RunningPolicy):
     """Running policy that follows a schedule; progress is 1 after ``_length`` passes or steps.
 
-    If the number of rows of a stream is known, progress is also 1 after ``STREAM_SHARE`` of the
-    rows. A short stream then has only the last part of the schedule, in which each step changes the
-    temperature as in a long stream, because cooling from the initial temperature in a few steps
-    would cost more than it gains.
+    If the number of rows of a stream is known, progress is 1 after ``STREAM_SHARE`` of the rows at
+    the latest. A short stream enters the schedule late, and then follows it as a long stream does:
+    cooling from the initial temperature in a few steps would cost more than it gains.
     """
 
     _recipe: "_Annealing"
     # Number of passes, or of steps if ``_in_steps``, after which T is 1.
     _length: float
     _in_steps: bool
-    # Whether the number of rows of the stream is known, so that passes are shares of the stream.
+    # Whether the number of rows of the stream is known, which then counts as a pass.
     _knows_total: bool = False
     # Largest progress so far.
     _progress: float = 0.0
@@ -97,14 +96,14 @@ class _Scheduled(RunningPolicy):
         share of a pass that the next step makes.
         """
         # Take the progress in the middle of the step, so that the first temperature is near the
-        # initial temperature and the last is near 1. Passes are a sum of weights, which rounding
-        # may leave just below the length; then progress is 1.
+        # initial temperature and the last is near 1. The number of passes is a sum of weights. If
+        # only a rounding error separates it from the length, progress is 1.
         n_done = n_steps + 0.5 if self._in_steps else passes + 0.5 * step
         progress = n_done / self._length if exceeds(self._length, n_done) else 1.0
         if self._knows_total and step > 0.0:
-            # Progress must be so large that it reaches 1 in time, although each step raises it by
-            # no more than in a long stream. Count the steps of the present size from the middle of
-            # this step until T must be 1.
+            # Each step raises progress by 1 / length, as in a long stream, so that progress must
+            # be large enough to reach 1 in time. Count the steps of the present size from the
+            # middle of this step until T must be 1.
             n_remaining = (STREAM_SHARE - passes) / step - 0.5
             progress_for_end = 1.0 - max(n_remaining, 0.0) / self._length
             progress = max(progress, progress_for_end)

@@ -1,29 +1,29 @@
 """Variational tempering: the temperature as a latent variable of the model [VT16 sec. 2.3].
 
 The latent variable y chooses a temperature of a *ladder* 1 = T_1 < ... < T_M. Its distribution is
-q(y) = Mult(r), and all other updates use the expectation E_q[1 / T_y]. C(T) is the normalising
-constant of the tempered model, and c = log C per unit of data, such as a token. For W units, whose
-energy per unit is e, a log probability in nats, r_m is proportional to
+q(y) = Mult(r), and all other updates use the expectation E_q[1 / T_y]. Let C(T) be the normalising
+constant of the tempered model, and c = log C per unit of data, such as a token. Let W be the number
+of units, and e their energy per unit, a log probability in nats. Then r_m is proportional to
 
     exp(W (e / T_m - c(T_m))).                                                [VT16 eq. 9]
 
-Four things differ from the paper. The reason for the first three is that the update of the paper
-stays at the highest temperature or falls to 1 at once.
+This module differs from the paper in four points. The reason for the first three is that with the
+update of the paper, the temperature stays at its highest value or falls to 1 at once.
 
-- The energy has the assignments summed out. For a token of word w in LDA it is
-  ``log sum_k exp(E[log theta_k] + E[log beta_kw])``. With E[log p(w, z | .)] in its place the
+- The assignments are summed out of the energy. For a token of word w in LDA, the energy is
+  ``log sum_k exp(E[log theta_k] + E[log beta_kw])``. With E[log p(w, z | .)] in its place, the
   temperature never falls.
-- The zero of the energy is calibrated. log C(T) under the priors is not comparable with an energy
-  under a posterior. A pilot, a run of plain inference of at most one pass before the fit, therefore
-  determines which energy e_ref corresponds to T = 1. The exponent per unit is
-  ``(e - e_ref + c'(1)) / T - c(T)``. Because of the term c'(1), its derivative by 1 / T at T = 1 is
-  e - e_ref, so that energies above e_ref lead to T = 1.
+- The zero of the energy is calibrated, because log C(T) under the priors is not comparable with an
+  energy under a posterior. A *pilot*, a run of plain inference of at most a single pass before the
+  fit, determines the energy e_ref that corresponds to T = 1. The exponent per unit is
+  ``(e - e_ref + c'(1)) / T - c(T)``. Its derivative by 1 / T at T = 1 is e - e_ref, because of the
+  term c'(1). Energies above e_ref therefore lead to T = 1.
 - y changes slowly, by a step for each global update: e is a running mean over a share of the fit's
   passes, which begins with the energy at the random start.
-- A fit ends at T = 1 and gets there without a jump: the ladder's temperatures are
-  min(T_m, ceiling), and the ceiling falls linearly to 1 over three quarters of the fit's passes, as
-  in :class:`~skvt.temperature.LinearAnnealing`. The energies can only lower the temperature sooner.
-  A stream has no end and no ceiling.
+- A fit ends at T = 1, and gets there without a jump: the temperatures of the ladder are
+  min(T_m, ceiling), and the *ceiling* falls linearly to 1 over three quarters of the fit's passes,
+  as in :class:`~skvt.temperature.LinearAnnealing`. The energies can only lower the temperature
+  sooner. A stream has no end and no ceiling.
 """
 
 from dataclasses import dataclass, field
@@ -50,15 +50,15 @@ from skvt.typing import Array
 
 # Number of minibatches over which the energies of a stream are averaged.
 STREAM_STEPS = 32
-# T becomes 1 once E[1 / T] differs from 1 by less than this, since the softmax over the ladder
-# never reaches 1.
+# T is set to 1 once E[1 / T] differs from 1 by less than this number, because an average over the
+# ladder never reaches 1.
 TOLERANCE_AT_ONE = 1e-3
 
 
 @in_files("temperature.Ladder")
 @dataclass(eq=False)
 class _Ladder:
-    """The M temperatures from 1 to T_max, evenly spaced in log T and limited by the ceiling."""
+    """The M temperatures, evenly spaced in log T from 1 to T_max, and limited by the ceiling."""
 
     # (M,): inverse temperatures 1 / T_m in descending order, each at least 1 / ceiling.
     inv_temps: Annotated[Array, "n", PRIOR]
@@ -66,7 +66,7 @@ class _Ladder:
     log_partition: Annotated[Array, "n"]
     # c'(1), the derivative of c by 1 / T at T = 1.
     slope_at_one: float
-    # The values of both arrays without a ceiling, in ascending order of 1 / T for interpolation.
+    # Both arrays as they are without a ceiling, in ascending order of 1 / T for interpolation.
     _full: tuple[Array, ...] = field(init=False)
 
     def validate(self, d: int, k: int) -> bool:
@@ -101,7 +101,7 @@ class _Ladder:
     def bound_terms(self, r: Array, units: ArrayLike) -> Array:
         """Return E[log p(y)] - E[log q(y)] - E[log C(T_y)] in nats for each r [VT16 eq. 5].
 
-        r is (..., M), and ``units`` and the result are (...).
+        r has the shape (..., M), ``units`` and the result have the shape (...).
         """
         # p(y) is uniform over the ladder.
         negative_divergence = entr(r).sum(axis=-1) - np.log(self.inv_temps.size)
@@ -111,7 +111,7 @@ class _Ladder:
 @in_files("temperature.Learned")
 @dataclass(eq=False)
 class Learned(RunningPolicy):
-    """Running policy that learns one temperature for all data."""
+    """Running policy that learns the same temperature for all data."""
 
     _ladder: _Ladder
     # e_ref in nats per unit.
@@ -124,8 +124,8 @@ class Learned(RunningPolicy):
     _hot_passes: float
     # Running mean e in nats per unit; None before the first step.
     _energy: float | None = None
-    # Sum of the energies in nats, and number of units, of the rows that the present step has
-    # visited so far. ``observe`` adds to both, and ``advance`` reads both and sets them to 0.
+    # Sum of the energies in nats, and of the units, of the rows that the present step has visited.
+    # `observe` adds to both sums; `advance` reads both sums and sets them to 0.
     _seen_energy: float = 0.0
     _seen_units: float = 0.0
     # Share of a pass that the present step makes.
@@ -143,12 +143,12 @@ class Learned(RunningPolicy):
         return super().validate(d, k) and legal and self._r.shape == self._ladder.inv_temps.shape
 
     def __post_init__(self) -> None:
-        # The last temperature is the highest.
+        # The last temperature of the ladder is the highest.
         self._r = np.eye(self._ladder.inv_temps.size)[-1]
         self.mean_inv_temp = self._ladder.inv_temps[-1]
 
     def advance(self, passes: float, step: float, n_steps: int) -> None:
-        """Lower the ceiling and update q(y) by the energies that the last step observed.
+        """Lower the ceiling, and update q(y) by the energies of the last step.
 
         ``passes`` is the number of passes so far, and ``step`` is the share of a pass that the next
         step makes. ``n_steps`` is not used.
@@ -186,7 +186,7 @@ class Learned(RunningPolicy):
         """Add the energies of a batch to the sums of the step, which may have several batches."""
         if self.done:
             return
-        # ``wants_marginal`` requests the energies.
+        # The energies were requested by ``wants_marginal``.
         assert result.marginal_energy is not None
         weights = np.asarray(batch.weights, np.float64)
         self._seen_energy += float(weights @ result.marginal_energy)
@@ -197,7 +197,7 @@ class Learned(RunningPolicy):
         return 0.0 if self.done else float(self._ladder.bound_terms(self._r, self._units))
 
     def _finish(self) -> None:
-        """Set T to 1 for the rest of the fit, which ends in the untempered model."""
+        """Set T to 1 for the rest of the fit."""
         self.mean_inv_temp = self.replication = 1.0
         self.done = True
         self.wants_marginal = False
@@ -206,7 +206,7 @@ class Learned(RunningPolicy):
 @in_files("temperature.VariationalTempering")
 @dataclass(eq=False, repr=False)
 class VariationalTempering(TemperaturePolicy):
-    """Learn one temperature for all data from the data.
+    """Learn the temperature of all data from the data.
 
     Parameters
     ----------
@@ -276,7 +276,7 @@ class VariationalTempering(TemperaturePolicy):
         return _Ladder(inv_temps, log_partition, slope[0])
 
     def _memory_in_passes(self, plan: FitPlan) -> float | None:
-        """Return ``memory``, or its default, a share of the fit's passes.
+        """Return ``memory`` or, if it is None, the default: a share of the fit's passes.
 
         In a stream the default is None, because the running mean counts steps instead of passes.
         """
