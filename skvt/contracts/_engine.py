@@ -148,8 +148,8 @@ class Engine(Resumable, Protocol[ModelT, StateT]):
     def start(self, state: Any, total: float) -> StateT:
         """Return ``state`` as an object of the class that the engine uses.
 
-        The method is called once, before the first pass of a fit. ``total`` is the weight of all
-        rows of the fit.
+        The method is called before the first pass of a fit. ``total`` is the weight of all rows of
+        the fit.
         """
 
     def run_pass(self, model: ModelT, state: StateT, inputs: PassInputs) -> PassResult:
@@ -232,7 +232,7 @@ class StreamEngine(Protocol[StateT]):
     # Capabilities that the engine needs of a model in addition to the contract :class:`Model`.
     requires: tuple[Requirement, ...]
 
-    def resume(self, state: Any, total: float) -> StateT:
+    def start(self, state: Any, total: float) -> StateT:
         """Return ``state`` as an object of the class that the engine uses.
 
         The method is called at the beginning of each call of ``partial_fit``. ``total`` is

@@ -240,8 +240,8 @@ class RunningPolicy:
         """The temperature ``1 / mean_inv_temp``, which the history of a fit shows."""
         return 1.0 / self.mean_inv_temp
 
-    def resume(self, n_rows: int) -> None:
-        """Prepare for passes over ``n_rows`` other rows: forget data of single rows.
+    def forget_rows(self, n_rows: int) -> None:
+        """Forget data of single rows, and prepare for passes over ``n_rows`` other rows.
 
         A warm start or a call of ``partial_fit`` calls the method before its passes.
         """

@@ -57,31 +57,12 @@ def refuse_changes(estimator, fitted, caller, names, remedy):
             )
 
 
-def check_changes(estimator, fitted):
-    """Check the parameters that have changed since the last call of ``partial_fit``.
-
-    Returns
-    -------
-    bool or None
-        None if no parameter has changed, False if all changed parameters are in ``FREE_TO_CHANGE``,
-        and True otherwise. Only after True must the model be built again.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is illegal, or has changed and must not change within a stream.
-    """
+def find_changes(estimator, fitted):
+    """Return the set of names of the parameters that have changed since the last call."""
     old, new = fitted.parameters, _current_values(estimator)
     # Most values are the same objects as before. Leave them out before the slower `_is_same`.
     other_objects = {name for name, value in new.items() if value is not old.get(name)}
-    changed = {name for name in other_objects if not _is_same(old.get(name), new[name])}
-    if not changed:
-        return None
-    # Validate the new values, because scikit-learn does so only in the first call of partial_fit.
-    estimator._validate_params()
-    fixed = estimator._fixed_in_streams
-    refuse_changes(estimator, fitted, "partial_fit", fixed, "fit a clone to start anew")
-    return not changed <= FREE_TO_CHANGE
+    return {name for name in other_objects if not _is_same(old.get(name), new[name])}
 
 
 def _copy(value):

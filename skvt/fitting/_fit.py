@@ -135,7 +135,7 @@ class Fit:
             if self.rows.labels is not None:
                 state = self.rows.labels.add_to_components(state, model, data.X, data.weights)
             # Let the policy forget the energies of single rows, because the rows may differ.
-            before.policy.resume(data.n_rows)
+            before.policy.forget_rows(data.n_rows)
             fitted = self._initial_fitted(plan, model, state, before.policy, before)
         # The engine of the first phase of the plan makes the first passes.
         state = plan.phases[0].engine.start(state, data.total)

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from skvt._stages import begin_stage, reporting_stages
 from skvt.contracts import PassInputs, Stream
 from skvt.fitting._buffer import Gathered
-from skvt.fitting._changes import check_changes, parameters_of
+from skvt.fitting._changes import FREE_TO_CHANGE, find_changes, parameters_of, refuse_changes
 from skvt.fitting._fitted import Fitted
 from skvt.fitting._publish import publish
 from skvt.fitting._rows import read_rows
@@ -102,7 +102,7 @@ def _fit_call(estimator, before, rows, batch_id, workers):
     start_time = time.perf_counter()
     # Without memos, rows are gathered only while a stream begins.
     gathered = gathered if begins_stream or before.memos else None
-    fitted.policy.resume(X.shape[0])
+    fitted.policy.forget_rows(X.shape[0])
     # Adapt the fit to changes in the kind of rows and in the estimator's parameters.
     fitted = estimator._adapt_fit(fitted, X, weights)
     fitted = _with_changed_parameters(estimator, fitted, X, weights)
@@ -156,12 +156,18 @@ def _begin_stream(estimator, before, X, weights, labels, workers):
 def _with_changed_parameters(estimator, fitted, X, weights):
     """Return ``fitted`` with the current parameters of the estimator, and a new model if necessary.
 
-    Raise ValueError for illegal changes of parameters.
+    Raise ValueError if a parameter is illegal, or has changed and must not change within a stream.
     """
-    needs_new_model = check_changes(estimator, fitted)
-    if needs_new_model is None:
+    changed = find_changes(estimator, fitted)
+    if not changed:
         return fitted
-    model = estimator._build_model(X, weights, fitted.model) if needs_new_model else fitted.model
+    # Validate the new values, because scikit-learn does so only in the first call of partial_fit.
+    estimator._validate_params()
+    fixed = estimator._fixed_in_streams
+    refuse_changes(estimator, fitted, "partial_fit", fixed, "fit a clone to start anew")
+    model = fitted.model
+    if not changed <= FREE_TO_CHANGE:
+        model = estimator._build_model(X, weights, model)
     return replace(fitted, model=model, parameters=parameters_of(estimator))
 
 
@@ -196,7 +202,7 @@ def _make_steps(fitted, plan, workers, batch_id, gathered, random_state):
         n_judged = gathered.weights.size if tries_moves else gathered.n_judged
         gathered = replace(gathered, n_judged=n_judged).for_next_call()
     engine = plan.phases[0].engine
-    state = engine.resume(fitted.state, fitted.n_rows)
+    state = engine.start(fitted.state, fitted.n_rows)
     inputs = PassInputs(plan.data, fitted.policy, workers)
     model, step_size = engine.update(fitted.model, state, stream, inputs)
     fitted = replace(fitted, model=model, state=state, n_rows=stream.n_rows, gathered=gathered)

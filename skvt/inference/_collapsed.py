@@ -7,6 +7,7 @@ model is :class:`~skvt.models.lda._collapsed.CollapsedLDA`.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -106,9 +107,7 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
             # The iterator is empty if local steps have no starts.
             return VisitRequest(model, row_starts=next(starts, None))
 
-        def make_globals(batch: Any) -> Any:
-            return model.counts_given_others(state.stats, batch, seed)
-
+        make_globals = partial(model.counts_given_others, state.stats, seed=seed)
         # A pass visits the share 1 of the rows.
         policy.advance(state.rows_seen / data.total, 1.0, state.n_steps)
         for batches in self._group_batches(model, data, workers):

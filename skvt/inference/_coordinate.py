@@ -3,6 +3,7 @@
 The globals are the global parameters of a model. A *visit* makes the local step of a batch of rows.
 """
 
+from functools import partial
 from typing import Any
 
 from skvt.contracts import LocalTotals, Model, PassInputs, PassResult
@@ -39,9 +40,7 @@ class CoordinateAscent(WithoutMemosMixin, ResumableMixin):
             inv_temp, start = policy.inv_temp(batch), state.row_starts_of(batch)
             return VisitRequest(model, inv_temp, policy.mean_inv_temp, policy.step_options, start)
 
-        def make_globals(batch: Any) -> Any:
-            return model.expectation(state.stats, batch, workers.run)
-
+        make_globals = partial(model.expectation, state.stats, run=workers.run)
         for batches in data.group_batches(model, workers, data.list_batches(), fixed_globals=True):
             for result in data.visit(batches, make_request, make_globals, workers, summed=True):
                 state.store_row_starts(result.rows, result.row_starts)

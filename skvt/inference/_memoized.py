@@ -10,6 +10,7 @@ few rows.
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -86,9 +87,6 @@ class MemoizedInference(ResumableMixin):
     def start(self, state: State, total: float) -> MemoizedState:
         """Return the state of memoized inference, with the memos of ``state`` if it has any."""
         return MemoizedState(**vars(state))
-
-    # A call of ``partial_fit`` begins as a fit does.
-    resume = start
 
     def run_pass(self, model: Memoizable, state: MemoizedState, inputs: PassInputs) -> PassResult:
         """Make a pass over the batches in random order; return the exact bound at its end.
@@ -288,9 +286,7 @@ class MemoizedInference(ResumableMixin):
                 key=key, candidates=candidates,
             )  # fmt: skip
 
-        def make_globals(batch: Any) -> Any:
-            return model.expectation(state.stats, batch, workers.run)
-
+        make_globals = partial(model.expectation, state.stats, run=workers.run)
         results = list(data.visit(batches, make_request, make_globals, workers))
         for result, weight in zip(results, weights_of_batches, strict=True):
             # The result has a memo, because ``pair_entropies`` of the request is not None.

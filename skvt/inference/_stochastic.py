@@ -8,6 +8,7 @@ a minibatch. A step updates the globals after one or more visits with the same g
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
@@ -41,9 +42,6 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
     # Types of the attributes that an interrupted fit keeps, see `ResumableMixin`.
     kept_attributes: ClassVar[dict[str, Any]] = {"rate": Annotated[RobbinsMonro, "rate"]}
     bound_kind = "estimate"
-
-    # A call of ``partial_fit`` begins as a fit does.
-    resume = WithoutMemosMixin.start
 
     def run_pass(self, model: M, state: State, inputs: PassInputs) -> PassResult:
         """Make a pass, and change ``state`` in place.
@@ -154,9 +152,7 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
             draw = self._make_draw(state, next(visit_numbers))
             return VisitRequest(model, inv_temp, policy.mean_inv_temp, options, start, draw=draw)
 
-        def make_globals(batch: Any) -> Any:
-            return self._make_globals(model, state.stats, batch, workers)
-
+        make_globals = partial(self._make_globals, model, state.stats, workers=workers)
         # Visit the minibatches.
         results = list(data.visit(batches, make_request, make_globals, workers, summed=True))
         n_steps = data.count_steps(batches)

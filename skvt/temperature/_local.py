@@ -58,10 +58,10 @@ class _LearnedByRow(Learned):
         self._lengths = np.zeros(self._references.size)
         self._all_rows = self.mean_inv_temp
 
-    def resume(self, n_rows: int) -> None:
-        """Prepare for passes over ``n_rows`` other rows.
+    def forget_rows(self, n_rows: int) -> None:
+        """Forget the energies of rows, and prepare for passes over ``n_rows`` other rows.
 
-        Forget the energies of rows. Each new row gets the reference of all data.
+        Each of these rows gets the reference of all data.
         """
         self._references = np.full(n_rows, self._reference)
         self._energies = np.full(n_rows, np.nan)
