@@ -235,16 +235,9 @@ class Model(Protocol):
         """
 
     def local_step(
-        self,
-        batch: Any,
-        global_params: Any,
-        inv_temp: float | Array,
-        run: Run,
-        *,
-        with_energy: bool = False,
-        with_marginal: bool = False,
-        with_stats: bool = True,
-    ) -> LocalResult:
+        self, batch: Any, global_params: Any, inv_temp: float | Array, run: Run, *,
+        with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
+    ) -> LocalResult:  # fmt: skip
         """Optimise q(z) of the batch at this inverse temperature, and return the result.
 
         ``inv_temp`` is a float, or an array (n,) with a number for each row. ``run(function,

@@ -74,15 +74,9 @@ class MoveTools(Protocol):
         """Return the memo of a batch after its local step."""
 
     def separate_fit(
-        self,
-        model: Any,
-        X: Any,
-        weights: Array,
-        policy: RunningPolicy,
-        *,
-        n_batches: int = 1,
-        seeds: IndexArray | None = None,
-    ) -> tuple[MovableState, "Callable[[Any, Sequence[Move]], tuple[Any, bool]]"]:
+        self, model: Any, X: Any, weights: Array, policy: RunningPolicy, *,
+        n_batches: int = 1, seeds: IndexArray | None = None,
+    ) -> tuple[MovableState, "Callable[[Any, Sequence[Move]], tuple[Any, bool]]"]:  # fmt: skip
         """Begin a fit of the rows X (n, D) with weights (n,) by memoized inference.
 
         Moves use such a fit to find new components for some rows. ``policy`` sets the temperature,

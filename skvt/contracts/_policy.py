@@ -122,15 +122,10 @@ class TemperaturePolicy(BaseEstimator):
         raise NotImplementedError
 
     def _require(
-        self,
-        name: str,
-        low: float,
-        high: float = np.inf,
-        *,
-        integral: bool = False,
-        low_open: bool = False,
-    ) -> Any:
-        """Return the value of the parameter ``name``; raise ValueError unless it is legal.
+        self, name: str, low: float, high: float = np.inf, *,
+        integral: bool = False, low_open: bool = False,
+    ) -> None:  # fmt: skip
+        """Raise ValueError unless the value of the parameter ``name`` is legal.
 
         Legal values are finite numbers, or integers if ``integral``, in the range [low, high]. The
         range is (low, high] if ``low_open``.
@@ -149,7 +144,6 @@ class TemperaturePolicy(BaseEstimator):
                 f"The {name!r} parameter of {type(self).__name__} must be {kind} in the range "
                 f"{opening}{low:g}, {end}. Got {value!r} instead."
             )
-        return value
 
 
 class Batch(Protocol):

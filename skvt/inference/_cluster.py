@@ -99,10 +99,6 @@ def _keep_sealed(shared: SealedValue) -> SealedValue:
     return shared
 
 
-def _combine_results(combine: Combine, *results: Any) -> Any:
-    return combine(list(results))
-
-
 class LocalSite:
     """Dask's scheduler of this process, which loads a block again for each task."""
 
@@ -301,7 +297,7 @@ class ClusterSite:
 
         def combine_futures(futures: list[Any]) -> Any:
             """Start a task that combines the results of ``futures``; return its future."""
-            combined = self._submit(_combine_results, combine, *futures)
+            combined = self._submit(combine, futures)
             unused_futures.append(combined)
             for future in futures:
                 unused_futures.remove(future)
