@@ -109,23 +109,15 @@ class Fitted:
         state = self.state.as_plain_state(stats=stats, inv_temp=1.0, replication=1.0)
         return replace(self, model=model, state=state)
 
-    def draft(self):
-        """Return a copy whose state, policy and history change independently of this fit."""
-        return replace(self, **self._copied_fields())
+    def draft(self, stat_rows=None, **changes):
+        """Return a copy with changed fields, independent of this fit.
 
-    def draft_of_stream(self, stat_rows):
-        """Return a draft for a call of ``partial_fit``, without results of earlier calls.
-
-        The call may change only the rows ``stat_rows`` of the arrays of statistics, such as the
-        words of a topic model; None stands for all rows.
+        The caller may change the state, the policy and the history of the copy in place, but only
+        the rows ``stat_rows`` of the arrays of statistics, such as the words of a topic model; None
+        stands for all rows.
         """
-        results = dict.fromkeys(("elbo", "joins", "labels", "component_classes", "seen"))
-        return replace(self, **self._copied_fields(stat_rows), **results)
-
-    def _copied_fields(self, stat_rows=None):
-        """Return copies of the fields that change during a call, by name."""
         state, policy = self.state.draft(stat_rows), deepcopy(self.policy)
-        return {"state": state, "policy": policy, "history": History(self.history)}
+        return replace(self, state=state, policy=policy, history=History(self.history), **changes)
 
     @property
     def memos(self):

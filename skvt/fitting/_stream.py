@@ -97,8 +97,10 @@ def _fit_call(estimator, before, rows, batch_id, workers):
     if begins_stream:
         fitted, plan = _begin_stream(estimator, before, X, weights, labels, workers)
     else:
-        # Copy only the statistics that the steps of this call can change.
-        fitted = before.draft_of_stream(before.model.touched_columns(X))
+        # Copy only the statistics that the steps of this call can change, and leave out results of
+        # earlier calls.
+        results = dict.fromkeys(("elbo", "joins", "labels", "component_classes", "seen"))
+        fitted = before.draft(before.model.touched_columns(X), **results)
     start_time = time.perf_counter()
     # Without memos, rows are gathered only while a stream begins.
     gathered = gathered if begins_stream or before.memos else None

@@ -10,6 +10,7 @@ memory into batches, and visits the batches for engines. T is the temperature.
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce, singledispatch
+from itertools import chain, pairwise
 from operator import iadd
 from typing import Any, Self, TypeAlias
 
@@ -452,19 +453,16 @@ class Rows(BatchedRows):
         has a single batch.
         """
         n_at_once = 1 if fixed_globals else self.n_parallel
-        # Another thread prepares the next batch while the caller visits earlier batches.
-        get_next_batch: Callable[[], Any] | None = None
         batches: list[Any] = []
-        for rows in rows_of_batches:
-            get_batch, get_next_batch = get_next_batch, workers.prefetch(self.batch, model, rows)
-            # In the first turn of the loop, no batch is in preparation.
-            if get_batch is not None:
-                batches.append(get_batch())
+        # Another thread prepares the next batch while the caller visits earlier batches: `pairwise`
+        # calls ``prefetch`` for the next batch before the loop gets the present batch.
+        prefetched = (workers.prefetch(self.batch, model, rows) for rows in rows_of_batches)
+        for get_batch, _ in pairwise(chain[Any](prefetched, [None])):
+            batches.append(get_batch())
             if len(batches) == n_at_once:
                 yield batches
                 batches = []
-        if get_next_batch is not None:
-            batches.append(get_next_batch())
+        if batches:
             yield batches
 
     def count_steps(self, batches: Sequence[Any]) -> int:

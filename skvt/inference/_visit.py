@@ -138,10 +138,8 @@ class VisitResult:
         for part in parts:
             totals.extend(part.totals)
         prior_term = None
-        if parts[0].prior_term is not None:
-            sums, weights = zip(
-                *(part.prior_term for part in parts if part.prior_term), strict=True
-            )
+        if terms := [part.prior_term for part in parts if part.prior_term is not None]:
+            sums, weights = zip(*terms, strict=True)
             prior_term = sum(sums[1:], sums[0]), sum(weights)
         stats = [part.stats for part in parts if part.stats is not None]
         total_stats = sum_stats(stats) if stats else None
