@@ -26,7 +26,6 @@ from skvt.fitting import (
     fitted_property,
     make_plan_with_moves,
     make_policy,
-    make_step_schedule,
 )
 from skvt.inference import (
     GLOBAL_STEPS,
@@ -49,6 +48,7 @@ from skvt.models.mixture import (
 from skvt.posterior import JointPosterior, Posterior
 from skvt.readers import BinaryReader
 from skvt.rows import has_sparse_rows
+from skvt.schedules import RobbinsMonro
 
 # Default scale of the sizes of steps on all rows. With the default offset and decay, step number t
 # then has size rho = min(1, 100 (10 + t)^-0.75), which is 1 up to t = 454.
@@ -298,7 +298,7 @@ default="dirichlet_process"
         if scale is None:
             has_full_steps = is_undivided and self.global_step == "ssvi-a"
             scale = SCALE_OF_FULL_STEPS if has_full_steps else 1.0
-        rate = make_step_schedule(self, scale)
+        rate = RobbinsMonro(self.learning_offset, self.learning_decay, scale)
         size = X.shape[0] if is_undivided else choose_batch_size(self, X.shape[0], stream=stream)
         data = make_rows(X, weights, size, self.n_parallel_batches)
         return Plan(

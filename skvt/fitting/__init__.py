@@ -23,7 +23,6 @@ from skvt.fitting._plans import (
     choose_max_components,
     make_plan_with_moves,
     make_policy,
-    make_step_schedule,
 )
 from skvt.fitting._restarts import SameModel
 from skvt.fitting._resume import hash_all_rows

@@ -83,7 +83,7 @@ class Gathered:
             return None
         # Only calls with ids are in ``calls``.
         if before is not None and bool(before.calls) == has_id:
-            before = before._without(batch_id)
+            before = before._remove_call(batch_id)
             if max(before.weights.size, n_rows) < _ROWS_OF_BATCH:
                 return replace(
                     before,
@@ -119,7 +119,7 @@ class Gathered:
             and 0 <= self.n_judged <= weights.size
         )
 
-    def _without(self, batch_id):
+    def _remove_call(self, batch_id):
         """Return the gathered rows without the rows of an earlier call with this id, if any."""
         if batch_id not in self.calls:
             return self
@@ -162,7 +162,7 @@ class Gathered:
         """Whether the last call provided all gathered rows."""
         return self.n_last == self.weights.size
 
-    def for_next_call(self):
+    def copy_for_next_call(self):
         """Return the gathered rows for the next call, or None if the batch is complete.
 
         The rows are a copy, because the caller of ``partial_fit`` may overwrite X after the call.
@@ -179,7 +179,7 @@ class Gathered:
         """Whether there are enough rows. The rows of the next call then begin another batch."""
         return self.weights.size >= _ROWS_OF_BATCH
 
-    def n_judged_before(self, keys):
+    def find_n_judged(self, keys):
         """Return ``n_judged`` if births can wait for rows of later calls, otherwise None.
 
         Births cannot wait if the batch is complete, and if the first batch of the stream has

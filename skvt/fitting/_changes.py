@@ -11,7 +11,7 @@ FREE_TO_CHANGE = frozenset(
 )
 
 
-def parameters_of(estimator):
+def copy_parameters(estimator):
     """Return the values of the parameters by name, for a comparison with later values.
 
     Two kinds of values are copied, so that the comparison also finds changes in place: values of

@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from skvt.fitting._changes import parameters_of
+from skvt.fitting._changes import copy_parameters
 from skvt.fitting._fitted import Fitted
 from skvt.fitting._publish import publish
 from skvt.fitting._restarts import Launch, Outcomes, Start
@@ -176,7 +176,7 @@ class Fit:
         It has the history, the topic labels and the words of the :class:`Fitted` ``before``, if
         there is one.
         """
-        parameters = parameters_of(self.estimator)
+        parameters = copy_parameters(self.estimator)
         fitted = Fitted(model, state, policy, plan.data.total, parameters=parameters)
         if before is None:
             return fitted
@@ -203,7 +203,7 @@ class Fit:
                 context.max_subtasks = launch.start.n_starts * max_iter
                 plan = launch.plan
                 fitted, converged, stopped = self._run_start(launch, outcomes, restarts, context)
-                outcomes = outcomes.including(launch.start.kind, fitted, converged)
+                outcomes = outcomes.with_outcome(launch.start.kind, fitted, converged)
                 launch = None if stopped else restarts.next(outcomes)
             best = outcomes.best
             # Only engines with memos know the exact bound.

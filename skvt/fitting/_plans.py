@@ -82,14 +82,6 @@ def choose_max_components(estimator):
     return max_components
 
 
-def make_step_schedule(estimator, scale):
-    """Return the schedule of step sizes for ``learning_offset`` and ``learning_decay``.
-
-    ``scale`` multiplies the step sizes.
-    """
-    return RobbinsMonro(estimator.learning_offset, estimator.learning_decay, scale)
-
-
 def choose_batch_size(estimator, n_rows, limits=BATCH_SIZE_LIMITS, *, stream):
     """Return the number of rows per batch; raise ValueError if a fit has more batches than rows.
 
@@ -129,7 +121,7 @@ def make_plan_with_moves(
         birth = partial(Birth, choose_max_components(estimator))
         moves = {"delete": Delete, "merge": Merge, "birth": birth}
     n_rows, n_parallel = X.shape[0], estimator.n_parallel_batches
-    step_schedule = make_step_schedule(estimator, scale)
+    step_schedule = RobbinsMonro(estimator.learning_offset, estimator.learning_decay, scale)
     batch_size = choose_batch_size(estimator, n_rows, limits, stream=stream)
     # The pilot also uses the minibatches, see below.
     minibatches = make_rows(X, weights, batch_size, n_parallel)

@@ -60,7 +60,7 @@ class Outcomes:
     # Whether the best start has converged.
     converged: bool = False
 
-    def including(self, kind: str, fitted: Fitted, converged: bool) -> "Outcomes":
+    def with_outcome(self, kind: str, fitted: Fitted, converged: bool) -> "Outcomes":
         """Return the outcomes with the outcome of a further start.
 
         The further start becomes the best start if its bound is higher by more than rounding

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from skvt._stages import begin_stage, reporting_stages
 from skvt.contracts import PassInputs, Stream
 from skvt.fitting._buffer import Gathered
-from skvt.fitting._changes import FREE_TO_CHANGE, find_changes, parameters_of, refuse_changes
+from skvt.fitting._changes import FREE_TO_CHANGE, copy_parameters, find_changes, refuse_changes
 from skvt.fitting._fitted import Fitted
 from skvt.fitting._publish import publish
 from skvt.fitting._rows import read_rows
@@ -146,7 +146,7 @@ def _begin_stream(estimator, before, X, weights, labels, workers):
     state, policy = plan.begin(model, workers, rng)
     counts_rows = plan.stream.counts_rows
     n_rows = 0.0 if counts_rows else STREAM_ROWS
-    parameters = parameters_of(estimator)
+    parameters = copy_parameters(estimator)
     fitted = Fitted(model, state, policy, n_rows, counts_rows, parameters=parameters)
     if before is None:
         return fitted, plan
@@ -170,7 +170,7 @@ def _with_changed_parameters(estimator, fitted, X, weights):
     model = fitted.model
     if not changed <= FREE_TO_CHANGE:
         model = estimator._build_model(X, weights, model)
-    return replace(fitted, model=model, parameters=parameters_of(estimator))
+    return replace(fitted, model=model, parameters=copy_parameters(estimator))
 
 
 def _make_steps(fitted, plan, workers, batch_id, gathered, random_state):
@@ -189,7 +189,7 @@ def _make_steps(fitted, plan, workers, batch_id, gathered, random_state):
     stream = Stream(
         fitted.n_rows, fitted.counts_rows, plan.stream.total_samples,
         batch_id=batch_id, make_rng=make_rng, tries_moves=tries_moves,
-        n_judged=None if gathered is None else gathered.n_judged_before(set(fitted.memos)),
+        n_judged=None if gathered is None else gathered.find_n_judged(set(fitted.memos)),
     )  # fmt: skip
     if gathered is not None and batch_id == gathered.key:
         # The batch consists of all gathered rows. After the moves, calls with ids become separate
@@ -202,7 +202,7 @@ def _make_steps(fitted, plan, workers, batch_id, gathered, random_state):
     if gathered is not None:
         # Keep the number of rows among which births have been tried.
         n_judged = gathered.weights.size if tries_moves else gathered.n_judged
-        gathered = replace(gathered, n_judged=n_judged).for_next_call()
+        gathered = replace(gathered, n_judged=n_judged).copy_for_next_call()
     engine = plan.phases[0].engine
     state = engine.start(fitted.state, fitted.n_rows)
     inputs = PassInputs(plan.data, fitted.policy, workers)

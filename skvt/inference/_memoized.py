@@ -156,7 +156,7 @@ class MemoizedInference(ResumableMixin):
         before = self._last_bound
         if checkpoint and before is not None and exceeds(before, compute_exact_bound(model, state)):
             state.restore(checkpoint)
-            state.move_log[n_records:] = map(_reverted, state.move_log[n_records:])
+            state.move_log[n_records:] = map(_mark_reverted, state.move_log[n_records:])
             model = model_before
             self._n_reverted_passes += 1
         else:
@@ -348,7 +348,7 @@ class EngineTools:
         return state, sweep
 
 
-def _reverted(record: MoveRecord) -> MoveRecord:
+def _mark_reverted(record: MoveRecord) -> MoveRecord:
     """Return the record of a proposal in a reverted pass, in which no proposal is accepted."""
     if not record.accepted:
         return record

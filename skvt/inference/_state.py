@@ -148,7 +148,7 @@ class State:
             row_starts=None, move_log=list(self.move_log),
         )  # fmt: skip
 
-    def as_plain_state(self, **changes: Any) -> "State":
+    def as_state_without_memos(self, **changes: Any) -> "State":
         """Return a :class:`State` with these changes of fields; it has no memos."""
         # `replace` would keep the class of the state, which may have memos.
         return State(**{name: vars(self)[name] for name in State.__dataclass_fields__} | changes)
@@ -254,7 +254,7 @@ class MemoizedState(State):
 
     def without_memos(self, total_weight: float) -> State:
         """Return a state without memos, whose statistics represent rows of this total weight."""
-        state = self.as_plain_state()
+        state = self.as_state_without_memos()
         # The memos may represent rows of another weight.
         if self.memos:
             state.stats.rescale(total_weight / self.memos.weight)

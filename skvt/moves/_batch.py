@@ -55,7 +55,7 @@ class BatchBirths:
         is_no_target = ~np.isin(self.state.component_ids, target.ids)
         return np.flatnonzero(is_no_target | exceeds(masses_elsewhere, 0.0, scale=total.weight))
 
-    def sum_kept_statistics(self, kept: IndexArray, target: Target) -> Stats:
+    def compute_kept_statistics(self, kept: IndexArray, target: Target) -> Stats:
         """Return the statistics of the components ``kept`` without the target's rows of this batch.
 
         Kept components of the target have only their rows in other batches. Components outside the

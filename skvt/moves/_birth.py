@@ -328,7 +328,7 @@ class Birth(Move):
         model, state = births.model, births.state
         n_before = model.size(state.stats)
         kept = births.find_kept_components(target)
-        other_stats = births.sum_kept_statistics(kept, target)
+        other_stats = births.compute_kept_statistics(kept, target)
         max_fresh = self._max_components - n_before + 1
         # First fit fresh components under priors that are learned from the fresh and all other
         # components. If they raise the bound of the collected rows, but not the bound of all rows,
