@@ -14,7 +14,6 @@ from typing import Any
 import narwhals.stable.v2 as nw
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import expit, logit
 from scipy.stats import t as student_t
 from sklearn.utils import check_scalar
 
@@ -323,10 +322,28 @@ def topic_shares(
     the true shares, the expected gradient of the likelihood is 0, whatever the lengths and
     proportions of rows are.
 
-    Intervals are approximate. An interval is computed for the log odds of a share, with a quantile
-    of Student's t distribution, and then transformed to shares. The standard error is computed from
-    the sandwich covariance, which allows for dependence between the words of a row. The
-    distributions p(w | k) of the topics are taken as known.
+    Intervals are approximate. The interval of a share s is the union of two intervals, from which
+    numbers outside [0, 1] are left out. The first is ``s - q sqrt(v)`` to ``s + q sqrt(v)``, where
+    q is a quantile of Student's t distribution. The variance v is that of the sandwich covariance,
+    which allows for dependence between the words of a row. If hardly any row of the group has the
+    topic, v is far too small. The second interval is therefore that of Wilson for a proportion
+    [1]_, with an effective sample size [2]_: all x with ``(s - x)^2 <= q^2 rho x (1 - x) / m``.
+    Here, ``m = (sum of lengths)^2 / sum of squared lengths`` is the effective number of rows. If
+    each row consisted of one topic only, the variance of s would be ``s (1 - s) / m``, and rho is
+    the ratio of v to this variance. A ratio less than 1 is replaced by its weighted average with 1.
+    The ratio has the weight ``(s (1 - s))^2 / v``, which is about the number of rows that have the
+    topic, and 1 has the weight 1. If no row has the topic, the interval ends near ``q^2 / (m +
+    q^2)``, for example at .01 for 400 rows of equal length.
+
+    The distributions p(w | k) of the topics are taken as known.
+
+    References
+    ----------
+    .. [1] E. B. Wilson (1927). Probable inference, the law of succession, and statistical
+       inference. Journal of the American Statistical Association 22, 209-212.
+    .. [2] E. L. Korn and B. I. Graubard (1998). Confidence intervals for proportions with small
+       expected number of positive counts estimated from survey data. Survey Methodology 24,
+       193-201.
 
     Examples
     --------
@@ -413,12 +430,29 @@ def generate_groups(corpus, groups, confidence):
         # The interval of a group of one row is NaN, because one row has no variance.
         n_degrees = rows.size - 1.0
         quantile = student_t.ppf(0.5 + 0.5 * confidence, n_degrees) if n_degrees > 0 else np.nan
-        with np.errstate(divide="ignore", invalid="ignore"):
-            log_odds = logit(share)
-            # The derivative of the log odds by the share is 1 / (share (1 - share)).
-            half_width = quantile * error / (share * (1.0 - share))
-            low, high = expit(log_odds - half_width), expit(log_odds + half_width)
+        low, high = _make_intervals(share, error**2, corpus.lengths[rows], quantile)
         yield Group(values, rows.size, share, low, high)
+
+
+def _make_intervals(share, variance, lengths, quantile):
+    """Return the limits of the intervals of shares, (K,) each, see the notes of `topic_shares`.
+
+    ``variance`` (K,) are the squared standard errors of ``share`` (K,), and ``lengths`` are the
+    numbers of words of the rows.
+    """
+    # The inverse of the effective number of rows, m.
+    inverse_m = (lengths**2).sum() / lengths.sum() ** 2
+    binomial = share * (1.0 - share)
+    # The ratio rho divided by m. The share of a single topic is 1, and rho is 1.
+    ratio = np.full_like(share, inverse_m)
+    np.divide(variance, binomial, out=ratio, where=binomial > 0.0)
+    average = (binomial + inverse_m) / (1.0 + binomial**2 / variance)
+    scaled = quantile**2 * np.maximum(ratio, average)
+    center, root = share + 0.5 * scaled, np.sqrt(scaled * binomial + 0.25 * scaled**2)
+    half_width = quantile * np.sqrt(variance)
+    low = np.minimum((center - root) / (1.0 + scaled), share - half_width)
+    high = np.maximum((center + root) / (1.0 + scaled), share + half_width)
+    return np.maximum(low, 0.0), np.minimum(high, 1.0)
 
 
 def _get_group_columns(groups):

@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 from estimators._registry import every_class_of_topic_models
 from scipy.stats import binom, norm
+from scipy.stats import t as student_t
 from sklearn.base import BaseEstimator
 from sklearn.decomposition import NMF, LatentDirichletAllocation
 from sklearn.exceptions import NotFittedError
@@ -144,6 +145,27 @@ def test_intervals_of_shares_cover_the_truth_at_any_length(n_words):
     assert low <= np.sum(covered, axis=0)[0] <= high
     error = 4.5 * np.std(shares, axis=0) / np.sqrt(200)
     np.testing.assert_allclose(np.mean(shares, axis=0), [0.6, 0.2, 0.2], atol=error.max() + 0.002)
+
+
+@pytest.mark.quick_cases("20")
+@pytest.mark.parametrize("n_rows", [5, 20, 100, 400])
+def test_intervals_of_shares_cover_topics_that_few_rows_have(n_rows):
+    """Each row has one topic, so that its words are all of one kind."""
+    rng = np.random.default_rng(n_rows)
+    truth = np.array([0.0, 0.002, 0.01, 0.05, 0.3, 0.638])
+    model = Given(np.eye(6), np.full((n_rows, 6), 1.0 / 6.0))
+    tables = []
+    for _ in range(200):
+        topics = rng.choice(6, p=truth, size=n_rows)
+        tables.append(topic_shares(model, 50.0 * np.eye(6)[topics], np.zeros(n_rows)))
+    low, high = (np.array([table[name] for table in tables]) for name in ("low", "high"))
+    assert (low >= 0.0).all() and (high <= 1.0).all() and (low[:, 0] == 0.0).all()
+    covered = (low <= truth) & (truth <= high)
+    # The number of intervals that cover a share is binomial.
+    assert covered[:, 1:].sum(axis=0).min() >= binom.ppf(0.001, 200, 0.95)
+    # The end of the interval that Wilson derives for 0 of n rows. The prior counts as one word.
+    squared = student_t.ppf(0.975, n_rows - 1) ** 2
+    assert high[:, 0].max() <= squared / (n_rows + squared) + 1.0 / (50.0 * n_rows)
 
 
 @every_class_of_topic_models
