@@ -41,7 +41,7 @@ from skvt.inference import (
 )
 from skvt.models.lda import LDA, DocumentRegression, SplitMerge
 from skvt.readers.chunks import require_rows_in_memory
-from skvt.readers.validation import LARGEST, in_range
+from skvt.readers.validation import LARGEST, in_range, require_order_of
 from skvt.rows import Documents, design_and_allowed, named_details, sums_of_rows, total_and_weight
 from skvt.schedules import RobbinsMonro
 
@@ -87,8 +87,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         covariates : data frame, or array-like of shape (n_samples,) or (n_samples, n_covariates), \
                 optional
             Covariates on which the prior of a document's topics depends, see
-            ``covariate_coef_``. Categories become one column for each level but the first.
-            ``doc_topic_prior`` is then learned, starting from its value.
+            ``covariate_coef_``, in the order of the rows of X. Categories become one column for
+            each level but the first. ``doc_topic_prior`` is then learned, starting from its value.
         allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
             True for the topics that a document may have, for example the topics of its labels. The
             other topics have no share in the document. A document without labels has a row of True.
@@ -103,10 +103,10 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         ValueError
             If X has values that are not counts or that leave the range of floating point. If
             parameters, or combinations of them, are illegal. If covariates have another number of
-            rows or missing values, or are constant or collinear; a single constant covariate is
-            allowed and stands for the intercept. If allowed topics have another shape or other
-            values than True and False, if a document may have no topic, or if no document may have
-            a topic.
+            rows, an index with the labels of X in another order, or missing values, or are constant
+            or collinear; a single constant covariate is allowed and stands for the intercept. If
+            allowed topics have another shape or other values than True and False, if a document may
+            have no topic, or if no document may have a topic.
         """
         details = self._details_by_name(X, covariates, allowed_topics)
         return self._fit(X, y, sample_weight, details)
@@ -225,8 +225,12 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         return pandas.DataFrame(coef, columns=self._covariates.columns.names)
 
     def _details_by_name(self, X, covariates, allowed_topics):
-        """Return the details that are not None; raise TypeError if there are any for chunks X."""
+        """Return the details that are not None; raise TypeError if there are any for chunks X.
+
+        Raise ValueError if the index of a data frame has the labels of X in another order.
+        """
         details = named_details(covariates, allowed_topics)
+        require_order_of(X, **details)
         if details:
             require_rows_in_memory(X, "A topic model with covariates or allowed_topics")
         return details

@@ -57,8 +57,9 @@ def covariate_effects(
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Rows, such as those of ``fit``; for pipelines, their input.
     covariates : data frame, or array-like of shape (n_samples,) or (n_samples, n_covariates)
-        Covariates of the rows. A category becomes an indicator for each level but the first, and an
-        intercept is added. Columns of an array are called x0, x1, ...
+        Covariates of the rows, in the order of the rows of X: rows are matched by position, not by
+        the index of a data frame. A category becomes an indicator for each level but the first, and
+        an intercept is added. Columns of an array are called x0, x1, ...
     formula : str or None, default=None
         The right-hand side of a formula over the columns of ``covariates``, such as ``"rating +
         bs(day, df=5)"``. The package formulaic evaluates it.
@@ -112,7 +113,8 @@ def covariate_effects(
     Raises
     ------
     ValueError
-        If inputs differ in the number of rows, if covariates have missing values or are constant or
+        If inputs differ in the number of rows, if the index of a data frame or series has the
+        labels of X in another order, if covariates have missing values or are constant or
         collinear, if the words of a fit are not the words of X in the same order, if the fits are
         of different kinds, or if the same fit is passed twice.
 
@@ -174,7 +176,10 @@ def covariate_effects(
     """
     pandas = import_pandas("covariate_effects")
     check_choice("link", link, ("identity", "logit"))
-    weights = check_settings("covariate_effects", X, n_draws, level, sample_weight)
+    weights = check_settings(
+        "covariate_effects", X, n_draws, level, sample_weight, covariates=covariates,
+        cluster=cluster,
+    )  # fmt: skip
     fits = list(estimators) if isinstance(estimators, list | tuple) else [estimators]
     are_mixtures = _are_mixtures(fits)
     design = make_design(covariates, formula, num_samples(X))

@@ -32,7 +32,8 @@ def outcome_by_cluster(
     X : array-like of shape (n_samples, n_features)
         Rows, such as those of ``fit``.
     outcome : array-like of shape (n_samples,)
-        A number or a category for each row. The outcome must not be a column of X.
+        A number or a category for each row, in the order of the rows of X. The outcome must not be
+        a column of X.
     n_draws : int, default=25
         Number of refits of each mixture to randomly drawn weights of the rows, at least 2.
     level : float, default=0.95
@@ -65,7 +66,8 @@ def outcome_by_cluster(
     Raises
     ------
     ValueError
-        If numbers of rows differ, if the outcome has missing values, or if the same fit is passed
+        If numbers of rows differ, if the index of the outcome or of the weights has the labels of X
+        in another order, if the outcome has missing values, or if the same fit is passed
         twice.
 
     See Also
@@ -102,7 +104,9 @@ def outcome_by_cluster(
     [0.0, 1.0]
     """
     pandas = import_pandas("outcome_by_cluster")
-    weights = check_settings("outcome_by_cluster", X, n_draws, level, sample_weight)
+    weights = check_settings(
+        "outcome_by_cluster", X, n_draws, level, sample_weight, outcome=outcome
+    )
     fits = list(mixture) if isinstance(mixture, list | tuple) else [mixture]
     if not fits or not all(map(is_mixture, fits)):
         raise ValueError(

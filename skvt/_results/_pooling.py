@@ -16,18 +16,20 @@ from sklearn.utils import check_scalar
 from skvt._results._consensus import match_topics
 from skvt._sklearn_private import check_sample_weight, num_samples
 from skvt.readers.chunks import require_rows_in_memory
-from skvt.readers.validation import check_probability, split_pipeline
+from skvt.readers.validation import check_probability, require_order_of, split_pipeline
 
 
-def check_settings(caller, X, n_draws, level, sample_weight):
+def check_settings(caller, X, n_draws, level, sample_weight, **values_by_name):
     """Check the options that ``covariate_effects`` and ``outcome_by_cluster`` share.
 
-    Return the weights of the rows, (n,). ``caller`` is the name of the calling function in errors.
-    Raise TypeError for rows of Dask and for an ``n_draws`` that is not an integer. Raise ValueError
-    if ``n_draws`` is less than 2, if ``level`` is not between 0 and 1, or if weights are negative
-    or all 0.
+    Return the weights of the rows, (n,). ``caller`` is the name of the calling function in errors,
+    and ``values_by_name`` are further arguments with a value for each row. Raise TypeError for rows
+    of Dask and for an ``n_draws`` that is not an integer. Raise ValueError if ``n_draws`` is less
+    than 2, if ``level`` is not between 0 and 1, if weights are negative or all 0, or if an argument
+    has the index of X in another order.
     """
     require_rows_in_memory(X, caller)
+    require_order_of(X, sample_weight=sample_weight, **values_by_name)
     check_scalar(n_draws, "n_draws", Integral, min_val=2)
     check_probability("level", level)
     rows = np.empty((num_samples(X), 1))

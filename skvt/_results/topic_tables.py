@@ -31,6 +31,7 @@ from skvt.readers.validation import (
     check_probability,
     is_frame,
     require_column_names,
+    require_order_of,
     require_package,
     show_first,
     split_pipeline,
@@ -116,6 +117,7 @@ def make_corpus(estimator, X, feature_names=None, texts=None, *, caller, details
     the method ``transform`` of the model. ``caller`` is the name of the calling function in errors.
     """
     require_rows_in_memory(X, caller)
+    require_order_of(X, texts=texts, **details)
     topics = normalize_topics(estimator)
     names = require_column_names(estimator, feature_names, topics.shape[1])
     preprocessing, model = split_pipeline(estimator)
@@ -268,10 +270,10 @@ def topic_shares(
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Counts of words in documents, or the input of a pipeline, as in :func:`skvt.topic_table`.
     groups : array-like of shape (n_samples,), data frame or ndarray of shape (n_samples, n_columns)
-        The group of each row, such as its year. With several columns, such as year and party, a
-        group consists of the rows with equal values in all columns. Rows with a missing value
-        belong to no group. The table is sorted by group; values of an ordered categorical type have
-        the order of the type.
+        The group of each row, such as its year, in the order of the rows of X. With several
+        columns, such as year and party, a group consists of the rows with equal values in all
+        columns. Rows with a missing value belong to no group. The table is sorted by group; values
+        of an ordered categorical type have the order of the type.
     feature_names : array-like of str of shape (n_features,) or None, default=None
         The words, of which labels are made for topics that have no label in ``topic_labels_``.
     confidence : float, default=0.95
@@ -299,7 +301,8 @@ def topic_shares(
     Raises
     ------
     ValueError
-        If ``groups`` does not have a value for each row, if a column of ``groups`` has the name of
+        If ``groups`` does not have a value for each row, if its index has the labels of X in
+        another order, if a column of ``groups`` has the name of
         another column of the result, or if ``confidence`` is not between 0 and 1. Also for models,
         names, covariates and allowed topics as in :func:`skvt.topic_table`.
     TypeError
@@ -355,6 +358,7 @@ def topic_shares(
     (6, 7)
     """
     pandas = import_pandas("topic_shares")
+    require_order_of(X, groups=groups)
     details = named_details(covariates, allowed_topics)
     corpus = make_corpus(estimator, X, feature_names, caller="topic_shares", details=details)
     share_columns = ["topic", "label", "share", "low", "high", "n_rows"]

@@ -13,6 +13,7 @@ from skvt._results.topic_tables import generate_groups, make_corpus
 from skvt._results.topic_words import RELEVANCE_WEIGHT, compute_relevance, select_first_words
 from skvt.plotting._pages import require_path, write_page
 from skvt.plotting._pyldavis import compute_principal_coordinates
+from skvt.readers.validation import require_order_of
 from skvt.rows import named_details
 
 # Maximum number of documents that are shown for a topic.
@@ -78,6 +79,7 @@ def topic_explorer(
     """
     require_path(path, "topic_explorer")
     check_scalar(n_words, "n_words", Integral, min_val=1)
+    require_order_of(X, groups=groups)
     details = named_details(covariates, allowed_topics)
     corpus = make_corpus(
         estimator, X, feature_names, texts, caller="topic_explorer", details=details

@@ -6,6 +6,7 @@ of the class or the function that the user has called with the rows, for the tex
 
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from importlib import import_module
 from numbers import Integral, Real
@@ -84,6 +85,37 @@ def require_rows(X, caller, *, missing, dates=False):
     if not (is_frame(X) and dates):
         _refuse_dates(X, caller)
     return replace_masked_values(X, missing, caller)
+
+
+def require_order_of(X, **values_by_name):
+    """Raise ValueError if an argument about the rows of X has their labels in another order.
+
+    Data frames and series of pandas have an index, the labels of the rows. Rows are matched by
+    position. If an index has the labels of X in another order, positions and labels contradict each
+    other. If it has other labels, the index of one of the two may have been reset, so that labels
+    say nothing about the order. ``values_by_name`` are the arguments by their names in errors.
+    """
+    labels = _get_index(X)
+    for name, values in values_by_name.items():
+        index = _get_index(values)
+        if labels is None or index is None or len(index) != len(labels) or index.equals(labels):
+            continue
+        if Counter(index) == Counter(labels):
+            sort = f"{name}.loc[X.index]" if index.is_unique else "both in the same order"
+            raise ValueError(
+                f"The index of {name} has the labels of X in another order: the first row is "
+                f"{index[0]}, and that of X is {labels[0]}. Rows are matched by position. If "
+                f"the labels name the rows, pass {sort}. If the positions match, pass "
+                f"{name}.reset_index(drop=True)."
+            )
+
+
+def _get_index(values):
+    """Return the index of a data frame or a series of pandas or a similar package, else None."""
+    is_frame_or_series = (
+        nw.dependencies.is_pandas_like_dataframe, nw.dependencies.is_pandas_like_series
+    )  # fmt: skip
+    return values.index if any(is_kind(values) for is_kind in is_frame_or_series) else None
 
 
 def _refuse_anndata(X, caller):

@@ -795,3 +795,36 @@ def test_a_cluster_of_one_row_has_no_interval():
     assert mixture.n_components_ == 2 and alone.sum() == 1
     assert table.loc[alone, ["low", "high"]].isna().all(axis=None)
     assert table.loc[~alone, ["low", "high"]].notna().all(axis=None)
+
+
+INDEX = pd.Index([f"row {i}" for i in range(40)])
+SERIES = pd.Series(np.arange(40) % 7, INDEX, name="a")
+CALLS_OF_ROWS = {
+    "covariates": covariate_effects,
+    "cluster": lambda fit, X, values: covariate_effects(fit, X, np.arange(40), cluster=values),
+    "sample_weight": lambda fit, X, values: covariate_effects(
+        fit, X, np.arange(40), sample_weight=values
+    ),
+    "outcome": outcome_by_cluster,
+}
+
+
+@pytest.mark.parametrize("name", CALLS_OF_ROWS)
+def test_rows_whose_index_has_another_order_than_that_of_X_are_refused(name):
+    call, mixture = CALLS_OF_ROWS[name], Classes(np.eye(2)[np.arange(40) % 2])
+    X = pd.DataFrame(np.zeros((40, 1)), INDEX)
+    values = SERIES[::-1] + 1
+    said = rf"of {name} .* row 39, and that of X is row 0.* {name}\.loc\[X\.index\].* {name}\.reset"
+    for rows in (values, values.to_frame()):
+        with pytest.raises(ValueError, match=said):
+            call(mixture, X, rows)
+    repeated = INDEX[:20].append(INDEX[:20])
+    with pytest.raises(ValueError, match="pass both in the same order"):
+        call(mixture, X.set_axis(repeated), values.set_axis(repeated[::-1]))
+    # Positions decide if an index is absent, or has other labels than X.
+    expected = call(mixture, X.to_numpy(), values.to_numpy())["standard_error"]
+    for rows, X_rows in (
+        (values, X.to_numpy()), (values.reset_index(drop=True), X),
+        (values.set_axis(INDEX + "x"), X), (values.loc[X.index][::-1].set_axis(INDEX), X),
+    ):  # fmt: skip
+        np.testing.assert_allclose(call(mixture, X_rows, rows)["standard_error"], expected)

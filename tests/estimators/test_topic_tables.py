@@ -32,6 +32,7 @@ from skvt import (
 from skvt.callbacks import Checkpoint
 from skvt.io import FileError
 from skvt.metrics import document_completion_score
+from skvt.plotting import topic_explorer
 
 TEXTS = ["cat cat mouse the", "mouse cat the", "sun rain the the", "rain rain sun the"] * 20
 
@@ -436,3 +437,24 @@ def test_groups_of_columns_are_validated_and_one_column_keeps_its_name():
     ):
         with pytest.raises(ValueError, match=message):
             topic_shares(model, X, groups)
+
+
+def test_texts_groups_and_covariates_whose_indexes_have_other_orders_are_refused(tmp_path):
+    texts = pd.Series(TEXTS, index=np.arange(80) + 5)
+    pipeline = make_pipeline(CountVectorizer(), TemperedLDA(2, max_iter=1)).fit(texts)
+    table = pd.DataFrame({"year": np.arange(80) % 4}, index=texts.index[::-1])
+    said = "index of {} .* 84, and that of X is 5"
+    path = tmp_path / "page.html"
+    for groups in (table, table["year"]):
+        with pytest.raises(ValueError, match=said.format("groups")):
+            topic_shares(pipeline, texts, groups)
+        with pytest.raises(ValueError, match=said.format("groups")):
+            topic_explorer(pipeline, texts, path=path, groups=groups)
+    counts = pd.DataFrame(pipeline[:-1].transform(texts).toarray(), index=texts.index)
+    model = TemperedLDA(2, max_iter=1).fit(counts, covariates=table.loc[texts.index])
+    for call in (model.fit, model.partial_fit, model.transform, model.score):
+        with pytest.raises(ValueError, match=said.format("covariates")):
+            call(counts, covariates=table)
+    with pytest.raises(ValueError, match=said.format("covariates")):
+        topic_table(model, counts, covariates=table)
+    assert len(topic_shares(pipeline, texts, table.loc[texts.index])) == 8
