@@ -9,6 +9,7 @@ import reprlib
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -17,7 +18,7 @@ import numpy as np
 from skvt._sklearn_private import num_samples
 from skvt.files import in_files, is_positive
 from skvt.readers import list_column_names, list_columns
-from skvt.readers.validation import is_frame, require_package
+from skvt.readers.validation import is_frame, require_package, show_similar
 
 # A column is collinear if its distance from the span of the preceding columns, as a fraction of its
 # length, is at most this number.
@@ -144,7 +145,8 @@ class Columns:
         absent = [name for name in self.levels if name not in columns]
         if absent:
             raise ValueError(
-                f"The covariates {absent} are missing: these rows have the columns {list(columns)}."
+                f"The covariates {absent} are missing: these rows have the columns "
+                f"{list(columns)}. Add the covariates, or rename columns."
             )
         blocks = [_encode_column(name, columns[name], self.levels[name]) for name in self.levels]
         return np.hstack([np.ones((len(blocks[0]), 1)), *blocks])
@@ -316,8 +318,10 @@ def _encode_column(name, column, levels):
         try:
             numbers = np.asarray(column.numbers(), np.float64)
         except ValueError as error:
+            others = (v for v in column.objects() if v is not None and not isinstance(v, Real))
             raise ValueError(
-                f"Covariate {name!r} was a number in the fit, but has other values here: {error}."
+                f"Covariate {name!r} was a number in the fit, but has the value "
+                f"{next(others)!r} here. Pass numbers."
             ) from error
         _require_known(name, np.isnan(numbers))
         if np.isinf(numbers).any():
@@ -328,14 +332,20 @@ def _encode_column(name, column, levels):
         return numbers[:, None]
     values = column.objects()
     _require_known(name, [value is None for value in values])
+    _require_levels(name, values, levels)
+    indicators = [[value == level for value in values] for level in levels[1:]]
+    return np.array(indicators, np.float64).reshape(len(levels) - 1, len(values)).T
+
+
+def _require_levels(name, values, levels):
+    """Raise ValueError for values of a covariate that are not among its levels."""
     unknown = [value for value in values if value not in levels]
     if unknown:
         raise ValueError(
-            f"The levels of covariate {name!r} are {levels}. Got {unknown[0]!r}, whose effect is "
-            "not known."
+            f"Covariate {name!r} has the level {unknown[0]!r} here, whose effect is not known, "
+            "because no row of the fit has it. The most similar levels of the fit are "
+            f"{show_similar(unknown[0], levels)}. Pass one of them."
         )
-    indicators = [[value == level for value in values] for level in levels[1:]]
-    return np.array(indicators, np.float64).reshape(len(levels) - 1, len(values)).T
 
 
 def _make_design_by_formula(table, formula):
@@ -344,28 +354,15 @@ def _make_design_by_formula(table, formula):
     The function ``encode`` of the design uses the knots of splines and the levels of categories
     that were found in the table.
     """
-    formulaic = require_package(
-        "formulaic", 'A formula needs the package formulaic: pip install "skvt[formulas]"'
-    )
-    from formulaic.errors import DataMismatchWarning, FormulaicError
-
     if not is_frame(table):
         raise ValueError(
             "A formula needs covariates in a data frame, because it refers to their columns by "
             "name. Got an array."
         )
-    try:
-        rule = formulaic.Formula(formula)
-    except FormulaicError as error:
-        # formulaic marks the fault with codes that colour the text of a terminal.
-        fault = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
-        raise ValueError(f"{formula!r} is not a formula: {fault}") from error
-    # A formula without a left-hand side has no attribute "lhs".
-    if hasattr(rule, "lhs"):
-        raise ValueError(
-            "The formula must have no left-hand side, because the shares of X are the response. "
-            f"Got {formula!r}."
-        )
+    columns = _get_columns_by_name(table)
+    rule = _read_formula(formula, columns)
+    # The package is installed, because the formula was read.
+    from formulaic.errors import DataMismatchWarning, FormulaicError
 
     def encode(rows, rule=rule):
         """Return the model matrix of rows by ``rule``, a formula or a fitted specification."""
@@ -376,8 +373,9 @@ def _make_design_by_formula(table, formula):
             warnings.simplefilter("error", DataMismatchWarning)
             try:
                 return rule.get_model_matrix(_convert_for_formula(rows), na_action="raise")
-            except (FormulaicError, DataMismatchWarning, TypeError) as error:
-                raise ValueError(f"The formula {formula!r} cannot be evaluated: {error}") from error
+            except (FormulaicError, DataMismatchWarning, TypeError, ValueError) as error:
+                fault = _explain_fault(error, formula, columns)
+                raise ValueError(f"The formula {formula!r} cannot be evaluated: {fault}") from error
 
     covariates = dict(_find_columns_in_formula(table, formula))
     for name, values in covariates.items():
@@ -386,6 +384,8 @@ def _make_design_by_formula(table, formula):
     model_matrix = encode(table)
     matrix = np.asarray(model_matrix, np.float64)
     names = list(map(str, model_matrix.columns))
+    if not names:
+        raise ValueError(f"The formula {formula!r} has no terms. Pass '1' for the mean shares.")
     is_finite = np.isfinite(matrix).all(axis=0)
     if not is_finite.all():
         # argmin returns the position of the first False.
@@ -396,12 +396,76 @@ def _make_design_by_formula(table, formula):
     # The specification has the knots of splines and the levels of categories of the table.
     specification = model_matrix.model_spec
 
+    levels = {name: list(dict.fromkeys(values)) for name, values in covariates.items()}
+
     def encode_new(rows):
         """Return the design matrix of new rows, encoded in the same way as the table."""
+        for name, values in _find_columns_in_formula(_as_table(rows), formula):
+            if name in levels and columns[name].kind == "category":
+                _require_levels(name, values, levels[name])
         return np.asarray(encode(rows, specification), np.float64)
 
-    levels = {name: list(dict.fromkeys(values)) for name, values in covariates.items()}
     return Design(names, matrix, encode_new, [*covariates], _find_references(names, levels))
+
+
+def _read_formula(formula, columns):
+    """Return a formula of text as a formula of formulaic.
+
+    ``columns`` are the columns of the covariates by name. Raise ImportError without formulaic, and
+    ValueError if the text is not the right-hand side of a formula.
+    """
+    formulaic = require_package(
+        "formulaic", 'A formula needs the package formulaic: pip install "skvt[formulas]"'
+    )
+    from formulaic.errors import FormulaicError
+
+    try:
+        rule = formulaic.Formula(formula)
+    except (FormulaicError, SyntaxError) as error:
+        # formulaic marks the fault with codes that colour the text of a terminal.
+        fault = re.sub(r"\x1b\[[0-9;]*m", "", _explain_fault(error, formula, columns))
+        raise ValueError(f"{formula!r} is not a formula: {fault}") from error
+    # A formula without a left-hand side has no attribute "lhs".
+    if hasattr(rule, "lhs"):
+        raise ValueError(
+            "The formula must have no left-hand side, because the shares of X are the response. "
+            f"Got {formula!r}."
+        )
+    return rule
+
+
+def _explain_fault(error, formula, columns):
+    """Return what is wrong with a formula that formulaic cannot evaluate, and the remedy.
+
+    ``columns`` are the columns of the covariates by name.
+    """
+    unknown = re.search(r"NameError: (?:name )?['`](.+?)['`] is not", str(error))
+    # In "as.factor(party)", "as" is a word of Python.
+    call = re.search(r"\b(as\.factor)\(\s*(\w*)", formula)
+    if unknown:
+        name = unknown[1]
+        if name in columns:
+            return f"the covariate {name!r} is missing in these rows. Add it, or rename a column."
+        call = re.search(rf"(?<![\w.])({re.escape(name)})\(\s*(\w*)", formula)
+        if not call:
+            similar = show_similar(name, columns)
+            return f"{name!r} is not a column of the covariates. The most similar are {similar}."
+    if call:
+        function, argument = call.groups()
+        return (
+            f"formulaic has no function {function!r}. For a curve, as s({argument}) of R, write "
+            f"bs({argument}, df=5), and for a category C({argument})."
+        )
+    is_warning = isinstance(error, Warning)
+    fault = "some values are not among the levels of a category." if is_warning else str(error)
+    if "levels" not in fault:
+        return fault
+    quoted = re.search("'(.+?)'", str(error))
+    for name, column in columns.items():
+        if column.kind == "category" and name in formula:
+            levels = show_similar(quoted[1] if quoted else "", dict.fromkeys(column.objects()))
+            fault += f" The levels of {name!r} are {levels}."
+    return fault
 
 
 def _find_references(names, levels_by_name):

@@ -7,7 +7,6 @@ combinations of the P coefficients are reported.
 
 import warnings
 from dataclasses import replace
-from difflib import get_close_matches
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -30,7 +29,7 @@ from skvt._results.topic_tables import import_pandas
 from skvt._results.topic_words import make_topic_labels
 from skvt._sklearn_private import num_samples
 from skvt.inference import one_blas_thread
-from skvt.readers.validation import check_choice, find_stack_level
+from skvt.readers.validation import check_choice, find_stack_level, show_similar
 
 # Probability of a warning of impossible shares if all true mean shares are 0 or 1, and the largest
 # excess that counts as a rounding error.
@@ -305,23 +304,23 @@ class _Combinations(NamedTuple):
         values = list(contrasts.values()) if isinstance(contrasts, dict) else [contrasts]
         if not all(map(_are_finite_weights, values)):
             raise ValueError(
-                "contrasts must be a dict of the form {name: {term: weight}} with finite weights. "
+                "contrasts must be a dict of the form {name: {term: weight}} with finite weights, "
+                f"such as {{'difference': {dict.fromkeys(design.names[-1:], 1)}}}. "
                 f"Got {contrasts!r}."
             )
         combinations = np.zeros((len(contrasts), len(design.names)))
+        terms = [*design.names, *design.references]
         for row, weights in zip(combinations, values, strict=True):
             for term, weight in weights.items():
-                # The coefficient of a reference is 0, whatever its weight.
-                if term in design.references:
-                    continue
-                if term not in design.names:
-                    nearest = get_close_matches(str(term), design.names, 5, cutoff=0.0)
+                if term not in terms:
                     raise ValueError(
-                        f"contrasts has the term {term!r}, which is not among the "
-                        f"{len(design.names)} terms of the design. The most similar terms are "
-                        f"{nearest}."
+                        f"contrasts has the term {term!r}, which is not among the {len(terms)} "
+                        "terms and first levels of the design. Those most similar to it are "
+                        f"{show_similar(term, terms)}. Pass one of them."
                     )
-                row[design.names.index(term)] = weight
+                # The coefficient of a first level is 0, whatever its weight.
+                if term in design.names:
+                    row[design.names.index(term)] = weight
         return cls(list(contrasts), combinations)
 
 

@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Mapping
+from difflib import SequenceMatcher
 from importlib import import_module
 from numbers import Integral, Real
 from os import PathLike
@@ -234,6 +235,16 @@ def require_positive_int(name, value):
 def show_first(values, n_shown=10):
     """Return the first ``n_shown`` values of a list as text, with dots in place of later values."""
     return ", ".join(map(repr, values[:n_shown])) + (", ..." if len(values) > n_shown else "")
+
+
+def show_similar(value, options):
+    """Return the first five options as text, the most similar to ``value`` first."""
+
+    def similarity(option):
+        """Return the similarity of the texts, regardless of capitals."""
+        return SequenceMatcher(None, str(value).lower(), str(option).lower()).ratio()
+
+    return show_first(sorted(options, key=similarity, reverse=True), 5)
 
 
 def find_text(X):
