@@ -4,6 +4,9 @@ There are n rows and K clusters. An outcome of numbers has Q = 1 column; an outc
 has Q columns of indicators, one for each category. M is the number of draws.
 """
 
+import warnings
+
+import narwhals.stable.v2 as nw
 import numpy as np
 from sklearn.utils import check_random_state
 
@@ -13,6 +16,8 @@ from skvt._results._shares import estimate_cluster_shares, is_mixture
 from skvt._results.topic_tables import import_pandas
 from skvt._sklearn_private import num_samples
 from skvt.inference import one_blas_thread
+from skvt.readers import list_column_names
+from skvt.readers.validation import find_stack_level, is_frame, split_pipeline
 
 
 def outcome_by_cluster(
@@ -70,6 +75,11 @@ def outcome_by_cluster(
         in another order, if the outcome has missing values, or if the same fit is passed
         twice.
 
+    Warns
+    -----
+    UserWarning
+        If the outcome has the name of a column of the fit.
+
     See Also
     --------
     skvt.covariate_effects : How shares of clusters change with covariates.
@@ -121,6 +131,7 @@ def outcome_by_cluster(
     used = np.flatnonzero(weights)
     values, used_weights = values[used], weights[used]
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+    _warn_of_double_use(fits, outcome)
     results = []
     with one_blas_thread():
         shares = [estimate_cluster_shares(fit, X, weights, n_clusters) for fit in fits]
@@ -139,6 +150,28 @@ def outcome_by_cluster(
     kept = ("low", "high", "standard_error", "between_fits", "n_fits", "agreement")
     frame = pandas.DataFrame(columns)[[*new_names, *kept]]
     return frame.rename(columns=new_names)
+
+
+def _warn_of_double_use(fits, outcome):
+    """Warn if the name of the outcome is that of a column of a fit.
+
+    Clusters of such a fit were chosen to differ in the outcome.
+    """
+    if nw.dependencies.is_into_series(outcome):
+        names = [nw.from_native(outcome, series_only=True).name]
+    else:
+        names = list_column_names(outcome) if is_frame(outcome) else []
+    for name in names:
+        if any(name in getattr(split_pipeline(fit)[1], "words_", ()) for fit in fits):
+            warnings.warn(
+                f"The outcome {name!r} is a column of the fit, whose clusters were chosen to "
+                "differ in it. If clusters overlap, their means are too far apart, and intervals "
+                "miss the true means. Fit the mixture without this column, or see "
+                "mixture.describe() for its means. If the outcome was measured at another time, "
+                "rename it.",
+                UserWarning,
+                stacklevel=find_stack_level(),
+            )
 
 
 def _estimate_means(assignments, corrections, values, weights, factors):

@@ -15,6 +15,7 @@ from scipy.stats import t as student
 from sklearn.base import BaseEstimator
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from skvt import (
@@ -709,6 +710,21 @@ def test_constant_outcomes_have_their_value_in_each_cluster(outcome):
     expected = 1.0 if outcome[0] == "yes" else 3.0
     for column in "mean", "low", "high":
         np.testing.assert_allclose(table[column], [expected] * 2, atol=1e-12)
+
+
+def test_an_outcome_that_the_clusters_were_fitted_to_is_named():
+    frame = pd.DataFrame({"age": np.repeat([20.0, 70.0], 30), "visits": np.arange(60.0)})
+    mixture = MemoizedDPGMM(2, moves=(), random_state=0).fit(frame)
+    pipeline = make_pipeline(StandardScaler().set_output(transform="pandas"), mixture).fit(frame)
+    outcome_by_cluster(mixture, frame, frame["visits"].to_numpy())
+    outcome_by_cluster(mixture, frame, frame["visits"].rename("later visits"))
+    for fit, values in (
+        (mixture, frame["visits"]), (mixture, frame[["visits"]]),
+        (mixture, pl.Series("age", [1, 2] * 30)),
+        (pipeline, frame["visits"]),
+    ):  # fmt: skip
+        with pytest.warns(UserWarning, match=r"outcome '(visits|age)' is a column .*describe\(\)"):
+            outcome_by_cluster(fit, frame, values)
 
 
 def test_a_cluster_without_rows_has_no_interval():
