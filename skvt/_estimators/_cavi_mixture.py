@@ -103,6 +103,7 @@ class CAVIGaussianMixture(MixtureEstimator):
     .. shared: hierarchy_
         The entropy of the assignments is defined in [2]_.
     .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_, clusterings_
+    .. shared: cluster_labels_
     .. shared: elbo_ & lower_bound_, history_
     .. shared: lower_bounds_, restart_elbos_, n_batch_iter_, temperature_, converged_, n_iter_
     .. shared: n_features_in_, feature_names_in_, words_

@@ -212,6 +212,7 @@ default="dirichlet_process"
     .. shared: weight_concentration_, hierarchy_
         The entropy is defined in [Baudry10]_.
     .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_, clusterings_
+    .. shared: cluster_labels_
     .. shared: elbo_ & lower_bound_
     .. shared: history_ (memoized), lower_bounds_, move_log_, weight_concentration_prior_
     mean_prior_ : ndarray of shape (n_features,) or None

@@ -185,7 +185,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     weight_concentration_ : ndarray of shape (2, K)
         Parameters (a, b) of q(v_k) = Beta.
     .. shared: hierarchy_, hierarchy_criteria_, n_clusters_, n_clusters_reason_
-    .. shared: clusterings_
+    .. shared: clusterings_, cluster_labels_
     .. shared: elbo_ & lower_bound_, history_ (memoized), lower_bounds_, move_log_
     .. shared: weight_concentration_prior_, restart_elbos_, n_batch_iter_, temperature_, converged_
     .. shared: n_iter_

@@ -161,6 +161,7 @@ default="dirichlet_process"
     .. shared: block_relevance_, column_relevance_, weight_concentration_, hierarchy_
         The entropy is defined in [3]_.
     .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_, clusterings_
+    .. shared: cluster_labels_
     elbo_, lower_bound_ : float
         Evidence lower bound of the training data in nats, every constant included. It is the
         mean-field bound. Structured inference does not maximise it: it is then the bound at the

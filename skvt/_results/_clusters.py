@@ -20,6 +20,7 @@ from skvt._results._clusterings import (
     compute_refitted_bounds,
     make_clusterings_table,
 )
+from skvt._results._names import component_keys, find_names, read_names, store_names
 from skvt._results.topic_tables import make_frame
 from skvt.contracts import Capability
 from skvt.expfam import RunningStats, sum_stats
@@ -317,6 +318,68 @@ class ClustersMixin:
                 "available then. join_components(X) computes it from the rows X."
             )
         return fitted.joins
+
+    @fitted_property
+    def cluster_labels_(self, fitted):
+        """Names of the suggested clusters, a list of str; None if no name was set.
+
+        Set a list with a name for each cluster of ``predict(X, n_clusters="auto")``, or a dict from
+        numbers of clusters to names, such as ``{0: "young"}``. A Series of pandas counts as a dict
+        from its index to its values. A cluster that is not in the dict is called "cluster 1" by its
+        number. Setting replaces all names, and ``del`` removes them.
+
+        Files contain the names. After a warm start, ``partial_fit`` or ``join_components``, a
+        cluster keeps its name if it consists of the same components as before; otherwise it has no
+        name. Another fit deletes the names.
+        """
+        if fitted.joins is None:
+            return None
+        return self._get_cluster_labels("auto")
+
+    @cluster_labels_.setter
+    def cluster_labels_(self, labels):
+        joins = self._require_joins(self._require_fitted(), "n_clusters_", ValueError)
+        label_of_cluster = read_names(labels, joins.n_clusters, "cluster_labels_", "cluster")
+        cluster_labels = store_names(label_of_cluster, self._get_cluster_keys(joins))
+        self._fitted = replace(self._fitted, cluster_labels=cluster_labels)
+
+    @cluster_labels_.deleter
+    def cluster_labels_(self):
+        self.cluster_labels_ = None
+
+    def _get_cluster_labels(self, n_clusters):
+        """Return the names of these clusters, a list of str; None if they have no names.
+
+        Only the suggested clusters have names. ``n_clusters`` is as in ``predict``, and legal. A
+        cluster to which the user gave no name gets its number as a name.
+        """
+        joins = self._fitted.joins
+        if n_clusters is None or joins is None or n_clusters not in ("auto", joins.n_clusters):
+            return None
+        labels = find_names(self._fitted.cluster_labels, self._get_cluster_keys(joins))
+        numbers = range(joins.n_clusters)
+        return [labels.get(k, f"cluster {k}") for k in numbers] if labels else None
+
+    def _label_column(self, n_clusters, clusters):
+        """Return the column of a table with the names of ``clusters``, a dict; {} without names.
+
+        ``clusters`` are numbers of clusters of the clustering ``n_clusters``.
+        """
+        labels = self._get_cluster_labels(n_clusters)
+        return {} if labels is None else {"label": [labels[k] for k in clusters]}
+
+    def _get_cluster_keys(self, joins):
+        """Return the keys of the suggested clusters, by which their names are stored, a list.
+
+        The key of a cluster is the tuple of the identifiers of its components.
+        """
+        fitted = self._fitted
+        ids = component_keys(fitted, self._get_shown_fit(fitted), joins.n_components)
+        clusters = joins.component_clusters(joins.n_clusters)
+        return [
+            tuple(ids[k] for k in np.flatnonzero(clusters == cluster))
+            for cluster in range(joins.n_clusters)
+        ]
 
     @fitted_property
     def hierarchy_(self, fitted):

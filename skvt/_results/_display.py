@@ -4,7 +4,13 @@ Each function returns three values: the title of the table, the names of its col
 its rows.
 """
 
-from skvt._results.profiles import make_profiles, write_sentences
+from skvt._results.profiles import (
+    SMALL,
+    describe_sizes,
+    find_small,
+    list_distinctive_columns,
+    make_profiles,
+)
 
 # Number of words that are shown for a topic, and number of columns for a cluster.
 N_WORDS, N_COLUMNS = 8, 3
@@ -34,12 +40,20 @@ def make_clusters_table(estimator):
     The cluster with the largest share comes first.
     """
     is_joined = estimator._fitted.joins is not None
-    profiles = make_profiles(estimator.describe(n_clusters="auto" if is_joined else None))
+    table, n_rows = estimator._describe_as_table("auto" if is_joined else None)
+    profiles = make_profiles(table)
     # The last weight is the weight of all rows.
     shares = profiles.weights[:-1]
-    # Leave out the beginning of each sentence, such as "cluster 0 (25% of rows)".
-    texts = [line.split(": ", 1)[1] for line in write_sentences(profiles, N_COLUMNS)]
-    rows = [(k, f"{shares[k]:.1%}", texts[k]) for k in (-shares).argsort(kind="stable").tolist()]
+    sizes = describe_sizes(shares, n_rows, "{:.1%}")
+    texts = list_distinctive_columns(profiles, N_COLUMNS)
+    texts = [
+        f"{text}; {SMALL}, see unusual_rows" if is_small else text
+        for text, is_small in zip(texts, find_small(shares, n_rows), strict=True)
+    ]
+    rows = [
+        (f"{k} {profiles.labels[k] or ''}".strip(), sizes[k], texts[k])
+        for k in (-shares).argsort(kind="stable").tolist()
+    ]
     title = f"{len(rows)} {profiles.kind}s"
     title += f" of {estimator.n_components_} components" if is_joined else ""
     return title, (profiles.kind, "share", "compared with all rows"), rows

@@ -29,7 +29,12 @@ from skvt._results.topic_tables import import_pandas
 from skvt._results.topic_words import make_topic_labels
 from skvt._sklearn_private import num_samples
 from skvt.inference import one_blas_thread
-from skvt.readers.validation import check_choice, find_stack_level, show_similar
+from skvt.readers.validation import (
+    check_choice,
+    find_stack_level,
+    show_similar,
+    split_pipeline,
+)
 
 # Probability of a warning of impossible shares if all true mean shares are 0 or 1, and the largest
 # excess that counts as a rounding error.
@@ -94,7 +99,8 @@ def covariate_effects(
         other fits are matched to the topics or clusters of the first fit. The columns are:
 
         - "topic" or "cluster": index of the topic or cluster in the first fit.
-        - "label": label of the topic; for topics only.
+        - "label": label of the topic, or name of the cluster. It is left out for clusters without
+          names in ``cluster_labels_`` of the first fit.
         - "term": name of the term or contrast or, with ``at``, a description of the row.
         - "effect": the pooled effect or, with ``at``, the predicted share.
         - "low", "high": ends of the interval of the effect. NaN if one row, or one group of
@@ -221,12 +227,14 @@ def covariate_effects(
     # Predictions with the logit link are in log odds; the table has shares.
     if reported.predicts and link == "logit":
         columns |= {name: expit(columns[name]) for name in ("effect", "low", "high")}
+    indices = columns.pop("component")
     if are_mixtures:
-        return pandas.DataFrame({"cluster": columns.pop("component"), **columns})
-    topics = columns.pop("component")
+        _, model = split_pipeline(fits[0])
+        labels = model._label_column(n_clusters, indices)
+        return pandas.DataFrame({"cluster": indices, **labels, **columns})
     label_of = make_topic_labels(fits[0])
-    labels = [label_of[topic] for topic in topics]
-    table = pandas.DataFrame({"topic": topics, "label": labels, **columns})
+    labels = [label_of[topic] for topic in indices]
+    table = pandas.DataFrame({"topic": indices, "label": labels, **columns})
     table.attrs["rows_without_words"] = _find_rows_without_words(has_words)
     return table
 

@@ -108,7 +108,10 @@ class GrowingMixin(MoveLogMixin):
             probabilities of a one, or the most probable categories. "text" is a string with a line
             for each component: its share of the rows, and the columns that distinguish it most.
             Each of these columns has its value in the component and, in parentheses, its value in
-            all rows. A standard deviation is followed by its average over components.
+            all rows. A standard deviation is followed by its average over components. If the share
+            is small, the expected number of rows is shown beside it. A component is small if it has
+            less than 5 % of the rows, or less than half of the mean share if that is less. A small
+            component of fewer than 20 rows is marked: it may consist of unusual rows.
 
         Returns
         -------
@@ -118,6 +121,8 @@ class GrowingMixin(MoveLogMixin):
 
             - "component" or, with ``n_clusters``, "cluster": number of the component as in
               ``weights_``, or of the cluster as in ``predict``.
+            - "label": name of the cluster, if ``cluster_labels_`` names the suggested clusters and
+              these are described.
             - "weight": expected share of the component or cluster in the rows.
             - "block", "column": names of the block and the column. A column without a name has its
               position.
@@ -146,20 +151,30 @@ class GrowingMixin(MoveLogMixin):
               larger part of the divergence between the normal of the component and the normal of
               the average component. It is missing (None) for other columns.
         """
-        fitted = self._require_fitted()
+        self._require_fitted()
         check_probability("level", level)
         check_choice("form", form, ("long", "wide", "text"))
-        kind = "component" if n_clusters is None else "cluster"
-        rows = self._describe_rows(fitted, level, self._get_cluster_indicators(n_clusters))
-        names = (kind, "weight", "block", "column", "quantity", "category", "estimate", "low",
-                 "high", "relevance", "differs_in")  # fmt: skip
-        table = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+        table, n_rows = self._describe_as_table(n_clusters, level)
         if form == "long":
             return make_frame(table)
         profiles = make_profiles(table)
         if form == "text":
-            return "\n".join(write_sentences(profiles))
+            return "\n".join(write_sentences(profiles, n_rows))
         return make_frame(make_wide_table(profiles))
+
+    def _describe_as_table(self, n_clusters, level=0.95):
+        """Return the long form of ``describe``, a dict of lists, and the expected rows (K,)."""
+        fitted = self._require_fitted()
+        kind = "component" if n_clusters is None else "cluster"
+        indicators = self._get_cluster_indicators(n_clusters)
+        rows = self._describe_rows(fitted, level, indicators)
+        names = ("weight", "block", "column", "quantity", "category", "estimate", "low", "high",
+                 "relevance", "differs_in")  # fmt: skip
+        numbers, *values = map(list, zip(*rows, strict=True))
+        table = {kind: numbers} | self._label_column(n_clusters, numbers)
+        table |= zip(names, values, strict=True)
+        _, n_rows = self._get_sums_and_counts(fitted, indicators)
+        return table, n_rows
 
     def _describe_rows(self, fitted, level, indicators):
         """Return the rows of the long form of ``describe`` as tuples, in order.

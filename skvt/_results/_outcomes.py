@@ -59,6 +59,7 @@ def outcome_by_cluster(
         columns are:
 
         - "cluster": index of the cluster in the first fit.
+        - "label": name of the cluster, if ``cluster_labels_`` of the first fit names it.
         - "category": category of the outcome; left out for an outcome of numbers.
         - "mean": mean of the outcome, or share of the category.
         - "low", "high": ends of the interval of the mean.
@@ -148,8 +149,11 @@ def outcome_by_cluster(
     if categories is None:
         del new_names["term"]
     kept = ("low", "high", "standard_error", "between_fits", "n_fits", "agreement")
-    frame = pandas.DataFrame(columns)[[*new_names, *kept]]
-    return frame.rename(columns=new_names)
+    frame = pandas.DataFrame(columns)[[*new_names, *kept]].rename(columns=new_names)
+    _, first_model = split_pipeline(fits[0])
+    for name, labels in first_model._label_column(n_clusters, frame["cluster"]).items():
+        frame.insert(1, name, labels)
+    return frame
 
 
 def _warn_of_double_use(fits, outcome):

@@ -8,12 +8,12 @@ some topic models take details.
 
 from collections import Counter
 from dataclasses import replace
-from numbers import Integral
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from skvt._results._display import make_topics_table
+from skvt._results._names import component_keys, find_names, read_names, store_names
 from skvt._results.completion import (
     compute_completion_sums,
     compute_mean_of_held_out,
@@ -74,29 +74,9 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     @topic_labels_.setter
     def topic_labels_(self, labels):
         fitted = self._require_fitted()
-        n_topics = self._n_features_out
-        # Pairs of the index of a topic and its label; None if labels are illegal. A Series has
-        # ``items`` as a dict has.
-        pairs = [] if labels is None else None
-        if hasattr(labels, "items"):
-            pairs = list(labels.items())
-        elif np.iterable(labels) and not isinstance(labels, str):
-            all_labels = list(labels)
-            pairs = list(enumerate(all_labels)) if len(all_labels) == n_topics else None
-        is_legal = pairs is not None and all(
-            isinstance(k, Integral) and 0 <= k < n_topics and isinstance(label, str)
-            for k, label in pairs
-        )
-        # The lengths differ if the index of a Series repeats a topic.
-        is_legal = is_legal and len(dict(pairs)) == len(pairs)
-        if not is_legal:
-            raise ValueError(
-                f"topic_labels_ must be {n_topics} strings, one for each topic, or a dict or a "
-                f"Series from some of the topics 0 to {n_topics - 1} to strings. Got {labels!r}."
-            )
-        keys = self._topic_keys
-        label_of_key = {keys[k]: str(label) for k, label in pairs}
-        self._fitted = replace(fitted, topic_labels=label_of_key or None)
+        label_of_topic = read_names(labels, self._n_features_out, "topic_labels_", "topic")
+        topic_labels = store_names(label_of_topic, self._topic_keys)
+        self._fitted = replace(fitted, topic_labels=topic_labels)
 
     @topic_labels_.deleter
     def topic_labels_(self):
@@ -108,20 +88,12 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     @property
     def _labels_by_topic(self):
         """A dict from indices of topics to the names that the user has set."""
-        # The names by the keys of the topics.
-        labels = self._require_fitted().topic_labels or {}
-        return {k: labels[key] for k, key in enumerate(self._topic_keys) if key in labels}
+        return find_names(self._require_fitted().topic_labels, self._topic_keys)
 
     @property
     def _topic_keys(self):
-        """Keys of the topics, (K,), by which their names are stored.
-
-        The keys are the ids of the components, or the indices of the topics if there are no ids. A
-        topic keeps its id if moves, which add, join and remove topics, change its index.
-        """
-        # Only the states of fits with moves have ids.
-        ids = getattr(self._fitted.state, "component_ids", np.empty(0))
-        return ids.tolist() if ids.size else list(range(self._n_features_out))
+        """Keys of the topics, (K,), by which their names are stored."""
+        return component_keys(self._fitted, self._fitted, self._n_features_out)
 
     def get_feature_names_out(self, input_features=None):
         """Return the names of the columns of the result of ``transform``, one for each topic.

@@ -14,6 +14,10 @@ from skvt.models.mixture import have_large_shares
 # Maximum number of columns that a sentence names, and their minimum relevance in nats per row.
 MAX_COLUMNS = 4
 MIN_RELEVANCE = 0.02
+# A component with a small share and fewer rows than this is marked as small. The half-width of the
+# 95 % interval of a share of one half, 0.98 / sqrt(n), is 0.22 for n = 20 rows.
+MIN_ROWS = 20
+SMALL = "small: may be unusual rows rather than a group"
 # The quantities that are the centre and the spread of a column, and the function that maps the
 # centre to the scale on which the column is normal.
 _CENTRES_AND_SPREADS = (
@@ -51,6 +55,8 @@ class Profiles(NamedTuple):
 
     # "component" or "cluster".
     kind: str
+    # Names that the user gave to the K clusters; None for a cluster or component without a name.
+    labels: list
     # (block, name) of each column.
     columns: list
     # (K + 1,): weights; the last is 1.
@@ -87,6 +93,10 @@ def make_profiles(table):
         differs_in[index] = part
         estimates.setdefault(index, []).append(Estimate(*fields))
     weights = np.array([weight_of[k] for k in sorted(weight_of)])
+    label_of = dict(zip(table[kind], table["label"], strict=True)) if "label" in table else {}
+    labels = [label_of.get(k) for k in range(len(weights))]
+    # A cluster without a name is called by its number in the table.
+    labels = [None if label == f"{kind} {k}" else label for k, label in enumerate(labels)]
     relevance = np.zeros((len(weights), len(column_numbers)))
     for index, nats in relevance_of.items():
         relevance[index] = nats
@@ -101,7 +111,16 @@ def make_profiles(table):
             cells[k, j] = _make_text_parts(estimates[k, j], step)
     relevance = np.vstack([relevance, weights @ relevance / weights.sum()])
     weights = np.append(weights, 1.0)
-    return Profiles(kind, list(column_numbers), weights, relevance, cells, estimates, differs_in)
+    columns = list(column_numbers)
+    return Profiles(kind, labels, columns, weights, relevance, cells, estimates, differs_in)
+
+
+def name_groups(profiles):
+    """Return the names of components or clusters, such as "cluster 0" or "cluster 0, young"."""
+    return [
+        f"{profiles.kind} {k}" + (f", {label}" if label else "")
+        for k, label in enumerate(profiles.labels)
+    ]
 
 
 def find_parts_that_differ(marginals, weights):
@@ -144,20 +163,60 @@ def find_parts_that_differ(marginals, weights):
     return differs_in
 
 
-def write_sentences(profiles, max_columns=MAX_COLUMNS):
+def write_sentences(profiles, n_rows, max_columns=MAX_COLUMNS):
     """Return a sentence for each component or cluster, with its share and distinctive columns.
 
-    A sentence names at most ``max_columns`` columns, the most relevant first.
+    ``n_rows`` (K,) are the expected numbers of rows. A sentence names at most ``max_columns``
+    columns, the most relevant first.
     """
-    sentences = []
+    weights = profiles.weights[:-1]
+    are_small = find_small(weights, n_rows)
+    notes = [f"; {SMALL}, see unusual_rows" if is_small else "" for is_small in are_small]
+    parts = (
+        name_groups(profiles),
+        describe_sizes(weights, n_rows, "{:.0%} of rows"),
+        notes,
+        list_distinctive_columns(profiles, max_columns),
+    )
+    return [f"{name} ({size}{note}): {text}" for name, size, note, text in zip(*parts, strict=True)]
+
+
+def list_distinctive_columns(profiles, max_columns=MAX_COLUMNS):
+    """Return, for each component or cluster, its most relevant columns with their values in words.
+
+    A text names at most ``max_columns`` columns.
+    """
+    texts = []
     # The last weight is the weight of all rows.
-    for k, weight in enumerate(profiles.weights[:-1]):
+    for k in range(len(profiles.weights) - 1):
         order = np.argsort(-profiles.relevance[k], kind="stable")[:max_columns]
         distinctive = [j for j in order.tolist() if profiles.relevance[k, j] >= MIN_RELEVANCE]
         phrases = ", ".join(_describe_column(profiles, k, j) for j in distinctive)
-        predicate = phrases or "no column sets it apart"
-        sentences.append(f"{profiles.kind} {k} ({weight:.0%} of rows): {predicate}")
-    return sentences
+        texts.append(phrases or "no column sets it apart")
+    return texts
+
+
+def describe_sizes(weights, n_rows, share_format):
+    """Return the share of each component or cluster as text, with its number of rows if it is low.
+
+    The number says what is behind a share of 0%. ``weights`` (K,) are the shares, ``n_rows`` (K,)
+    the numbers of rows, and ``share_format`` is a format such as "{:.1%}".
+    """
+    counts = np.rint(n_rows).astype(int).tolist()
+    return [
+        share_format.format(weight) + ("" if is_large else f", {n:,} row{'s' * (n != 1)}")
+        for weight, n, is_large in zip(weights, counts, have_large_shares(weights), strict=True)
+    ]
+
+
+def find_small(weights, n_rows):
+    """Return whether a component or cluster may consist of unusual rows, (K,).
+
+    It then has fewer than MIN_ROWS rows, but at least one, and so small a share that
+    :func:`skvt.unusual_rows` leaves such a component out of the densities that score rows.
+    """
+    n_rows = np.rint(n_rows)
+    return ~have_large_shares(weights) & (n_rows > 0) & (n_rows < MIN_ROWS)
 
 
 def _describe_column(profiles, k, j):
@@ -235,12 +294,13 @@ def _find_deviation(cell):
     return next(e for e in cell if e.quantity.startswith("standard deviation"))
 
 
-def make_unique_names(columns):
+def make_unique_names(columns, reserved=()):
     """Return the names of ``columns``, a list of (block, name), without duplicates.
 
-    A name that several blocks have is preceded by the block.
+    A name that several blocks have, or that is one of the ``reserved`` names, is preceded by the
+    block.
     """
-    names = [name for _, name in columns]
+    names = [*reserved, *(name for _, name in columns)]
     return [name if names.count(name) == 1 else f"{block}: {name}" for block, name in columns]
 
 
@@ -250,8 +310,11 @@ def make_wide_table(profiles):
     It has a column for each column of the data, with the value that summarises each cell.
     """
     weights = profiles.weights[:-1].tolist()
-    table = {profiles.kind: list(range(len(weights))), "weight": weights}
-    for j, name in enumerate(make_unique_names(profiles.columns)):
+    table = {profiles.kind: list(range(len(weights)))}
+    if any(profiles.labels):
+        table["label"] = [label or f"cluster {k}" for k, label in enumerate(profiles.labels)]
+    table["weight"] = weights
+    for j, name in enumerate(make_unique_names(profiles.columns, list(table))):
         table[name] = [_summarise(profiles.estimates[k, j]) for k in range(len(weights))]
     return table
 

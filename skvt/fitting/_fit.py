@@ -173,15 +173,15 @@ class Fit:
     def _initial_fitted(self, plan, model, state, policy, before=None):
         """Return the :class:`Fitted` of a start before its first pass, without a bound.
 
-        It has the history, the topic labels and the words of the :class:`Fitted` ``before``, if
-        there is one.
+        If there is a fit ``before``, its history, the names of topics and clusters, and its words
+        are kept.
         """
         parameters = copy_parameters(self.estimator)
         fitted = Fitted(model, state, policy, plan.data.total, parameters=parameters)
         if before is None:
             return fitted
-        kept = {"topic_labels": before.topic_labels, "words": before.words}
-        return replace(fitted, history=before.history, **kept)
+        names = ("history", "topic_labels", "cluster_labels", "words")
+        return replace(fitted, **{name: getattr(before, name) for name in names})
 
     # ----------------------------------------------------------------------------------- runs
     def run(self, launch, restarts, outcomes):

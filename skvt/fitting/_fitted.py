@@ -41,6 +41,8 @@ class Fitted:
     - ``labels`` (n,): the most probable component of each row of the last call.
     - ``component_classes`` (K,): the classes of components, if rows had labels.
     - ``topic_labels``: the names that the user gave to topics, by identifiers of topics.
+    - ``cluster_labels``: the names that the user gave to clusters, by the identifiers of the
+      components of each cluster.
     - ``words`` (n_features,): the names of the columns.
     - ``joins``: the sequence in which components are joined to clusters.
     - ``seen``: the checksum of the rows of ``fit``, and the number of rows of a batch. If both are
@@ -64,6 +66,7 @@ class Fitted:
     labels: IndexArray | None = None
     component_classes: list[Any] | None = None
     topic_labels: dict[int, str] | None = None
+    cluster_labels: dict[tuple[int, ...], str] | None = None
     words: NDArray[Any] | None = None
     joins: Joins | None = None
     seen: tuple[str, int] | None = None

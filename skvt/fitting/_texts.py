@@ -151,6 +151,9 @@ block_relevance_ : ndarray of shape (K, n_blocks)
 bound_ : float
     Perplexity of the training data by the bound, ``exp(-elbo_ / words)``, as in scikit-learn.
     The perplexity of held-out words is ``perplexity(X)``.
+cluster_labels_ : list of str or None
+    Names of the ``n_clusters_`` suggested clusters, which you may set as a list of all or as a dict
+    of some. Descriptions, reports, displays and tables of effects show them, and files keep them.
 clusterings_ : DataFrame of shape (K, 12) or dict of list
     A row for each number of clusters from 1 to K, "n_clusters". A join makes one cluster of two,
     so that the next lower number of clusters is left. The other columns are:

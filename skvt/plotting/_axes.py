@@ -5,6 +5,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvt.readers.validation import illegal_value_error, require_package
 
+# Maximum number of letters in a line of a name. Names may be turned by 90 degrees, and longer lines
+# would leave too little height for the picture.
+MAX_LINE_LENGTH = 20
+
 
 def import_pyplot():
     """Import and return matplotlib.pyplot; raise ImportError if matplotlib is missing."""
@@ -112,3 +116,34 @@ def check_indices(requested, n_all, name):
             name, f"a list of integers in the range [0, {n_all})", repr(requested)
         )
     return indices
+
+
+def shorten(name, n_lines):
+    """Break a name into at most ``n_lines`` lines, 1 or 2; cut out the middle of long names."""
+    name = str(name)
+    max_length = n_lines * MAX_LINE_LENGTH
+    if len(name) > max_length:
+        # The name has ``max_length`` letters with the ellipsis.
+        name = f"{name[: max_length // 2]}…{name[1 - max_length // 2 :]}"
+    if len(name) <= MAX_LINE_LENGTH:
+        return name
+    half = (len(name) + 1) // 2
+    return f"{name[:half]}\n{name[half:]}"
+
+
+def write_names_on_top(ax, centres, sizes, names):
+    """Write names of sections of the x axis above axes, turned by 90 degrees if one is too wide.
+
+    ``centres`` and ``sizes`` are positions and widths of the sections in units of the x axis.
+    """
+    names = [shorten(name, 1) for name in names]
+    top_axis = ax.secondary_xaxis("top")
+    top_axis.set_xticks(centres, names, fontsize="small")
+    top_axis.tick_params(length=0)
+    top_axis.spines["top"].set_visible(False)
+    ax.figure.draw_without_rendering()
+    # Width of a unit of the x axis in pixels.
+    unit = ax.get_window_extent().width / abs(np.diff(ax.get_xlim())[0])
+    widths = [label.get_window_extent().width for label in top_axis.get_xticklabels()]
+    if any(width > size * unit for width, size in zip(widths, sizes, strict=True)):
+        top_axis.set_xticks(centres, names, rotation=90, fontsize="small")

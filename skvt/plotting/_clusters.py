@@ -7,7 +7,7 @@ joined clusters in columns 0 and 1, and the height of the join in column 2.
 
 import numpy as np
 
-from skvt.plotting._axes import get_fitted_attribute, make_panels
+from skvt.plotting._axes import get_fitted_attribute, make_panels, write_names_on_top
 
 # Width of a horizontal label, such as "34%" and the gap beside it, in units of the font size.
 LABEL_WIDTH = 2.5
@@ -32,6 +32,9 @@ class ClusterTreeDisplay:
         Number of clusters at the mark.
     weights : array-like of shape (n_components,) or None, default=None
         Weights of the components, which are shown below their numbers.
+    cluster_labels : list of str of length ``n_clusters`` or None, default=None
+        Names of the clusters, which are shown above the tree. Clusters are numbered in the order of
+        their first components.
 
     Attributes
     ----------
@@ -70,10 +73,11 @@ class ClusterTreeDisplay:
     2
     """
 
-    def __init__(self, hierarchy, n_clusters, *, weights=None):
+    def __init__(self, hierarchy, n_clusters, *, weights=None, cluster_labels=None):
         self.hierarchy = hierarchy
         self.n_clusters = n_clusters
         self.weights = weights
+        self.cluster_labels = cluster_labels
 
     def plot(self, ax=None, *, dendrogram_kw=None, line_kw=None):
         """Draw the tree and the loss.
@@ -143,7 +147,25 @@ class ClusterTreeDisplay:
         for axes in self.axes_:
             axes.set_ylim(bottom=0.0)
             axes.set_yscale("function", functions=(np.sqrt, np.square))
+        if self.cluster_labels is not None:
+            self._write_cluster_labels(hierarchy)
         return self
+
+    def _write_cluster_labels(self, hierarchy):
+        """Write the names of clusters above the tree, each in the middle of its components."""
+        n_components = len(hierarchy) + 1
+        # The components of each cluster, by the number of the cluster in ``hierarchy``.
+        members = {k: [k] for k in range(n_components)}
+        for join in range(n_components - self.n_clusters):
+            first, second = hierarchy[join, :2].astype(int).tolist()
+            members[n_components + join] = members.pop(first) + members.pop(second)
+        # SciPy draws leaf i at 10 i + 5.
+        position_of = {k: 10.0 * i + 5.0 for i, k in enumerate(self.dendrogram_["leaves"])}
+        clusters = sorted(members.values(), key=min)
+        centres = [np.mean([position_of[k] for k in cluster]) for cluster in clusters]
+        write_names_on_top(
+            self.ax_, centres, [10.0 * len(c) for c in clusters], self.cluster_labels
+        )
 
     def _assign_link_colors(self, hierarchy):
         """Return the colour of each link of the tree, a dict by the number of the joined cluster.
@@ -189,4 +211,6 @@ class ClusterTreeDisplay:
         if isinstance(n_clusters, str) and n_clusters == "auto":
             n_clusters = estimator.n_clusters_
         weights = getattr(estimator, "weights_", None)
-        return cls(hierarchy, n_clusters, weights=weights).plot(ax, **options)
+        labels = estimator._get_cluster_labels(n_clusters)
+        display = cls(hierarchy, n_clusters, weights=weights, cluster_labels=labels)
+        return display.plot(ax, **options)

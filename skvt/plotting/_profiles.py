@@ -11,7 +11,14 @@ from functools import cache
 import numpy as np
 
 from skvt._results.profiles import find_directions, find_relevant_columns, make_profiles
-from skvt.plotting._axes import check_indices, ensure_axes, get_fitted_attribute
+from skvt.plotting._axes import (
+    MAX_LINE_LENGTH,
+    check_indices,
+    ensure_axes,
+    get_fitted_attribute,
+    shorten,
+    write_names_on_top,
+)
 
 # Smallest and largest width of a cell in inches.
 CELL_WIDTHS = 0.42, 1.0
@@ -25,9 +32,6 @@ ROW_NAMES_WIDTH = 0.8
 FONT_SIZES = (8.0, 7.0, 6.0)
 # Share of the width and height of a cell that its text may fill.
 MAX_FILL = 0.94
-# Maximum number of letters in a line of a column name. Names are turned by 90 degrees, and longer
-# lines would leave too little height for the table.
-MAX_LINE_LENGTH = 20
 # Width of a cell in inches above which the column name may have two lines.
 MIN_TWO_LINE_WIDTH = 0.3
 # The scale of colours ends at this quantile of the relevance of the cells. If the quantile is below
@@ -157,7 +161,11 @@ class ProfilesDisplay:
             # The first row, which stands for all rows, has no influence on the scale.
             image_kw = image_kw | {"norm": _make_norm(relevance[shown_cells][1:])}
         self.image_ = ax.imshow(colours, **({"cmap": "RdBu_r", "aspect": "auto"} | image_kw))
-        row_names = ["all", *(f"{k}: {weights[k]:.1%}" for k in self.components_)]
+        labels = {k: f" {shorten(label, 1)}" for k, label in enumerate(profiles.labels) if label}
+        row_names = [
+            "all",
+            *(f"{k}{labels.get(k, '')}: {weights[k]:.1%}" for k in self.components_),
+        ]
         n_left_out = len(profiles.columns) - len(shown_columns) if columns is None else 0
         self._draw_frame(row_names, profiles.kind, n_left_out)
         self._write_cells(profiles.cells, shown_rows, shown_columns, text_kw or {})
@@ -173,7 +181,7 @@ class ProfilesDisplay:
         # Write the names of rows and columns.
         width_in_inches = ax.get_window_extent().width / figure.dpi / len(self.columns_)
         n_lines = 2 if width_in_inches > MIN_TWO_LINE_WIDTH else 1
-        names = [_shorten(name, n_lines) for _, name in self.columns_]
+        names = [shorten(name, n_lines) for _, name in self.columns_]
         ax.set_xticks(range(len(names)), names, rotation=90, fontsize="small")
         if n_left_out:
             ax.set_xlabel(f"{n_left_out} less relevant columns not shown", fontsize="small")
@@ -201,18 +209,9 @@ class ProfilesDisplay:
         if len(starts) == 1:
             return
         # Write the names of several blocks on top.
-        top_axis = ax.secondary_xaxis("top")
         centres = [0.5 * (start + end - 1) for start, end in zip(starts, ends, strict=True)]
-        titles = [_shorten(blocks[start], 1) for start in starts]
-        top_axis.set_xticks(centres, titles)
-        top_axis.tick_params(length=0)
-        top_axis.spines["top"].set_visible(False)
-        # Turn the names of blocks by 90 degrees if a name is wider than its block, in pixels.
-        self.figure_.draw_without_rendering()
-        widths = [label.get_window_extent().width for label in top_axis.get_xticklabels()]
-        block_sizes = np.subtract(ends, starts)
-        if any(w > size * cell_width for w, size in zip(widths, block_sizes, strict=True)):
-            top_axis.set_xticks(centres, titles, rotation=90)
+        names = [blocks[start] for start in starts]
+        write_names_on_top(ax, centres, np.subtract(ends, starts), names)
 
     def _draw_colorbar(self):
         """Draw the colour bar, with pointed ends if some cells are beyond the default scale."""
@@ -395,16 +394,3 @@ def _make_norm(relevance):
     scale_end = max(quantile, min(relevance.max(), MIN_SCALE_END), 1e-12)
     root_and_inverse = (lambda x: np.sign(x) * np.sqrt(abs(x)), lambda x: x * abs(x))
     return FuncNorm(root_and_inverse, vmin=-scale_end, vmax=scale_end, clip=True)
-
-
-def _shorten(name, n_lines):
-    """Break a name into at most ``n_lines`` lines, 1 or 2; cut out the middle of long names."""
-    name = str(name)
-    max_length = n_lines * MAX_LINE_LENGTH
-    if len(name) > max_length:
-        # The name has ``max_length`` letters with the ellipsis.
-        name = f"{name[: max_length // 2]}…{name[1 - max_length // 2 :]}"
-    if len(name) <= MAX_LINE_LENGTH:
-        return name
-    half = (len(name) + 1) // 2
-    return f"{name[:half]}\n{name[half:]}"

@@ -11,10 +11,14 @@ import scipy.sparse as sp
 
 from skvt._results import find_most_probable
 from skvt._results.profiles import (
+    SMALL,
+    describe_sizes,
     find_directions,
     find_relevant_columns,
+    find_small,
+    list_distinctive_columns,
     make_profiles,
-    write_sentences,
+    name_groups,
 )
 from skvt._results.unusual import require_describing_mixture, unusual_rows
 from skvt.fitting import html_table
@@ -27,6 +31,8 @@ MAX_COLUMNS = 30
 MAX_CLUSTERS = 8
 # A row whose largest probability is below this has no clear cluster.
 MIN_CLEAR_PROBABILITY = 0.8
+# Title of the section of unusual rows.
+WORST_ROWS = "Which rows fit worst?"
 
 
 def cluster_report(mixture, X, path, *, n_clusters=None):
@@ -85,12 +91,12 @@ def cluster_report(mixture, X, path, *, n_clusters=None):
     mixture._get_component_clusters(n_clusters)
     worst_rows = unusual_rows(mixture, X)
     probabilities = mixture.predict_proba(X, n_clusters=n_clusters)
-    profiles = make_profiles(mixture.describe(n_clusters=n_clusters))
+    table, expected_counts = mixture._describe_as_table(n_clusters)
+    profiles = make_profiles(table)
     labels = find_most_probable(probabilities)
     n_rows, n_shown = probabilities.shape
     # The text "clusters" or "components".
     kinds = f"{profiles.kind}s"
-    names = [f"{profiles.kind} {k}" for k in range(n_shown)]
     reason = f"there are {n_shown} components, which were not joined"
     if is_joined:
         reason = mixture.n_clusters_reason_
@@ -105,7 +111,9 @@ def cluster_report(mixture, X, path, *, n_clusters=None):
         f"<h1>{title}</h1>",
         f"<p>The rows have {len(profiles.columns)} columns that the model describes.</p>",
         f"<h2>Who are the {kinds}?</h2>",
-        _list_clusters(profiles, np.bincount(labels[labels >= 0], minlength=n_shown)),
+        _list_clusters(
+            profiles, expected_counts, np.bincount(labels[labels >= 0], minlength=n_shown)
+        ),
         "<p class=note>The values in parentheses are those of all rows; a standard deviation is "
         f"followed by its average over {kinds}.</p>",
         "<h2>How many are there, and why?</h2>",
@@ -118,8 +126,8 @@ def cluster_report(mixture, X, path, *, n_clusters=None):
         f"<h2>What sets the {kinds} apart?</h2>",
         _tabulate_profiles(profiles),
         "<h2>Which values are missing?</h2>",
-        _tabulate_missing(mixture, X, labels, names),
-        "<h2>Which rows fit worst?</h2>",
+        _tabulate_missing(mixture, X, labels, name_groups(profiles)),
+        f"<h2>{WORST_ROWS}</h2>",
         "<p class=note>For each of these rows, the table names the column whose value fits the "
         "other values of the row worst, and the value that these suggest. The score is in nats; "
         "an average row has 0.</p>",
@@ -146,20 +154,24 @@ def _describe_background(in_background, kinds):
     )
 
 
-def _list_clusters(profiles, counts):
+def _list_clusters(profiles, expected_counts, counts):
     """Return an HTML list of the clusters, the largest first.
 
-    An item is a sentence, and a bar that shows the share of the cluster. ``counts`` (n_clusters,)
-    are the numbers of rows of X in the clusters.
+    An item is a sentence, and a bar that shows the share of the cluster. The expected numbers of
+    rows of the fit are ``expected_counts`` (n_clusters,), and ``counts`` (n_clusters,) are the
+    numbers of rows of X in the clusters.
     """
     # The last weight is the weight of all rows.
     shares = profiles.weights[:-1]
-    sentences = write_sentences(profiles)
+    names, texts = name_groups(profiles), list_distinctive_columns(profiles)
+    sizes = describe_sizes(shares, expected_counts, "{:.0%} of rows")
+    are_small = find_small(shares, expected_counts)
     items = []
     for k in np.argsort(-shares, kind="stable"):
-        sentence = escape(sentences[k][0].upper() + sentences[k][1:])
+        sentence = escape(f"{names[k][0].upper()}{names[k][1:]} ({sizes[k]}): {texts[k]}")
         bar = f"<div class=track><div style='width:{shares[k]:.1%}'></div></div>"
-        note = f"<span class=note>{counts[k]:,} of the rows.</span>"
+        warning = f" {SMALL.capitalize()}, see “{WORST_ROWS}”" if are_small[k] else ""
+        note = f"<span class=note>{counts[k]:,} of the rows.{warning}</span>"
         items.append(f"<li>{sentence}. {note}{bar}</li>")
     return "<ol class=groups>" + "\n".join(items) + "</ol>"
 
@@ -175,7 +187,7 @@ def _tabulate_profiles(profiles):
     # small clusters of large relevance would make all others pale.
     relevances = profiles.relevance[:n_clusters, columns]
     scale_end = max(np.quantile(relevances, 0.95, method="lower"), 1e-12)
-    signs = find_directions(profiles)
+    signs, cluster_names = find_directions(profiles), name_groups(profiles)
 
     def write_row(j, clusters):
         """Return the HTML row of column j, with a cell for all rows and one for each cluster."""
@@ -191,7 +203,7 @@ def _tabulate_profiles(profiles):
 
     def write_table(clusters):
         """Return the HTML table of some of the clusters."""
-        names = ["all", *(f"{profiles.kind} {k}" for k in clusters)]
+        names = ["all", *(escape(cluster_names[k]) for k in clusters)]
         return (
             "<div class=wide><table><thead><tr><th scope=col class=text>column</th>"
             + "".join(f"<th scope=col>{name}</th>" for name in names)

@@ -62,6 +62,9 @@ class Classes(BaseEstimator):
         weights = weights[weights > 0.0]
         return SimpleNamespace(resp=chances, draw=lambda rng: (weights, chances, chances))
 
+    def _label_column(self, n_clusters, clusters):
+        return {}
+
 
 @pytest.fixture
 def rng():

@@ -71,6 +71,34 @@ def test_the_report_has_the_column_that_marks_a_small_cluster(monkeypatch, tmp_p
     assert "<th scope=row>rare</th>" in page and "2 less relevant columns" in page
 
 
+def test_few_rows_are_counted_and_marked_as_perhaps_no_group(tmp_path):
+    """19 rows in a hundred are a group, in a thousand perhaps errors; 20 rows are not marked."""
+    mark = "small: may be unusual rows rather than a group"
+    rows_of = {100: (19, 81), 1000: (19, 981), 1001: (20, 981)}
+    for n_rows, sizes in rows_of.items():
+        kind = np.repeat([0, 1], sizes)
+        table = np.random.default_rng(0).poisson(np.array([80.0, 2.0])[kind])[:, None]
+        fixed = {"labels_init": kind, "n_components": 2, "moves": ()}
+        mixture = skvt.MemoizedDPMixture(components=Poisson(), **fixed).fit(table)
+        text = mixture.describe(n_clusters="auto", form="text")
+        _, _, shown = mixture._result_for_display()
+        skvt.cluster_report(mixture, table, tmp_path / "report.html")
+        page = (tmp_path / "report.html").read_text(encoding="utf-8")
+        has_count = n_rows > 100
+        assert (f" (2% of rows, {sizes[0]} rows" in text) == has_count
+        assert (f"%, {sizes[0]} rows" in shown[1][1]) == has_count
+        assert f"{sizes[1]} rows" not in text + shown[0][1]
+        is_marked = n_rows == 1000
+        assert (f"{mark}, see unusual_rows)" in text) == (mark in shown[1][2]) == is_marked
+        assert (f"{mark.capitalize()}, see “Which rows fit worst?”" in page) == is_marked
+
+
+def test_the_weight_of_components_is_not_replaced_by_a_column_of_that_name():
+    people = pd.DataFrame({"weight": np.random.default_rng(0).normal(70.0, 9.0, size=50)})
+    (weight,) = skvt.MemoizedDPMixture(random_state=0).fit(people).describe(form="wide")["weight"]
+    assert weight == 1.0
+
+
 def test_describe_refuses_other_forms(mixture):
     with pytest.raises(ValueError, match="'form' parameter must be one of 'long', 'wide', 'text'"):
         mixture.describe(form="short")
