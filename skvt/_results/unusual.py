@@ -13,9 +13,10 @@ import scipy.sparse as sp
 from sklearn.pipeline import Pipeline
 
 from skvt._results.topic_tables import import_pandas
+from skvt._stages import begin_stage, reporting_stages
 from skvt.expfam import RunningStats
 from skvt.inference import Workers
-from skvt.models.mixture import have_large_shares
+from skvt.models.mixture import have_large_shares, number_distinct_rows
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.readers.validation import require_positive_int
 from skvt.ties import stable_order
@@ -91,7 +92,10 @@ def unusual_rows(mixture, X, n=20, *, reference=None):
     ``missing="informative"``, a mixture also models whether values are missing; this part of the
     model does not change the score.
 
-    The cost is that of d + 2 log densities of each row, where d is the number of columns.
+    The cost is at most that of d + 2 log densities of each row, where d is the number of columns.
+    Each value of a column is computed only once, so that columns of few values take less. After ten
+    seconds without a line, progress is printed if ``verbose`` of the mixture is positive, and
+    logged by the logger "skvt" at level INFO.
 
     Examples
     --------
@@ -116,18 +120,22 @@ def unusual_rows(mixture, X, n=20, *, reference=None):
         n_before = n_reference = len(encoded) - n_reference
     columns = [int(j) for block in table.blocks for j in _find_scored_columns(block)]
     model, stats = _drop_small_components(fitted, columns)
-    with Workers(mixture.n_jobs) as workers:
+    with reporting_stages(mixture.verbose), Workers(mixture.n_jobs) as workers:
 
         def log_density(rows, kept):
             """Return log densities (n_rows,) of the ``kept`` and of all unscored columns."""
-            visible = np.array(rows)
-            visible[:, np.setdiff1d(columns, kept)] = np.nan
-            return model.log_predictive(visible, stats, workers.run)
+            hidden = np.setdiff1d(columns, kept)
+            # Rows that differ only in hidden columns have the same density, computed once.
+            first_rows, inverse = number_distinct_rows(np.delete(rows, hidden, axis=1))
+            visible = rows[first_rows]
+            visible[:, hidden] = np.nan
+            return model.log_predictive(visible, stats, workers.run)[inverse]
 
         # Columns that must be complete are part of each density. Their log density is subtracted.
         fixed = log_density(encoded, kept=[])
         # Log density of each scored column by itself, (n_rows, n_scored).
-        marginal = np.stack([log_density(encoded, [j]) - fixed for j in columns], axis=1)
+        by_column = [log_density(encoded, [j]) for j in _report_columns(columns, "each column")]
+        marginal = np.stack(by_column, axis=1) - fixed[:, None]
         marginal[np.isnan(encoded[:, columns])] = np.nan
 
         def raw_scores(rows, joint, chosen):
@@ -191,9 +199,21 @@ def _compute_conditionals(rows, joint, columns, log_density):
     ``kept`` columns.
     """
     log_densities = np.empty((len(rows), len(columns)))
-    for i, j in enumerate(columns):
+    for i, j in enumerate(_report_columns(columns, "all columns but one")):
         log_densities[:, i] = joint - log_density(rows, [other for other in columns if other != j])
     return log_densities
+
+
+def _report_columns(columns, name):
+    """Yield the columns, and begin a stage of the search with each tenth of them.
+
+    The stages say that densities of ``name`` are computed. They are reported as those of a fit.
+    """
+    n = len(columns)
+    for i, j in enumerate(columns):
+        if i % max(1, n // 10) == 0:
+            begin_stage(f"unusual rows: computing densities of {name}, {i} of {n} done")
+        yield j
 
 
 def _find_scored_columns(block):

@@ -1,5 +1,8 @@
 """The report of unusual rows has scores by densities and names planted rows."""
 
+import time
+from copy import copy
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,6 +10,7 @@ import scipy.sparse as sp
 from sklearn.metrics import roc_auc_score
 
 import skvt
+from skvt import _stages
 from skvt.components import Categorical, Gaussian, Poisson
 from skvt.models.mixture import Mixture
 
@@ -161,8 +165,8 @@ def test_illegal_numbers_and_other_estimators_are_refused(mixture, table):
         skvt.unusual_rows(skvt.TemperedLDA(), table)
 
 
-def test_the_density_of_the_rows_is_computed_once(mixture, table, monkeypatch):
-    """It is that of all rows with d + 2 sets of columns and of the worst rows without a column."""
+def test_the_density_of_equal_values_is_computed_once(mixture, table, monkeypatch):
+    """Of all rows, each column alone, no column, and the worst rows without each column."""
     n_rows, log_predictive = [], Mixture.log_predictive
 
     def counted(model, X, *args):
@@ -170,6 +174,24 @@ def test_the_density_of_the_rows_is_computed_once(mixture, table, monkeypatch):
         return log_predictive(model, X, *args)
 
     monkeypatch.setattr(Mixture, "log_predictive", counted)
-    skvt.unusual_rows(mixture, table, n=7)
-    d = table.shape[1]
-    assert sum(n_rows) == (d + 2) * len(table) + d * 7
+    worst = table.loc[skvt.unusual_rows(mixture, table, n=7)["row"]]
+    alone = [table[column].nunique() for column in table]
+    others = [len(worst.drop(columns=column).drop_duplicates()) for column in table]
+    assert sum(n_rows) == len(table.drop_duplicates()) + sum(alone) + 1 + sum(others)
+
+
+def test_the_search_reports_its_progress_as_a_fit_does(mixture, table, monkeypatch, capsys):
+    monkeypatch.setattr(_stages, "SILENCE", 0.02)
+    log_predictive = Mixture.log_predictive
+
+    def slow(*arguments):
+        time.sleep(0.1)
+        return log_predictive(*arguments)
+
+    monkeypatch.setattr(Mixture, "log_predictive", slow)
+    skvt.unusual_rows(mixture, table, n=1)
+    assert capsys.readouterr().out == ""
+    loud = copy(mixture).set_params(verbose=1)
+    skvt.unusual_rows(loud, table, n=1)
+    line = "unusual rows: computing densities of each column, 1 of 3 done, for 0 s\n"
+    assert line in capsys.readouterr().out

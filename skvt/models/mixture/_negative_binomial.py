@@ -363,7 +363,7 @@ class NegativeBinomial(ExposureColumns):
         counts.eliminate_zeros()
         # The row of each entry that is not 0.
         rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
-        missing = np.isnan(counts.data)
+        known = np.flatnonzero(~np.isnan(counts.data))
         L = self._evaluate_polynomials(exposures)
         K, D = q.probability.shape[:2]
         log_densities = np.empty((counts.shape[0], K))
@@ -373,9 +373,11 @@ class NegativeBinomial(ExposureColumns):
             columns = np.repeat(np.arange(D), self.points.size)
             zero_terms = _log_densities(q_k, columns, 0.0, np.tile(self.points, D))
             zero_terms = zero_terms.reshape(-1, self.points.size)
-            values = np.where(missing, 0.0, counts.data)
-            corrections = _log_densities(q_k, counts.indices, values, exposures[rows])
-            corrections[missing] = 0.0
+            # A missing entry has the density 1.
+            corrections = np.zeros(counts.nnz)
+            corrections[known] = _log_densities(
+                q_k, counts.indices[known], counts.data[known], exposures[rows[known]]
+            )
             corrections -= (L[rows] * zero_terms[counts.indices]).sum(axis=1)
             sum_of_corrections = np.bincount(rows, corrections, len(log_densities))
             log_densities[:, k] = L @ zero_terms.sum(axis=0) + sum_of_corrections
