@@ -8,6 +8,10 @@ from skvt.readers.validation import illegal_value_error, require_package
 # Maximum number of letters in a line of a name. Names may be turned by 90 degrees, and longer lines
 # would leave too little height for the picture.
 MAX_LINE_LENGTH = 20
+# Smallest size of the labels of ticks in points. If labels of this size overlap, some are left out.
+MIN_LABEL_SIZE = 5.0
+# Room that a label needs, relative to its length: for names, and for numbers.
+LABEL_ROOM, NUMBER_ROOM = 1.05, 1.3
 
 
 def import_pyplot():
@@ -118,17 +122,117 @@ def check_indices(requested, n_all, name):
     return indices
 
 
-def shorten(name, n_lines):
-    """Break a name into at most ``n_lines`` lines, 1 or 2; cut out the middle of long names."""
+def measure_line(size):
+    """Return the height of a line in inches, for a size of letters such as "small"."""
+    from matplotlib.font_manager import FontProperties
+
+    return 1.2 * FontProperties(size=size).get_size_in_points() / 72.0
+
+
+def choose_grid(ax, n_panels, max_columns, min_size):
+    """Return the number of columns of panels, and how many panels have room in ``ax``.
+
+    ``max_columns`` is the largest number of columns, and ``min_size`` is the smallest width and
+    height of a panel in inches. A new figure, or a sequence of axes, has room for all panels.
+    """
+    if not hasattr(ax, "get_window_extent"):
+        return max_columns, n_panels
+    extent = ax.get_window_extent()
+    sizes = np.array([extent.width, extent.height]) / ax.figure.dpi / min_size
+    n_columns, n_rows = np.clip(sizes.astype(int), 1, (max_columns, n_panels)).tolist()
+    return n_columns, min(n_panels, n_columns * n_rows)
+
+
+def shorten(name, n_lines, max_length=MAX_LINE_LENGTH):
+    """Break a name into at most ``n_lines`` lines, 1 or 2; cut out the middle of long names.
+
+    ``max_length`` is the maximum number of letters in a line.
+    """
     name = str(name)
-    max_length = n_lines * MAX_LINE_LENGTH
-    if len(name) > max_length:
-        # The name has ``max_length`` letters with the ellipsis.
-        name = f"{name[: max_length // 2]}…{name[1 - max_length // 2 :]}"
-    if len(name) <= MAX_LINE_LENGTH:
+    if len(name) > n_lines * max_length:
+        # The name has as many letters as the lines, with the ellipsis.
+        n_last = (n_lines * max_length - 1) // 2
+        name = f"{name[: n_lines * max_length - 1 - n_last]}…{name[len(name) - n_last :]}"
+    if len(name) <= max_length:
         return name
     half = (len(name) + 1) // 2
     return f"{name[:half]}\n{name[half:]}"
+
+
+def shorten_to_width(text, width):
+    """Cut out the middle of each line of a text that is wider than ``width`` pixels."""
+    lines = text.get_text().split("\n")
+    for i, line in enumerate(lines):
+        text.set_text(line)
+        n_letters = len(line)
+        while n_letters > 1 and (present := text.get_window_extent().width) > width:
+            n_letters = max(1, min(n_letters - 1, int(n_letters * width / present)))
+            lines[i] = shorten(line, 1, n_letters)
+            text.set_text(lines[i])
+    text.set_text("\n".join(lines))
+
+
+def shrink_label(label, length):
+    """Reduce the size of the label of a y axis until it is at most ``length`` pixels long."""
+    present = label.get_window_extent().height
+    if present > length:
+        size = label.get_fontsize()
+        label.set_fontsize(min(size, max(MIN_LABEL_SIZE, size * length / present)))
+
+
+def fit_tick_labels(ax, name, *, keep_all=False):
+    """Reduce the size of the tick labels of the axis "x" or "y", and then their number.
+
+    Afterwards no labels overlap. With ``keep_all``, only the size is reduced. The figure must be
+    laid out.
+    """
+    axis = getattr(ax, f"{name}axis")
+    labels = axis.get_ticklabels()
+    texts = np.array([label.get_text() for label in labels], dtype=object)
+    shown = np.flatnonzero(texts != "")
+    if shown.size < 2:
+        return
+    # Ends of the labels on the axis in pixels, (n_shown, 2).
+    ends = [getattr(labels[i].get_window_extent(), f"interval{name}") for i in shown]
+    ends = np.sort(ends, axis=1)
+    order = np.argsort(ends.mean(axis=1))
+    shown, ends = shown[order], ends[order]
+    centres, lengths = ends.mean(axis=1), LABEL_ROOM * (ends[:, 1] - ends[:, 0])
+
+    def compute_excess(step):
+        """Return the largest ratio of the length of labels to their room, for each step-th."""
+        rooms = np.maximum(np.diff(centres[::step]), 1e-12)
+        pairs = 0.5 * (lengths[::step][1:] + lengths[::step][:-1])
+        return (pairs / rooms).max(initial=0.0)
+
+    excess = compute_excess(1)
+    if excess <= 1.0:
+        return
+    present_size = labels[shown[0]].get_fontsize()
+    size = min(present_size, max(present_size / excess, MIN_LABEL_SIZE))
+    axis.set_tick_params(labelsize=size)
+    if keep_all:
+        return
+    lengths *= size / present_size
+    step = next(step for step in range(1, shown.size + 1) if compute_excess(step) <= 1.0 + 1e-9)
+    if step > 1:
+        is_hidden = np.ones(texts.size, dtype=bool)
+        is_hidden[shown[::step]] = False
+        axis.set_ticklabels(np.where(is_hidden, "", texts).tolist())
+
+
+def fit_numbers(ax, name, max_ticks):
+    """Reduce the number of ticks of the axis "x" or "y", which has numbers, until they have room.
+
+    There are at most ``max_ticks`` intervals between ticks. The figure must be laid out.
+    """
+    side = "width" if name == "x" else "height"
+    labels = getattr(ax, f"get_{name}ticklabels")()
+    largest = max((getattr(label.get_window_extent(), side) for label in labels), default=0.0)
+    room = getattr(ax.get_window_extent(), side)
+    n_ticks = np.clip(int(room / max(NUMBER_ROOM * largest, 1.0)), 1, max_ticks)
+    ax.locator_params(axis=name, nbins=int(n_ticks))
+    fit_tick_labels(ax, name, keep_all=True)
 
 
 def write_names_on_top(ax, centres, sizes, names):
@@ -147,3 +251,5 @@ def write_names_on_top(ax, centres, sizes, names):
     widths = [label.get_window_extent().width for label in top_axis.get_xticklabels()]
     if any(width > size * unit for width, size in zip(widths, sizes, strict=True)):
         top_axis.set_xticks(centres, names, rotation=90, fontsize="small")
+        ax.figure.draw_without_rendering()
+        fit_tick_labels(top_axis, "x")

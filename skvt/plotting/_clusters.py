@@ -7,7 +7,12 @@ joined clusters in columns 0 and 1, and the height of the join in column 2.
 
 import numpy as np
 
-from skvt.plotting._axes import get_fitted_attribute, make_panels, write_names_on_top
+from skvt.plotting._axes import (
+    fit_tick_labels,
+    get_fitted_attribute,
+    make_panels,
+    write_names_on_top,
+)
 
 # Width of a horizontal label, such as "34%" and the gap beside it, in units of the font size.
 LABEL_WIDTH = 2.5
@@ -142,13 +147,18 @@ class ClusterTreeDisplay:
         )  # fmt: skip
         loss_ax.set(xlabel="clusters", ylabel="lost (nats per row)")
         loss_ax.locator_params(axis="x", integer=True)
-        # Losses fall from the left to the right, so the upper right corner is free.
-        loss_ax.legend(loc="upper right", handlelength=1.0, borderaxespad=0.2)
+        # The legend is above the axes, where it hides no loss.
+        loss_ax.legend(
+            loc="lower right", bbox_to_anchor=(1.0, 1.0), handlelength=1.0, borderaxespad=0.2,
+            frameon=False, fontsize="small",
+        )  # fmt: skip
         for axes in self.axes_:
             axes.set_ylim(bottom=0.0)
             axes.set_yscale("function", functions=(np.sqrt, np.square))
         if self.cluster_labels is not None:
             self._write_cluster_labels(hierarchy)
+        self.figure_.draw_without_rendering()
+        fit_tick_labels(self.ax_, "x")
         return self
 
     def _write_cluster_labels(self, hierarchy):

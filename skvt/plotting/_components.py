@@ -2,7 +2,14 @@
 
 import numpy as np
 
-from skvt.plotting._axes import check_indices, ensure_axes, get_fitted_attribute, make_panels
+from skvt.plotting._axes import (
+    check_indices,
+    ensure_axes,
+    fit_tick_labels,
+    get_fitted_attribute,
+    make_panels,
+    shorten,
+)
 from skvt.readers.validation import check_choice, find_column_names, require_column_names
 
 
@@ -163,7 +170,8 @@ class ComponentsDisplay:
         # Without names, label the axes only if there are more columns than the two that are shown.
         if self.feature_names is not None or np.shape(self.means)[1] > 2:
             prefix = "column " if self.feature_names is None else ""
-            ax.set(xlabel=prefix + names[0], ylabel=prefix + names[1])
+            x_name, y_name = (shorten(prefix + name, 2) for name in names)
+            ax.set(xlabel=x_name, ylabel=y_name)
 
     def _plot_table(self, ax, components, features, names, image_kw):
         """Draw a table of standardised means, with a row for each component."""
@@ -184,10 +192,14 @@ class ComponentsDisplay:
         self.images_.append(ax.imshow(table, **style))
         # Turn the names by 90 degrees if one is long or there are many.
         rotation = 90 if max(map(len, names)) > 3 or len(names) > 20 else 0
-        ax.set_xticks(range(len(names)), names, rotation=rotation, fontsize="small")
+        short_names = [shorten(name, 1) for name in names]
+        ax.set_xticks(range(len(names)), short_names, rotation=rotation, fontsize="small")
         ax.set_yticks(range(len(indices)), indices, fontsize="small")
         ax.set_ylabel("component")
         ax.figure.colorbar(self.images_[0], ax=ax, label="standardised mean")
+        ax.figure.draw_without_rendering()
+        fit_tick_labels(ax, "x")
+        fit_tick_labels(ax, "y")
 
     @classmethod
     def from_estimator(

@@ -9,18 +9,31 @@ import textwrap
 import numpy as np
 
 from skvt._results import covariate_effects, topic_shares
-from skvt.plotting._axes import check_indices, make_panels
+from skvt.plotting._axes import (
+    MAX_LINE_LENGTH,
+    check_indices,
+    choose_grid,
+    fit_numbers,
+    fit_tick_labels,
+    make_panels,
+    measure_line,
+    shorten,
+    shorten_to_width,
+)
 
 # Colours of points whose interval excludes 0, and of points whose interval includes 0. The colours,
 # blue of the palette of Okabe and Ito and grey, can be told apart with any kind of colour vision.
 # The markers of points also differ: they are hollow if the interval includes 0.
 _CLEAR_COLOR, _UNCLEAR_COLOR = "#0072B2", "#767676"
-# Width and height in inches of a panel for a topic.
-_PANEL_SIZE = 2.2, 1.6
-# Maximum number of characters in a line of a label.
-_MAX_LINE_LENGTH = 20
+# Width and height in inches of a panel for a topic in a new figure, and the smallest ones in given
+# axes, which determine how many panels have room.
+_PANEL_SIZE, _MIN_PANEL_SIZE = (2.2, 1.6), (0.9, 1.2)
+# Largest number of panels in a row, unless the user sets it.
+_MAX_COLUMNS = 3
 # Maximum number of panels with curves or shares if the user does not select topics.
 _MAX_PANELS = 12
+# Maximum number of intervals between the ticks of an axis of numbers.
+_MAX_TICKS = 4
 # Curves of at most this number of points have a marker at each point.
 _MAX_MARKERS = 6
 
@@ -75,7 +88,7 @@ class EffectsDisplay:
         self.x = x
         self.x_name = x_name
 
-    def plot(self, ax=None, *, terms=None, topics=None, n_columns=3):
+    def plot(self, ax=None, *, terms=None, topics=None, n_columns=None):
         """Draw points of effects, or curves of predicted shares.
 
         Parameters
@@ -86,9 +99,10 @@ class EffectsDisplay:
             Terms to show, if points are drawn; None shows all terms but the intercept.
         topics : array-like of int or None, default=None
             Indices of the topics or clusters to show, in this order. None shows all of them as
-            points, or the first twelve as curves.
-        n_columns : int, default=3
-            Number of panels in a row.
+            points, or the first twelve as curves, of which ``ax`` may have room for fewer. The
+            number of topics that are not shown is written below the last panel.
+        n_columns : int or None, default=None
+            Number of panels in a row. None is 3, or as many as have room in ``ax``.
 
         Returns
         -------
@@ -111,19 +125,20 @@ class EffectsDisplay:
                     f"terms must be a list of some of the terms {known}. Got {unknown or terms}."
                 )
             panel_size = (3.3, 0.7 + 0.3 * indices.size)
+            if n_columns is None:
+                n_columns, _ = choose_grid(ax, len(terms), _MAX_COLUMNS, _MIN_PANEL_SIZE)
             self.axes_, self.bounding_ax_ = make_panels(ax, len(terms), n_columns, panel_size)
             for panel, term in zip(self.axes_, terms, strict=True):
                 rows = table[table["term"] == term].set_index(kind)
                 self._draw_effects(panel, rows.loc[indices])
-                panel.set_title(term, fontsize="small")
+                panel.set_title(shorten(term, 2), fontsize="small")
                 _label_rows(panel, [titles[k] for k in indices])
                 panel.set_xlabel("effect", fontsize="small")
+            _fit_texts(self.axes_, ("x",))
         else:
-            indices = indices if topics is not None else indices[:_MAX_PANELS]
-            self.axes_, self.bounding_ax_ = make_panels(ax, indices.size, n_columns, _PANEL_SIZE)
-            _draw_curves(self, table, kind, indices, titles, x=self.x, column="effect")
-            for panel in self.axes_:
-                panel.set_xlabel(self.x_name or "", fontsize="small")
+            indices = _make_topic_panels(self, ax, indices, topics, n_columns, _PANEL_SIZE)
+            x_label = _break_lines(self.x_name or "")
+            _draw_curves(self, table, kind, indices, titles, x=self.x, x_label=x_label)
         self.figure_ = self.axes_[0].figure
         return self
 
@@ -138,7 +153,6 @@ class EffectsDisplay:
                 marker_fill=color if excludes_zero else "white",
             )  # fmt: skip
             self.points_.append(point)
-        panel.locator_params(axis="x", nbins=5)
 
     @classmethod
     def from_data(cls, effects, *, at=None, ax=None, **options):
@@ -234,7 +248,7 @@ class TopicSharesDisplay:
     def __init__(self, shares):
         self.shares = shares
 
-    def plot(self, ax=None, *, topics=None, n_columns=3):
+    def plot(self, ax=None, *, topics=None, n_columns=None):
         """Draw a panel for each topic.
 
         Parameters
@@ -242,9 +256,11 @@ class TopicSharesDisplay:
         ax : matplotlib Axes, array-like of Axes or None, default=None
             Axes to be divided among the panels, or one axes per panel; None makes a new figure.
         topics : array-like of int or None, default=None
-            Indices of the topics to show, in this order. None shows the first twelve topics.
-        n_columns : int, default=3
-            Number of panels in a row.
+            Indices of the topics to show, in this order. None shows the first twelve topics, or as
+            many of them as have room in ``ax``. The number of topics that are not shown is written
+            below the last panel.
+        n_columns : int or None, default=None
+            Number of panels in a row. None is 3, or as many as have room in ``ax``.
 
         Returns
         -------
@@ -255,20 +271,22 @@ class TopicSharesDisplay:
         # The columns before "topic" have the values of the groups.
         groups = table[list(table.columns[: table.columns.get_loc("topic")])]
         indices = check_indices(topics, int(table["topic"].max()) + 1, "topics")
-        indices = indices if topics is not None else indices[:_MAX_PANELS]
         # All topics have the same groups, whose values (n_groups, n_columns) are taken from the
         # rows of one topic.
-        is_of_topic = table["topic"] == indices[0]
-        values = groups[is_of_topic].to_numpy()
+        values = groups[table["topic"] == indices[0]].to_numpy()
         are_numbers = values.shape[1] == 1 and groups.dtypes.iloc[0].kind in "iuf"
-        self.axes_, self.bounding_ax_ = make_panels(ax, indices.size, n_columns, _PANEL_SIZE)
+        width, height = _PANEL_SIZE
+        if not are_numbers:
+            # Labels of groups need a line each, and the title and the x axis need 5.5 lines.
+            height = max(height, (len(values) + 5.5) * measure_line("small"))
+        indices = _make_topic_panels(self, ax, indices, topics, n_columns, (width, height))
         self.figure_ = self.axes_[0].figure
         self.points_, self.lines_, self.bands_ = [], [], []
         titles = _make_titles(table, "topic")
         if are_numbers:
-            _draw_curves(self, table, "topic", indices, titles, x=values[:, 0], column="share")
+            _draw_curves(self, table, "topic", indices, titles, x=values[:, 0])
             return self
-        labels = [textwrap.shorten(", ".join(map(str, row)), _MAX_LINE_LENGTH) for row in values]
+        labels = [shorten(", ".join(map(str, row)), 1) for row in values]
         for panel, k in zip(self.axes_, indices, strict=True):
             rows = table[table["topic"] == k]
             shares, low, high = (rows[name].to_numpy() for name in ("share", "low", "high"))
@@ -278,9 +296,9 @@ class TopicSharesDisplay:
             )
             self.points_.append(points)
             _label_rows(panel, labels)
-            panel.locator_params(axis="x", nbins=3)
             panel.set_title(titles[k], fontsize="small")
-            panel.set_xlabel("share", fontsize="small")
+            _add_x_label(panel, "share")
+        _fit_texts(self.axes_, ("x",))
         return self
 
     @classmethod
@@ -347,10 +365,63 @@ def _make_titles(table, kind):
     rows = table.drop_duplicates(kind).set_index(kind)
     labels = rows["label"].astype(str) if "label" in rows else {}
     titles = {k: f"{kind} {k}" if k not in labels else f"{k}: {labels[k]}" for k in rows.index}
-    return {
-        k: textwrap.fill(title, _MAX_LINE_LENGTH, max_lines=2, placeholder=" ...")
-        for k, title in titles.items()
-    }
+    return {k: _break_lines(title) for k, title in titles.items()}
+
+
+def _break_lines(text):
+    """Break a text into at most two lines; leave out its end if it is longer."""
+    return textwrap.fill(text, MAX_LINE_LENGTH, max_lines=2, placeholder=" ...")
+
+
+def _make_topic_panels(display, ax, indices, topics, n_columns, panel_size):
+    """Set the axes of a display with a panel for each topic; return the indices of those shown.
+
+    ``topics`` are the topics that the user selects. If it is None, the first ``indices`` are shown,
+    and the number of others is written below the last panel.
+    """
+    columns, n_with_room = choose_grid(ax, _MAX_PANELS, _MAX_COLUMNS, _MIN_PANEL_SIZE)
+    shown = indices if topics is not None else indices[:n_with_room]
+    n_columns = columns if n_columns is None else n_columns
+    display.axes_, display.bounding_ax_ = make_panels(ax, shown.size, n_columns, panel_size)
+    if shown.size < indices.size:
+        note = f"{indices.size - shown.size} more\nnot shown"
+        display.axes_[-1].set_xlabel(note, fontsize="small")
+    return shown
+
+
+def _add_x_label(panel, label):
+    """Write a label of the x axis above the label that the axis has."""
+    text = f"{label}\n{panel.get_xlabel()}".strip()
+    panel.set_xlabel(text, fontsize="small")
+
+
+def _fit_texts(panels, axes_of_numbers):
+    """Fit the labels of ticks, titles and labels of the x axis of panels to their size.
+
+    ``axes_of_numbers`` are the names of the axes that have numbers, "x" or ("x", "y").
+    """
+    figure = panels[0].figure
+    figure.draw_without_rendering()
+    for panel in panels:
+        for name in axes_of_numbers:
+            fit_numbers(panel, name, _MAX_TICKS)
+        if "y" not in axes_of_numbers:
+            fit_tick_labels(panel, "y")
+    figure.draw_without_rendering()
+    for panel in panels:
+        width = panel.get_window_extent().width
+        _break_to_width(panel.title, width)
+        shorten_to_width(panel.xaxis.label, width)
+
+
+def _break_to_width(title, width):
+    """Break a title of at most two lines into shorter lines of at most ``width`` pixels."""
+    text, present = title.get_text(), title.get_window_extent().width
+    if present > width:
+        n_letters = int(max(map(len, text.split("\n"))) * width / present)
+        text = " ".join(text.split())
+        title.set_text(textwrap.fill(text, max(5, n_letters), max_lines=2, placeholder=" …"))
+    shorten_to_width(title, width)
 
 
 def _draw_points(panel, values, low, high, positions, *, color, marker_fill):
@@ -401,8 +472,8 @@ def _find_varying_number(at):
     return varying[0], columns[varying[0]]
 
 
-def _draw_curves(display, table, kind, indices, titles, *, x, column):
-    """Draw a column of the table over x, with a band of intervals, for each topic or cluster.
+def _draw_curves(display, table, kind, indices, titles, *, x, x_label=""):
+    """Draw shares over x, with a band of intervals, for each topic or cluster.
 
     ``kind`` is "topic" or "cluster", ``indices`` select the topics or clusters to show, and
     ``titles`` are from `_make_titles`. The rows of a topic or cluster in ``table`` are in the order
@@ -410,6 +481,7 @@ def _draw_curves(display, table, kind, indices, titles, *, x, column):
     """
     order = np.argsort(x, kind="stable")
     x = np.asarray(x)[order]
+    column = "effect" if "effect" in table else "share"
     for panel, k in zip(display.axes_, indices, strict=True):
         rows = table[table[kind] == k].iloc[order]
         marker = "o" if len(x) <= _MAX_MARKERS else ""
@@ -421,7 +493,10 @@ def _draw_curves(display, table, kind, indices, titles, *, x, column):
         display.bands_.append(band)
         panel.set_title(titles[k], fontsize="small")
         panel.tick_params(labelsize="small")
+        _add_x_label(panel, x_label)
         if _is_in_first_column(panel):
             panel.set_ylabel("share", fontsize="small")
-        panel.locator_params(axis="x", nbins=4, integer=x.dtype.kind in "iu")
-        panel.locator_params(axis="y", nbins=4)
+        panel.locator_params(axis="x", nbins=_MAX_TICKS, integer=x.dtype.kind in "iu")
+        # Write 200101 in place of 1 + 2.001e5.
+        panel.ticklabel_format(axis="x", useOffset=False)
+    _fit_texts(display.axes_, ("x", "y"))

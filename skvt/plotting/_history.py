@@ -5,9 +5,11 @@ temperature: at T = 1, a fit maximises the evidence lower bound (ELBO), and at o
 maximises another objective.
 """
 
+import textwrap
+
 import numpy as np
 
-from skvt.plotting._axes import ensure_axes, get_fitted_attribute
+from skvt.plotting._axes import MAX_LINE_LENGTH, ensure_axes, get_fitted_attribute
 from skvt.readers.validation import check_choice
 
 # Keys of the history that are drawn for each value of the parameter ``bounds``. "auto" is replaced
@@ -81,6 +83,11 @@ class HistoryDisplay:
         if len(labels) > 1:
             legend = self.ax_.legend(title=self._legend_title)
             legend.get_title().set_fontsize(legend.prop.get_size())
+            # Break long names if the legend is wider than the axes.
+            self.figure_.draw_without_rendering()
+            if legend.get_window_extent().width > self.ax_.get_window_extent().width:
+                for text in legend.get_texts():
+                    text.set_text(textwrap.fill(text.get_text(), MAX_LINE_LENGTH))
 
     @classmethod
     def from_estimator(cls, estimator, *, name=None, ax=None, **options):

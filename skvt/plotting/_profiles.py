@@ -15,8 +15,11 @@ from skvt.plotting._axes import (
     MAX_LINE_LENGTH,
     check_indices,
     ensure_axes,
+    fit_tick_labels,
     get_fitted_attribute,
+    measure_line,
     shorten,
+    shrink_label,
     write_names_on_top,
 )
 
@@ -27,6 +30,8 @@ CELL_WIDTHS = 0.42, 1.0
 TABLE_WIDTH = 14.0
 # Width in inches that the names of rows and the colour bar take from given axes.
 ROW_NAMES_WIDTH = 0.8
+# Width in inches of a letter in a name of a cluster.
+LETTER_WIDTH = 0.07
 # Sizes of the text of cells in points. All cells have the largest size at which every number fits
 # into its cell. If no size is small enough, they have the smallest size.
 FONT_SIZES = (8.0, 7.0, 6.0)
@@ -138,7 +143,8 @@ class ProfilesDisplay:
         if components is None:
             self.components_ = np.argsort(-weights[:all_rows], kind="stable")
         if ax is not None and max_columns is not None:
-            max_columns = min(max_columns, _count_names_that_fit(ax))
+            n_letters = max(len(shorten(label or "", 1)) for label in profiles.labels)
+            max_columns = min(max_columns, _count_names_that_fit(ax, n_letters))
         shown_columns = _select_columns(
             profiles.columns, columns, max_columns, relevance[self.components_], relevance[all_rows]
         )
@@ -200,8 +206,16 @@ class ProfilesDisplay:
         ends = [*starts[1:], len(blocks)]
         for start in starts[1:]:
             ax.axvline(start - 0.5, color="0.25", linewidth=1.5)
-        self._draw_colorbar()
+        bar = self._draw_colorbar()
         cell_width, _ = self._measure_cell()
+        if cell_width < MIN_TWO_LINE_WIDTH * figure.dpi:
+            # The names of rows and the colour bar have left less width.
+            ax.set_xticklabels([shorten(name, 1) for _, name in self.columns_])
+        for label, axes in ((ax.yaxis.label, ax), (bar.ax.yaxis.label, bar.ax)):
+            shrink_label(label, axes.get_window_extent().height)
+        figure.draw_without_rendering()
+        fit_tick_labels(ax, "x")
+        fit_tick_labels(ax, "y")
         # Names are horizontal if all of them fit. The height of a turned name is its length.
         lengths = [label.get_window_extent().height for label in ax.get_xticklabels()]
         if max(lengths) <= MAX_FILL * cell_width:
@@ -214,7 +228,10 @@ class ProfilesDisplay:
         write_names_on_top(ax, centres, np.subtract(ends, starts), names)
 
     def _draw_colorbar(self):
-        """Draw the colour bar, with pointed ends if some cells are beyond the default scale."""
+        """Draw and return the colour bar.
+
+        It has pointed ends if some cells are beyond the default scale.
+        """
         norm = self.image_.norm
         is_exceeded = self._has_default_scale and (abs(self.image_.get_array()) > norm.vmax).any()
         extend = "both" if is_exceeded else "neither"
@@ -228,6 +245,7 @@ class ProfilesDisplay:
             ticks = norm.vmax * roots * abs(roots)
             bar.set_ticks(ticks, labels=[f"{abs(tick):.2g}" for tick in ticks])
             bar.minorticks_off()
+        return bar
 
     def _measure_cell(self):
         """Lay the figure out and return the width and height of a cell in pixels."""
@@ -359,13 +377,14 @@ def _select_columns(all_columns, columns, max_columns, relevance, mean_relevance
     return sorted(most_relevant, key=lambda j: blocks.index(block_of[j]))
 
 
-def _count_names_that_fit(ax):
-    """Return how many turned column names fit side by side into a table on given axes."""
-    from matplotlib.font_manager import FontProperties
+def _count_names_that_fit(ax, n_letters):
+    """Return how many turned column names fit side by side into a table on given axes.
 
-    width = ax.get_window_extent().width / ax.figure.dpi - ROW_NAMES_WIDTH
-    line_height = 1.2 * FontProperties(size="small").get_size_in_points() / 72.0
-    return max(1, int(width / line_height))
+    ``n_letters`` is the number of letters in the longest name of a cluster.
+    """
+    width = ax.get_window_extent().width / ax.figure.dpi
+    width -= ROW_NAMES_WIDTH + LETTER_WIDTH * n_letters
+    return max(1, int(width / measure_line("small")))
 
 
 def _resize(figure, n_rows, n_columns, *, has_two_lines, name_length):

@@ -10,20 +10,34 @@ from skvt._results.topic_words import (
     compute_relevance,
     normalize_topics,
 )
-from skvt.plotting._axes import check_indices, make_panels
+from skvt.plotting._axes import (
+    MAX_LINE_LENGTH,
+    MIN_LABEL_SIZE,
+    check_indices,
+    choose_grid,
+    fit_numbers,
+    make_panels,
+    shorten,
+    shorten_to_width,
+)
 from skvt.readers.validation import check_choice, require_column_names, split_pipeline
 
 # Maximum number of panels if the user does not select topics.
 MAX_TOPICS = 30
-# Width of a panel in inches below which its title has two lines and its x axis has two ticks.
+# Width of a panel in inches below which its title has two lines, of which the second has the share.
+# So do titles of more than MAX_TITLE_LENGTH letters.
 NARROW_PANEL = 1.2
-# Panels in a row at most, and the smallest width of a panel in inches, unless the user sets the
-# number of columns.
+MAX_TITLE_LENGTH = 12
+# Maximum number of intervals between the ticks of the x axis.
+MAX_TICKS = 3
+# Panels in a row at most, and the smallest width and height of a panel in inches, unless the user
+# sets the number of columns or selects topics.
 MAX_COLUMNS = 5
-MIN_PANEL_WIDTH = 1.3
-# Smallest size of words in points, and the height of a bar relative to the size of its word.
-MIN_WORD_SIZE = 5.0
+MIN_PANEL_SIZE = (1.3, 0.65)
+# Height of a bar relative to the size of its word.
 HEIGHT_OF_BAR = 1.3
+# Maximum share of the words in the width of a panel with its words.
+MAX_SHARE_OF_WORDS = 0.55
 
 
 class TopicsDisplay:
@@ -88,12 +102,14 @@ class TopicsDisplay:
         ax : matplotlib Axes, array-like of Axes or None, default=None
             Axes to be divided among the panels, or one axes per panel; None makes a new figure.
         n_words : int, default=10
-            Number of words per topic. Panels of ``ax`` show as many of them as have room.
+            Number of words per topic. Panels of ``ax`` show as many of them as have room. Long
+            words are shown without their middle.
         topics : array-like of int or None, default=None
             Indices of the topics to show, in this order. None shows the thirty topics with the
             largest shares, or the first thirty topics if there are no ``shares``. More topics are
-            shown only on request, because a hundred panels take some ten seconds. The number of
-            topics that are not shown is written below the last panel.
+            shown only on request, because a hundred panels take some ten seconds, and ``ax`` may
+            have room for fewer. The number of topics that are not shown is written below the last
+            panel.
         n_columns : int or None, default=None
             Number of panels in a row. None is 5, or as many as have room for words in ``ax``.
         bar_kw : dict or None, default=None
@@ -111,13 +127,12 @@ class TopicsDisplay:
         indices = check_indices(topics, weights.shape[0], "topics")
         if topics is None and self.shares is not None:
             indices = np.argsort(-np.asarray(self.shares), kind="stable")
-        n_not_shown = max(indices.size - MAX_TOPICS, 0) if topics is None else 0
-        self.topics_ = indices = indices[: indices.size - n_not_shown]
+        columns, n_with_room = choose_grid(ax, MAX_TOPICS, MAX_COLUMNS, MIN_PANEL_SIZE)
+        n_shown = indices.size if topics is not None else min(indices.size, n_with_room)
+        n_not_shown = indices.size - n_shown
+        self.topics_ = indices = indices[:n_shown]
         panel_size = (2.4, 0.5 + 0.2 * n_words)
-        if n_columns is None:
-            is_divided = hasattr(ax, "get_window_extent")
-            width = ax.get_window_extent().width / ax.figure.dpi if is_divided else np.inf
-            n_columns = int(np.clip(width / MIN_PANEL_WIDTH, 1, MAX_COLUMNS))
+        n_columns = columns if n_columns is None else n_columns
         self.axes_, self.bounding_ax_ = make_panels(ax, indices.size, n_columns, panel_size)
         self.figure_ = self.axes_[0].figure
         self.bars_ = []
@@ -129,40 +144,92 @@ class TopicsDisplay:
             words = words[weights[k, words] > 0.0]
             positions = np.arange(words.size)
             self.bars_.append(panel.barh(positions, weights[k, words], **(bar_kw or {})))
-            panel.set_yticks(positions, names[words].astype(str))
+            panel.set_yticks(positions, [shorten(word, 1) for word in names[words]])
             title = f"topic {k}" if self.titles is None else self.titles[k]
             is_narrow = panel.get_window_extent().width < NARROW_PANEL * self.figure_.dpi
-            separator = "\n" if is_narrow else " "
+            separator = "\n" if is_narrow or len(title) > MAX_TITLE_LENGTH else " "
             title += "" if self.shares is None else f"{separator}({self.shares[k]:.1%})"
             title += "" if words.size else ": no words"
             panel.set_title(title, fontsize="small", loc="left")
             panel.invert_yaxis()
             panel.set_xlim(0.0, x_max)
-            panel.locator_params(axis="x", nbins=1 if is_narrow else 3)
-        if self.bounding_ax_ is not None:
-            self._fit_words_to_panels()
+        # Bars are probabilities if the weights of each topic have the sum 1.
+        totals = weights.sum(axis=1)
+        are_probabilities = np.isclose(totals, 1.0) | (totals == 0.0)
+        first_of_last_row = (indices.size - 1) // n_columns * n_columns
+        self.axes_[first_of_last_row].set_xlabel(
+            "probability" if are_probabilities.all() else "weight", fontsize="small"
+        )
         if n_not_shown:
-            self.axes_[-1].set_xlabel(f"{n_not_shown} more topics not shown", loc="right")
+            note = f"{n_not_shown} more topics not shown"
+            label = self.axes_[-1].get_xlabel()
+            self.axes_[-1].set_xlabel(f"{label}\n{note}".strip(), loc="right", fontsize="small")
+        self._fit_texts_to_panels(is_new=ax is None)
         return self
 
-    def _fit_words_to_panels(self):
-        """Reduce the size of words, and then their number, until they do not overlap.
+    def _fit_texts_to_panels(self, *, is_new):
+        """Shorten words and titles that are too wide, and reduce the size of words.
 
-        Only the lowest panel of each column has numbers on its x axis, since all have the same.
+        The panels of a new figure have room for all words. In axes that were divided into panels,
+        words may be left out, and only the lowest panel of each column has numbers on its x axis,
+        since all have the same.
         """
-        n_columns = self.axes_[0].get_subplotspec().get_gridspec().ncols
-        for panel in self.axes_[:-n_columns]:
-            panel.tick_params(labelbottom=False)
+        titles = [panel._left_title.get_text() for panel in self.axes_]
+        if is_new:
+            for panel in self.axes_:
+                self._shorten_words(panel)
+                panel.locator_params(axis="x", nbins=MAX_TICKS)
+            # A layout takes long if there are many panels.
+            if all(len(line) <= MAX_LINE_LENGTH for title in titles for line in title.split("\n")):
+                return
+        # Titles of one letter show how much room each panel has, because long titles would make the
+        # layout narrow the bars.
+        for panel, title in zip(self.axes_, titles, strict=True):
+            panel._left_title.set_text("\n".join("0" for _ in title.split("\n")))
+        if not is_new:
+            self._fit_words_to_panels()
         self.figure_.draw_without_rendering()
+        for panel, title in zip(self.axes_, titles, strict=True):
+            fit_numbers(panel, "x", MAX_TICKS)
+            panel._left_title.set_text(title)
+            shorten_to_width(panel._left_title, panel.get_window_extent().width)
+
+    def _fit_words_to_panels(self):
+        """Reduce the size of words, and then their number if axes were divided into panels."""
+        is_divided = self.bounding_ax_ is not None
+        if is_divided:
+            n_columns = self.axes_[0].get_subplotspec().get_gridspec().ncols
+            for panel in self.axes_[:-n_columns]:
+                panel.tick_params(labelbottom=False)
+        # Words of one letter show how much height each panel has.
+        words = [[word.get_text() for word in panel.get_yticklabels()] for panel in self.axes_]
         for panel in self.axes_:
-            words = panel.get_yticklabels()
+            panel.set_yticks(panel.get_yticks(), ["0"] * len(panel.get_yticks()))
+        self.figure_.draw_without_rendering()
+        for panel, words_of_topic in zip(self.axes_, words, strict=True):
             height = panel.get_window_extent().height * 72.0 / self.figure_.dpi / HEIGHT_OF_BAR
-            n_shown = min(len(words), max(1, int(height / MIN_WORD_SIZE)))
+            n_shown = len(words_of_topic)
+            if is_divided:
+                n_shown = min(n_shown, max(1, int(height / MIN_LABEL_SIZE)))
             if n_shown:
                 panel.set_ylim(n_shown - 0.5, -0.5)
-                panel.set_yticks(np.arange(n_shown), [word.get_text() for word in words[:n_shown]])
-                size = min(words[0].get_fontsize(), height / n_shown)
+                panel.set_yticks(np.arange(n_shown), words_of_topic[:n_shown])
+                size = min(panel.get_yticklabels()[0].get_fontsize(), height / n_shown)
                 panel.tick_params(axis="y", labelsize=size)
+                self._shorten_words(panel)
+
+    def _shorten_words(self, panel):
+        """Shorten words that take more than MAX_SHARE_OF_WORDS of the width of their panel."""
+        # The place of the panel has room for the panel and for its words.
+        spec = panel.get_subplotspec()
+        width = panel.get_window_extent().width
+        if spec is not None:
+            area = self.figure_.bbox if self.bounding_ax_ is None else self.bounding_ax_.bbox
+            width = area.width / spec.get_gridspec().ncols
+        words = panel.get_yticklabels()
+        for word in words:
+            shorten_to_width(word, MAX_SHARE_OF_WORDS * width)
+        panel.set_yticks(panel.get_yticks(), [word.get_text() for word in words])
 
     @classmethod
     def from_estimator(cls, estimator, *, feature_names=None, by="probability", ax=None, **options):

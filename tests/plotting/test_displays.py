@@ -4,7 +4,7 @@ import json
 import re
 import sys
 import warnings
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from matplotlib.colors import to_rgba
+from matplotlib.text import Text
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import pdist
 from sklearn.base import clone
@@ -664,3 +665,103 @@ def test_the_mark_of_a_tree_is_not_cut_at_the_border():
     display = ClusterTreeDisplay([[0, 1, 0.5, 2]], n_clusters=2).plot()
     assert display.marker_.get_ydata() == display.axes_[1].get_ylim()[0] == 0.0
     assert not display.marker_.get_clip_on()
+
+
+# -------------------------------------------------------------------------- names and many panels
+LONG = [f"share of the votes for the party in {2000 + k}" for k in range(40)]
+MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September",
+          "October", "November", "December"]  # fmt: skip
+
+
+def shares_by(groups, n_topics):
+    table = [
+        (group, k, LONG[k], 0.2 + 0.01 * i, 0.1, 0.5)
+        for i, group in enumerate(groups)
+        for k in range(n_topics)
+    ]
+    return pd.DataFrame(table, columns=["group", "topic", "label", "share", "low", "high"])
+
+
+def effects_of(n_topics):
+    table = [
+        (k, LONG[k], term, 0.1 * k, 0.1 * k - 0.3, 0.1 * k + 0.3)
+        for k in range(n_topics)
+        for term in ("year", LONG[0], LONG[1])
+    ]
+    return pd.DataFrame(table, columns=["topic", "label", "term", "effect", "low", "high"])
+
+
+def tree_of(n_components):
+    joins = [[0, 1, 0.1, 2]]
+    joins += [[k, n_components + k - 2, 0.1 * k, k + 1] for k in range(2, n_components)]
+    n_clusters = n_components // 2
+    options = {"weights": np.full(n_components, 0.1), "cluster_labels": LONG[:n_clusters]}
+    return ClusterTreeDisplay(joins, n_clusters, **options)
+
+
+def means_of(n_components):
+    means = np.random.default_rng(0).normal(size=(n_components, 30))
+    ones = np.broadcast_to(np.eye(30), (n_components, 30, 30))
+    return ComponentsDisplay(means=means, covariances=ones, feature_names=LONG[:30])
+
+
+def topics_of(n_topics):
+    topics = np.random.default_rng(0).dirichlet(np.full(40, 0.2), n_topics)
+    return TopicsDisplay(topics, LONG, shares=np.full(n_topics, 1 / n_topics), titles=LONG)
+
+
+MANY = {
+    "months": lambda n: TopicSharesDisplay(shares_by(MONTHS, n)),
+    "thirty_groups": lambda n: TopicSharesDisplay(shares_by(LONG[:30], n)),
+    "curves": lambda n: TopicSharesDisplay(shares_by(range(200001, 200013), n)),
+    "effects": lambda n: EffectsDisplay(effects_of(n)),
+    "tree": tree_of, "means": means_of, "topics": topics_of,
+}  # fmt: skip
+
+
+def drawn_texts(figure, monkeypatch):
+    """Return the bounding boxes of the texts that a figure draws, in pixels, by text."""
+    texts, draw = {}, Text.draw
+
+    def noted(text, *arguments):
+        if text.get_visible() and text.get_text().strip():
+            texts[text] = text.get_window_extent()
+        return draw(text, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Text, "draw", noted)
+        figure.canvas.draw()
+    return texts
+
+
+@pytest.mark.quick_cases("3.5-months-3", "3.5-effects-3", "3.5-tree-40")
+@pytest.mark.parametrize("n", [3, 40])
+@pytest.mark.parametrize("make", MANY.values(), ids=MANY)
+@pytest.mark.parametrize("width", [3.5, 5.5, None])
+def test_texts_of_many_long_names_neither_overlap_nor_leave_the_figure(make, width, n, monkeypatch):
+    ax = None
+    if width is not None:
+        _, ax = plt.subplots(figsize=(width, 0.72 * width), layout="constrained")
+    figure = make(n).plot(ax).figure_
+    # A warning that a layout fails is an error.
+    texts = drawn_texts(figure, monkeypatch)
+    assert len(texts) > 3
+    for text, box in texts.items():
+        inside = [box.x0, figure.bbox.width - box.x1, box.y0, figure.bbox.height - box.y1]
+        assert min(inside) > -1.0, text
+    for (one, box), (other, next_box) in combinations(texts.items(), 2):
+        x0, y0 = np.maximum(box.min, next_box.min)
+        x1, y1 = np.minimum(box.max, next_box.max)
+        # Boxes that share less than a pixel in height or width do not overlap.
+        assert min(x1 - x0, y1 - y0) < 1.0, (one, other)
+
+
+def test_bars_of_topics_have_one_label_and_topics_without_room_are_counted():
+    topics = np.random.default_rng(0).dirichlet(np.ones(8), 9)
+    _, ax = plt.subplots(figsize=(3.5, 2.0), layout="constrained")
+    for weights, name in ((topics, "probability"), (9.0 * topics, "weight")):
+        display = TopicsDisplay(weights, list("abcdefgh")).plot(ax)
+        *labels, last = (panel.get_xlabel() for panel in display.axes_)
+        assert labels.count(name) == 1 and set(labels) == {"", name}
+        assert last == f"{9 - len(display.axes_)} more topics not shown"
+    assert len(display.plot(ax, topics=range(5)).axes_) == 5
