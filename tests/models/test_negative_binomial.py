@@ -11,7 +11,13 @@ from scipy.special import betaln, logsumexp
 from scipy.stats import beta, nbinom, poisson
 
 from skvt.contracts import RowBatch
-from skvt.models.mixture import Mixture, NegativeBinomial, Poisson, exposure_points
+from skvt.models.mixture import (
+    Mixture,
+    NegativeBinomial,
+    Poisson,
+    _negative_binomial,
+    exposure_points,
+)
 from skvt.models.mixture._negative_binomial import SizesLearner
 from skvt.models.mixture._weights import StickBreaking
 from skvt.models.mixture.components import ConjugateComponent
@@ -324,6 +330,24 @@ def test_sums_of_features_are_divided_once(monkeypatch):
     )
     plain_component(100).weighted_sums(sp.csr_array((4648, 100)), np.ones((4648, 1)))
     assert sizes == [581] * 8
+
+
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
+def test_densities_of_one_column_compute_no_other_column(monkeypatch, container):
+    X = np.random.default_rng(0).poisson(2.0, (30, 4)).astype(float)
+    component, lam = after(X, plain_component(4))
+    alone, lam_alone = after(X[:, [2]], plain_component(1))
+    X[:, [0, 1, 3]] = np.nan
+    n_columns, compute = [], _negative_binomial._log_densities
+
+    def count_columns(q, *entries):
+        n_columns.append(len(q.a))
+        return compute(q, *entries)
+
+    monkeypatch.setattr(_negative_binomial, "_log_densities", count_columns)
+    log_densities = component.log_predictive(container(X), lam)
+    assert set(n_columns) == {1}
+    np.testing.assert_allclose(log_densities, alone.log_predictive(X[:, [2]], lam_alone))
 
 
 def test_fits_of_rows_to_themselves_are_right_beside_huge_counts():

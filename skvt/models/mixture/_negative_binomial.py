@@ -361,6 +361,12 @@ class NegativeBinomial(ExposureColumns):
         counts, exposures = self.split_exposure(X)
         counts = sp.csr_array(counts)
         counts.eliminate_zeros()
+        # Columns that are missing in all rows have no part in the densities.
+        n_missing = np.bincount(counts.indices[np.isnan(counts.data)], minlength=counts.shape[1])
+        observed = np.flatnonzero(n_missing < counts.shape[0])
+        if observed.size < counts.shape[1]:
+            counts = counts[:, observed]
+            q = QGivenSizes(*(array[:, observed] for array in q))
         # The row of each entry that is not 0.
         rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
         known = np.flatnonzero(~np.isnan(counts.data))
