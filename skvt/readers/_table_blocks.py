@@ -563,6 +563,11 @@ def _find_positions(X, key, name):
     """
     if callable(key):
         key = key(X)
+    if key is None or isinstance(key, bool):
+        raise ValueError(
+            f"The columns of {name!r} must be names, positions, a mask, a slice or a callable. Got "
+            f"{key}. For all columns of X, pass slice(None)."
+        )
     # A slice without start and stop selects from all columns, whatever their names are.
     if isinstance(key, slice) and key.start is None and key.stop is None:
         return list(range(X.shape[1]))[key]

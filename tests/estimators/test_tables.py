@@ -233,6 +233,7 @@ def test_streams_take_categories_from_the_first_batch():
         ([("a", "gaussian", ["size"])], {"size": np.inf}, "infinity in column 'size'"),
         ([("a", "multinomial", ["count"])], {"count": pd.NA}, "NaN in the columns of 'a'"),
         ([("a", "gaussian", ["volume"])], {}, "columns of 'a' are not in X"),
+        ([("a", LatentGaussian(ordinal=True), ["size"])], {}, "Got True. For all columns of X,"),
         ([("a", "gauss", ["size"])], {}, "'gaussian', 'categorical'.*Got 'gauss'"),
         ([("a", "gaussian", ["size"]), ("b", "poisson", ["size"])], {}, "'size' belongs to 'a'"),
         ([("a", "gaussian", ["size"]), ("a", "poisson", ["count"])], {}, "distinct strings"),
