@@ -173,7 +173,8 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     X may hold any non-negative numbers, as for the Kullback-Leibler loss. ELBO and ``score`` then
     have log Gamma(x + 1), a constant of the data, in the place of log x!. They can be compared
     between fits to the same data, but are not log probabilities. NaN are missing values and are
-    integrated out.
+    integrated out. The model expects noise whose variance is the mean. More components are active
+    if X is multiplied by a large number; scale magnitudes so that their mean is about 0.5.
 
     ``fit`` keeps the activations of all rows from pass to pass, ``X.shape[0] * n_components``
     numbers. CSR matrices are processed in dense blocks of rows, so that memory stays small, but
