@@ -29,6 +29,10 @@ _MIN_FILLED_SHARE = 0.9
 MAX_LEVELS = 6
 # Whole numbers may be codes of categories if at most this many of them are distinct.
 _MAX_CODES = 10
+# Maximum number of adjacent numbers that may stand for missing values, such as 97, 98 and 99.
+_MAX_MISSING_CODES = 3
+# Minimum number of rows that have these numbers.
+_MIN_MISSING_CODED = 3
 # Counts are overdispersed if their variance is more than this many times their mean.
 _MIN_OVERDISPERSION = 3.0
 # Logarithms of a column of amounts are not modelled if some values are 0 or less. Such values are
@@ -77,6 +81,8 @@ _REMEDIES = {
     "date": "dates and times are not used: turn them into numbers, such as days",
     "missing": "no value is observed: leave the column out, or give its 'categories'",
     "constant": "one value in all rows says nothing: leave the column out",
+    "missing code": "numbers far from all others that may stand for missing values: if they do, "
+    "replace them by NaN",
     "number as text": "numbers written as text: turn them into numbers, for instance by "
     "pandas.to_numeric, or by decimal=',' and thousands='.' of pandas.read_csv",
     "identifier": "(nearly) every row has its own value: leave it out, or name it in 'components'",
@@ -316,6 +322,9 @@ def find_suspicious_columns(summaries, table, n_rows):
             # ``reasons`` is empty if the user has listed the components. Texts that the user lists
             # as categories are meant as such.
             number = summaries[j].number_as_text if table.reasons else None
+            # Values that the user lists as a level or a point mass are meant as such.
+            is_value_meant = type(block.spec).__name__ in ("Categorical", "Hurdle")
+            code = _find_missing_code(values) if table.reasons or not is_value_meant else None
             if number is not None:
                 finding = "number as text", repr(number)
             elif kind == "identifier":
@@ -325,6 +334,8 @@ def find_suspicious_columns(summaries, table, n_rows):
                 rows_per_observed = values.size / np.count_nonzero(~np.isnan(values))
                 if n_levels * rows_per_observed < _MIN_DISTINCT_SHARE * n_rows:
                     finding = None
+            elif code is not None:
+                finding = "missing code", code
             elif kind == "constant" and block.categories is not None:
                 # Show the category in place of its code.
                 finding = "constant", str(block.categories[i][0])
@@ -373,6 +384,31 @@ def _have_errors_among_amounts(values):
     amounts = _sample(values[values > 0.0], _MAX_AMOUNTS)[:, None]
     share = np.mean(values <= 0.0)
     return 0.0 < share <= _MAX_NOT_POSITIVE_SHARE and prefer_logs(amounts, np.ones(len(amounts)))[0]
+
+
+def _find_missing_code(values):
+    """Describe numbers that may stand for missing values, such as -99; return None without any.
+
+    These are the highest or the lowest number of a column, or up to three adjacent whole numbers.
+    The outermost of them has only the digit 8, or only the digit 9. Their distance from all other
+    values is at least the range of these, or they are negative and the others are not.
+    """
+    values = values[np.isfinite(values)]
+    if values.size < MIN_ROWS:
+        return None
+    distinct, counts = np.unique(values, return_counts=True)
+    for outermost_first in (slice(None), slice(None, None, -1)):
+        ordered, n_rows = distinct[outermost_first], counts[outermost_first].cumsum()
+        if set(f"{abs(ordered[0]):.15g}") not in ({"8"}, {"9"}):
+            continue
+        # ``n`` is the number of distinct values that may stand for missing ones.
+        for n in range(1, min(_MAX_MISSING_CODES, distinct.size - 2) + 1):
+            last, others = ordered[n - 1], ordered[n:]
+            is_far = abs(others[0] - last) >= np.ptp(others) or last < 0.0 <= others.min()
+            if is_far and abs(ordered[0] - last) < n and n_rows[n - 1] >= _MIN_MISSING_CODED:
+                text = " to ".join(f"{value:g}" for value in sorted({ordered[0], last}))
+                return f"{text} in {n_rows[n - 1] / values.size:.0%}"
+    return None
 
 
 def _find_counts_of_a_total(summaries, table):

@@ -15,6 +15,7 @@ _FINDINGS = {
     "number as text": "numbers written as text",
     "missing": "no value is observed",
     "constant": "one value: {}",
+    "missing code": "{}: missing?",
     "identifier": "(nearly) all values differ",
     "one value": "{}: try Hurdle()",
     "of a total": "rises with the total of a row",

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 import skvt
-from skvt.components import Categorical, Gaussian, Poisson
+from skvt.components import Categorical, Gaussian, Hurdle, Poisson
 
 FEW_PASSES = {"max_iter": 1, "tol": 1.0, "max_components": 1}
 THREE = {"n_components": 3, "moves": (), "max_iter": 3, "random_state": 0}
@@ -213,6 +213,43 @@ def test_a_column_that_is_probably_read_wrongly_is_named(values, component, why)
     with pytest.warns(skvt.ColumnWarning, match="'1'"):
         model = skvt.MemoizedDPMixture(components=blocks, max_iter=1, moves=()).fit(X)
     assert model.table_report_["why"][1] == why
+
+
+AGES, ANSWERS = np.arange(120) % 60 + 18, np.arange(120) % 5 + 1
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        (np.r_[AGES, np.full(5, -99)], "-99 in 4%: missing?"),
+        (np.r_[AGES / 4.0, np.full(5, -9.0)], "-9 in 4%: missing?"),
+        (np.r_[AGES, 997, 998, 999], "997 to 999 in 2%: missing?"),
+        (np.r_[ANSWERS, np.full(5, 9)], "9 in 4%: missing?"),
+    ],
+)
+def test_numbers_that_may_stand_for_missing_values_are_named(values, why):
+    table = pd.DataFrame({"asked": values, "sex": np.where(np.arange(len(values)) % 3, "f", "m")})
+    with pytest.warns(skvt.ColumnWarning, match="'asked'.*missing values: .* replace them by NaN"):
+        fitted = skvt.MemoizedDPMixture(**FEW_PASSES).fit(table)
+    assert fitted.table_report_["why"].iloc[0] == why
+
+
+@pytest.mark.parametrize(
+    ("values", "component"),
+    [
+        (np.r_[AGES, np.full(5, 99.0)], Gaussian()),  # not far from the other ages
+        (np.r_[AGES, np.full(5, -50.0)], Gaussian()),
+        (np.r_[AGES, 999.0, 999.0], Gaussian()),  # two rows
+        (np.r_[AGES, np.full(40, -99.0)], Hurdle(Gaussian(), at=-99.0)),  # named by the user
+        (np.r_[ANSWERS, np.full(5, 9)], Categorical()),
+    ],
+)
+def test_other_numbers_do_not_stand_for_missing_values(values, component):
+    table = pd.DataFrame({"asked": values, "sex": np.where(np.arange(len(values)) % 3, "f", "m")})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", skvt.ColumnWarning)
+        blocks = [("a", component, ["asked"]), ("b", Categorical(), ["sex"])]
+        skvt.MemoizedDPMixture(components=blocks, **FEW_PASSES).fit(table)
 
 
 def test_measurements_few_rows_and_possible_codes_cause_no_warning():
