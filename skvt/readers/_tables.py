@@ -558,10 +558,16 @@ def _check_count(values, block, table):
             bad |= (values != np.floor(values)) & ~np.isnan(values)
     if bad.any():
         numbers = "0, 1, 2, ..." if takes_integers_only else "finite numbers from 0 on"
+        remedy = ""
+        if table.reasons and not takes_integers_only:
+            remedy = (
+                " components='auto' reads a sparse matrix as counts of words. For other numbers, "
+                "pass X.toarray(), or list the 'components'."
+            )
         raise ValueError(
             f"Column {table.name_bad_column(block, bad)!r} must have counts: {numbers}. Negative "
             f"values in data passed to {type(block.spec).__name__} are not counts, nor are other "
-            f"values. Got {values[bad].flat[0]:g}."
+            f"values. Got {values[bad].flat[0]:g}.{remedy}"
         )
 
 

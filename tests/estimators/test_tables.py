@@ -271,6 +271,8 @@ def test_tables_that_cannot_be_read_are_refused_by_name(components, change, mess
 def test_other_things_than_components_and_hashable_values_are_refused():
     with pytest.raises(ValueError, match="cannot be sparse"):
         mixture(components=[("a", "categorical", [0])]).fit(sp.csr_array(np.eye(5)))
+    with pytest.raises(ValueError, match=r"counts of words. For other .* X.toarray\(\)"):
+        mixture().fit(sp.csr_array(-np.eye(5)))
     objects = np.array([[{"a": 1}, "b"], [{}, "c"]], dtype=object)
     records = np.array([(1.0, 2)] * 9, [("size", float), ("eggs", int)])
     for components, X, said in (
