@@ -192,9 +192,7 @@ def covariate_effects(
     # Topic models leave out documents without words. All rows count as rows with words for
     # mixtures, for which ``counts`` is empty.
     counts = [] if are_mixtures else [count_words(fit, X) for fit in fits]
-    has_words = np.ones(weights.size, dtype=bool)
-    for fit_counts in counts:
-        has_words &= fit_counts.sum(axis=1) > 0.0
+    has_words = np.all([fit_counts.sum(axis=1) > 0.0 for fit_counts in counts], axis=0)
     used = np.flatnonzero((weights > 0.0) & has_words)
     regression = Regression.for_rows(design, used, weights, cluster, link)
     # Effects, and mean shares of rows for warnings, as combinations of coefficients.

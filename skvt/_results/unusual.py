@@ -25,6 +25,8 @@ from skvt.ties import stable_order
 INDEPENDENT_FACTOR = 1.0 / 3.0
 # Number of rows from which values are removed, to estimate how missing values change scores.
 N_REMOVALS = 2000
+# Columns of the report.
+COLUMNS = "row", "column", "value", "expected", "score"
 
 
 def unusual_rows(mixture, X, n=20, *, reference=None):
@@ -112,12 +114,10 @@ def unusual_rows(mixture, X, n=20, *, reference=None):
     fitted = mixture._require_fitted()
     n = require_positive_int("n", n)
     table, encoded = mixture._columns, _encode(mixture, X)
-    n_before, n_reference = 0, len(encoded)
     # Put the rows of another reference before the rows of X.
-    if reference is not None:
-        require_rows_in_memory(reference, "unusual_rows")
-        encoded = np.concatenate([_encode(mixture, reference), encoded])
-        n_before = n_reference = len(encoded) - n_reference
+    rows_before = encoded[:0] if reference is None else _encode(mixture, reference)
+    encoded, n_before = np.concatenate([rows_before, encoded]), len(rows_before)
+    n_reference = n_before or len(encoded)
     columns = [int(j) for block in table.blocks for j in _find_scored_columns(block)]
     model, stats = _drop_small_components(fitted, columns)
     with reporting_stages(mixture.verbose), Workers(mixture.n_jobs) as workers:
@@ -156,20 +156,19 @@ def unusual_rows(mixture, X, n=20, *, reference=None):
         is_missing = np.isnan(faults)
         at_fault = np.array(columns)[np.where(is_missing, -np.inf, faults).argmax(axis=1)]
         # Predict the value of this column from the other values of the row.
-        without_fault = np.array(worst)
-        without_fault[np.arange(len(rows)), at_fault] = np.nan
-        expected = model.imputed(without_fault, stats, workers.run)
-    table_rows = []
-    # Rows without values have no column at fault.
+        worst[np.arange(len(rows)), at_fault] = np.nan
+        expected = model.imputed(worst, stats, workers.run)
     rows -= n_before
+    rows_of_X = encoded[n_before:]
+    table_rows = []
     for i, (row, j) in enumerate(zip(rows.tolist(), at_fault.tolist(), strict=True)):
-        description = None, None, None
+        # Rows without values have no column at fault.
+        fault = None, None, None
         if not is_missing[i].all():
             predicted = table.decode_column(j, expected[i, [j]])[0]
-            description = table.names[j], table.find_entry(X, encoded[n_before:], row, j), predicted
-        table_rows.append((row, *description, score[n_before + row]))
-    names = "row", "column", "value", "expected", "score"
-    frame = pandas.DataFrame(table_rows, columns=names, dtype=object)
+            fault = table.names[j], table.find_entry(X, rows_of_X, row, j), predicted
+        table_rows.append((row, *fault, score[n_before + row]))
+    frame = pandas.DataFrame(table_rows, columns=COLUMNS, dtype=object)
     return frame.astype({"row": np.intp, "score": np.float64})
 
 
@@ -243,6 +242,7 @@ def _drop_small_components(fitted, columns):
 
 def _encode(mixture, X):
     """Return rows as an array of numbers and codes, with NaN for unseen categories."""
+    require_rows_in_memory(X, "unusual_rows")
     encoded = mixture._read(X)
     encoded = encoded.toarray() if sp.issparse(encoded) else np.asarray(encoded)
     return mixture._columns.mark_unseen_as_missing(encoded)

@@ -272,7 +272,7 @@ def test_other_things_than_components_and_hashable_values_are_refused():
     with pytest.raises(ValueError, match="cannot be sparse"):
         mixture(components=[("a", "categorical", [0])]).fit(sp.csr_array(np.eye(5)))
     with pytest.raises(ValueError, match=r"counts of words. For other .* X.toarray\(\)"):
-        mixture().fit(sp.csr_array(-np.eye(5)))
+        MemoizedDPMixture().fit(sp.csr_array(-np.eye(5)))
     objects = np.array([[{"a": 1}, "b"], [{}, "c"]], dtype=object)
     records = np.array([(1.0, 2)] * 9, [("size", float), ("eggs", int)])
     for components, X, said in (
