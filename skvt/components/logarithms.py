@@ -31,9 +31,9 @@ _MAX_VALUES = 1_000
 # Minimum sum of the weights of a column's values, so that the column can be put into logarithms.
 _MIN_WEIGHT = 30
 # Minimum gain in the bound for which logarithms are chosen, in nats.
-_MIN_GAIN = 10.0
+MIN_GAIN = 10.0
 # Numbers of passes of coordinate ascent in the first and in the second comparison. The second
-# comparison is made for columns whose gain in the first differs from _MIN_GAIN by less than
+# comparison is made for columns whose gain in the first differs from MIN_GAIN by less than
 # _UNDECIDED_RANGE nats.
 _N_PASSES = (10, 40)
 _UNDECIDED_RANGE = 10.0
@@ -49,7 +49,7 @@ def find_log_columns(X, weights, named=None):
     """Return the positions of the columns that are better in logarithms, and their floors.
 
     A column is better in logarithms if its values are positive, if they have a weight of at least
-    ``_MIN_WEIGHT``, and if logarithms gain more than ``_MIN_GAIN`` nats both with a single Gaussian
+    ``_MIN_WEIGHT``, and if logarithms gain more than ``MIN_GAIN`` nats both with a single Gaussian
     and with the best of small mixtures. If positions of ``named`` columns are passed, the named
     columns are returned instead, and ValueError is raised if one of them has values that are not
     positive.
@@ -72,7 +72,7 @@ def find_log_columns(X, weights, named=None):
     for part in pieces(columns.size, _COLUMNS_AT_ONCE):
         values = _sample_values(X[:, columns[part]], weights)
         all_columns = np.ones(values.shape[1], bool)
-        is_chosen = prefer_logs(values, weights) if named is None else all_columns
+        is_chosen = gain_by_logs(values, weights) > MIN_GAIN if named is None else all_columns
         chosen.extend(columns[part][is_chosen])
         for column in values[:, is_chosen].T:
             is_observed = ~np.isnan(column)
@@ -104,10 +104,12 @@ def _sample_values(X, weights):
     return values
 
 
-def prefer_logs(X, weights):
-    """Return whether each column is better in logarithms, (D,).
+def gain_by_logs(X, weights):
+    """Return by how many nats the bound of each column is higher in logarithms, (D,).
 
-    X (n, D) holds positive numbers, NaN where a value is missing.
+    X (n, D) holds positive numbers, NaN where a value is missing. The bounds are those of the best
+    of small mixtures. They are not computed, and the gain is minus infinity, for a column of too
+    small a weight, and for a column of which a single Gaussian is not better in logarithms.
     """
     logs = np.log(X)
     # The sum of the weights of the values of each column.
@@ -123,18 +125,17 @@ def prefer_logs(X, weights):
     with np.errstate(divide="ignore", invalid="ignore"):
         gain = 0.5 * total_weights * np.log(variances / variances_of_logs) - log_determinant
     has_spread = np.minimum(variances, variances_of_logs) > 0.0
-    is_better = (total_weights >= _MIN_WEIGHT) & has_spread & (gain > _MIN_GAIN)
+    gain[~((total_weights >= _MIN_WEIGHT) & has_spread & (gain > MIN_GAIN))] = -np.inf
     # Then compare mixtures in the columns in which single Gaussians are better in logarithms.
-    compared = np.flatnonzero(is_better)
+    compared = np.flatnonzero(gain > MIN_GAIN)
     for n_passes in _N_PASSES:
         if compared.size:
             bounds = _highest_bounds(X[:, compared], weights, n_passes)
             bounds_of_logs = _highest_bounds(logs[:, compared], weights, n_passes)
-            excess = bounds_of_logs - bounds - log_determinant[compared] - _MIN_GAIN
-            is_better[compared] = excess > 0.0
+            gain[compared] = bounds_of_logs - bounds - log_determinant[compared]
             # Compare undecided columns once more, with more passes.
-            compared = compared[abs(excess) < _UNDECIDED_RANGE]
-    return is_better
+            compared = compared[abs(gain[compared] - MIN_GAIN) < _UNDECIDED_RANGE]
+    return gain
 
 
 def _highest_bounds(X, weights, n_passes):

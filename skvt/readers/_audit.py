@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvt.components.logarithms import prefer_logs
+from skvt.components.logarithms import MIN_GAIN, gain_by_logs
 from skvt.components.shapes import are_evenly_spread
 from skvt.readers.validation import find_stack_level
 from skvt.typing import Array
@@ -381,9 +381,17 @@ def _find_problem(values, component):
 
 def _have_errors_among_amounts(values):
     """Return whether values are better in logarithms, except a few that are 0 or less."""
-    amounts = _sample(values[values > 0.0], _MAX_AMOUNTS)[:, None]
     share = np.mean(values <= 0.0)
-    return 0.0 < share <= _MAX_NOT_POSITIVE_SHARE and prefer_logs(amounts, np.ones(len(amounts)))[0]
+    return 0.0 < share <= _MAX_NOT_POSITIVE_SHARE and gain_of_amounts(values)[0] > MIN_GAIN
+
+
+def gain_of_amounts(values):
+    """Return by how many nats the bound of a sample of the positive values is higher in logarithms.
+
+    The number of these values is the second result.
+    """
+    amounts = _sample(values[values > 0.0], _MAX_AMOUNTS)
+    return gain_by_logs(amounts[:, None], np.ones(amounts.size))[0], amounts.size
 
 
 def _find_missing_code(values):

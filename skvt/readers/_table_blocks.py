@@ -37,6 +37,7 @@ from skvt.readers._audit import (
     ColumnSummary,
     find_suspicious_columns,
     find_uninformative_columns,
+    gain_of_amounts,
 )
 from skvt.readers._columns import ENTRY_REMEDY, Column, get_container_name, list_column_names
 from skvt.readers._tables import Table, TableBlock
@@ -45,6 +46,7 @@ from skvt.rows import dense
 
 # Name and component of the block that components="auto" makes of the columns of each kind.
 _AUTOMATIC = {"real": ("numbers", lambda: Gaussian("auto", log="auto")),
+              "amount": ("amounts", lambda: Hurdle(Gaussian("auto", log="auto"))),
               "count": ("counts", NegativeBinomial),
               "category": ("categories", Categorical),
               "binary": ("flags", Bernoulli)}  # fmt: skip
@@ -63,6 +65,19 @@ _MAX_OTHER_LEVELS = 10
 _REFUTABLE_FINDINGS = "constant", "identifier", "number as text"
 # Minimum share of a chunk's values for which the count of a value is kept.
 _MIN_COUNTED_SHARE = 1.0 / 64.0
+# Zeros among amounts are a point mass if there are at least this number, if they are more frequent
+# than each neighbouring value by the ratio of `_MASS_AT_END`, and if logarithms raise the bound of
+# the amounts by at least this number of nats per amount. Without a hurdle, amounts could not be in
+# logarithms. With a smaller gain, a hurdle costs more, since the column leaves the block in which
+# Gaussians model correlations.
+_MIN_ZEROS = 5
+_MIN_GAIN_PER_AMOUNT = 0.1
+# Zeros among amounts are a point mass, even if they have a smaller share, under three conditions:
+# there are at least _MIN_ZEROS, they satisfy the ratio above, and logarithms raise the bound of
+# the other values by at least this number of nats per value. If the gain is smaller, a hurdle costs
+# more than it gains, since the column leaves the block in which Gaussians model correlations.
+_MIN_ZEROS = 5
+_MIN_GAIN_PER_AMOUNT = 0.1
 # Number of values, to twice this number, by which it is decided whether numbers are counts.
 _MAX_COMPARED_VALUES = 1_000
 
@@ -108,6 +123,14 @@ class ValueCounts(NamedTuple):
             return None
         point_masses = filter(self._is_point_mass, self.counts)
         return max(point_masses, key=self.counts.__getitem__, default=None)
+
+    @property
+    def has_separate_zeros(self):
+        """Whether zero is the smallest value, and more frequent than the next values allow."""
+        smallest, *others = sorted(self.counts)
+        n_zeros = self.counts[smallest]
+        max_count = self.counts[others[0]] if others else n_zeros
+        return smallest == 0.0 and n_zeros >= _MIN_ZEROS and n_zeros > _MASS_AT_END[1] * max_count
 
     def _is_point_mass(self, value):
         """Return whether a value is far more frequent than a continuous density explains."""
@@ -176,9 +199,9 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
             # Columns of whole numbers with few distinct values are read as categories.
             if summary.has_few_values:
                 kinds[j] = "category"
-            # Later values of a stream might be no counts, and given numbers do not explain counts.
-            elif not in_stream and given is None and _are_counts(columns[j], summary):
-                kinds[j] = "count"
+            # Later values of a stream might be neither amounts nor counts.
+            elif kinds[j] == "real" and not in_stream:
+                kinds[j] = _choose_kind(columns[j].numbers(), summary, given)
         for j in findings:
             kinds[j] = "left out"
     # Rows in memory are a single chunk with the number 0.
@@ -210,15 +233,22 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
     )
 
 
-def _are_counts(column, summary):
-    """Return whether a column of numbers is better described by counts, from its summary."""
-    if not summary.may_be_counts:
-        return False
-    numbers = column.numbers()
-    has_point_mass = ValueCounts.from_values(numbers).point_mass == 0.0
-    observed = numbers[~np.isnan(numbers)]
-    sample = observed[:: max(1, observed.size // _MAX_COMPARED_VALUES)]
-    return prefer_counts(sample, has_point_mass=has_point_mass)
+def _choose_kind(numbers, summary, given):
+    """Return "amount", "count" or "real" as the kind of numbers, of which ``summary`` is known."""
+    value_counts = ValueCounts.from_values(numbers)
+    if value_counts is None or value_counts.n_observed < MIN_ROWS:
+        return "real"
+    point_mass, observed = value_counts.point_mass, numbers[~np.isnan(numbers)]
+    if point_mass is None and value_counts.has_separate_zeros:
+        gain, n_amounts = gain_of_amounts(observed)
+        if gain > _MIN_GAIN_PER_AMOUNT * n_amounts:
+            return "amount"
+    # Given numbers do not explain counts.
+    if summary.may_be_counts and given is None:
+        sample = observed[:: max(1, observed.size // _MAX_COMPARED_VALUES)]
+        if prefer_counts(sample, has_point_mass=point_mass == 0.0):
+            return "count"
+    return "real"
 
 
 def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
@@ -365,7 +395,7 @@ def join_tables(scans, *, keeps_constant=False):
             categories = [_join_levels(levels) for levels in zip(*chunk_categories, strict=True)]
             _check_categories(categories, block.columns, first.names)
             block = replace(block, categories=categories)
-        if block.spec.encoding in ("real", "count"):
+        if block.spec.encoding in ("real", "count") and type(block.spec) is not Hurdle:
             value_counts = [scan.value_counts for scan in scans.values()]
             blocks += _split_block(block, value_counts, keeps_constant)
         else:
@@ -502,6 +532,8 @@ def _explain_reading(X, columns, kinds):
         elif kind == "category" and column.kind != "category":
             # The column has whole numbers, which are read as categories.
             reason = f"2 to {MAX_LEVELS} distinct whole numbers"
+        elif kind == "amount":
+            reason = "amounts, some of them zero"
         elif kind == "count":
             reason = "counts, by their distribution"
         reasons.append(reason)

@@ -111,3 +111,24 @@ def test_counts_with_many_more_zeros_have_a_hurdle():
     (spec,) = (spec for _, spec, columns in mixture.blocks_ if columns == ["cigarettes"])
     assert repr(spec) == "Hurdle(at=[0.0], component=NegativeBinomial())"
     assert mixture.n_components_ == 1
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_few_zeros_among_amounts_have_a_hurdle_and_make_no_group(is_whole):
+    rng = np.random.default_rng(3)
+    group = rng.integers(3, size=900)
+    balance = np.exp(rng.normal(np.array([8.0, 12.0, 15.0])[group], 1.0))
+    balance[rng.random(900) < 0.03] = 0.0
+    age = rng.normal(40.0 + 10.0 * group, 4.0)
+    table = pd.DataFrame({"balance": balance.round() if is_whole else balance, "age": age})
+    mixture = MemoizedDPMixture(random_state=0).fit(table)
+    assert [(name, columns) for name, _, columns in mixture.blocks_] == [
+        ("numbers", ["age"]), ("amounts", ["balance"]),
+    ]  # fmt: skip
+    assert mixture.n_components_ == 3
+    assert adjusted_rand_score(group, mixture.labels_) > 0.85
+    # Logarithms gain little in columns that are hardly skewed, which stay with the others.
+    little_skewed = np.where(balance > 0.0, rng.gamma(4.0, 1.0, 900), 0.0)
+    few_passes = MemoizedDPMixture(max_iter=1, max_components=1, random_state=0)
+    (block,) = few_passes.fit(table.assign(balance=little_skewed)).blocks_
+    assert block[2] == ["balance", "age"]
