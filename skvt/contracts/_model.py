@@ -437,8 +437,8 @@ class Mergeable(Memoizable, Protocol):
 class Drawable(Model, Protocol):
     """A model with local steps given drawn globals [HB15 sec. 2]."""
 
-    # Whether each step changes the statistics of all columns, and not only those of the columns
-    # that occur in its rows of data.
+    # Whether each step changes the statistics of all columns. Otherwise it changes the statistics
+    # of the columns that occur in its rows of data.
     @property
     def updates_all_rows(self) -> bool: ...
 
@@ -484,10 +484,11 @@ class Collapsible(Model, Protocol):
     """A model with local steps in which the globals are integrated out.
 
     A local step draws each local variable given all others. Its ``global_params`` hold the
-    statistics of all rows. A batch has ``row_starts`` if an earlier local step has drawn its local
-    variables: they are these draws. The statistics in the result are then the change since the
-    earlier step. Batches have ``nbytes``, their size in bytes. The sum of :meth:`prior_statistics`
-    has one more entry than in other models, from which :meth:`with_most_probable_priors` learns.
+    statistics of all rows. If an earlier local step has drawn the local variables of a batch, the
+    ``row_starts`` of the batch are the earlier draws, and the statistics in the result are the
+    change since the earlier step. Batches have ``nbytes``, their size in bytes. The sum of
+    :meth:`prior_statistics` has an additional entry, from which :meth:`with_most_probable_priors`
+    learns.
     """
 
     def counts_given_others(self, stats: RunningStats, batch: Any, seed: int) -> Any:
@@ -564,7 +565,7 @@ def missing_members(cls: type, protocol: Any) -> list[str]:
 def check_requirements(model: Model, requirements: Iterable[Requirement]) -> None:
     """Raise ValueError if the model lacks a required capability, or a member of a protocol.
 
-    The protocols are :class:`Model` and those of the capabilities that the model declares.
+    The protocols are :class:`Model` and the protocols of the capabilities that the model declares.
     """
     capabilities = model.capabilities
     for subject, capability, remedy in requirements:

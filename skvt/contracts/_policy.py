@@ -7,8 +7,8 @@ that is, the algorithm that makes the passes, asks the running policy for temper
 the results of local steps.
 
 The *energy* of a row x is ``E_q[log p(x, z | beta)]`` with local variables z and global variables
-beta; its sign is that of a log density. The inverse temperature 1 / T multiplies the energy, so
-that high temperatures make q(z) more spread out. In the *marginal energy*, which is always that of
+beta; it has the sign of a log density. The inverse temperature 1 / T multiplies the energy, so that
+high temperatures make q(z) more spread out. In the *marginal energy*, which always belongs to
 T = 1, the local variables z are summed out. A *unit of data* is a token in a model of documents,
 and a row in other models.
 """

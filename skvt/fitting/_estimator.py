@@ -255,7 +255,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             The rows of the interrupted fit, in the same order. Their shape, their type and a sample
-            of them are compared with those of the interrupted fit.
+            of them are compared with the rows of the interrupted fit.
         y : ignored
             Only passed to callbacks.
         sample_weight : array-like of shape (n_samples,), optional
@@ -269,16 +269,16 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If there is nothing to resume, if the rows are not those of the interrupted fit, or if a
+            If no fit was interrupted, if the rows differ from the interrupted fit, or if a
             parameter has changed. Only ``max_iter``, ``tol``, ``perp_tol``, ``evaluate_every``,
             ``verbose``, ``verbose_interval``, ``n_jobs`` and ``random_state`` may change, because
             the passes so far do not depend on them.
 
         Notes
         -----
-        On the same machine with the same libraries, the result agrees to the last bit with that of
-        an uninterrupted fit; the guide says what may differ elsewhere. Files do not hold callbacks:
-        set them again before the call.
+        On the same machine with the same libraries, the result agrees to the last bit with the
+        result of an uninterrupted fit; the guide lists the differences elsewhere. Files do not hold
+        callbacks: set them again before the call.
         """
         return self._resume(X, y, sample_weight)
 

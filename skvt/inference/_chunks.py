@@ -522,7 +522,7 @@ class ChunkRows(BatchedRows):
         return self._fixed_handles | handles
 
     def count_steps(self, batches: Sequence[BatchHandle]) -> int:
-        """Return the number of steps that a step on these batches counts as."""
+        """Return the number of steps that a step on ``batches`` counts as."""
         return 1 if self._visits_all_at_once else len(batches)
 
     def visit(

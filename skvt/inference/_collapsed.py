@@ -162,10 +162,9 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
             return
         sum_rows, rows = self.sums[batch_number].rows, addend.rows
         # A change may have only the rows of tokens whose topics have changed.
-        has_all_rows = sum_rows is None or rows is None or sum_rows.size == rows.size
         positions: Any = slice(None)
-        if not has_all_rows:
-            positions = np.searchsorted(sum_rows, rows)  # type: ignore[arg-type]
+        if sum_rows is not None and rows is not None:
+            positions = np.searchsorted(sum_rows, rows)
         for total, array in zip(self.sums[batch_number].arrays, addend.arrays, strict=True):
             total[positions] += array
 

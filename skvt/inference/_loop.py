@@ -43,7 +43,7 @@ class HistoryEntry(NamedTuple):
     # Size of the last step, from 0 to 1.
     learning_rate: float
     n_components: int
-    # Total time of this pass or call and all earlier ones, in seconds.
+    # Total time of all passes and calls so far, in seconds.
     seconds: float
 
 

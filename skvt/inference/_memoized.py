@@ -202,7 +202,7 @@ class MemoizedInference(ResumableMixin):
         state.join([part for part in stream.rows_of_batches if part in memos], key)
         (rows,) = data.list_batches()
         batch = data.batch(model, rows)
-        # The weight of the whole stream is at least that of all memos after the visit.
+        # The weight of the whole stream is at least the weight of all memos after the visit.
         weight_of_others = memos.weight - (memos[key].weight if key in memos else 0.0)
         weight_of_all = weight_of_others + float(batch.weights.sum())
         total_weight = max(stream.total_samples or 0.0, weight_of_all)

@@ -135,8 +135,8 @@ class Workers:
         If ``tasks`` is a :class:`~skvt._compiled._shared_loop.SharedLoop`, the threads share the
         items of a compiled loop. Its tasks are the calls of the calling thread. For each helper
         thread, a call with the arguments ``helpers_call`` is added. The caller does not wait for
-        helpers that wake up after the loop has finished. The results are then None for these
-        helpers; they are not needed, because functions of shared loops write into arrays.
+        helpers that wake up after the loop has finished. The results of their calls are None, and
+        are not needed, because functions of shared loops write into arrays.
         """
         loop = tasks if isinstance(tasks, SharedLoop) else None
         tasks = list(tasks)

@@ -149,7 +149,7 @@ class State:
         )  # fmt: skip
 
     def as_state_without_memos(self, **changes: Any) -> "State":
-        """Return a :class:`State` with these changes of fields; it has no memos."""
+        """Return a :class:`State`, which has no memos, with changes of fields."""
         # `replace` would keep the class of the state, which may have memos.
         return State(**{name: vars(self)[name] for name in State.__dataclass_fields__} | changes)
 
@@ -243,7 +243,7 @@ class MemoizedState(State):
     def replace_first_block(self, blocks_of_batches: Iterable[Array]) -> None:
         """Replace the first array of statistics of each memo.
 
-        The state must be that of a ``fit``, whose memos have the keys 0, 1, ...
+        The state must come from ``fit``, so that the memos have the keys 0, 1, ...
         """
         memos = Memos(self.memos)
         for key, block in enumerate(blocks_of_batches):

@@ -167,10 +167,10 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
             state.store_row_starts(result.rows, result.row_starts)
             if totals is not None:
                 totals.extend(result.totals)
-            # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8]. Here lam are the natural
-            # parameters of q and eta those of the prior, N is the weight of all rows and B of the
-            # minibatches, and S is multiplied by the replication. The state has lam - eta, so that
-            # eta drops out.
+            # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8]. Here q has the natural
+            # parameters lam, and the prior has eta. N is the weight of all rows, B is the weight of
+            # the minibatches, and S is multiplied by the replication. The state has lam - eta, so
+            # that eta drops out.
             factor = (total_weight / weight) * result.mean_inv_temp * state.replication
             # The first result makes the step. Further results only add to the target of the step.
             if i == 0:
