@@ -74,9 +74,8 @@ def _copy(value):
     if isinstance(value, list | tuple):
         return type(value)(map(_copy, value))
     if isinstance(value, BaseEstimator):
-        return type(value)(
-            **{name: _copy(part) for name, part in value.get_params(deep=False).items()}
-        )
+        parameters = value.get_params(deep=False)
+        return type(value)(**{name: _copy(part) for name, part in parameters.items()})
     return value.copy() if isinstance(value, np.ndarray) else value
 
 

@@ -238,9 +238,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _partial_fit(self, X, y, sample_weight, batch_id, details=None):
         """Update on rows of a stream; only topic models take ``details``."""
-        labels = RowLabels.from_rows(
-            self, X, y, sample_weight, vars(self).get("_fitted"), in_stream=True
-        )
+        before = vars(self).get("_fitted")
+        labels = RowLabels.from_rows(self, X, y, sample_weight, before, in_stream=True)
         update(self, X, sample_weight, batch_id, details, labels)
         return self
 

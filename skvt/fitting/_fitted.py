@@ -154,9 +154,8 @@ class Fitted:
 
     def __getstate__(self):
         # The cached properties are left out, because they can be computed again.
-        return {
-            name: value for name, value in vars(self).items() if name not in ("_lam", "_shown_fit")
-        }
+        cached = "_lam", "_shown_fit"
+        return {name: value for name, value in vars(self).items() if name not in cached}
 
 
 class fitted_property(property):

@@ -547,9 +547,8 @@ class ChunkRows(BatchedRows):
             # With a draw, ``global_params`` are statistics. Each visit selects its columns of them,
             # so that ``CommonGlobals`` must not select columns.
             active = None if draw is not None else scope.active
-            shared = self.X.site.send_value(
-                CommonGlobals(first_request.model, global_params, active)
-            )
+            common = CommonGlobals(first_request.model, global_params, active)
+            shared = self.X.site.send_value(common)
 
         def tasks() -> Iterator[tuple[Any, tuple[Any, ...]]]:
             all_requests = chain([first_request], requests)

@@ -67,14 +67,9 @@ class MemoizedInference(ResumableMixin):
 
     def __init__(self, moves: Sequence[Move] = ()) -> None:
         self._moves = moves
-        self.requires = (
-            Requirement(
-                "Memoized inference",
-                Capability.MEMOIZABLE,
-                "Use coordinate ascent or stochastic inference instead.",
-            ),
-            *(requirement for move in moves for requirement in move.requires),
-        )
+        remedy = "Use coordinate ascent or stochastic inference instead."
+        has_memos = Requirement("Memoized inference", Capability.MEMOIZABLE, remedy)
+        self.requires = has_memos, *(part for move in moves for part in move.requires)
         # Whether the last pass was at T = 1, so that moves were made.
         self._at_unit_temperature = False
         # Number of passes so far; 0 in a stream.

@@ -106,13 +106,9 @@ class Memo:
         merge_entropy_loss = None
         if self.merge_entropy_loss is not None and other.merge_entropy_loss is not None:
             merge_entropy_loss = self.merge_entropy_loss + sign * other.merge_entropy_loss
-        return Memo(
-            Stats(tuple(array + sign * addend for array, addend in pairs)),
-            self.entropy + sign * other.entropy,
-            merge_entropy_loss,
-            self.weight + sign * other.weight,
-            self.candidates,
-        )
+        stats = Stats(tuple(array + sign * addend for array, addend in pairs))
+        entropy, weight = self.entropy + sign * other.entropy, self.weight + sign * other.weight
+        return Memo(stats, entropy, merge_entropy_loss, weight, self.candidates)
 
 
 @in_files("inference.Merged")
@@ -437,12 +433,10 @@ def add_memos(memos: Sequence[Memo]) -> Memo:
     """Return the sum of memos as a new memo without candidates, whose arrays may be changed."""
     blocks = zip(*(memo.stats.arrays for memo in memos), strict=True)
     losses = [memo.merge_entropy_loss for memo in memos if memo.merge_entropy_loss is not None]
-    return Memo(
-        Stats(tuple(_add_arrays(arrays) for arrays in blocks)),
-        _add_arrays([memo.entropy for memo in memos]),
-        _add_arrays(losses) if len(losses) == len(memos) else None,
-        float(sum(memo.weight for memo in memos)),
-    )
+    stats = Stats(tuple(_add_arrays(arrays) for arrays in blocks))
+    entropy = _add_arrays([memo.entropy for memo in memos])
+    merge_entropy_loss = _add_arrays(losses) if len(losses) == len(memos) else None
+    return Memo(stats, entropy, merge_entropy_loss, float(sum(memo.weight for memo in memos)))
 
 
 def find_unused_key(memos: Mapping[Hashable, Memo]) -> int:

@@ -220,11 +220,9 @@ class MemoizedState(State):
             key: replace(memo, stats=change(memo.stats), candidates=None)
             for key, memo in self.memos.items()
         }
-        state = replace(
-            super().regrouped(change, first_components),
-            memos=Memos(memos),
-            component_ids=self.component_ids[first_components],
-        )
+        ids = self.component_ids[first_components]
+        state = super().regrouped(change, first_components)
+        state = replace(state, memos=Memos(memos), component_ids=ids)
         state.resum()
         return state
 

@@ -215,24 +215,23 @@ class Birth(Move):
             if n_left <= 0:
                 break
             n_tried += 1
-            n_replaced = len(target.components)
+            components = target.components
             is_target = np.isin(ids, target.ids)
             other_stats = select_components(stats, ~is_target)
             target_model = model.for_target(select_components(stats, is_target))
-            mixtures = FreshMixtures(target_model, tools, n_left + n_replaced, other_stats)
+            max_fresh = n_left + len(components)
+            mixtures = FreshMixtures(target_model, tools, max_fresh, other_stats)
             fresh = self._create(mixtures, target)
-            if fresh.decision.is_accepted and fresh.stats is not None:
+            decision = fresh.decision
+            if decision.is_accepted and fresh.stats is not None:
                 self._fresh.append(fresh.stats)
-                gains.append(fresh.decision.gain)
+                gains.append(decision.gain)
                 self._learns |= fresh.learns_priors
                 # Keep the target without the collected rows, which need memory.
                 self._targets.append(replace(target, rows=[], weights=[], resp=[]))
-                n_left -= len(fresh.stats.arrays[0]) - n_replaced
+                n_left = max_fresh - len(fresh.stats.arrays[0])
             else:
-                record = fresh.decision.record(
-                    tools.n_iter, "birth", target.components, fresh.tried
-                )
-                records.append(record)
+                records.append(decision.record(tools.n_iter, "birth", components, fresh.tried))
         if gains:
             n_rows = model.component_masses(stats).sum()
             only_tile = max(gains) <= min(_SMALL_GAIN_PER_ROW * n_rows, _SMALL_GAIN)

@@ -364,9 +364,8 @@ class FreshMixtures:
             tried.append(proposal)
             # A prior cannot be learned from a single component.
             is_legal = n_new > 1 or not learns_priors
-            if is_legal and exceeds(
-                new_bound, bound, scale=find_rounding_scale(new_bound, new_memo)
-            ):
+            scale = find_rounding_scale(new_bound, new_memo)
+            if is_legal and exceeds(new_bound, bound, scale=scale):
                 memo, bound = new_memo, new_bound
             ends_like_target = n_new == n_target and not judge_best().is_accepted
         return FreshResult(
