@@ -26,9 +26,9 @@ M = TypeVar("M", bound=Model)
 # In a stream, the priors of the globals are updated after this number of steps. Updates are rare,
 # because an update reads all globals, but a step reads only the globals that its rows need.
 STEPS_PER_PRIOR_UPDATE = 16
-# A step of a stream has at least this number times the share of its rows in all rows seen so far as
-# its size, unless a step on a full minibatch is smaller. With 1 instead, all rows would count
-# equally.
+# The size of a step of a stream on few rows is at least this number times the share of its rows in
+# all rows seen so far, but at most the size of a step on a full minibatch. With the number 1, all
+# rows would count equally.
 _MULTIPLE_OF_SHARE_SEEN = 3.0
 
 
