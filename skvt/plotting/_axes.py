@@ -8,6 +8,9 @@ from skvt.readers.validation import illegal_value_error, require_package
 # Maximum number of letters in a line of a name. Names may be turned by 90 degrees, and longer lines
 # would leave too little height for the picture.
 MAX_LINE_LENGTH = 20
+# Maximum length of turned names above axes, relative to the height of the axes, unless names have
+# fewer letters than MIN_LETTERS.
+MAX_SHARE_OF_NAMES, MIN_LETTERS = 0.4, 8
 # Smallest size of the labels of ticks in points. If labels of this size overlap, some are left out.
 MIN_LABEL_SIZE = 5.0
 # Room that a label needs, relative to its length: for names, and for numbers.
@@ -156,6 +159,14 @@ def shorten(name, n_lines, max_length=MAX_LINE_LENGTH):
     if len(name) <= max_length:
         return name
     half = (len(name) + 1) // 2
+    # Break at the space nearest to the middle that leaves two lines of legal length, if any.
+    spaces = [
+        i for i, letter in enumerate(name)
+        if letter == " " and i <= max_length and len(name) - i - 1 <= max_length
+    ]  # fmt: skip
+    if spaces:
+        i = min(spaces, key=lambda i: abs(i - half))
+        return f"{name[:i]}\n{name[i + 1 :]}"
     return f"{name[:half]}\n{name[half:]}"
 
 
@@ -250,6 +261,10 @@ def write_names_on_top(ax, centres, sizes, names):
     unit = ax.get_window_extent().width / abs(np.diff(ax.get_xlim())[0])
     widths = [label.get_window_extent().width for label in top_axis.get_xticklabels()]
     if any(width > size * unit for width, size in zip(widths, sizes, strict=True)):
+        # Turned names are shortened, so that they leave most of the height to the picture.
+        longest = MAX_SHARE_OF_NAMES * ax.get_window_extent().height
+        n_letters = int(max(map(len, names)) * longest / max(widths))
+        names = [shorten(name, 1, max(MIN_LETTERS, n_letters)) for name in names]
         top_axis.set_xticks(centres, names, rotation=90, fontsize="small")
         ax.figure.draw_without_rendering()
         fit_tick_labels(top_axis, "x")

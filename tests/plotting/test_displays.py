@@ -44,6 +44,7 @@ from skvt.plotting import (
     prepare_arguments,
     save_pyldavis,
 )
+from skvt.plotting._axes import shorten
 
 
 @pytest.fixture(scope="module")
@@ -754,6 +755,13 @@ def test_texts_of_many_long_names_neither_overlap_nor_leave_the_figure(make, wid
         x1, y1 = np.minimum(box.max, next_box.max)
         # Boxes that share less than a pixel in height or width do not overlap.
         assert min(x1 - x0, y1 - y0) < 1.0, (one, other)
+
+
+def test_names_are_broken_at_a_space_where_two_lines_have_room():
+    assert shorten("od315 of all diluted wines", 2) == "od315 of all\ndiluted wines"
+    # A line would be longer than 20 letters.
+    assert shorten("ab concentrationsofnonflavanoids", 2) == "ab concentration\nsofnonflavanoids"
+    assert shorten("abcdefgh", 1, 3) == "a…h" and shorten("abcdefgh", 1, 1) == "…"
 
 
 def test_bars_of_topics_have_one_label_and_topics_without_room_are_counted():
