@@ -230,7 +230,7 @@ def _describe_column(profiles, k, j):
     if main.quantity == "probability":
         text_of_all = f"all {_find_same_parameter(cell_of_all, main):.0%}"
         if _is_category(cell):
-            return f"{name} is {main.category} ({main.value:.0%}; {text_of_all})"
+            return f"{name} is {_show_category(main.category)} ({main.value:.0%}; {text_of_all})"
         return f"{name} {main.value:.0%} ({text_of_all})"
     (number,), (number_of_all,) = profiles.cells[k, j], profiles.cells[all_rows, j]
     text = f"{name} {number} (all {number_of_all})"
@@ -405,9 +405,18 @@ def _make_text_parts(cell, step):
     quantity, category, value = _find_main_estimate(cell)
     if quantity == "probability":
         probability = f"{value:.2f}" if value >= 0.005 else f"{value:.1g}"
-        return (str(category), probability) if _is_category(cell) else (probability,)
+        return (_show_category(category), probability) if _is_category(cell) else (probability,)
     number = _round_to_text(value, step)
     return ("±" + number,) if quantity == "standard deviation" else (number,)
+
+
+def _show_category(category):
+    """Return a category as text, a whole number without decimals.
+
+    A column of whole numbers in which values are missing has floating-point numbers, such as 2.0.
+    """
+    is_whole = isinstance(category, float) and category.is_integer()
+    return f"{category:.0f}" if is_whole else str(category)
 
 
 def _round_to_text(value, step):

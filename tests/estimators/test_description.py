@@ -130,6 +130,17 @@ def numbers(rows, labels):
     return mixture.fit(rows)
 
 
+def test_levels_of_whole_numbers_have_no_decimals():
+    answers = np.repeat([1.0, 4.0, 2.5], [60, 60, 3])
+    frame = pd.DataFrame({"a": answers, "b": np.where(np.arange(123) < 5, np.nan, answers)})
+    model = MemoizedDPMixture(2, components=Categorical(), moves=(), random_state=0).fit(frame)
+    sentences = model.describe(form="text")
+    assert re.search("a is 1 ", sentences) and re.search("b is 4 ", sentences)
+    assert not re.search(r"is \d\.0", sentences)
+    levels = {parts[0] for parts in make_profiles(model.describe()).cells.values()}
+    assert levels == {"1", "4"}
+
+
 def test_two_slips_do_not_make_a_column_relevant():
     """The slips have a component, with which the other components are not compared."""
     frame, slips, z = groups_with_slips()
