@@ -102,6 +102,8 @@ _REMEDIES = {
     "repeated": "has the same information as another column: leave one of the two out",
     "unused": "given numbers explain real columns only, and there is none: cut them into levels, "
     "for instance by pandas.cut",
+    "not tied": "without real columns, only its size ties a cluster in one given level to the same "
+    "cluster in another: compare the clusters of the levels, or leave the column out",
 }
 
 # Kinds of findings that the report of the table has, but no warning, because only the user knows

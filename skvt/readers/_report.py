@@ -26,6 +26,7 @@ _FINDINGS = {
     "unused": "{}: explains no column",
     "not positive": "has {}: no logarithms",
     "uniform": "numbers that spread evenly",
+    "not tied": "{}: are clusters matched?",
 }
 
 

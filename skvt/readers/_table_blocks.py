@@ -223,11 +223,12 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
         for j in modelled - summaries.keys():
             summaries[j] = ColumnSummary.from_column(X[:, j] if columns is None else columns[j])
         findings |= find_suspicious_columns(summaries, table, X.shape[0])
-    # Only real columns are regressed on given numbers, see `ComponentSpec.build_given`.
+    # Only real columns are regressed on given columns, see `ComponentSpec.build_given`. Others have
+    # a table for each combination of given levels, so that nothing ties the levels to each other.
     if not any(block.spec.encoding == "real" for block in table.blocks):
         for block in table.given:
-            if block.categories is None:
-                findings[int(block.columns[0])] = "unused", "given"
+            kind = "unused" if block.categories is None else "not tied"
+            findings[int(block.columns[0])] = kind, "given"
     return replace(
         table, findings=tuple((str(table.names[j]), *findings[j]) for j in sorted(findings))
     )
