@@ -1,6 +1,6 @@
 """Tables of mixed columns with missing values: density, number of clusters, imputation.
 
-ARI is the adjusted Rand index. Each of the ten parts compares ``MemoizedDPMixture`` with other
+ARI is the adjusted Rand index. Each of the eleven parts compares ``MemoizedDPMixture`` with other
 methods:
 
 - ``peers``: tables drawn from eight clusters. Held-out densities are compared with stepmix, whose
@@ -38,6 +38,10 @@ methods:
 - ``sparse``: a class of 20 of 300 rows that differs from the others in ten of 34 columns of four
   levels, and tables of 26 columns of four kinds whose two to six classes differ in four tenths of
   the columns. Fits with and without ``sparse_differences`` are compared.
+- ``weights``: three classes of 500 people in ten real and ten categorical columns of five levels,
+  with the weights of a survey, which follow the classes or chance or both. Fits with weights on
+  several scales, fits without weights, and fits with weights that start from these without moves
+  are compared.
 
 In the first part, clusters overlap: parameters are drawn until the ARI of the oracle, which knows
 the parameters, is between .90 and .97 for 20,000 complete rows. The evaluator of densities, the
@@ -97,17 +101,9 @@ OVERLAP = (0.90, 0.97)
 # Maximum number of components that are compared by BIC.
 MAX_COMPONENTS = 12
 PARTS = (
-    "peers",
-    "imputation",
-    "counts",
-    "cells",
-    "ordinal",
-    "people",
-    "visits",
-    "rivals",
-    "given",
-    "sparse",
-)
+    "peers", "imputation", "counts", "cells", "ordinal", "people", "visits", "rivals", "given",
+    "sparse", "weights",
+)  # fmt: skip
 
 
 def arguments():
@@ -128,6 +124,7 @@ def arguments():
     p.add_argument("--visits-rows", type=int, nargs="+", default=[500, 2_000])
     p.add_argument("--given-draws", type=int, default=10)
     p.add_argument("--sparse-draws", type=int, default=10)
+    p.add_argument("--weights-draws", type=int, default=5)
     p.add_argument("--cores", type=int, default=2)
     p.add_argument("--quick", action="store_true", help="few draws, few rows")
     args = p.parse_args()
@@ -136,8 +133,8 @@ def arguments():
         args.stepmix_starts, args.seeds = [1], 1
         args.cells_draws, args.cells_rows = 1, 1_000
         args.items, args.ordinal_draws, args.people_draws = [10], 1, 1
-        args.given_draws = args.sparse_draws = 1
         args.visits_rows = [500]
+        args.given_draws = args.sparse_draws = args.weights_draws = 1
     return args
 
 
@@ -1151,6 +1148,59 @@ def sparse_part(args):
         )  # fmt: skip
 
 
+# ----------------------------------------------------------------------------------------- weights
+def draw_weighted(seed, weight_of_class, deviation, n=1_500):
+    """Draw a table of three classes with weights, further rows with weights, and the classes.
+
+    ``deviation`` is the standard deviation of the logarithms of weights within a class.
+    """
+    rng = np.random.default_rng(seed)
+    kind = np.tile([0, 1, 2], 2 * n // 3)
+    table = pd.DataFrame(rng.normal(size=(2 * n, 10)) + 1.5 * rng.normal(size=(3, 10))[kind])
+    table = table.add_prefix("number")
+    for j in range(10):
+        chances = rng.dirichlet(np.full(5, 2.0), 3)[kind].cumsum(axis=1)
+        table[f"category{j}"] = np.array(list("abcde"))[
+            (rng.random((2 * n, 1)) > chances[:, :-1]).sum(axis=1)
+        ]
+    weights = np.array(weight_of_class)[kind] * np.exp(deviation * rng.normal(size=2 * n))
+    return table[:n], weights[:n], table[n:], weights[n:], kind[:n]
+
+
+def weights_part(args):
+    """Print the tables of the part ``weights``."""
+    for title, weight_of_class, deviation in (
+        ("by class", (0.5, 1.0, 2.5), 0.0),
+        ("by chance", (1.0, 1.0, 1.0), 0.5),
+        ("both", (0.5, 1.0, 2.5), 0.5),
+    ):
+        runs = {}
+        for seed in range(args.weights_draws):
+            table, weights, test, test_weights, kind = draw_weighted(
+                seed, weight_of_class, deviation
+            )
+            scaled = weights / weights.mean()
+            for method, fit_weights, first in (
+                ("no weights", None, False),
+                ("weights / mean", scaled, False),
+                ("effective number of rows", scaled / np.mean(scaled**2), False),
+                ("no weights, then weights / mean", scaled, True),
+            ):
+                mixture = mixture_of("auto", args, seed, warm_start=True)
+                if first:
+                    mixture.fit(table).set_params(moves=())
+                _, cpu, mixture = timed(mixture.fit, table, sample_weight=fit_weights)
+                score = mixture.score(test, sample_weight=test_weights)
+                index = adjusted_rand_score(kind, mixture.labels_)
+                runs.setdefault(method, []).append((mixture.n_components_, index, score, cpu))
+                print_progress("weights", title, seed, method, runs[method][-1])
+        print_table(
+            f"{title}: weights of 1,500 people of three classes, {args.weights_draws} draws",
+            ["fit", "components", "ARI", "held-out nats per person", "CPU s"],
+            table_rows(runs, None, 2, 2, 1),
+        )
+
+
 def main():
     args = arguments()
     libraries = ["stepmix", "kmodes"] if "peers" in args.parts else []
@@ -1161,7 +1211,7 @@ def main():
     run = {"peers": peers_part, "imputation": imputation_part, "counts": counts_part,
            "cells": cells_part, "ordinal": ordinal_part, "people": people_part,
            "visits": visits_part, "rivals": rivals_part, "given": given_part,
-           "sparse": sparse_part}  # fmt: skip
+           "sparse": sparse_part, "weights": weights_part}  # fmt: skip
     with limited_to_cores(args.cores):
         compile_all(args)
         for part in args.parts:

@@ -54,6 +54,10 @@ print(mixture.describe(form="text", n_clusters="auto"))
 # these shares. They are shares of adults rather than of voters, and of two years later; a survey
 # that comes with weights has better ones in a column. All that is said of the population below
 # depends on these weights.
+#
+# The fit above has no weights, because a voter of weight 2 would count as two voters with equal
+# answers, and equal answers look like a group. Groups are those of the voters who were asked. The
+# weights enter below, where groups are counted and compared.
 
 group = np.digitize(survey["educ"], [3, 5])
 shares = pd.Series([0.172, 0.584, 0.244], ["no diploma", "diploma", "degree"])
