@@ -19,10 +19,13 @@ from skvt.inference import Workers
 from skvt.models.mixture import have_large_shares, number_distinct_rows
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.readers.validation import require_positive_int
+from skvt.rows import pieces
 from skvt.ties import stable_order
 
 # Factor of the sum of the columns' log densities in the score of a row.
 INDEPENDENT_FACTOR = 1.0 / 3.0
+# Maximum number of values of rows whose densities without one column are computed at once.
+ENTRIES_AT_ONCE = 2**21
 # Number of rows from which values are removed, to estimate how missing values change scores.
 N_REMOVALS = 2000
 # Columns of the report.
@@ -197,9 +200,17 @@ def _compute_conditionals(rows, joint, columns, log_density):
     ``columns`` are the scored columns, and ``log_density(rows, kept)`` returns log densities of the
     ``kept`` columns.
     """
-    log_densities = np.empty((len(rows), len(columns)))
-    for i, j in enumerate(_report_columns(columns, "all columns but one")):
-        log_densities[:, i] = joint - log_density(rows, [other for other in columns if other != j])
+    n_columns = len(columns)
+    log_densities = np.empty((len(rows), n_columns))
+    for part in pieces(n_columns, max(1, ENTRIES_AT_ONCE // rows.size)):
+        progress = f"{part.start} of {n_columns} done"
+        begin_stage(f"unusual rows: computing densities of all columns but one, {progress}")
+        # There is a copy of the rows for each column of the part, in which this column is missing.
+        hidden = np.array(columns[part])
+        reduced = np.repeat(rows[None], hidden.size, axis=0)
+        reduced[np.arange(hidden.size), :, hidden] = np.nan
+        others = log_density(reduced.reshape(-1, rows.shape[1]), columns)
+        log_densities[:, part] = joint[:, None] - others.reshape(hidden.size, -1).T
     return log_densities
 
 

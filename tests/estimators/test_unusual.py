@@ -11,6 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 import skvt
 from skvt import _stages
+from skvt._results import unusual
 from skvt.components import Categorical, Gaussian, Poisson
 from skvt.models.mixture import Mixture
 
@@ -178,6 +179,21 @@ def test_the_density_of_equal_values_is_computed_once(mixture, table, monkeypatc
     alone = [table[column].nunique() for column in table]
     others = [len(worst.drop(columns=column).drop_duplicates()) for column in table]
     assert sum(n_rows) == len(table.drop_duplicates()) + sum(alone) + 1 + sum(others)
+
+
+@pytest.mark.parametrize(("most", "n_calls"), [(2**21, 1), (2 * 7 * 3, 2), (1, 3)])
+def test_worst_rows_without_each_column_are_scored_at_once(
+    mixture, table, monkeypatch, most, n_calls
+):
+    expected = skvt.unusual_rows(mixture, table, n=7)
+    calls, log_predictive = [], Mixture.log_predictive
+    monkeypatch.setattr(unusual, "ENTRIES_AT_ONCE", most)
+    monkeypatch.setattr(
+        Mixture, "log_predictive", lambda *args: calls.append(args) or log_predictive(*args)
+    )
+    pd.testing.assert_frame_equal(skvt.unusual_rows(mixture, table, n=7), expected)
+    # All columns, no column and each of the three columns alone take five calls.
+    assert len(calls) == 5 + n_calls
 
 
 def test_the_search_reports_its_progress_as_a_fit_does(mixture, table, monkeypatch, capsys):
