@@ -8,7 +8,7 @@ the number of values.
 """
 
 import numpy as np
-from scipy.special import gammaln, logsumexp, ndtr
+from scipy.special import gammaln, ndtr
 
 # Minimum gain in the criterion for which counts are chosen, and for which values are called evenly
 # spread, in nats.
@@ -94,7 +94,9 @@ def _criterion(log_pmf, values, weights, K, *, in_logs=False):
         mean = weighted @ x[:, None] / sizes
         variance = (weighted * (x - mean) ** 2).sum(axis=1, keepdims=True) / sizes
         log_joint = log_pmf(edges, mean, variance) + np.log(sizes / total)
-        log_likelihood = logsumexp(log_joint, axis=0)
+        # This takes a quarter of the time of scipy.special.logsumexp, and is called often.
+        highest = log_joint.max(axis=0)
+        log_likelihood = highest + np.log(np.exp(log_joint - highest).sum(axis=0))
         resp = np.exp(log_joint - log_likelihood)
     n_parameters = 3 * K - 1
     return log_likelihood @ weights - 0.5 * n_parameters * np.log(total)

@@ -236,10 +236,11 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
 
 def _choose_kind(numbers, summary, given):
     """Return "amount", "count" or "real" as the kind of numbers, of which ``summary`` is known."""
-    value_counts = ValueCounts.from_values(numbers)
-    if value_counts is None or value_counts.n_observed < MIN_ROWS:
+    observed = numbers[~np.isnan(numbers)]
+    if observed.size < MIN_ROWS or observed.min() != 0.0:
         return "real"
-    point_mass, observed = value_counts.point_mass, numbers[~np.isnan(numbers)]
+    value_counts = ValueCounts.from_values(observed)
+    point_mass = value_counts.point_mass
     if point_mass is None and value_counts.has_separate_zeros:
         gain, n_amounts = gain_of_amounts(observed)
         if gain > _MIN_GAIN_PER_AMOUNT * n_amounts:

@@ -151,6 +151,7 @@ class Table:
                     )
                 else:
                     encoded[:, j] = self._encode_objects(columns[j].objects(), block, i)
+        encoded = self._hide_other_numbers(encoded)
         self._check(encoded)
         return encoded
 
@@ -159,6 +160,7 @@ class Table:
 
         X is not changed in place: the result is X itself, or a copy with codes.
         """
+        X = self._hide_other_numbers(X)
         self._check(X)
         encoded = X
         for block in self.given:
@@ -182,6 +184,32 @@ class Table:
                     encoded = np.array(X) if encoded is X else encoded
                     encoded[:, j] = codes
         return encoded
+
+    def _hide_other_numbers(self, X):
+        """Return rows with NaN for numbers that are no counts, where "auto" reads counts, and warn.
+
+        X is not changed in place. If ``handle_unknown`` is "error", the numbers stay as they are,
+        so that a check raises ValueError.
+        """
+        if not self.reasons or sp.issparse(X) or self.handle_unknown == "error":
+            return X
+        for block in self.blocks:
+            values = X[:, block.columns]
+            is_other = np.isfinite(values) & ((values < 0.0) | (values != np.floor(values)))
+            if block.spec.encoding != "count" or not is_other.any():
+                continue
+            warnings.warn(
+                f"Column {self.name_bad_column(block, is_other)!r} was read as counts, but has "
+                f"numbers that are no counts, such as {values[is_other][0]:g} "
+                f"({is_other.any(axis=1).sum()} of {len(X)} rows). They are treated as missing. If "
+                "they are no errors, list the 'components', such as Gaussian('auto', log='auto'); "
+                "handle_unknown='error' raises an error instead.",
+                ColumnWarning,
+                stacklevel=find_stack_level(),
+            )
+            X = np.array(X, np.float64)
+            X[:, block.columns] = np.where(is_other, np.nan, values)
+        return X
 
     @staticmethod
     def _replace_column(X, block, codes):

@@ -84,8 +84,20 @@ def test_groups_with_counts_are_not_divided_at_the_defaults():
     ]  # fmt: skip
     report = mixture.table_report_.set_index("column")
     assert report.loc["visits", "why"] == "counts, by their distribution"
-    with pytest.raises(ValueError, match="counts"):
-        mixture.predict(table.assign(visits=2.5))
+
+
+@pytest.mark.parametrize("convert", [lambda table: table, pd.DataFrame.to_numpy])
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_numbers_that_are_no_counts_are_missing_in_new_rows(convert):
+    table, _ = people(0)
+    mixture = MemoizedDPMixture(3, moves=(), random_state=0).fit(table)
+    as_missing = mixture.score_samples(convert(table.assign(visits=np.nan)))
+    with pytest.warns(skvt.ColumnWarning, match=r"'visits' was read as counts.* 2\.5 \(900 of 900"):
+        scores = mixture.score_samples(convert(table.assign(visits=2.5)))
+    np.testing.assert_array_equal(scores, as_missing)
+    mixture.set_params(handle_unknown="error").fit(table)
+    with pytest.raises(ValueError, match=r"'visits' must have counts.* Got -1"):
+        mixture.predict(convert(table.assign(visits=-1.0)))
 
 
 @pytest.mark.parametrize("how", ["given", "stream", "array"])
