@@ -33,6 +33,8 @@ _MAX_CODES = 10
 _MAX_MISSING_CODES = 3
 # Minimum number of rows that have these numbers.
 _MIN_MISSING_CODED = 3
+# Maximum share of the rows that have these numbers, unless they are negative.
+_MAX_MISSING_CODED = 0.3
 # Counts are overdispersed if their variance is more than this many times their mean.
 _MIN_OVERDISPERSION = 3.0
 # Logarithms of a column of amounts are not modelled if some values are 0 or less. Such values are
@@ -400,8 +402,10 @@ def _find_missing_code(values):
     """Describe numbers that may stand for missing values, such as -99; return None without any.
 
     These are the highest or the lowest number of a column, or up to three adjacent whole numbers.
-    The outermost of them has only the digit 8, or only the digit 9. Their distance from all other
-    values is at least the range of these, or they are negative and the others are not.
+    The outermost of them has only the digit 8, or only the digit 9. Either they are negative and
+    the other values are not, or at most a share ``_MAX_MISSING_CODED`` of the rows has them, and
+    their distance from the other values is at least 2, and at least the range of the other values,
+    or three times the range if there are only two other values.
     """
     values = values[np.isfinite(values)]
     if values.size < MIN_ROWS:
@@ -414,8 +418,12 @@ def _find_missing_code(values):
         # ``n`` is the number of distinct values that may stand for missing ones.
         for n in range(1, min(_MAX_MISSING_CODES, distinct.size - 2) + 1):
             last, others = ordered[n - 1], ordered[n:]
-            is_far = abs(others[0] - last) >= np.ptp(others) or last < 0.0 <= others.min()
-            if is_far and abs(ordered[0] - last) < n and n_rows[n - 1] >= _MIN_MISSING_CODED:
+            min_distance = np.ptp(others) * (1.0 if others.size > 2 else 3.0)
+            is_far = abs(others[0] - last) >= max(2.0, min_distance)
+            is_rare = n_rows[n - 1] <= _MAX_MISSING_CODED * values.size
+            if not (last < 0.0 <= others.min() or (is_far and is_rare)):
+                continue
+            if abs(ordered[0] - last) < n and n_rows[n - 1] >= _MIN_MISSING_CODED:
                 text = " to ".join(f"{value:g}" for value in sorted({ordered[0], last}))
                 return f"{text} in {n_rows[n - 1] / values.size:.0%}"
     return None

@@ -226,6 +226,7 @@ AGES, ANSWERS = np.arange(120) % 60 + 18, np.arange(120) % 5 + 1
         (np.r_[AGES / 4.0, np.full(5, -9.0)], "-9 in 4%: missing?"),
         (np.r_[AGES, 997, 998, 999], "997 to 999 in 2%: missing?"),
         (np.r_[ANSWERS, np.full(5, 9)], "9 in 4%: missing?"),
+        (np.r_[ANSWERS % 2, np.full(5, 9)], "9 in 4%: missing?"),
     ],
 )
 def test_numbers_that_may_stand_for_missing_values_are_named(values, why):
@@ -251,6 +252,17 @@ def test_other_numbers_do_not_stand_for_missing_values(values, component):
         warnings.simplefilter("error", skvt.ColumnWarning)
         blocks = [("a", component, ["asked"]), ("b", Categorical(), ["sex"])]
         skvt.MemoizedDPMixture(components=blocks, **FEW_PASSES).fit(table)
+
+
+@pytest.mark.parametrize(
+    "levels", [(4, 6, 8), (9, 10, 11, 12), (5, 6, 7, 8, 9), (0, 4, 8), (1, 5, 9), (2, 4, 6, 8)]
+)
+def test_the_ends_of_a_scale_do_not_stand_for_missing_values(levels):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"level": rng.choice(levels, 120), "size": rng.normal(size=120)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", skvt.ColumnWarning)
+        skvt.MemoizedDPMixture(**FEW_PASSES).fit(table)
 
 
 def test_measurements_few_rows_and_possible_codes_cause_no_warning():
