@@ -35,6 +35,8 @@ _MAX_MISSING_CODES = 3
 _MIN_MISSING_CODED = 3
 # Maximum share of the rows that have these numbers, unless they are negative.
 _MAX_MISSING_CODED = 0.3
+# Whole numbers may be counts if the largest is at most this number.
+_MAX_COUNT = 1e9
 # Counts are overdispersed if their variance is more than this many times their mean.
 _MIN_OVERDISPERSION = 3.0
 # Logarithms of a column of amounts are not modelled if some values are 0 or less. Such values are
@@ -178,7 +180,8 @@ class ColumnSummary(NamedTuple):
         range_size = np.ptp(distinct) + 1.0
         has_row_numbers = is_identifier and distinct.size >= _MIN_DISTINCT_SHARE * range_size
         has_few_values = 1 < distinct.size <= MAX_LEVELS
-        may_be_counts = distinct[0] == 0.0 and distinct.size > MAX_LEVELS and not is_identifier
+        has_range_of_counts = distinct[0] == 0.0 and distinct[-1] <= _MAX_COUNT
+        may_be_counts = has_range_of_counts and distinct.size > MAX_LEVELS and not is_identifier
         return cls(
             _sample(values), is_identifier, has_few_values, bool(may_be_counts),
             has_row_numbers=bool(has_row_numbers),

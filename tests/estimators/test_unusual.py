@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 import skvt
 from skvt import _stages
 from skvt._results import unusual
-from skvt.components import Categorical, Gaussian, Poisson
+from skvt.components import Categorical, Gaussian, NegativeBinomial, Poisson
 from skvt.models.mixture import Mixture
 
 
@@ -123,6 +123,17 @@ def test_new_rows_are_compared_with_the_rows_of_a_reference(mixture, table):
     # The calibration of missing values takes them from rows of the reference.
     with_missing = known.assign(games=known["games"].where(known.index > 40))
     np.testing.assert_allclose(scores(with_missing, reference=with_missing), scores(with_missing))
+
+
+@pytest.mark.parametrize("value", [1e4, 1e14, 1e17, 1e20])
+def test_a_count_that_is_far_too_large_is_unusual(mixture, table, value):
+    rows = table.assign(games=table["games"].astype(float).where(table.index != 7, value))
+    counts = [("all", Poisson(), ["games"]), ("size", Gaussian(), ["height"])]
+    for components in ([("all", NegativeBinomial(), ["games"]), counts[1]], counts):
+        fitted = skvt.MemoizedDPMixture(2, components=components, moves=(), random_state=0)
+        worst = skvt.unusual_rows(fitted.fit(table), rows, n=1, reference=table)
+        assert tuple(worst.loc[0, ["row", "column"]]) == (7, "games")
+        assert np.isfinite(worst.loc[0, "score"])
 
 
 def test_rows_of_a_small_component_are_unusual():

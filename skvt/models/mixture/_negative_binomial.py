@@ -6,7 +6,7 @@ module :mod:`skvt.models.mixture._sizes` has the mathematics: the posterior of s
 the interpolation between exposures.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
@@ -46,6 +46,9 @@ _N_HALVINGS = 35
 # Larger means of drawn counts are replaced by this number, because NumPy raises an error for very
 # large means. Rates of components without rows may be so large.
 _MAX_DRAWN_MEAN = 1e15
+# Larger counts have the density of this count, because rounding errors of differences of log gamma
+# functions would be larger than the densities.
+_MAX_COUNT = 1e15
 
 
 @in_files("models.NegativeBinomial")
@@ -553,8 +556,30 @@ def _log_densities(q: QGivenSizes, columns: IndexArray, counts: Any, exposures: 
     ``columns``, ``counts`` and ``exposures`` are (m,), and q is (D, G'), see
     :meth:`NegativeBinomial.log_predictive`.
     """
-    counts = np.broadcast_to(np.asarray(counts, np.float64), columns.shape)
+    counts = np.broadcast_to(np.minimum(counts, _MAX_COUNT), columns.shape)
     densities = np.zeros(columns.size)
+    for g, entries, logs in _log_densities_by_size(q, columns, counts, exposures):
+        densities[entries] += q.probability[columns[entries], g] * np.exp(logs)
+    underflows = np.flatnonzero(densities == 0.0)
+    densities[underflows] = 1.0
+    log_densities = np.log(densities)
+    # Sums of logarithms take longer, and are needed only where densities round to 0.
+    rest = columns[underflows], counts[underflows], exposures[underflows]
+    log_sums = np.full(underflows.size, -np.inf)
+    for g, entries, logs in _log_densities_by_size(q, *rest) if underflows.size else ():
+        log_terms = np.log(q.probability[rest[0][entries], g]) + logs
+        log_sums[entries] = np.logaddexp(log_sums[entries], log_terms)
+    log_densities[underflows] = log_sums
+    return log_densities
+
+
+def _log_densities_by_size(
+    q: QGivenSizes, columns: IndexArray, counts: Array, exposures: Array
+) -> Iterator[tuple[int, IndexArray, Array]]:
+    """Yield the number of each size, entries (m',), and their log densities (m',) given the size.
+
+    Entries are left out if the size has a negligible probability in their column.
+    """
     # np.resize repeats SIZES up to the number G' of sizes of q.
     for g, size in enumerate(np.resize(SIZES, q.probability.shape[1])):
         entries = np.flatnonzero((q.probability[:, g] > _NEGLIGIBLE_SHARE)[columns])
@@ -565,9 +590,7 @@ def _log_densities(q: QGivenSizes, columns: IndexArray, counts: Any, exposures: 
         total = a * b / ((a + b) * mean * (1.0 - mean))
         a, b = total * mean, total * (1.0 - mean)
         logs = betaln(a + size, b + x) - betaln(a, b)
-        logs += gammaln(x + size) - gammaln(size) - gammaln(x + 1.0)
-        densities[entries] += q.probability[d, g] * np.exp(logs)
-    return np.log(densities)
+        yield g, entries, logs + (gammaln(x + size) - gammaln(size) - gammaln(x + 1.0))
 
 
 @in_files("models.SizesLearner")
