@@ -96,7 +96,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         whole numbers with two to six distinct values belong to Categorical, and whole numbers from
         0 on belong to NegativeBinomial ("counts") if it describes them better, unless there are
         ``given`` columns. Numbers with a point mass belong to a Hurdle of a Gaussian ("hurdles") or
-        of counts ("hurdles of counts"). Few zeros are a point mass, too, if the other values are
+        of counts ("zeros and counts"). Few zeros are a point mass, too, if the other values are
         amounts, which are much better in logarithms ("amounts"). The columns of a sparse matrix
         belong to Multinomial ("counts"). In parentheses are the names of the blocks. Dates are left
         out, also as text, and so are columns without information, see ``table_report_``. In a

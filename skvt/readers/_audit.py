@@ -443,7 +443,7 @@ def _find_counts_of_a_total(summaries, table):
         for block in table.blocks
         for j in block.columns.tolist()
         if type(block.spec).__name__ in ("Gaussian", "StudentT")
-        or block.name == "counts"
+        or block.name in ("counts", "zeros and counts")
         or (type(block.spec).__name__ == "Categorical" and summaries[j].has_few_values)
     }
     count_columns = {j: x for j, x in count_columns.items() if _are_counts(x)}

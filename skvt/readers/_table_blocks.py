@@ -48,6 +48,7 @@ from skvt.rows import dense
 _AUTOMATIC = {"real": ("numbers", lambda: Gaussian("auto", log="auto")),
               "amount": ("amounts", lambda: Hurdle(Gaussian("auto", log="auto"))),
               "count": ("counts", NegativeBinomial),
+              "zeros and count": ("zeros and counts", lambda: Hurdle(NegativeBinomial())),
               "category": ("categories", Categorical),
               "binary": ("flags", Bernoulli)}  # fmt: skip
 # A value is a point mass if its share of the column's values exceeds a minimum share, and its count
@@ -235,21 +236,25 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
 
 
 def _choose_kind(numbers, summary, given):
-    """Return "amount", "count" or "real" as the kind of numbers, of which ``summary`` is known."""
+    """Return how "auto" reads numbers: as "real", "amount", "count" or "zeros and count".
+
+    ``summary`` is the :class:`ColumnSummary` of the numbers.
+    """
     observed = numbers[~np.isnan(numbers)]
     if observed.size < MIN_ROWS or observed.min() != 0.0:
         return "real"
     value_counts = ValueCounts.from_values(observed)
-    point_mass = value_counts.point_mass
-    if point_mass is None and value_counts.has_separate_zeros:
+    point_mass, separate_zeros = value_counts.point_mass, value_counts.has_separate_zeros
+    # Given numbers do not explain counts.
+    if summary.may_be_counts and given is None:
+        has_point_mass = point_mass == 0.0 or separate_zeros
+        sample = observed[:: max(1, observed.size // _MAX_COMPARED_VALUES)]
+        if prefer_counts(sample, has_point_mass=has_point_mass):
+            return "zeros and count" if has_point_mass else "count"
+    if point_mass is None and separate_zeros and len(value_counts.counts) > _MAX_OTHER_LEVELS + 1:
         gain, n_amounts = gain_of_amounts(observed)
         if gain > _MIN_GAIN_PER_AMOUNT * n_amounts:
             return "amount"
-    # Given numbers do not explain counts.
-    if summary.may_be_counts and given is None:
-        sample = observed[:: max(1, observed.size // _MAX_COMPARED_VALUES)]
-        if prefer_counts(sample, has_point_mass=point_mass == 0.0):
-            return "count"
     return "real"
 
 
@@ -265,9 +270,8 @@ def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
     # Find the name, the component and the positions of the columns of each block.
     if is_auto(components):
         blocks = _make_automatic_blocks(X, columns, names, kinds, given_positions)
-        has_values = ("real", "count") if not sp.issparse(X) else ()
         for _, spec, positions in blocks:
-            for j in positions if spec.encoding in has_values else ():
+            for j in positions if spec.encoding == "real" else ():
                 values = X[:, j] if columns is None else columns[j].numbers()
                 value_counts[j] = ValueCounts.from_values(values)
     else:
@@ -397,7 +401,7 @@ def join_tables(scans, *, keeps_constant=False):
             categories = [_join_levels(levels) for levels in zip(*chunk_categories, strict=True)]
             _check_categories(categories, block.columns, first.names)
             block = replace(block, categories=categories)
-        if block.spec.encoding in ("real", "count") and type(block.spec) is not Hurdle:
+        if block.spec.encoding == "real" and type(block.spec) is not Hurdle:
             value_counts = [scan.value_counts for scan in scans.values()]
             blocks += _split_block(block, value_counts, keeps_constant)
         else:
@@ -408,13 +412,12 @@ def join_tables(scans, *, keeps_constant=False):
 
 
 def _split_block(block, value_counts, keeps_constant):
-    """Split a block into columns without and with a point mass; return the list of blocks.
+    """Split a real block into columns without and with a point mass; return the list of blocks.
 
-    The block describes real numbers, or counts, whose point mass can only be 0. Columns with one
-    value in all rows and columns without a value are left out, unless all columns are such columns
-    or ``keeps_constant`` is true. ``value_counts`` has, for each chunk, the :class:`ValueCounts` of
-    the columns by position. If ``components`` is not "auto", the dicts are empty, and the block is
-    returned as it is.
+    Columns with one value in all rows and columns without a value are left out, unless all columns
+    are such columns or ``keeps_constant`` is true. ``value_counts`` has, for each chunk, the
+    :class:`ValueCounts` of the columns by position. If ``components`` is not "auto", the dicts are
+    empty, and the block is returned as it is.
     """
     # The point mass of each column that has one, by position; and the positions of the columns with
     # one value or without a value.
@@ -427,9 +430,8 @@ def _split_block(block, value_counts, keeps_constant):
                 constant.append(j)
             continue
         counts = reduce(ValueCounts.merged_with, chunk_counts)
-        mass = counts.point_mass
-        if mass == 0.0 or (mass is not None and block.spec.encoding == "real"):
-            point_masses[j] = mass
+        if counts.point_mass is not None:
+            point_masses[j] = counts.point_mass
         # A chunk without counts has only missing values, so that the column is not constant.
         elif counts.is_constant and len(chunk_counts) == len(value_counts) and not keeps_constant:
             constant.append(j)
@@ -439,8 +441,7 @@ def _split_block(block, value_counts, keeps_constant):
         return [block]
     columns_without_mass = np.setdiff1d(block.columns, list(point_masses))
     hurdle = Hurdle(block.spec, list(point_masses.values()))
-    name = "hurdles" if block.spec.encoding == "real" else "hurdles of counts"
-    hurdles = TableBlock(name, hurdle, np.array(list(point_masses), np.intp))
+    hurdles = TableBlock("hurdles", hurdle, np.array(list(point_masses), np.intp))
     block = replace(block, columns=columns_without_mass)
     return [block, hurdles] if block.columns.size else [hurdles]
 
@@ -536,7 +537,7 @@ def _explain_reading(X, columns, kinds):
             reason = f"2 to {MAX_LEVELS} distinct whole numbers"
         elif kind == "amount":
             reason = "amounts, some of them zero"
-        elif kind == "count":
+        elif kind in ("count", "zeros and count"):
             reason = "counts, by their distribution"
         reasons.append(reason)
     return tuple(reasons)
