@@ -1,15 +1,15 @@
-"""Births of topics: fresh topics are fitted to, and tried on, a few documents of a topic.
+"""Births of topics: fresh topics are fitted to a few documents, and kept if the bound rises.
 
 Before a pass, a few topics are chosen as *targets*. During the pass, a sample of the documents that
-have most tokens of a target is collected, together with the documents' contributions to the memos.
-A memo holds the statistics, the entropy and the weight that memoized inference keeps of a batch,
-and a contribution is the part of a memo that comes from some documents. After the pass
+have many tokens of a target is collected, together with their contributions to the memos. A memo
+holds the sums of the statistics, entropies and weights of the documents of a batch, and the
+contribution of some documents is their share of these sums. After the pass
 
-1. fresh topics are fitted to the target's tokens in these documents alone: more topics than are
-   expected, by an annealed fit, which then merge while the bound of these documents rises;
-2. all topics, including the fresh ones, compete for all tokens of these documents in a few updates.
-   Other documents have no tokens of the fresh topics, so that the exact bound of the whole corpus
-   is known. If it has risen, the change is kept.
+1. fresh topics are fitted to the target's tokens in these documents alone. An annealed fit begins
+   with more topics than are expected. Topics then merge while the bound of these documents rises;
+2. all topics, old and fresh, compete for all tokens of these documents in a few updates. Other
+   documents have no tokens of the fresh topics, so that the exact bound of the whole corpus is
+   known. The change is kept if the bound has risen.
 
 Documents that were not collected can use the fresh topics from the next pass on.
 
@@ -65,28 +65,30 @@ MIN_DOCUMENTS = 10
 MIN_SHARE = 0.1
 # Maximum number of targets of a pass.
 MAX_TARGETS = 8
-# Maximum number of targets of a pass per topic of the model.
+# Maximum number of targets of a pass, as a share of the number of topics. A pass may always have a
+# single target.
 TARGETS_PER_TOPIC = 0.5
 # A fit of fresh topics to n tokens begins with sqrt(n / TOKENS_OF_FIRST_TOPIC) topics.
 TOKENS_OF_FIRST_TOPIC = 40.0
 # Minimum number of topics with which a fit of fresh topics begins.
 MIN_TOPICS = 4
-# A failure is a target without a birth. Each birth cancels FAILURES_OF_BIRTH failures. There are no
-# more trials once there are MAX_FAILURES failures that no birth has cancelled.
+# A failure is a target without a birth. A birth cancels up to FAILURES_PER_BIRTH earlier failures.
+# No more births are tried once there are MAX_FAILURES failures that are not cancelled.
 MAX_FAILURES = 24
-FAILURES_OF_BIRTH = 4
+FAILURES_PER_BIRTH = 4
 # A word is in surplus if its count is this number of standard deviations above its expectation.
 SURPLUS_DEVIATIONS = 2.0
-# Maximum number of local and global updates by which a birth is judged.
+# Maximum number of updates of all topics on the collected documents before a birth is judged.
 TRIAL_STEPS = 4
-# Maximum number of updates by which a replacement of all topics of a batch is judged.
+# Maximum number of such updates before a replacement of all topics of a batch is judged.
 REPLACEMENT_STEPS = 20
-# A topic is tried again if its tokens have changed by a larger share since a birth from it failed.
+# After a birth from a topic has failed, the topic is a target again only if the number of its
+# tokens has changed by more than this share.
 SAME_MASS = 0.15
 # Smallest rise of the bound in nats for which a birth is kept.
 MIN_GAIN = 0.1
 # Description in records of a birth from words that occur more often than topics predict.
-SURPLUS = "a topic of words in surplus"
+SURPLUS_DESCRIPTION = "a topic of words in surplus"
 
 
 class BirthOfTopics(Move):
@@ -105,11 +107,12 @@ class BirthOfTopics(Move):
     def __init__(self, max_components: int) -> None:
         self._max_components = max_components
         self._targets: list[Target] = []
-        # The topics that failed as targets, with their tokens at the time. Topics that a birth
-        # makes or changes are noted like failures, so that they are not tried again at once.
+        # The topics that failed as targets, each with its number of tokens at that time. Topics
+        # that a birth makes or changes are recorded as failures, too, so that they are not tried
+        # again until they change.
         self._ledger = Ledger(same_mass=SAME_MASS)
-        # Maximum number of documents of a target, and probability with which each document of the
-        # corpus may be collected.
+        # Maximum number of documents of a target, and the probability with which a document is in
+        # the random sample from which documents are collected.
         self._max_documents, self._sampling_probability = MAX_DOCUMENTS, 1.0
         # Identifiers of the topics at the beginning of the pass.
         self._ids: IndexArray = np.empty(0, np.int64)
@@ -132,16 +135,16 @@ class BirthOfTopics(Move):
 
     def make_observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Return the function that collects documents of a batch, or None if there are enough."""
-        wanted = {
+        n_missing_by_topic = {
             target.components[0]: self._max_documents - _count_documents(target)
             for target in self._targets
             if _count_documents(target) < self._max_documents
         }
-        if not wanted:
+        if not n_missing_by_topic:
             return None
         probability = self._sampling_probability
-        drawn = tools.rng.random(n_rows) < probability if probability < 1.0 else None
-        return partial(_collect_documents, wanted, drawn)
+        in_sample = tools.rng.random(n_rows) < probability if probability < 1.0 else None
+        return partial(_collect_documents, n_missing_by_topic, in_sample)
 
     def store_notes(self, notes: dict[int, BatchPart]) -> None:
         """Keep the documents of a batch that were collected for each topic."""
@@ -150,10 +153,10 @@ class BirthOfTopics(Move):
                 target.rows.append(notes[topic])
 
     def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
-        """Try births from all targets, one after the other.
+        """Try a birth from each target in turn.
 
-        If other moves of this pass have changed the topics, no birth is tried, since the collected
-        contributions to memos are out of date.
+        No birth is tried if other moves of this pass have changed the topics, since the collected
+        contributions to memos are then out of date.
         """
         self.exhausted = not self._targets
         is_current = np.array_equal(self._ids, state.component_ids)
@@ -170,11 +173,10 @@ class BirthOfTopics(Move):
     def change_within_batch(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Try births on one batch.
+        """Try births on a batch of a stream.
 
-        First try topics of words in surplus, one after the other while they succeed, then births
-        from targets. After the first batch with a success, also try to replace the topics of the
-        batch by fresh topics.
+        First try births from words in surplus until one fails, then births from targets. After the
+        first batch with a birth, also try to replace the topics of the batch by fresh topics.
         """
         records: list[MoveRecord] = []
         while state.component_ids.size < self._max_components and len(records) < MAX_TARGETS:
@@ -198,8 +200,8 @@ class BirthOfTopics(Move):
     ) -> MoveRecord:
         """Try a birth from words that occur in a batch more often than its topics predict.
 
-        This birth finds a topic that is new in a stream. A birth from a target would not find it,
-        since the tokens of the new topic are spread over the old topics, each of which takes a few.
+        This birth finds a topic that is new in a stream. A birth from a target would not find the
+        new topic, since each old topic has only a few of its tokens.
         """
         observed, usage = state.memos[part.key].stats.arrays
         masses = observed.sum(axis=1)
@@ -210,39 +212,39 @@ class BirthOfTopics(Move):
         if not exceeds(surplus.sum(), MIN_TOKENS):
             reason = "No words occur more often than topics predict."
             decision = Decision(is_accepted=False, gain=np.nan, reason=reason)
-            return decision.record(tools.n_iter, "birth", (), SURPLUS)
-        # Double the tokens of the fresh topic by tokens that are divided among all words as
-        # expected, since a topic is slow to gain words that it lacks.
+            return decision.record(tools.n_iter, "birth", (), SURPLUS_DESCRIPTION)
+        # Give the fresh topic as many tokens again, divided among all words as expected, because a
+        # topic gains words that it lacks only slowly.
         surplus += surplus.sum() * expected / expected.sum()
-        # Until the first update, the fresh topic has the usage of the topic with the most similar
-        # number of tokens.
+        # Start the fresh topic with the usage of the topic that is most similar in its number of
+        # tokens. The usage is the sums over documents of :mod:`skvt.models.hdp._usage`.
         similar = int(np.argmin(np.abs(masses - surplus.sum())))
         fresh = Stats((surplus[None], usage[similar : similar + 1]))
         n_before = state.component_ids.size
         decision = self._try_topics(model, [part], fresh, state, tools)
         n_born = state.component_ids.size - n_before
-        return decision.record(tools.n_iter, "birth", (), SURPLUS, n_born)
+        return decision.record(tools.n_iter, "birth", (), SURPLUS_DESCRIPTION, n_changed=n_born)
 
     def _try_replacement(
         self, model: HDP, part: BatchPart, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Try to replace all topics of which no other batch has tokens by fresh topics.
+        """Try to replace by fresh topics all topics that have tokens in this batch only.
 
-        The reason is that topics that were born one after the other may have taken words that
-        belong to later topics.
+        These topics were born one after the other, so that early topics may have words that belong
+        to later topics.
         """
         _, is_elsewhere = sum_other_memos(model, state, part.key)
         kept = np.flatnonzero(is_elsewhere)
         batch = part.batch
         X = make_csr(batch, batch.counts, model.n_features)
-        n_fresh = _count_first_topics(X, self._max_components - kept.size)
+        n_fresh = _choose_number_of_topics(X, self._max_components - kept.size)
         fresh = fit_fresh_topics(model, X, np.asarray(batch.weights, np.float64), n_fresh, tools)
         n_before = state.component_ids.size
         decision = self._try_topics(model, [part], fresh, state, tools, kept=kept)
         replaced = np.delete(np.arange(n_before), kept)
         tried = "fresh topics for all topics of these rows"
         n_born = state.component_ids.size - kept.size
-        records = [decision.record(tools.n_iter, "birth", replaced, tried, n_born)]
+        records = [decision.record(tools.n_iter, "birth", replaced, tried, n_changed=n_born)]
         if decision.is_accepted:
             reason = "Fresh topics have replaced these topics."
             deleted = Decision(is_accepted=True, gain=0.0, reason=reason)
@@ -267,11 +269,12 @@ class BirthOfTopics(Move):
     def _try_target(
         self, model: HDP, target: Target, state: MovableState, tools: MoveTools
     ) -> MoveRecord:
-        """Try births from the documents collected for a target, and remember a failure."""
+        """Try births from the documents collected for a target, and record a failure."""
         n_before = state.component_ids.size
         n_fresh = 0
         # Number of the target among the present topics.
         topic = int(np.flatnonzero(state.component_ids == target.ids[0])[0])
+        # This is the decision if the model has as many topics as it may have.
         reason = "There are as many topics as there may be."
         decision = Decision(is_accepted=False, gain=np.nan, reason=reason)
         if n_before < self._max_components:
@@ -281,32 +284,33 @@ class BirthOfTopics(Move):
                 decision = decision._replace(reason="The documents have no tokens of the topic.")
                 return decision.record(tools.n_iter, "birth", [topic], "no topics")
             # Allow one topic more than may be born, because the largest is left out at first.
-            n_fresh = _count_first_topics(X, self._max_components - n_before + 1)
+            n_fresh = _choose_number_of_topics(X, self._max_components - n_before + 1)
             fresh = fit_fresh_topics(model, X, weights, n_fresh, tools)
+            # This is the decision if only one fresh topic remains, so that nothing is tried.
             decision = decision._replace(reason="The fresh topics have become one.")
             order = stable_order(-fresh.arrays[0].sum(axis=1), scale=float(X.sum()))
             # The largest fresh topic may be a new topic, or what remains of the target. Try the
             # birth without the largest fresh topic, then with it.
             for n_left_out in (1, 0) if order.size > 1 else ():
                 born = Stats(tuple(array[order[n_left_out:]] for array in fresh.arrays))
-                decision = self._try_topics(model, target.rows, born, state, tools, target=topic)
+                decision = self._try_topics(model, target.rows, born, state, tools, source=topic)
                 if decision.is_accepted:
                     break
         if not decision.is_accepted:
             self._ledger = self._ledger.record_failure(target.ids, target.masses)
         tried = f"{n_fresh} fresh topics"
         n_born = state.component_ids.size - n_before
-        return decision.record(tools.n_iter, "birth", [topic], tried, n_born)
+        return decision.record(tools.n_iter, "birth", [topic], tried, n_changed=n_born)
 
     def _try_topics(
         self, model: HDP, parts: list[BatchPart], fresh: Stats, state: MovableState,
-        tools: MoveTools, *, target: int | None = None, kept: IndexArray | None = None,
+        tools: MoveTools, *, source: int | None = None, kept: IndexArray | None = None,
     ) -> Decision:  # fmt: skip
         """Let fresh topics compete for the documents of ``parts``; keep them if the bound rises.
 
-        The tokens of the fresh topics are taken from the topic ``target`` unless it is None. If
-        ``kept`` is not None, all topics but ``kept`` are removed, and the topics ``kept`` begin
-        without their tokens in the documents of the parts.
+        At the beginning, the tokens of the fresh topics are subtracted from the topic ``source``,
+        unless it is None. If ``kept`` is not None, all topics but ``kept`` are removed, and the
+        topics ``kept`` begin without their tokens in the documents of the parts.
         """
         total_memo = state.memos.total()
         max_updates = TRIAL_STEPS if kept is None else REPLACEMENT_STEPS
@@ -315,15 +319,15 @@ class BirthOfTopics(Move):
         n_old = old_topics.size
 
         def begin(competing: Stats) -> tuple[TopicTrial, RunningStats]:
-            """Return a trial of the competing topics, and the statistics at its beginning."""
+            """Return a trial of the old and the competing topics, and its first statistics."""
             # The old number of each topic of the trial, and -1 for a fresh topic.
             index = np.concatenate([old_topics, np.full(len(competing.arrays[0]), -1)])
             trial = TopicTrial(model, parts, total_memo, index, tools)
             memo = trial.total_memo if kept is None else trial.others
             words, usage = (array.copy() for array in memo.stats.arrays)
             fresh_words, fresh_usage = trial.narrow(competing).arrays
-            if target is not None:
-                words[target] = np.maximum(words[target] - fresh_words.sum(axis=0), 0.0)
+            if source is not None:
+                words[source] = np.maximum(words[source] - fresh_words.sum(axis=0), 0.0)
             words[n_old:], usage[n_old:] = fresh_words, fresh_usage
             return trial, RunningStats((words, usage))
 
@@ -332,16 +336,16 @@ class BirthOfTopics(Move):
         trial, decision = compete(begin, fresh, bound_before, max_updates, scale, MIN_GAIN)
         if decision.is_accepted:
             trial.keep(state)
-            # Note the target and the fresh topics, which this trial has judged, so that they are
-            # tried again only if they change.
+            # Record the source and the fresh topics, which this trial has judged, so that they are
+            # targets again only if they change.
             masses = model.component_masses(state.memos.total().stats)
-            topics = [*([] if target is None else [target]), *range(n_old, masses.size)]
+            topics = [*([] if source is None else [source]), *range(n_old, masses.size)]
             ids = state.component_ids[topics].tolist()
-            self._ledger = self._ledger.record_success(FAILURES_OF_BIRTH, ids, masses[topics])
+            self._ledger = self._ledger.record_success(FAILURES_PER_BIRTH, ids, masses[topics])
         return decision
 
 
-def _count_first_topics(X: sp.csr_array, max_topics: int) -> int:
+def _choose_number_of_topics(X: sp.csr_array, max_topics: int) -> int:
     """Return the number of topics with which a fit to the word counts X (n, V) begins."""
     return min(max(MIN_TOPICS, int(np.sqrt(X.sum() / TOKENS_OF_FIRST_TOPIC))), max_topics)
 
@@ -352,25 +356,25 @@ def _count_documents(target: Target) -> int:
 
 
 def _collect_documents(
-    wanted: dict[int, int], drawn: NDArray[np.bool_] | None, model: HDP, solved_batch: SolvedBatch,
-    tools: ObserverTools,
+    n_missing_by_topic: dict[int, int], in_sample: NDArray[np.bool_] | None, model: HDP,
+    solved_batch: SolvedBatch, tools: ObserverTools,
 ) -> dict[int, BatchPart]:  # fmt: skip
-    """Collect documents of a batch for targets; return them by the topics of the targets.
+    """Collect documents of a batch for targets; return a part for the topic of each target.
 
-    ``wanted`` has the topic of each target and the number of documents that the target still lacks.
-    A document is collected for the target that has most of its tokens, if ``drawn`` (n,) is True
-    for the document or None, and if the document has enough tokens of the target.
+    ``n_missing_by_topic`` has the topic of each target and the number of documents that may still
+    be collected for it. ``in_sample`` (n,) says which documents may be collected; None allows all.
+    A document is collected for the target that has the most of its tokens, if these are enough.
     """
     assert solved_batch.result.counts is not None
-    tokens = solved_batch.result.counts[:, list(wanted)]
+    tokens = solved_batch.result.counts[:, list(n_missing_by_topic)]
     main_target = tokens.argmax(axis=1)
     n_tokens = tokens[np.arange(len(main_target)), main_target]
     is_suitable = (n_tokens > MIN_TOKENS) & (n_tokens > MIN_SHARE * solved_batch.batch.lengths)
-    if drawn is not None:
-        is_suitable &= drawn
+    if in_sample is not None:
+        is_suitable &= in_sample
     parts = dict[int, BatchPart]()
-    for i, (topic, n_wanted) in enumerate(wanted.items()):
-        rows = np.flatnonzero(is_suitable & (main_target == i))[:n_wanted]
+    for i, (topic, n_missing) in enumerate(n_missing_by_topic.items()):
+        rows = np.flatnonzero(is_suitable & (main_target == i))[:n_missing]
         if rows.size:
             parts[topic] = BatchPart.from_solved(solved_batch, model, rows, tools)
     return parts

@@ -1,11 +1,11 @@
-"""Deletes of topics: the documents of a small topic are explained without it.
+"""Deletes of topics: a small topic is deleted if the bound rises without it.
 
-During a pass, the documents that have tokens of a few small topics, the *candidates*, are
-collected, together with their contributions to the memos, which hold the statistics, the entropy
-and the weight that memoized inference keeps of each batch. After the pass, local steps of the
-documents of each candidate are made without it, in a few updates of all other topics. All other
-documents have no tokens of the candidate and do not change, so that the exact bound without the
-candidate is known. The topic is deleted if the bound rises.
+Before a pass, a few small topics are chosen as *candidates*. During the pass, the documents that
+have tokens of a candidate are collected, together with their contributions to the memos. A memo
+holds the sums of the statistics, entropies and weights of the documents of a batch, and the
+contribution of some documents is their share of these sums. After the pass, a few updates of all
+other topics are made, with local steps of the documents of the candidate. Other documents have no
+tokens of the candidate and do not change, so that the exact bound without the candidate is known.
 """
 
 from collections import defaultdict
@@ -42,8 +42,8 @@ MAX_SHARE = 0.3
 # Maximum number of bytes of the collected documents. If there are more, the largest candidates wait
 # for a later pass.
 MAX_BYTES = 2**28
-# Maximum number of updates by which a delete is judged; see
-# :meth:`~skvt.moves.Trial.compute_gain`.
+# Maximum number of updates before a delete is judged; :meth:`~skvt.moves.Trial.compute_gain` makes
+# the updates.
 TRIAL_STEPS = 5
 # After this number of failures in a row, no topic is tried until topics are born or deleted.
 MAX_FAILURES = 8
@@ -62,7 +62,7 @@ class DeleteTopic(Move):
     requires = require_growing_topics("A delete")
 
     def __init__(self) -> None:
-        # By candidate, the documents collected from each batch, and their rows in the batch.
+        # For each candidate, the documents collected from each batch, and their rows in the batch.
         self._parts: dict[int, list[tuple[BatchPart, IndexArray]]] = {}
         # Number of documents of each candidate.
         self._n_documents: dict[int, float] = {}
@@ -70,13 +70,13 @@ class DeleteTopic(Move):
         self._is_waiting = False
         # Identifiers of the topics at the beginning of the pass.
         self._ids: IndexArray = np.empty(0, np.int64)
-        # The topics that could not be deleted, with their number of documents at the time.
+        # The topics whose delete failed, each with its number of documents at that time.
         self._ledger = Ledger()
 
     def begin(self, model: HDP, state: MovableState, tools: MoveTools) -> None:
         """Choose the candidates: the topics with the fewest documents.
 
-        Topics that were tried in vain are left out until they change.
+        A topic whose delete failed is left out until its number of documents changes.
         """
         usage = state.plain_stats.as_stats().arrays[1]
         self._ids = state.component_ids
@@ -86,11 +86,12 @@ class DeleteTopic(Move):
         self._parts, self._n_documents, self._is_waiting = {}, {}, False
         if len(doc_counts) < 2 or not len(state.memos) or self._ledger.n_in_vain >= MAX_FAILURES:
             return
-        is_untried = self._ledger.count_failures(self._ids, doc_counts) == 0
+        has_not_failed = self._ledger.count_failures(self._ids, doc_counts) == 0
         # Number of documents that further candidates may have.
         n_allowed = MAX_SHARE * n_documents
         for k in stable_order(doc_counts, scale=n_documents):
-            if is_untried[k] and doc_counts[k] < n_allowed and len(self._parts) < MAX_CANDIDATES:
+            is_small = doc_counts[k] < n_allowed
+            if has_not_failed[k] and is_small and len(self._parts) < MAX_CANDIDATES:
                 self._parts[int(k)], self._n_documents[int(k)] = [], float(doc_counts[k])
                 n_allowed -= doc_counts[k]
 
@@ -156,7 +157,7 @@ class DeleteTopic(Move):
     def change_within_batch(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Delete candidates without which the bound rises, if no other batch has their tokens."""
+        """Delete candidates whose tokens are all in this batch, if the bound rises without them."""
         self.begin(model, state, tools)
         _, is_elsewhere = sum_other_memos(model, state, key)
         records = []
@@ -182,7 +183,7 @@ class DeleteTopic(Move):
         decision = decide(trial.compute_gain(first_stats, bound_before, TRIAL_STEPS, scale), scale)
         if decision.is_accepted:
             trial.keep(state)
-            # A success cancels all failures so far.
+            # A success cancels all earlier failures.
             self._ledger = self._ledger.record_success(MAX_FAILURES, [], [])
         else:
             n_documents = float(total_memo.stats.arrays[1][k, IN_USE])
@@ -193,7 +194,7 @@ class DeleteTopic(Move):
 def _collect_documents(
     topics: tuple[int, ...], model: HDP, solved_batch: SolvedBatch, tools: ObserverTools
 ) -> dict[int, tuple[BatchPart, IndexArray]]:
-    """Return by topic the documents of a batch that have tokens of the topic, and their rows."""
+    """Return for each topic the documents of a batch with tokens of the topic, and their rows."""
     tokens = solved_batch.result.counts
     collected = dict[int, tuple[BatchPart, IndexArray]]()
     assert tokens is not None

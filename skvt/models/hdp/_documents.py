@@ -1,11 +1,11 @@
-"""Documents of which moves of topics make new local steps, while all other documents stay.
+"""Trials of moves of topics: new local steps of a few documents, while all others do not change.
 
-Memoized inference keeps a memo of each batch: statistics, entropy and weight. A *contribution* is
-what some documents add to a memo. If the local steps of a few documents are repeated with other
-topics, their old contributions are subtracted from the memos and their new contributions are added,
-so that the exact bound of the whole corpus is known. A *part* is a few documents of one batch with
-their contribution. Shapes have A words that occur in the documents, V words of the vocabulary and K
-topics.
+Memoized inference keeps a *memo* of each batch: the sums of the statistics, entropies and weights
+of its documents. The *contribution* of some documents is their share of these sums. After new local
+steps of the documents with other topics, their old contributions are subtracted from the memos and
+their new contributions are added. The exact bound of the whole corpus then follows from the memos.
+A *part* consists of some documents of one batch and their contribution. Shapes have A words that
+occur in the documents, V words of the vocabulary and K topics.
 """
 
 from collections.abc import Hashable, Iterable
@@ -39,19 +39,20 @@ def require_growing_topics(move: str) -> tuple[Requirement, ...]:
     return (Requirement(move, Capability.GROWING_TOPICS, "Leave it out of moves."),)
 
 
-# Minimum number of tokens of a fresh topic, which a birth proposes. A birth from a topic collects a
-# document only if it has more tokens of this topic than this number.
+# A birth drops a fresh topic, which is a topic that it proposes, unless the topic has more tokens
+# than this number. To find fresh topics in the tokens of an old topic, a birth collects only
+# documents with more tokens of the old topic than this number.
 MIN_TOKENS = 2.0
 # Bytes of an entry of a batch. Each entry is stored twice: by document and by word.
 _BYTES_OF_ENTRY = 24
-# Expected counts below this share of the largest are set to 0, since they are below rounding. The
-# limit is relative, since row weights may have any scale. The counts of absent topics are below the
-# limit. They are not exactly 0, because weights in float32 have a positive floor.
+# Expected counts below this share of the largest count are set to 0, since they do not exceed its
+# rounding error. These include the counts of topics that are absent, which local steps leave
+# slightly above 0. The limit is a share, since row weights may have any scale.
 _ROUNDING = np.finfo(np.float64).eps
-# Smallest expected count that is kept in the tokens of a topic.
+# :func:`count_topic_tokens` leaves out expected counts below this number.
 _MIN_COUNT = 1e-3
 # Maximum number of responsibilities that are in memory at a time.
-_NUMBERS_AT_ONCE = 2_000_000
+_MAX_RESPONSIBILITIES = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Contribution:
 
     @classmethod
     def from_memo(cls, memo: Any, columns: IndexArray) -> "Contribution":
-        """Return the memo of documents as a contribution; ``columns`` are their words."""
+        """Return a memo as a contribution; ``columns`` (A,) are the words of its documents."""
         words, usage = memo.stats.arrays
         # Indexing by an array makes a copy, so that the memo does not change.
         words = words[:, columns]
@@ -85,15 +86,15 @@ class Contribution:
     def with_topics(self, index: IndexArray) -> "Contribution":
         """Return the contribution whose topic j is topic ``index[j]`` of this contribution.
 
-        Topic j is empty if ``index[j]`` is -1, or the number of a topic that this contribution
-        lacks.
+        Topic j is empty if ``index[j]`` is -1, or is not less than the number of topics of this
+        contribution.
         """
-        # Multiply the word counts by a matrix that selects the known topics.
-        is_known = (index >= 0) & (index < len(self.usage))
-        source = np.where(is_known, index, 0)
-        selection = sp.csr_array((is_known.astype(np.float64), (np.arange(index.size), source)),
+        # Multiply the word counts by a matrix that selects topics.
+        is_present = (index >= 0) & (index < len(self.usage))
+        source = np.where(is_present, index, 0)
+        selection = sp.csr_array((is_present.astype(np.float64), (np.arange(index.size), source)),
                                  shape=(index.size, len(self.usage)))  # fmt: skip
-        usage = is_known[:, None] * self.usage[source]
+        usage = is_present[:, None] * self.usage[source]
         return replace(self, words=selection @ self.words, usage=usage)
 
 
@@ -165,7 +166,7 @@ def count_tokens_in_parts(
 ) -> tuple[sp.csr_array, Array]:
     """Return the expected word counts (n, V) of a topic in all documents of the parts.
 
-    The second result are the weights of the documents, (n,).
+    Also return the weights of the documents, (n,).
     """
     counts, weights = [], []
     for part in parts:
@@ -185,7 +186,8 @@ def count_topic_tokens(
     psi_theta = psi(result.solved_theta)
     document = np.repeat(np.arange(batch.n_rows), np.diff(batch.indptr))
     topic_counts = np.empty(batch.counts.size)
-    for entries in pieces(topic_counts.size, max(1, _NUMBERS_AT_ONCE // expected_log.shape[1])):
+    n_entries = max(1, _MAX_RESPONSIBILITIES // expected_log.shape[1])
+    for entries in pieces(topic_counts.size, n_entries):
         logits = psi_theta[document[entries]] + expected_log[batch.words[entries]]
         logits -= logits.max(axis=1, keepdims=True)
         odds = np.exp(logits)
@@ -197,15 +199,16 @@ def count_topic_tokens(
 
 
 class TopicTrial(Trial):
-    """Updates of all topics on the documents of parts, while other documents do not change.
+    """A trial of topics: updates on the documents of parts, while other documents do not change.
 
-    ``index`` has the old number of each topic of the trial, or -1 for a new topic. Topics may have
-    been born after the documents of the parts were collected; the parts have no tokens of them.
+    ``index`` has the old number of each topic of the trial, or -1 for a new topic. The parts have
+    no tokens of topics that were born after their documents were collected.
 
-    ``memo`` is the memo of the whole corpus before the trial, and the attribute ``total_memo`` is
-    this memo after the last update. ``others`` is the memo of all documents that are not in the
-    parts. If most words do not occur in the documents of the parts, the last column of the word
-    counts in ``total_memo`` and ``others`` is the sum over the absent words.
+    ``memo`` is the memo of the whole corpus before the trial. The attribute ``total_memo`` is the
+    memo of the whole corpus after the last update, and ``others`` is the memo of all documents that
+    are not in the parts. If most words do not occur in the documents of the parts, the trial is
+    *narrowed*: the word counts in both memos have a column for each word that occurs, and a last
+    column with the sum over all other words.
 
     A move lets :meth:`compute_gain` or :func:`skvt.moves.compete` call :meth:`update` several
     times, and calls :meth:`keep` if it accepts the result.
@@ -223,8 +226,8 @@ class TopicTrial(Trial):
         self.total_memo = memo.rearranged(self._index)
         # Words that occur in the documents, or None if most words do.
         self._columns = unite_words([part.contribution.columns for part in parts], model.n_features)
-        # The bound of all words minus the bound of the narrowed words. It stays the same during the
-        # trial.
+        # The bound over the whole vocabulary minus the bound over the columns of a narrowed trial.
+        # The difference stays the same during the trial.
         self._bound_of_other_words = 0.0
         narrow_contributions = self._old_contributions
         if self._columns is not None:
@@ -232,9 +235,9 @@ class TopicTrial(Trial):
         self.others = add_contributions(self.total_memo, narrow_contributions, sign=-1.0)
 
     def _narrow_trial(self, columns: IndexArray) -> list[Contribution]:
-        """Narrow model, memo and batches to ``columns`` and one column for all other words.
+        """Narrow the model, the memo and the batches to the words ``columns`` and a last column.
 
-        Return the old contributions with columns of the narrowed statistics.
+        Return the old contributions, whose words are numbered by their positions in ``columns``.
         """
         model, all_words = self._model, self.total_memo.stats
         self._model = model.restrict_to_words(columns)
@@ -261,7 +264,7 @@ class TopicTrial(Trial):
         return Stats((words, usage))
 
     def update(self, stats: RunningStats) -> float:
-        """Make one local step of the documents; return the bound of the whole corpus in nats."""
+        """Make a local step of the documents; return the bound of the whole corpus in nats."""
         model, run = self._model, self._tools.run
         self._new_contributions = []
         for batch in self._batches:
@@ -289,7 +292,7 @@ class TopicTrial(Trial):
             self._parts, self._old_contributions, self._new_contributions, strict=True
         ):
             memo_of_others = add_contributions(state.memos[part.key], [old], sign=-1.0)
-            # Replace positions within the narrowed model by columns of all words.
+            # Number the words by their columns in the whole vocabulary again.
             new = replace(new, columns=part.contribution.columns)
             state.memos[part.key] = add_contributions(memo_of_others, [new])
         state.resum()

@@ -1,7 +1,8 @@
-"""Fresh topics, which births propose: an annealed fit to a few documents alone.
+"""Fits of fresh topics to a few documents alone. Births propose these topics to a model.
 
-The fit begins with more topics than are expected. A few updates of all documents at once follow,
-then merges of topics as long as the bound of these documents rises, and then both once more.
+An annealed fit begins with more topics than the documents are expected to have. Two rounds follow.
+A round has a few updates, each with a local step of all documents, and then merges of topics as
+long as the bound of these documents rises.
 """
 
 from typing import Any
@@ -17,11 +18,9 @@ from skvt.models.hdp._pairs import compute_pair_changes
 from skvt.temperature import LinearAnnealing
 from skvt.typing import Array
 
-# Number of updates of all documents at once before merges.
-N_STEPS_BEFORE = 3
-# Number of updates of all documents at once after merges.
-N_STEPS_AFTER = 2
-# Passes of an annealed fit, and number of passes in which the temperature falls.
+# Number of updates in the first and in the second round. Merges follow the updates.
+UPDATES_OF_ROUNDS = 3, 2
+# Number of passes of an annealed fit, and number of its passes in which the temperature falls.
 ANNEALED_PASSES = 10
 HOT_PASSES = 8
 # Largest number of batches of an annealed fit, and smallest number of documents of a batch.
@@ -67,15 +66,16 @@ def _update_and_merge(model: HDP, batch: Any, stats: Stats, tools: MoveTools) ->
         global_params = model.expectation(RunningStats(stats.arrays), batch, tools.run)
         return global_params, model.local_step(batch, global_params, 1.0, tools.run)
 
-    # Merges follow the updates of each of the two rounds.
-    for n_steps in (N_STEPS_BEFORE, N_STEPS_AFTER):
-        for _ in range(n_steps):
+    for n_updates in UPDATES_OF_ROUNDS:
+        for _ in range(n_updates):
             global_params, result = update()
             stats = result.stats
-        # Merge as long as the bound rises; a call of ``choose_merges`` merges each topic once.
+        # Merge as long as the bound rises. A call of ``choose_merges`` merges each topic at most
+        # once.
         while len(stats.arrays[0]) > 1:
             pairs = find_similar_pairs(model, stats.arrays[0])
             changes = compute_pair_changes(model, batch, global_params, result, pairs, tools.run)
+            # A memo holds the statistics, the entropy and the weight of the documents.
             memo: Any = tools.make_memo(model, result, batch)
             chosen, _ = choose_merges(model, memo, changes)
             if not chosen:
@@ -100,7 +100,7 @@ def _fit_annealed(
     model = model.resized(n_topics)
     policy = LinearAnnealing(n_passes=HOT_PASSES).start(FitPlan(model, ANNEALED_PASSES))
     state, sweep = tools.separate_fit(model, X, weights, policy, n_batches=n_batches)
-    # Make the passes, without moves.
     for _ in range(ANNEALED_PASSES):
+        # The second argument are the moves of the pass. Make none.
         model, _ = sweep(model, ())
     return state.memos.total().stats

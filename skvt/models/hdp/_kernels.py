@@ -33,15 +33,15 @@ MAX_LOGIT = 300.0
 MIN_LOG_SIZE = -30.0
 # Smallest weight, so that the logarithm of a product of sticks is finite.
 MIN_WEIGHT = 1e-300
-# Newton's method has converged if no entry of the scaled gradient is larger.
-MIN_GRADIENT = 1e-4
+# Newton's method has converged if no entry of the gradient of :func:`write_gradient` is larger.
+GRADIENT_TOLERANCE = 1e-4
 # Maximum number of Newton steps.
 N_NEWTON_STEPS = 20
 # Number of Newton steps after convergence.
 N_FINAL_STEPS = 2
 # Maximum number of conjugate gradient steps in a Newton step.
 N_CONJUGATE_STEPS = 25
-# Distance from x at which gradients are evaluated for a finite difference.
+# Distance of x from each of the two points whose gradients give a finite difference.
 DIFFERENCE = 1e-4
 # Arguments above this value use asymptotic series, which are exact to rounding there.
 _LARGE = 8.0
@@ -95,14 +95,16 @@ def _stick_terms(
     The distributions are q(u) = Beta(mean * size, complement * size) and p(u) = Beta(1, gamma).
 
     The divergence is a sum of log Gamma and digamma at a, b and a + b. With many documents these
-    are so much larger than the divergence that their sum would be mostly rounding error. Their
-    leading parts, such as (a - 1/2) log a, cancel. The sum is therefore computed from
-    :func:`_digamma_excess` and :func:`_gammaln_excess`, which leave out the leading parts.
+    terms are so much larger than the divergence that their sum would be mostly rounding error. Most
+    of each term cancels in the sum. The divergence is therefore computed from
+    :func:`_digamma_excess` and :func:`_gammaln_excess`, which leave out the parts that cancel.
     """
     a, b = mean * size, complement * size
     excess_a, excess_b, excess_size = _digamma_excess(a), _digamma_excess(b), _digamma_excess(size)
     gap_u, gap_complement = excess_a / a - excess_size / size, excess_b / b - excess_size / size
     log_mean, log_complement = log(mean), log(complement)
+    # The divergence is (a - 1) E[log u] + (b - gamma) E[log(1 - u)] - log B(a, b) - log gamma with
+    # the beta function B. First add the terms of the excesses, then the logarithms that remain.
     divergence = excess_a + excess_b - excess_size - gap_u - gamma * gap_complement
     divergence -= _gammaln_excess(a) + _gammaln_excess(b) - _gammaln_excess(size)
     divergence += (
@@ -131,16 +133,15 @@ def write_gradient(
     x: Array, step_length: float, direction: Array, scale: Array, usage: Array, n_documents: float,
     alpha: float, gamma: float, out: Array,
 ) -> None:  # fmt: skip
-    """Write the gradient of minus the bound at ``x + step_length * direction``.
+    """Write the gradient of minus the bound with respect to x, at ``x + step_length * direction``.
 
     The bound is :meth:`skvt.models.hdp._sticks.Sticks.bound`. ``x``, ``direction``, ``scale`` and
     ``out`` are (2, K). ``x[0]`` is the logit of E[u_k] times ``scale[0]``, and ``x[1]`` is
-    log(a_k + b_k) times ``scale[1]``. The gradient with respect to x is written to ``out``, which
-    must be another array than ``x`` and ``direction``. Logits and log(a_k + b_k) beyond their
-    limits are taken at the limits.
+    log(a_k + b_k) times ``scale[1]``. Logits and log(a_k + b_k) are clipped to their limits. The
+    gradient is written to ``out``, which must be another array than ``x`` and ``direction``.
     """
-    # Names of derivatives begin with ``by_``: ``by_logit`` is the derivative with respect to a
-    # logit.
+    # Names of derivatives of the bound begin with ``by_``: ``by_logit`` is the derivative with
+    # respect to a logit.
     n_topics = x.shape[1]
     remaining = 1.0
     for k in range(n_topics):
@@ -148,14 +149,16 @@ def write_gradient(
         # Keep the logit for the second loop, which replaces it by the derivative.
         out[1, k] = min(max(logit, -MAX_LOGIT), MAX_LOGIT)
         mean, complement = _mean_and_complement(out[1, k])
+        # The pseudo-count c_k = alpha E[beta_k] of the topic.
         c = alpha * max(mean * remaining, MIN_WEIGHT)
         remaining *= complement
-        # Write the derivative with respect to log c_k, with c_k = alpha E[beta_k], of
-        # c_k slope_k + traces_k psi(c_k) + (D - n_k) log Gamma(c_k), where slope_k, traces_k and
-        # n_k are SLOPE, TRACES and IN_USE. These are all terms of the documents but
-        # D E[log beta_k], whose derivative the second loop adds.
+        # With slope_k, traces_k and n_k for SLOPE, TRACES and IN_USE, the documents add to the
+        # bound c_k slope_k + traces_k psi(c_k) + (D - n_k) log Gamma(c_k) + D E[log beta_k]. Write
+        # the derivative of the first three terms with respect to log c_k. The second loop adds the
+        # derivative of the fourth.
         out[0, k] = c * (usage[k, SLOPE] + usage[k, TRACES] * trigamma(c))
         out[0, k] += c * (n_documents - usage[k, IN_USE]) * digamma(c)
+    # The pseudo-count of all topics that are not represented, which have no tokens.
     c = alpha * max(remaining, MIN_WEIGHT)
     # The sum of the derivatives with respect to log c_l of all l > k, while k falls from K to 1.
     by_later_weights = c * n_documents * digamma(c)
@@ -168,9 +171,10 @@ def write_gradient(
         a, b = mean * size, complement * size
         coef_u, coef_complement = n_documents + 1.0, n_documents * (n_topics - k) + gamma
         # The bound contains (coef_u - a) E[log u] + (coef_complement - b) E[log(1 - u)] + log B,
-        # where B is the beta function of a and b. Its derivatives with respect to log a, log b and
-        # log(a + b) contain x^2 trigamma(x), which is x + _trigamma_excess(x). The terms x are as
-        # large as a + b. They cancel, so that ``by_a``, ``by_b`` and ``by_size`` leave them out.
+        # where B is the beta function of a and b. The derivatives of this sum with respect to
+        # log a, log b and log(a + b) contain x^2 trigamma(x) = x + _trigamma_excess(x) at x = a, b
+        # and a + b. The summands x cancel, so that ``by_a``, ``by_b`` and ``by_size`` leave them
+        # out; they would add rounding errors, since they may be large.
         by_a = _trigamma_excess(a) * (coef_u / a - 1.0)
         by_b = _trigamma_excess(b) * (coef_complement / b - 1.0)
         by_size = _trigamma_excess(size) * ((coef_u + coef_complement) / size - 1.0)
@@ -188,12 +192,15 @@ def write_start(usage: Array, n_documents: float, alpha: float, gamma: float, ou
     """Write a starting point of the search for the best q(u) to ``out`` (2, K).
 
     ``out[0]`` has the logits of E[u_k], and ``out[1]`` has log(a_k + b_k). The starting point is
-    near the best q(u): it maximises ``sum_{k <= K+1} (count_k log beta_k + rise_k beta_k)``. This
-    sum approximates the bound, where rise_k beta_k are the terms that are linear in beta_k: q(u) is
-    taken for a point, TRACES are left out, and ``log Gamma(1 + c)``, with c = alpha beta_k, is
-    replaced by its tangent at 0, ``-0.577 c``. The maximum is at
-    ``beta_k = count_k / (multiplier - rise_k)`` with the Lagrange multiplier for which the weights
-    sum to 1. Bisection finds the multiplier.
+    near the best q(u). It maximises an approximation of the bound in which q(u) is a point, TRACES
+    are 0, and ``log Gamma(1 + c)``, with c = alpha beta_k, is replaced by its tangent at 0,
+    ``-0.577 c``. Up to a constant the approximation is
+
+        sum_{k <= K+1} (count_k log beta_k + rise_k beta_k),
+
+    where topic K + 1 stands for all topics that are not represented. Its maximum is at
+    ``beta_k = count_k / (multiplier - rise_k)``. The Lagrange multiplier makes the weights sum to 1
+    and is computed by bisection.
     """
     n_topics = usage.shape[0]
     count, rise = np.empty(n_topics + 1), np.empty(n_topics + 1)
@@ -202,7 +209,8 @@ def write_start(usage: Array, n_documents: float, alpha: float, gamma: float, ou
         rise[k] = alpha * (usage[k, SLOPE] - np.euler_gamma * (n_documents - usage[k, IN_USE]))
     count[n_topics] = gamma
     rise[n_topics] = -alpha * np.euler_gamma * n_documents
-    # As a function of the multiplier, the sum of weights falls from >= 1 at low to <= 1 at high.
+    # The sum of the weights falls as the multiplier rises. It is at least 1 at ``low`` and at most
+    # 1 at ``high``.
     low, largest_rise, total_count = -np.inf, -np.inf, 0.0
     for k in range(n_topics + 1):
         low = max(low, rise[k] + count[k])
@@ -227,7 +235,7 @@ def write_start(usage: Array, n_documents: float, alpha: float, gamma: float, ou
         ratio = count[k] / (high - rise[k]) / remaining
         remaining *= 1.0 + ratio
         out[0, k] = log(ratio)
-        # This a + b is best given E[u] if _trigamma_excess is 1/2, its limit for large arguments.
+        # Given E[u], this a + b is the best if _trigamma_excess is 1/2, its limit for large a, b.
         coef_complement = n_documents * (n_topics - k) + gamma
         out[1, k] = log((n_documents + 1.0) / ratio + coef_complement * ratio)
 
@@ -240,10 +248,10 @@ def climb_sticks(
     """Improve x (2, K) by Newton's method; return the largest absolute entry of the gradient.
 
     The objective is minus the bound, with the gradient of :func:`write_gradient` and the Hessian H.
-    Steps end after N_NEWTON_STEPS, or as soon as a step does not reduce the norm of the gradient;
-    that step is not taken. Near the maximum the bound varies by less than its rounding, so the
-    gradient alone judges progress. Once no entry of the gradient is above MIN_GRADIENT,
-    N_FINAL_STEPS steps follow, for which the linear equations are solved more exactly.
+    Steps end after N_NEWTON_STEPS, or before the first step that does not reduce the norm of the
+    gradient. Near the maximum the bound varies by less than its rounding errors, so that only the
+    gradient shows progress. Once no entry of the gradient exceeds GRADIENT_TOLERANCE, N_FINAL_STEPS
+    steps follow, for which the linear equations are solved more exactly.
 
     A Newton step solves ``H step = -gradient`` by at most N_CONJUGATE_STEPS steps of conjugate
     gradients. The product of H and a vector is computed from the difference of the gradients at two
@@ -259,7 +267,7 @@ def climb_sticks(
     for i in range(2):
         for k in range(n_topics):
             step[i, k] = 0.0
-    # Squared norms have names that end in norm2. ``largest`` is the largest absolute entry of the
+    # Names that end in norm2 are squared norms. ``largest`` is the largest absolute entry of the
     # gradient at x, and ``n_final`` counts the steps after convergence.
     largest, last_gradient_norm2, n_final = 0.0, np.inf, 0
     for n_taken in range(N_NEWTON_STEPS + 1):
@@ -280,7 +288,7 @@ def climb_sticks(
                 x[i, k] += step[i, k]
                 residual[i, k] = direction[i, k] = -gradient[i, k]
                 step[i, k] = 0.0
-        is_close = largest <= MIN_GRADIENT
+        is_close = largest <= GRADIENT_TOLERANCE
         if n_taken == N_NEWTON_STEPS or (is_close and n_final == N_FINAL_STEPS):
             break
         n_final += is_close

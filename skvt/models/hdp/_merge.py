@@ -1,9 +1,9 @@
 """Merges of topics, judged by the exact bound.
 
-A memo holds the statistics, the entropy and the weight that memoized inference keeps of a batch.
-During a pass, each batch computes how its memo would change if topics merged
-(:mod:`skvt.models.hdp._pairs`), for the most similar pairs of topics. After the pass, pairs merge
-as long as the bound rises.
+A memo holds the sums of the statistics, entropies and weights of the documents of a batch. Before a
+pass, the most similar pairs of topics are chosen. During the pass, the change of each memo by each
+merge is computed, see :mod:`skvt.models.hdp._pairs`. After the pass, pairs merge as long as the
+bound rises.
 """
 
 from collections.abc import Hashable
@@ -41,9 +41,10 @@ from skvt.typing import Array, IndexArray
 
 # Number of topics with which each topic forms pairs: the topics with the most similar words.
 PAIRS_PER_TOPIC = 2
-# Largest error in nats of the approximate bound of the sticks.
+# Largest error in nats of the approximate bound of the sticks. A merge whose approximate gain is
+# below minus this error would lower the bound, so that its exact gain is not computed.
 _MAX_ERROR = 10.0
-# Maximum number of passes between a search without a merge and the next.
+# Maximum number of passes without a search for merges after a search that found no merge.
 _LONGEST_PAUSE = 3
 
 
@@ -51,8 +52,8 @@ def choose_merges(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int
     """Choose merges that raise the bound, best first, each topic at most once.
 
     ``memo`` is the sum of the memos, and ``changes`` are its changes by each merge. Returns the
-    indices of the chosen pairs, and the gains of all P pairs in nats, (P,). The gains are exact
-    except for pairs whose merges would clearly lower the bound, or whose topics have merged.
+    indices of the chosen pairs, and the gains of all P pairs in nats, (P,). A gain is approximate
+    if the merge would clearly lower the bound, or if a topic of the pair has merged already.
     """
     pairs = changes.pairs
     if not len(pairs):
@@ -68,8 +69,8 @@ def choose_merges(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int
     ])  # fmt: skip
     # Approximate all gains first, since the exact bound of the sticks costs more.
     sticks = model.sticks
-    # The original numbers of the topics that remain after the merges chosen so far, which are the
-    # topics of the rows of ``usage``.
+    # ``usage`` has the usage of topics after the merges chosen so far, and ``topics`` has the
+    # original number of the topic in each row of ``usage``.
     topics: IndexArray = np.arange(len(usage))
     approximate_bound = sticks.approximate_best_bound(usage)
     stick_gains = np.array([
@@ -78,8 +79,8 @@ def choose_merges(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int
         for p in range(len(pairs))
     ])  # fmt: skip
     gains = word_gains + changes.entropy + stick_gains
-    # Merge in the order of the approximate gains, and compute each exact gain given the merges
-    # before.
+    # Compute exact gains in the order of the approximate gains, each given the merges chosen so
+    # far.
     stick_bound = sticks.best_bound(usage)
     chosen: list[int] = []
     merged_topics: set[int] = set()
@@ -115,7 +116,7 @@ def _merge_usage(
 def sum_other_memos(
     model: HDP, state: MovableState, key: Hashable
 ) -> tuple[Memo, NDArray[np.bool_]]:
-    """Return the sum of all memos but ``key``, and whether it has tokens of each topic, (K,)."""
+    """Return the sum of all memos but the memo ``key``, and which topics it has tokens of, (K,)."""
     total = state.memos.total()
     others = total.plus(state.memos[key], sign=-1.0)
     masses, all_masses = (model.component_masses(memo.stats) for memo in (others, total))
@@ -190,10 +191,10 @@ class MergeTopics(Move):
     def change_within_batch(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Merge pairs of topics, at least one of which has no tokens in other batches.
+        """Merge pairs in which a topic has tokens in this batch only.
 
         No document of another batch has both topics of such a pair, so that the changes of the
-        other memos are known without a local step.
+        other memos are known without local steps.
         """
         total_memo = state.memos.total()
         others, is_elsewhere = sum_other_memos(model, state, key)
@@ -233,7 +234,7 @@ class MergeTopics(Move):
 def _make_records(
     tools: MoveTools, pairs: IndexArray, chosen: list[int], gains: Array, scale: float
 ) -> list[MoveRecord]:
-    """Return a record of each chosen merge, and one record of all other pairs."""
+    """Return a record of each chosen merge, and a single record for all other pairs."""
     records = [
         decide(gains[p], scale).record(tools.n_iter, "merge", pairs[p], MERGE_DESCRIPTION)
         for p in chosen

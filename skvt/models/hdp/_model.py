@@ -63,7 +63,8 @@ from skvt.rows import column_totals, sums_of_rows
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray, Run
 
-# A topic is in use in a document if its tokens there exceed this share of its pseudo-count.
+# A topic is in use in a document if the document's tokens of the topic exceed this share of the
+# pseudo-count alpha E[beta_k].
 MIN_USE = 0.01
 # Standard deviation of the noise of initial statistics, relative to their mean.
 _NOISE = 0.1
@@ -78,7 +79,7 @@ class Globals(NamedTuple):
     sticks: Array
 
     def select_words(self, positions: IndexArray) -> "Globals":
-        """Return the global parameters of the words in these rows of ``expected_log``."""
+        """Return the global parameters with only the rows ``positions`` of ``expected_log``."""
         return Globals(self.expected_log[positions], self.sticks)
 
 
@@ -125,7 +126,7 @@ class HDP(ConjugateModel):
     )
 
     def validate(self, d: int, k: int) -> bool:
-        """Return whether the LDA model has one topic, and eta one value for each of ``d`` words."""
+        """Return whether the LDA model has a single topic, and eta has a value for each word."""
         return self.topics.n_components == 1 and self.topic_word_prior.shape == (d,)
 
     def statistics_shapes(self, n_components: int) -> list[tuple[int, ...]]:
@@ -182,7 +183,7 @@ class HDP(ConjugateModel):
 
     def document_model(self, stats: RunningStats) -> Any:
         """Return the LDA model whose prior of documents is ``alpha E[beta]`` of the K topics."""
-        # The last weight is that of the rest, which LDA does not have.
+        # Leave out the last weight, the weight of the rest, which LDA does not have.
         pseudo_counts = self.sticks.doc_concentration * self.weights(stats)[:-1]
         return replace(self.topics, doc_topic_prior=pseudo_counts.astype(self.dtype))
 
@@ -219,9 +220,10 @@ class HDP(ConjugateModel):
         return word_terms + self.sticks.document_terms(global_params.sticks, usage)
 
     def collapsed_energy(self, stats: Stats) -> float:
-        """Return the maximum over q(u) and q(phi) of :meth:`statistics_energy` less divergences.
+        """Return the part of the bound that depends on q(u) and q(phi), at its maximum, in nats.
 
-        These are the divergences of q(u) and q(phi) from their priors, in nats.
+        The part is :meth:`statistics_energy` less the divergences of q(u) and q(phi) from their
+        priors.
         """
         words, usage = stats.arrays
         return float(self.words_evidence(words).sum()) + self.sticks.best_bound(usage)
@@ -239,7 +241,7 @@ class HDP(ConjugateModel):
         return self.restrict_to_words(occurring), narrow_stats
 
     def restrict_to_words(self, words: IndexArray) -> Self:
-        """Return the model of these words and, last, one word in place of all others."""
+        """Return the model whose words are ``words`` and a last word that stands for all others."""
         eta = self.topic_word_prior
         eta_of_others = eta.sum(dtype=np.float64) - eta[words].sum(dtype=np.float64)
         eta = np.append(eta[words], eta.dtype.type(eta_of_others))
@@ -290,7 +292,7 @@ class HDP(ConjugateModel):
         ``alpha E[beta_k]`` as prior. The rest has no tokens and enters only the bound.
         """
         sticks, alpha = global_params.sticks, self.sticks.doc_concentration
-        # The last pseudo-count is that of the rest, which LDA does not have.
+        # The last pseudo-count belongs to the rest, which LDA does not have.
         pseudo_counts = alpha * expected_weights(sticks)
         lda_prior = pseudo_counts[:-1].astype(self.dtype)
         lda = replace(self.topics, doc_topic_prior=lda_prior, counts_tokens=True)
@@ -301,7 +303,9 @@ class HDP(ConjugateModel):
             with_marginal=with_marginal, with_stats=with_stats,
         )  # fmt: skip
         documents = _Documents.of(batch, result, inv_temp, lda_prior.astype(np.float64))
-        bound = documents.bound(result.bound, pseudo_counts[-1], self.sticks, sticks)
+        bound = documents.bound(
+            result.bound, pseudo_count_of_rest=pseudo_counts[-1], prior=self.sticks, sticks=sticks
+        )
         energy, marginal = result.energy, result.marginal_energy
         if energy is not None:
             energy = energy + documents.energy_of_rest(alpha)
@@ -329,10 +333,10 @@ class HDP(ConjugateModel):
     def memo_entropy(
         self, batch: Any, result: Any, run: Run, *, pairs: bool
     ) -> tuple[Array, Array | None]:
-        """Return ``result.entropy``, (), and None in place of the losses of pairs.
+        """Return ``result.entropy``, (), and None.
 
-        The losses are the entropies that are lost if pairs of topics merge. Merges compute them
-        themselves, see :mod:`skvt.models.hdp._pairs`.
+        The second result of other models is the entropy that is lost if each pair of components
+        merges. Merges of topics compute this entropy themselves in :mod:`skvt.models.hdp._pairs`.
         """
         return np.array(result.entropy), None
 
@@ -421,16 +425,16 @@ def find_occurring_words(words: Array) -> IndexArray | None:
 
 
 def unite_words(word_lists: Iterable[IndexArray], n_words: int) -> IndexArray | None:
-    """Return the distinct words of all lists in order, or None if they are half of all or more.
+    """Return the distinct words of all lists in ascending order.
 
-    ``n_words`` is the number of all words.
+    Return None if these are at least half of the ``n_words`` words of the vocabulary.
     """
     distinct: IndexArray = np.unique(np.concatenate([np.empty(0, np.int64), *word_lists]))
     return distinct if 2 * distinct.size < n_words else None
 
 
 def narrow_columns(words: Array, columns: IndexArray) -> Array:
-    """Return the counts (K, V) in these columns, and last the sum over all other columns."""
+    """Return ``columns`` of the counts (K, V), and last the sum over all other columns."""
     kept = words[:, columns]
     others = np.maximum(words.sum(axis=1) - kept.sum(axis=1), 0.0)
     return np.column_stack([kept, others])
@@ -460,7 +464,10 @@ class _Documents:
     def of(
         cls, batch: Any, result: LocalResult, inv_temp: Any, pseudo_counts: Array
     ) -> "_Documents":
-        """Derive from a local step which topics are in use, and where their tangents touch."""
+        """Return the documents, given the LDA result of their local step.
+
+        The topics in use, and the points at which tangents touch, follow from theta.
+        """
         solved_theta = result.q.astype(np.float64)
         in_use = solved_theta - pseudo_counts > MIN_USE * pseudo_counts
         theta = np.where(in_use, solved_theta, pseudo_counts)
@@ -480,19 +487,20 @@ class _Documents:
         change = psi(self.pseudo_counts.sum() + self.lengths) - psi(alpha + self.lengths)
         return np.asarray(self.lengths / self.inv_temp * change)
 
-    def bound(self, lda_bound: Array, rest: float, prior: Sticks, sticks: Array) -> Array:
+    def bound(
+        self, lda_bound: Array, *, pseudo_count_of_rest: float, prior: Sticks, sticks: Array
+    ) -> Array:
         """Return each document's part of L in nats, (n,), given its bound in LDA with K topics.
 
-        ``rest`` is the pseudo-count of the rest, ``prior`` has gamma and alpha, and ``sticks`` are
-        the parameters of q(u). The bound of LDA, with the pseudo-counts alpha_k as its prior,
-        differs from L in two terms, which are replaced: ``log Gamma(A) - log Gamma(A + N_d)``, with
-        A the sum of the pseudo-counts, and for each topic ``log Gamma(theta) + (c - theta)
-        psi(theta) - log Gamma(alpha_k)``.
+        ``prior`` has gamma and alpha, and ``sticks`` are the parameters of q(u). Two terms of the
+        bound of LDA, whose prior are the pseudo-counts alpha_k, are replaced by the terms of L:
+        ``log Gamma(A) - log Gamma(A + N_d)``, with A the sum of the pseudo-counts, and for each
+        topic ``log Gamma(theta) + (c - theta) psi(theta) - log Gamma(alpha_k)``.
         """
         alpha, prior_sum = prior.doc_concentration, self.pseudo_counts.sum()
         bound = lda_bound + gammaln(prior_sum + self.lengths) - gammaln(prior_sum)
         bound = bound - gammaln(alpha + self.lengths)
-        constant = gammaln(self.pseudo_counts).sum() + gammaln(rest)
+        constant = gammaln(self.pseudo_counts).sum() + gammaln(pseudo_count_of_rest)
         bound += constant + prior.log_normalizer_bound(sticks)
         # LDA has tangents at theta for all topics. Move the tangents of topics that are not in use
         # to their pseudo-counts.
@@ -506,7 +514,7 @@ class _Documents:
         return np.asarray(bound)
 
     def usage(self, weights: Array, alpha: float) -> Array:
-        """Return the usage of topics by these documents, (K, 5)."""
+        """Return the documents' usage of topics, (K, 5), see :mod:`skvt.models.hdp._usage`."""
         usage = np.empty((self.pseudo_counts.size, N_COLUMNS))
         document, topic = np.nonzero(self.in_use)
         slopes = np.zeros_like(self.theta)

@@ -32,7 +32,7 @@ _ROWS_PER_TASK = 256
 
 @dataclass
 class PairChanges:
-    """Changes of the memo of one or several batches if a pair of topics merges, for P pairs."""
+    """For each of P pairs of topics, the change of the memo of some batches if the pair merges."""
 
     # (P, 2): the topic that stays, then the topic that is removed.
     pairs: IndexArray
@@ -65,11 +65,11 @@ class PairChanges:
 
     @classmethod
     def without_common_documents(cls, pairs: IndexArray, usage: Array) -> "PairChanges":
-        """Return the changes in documents each of which has at most one topic of each pair.
+        """Return the changes for documents that never have both topics of a pair.
 
-        ``usage`` (K, 5) is the usage of topics in these documents. The usage of a merged topic is
-        the sum over both topics. Tangents touch at the same points as before, so that the entropy
-        does not change.
+        ``usage`` (K, 5) is the documents' usage of topics. The usage of a merged topic is the sum
+        over both topics. Tangents touch at the same points as before, so that the entropy does not
+        change.
         """
         pair_usage = usage[pairs].sum(axis=1)
         pair_usage[:, DOCUMENTS:] = 0.0
@@ -79,7 +79,7 @@ class PairChanges:
 def compute_pair_changes(
     model: HDP, batch: Any, global_params: Globals, result: LocalResult, pairs: IndexArray, run: Run
 ) -> PairChanges:
-    """Compute the changes of the memo of a batch, from a local step at T = 1."""
+    """Compute how each merge changes the memo of a batch, from its local step at T = 1."""
     assert result.counts is not None
     # Leave out the last weight, which belongs to all topics that are not represented.
     weights_of_topics = expected_weights(global_params.sticks)[:-1]

@@ -23,8 +23,8 @@ from scipy.special import expit, gammaln, psi
 
 from skvt.files import PRIOR, in_files
 from skvt.models.hdp._kernels import (
+    GRADIENT_TOLERANCE,
     MAX_LOGIT,
-    MIN_GRADIENT,
     MIN_LOG_SIZE,
     MIN_WEIGHT,
     climb_sticks,
@@ -35,8 +35,8 @@ from skvt.models.hdp._kernels import (
 from skvt.models.hdp._usage import IN_USE, N_COLUMNS, SLOPE, TRACES, find_document_totals
 from skvt.typing import Array
 
-# Newton's method has failed if an entry of the scaled gradient is larger; L-BFGS follows.
-_MAX_GRADIENT = 1e-2
+# Newton's method has failed if an entry of the gradient is larger. L-BFGS then replaces it.
+_FAILED_GRADIENT = 1e-2
 # Maximum number of evaluations by L-BFGS.
 _N_EVALUATIONS = 500
 # Smallest logit of E[u_k], and smallest log(a_k + b_k), as a column (2, 1).
@@ -74,7 +74,7 @@ class Sticks:
         return np.array([[1.0, self.concentration]])
 
     def log_normalizer_bound(self, sticks: Array) -> float:
-        """Return a lower bound of ``E[log c_D(alpha beta)]`` of one document in nats.
+        """Return a lower bound of ``E[log c_D(alpha beta)]``, a document's normaliser, in nats.
 
         ``log c_D(alpha beta) >= K log alpha + sum_{k <= K+1} log beta_k`` for every alpha, the last
         sum being ``sum_k [log u_k + (K + 1 - k) log(1 - u_k)]``; see doc/guide/memoized_hdp.md.
@@ -147,7 +147,7 @@ class Sticks:
         return Sticks(gamma, alpha)
 
     def _best_doc_concentration(self, sticks: Array, usage: Array) -> float:
-        """Search for the alpha that maximises the bound, within a factor e of the current one."""
+        """Return the best alpha within a factor e of the present alpha, by maximising the bound."""
 
         def loss(log_alpha: Array) -> float:
             changed = Sticks(self.concentration, float(np.exp(log_alpha[0])))
@@ -168,11 +168,11 @@ def _maximise_bound(usage_bytes: bytes, n_topics: int, prior: Sticks) -> Array:
     problem = _Problem.of(prior, usage)
     x, largest_gradient = problem.climb(problem.start())
     # The comparison is negated because the gradient may be NaN.
-    if not largest_gradient <= _MAX_GRADIENT:
+    if not largest_gradient <= _FAILED_GRADIENT:
         optimum = minimize(
             problem.loss, x, jac=True, method="L-BFGS-B",
             options={"maxfun": _N_EVALUATIONS, "maxiter": _N_EVALUATIONS, "ftol": 1e-13,
-                     "gtol": MIN_GRADIENT, "maxcor": 20},
+                     "gtol": GRADIENT_TOLERANCE, "maxcor": 20},
         )  # fmt: skip
         x, _ = problem.climb(optimum.x)
     sticks = problem.sticks(x)
@@ -182,10 +182,10 @@ def _maximise_bound(usage_bytes: bytes, n_topics: int, prior: Sticks) -> Array:
 
 @dataclass(frozen=True)
 class _Problem:
-    """The search for the best q(u).
+    """The maximisation of the bound over q(u).
 
-    The variables x (2 K,) are the logits of E[u_k], then log(a_k + b_k), times ``scale`` (2, K),
-    which makes their curvatures similar.
+    The variables x (2 K,) are the K logits of E[u_k], then the K values of log(a_k + b_k), each
+    multiplied by its entry of ``scale`` (2, K), so that their curvatures are similar.
     """
 
     prior: Sticks
@@ -216,7 +216,7 @@ class _Problem:
         """Return minus the bound, and the gradient of minus the bound, (2 K,)."""
         loss = -self.prior.bound(self.sticks(x), self.constants[0])
         x, gradient = x.reshape(2, -1), np.empty_like(self.scale)
-        # The gradient at x itself is that after a step of length 0 in any direction.
+        # A step of length 0 evaluates the gradient at x itself, whatever its direction.
         write_gradient(x, 0.0, x, self.scale, *self.constants, gradient)
         return loss, gradient.ravel()
 
