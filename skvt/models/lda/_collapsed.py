@@ -31,8 +31,9 @@ from skvt.models.lda._model import DocumentBatch
 from skvt.models.lda._sampling import make_token_indptr, seed_rows
 from skvt.typing import Array, IndexArray, Run
 
-# Maximum number of groups of documents. The number is limited because the sweep over a group does
-# not see how the sweeps over other groups change the counts.
+# Maximum number of groups of documents. Threads sweep over different groups at the same time. The
+# number is limited because the sweep over a group does not see how the sweeps over other groups
+# change the counts.
 MAX_GROUPS = 8
 # Each group has a copy of the counts. There are more than two groups only if all copies together
 # have at most this number of entries per token of the batch.
@@ -41,9 +42,8 @@ COUNTS_PER_TOKEN = 3
 # wait for the result of one draw before it begins the next.
 MAX_STREAMS = 4
 # If groups have d documents on average, the draws of d // DOCUMENTS_PER_STREAM documents are
-# interleaved, at least 1 and at most MAX_STREAMS. Few documents are interleaved in a small group,
-# because tokens that are drawn at the same time do not see the changes that they make to the
-# counts.
+# interleaved, at least 1 and at most MAX_STREAMS. The number is small in small groups, because
+# tokens that are drawn at the same time do not see how they change the counts.
 DOCUMENTS_PER_STREAM = 16
 # The dense sampler is used up to this number of topics. For more topics the sparse sampler, which
 # sums over the topics of a document, is faster.
@@ -53,8 +53,8 @@ MAX_DENSE = 700
 class TopicCounts(NamedTuple):
     """The global parameters of a local step, where n are the counts n_wk."""
 
-    # With the dense sampler ``eta + n`` of the batch's words, (A, W), float32, padded with zeros
-    # from K to W topics. With the sparse sampler n without eta, a CSR matrix (A, K).
+    # For the dense sampler, ``eta + n`` of the batch's words, (A, W), float32, padded with zeros
+    # from K to W topics. For the sparse sampler, n without eta as a CSR matrix (A, K).
     lam: Array
     # (K,): sums of ``eta + n`` over all words of the vocabulary.
     totals: Array
@@ -62,7 +62,7 @@ class TopicCounts(NamedTuple):
     seed: int
 
     def select_words(self, positions: IndexArray) -> "TopicCounts":
-        """Return the global parameters of the words at these positions among the batch's words."""
+        """Return the global parameters with only the rows ``positions`` of ``lam``."""
         return self._replace(lam=self.lam[positions])
 
 
@@ -113,30 +113,31 @@ class CollapsedLDA(LDAGivenTopics):
     Given topics, which are the global parameters in a stream and for the bound, it is the local
     step of :class:`LDAGivenTopics`.
 
-    ``row_starts`` of a batch, (tokens,), are the topics of the tokens from which a sweep starts,
-    and ``row_starts`` of the result are the topics that it has drawn. If a batch has no
-    ``row_starts``, its tokens are drawn given the counts in the global parameters alone, with
-    uniform proportions.
-    ``q`` of the result is n_dk (n, K), the weight of the tokens of each document in each topic; it
-    is a CSR matrix if the sparse sampler was used. ``bound`` of the result is not a bound, but the
-    sum of ``log p(w_i | z_-i, w_-i)`` over the tokens of each document.
+    ``row_starts`` of a batch, (tokens,), are the topics of the tokens before a sweep, and
+    ``row_starts`` of the result are the topics after it. If a batch has no ``row_starts``, its
+    tokens are drawn given the counts in the global parameters alone, with uniform proportions.
+
+    ``q`` of the result is n_dk (n, K), the weight of each document's tokens in each topic. It is a
+    CSR matrix if the sparse sampler was used. ``bound`` of the result is not a bound, but the sum
+    of ``log p(w_i | z_-i, w_-i)`` over the tokens i of each document, where ``-i`` stands for all
+    other tokens.
     """
 
-    # The eta with which the topics of tokens are drawn; None stands for ``topic_word_prior``. A
-    # learned ``topic_word_prior``, which all other computations use, may be so small that a sampler
-    # with this eta hardly moves.
+    # The eta with which the topics of tokens are drawn; None stands for ``topic_word_prior``. All
+    # other computations use ``topic_word_prior``. If it is learned, it may be so small that a
+    # sampler with this eta would hardly move.
     sampling_prior: Annotated[float | None, PRIOR] = None
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Capabilities of LDA given topics, and local steps with topics summed out."""
+        """Capabilities of LDA given topics, and local steps with topics integrated out."""
         return super().capabilities | {Capability.COLLAPSIBLE}
 
     @property
     def _may_use_sparse_sampler(self) -> bool:
         """Whether there are many topics, and all documents have the same alpha.
 
-        The sparse sampler is used if topics also have the same eta.
+        If topics also have the same eta, the sparse sampler is used.
         """
         return self.n_components > MAX_DENSE and not self.has_document_priors
 
@@ -196,7 +197,7 @@ class CollapsedLDA(LDAGivenTopics):
         # Pad the topics to a multiple of LANES.
         lam = np.empty((words.size, -(-self.n_components // LANES) * LANES), np.float32)
         eta = eta if eta.ndim == 2 else eta[:, None]
-        kernels.pseudo_counts(stats.arrays[0], words, stats.scale, eta, lam)
+        kernels.write_pseudo_counts(stats.arrays[0], words, stats.scale, eta, lam)
         return TopicCounts(lam, totals, seed)
 
     def _sparse_counts(self, stats: RunningStats, words: IndexArray) -> Any:
@@ -224,7 +225,7 @@ class CollapsedLDA(LDAGivenTopics):
             )  # fmt: skip
         batch = cast("TokenBatch", batch)
         token_bounds = batch.token_indptr[batch.indptr]
-        groups = self._group_bounds(token_bounds, batch.active.size)
+        groups = self._divide_into_groups(token_bounds, batch.active.size)
         draws = _Draws(
             token_bounds=token_bounds,
             groups=groups,
@@ -313,9 +314,9 @@ class CollapsedLDA(LDAGivenTopics):
         return sparse.to_csr(document_counts, alpha.size), stats
 
     def _initial_topics(self, batch: DocumentBatch, n_tokens: int) -> IndexArray:
-        """Return the topics of the tokens before the sweep, which overwrites the array.
+        """Return the topics of the tokens before the sweep, in an array that the sweep overwrites.
 
-        If the batch has no ``row_starts``, the result is zeros, which the sweep does not read.
+        If the batch has no ``row_starts``, the array has zeros, which the sweep does not read.
 
         Raises
         ------
@@ -334,7 +335,7 @@ class CollapsedLDA(LDAGivenTopics):
             )
         return np.asarray(topics.astype(dtype))
 
-    def _group_bounds(self, token_bounds: IndexArray, n_words: int) -> IndexArray:
+    def _divide_into_groups(self, token_bounds: IndexArray, n_words: int) -> IndexArray:
         """Divide the documents into groups with similar numbers of tokens.
 
         Return the number of the first document of each group, and last the number of all documents.
@@ -373,7 +374,8 @@ class CollapsedLDA(LDAGivenTopics):
             last_row = np.zeros_like(regression_stats[:1])
             return np.append(regression_stats, last_row, axis=0), weights.sum()
         digamma_alpha = digamma_array(alpha)
-        # Begin as if no document had tokens. Tokens add digamma(alpha_k + n_dk) - digamma(alpha_k).
+        # Begin with the sums for documents without tokens. The tokens of a document then add
+        # digamma(alpha_k + n_dk) - digamma(alpha_k).
         sums = weights.sum() * digamma_alpha
         if sp.issparse(result.counts):
             counts = result.counts.astype(np.float64)
@@ -411,7 +413,7 @@ class CollapsedLDA(LDAGivenTopics):
         """
         model = self
         if prior_stats.mean is not None:
-            # The last entry is the additional one of :meth:`prior_statistics`.
+            # The last entry is the additional entry of :meth:`prior_statistics`.
             mean, mean_digamma_total = prior_stats.mean[:-1], prior_stats.mean[-1]
             if self.regression is not None:
                 model = self._with_regression(self.regression.take_step(mean, slowly=slowly))

@@ -16,11 +16,11 @@ Documents are divided into groups, each of which is sampled by one thread. A gro
 copy of the counts over all documents, and during the sweep it does not see how other groups change
 the counts (Newman, Asuncion, Smyth and Welling 2009).
 
-Within a group the draws of a few documents are interleaved: each document has a stream, and all
-streams draw one token at a time. The instructions of a draw wait for each other, and the draws of
-other documents use this time. The price is that tokens drawn at the same time do not see the
-changes that they make to the counts. The groups and the order of their tokens depend on the data
-alone, so the result is the same for any number of threads.
+Within a group the draws of a few documents are interleaved: each document has a *stream*, and the
+streams draw a token each in turn. The processor can then work on the draws of other documents while
+an instruction of a draw waits for the result of another. The price is that tokens which are drawn
+in the same turn do not see how they change the counts. The groups and the order of their tokens
+depend on the data alone, so that the result is the same for any number of threads.
 
 In the loops, ``claim_items`` yields the items that the present thread takes from the shared
 ``counter``, and ``lit(x, c)`` is the constant c in the floating-point type of x.
@@ -51,10 +51,10 @@ from skvt.typing import Array, IndexArray
 
 # Number of token probabilities that are multiplied before a logarithm is taken.
 _FACTORS_PER_LOGARITHM = 8
-# Maximum number of tokens of an entry. A larger count is divided into this number of tokens, which
-# have equal weights.
+# Maximum number of tokens of an entry, which is a word of a document with its count. A larger count
+# is divided into this number of tokens of equal weights.
 MAX_TOKENS = 1000
-# Smallest probability of a token in a product, which could underflow if probabilities were smaller.
+# Smaller probabilities of tokens are replaced by this number, so that products do not underflow.
 _MIN_PROBABILITY = 1e-30
 # Up to this whole number n, psi(x + n) - psi(x) is computed as a sum of n reciprocals.
 MAX_RECIPROCALS = 16.0
@@ -78,34 +78,34 @@ def capped_token_weight(count: Any, position: int, n_tokens: int) -> Any:
 
 
 class _Streams(NamedTuple):
-    """Scratch for S streams, each of which draws the tokens of one document at a time.
+    """The documents whose draws are interleaved, in S streams: scratch of a thread.
 
-    W is the number of topics, padded to a multiple of LANES, and L the number of tokens of the
-    longest document.
+    A stream draws the tokens of a document, then the tokens of its next document. W is the number
+    of topics, padded to a multiple of LANES, and L the number of tokens of the longest document.
     """
 
     # (S,): numbers of the streams. Streams that still have documents come first.
     order: NDArray[np.uint64]
-    # (S,): the topic that each stream has drawn last. The following (S,) arrays have an entry for
-    # each stream, too.
+    # (S,): the last topic that each stream has drawn.
     topic: NDArray[np.uint64]
-    # (S,): the state of the random numbers.
+    # (S,): the state of each stream's random numbers.
     state: NDArray[np.uint64]
-    # (S,): the row of the document; -1 before the first document of the stream.
+    # (S,): the row of each stream's document; -1 before the first document of the stream.
     document: IndexArray
     # (S,): the number of the document's first token, and the number of all its tokens.
     first_token: IndexArray
     n_tokens: IndexArray
     # (S,): the number of the document's tokens that have been drawn.
     n_drawn: IndexArray
-    # (S,): the number of factors of ``product``, and the product of the last tokens' probabilities.
+    # (S,): the probabilities of the last tokens are multiplied before a logarithm is taken: the
+    # number of factors, and the product.
     n_multiplied: IndexArray
     product: Array
     # (S,): the sum of alpha over topics. If the tokens have topics before the sweep, the weight of
     # the document's tokens is added.
     total: Array
-    # (S, L + 1): the words of the tokens. After the last token its word is repeated, since each
-    # draw fetches the row of the next word from memory.
+    # (S, L + 1): the words of the tokens. The word of the last token is repeated after it, since
+    # each draw also fetches the row of the next word from memory.
     words: NDArray[np.uint32]
     # (S, L): the weights of the tokens.
     weights: Array
@@ -147,7 +147,7 @@ def _begin_document(
     token_indptr: IndexArray, seeds: NDArray[np.uint64], alpha: Array, has_topics: bool,
     topics: IndexArray, streams: Any,
 ) -> None:  # fmt: skip
-    """Assign document d, which has at least one token, to stream s."""
+    """Begin document d, which must have tokens, in stream s."""
     first_token = token_indptr[indptr[d]]
     alpha_row = min(d, alpha.shape[0] - 1)
     total = 0.0
@@ -243,7 +243,7 @@ def _sweep_collapsed(
         for s in range(order.size):
             order[s], streams.document[s] = s, -1
             streams.n_tokens[s], n_drawn[s] = 0, 0
-        # In each round, all streams with documents draw one token.
+        # In each turn, all streams with documents draw a token.
         while n_streams > 0:
             # Step 1: give a new document to each stream whose document is finished, or remove the
             # stream if no document is left. Remove the next token of each stream from all counts.
@@ -275,15 +275,15 @@ def _sweep_collapsed(
                     word, weight = streams.words[s, t], streams.weights[s, t]
                     k = topics[np.uint64(streams.first_token[s] + n_drawn[s])]
                     # The counts of words include the weights of documents.
-                    weighted = weight * np.float32(row_weights[streams.document[s]])
+                    word_weight = weight * np.float32(row_weights[streams.document[s]])
                     # Limit counts from below, because rounding of fractional weights could make a
                     # count smaller than its prior.
                     alpha_row = min(streams.document[s], last_alpha_row)
                     doc_counts[s, k] = max(doc_counts[s, k] - weight, alpha[alpha_row, k])
                     word_counts[word, k] = max(
-                        word_counts[word, k] - weighted, eta[word, np.uint64(k * eta_stride)]
+                        word_counts[word, k] - word_weight, eta[word, np.uint64(k * eta_stride)]
                     )
-                    total = max(totals[g, k] - np.float64(weighted), MIN_TOTAL)
+                    total = max(totals[g, k] - np.float64(word_weight), MIN_TOTAL)
                     totals[g, k], inverse_totals[k] = total, one / np.float32(total)
             # Step 2: draw the topics. ``draw_from_products`` also fetches the row of the stream's
             # next word from memory.
@@ -319,10 +319,10 @@ def _sweep_collapsed(
                 n_drawn[s] += 1
                 if has_topics:
                     word, weight = streams.words[s, t], streams.weights[s, t]
-                    weighted = weight * np.float32(row_weights[streams.document[s]])
+                    word_weight = weight * np.float32(row_weights[streams.document[s]])
                     doc_counts[s, k] += weight
-                    word_counts[word, k] += weighted
-                    total = totals[g, k] + np.float64(weighted)
+                    word_counts[word, k] += word_weight
+                    total = totals[g, k] + np.float64(word_weight)
                     totals[g, k], inverse_totals[k] = total, one / np.float32(total)
                 streams.n_multiplied[s] += 1
                 if streams.n_multiplied[s] == _FACTORS_PER_LOGARITHM:
@@ -331,7 +331,9 @@ def _sweep_collapsed(
 
 
 @jit
-def pseudo_counts(array: Array, words: IndexArray, scale: Any, eta: Array, out: Array) -> None:
+def write_pseudo_counts(
+    array: Array, words: IndexArray, scale: Any, eta: Array, out: Array
+) -> None:
     """Write ``eta + scale * array`` of the rows ``words`` (A,) to ``out``.
 
     ``array`` is (V, K), and ``eta`` is (A, 1) or (A, K). ``out`` (A, W) is float32. Its values are
@@ -358,8 +360,8 @@ def list_tokens_by_word(
 
     The tokens of word a are ``tokens[word_token_indptr[a]:word_token_indptr[a + 1]]``. Their
     weights include the weights of their documents. ``word_indptr``, ``documents`` and ``entries``
-    are the lists of :func:`~skvt.models.lda._kernels.localise`, and ``token_indptr`` has the number
-    of the first token of each entry.
+    are the lists of :func:`~skvt.models.lda._kernels.copy_rows`, and ``token_indptr`` has the
+    number of the first token of each entry.
     """
     t, are_all_one = 0, True
     word_token_indptr[0] = 0
@@ -421,7 +423,7 @@ def add_log_proportions(
 
 
 @jit_inlined
-def _rise_of_digamma(x: float, n: float) -> float:
+def _compute_digamma_rise(x: float, n: float) -> float:
     """Return psi(x + n) - psi(x), computed as a sum of n reciprocals if n is small and whole."""
     if n > MAX_RECIPROCALS or n != np.floor(n):
         return digamma(x + n) - digamma(x)
@@ -432,7 +434,7 @@ def _rise_of_digamma(x: float, n: float) -> float:
 
 
 @jit
-def derivatives_of_counts(counts: Array, alpha: Array, gradient: Array, curvature: Array) -> None:
+def write_count_derivatives(counts: Array, alpha: Array, gradient: Array, curvature: Array) -> None:
     """Write derivatives of log p(z_d | alpha_d) of each document with respect to log alpha_dk.
 
     ``counts`` (n, K) are the weights of the tokens in each topic, and ``alpha`` (n, K) the priors.
@@ -444,10 +446,10 @@ def derivatives_of_counts(counts: Array, alpha: Array, gradient: Array, curvatur
         for k in range(counts.shape[1]):
             total += alpha[d, k]
             size += np.float64(counts[d, k])
-        total_rise = _rise_of_digamma(total, size)
+        total_rise = _compute_digamma_rise(total, size)
         for k in range(counts.shape[1]):
             curvature[d, k] = total_rise * alpha[d, k]
             gradient[d, k] = -curvature[d, k]
             if counts[d, k] > lit(counts[d, k], 0.0):
-                topic_rise = _rise_of_digamma(alpha[d, k], np.float64(counts[d, k]))
+                topic_rise = _compute_digamma_rise(alpha[d, k], np.float64(counts[d, k]))
                 gradient[d, k] += alpha[d, k] * topic_rise

@@ -31,7 +31,7 @@ from scipy.special import gammaln
 
 from skvt._compiled import digamma_array
 from skvt.files import POSITIVE, in_files
-from skvt.models.lda._collapsed_kernels import derivatives_of_counts
+from skvt.models.lda._collapsed_kernels import write_count_derivatives
 from skvt.rows import pieces
 from skvt.typing import Array, IndexArray
 
@@ -46,9 +46,9 @@ LOG_ALPHA_RANGE = np.log(1e-4), np.log(1e4)
 # A and B of the prior of 1 / s_g^2.
 SHAPE = 0.5
 RATE = 0.5 * 0.25**2
-# RIDGE times x x' of each document is added to minus the second derivatives in lambda. Otherwise
-# the matrix could be singular, because all second derivatives may be zero for a topic whose alpha
-# is at an end of its range.
+# RIDGE times the sum of x x' over documents is added to the curvature matrix of each topic. All
+# second derivatives may be 0 for a topic whose alpha is at an end of its range, and the matrix
+# would then be singular.
 RIDGE = 1e-8
 # Maximum number of entries of the matrices x x' that are in memory at a time.
 MAX_PRODUCTS = 2**20
@@ -176,7 +176,7 @@ class DocumentRegression:
         """
         alpha = self.alpha(design, allowed)
         gradient, curvature = np.empty_like(alpha), np.empty_like(alpha)
-        derivatives_of_counts(counts, alpha, gradient, curvature)
+        write_count_derivatives(counts, alpha, gradient, curvature)
         return self._sum_parabolas(design, weights, alpha, gradient, curvature)
 
     def _sum_parabolas(
@@ -187,7 +187,7 @@ class DocumentRegression:
         ``gradient`` and ``curvature`` (n, K) describe the parabola of each document as a function
         of log alpha.
         """
-        # Alpha does not change if it is at an end of its range and the gradient points outwards.
+        # If alpha is at an end of its range and the gradient points outwards, alpha stays there.
         min_alpha, max_alpha = np.exp(LOG_ALPHA_RANGE)
         if alpha.min() <= min_alpha or alpha.max() >= max_alpha:
             is_stopped = (alpha <= min_alpha) & (gradient < 0.0)
@@ -214,9 +214,9 @@ class DocumentRegression:
         """Return the regression after a step, given the mean of the statistics over documents.
 
         The step leads to the maximum of the sum of the parabolas and the log prior. It is shortened
-        for topics of which some log alpha would change by more than RADIUS. If ``slowly``, x x' of
-        each document is added to minus the second derivatives, which makes the step shorter:
-        the sums are then at least as large as minus the second derivatives of the objective of
+        for a topic if log alpha of a document could change by more than RADIUS. If ``slowly``, the
+        sum of x x' over documents is added to the curvature matrix, which makes the step shorter.
+        The matrix is then at least as large as minus the second derivatives of the objective of
         expectation-maximisation.
         """
         precisions, coef = self._precisions, self.coef.T

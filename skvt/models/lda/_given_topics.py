@@ -2,8 +2,8 @@
 
 Structured inference keeps the dependence between topics and assignments, q(beta, z) = q(beta) q(z |
 beta): topics are drawn from q(beta), and the assignments z of each document are inferred given the
-draw [HB15 sec. 2]. The engine decides whether a local step takes log beta of a draw, the logarithm
-of a mean, or E[log beta].
+draw [HB15 sec. 2]. In place of log beta of a draw, a local step can also take the logarithm of the
+mean of q(beta), or E[log beta]; the engine decides. T is the temperature and b = 1 / T.
 
 Shapes have A words that occur in the n documents of a batch, V words of the vocabulary and K
 topics. ``SharedLoop(n, size, *arguments)`` makes the calls of a compiled loop over n items, of
@@ -27,7 +27,8 @@ from skvt.models.lda._model import LDA, DocumentBatch
 from skvt.typing import Array, IndexArray, Run
 
 _CAPABILITIES_GIVEN_TOPICS = frozenset({Capability.DRAWABLE, Capability.CORRECTABLE})
-# Gains ``(alpha + b n)^b - alpha^b`` are tabulated for whole n below this number.
+# The sampler draws topics with the help of gains ``(alpha + b n)^b - alpha^b``, where n is the
+# number of a document's tokens in a topic. Gains are tabulated for whole n below this number.
 _N_TABULATED_SIZES = 256
 
 
@@ -43,10 +44,11 @@ class LDAGivenTopics(LDA):
 
     # The method of local steps, "gibbs", "cvb0" or "mean_field".
     local: str = "gibbs"
-    # Number of sweeps of the Gibbs sampler that are dropped first, and number that are kept.
+    # Number of first sweeps of the Gibbs sampler that are dropped, and number of later sweeps that
+    # are kept.
     n_burn_in: int = 2
     n_samples: Annotated[int, PRIOR] = 4
-    # Whether a global step also changes the statistics of words that do not occur in its rows.
+    # Whether a global step also changes the statistics of words that its documents lack.
     updates_all_rows: bool = False
 
     @classmethod
@@ -87,10 +89,12 @@ class LDAGivenTopics(LDA):
         """Return the :class:`Topics` of the batch's words for a kind of global step.
 
         The global step "mean_field" takes ``E[log beta]``, "map" the logarithm of the mean of
-        q(beta), and "ssvi-a" and "ssvi" take log beta of a draw.
+        q(beta), and "ssvi-a" and "ssvi" take log beta of a draw. For "ssvi", the result also keeps
+        the gamma variates of the draw, by which :meth:`corrected` corrects the statistics.
         """
-        # Draw separate seeds, because documents and words must not share random numbers.
-        seed, seed_of_words = (int(part) for part in rng.integers(2**63, size=2))
+        # Draw separate seeds for the assignments and the topics, since they must not share random
+        # numbers.
+        seed, seed_of_topics = (int(part) for part in rng.integers(2**63, size=2))
         if kind == "mean_field":
             return self.expectation(stats, batch, run)._replace(seed=seed)
         if kind == "map":
@@ -100,7 +104,7 @@ class LDAGivenTopics(LDA):
         n_blocks = -(-words.size // sampling.WORDS_PER_BLOCK)
         log_sums, shape_sums = np.empty((2, n_blocks, self.n_components))
         run(sampling.draw_log_gammas, SharedLoop(
-            len(log_sums), 1, *self.parameters_for_loops(stats, batch), seed_of_words, logs,
+            len(log_sums), 1, *self.parameters_for_loops(stats, batch), seed_of_topics, logs,
             log_sums, shape_sums,
         ))  # fmt: skip
         gammas = Gammas(logs, np.logaddexp.reduce(log_sums), rows=words)
@@ -114,7 +118,7 @@ class LDAGivenTopics(LDA):
             logs_of_others = log_standard_gamma(shapes, rng)
             log_totals = np.logaddexp(gammas.log_totals, logs_of_others)
             gammas = Gammas(logs, log_totals, shapes, logs_of_others, words)
-        # If the sampler takes the topics, use single precision, the precision of its tables.
+        # Gibbs sampling needs single precision only, the precision of its tables.
         dtype = logs.dtype if self.local == "gibbs" else self.dtype
         log_beta = np.subtract(logs, gammas.log_totals.astype(dtype), dtype=dtype)
         return Topics(log_beta, seed, gammas if kind == "ssvi" else None)
@@ -127,8 +131,8 @@ class LDAGivenTopics(LDA):
         The corrected statistics are ``V(beta, lam) hat`` [HB15 eq. 7], where ``hat`` are the
         statistics ``result_stats`` of a local step given the drawn topics ``global_params``.
         """
-        # The part of the correction that is common to all words of a topic is at most the number of
-        # tokens of the minibatch, because a topic cannot have more.
+        # A part of the correction is common to all words of a topic. Limit it to the number of
+        # tokens of the minibatch, because a topic cannot have more tokens.
         n_tokens = result_stats.arrays[0].sum(dtype=np.float64)
         corrected = correct_statistics(
             stats.arrays[0], global_params.gammas, result_stats.arrays[0], run,
@@ -166,24 +170,26 @@ class LDAGivenTopics(LDA):
         # Use single precision in the sampler, where double precision would move more bytes without
         # better draws.
         dtype = np.dtype(np.float32) if is_sampled else self.dtype
-        table, shift = self._table(log_beta, inv_temp, dtype, run)
+        table, shift = self._make_table(log_beta, inv_temp, dtype, run)
         if is_sampled:
-            proportions, stats = self._gibbs(batch, table, inv_temp, seed, with_stats, run)
+            proportions, stats = self._run_gibbs(
+                batch, table, inv_temp, seed, run, with_stats=with_stats
+            )
         else:
-            proportions, stats = self._cvb0(batch, table, inv_temp, with_stats, run)
+            proportions, stats = self._run_cvb0(batch, table, inv_temp, run, with_stats=with_stats)
         if inv_temp != 1.0:
-            # The log probability of words needs beta itself instead of its power.
-            table, shift = self._table(log_beta, self.dtype.type(1.0), dtype, run)
+            # The log probability of words is a function of beta itself, not of its power.
+            table, shift = self._make_table(log_beta, self.dtype.type(1.0), dtype, run)
         log_probability = self._log_probability(batch, proportions, table, shift, run)
         return LocalResult(
             stats, log_probability * float(inv_temp), log_probability if with_energy else None,
             q=proportions, marginal_energy=log_probability if with_marginal else None,
         )  # fmt: skip
 
-    def _table(
+    def _make_table(
         self, log_beta: Array, inv_temp: Any, dtype: np.dtype[Any], run: Run
     ) -> tuple[Array, Array]:
-        """Return ``beta^inv_temp`` (A, K) divided by each word's maximum, and log maxima (A,)."""
+        """Return ``beta^inv_temp`` (A, K), each row divided by its maximum, and log maxima (A,)."""
         # Choose a floor with which a product of two entries of the table is a normal number.
         floor = log_beta.dtype.type(np.finfo(dtype).tiny ** 0.5)
         inv_temp = log_beta.dtype.type(inv_temp)
@@ -194,8 +200,8 @@ class LDAGivenTopics(LDA):
         )
         return table, shift
 
-    def _cvb0(
-        self, batch: DocumentBatch, table: Array, inv_temp: Any, with_stats: bool, run: Run
+    def _run_cvb0(
+        self, batch: DocumentBatch, table: Array, inv_temp: Any, run: Run, *, with_stats: bool
     ) -> tuple[Array, Stats | None]:
         """Return ``alpha + E[n_k]`` (n, K) by CVB0, and the statistics.
 
@@ -221,23 +227,24 @@ class LDAGivenTopics(LDA):
         ))  # fmt: skip
         return Stats((statistics,), rows=batch.active)
 
-    def _gibbs(
-        self, batch: DocumentBatch, table: Array, inv_temp: Any, seed: int, with_stats: bool,
-        run: Run,
+    def _run_gibbs(
+        self, batch: DocumentBatch, table: Array, inv_temp: Any, seed: int, run: Run, *,
+        with_stats: bool,
     ) -> tuple[Array, Stats | None]:  # fmt: skip
         """Return means of ``alpha + n_k`` (n, K) over the kept Gibbs sweeps, and the statistics.
 
         The statistics are None unless ``with_stats``.
         """
         alpha = self.document_priors(batch)
-        # Tabulate gains for n = 0, 1, ... If documents differ in alpha, or if b = 1, tabulate only
-        # n = 0, for which the gain is always 0.
+        # Tabulate the gains (K, M) for n = 0, 1, ..., M - 1. If documents differ in alpha, or if
+        # b = 1, tabulate only n = 0, for which the gain is always 0.
         n_tabulated = _N_TABULATED_SIZES if inv_temp < 1.0 and len(alpha) == 1 else 1
-        numbers, alpha_column = np.arange(n_tabulated, dtype=self.dtype), alpha[0, :, None]
-        gains = (alpha_column + inv_temp * numbers) ** inv_temp - alpha_column**inv_temp
+        sizes, alpha_column = np.arange(n_tabulated, dtype=self.dtype), alpha[0, :, None]
+        gains = (alpha_column + inv_temp * sizes) ** inv_temp - alpha_column**inv_temp
         gains = gains.astype(table.dtype)
         alpha_powers = (alpha**inv_temp).astype(table.dtype)
-        # The sampler handles an entry with a large count as a whole, so that it has no tokens.
+        # The sampler draws all tokens of a large entry together. A large entry is an entry with a
+        # large count. It has no tokens in the lists of single tokens.
         is_large = batch.counts > max(sampling.LARGE_COUNT, self.n_components)
         large_indices = np.flatnonzero(is_large)
         token_indptr = sampling.make_token_indptr(np.where(is_large, 0.0, batch.counts))
@@ -252,7 +259,8 @@ class LDAGivenTopics(LDA):
             large_entries = np.searchsorted(large_indices, batch.indptr), large_indices, means
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
         documents = sampling.Documents(batch.indptr, batch.words, batch.counts, token_indptr, seeds)
-        # If all documents have the same alpha, tabulate the sums of the second part by word.
+        # If all documents have the same alpha, tabulate sums of alpha^b beta^b over topics for each
+        # word, see `sampling.Conditional`. Otherwise the sampler computes them.
         n_blocks = -(-self.n_components // sampling.TOPICS_PER_BLOCK)
         cumulative = np.empty((table.shape[0], n_blocks), table.dtype)
         if len(alpha) == 1:

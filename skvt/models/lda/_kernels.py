@@ -41,9 +41,9 @@ from skvt._compiled import (
 )
 from skvt.typing import Array, IndexArray
 
-# Number of words, and number of documents, in a claim, which is what a thread takes at a time. They
-# are NumPy integers, since numba treats a Python integer as a constant and compiles a function once
-# for each.
+# Number of words, and number of documents, in a claim: the items that a thread takes at a time.
+# They are NumPy integers, since numba treats a Python integer as a constant and compiles a function
+# again for each constant.
 WORDS_PER_CLAIM = np.int64(16)
 DOCUMENTS_PER_CLAIM = np.int64(1)
 # A document's table is padded to a multiple of this number of topics and words. The samplers pad
@@ -53,7 +53,7 @@ TABLE_MULTIPLE = 8
 # aside: later sweeps over the document leave them out. In each cycle but the first, gamma is
 # extrapolated before the last sweep.
 CYCLE = 3
-# After each cycle but the first, the threshold is multiplied by this factor.
+# After later cycles, the threshold is this share of the threshold after the first cycle.
 LATER_FACTOR = 0.01
 # Extrapolation of gamma leaves at least this share of its tokens to a topic.
 KEPT_SHARE = 0.1
@@ -96,7 +96,7 @@ def gather_rows(
 
 
 @jit
-def localise(
+def copy_rows(
     indptr: IndexArray, indices: IndexArray, data: Array, rows: IndexArray, active: IndexArray,
     marker: IndexArray, out_indptr: IndexArray, words: IndexArray, counts: Array, lengths: Array,
     word_indptr: IndexArray, documents: IndexArray, entries: IndexArray,
@@ -146,7 +146,7 @@ def localise(
 
 # ------------------------------------------------------------------------------- expectations
 @jit
-def expected_log_topics(
+def write_expected_log_topics(
     array: Array, rows: IndexArray, scale: Any, prior: Array, digamma_sums: Array, out: Array,
     counter: IndexArray,
 ) -> None:  # fmt: skip
@@ -168,7 +168,7 @@ def expected_log_topics(
 
 
 @jit_inlined
-def _tempered_row(source: Array, inv_temp: Any, floor: Any, target: Array) -> Any:
+def _write_tempered_row(source: Array, inv_temp: Any, floor: Any, target: Array) -> Any:
     """Write exp(inv_temp * source - shift), at least ``floor``, to ``target``; return the shift.
 
     The shift is inv_temp times the maximum of ``source``, so that no value exceeds 1.
@@ -191,12 +191,18 @@ def write_tempered_table(
     each row 1.
     """
     for a in claim_items(counter, WORDS_PER_CLAIM, expected_log.shape[0]):
-        shift[a] = _tempered_row(expected_log[a], inv_temp, floor, table[a])
+        shift[a] = _write_tempered_row(expected_log[a], inv_temp, floor, table[a])
 
 
 # ----------------------------------------------------------------------------- document step
 @jit_inlined
-def _topic_weights(gamma: Array, inv_temp: Any, floor: Any, weights: Array) -> Any:
+def _round_up(n: Any) -> Any:
+    """Return n rounded up to a multiple of TABLE_MULTIPLE."""
+    return (n + TABLE_MULTIPLE - 1) // TABLE_MULTIPLE * TABLE_MULTIPLE
+
+
+@jit_inlined
+def _write_topic_weights(gamma: Array, inv_temp: Any, floor: Any, weights: Array) -> Any:
     """Write weights exp(inv_temp * digamma(gamma) - shift), at least ``floor``; return the shift.
 
     The shift makes the largest weight 1. The term digamma(sum gamma) of E[log theta] is left out,
@@ -216,7 +222,7 @@ def _topic_weights(gamma: Array, inv_temp: Any, floor: Any, weights: Array) -> A
 
 
 @jit_inlined
-def _dirichlet_divergence(
+def _compute_dirichlet_divergence(
     gamma: Array, alpha: Array, gammaln_alpha: Array, gammaln_sum_alpha: float,
     digamma_sum: float, gammaln_sum: float,
 ) -> float:  # fmt: skip
@@ -235,7 +241,7 @@ def _dirichlet_divergence(
 
 
 @jit_inlined
-def _topics_by_words(source: Array, words: IndexArray, table: Array) -> None:
+def _write_document_table(source: Array, words: IndexArray, table: Array) -> None:
     """Write table[k, j] = source[words[j], k].
 
     ``table`` is padded to more words and topics. Columns that pad the words repeat the last word,
@@ -256,7 +262,7 @@ def _topics_by_words(source: Array, words: IndexArray, table: Array) -> None:
 
 
 @jit_inlined
-def _tempered_topics_by_words(
+def _write_tempered_document_table(
     expected_log: Array, words: IndexArray, inv_temp: Any, floor: Any, row: Array, table: Array,
     shift: Array,
 ) -> None:  # fmt: skip
@@ -268,7 +274,7 @@ def _tempered_topics_by_words(
     n_topics = expected_log.shape[1]
     for j in range(table.shape[1]):
         word = words[j if j < words.size else 0]
-        shift[j] = _tempered_row(expected_log[word], inv_temp, floor, row)
+        shift[j] = _write_tempered_row(expected_log[word], inv_temp, floor, row)
         for k in range(n_topics):
             table[k, j] = row[k]
     table[n_topics:] = lit(floor, 0.0)
@@ -281,13 +287,13 @@ def _set_aside(
 ) -> Any:  # fmt: skip
     """Move topics with more tokens than a threshold to the front; return the number to keep.
 
-    The number is rounded up to a multiple of TABLE_MULTIPLE. Gamma of each topic that is not kept
-    is set to its prior. The rows of ``doc_table`` and the entries of ``gamma``, ``prior``,
-    ``last_step`` and ``order``, which has the numbers of the topics, are permuted alike. The
-    document has ``gamma - prior`` tokens of a topic.
+    The document has ``gamma - prior`` tokens of a topic. The number of kept topics is rounded up to
+    a multiple of TABLE_MULTIPLE. Gamma of all other topics is set to the prior. The rows of
+    ``doc_table`` and the entries of ``gamma``, ``prior``, ``last_step`` and ``order`` are permuted
+    alike. ``order`` has the number of the topic at each position.
     """
-    # Topics before ``start`` are kept, topics from ``stop`` on are set aside, and topics between
-    # are not decided yet.
+    # Topics before ``start`` are kept, topics from ``stop`` on are set aside, and the topics in
+    # between have not been visited yet.
     start: Any = np.int64(0)
     stop: Any = np.int64(gamma.size)
     while start < stop:
@@ -306,7 +312,7 @@ def _set_aside(
             stop -= 1
     # Keep at least TABLE_MULTIPLE topics, which the loops need, even if no topic is above the
     # threshold, as when gamma is NaN.
-    stop = (max(start, 1) + TABLE_MULTIPLE - 1) // TABLE_MULTIPLE * TABLE_MULTIPLE
+    stop = _round_up(max(start, 1))
     for k in range(stop, gamma.size):
         gamma[k] = prior[k]
     return stop
@@ -404,7 +410,7 @@ def optimise_documents(
         # words. Padding words have the count 0.
         begin, end = indptr[d], indptr[d + 1]
         n_words = end - begin
-        padded_size = (n_words + TABLE_MULTIPLE - 1) // TABLE_MULTIPLE * TABLE_MULTIPLE
+        padded_size = _round_up(n_words)
         doc_table = table_scratch[: width * padded_size].reshape(width, padded_size)
         word_counts, shift, ratio = (
             per_word[0][:padded_size], per_word[1][:padded_size], per_word[2][:padded_size],
@@ -415,11 +421,11 @@ def optimise_documents(
         shift[n_words:] = lit(inv_temp, 0.0)
         if row_inv_temps is not None:
             inv_temp = row_inv_temps[d]
-            _tempered_topics_by_words(
+            _write_tempered_document_table(
                 expected_log, words[begin:end], inv_temp, floor, row, doc_table, shift
             )
         else:
-            _topics_by_words(table, words[begin:end], doc_table)
+            _write_document_table(table, words[begin:end], doc_table)
             for j in range(n_words):
                 shift[j] = table_shift[words[begin + j]]
         # Start from equal shares of the topics that the document may have.
@@ -453,7 +459,7 @@ def optimise_documents(
                 # Evaluate all topics, including the topics that were set aside.
                 kept_gamma, kept_weights = all_gamma, weights
             # Write the denominators of the ratios to ``ratio``.
-            shift_topics = _topic_weights(kept_gamma, inv_temp, floor, kept_weights)
+            shift_topics = _write_topic_weights(kept_gamma, inv_temp, floor, kept_weights)
             weighted_sum(doc_table, kept_weights, ratio)
             if is_last:
                 break
@@ -498,21 +504,22 @@ def optimise_documents(
         # This is [VT16 eq. 4] at the optimum of q(z). The prior of theta is not tempered. The
         # divergence is a difference of large numbers and therefore computed in float64.
         bound[d] = value - inv_temp * lengths[d] * digamma_sum
-        bound[d] -= _dirichlet_divergence(
+        bound[d] -= _compute_dirichlet_divergence(
             updated, doc_alpha, doc_gammaln_alpha, gammaln(sum_alpha), digamma_sum,
             gammaln(sum_gamma),
         )  # fmt: skip
-        # numba decides ``is not None`` when it compiles the function, since ``energy`` may be None.
+        # If ``row_inv_temps`` is None, ``energy`` is None, too. numba then leaves out the code
+        # below when it compiles the function.
         if row_inv_temps is not None:
             if energy.size > 0:
-                energy[d] = _energy(
+                energy[d] = _compute_energy(
                     expected_log, words[begin:end], doc_table, weights, ratio, all_gamma,
                     order[:n_topics], digamma_sum,
                 )  # fmt: skip
 
 
 @jit_inlined
-def _energy(
+def _compute_energy(
     expected_log: Array, words: IndexArray, table: Array, weights: Array, ratio: Array,
     gamma: Array, order: IndexArray, digamma_sum: float,
 ) -> float:  # fmt: skip
@@ -541,7 +548,7 @@ def _energy(
 # Separate loops compute the results that follow, because they are rarely requested. As parts of
 # ``optimise_documents``, they would lengthen its compilation before the first fit.
 @jit_allocating
-def log_marginals(
+def write_log_marginals(
     indptr: IndexArray, words: IndexArray, counts: Array, lengths: Array, expected_log: Array,
     gamma: Array, digamma_sums: Array, floor: Any, out: Array, counter: IndexArray,
 ) -> None:  # fmt: skip
@@ -554,10 +561,10 @@ def log_marginals(
     weights, row = np.empty((2, n_topics), expected_log.dtype)
     one = lit(floor, 1.0)
     for d in claim_items(counter, DOCUMENTS_PER_CLAIM, indptr.size - 1):
-        shift_topics = np.float64(_topic_weights(gamma[d], one, floor, weights))
+        shift_topics = np.float64(_write_topic_weights(gamma[d], one, floor, weights))
         value = 0.0
         for j in range(indptr[d], indptr[d + 1]):
-            shift_word = _tempered_row(expected_log[words[j]], one, floor, row)
+            shift_word = _write_tempered_row(expected_log[words[j]], one, floor, row)
             norm = lit(floor, 0.0)
             for k in range(n_topics):
                 norm += row[k] * weights[k]
@@ -596,7 +603,7 @@ def write_energies(
 
 
 @jit_allocating
-def tokens_of_topics(
+def write_topic_tokens(
     indptr: IndexArray, words: IndexArray, table: Array, weights: Array, ratio: Array, out: Array,
     counter: IndexArray,
 ) -> None:  # fmt: skip
@@ -606,18 +613,17 @@ def tokens_of_topics(
     documents.
     """
     n_topics = table.shape[1]
-    width = (n_topics + TABLE_MULTIPLE - 1) // TABLE_MULTIPLE * TABLE_MULTIPLE
+    width = _round_up(n_topics)
     longest = 0
     for d in range(indptr.size - 1):
-        longest = max(longest, indptr[d + 1] - indptr[d])
-    longest = (longest + TABLE_MULTIPLE - 1) // TABLE_MULTIPLE * TABLE_MULTIPLE
+        longest = max(longest, _round_up(indptr[d + 1] - indptr[d]))
     table_scratch, sums = np.empty(width * longest, table.dtype), np.empty(width, table.dtype)
     padded_ratio = np.empty(longest, table.dtype)
     for d in claim_items(counter, DOCUMENTS_PER_CLAIM, indptr.size - 1):
         begin, n_words = indptr[d], indptr[d + 1] - indptr[d]
-        padded_size = (n_words + TABLE_MULTIPLE - 1) // TABLE_MULTIPLE * TABLE_MULTIPLE
+        padded_size = _round_up(n_words)
         doc_table = table_scratch[: width * padded_size].reshape(width, padded_size)
-        _topics_by_words(table, words[begin : begin + n_words], doc_table)
+        _write_document_table(table, words[begin : begin + n_words], doc_table)
         for j in range(padded_size):
             padded_ratio[j] = ratio[begin + j] if j < n_words else lit(sums[0], 0.0)
         dot_products(doc_table, padded_ratio[:padded_size], sums)
@@ -627,7 +633,7 @@ def tokens_of_topics(
 
 # ------------------------------------------------------------------------------- statistics
 @jit_allocating
-def word_statistics(
+def write_word_statistics(
     word_indptr: IndexArray, documents: IndexArray, entries: IndexArray, row_weights: Array,
     weights: Array, ratio: Array, table: Array, expected_log: Array, row_inv_temps: Array | None,
     floor: Any, out: Array, counter: IndexArray,
@@ -635,7 +641,7 @@ def word_statistics(
     """Write statistics of topics, out[a, k] = sum_d row_weight_d n_da phi_dak.
 
     Sums are taken in the order of documents, so that they do not depend on the number of threads.
-    ``word_indptr``, ``documents`` and ``entries`` are the lists of :func:`localise`. ``weights``
+    ``word_indptr``, ``documents`` and ``entries`` are the lists of :func:`copy_rows`. ``weights``
     and ``ratio`` are results of :func:`optimise_documents`, and ``table`` is the table of the
     active words. If documents have separate inverse temperatures ``row_inv_temps`` (n,), the rows
     of each document are computed from ``expected_log`` instead of ``table``.
@@ -652,7 +658,7 @@ def word_statistics(
                 d = documents[i]
                 weighted_ratio = ratio[entries[i]] * row_weights[d]
                 doc_weights = weights[d]
-                _tempered_row(expected_log[a], row_inv_temps[d], floor, row)
+                _write_tempered_row(expected_log[a], row_inv_temps[d], floor, row)
                 for k in range(n_topics):
                     target[k] += weighted_ratio * doc_weights[k] * row[k]
         else:
@@ -704,7 +710,7 @@ def list_expected_counts(
 
 
 @jit
-def mixture_log_likelihood(
+def write_mixture_log_likelihoods(
     indptr: IndexArray, words: IndexArray, counts: Array, proportions: Array, topics: Array,
     out: Array, counter: IndexArray,
 ) -> None:  # fmt: skip

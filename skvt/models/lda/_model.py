@@ -37,20 +37,23 @@ from skvt.models.lda._covariates import DocumentRegression
 from skvt.rows import design_and_allowed, sums_of_rows, total_and_weight
 from skvt.typing import Array, IndexArray, Run
 
-# Later sweeps over a document leave out a topic that has fewer tokens of the document than this
-# number and than a tenth of an equal share.
+# After the first sweeps over a document, topics are left out that have fewer of its tokens than
+# this number, and fewer than a tenth of an equal share.
 PRUNE = 0.01
 # The prior of a topic excludes a word if eta of the word in this topic is below this share of the
 # word's largest eta in any topic.
 EXCLUDED_SHARE = 1e-2
-# Coefficients of covariates are learned from the documents of the last local steps, about 1 /
-# RECENT of all documents or fewer.
+# Coefficients of covariates are learned from the last local steps alone, with at most about 1 /
+# RECENT of all documents.
 RECENT = 4.0
 
 
 @dataclass(frozen=True)
 class DocumentBatch:
-    """Documents prepared for local steps: n rows of X, in which A words occur, numbered from 0."""
+    """Documents prepared for local steps: n rows of X, in which A words occur.
+
+    These words are numbered from 0. An entry is a word of a document with its count.
+    """
 
     # (n + 1,), (nnz,) and (nnz,): a CSR matrix of the documents over the A words.
     indptr: IndexArray
@@ -118,13 +121,14 @@ class _Loop(NamedTuple):
 
 
 def _run_loops(loops: list[_Loop], counters: IndexArray) -> None:
-    """Run one thread's share of the loops, each of which needs the results of the loops before.
+    """Run the present thread's share of the loops, one after the other.
 
+    A loop begins when all threads have finished the loop before, whose results it needs.
     ``counters`` has COUNTER_SIZE entries for each loop, by which threads share its items. The last
     counter may have more entries, see :class:`~skvt._compiled.SharedLoop`.
 
-    All loops are one task, because it takes 30 microseconds to start all threads. They are separate
-    kernels, because numba would compile each kernel again as part of a kernel that calls them.
+    All loops are a single task, because it takes 30 microseconds to start all threads. They are
+    separate kernels, because numba would compile all of them again as parts of a common kernel.
     """
     for i, (kernel, n_items, arguments) in enumerate(loops):
         counter = counters[i * COUNTER_SIZE :]
@@ -167,9 +171,9 @@ class LDA:
     # The regression of log alpha on covariates of documents; None without covariates. If there is a
     # regression, ``doc_topic_prior`` is alpha at mean covariates.
     regression: DocumentRegression | None = None
-    # (K,): the number of each topic's group, None if all documents may have all topics. Topics of a
-    # group are allowed in the same documents. If there are groups, a learned alpha is the intercept
-    # of ``regression``.
+    # (K,): the number of each topic's group; None if all documents may have all topics. Topics of a
+    # group are allowed in the same documents. If there are groups, alpha is learned as the
+    # intercept of ``regression``.
     topic_groups: Annotated[IndexArray | None, "n"] = None
 
     families: ClassVar[tuple[Family, ...]] = (Dirichlet,)
@@ -179,7 +183,8 @@ class LDA:
         """Capabilities, which depend on how the priors of documents differ."""
         if self.regression is not None:
             return frozenset({Capability.TOPICS, Capability.HYPERPRIOR})
-        # log C(T) is not known if documents differ in alpha.
+        # The normaliser log C(T) of the tempered likelihood is not known if documents differ in
+        # alpha.
         if self.has_document_priors:
             return frozenset({Capability.TOPICS})
         return frozenset({Capability.TEMPERABLE, Capability.TOPICS})
@@ -248,7 +253,7 @@ class LDA:
         """
         if self.start is not None:
             n_tokens, weight = sums_of_rows(data.X, data.weights, total_and_weight)
-            # Scale the weighted tokens of the rows to the weight of the data set they represent.
+            # Scale the tokens of the rows to the whole data set, which the rows may be a sample of.
             n_tokens = max(float(n_tokens), 1.0) * data.total / float(weight)
             counts = self.start * (n_tokens / self.n_components)
         else:
@@ -302,7 +307,7 @@ class LDA:
         words, documents = np.empty((2, n_entries), np.int32)
         counts, lengths = np.empty(n_entries, self.dtype), np.empty(rows.size, self.dtype)
         word_indptr, entries = np.empty(n_active + 1, np.int64), np.empty(n_entries, np.int64)
-        kernels.localise(
+        kernels.copy_rows(
             X.indptr, X.indices, X.data, rows, active, marker, indptr, words, counts, lengths,
             word_indptr, documents, entries,
         )  # fmt: skip
@@ -330,7 +335,7 @@ class LDA:
         expected_log = np.empty((batch.active.size, self.n_components), self.dtype)
         # SharedLoop takes the number of items, the number that a thread takes at a time, and the
         # arguments of the compiled loop, which ``run`` calls in each thread.
-        run(kernels.expected_log_topics, SharedLoop(
+        run(kernels.write_expected_log_topics, SharedLoop(
             batch.active.size, kernels.WORDS_PER_CLAIM, *self.parameters_for_loops(stats, batch),
             digamma_sums, expected_log,
         ))  # fmt: skip
@@ -339,7 +344,7 @@ class LDA:
     def parameters_for_loops(
         self, stats: RunningStats, batch: DocumentBatch
     ) -> tuple[Array, IndexArray, Any, Array]:
-        """Return an array, rows, a scale and a prior, by which compiled loops compute lam.
+        """Return ``array, rows, scale, prior``, from which compiled loops compute lam.
 
         The parameters lam of the batch's words are ``prior[rows, None] + scale * array[rows]``.
         """
@@ -347,7 +352,8 @@ class LDA:
         array, scale = stats.arrays[0], self.dtype.type(stats.scale)
         if eta.ndim == 1:
             return array, words, scale, eta
-        # The loops do not add an eta that differs between topics. Return lam itself as the array.
+        # The loops cannot add an eta that differs between topics. Return lam itself as the array,
+        # and zeros as the prior.
         rows, no_prior = np.arange(words.size, dtype=words.dtype), np.zeros(words.size, self.dtype)
         return eta[words] + scale * array[words], rows, self.dtype.type(1.0), no_prior
 
@@ -381,8 +387,8 @@ class LDA:
         floor, loops = kernels.FLOOR[self.dtype], []
         row_inv_temps, n_tabulated = None, n_words
         if np.ndim(inv_temp) > 0:
-            # Each row has its own temperature. Make no tempered table, which would serve a single
-            # temperature only. The scalar ``inv_temp`` is not used from here on.
+            # Rows have separate temperatures. Make no tempered table, which would serve a single
+            # temperature only. The loops do not use the scalar ``inv_temp``.
             row_inv_temps, n_tabulated = np.asarray(inv_temp, self.dtype), 0
             inv_temp = 1.0
         inv_temp = self.dtype.type(inv_temp)
@@ -414,16 +420,16 @@ class LDA:
             loops.append(_Loop(kernels.write_energies, batch.n_rows, energy_arguments))
         if marginal is not None:
             marginal_arguments = (*documents, gamma, digamma_sums, floor, marginal)
-            loops.append(_Loop(kernels.log_marginals, batch.n_rows, marginal_arguments))
+            loops.append(_Loop(kernels.write_log_marginals, batch.n_rows, marginal_arguments))
         if tokens is not None:
-            loops.append(_Loop(kernels.tokens_of_topics, batch.n_rows, (*assignments, tokens)))
+            loops.append(_Loop(kernels.write_topic_tokens, batch.n_rows, (*assignments, tokens)))
         if with_stats:
             statistics = np.empty((n_words, self.n_components), self.dtype)
             statistics_arguments = (
                 batch.word_indptr, batch.documents, batch.entries, batch.weights, weights, ratio,
                 table, expected_log, row_inv_temps, floor, statistics,
             )  # fmt: skip
-            loops.append(_Loop(kernels.word_statistics, n_words, statistics_arguments))
+            loops.append(_Loop(kernels.write_word_statistics, n_words, statistics_arguments))
         run(
             _run_loops,
             SharedLoop(loops[-1].n_items, kernels.WORDS_PER_CLAIM, loops, n_loops=len(loops)),
@@ -456,15 +462,17 @@ class LDA:
 
     # --------------------------------------------------------------------------- temperature
     def tempered_log_partition(self, inv_temps: Array) -> tuple[Array, Array]:
-        """Return log C(T) of one token in nats and its slope in 1/T, (M,) each [VT16 app. B.1].
+        """Return log C(T) per token in nats, and its slope in 1/T, (M,) each [VT16 app. B.1].
 
-        ``log E[sum_kv (theta_k beta_kv)^(1/T)]`` has a closed form [VT16 eq. 13]. It is exact for
-        a corpus of one token, whose word and assignment are tempered together. Otherwise it is a
-        lower bound by Jensen's inequality, although VT16 calls it an upper bound.
+        C(T) is the normaliser of the tempered likelihood of words and assignments. It is computed
+        as if a corpus had a single token, for which
+        ``log C(T) = log E[sum_kv (theta_k beta_kv)^(1/T)]`` has a closed form [VT16 eq. 13]. For
+        more tokens, this is a lower bound by Jensen's inequality, although VT16 calls it an upper
+        bound.
         """
         alpha, eta, b = self.doc_topic_prior, self.topic_word_prior, inv_temps
-        # Each item is log E[sum_v beta_kv^b] and its slope in b, (M,) each, for one vector eta. If
-        # topics share eta, there is one item.
+        # Each item is log E[sum_v beta_kv^b] and its slope in b, (M,) each, for a vector eta. If
+        # topics share eta, there is a single item.
         power_sums = [Dirichlet.log_mean_power_sum(prior, b) for prior in np.atleast_2d(eta.T)]
         if eta.ndim == 1:
             value, slope = map(np.add, Dirichlet.log_mean_power_sum(alpha, b), power_sums[0])
@@ -489,9 +497,9 @@ class LDA:
     def _log_mixture(
         self, batch: DocumentBatch, proportions: Array, word_rows: Array, run: Run
     ) -> Array:
-        """Do the same as :meth:`log_predictive`, given the rows of ``topics`` for batch words."""
+        """Return the result of :meth:`log_predictive`, given ``topics`` of the batch's words."""
         log_likelihoods = np.empty(batch.n_rows)
-        run(kernels.mixture_log_likelihood, SharedLoop(
+        run(kernels.write_mixture_log_likelihoods, SharedLoop(
             batch.n_rows, 1, batch.indptr, batch.words, batch.counts, proportions, word_rows,
             log_likelihoods,
         ))  # fmt: skip
@@ -529,13 +537,14 @@ class LDA:
         return weights @ Dirichlet.expectation(result.q), weights.sum()
 
     def prior_step(self, rho: float, share: float) -> float:
-        """Return the step size of the mean :meth:`prior_statistics` towards a minibatch's.
+        """Return the step size of the running mean of :meth:`prior_statistics`.
 
-        ``rho`` is the step size of the statistics S, and ``share`` is the share of the minibatch in
-        the data. Without covariates, the result is ``rho``. With covariates, it is at least the
-        step that averages over about 1 / RECENT of the data, for the following reason. A step
-        towards the best coefficients is as short as a step of expectation-maximisation. If
-        coefficients were learned from more documents, the passes at T = 1 would have too few steps.
+        A step moves the mean towards the statistics of a minibatch. ``rho`` is the step size of the
+        statistics S, and ``share`` is the share of the minibatch in the data. Without covariates,
+        the result is ``rho``. With covariates, it is at least the step size whose mean is over
+        about 1 / RECENT of the data. The reason is that coefficients need many steps, each as short
+        as a step of expectation-maximisation. With a mean over more documents, the passes at T = 1
+        would have too few steps.
         """
         return rho if self.regression is None else max(rho, min(1.0, RECENT * share))
 

@@ -54,8 +54,8 @@ from skvt._compiled import (
 from skvt.models.lda._kernels import DOCUMENTS_PER_CLAIM, WORDS_PER_CLAIM
 from skvt.typing import Array, IndexArray
 
-# A count is large if it exceeds this number and the number of topics. It must exceed the number of
-# topics because a joint draw of an entry takes one random number for each topic.
+# A count is large if it exceeds this number and the number of topics. A joint draw of all tokens of
+# an entry takes a random number for each topic, which saves nothing if topics outnumber tokens.
 LARGE_COUNT = 100
 # Number of times that sweep 0 computes the proportions before it first draws large entries.
 FIXED_POINT_STEPS = 20
@@ -158,7 +158,7 @@ class _Tokens(NamedTuple):
 
 # -------------------------------------------------------------------------------- random numbers
 def seed_rows(seed: Any, numbers: IndexArray) -> NDArray[np.uint64]:
-    """Return a seed for each row, (n,) uint64, made from one seed and the numbers of the rows."""
+    """Return a seed for each row, (n,) uint64, made from ``seed`` and the number of the row."""
     return np.asarray(mix_states(seed + GOLDEN * (numbers + 1).astype(np.uint64)))
 
 
@@ -187,10 +187,10 @@ def _draw_log_gammas(
 
     A variate g(a) of a small shape a underflows. Its logarithm is therefore computed as
     ``log g(a + 1) + log(u) / a`` with a uniform u. g(a + 1) is drawn by rejection (Marsaglia and
-    Tsang 2000): the loop over a row makes a proposal for each topic and applies a cheap test. About
-    one proposal in ten fails the test and becomes doubtful. The doubtful proposals of a block of
-    rows get the exact test together. The random numbers of a variate depend on the seed, the row
-    and the topic alone, and have single precision.
+    Tsang 2000). The loop over a row makes a proposal for each topic and applies a cheap test that
+    never accepts wrongly. The *doubtful* proposals, about a tenth, do not pass this test. All
+    doubtful proposals of a block of rows then get the exact test together. The random numbers of a
+    variate depend on the seed, the row and the topic alone, and have single precision.
 
     Parameters
     ----------
@@ -313,19 +313,19 @@ def write_prior_sums(
 
 
 @jit_inlined
-def _power(x: Any, b: Any) -> Any:
+def _compute_power(x: Any, b: Any) -> Any:
     """Return x^b of a positive x."""
     return x if b == lit(b, 1.0) else exp(b * log(x))
 
 
 @jit_inlined
-def _gain(alpha: Any, size: Any, inv_temp: Any) -> Any:
+def _compute_gain(alpha: Any, size: Any, inv_temp: Any) -> Any:
     """Return the gain (alpha + b n)^b - alpha^b of a topic with n = ``size`` tokens."""
-    return _power(alpha + inv_temp * size, inv_temp) - _power(alpha, inv_temp)
+    return _compute_power(alpha + inv_temp * size, inv_temp) - _compute_power(alpha, inv_temp)
 
 
 @jit_inlined
-def _gain_by_table(gain_table: Array, k: int, alpha: Any, size: Any, inv_temp: Any) -> Any:
+def _look_up_gain(gain_table: Array, k: int, alpha: Any, size: Any, inv_temp: Any) -> Any:
     """Return the gain of topic k with n_k = ``size``.
 
     The gain is read from ``gain_table`` (K, M) if the size is 0, 1, ... or M - 1, and is computed
@@ -333,7 +333,7 @@ def _gain_by_table(gain_table: Array, k: int, alpha: Any, size: Any, inv_temp: A
     """
     whole_size = np.int64(size) if size < gain_table.shape[1] else 0
     is_tabulated = size == lit(size, 1.0 * whole_size)
-    return gain_table[k, whole_size] if is_tabulated else _gain(alpha, size, inv_temp)
+    return gain_table[k, whole_size] if is_tabulated else _compute_gain(alpha, size, inv_temp)
 
 
 @jit_inlined
@@ -490,7 +490,7 @@ def _draw_large_entries(
             # All tokens of large entries count as one token, so that the next sweep cannot reduce
             # the number to 0 and set the size to 0.
             member_tokens[m] = n_topic_tokens[k] + (large_sizes[k] > 0.0)
-            gains[m] = _gain(alpha[k], sizes[m], inv_temp)
+            gains[m] = _compute_gain(alpha[k], sizes[m], inv_temp)
     return n_members, state
 
 
@@ -624,8 +624,8 @@ def _sweep_gibbs(
         if large_entries is not None:
             large_entries.scratch[0, :] = 0.0
         for sweep in range(n_burn_in + n_samples + 1):
-            # Sweep 0 draws the first topic of each token, given the tokens before it. ``sample`` is
-            # the number of a kept sweep, and negative in dropped sweeps.
+            # Sweep 0 draws the first topic of each token, given the topics of earlier tokens.
+            # ``sample`` is the number of a kept sweep, and is negative in dropped sweeps.
             sample = sweep - n_burn_in - 1
             for i in range(n_doc_tokens):
                 word, weight, row_of_sums = token_words[i], token_weights[i], rows_of_sums[i]
@@ -639,7 +639,7 @@ def _sweep_gibbs(
                     gains[m] = sizes[m]
                     if is_tempered:
                         k = topic_of[m]
-                        gains[m] = _gain_by_table(
+                        gains[m] = _look_up_gain(
                             gain_table, k, alpha[alpha_row, k], sizes[m], inv_temp
                         )
                 # Compute partial sums of the first part of the probabilities over the members. The
@@ -654,10 +654,11 @@ def _sweep_gibbs(
                 state += GOLDEN
                 draw = uniform_float32(mix(state)) * (total + cumulative[row_of_sums, last_block])
                 if draw < total:
-                    # The draw lies in the first part. The number of partial sums that are at most
-                    # the draw is the drawn member. The partial sums of the second half begin again
-                    # at 0, so that they are compared with the draw less the sum of the first half.
-                    # Counting is faster than a search, because there are no branches to predict.
+                    # The draw lies in the first part. The drawn member is the number of partial
+                    # sums that do not exceed the draw. They are counted instead of searched, since
+                    # counting has no branches to predict. The partial sums of the second half
+                    # begin again at 0, so that the sum of the first half is subtracted from the
+                    # draw.
                     m = 0
                     draw_in_second_half = draw - first_sum
                     for i_half in range(half):
@@ -681,9 +682,7 @@ def _sweep_gibbs(
                 sizes[m] += weight
                 gains[m] = sizes[m]
                 if is_tempered:
-                    gains[m] = _gain_by_table(
-                        gain_table, k, alpha[alpha_row, k], sizes[m], inv_temp
-                    )
+                    gains[m] = _look_up_gain(gain_table, k, alpha[alpha_row, k], sizes[m], inv_temp)
                 token_topics[i] = k
                 if sample >= 0:
                     samples[first_token + i, sample] = k
@@ -731,7 +730,7 @@ def write_sampled_statistics(
     """Write to ``out[a, k]`` the tokens of word a in topic k, averaged over the kept sweeps.
 
     Tokens are weighted by ``row_weights`` (n,) of their documents. ``word_indptr``, ``documents``
-    and ``entries`` are the lists of :func:`~skvt.models.lda._kernels.localise`. Large entries do
+    and ``entries`` are the lists of :func:`~skvt.models.lda._kernels.copy_rows`. Large entries do
     not contribute, because they have no tokens in ``samples`` (tokens, n_samples).
     """
     n_samples = samples.shape[1]
@@ -750,10 +749,10 @@ def write_sampled_statistics(
 
 # --------------------------------------------------------------------------------------- CVB0
 @jit_inlined
-def _alpha_power(alpha: Any, inv_temp: Any) -> Any:
+def _compute_alpha_power(alpha: Any, inv_temp: Any) -> Any:
     """Return alpha^b, which is 0 for alpha = 0 at all temperatures."""
     zero = lit(alpha, 0.0)
-    return _power(alpha, inv_temp) if alpha > zero else zero
+    return _compute_power(alpha, inv_temp) if alpha > zero else zero
 
 
 @jit_allocating
@@ -783,21 +782,21 @@ def run_cvb0(
     shares : (nnz, K) q(z) of a token of each entry, written
     proportions : (n, K) ``alpha + E[n_k]``, not divided by its sum; written
     """
-    # Each sum has a loop of its own. In a loop that also wrote to an array, the compiled code would
-    # test whether arrays overlap and use vector instructions only if they do not. The last digits
-    # of the sum would then depend on the addresses of the arrays.
+    # Compute each sum in a separate loop that writes to no array. If a loop also writes to an
+    # array, the compiled code tests whether arrays overlap and uses vector instructions only if
+    # they do not, so that the last digits of the sum depend on the addresses of the arrays.
     n_topics, last_alpha_row = priors.shape[1], priors.shape[0] - 1
     zero = lit(priors[0, 0], 0.0)
     new_q = np.empty(n_topics, priors.dtype)
     is_tempered = inv_temp != lit(zero, 1.0)
     alpha_powers = np.empty(n_topics, priors.dtype)
     for k in range(n_topics):
-        alpha_powers[k] = _alpha_power(priors[0, k], inv_temp)
+        alpha_powers[k] = _compute_alpha_power(priors[0, k], inv_temp)
     for d in claim_items(counter, DOCUMENTS_PER_CLAIM, indptr.size - 1):
         alpha = priors[min(d, last_alpha_row)]
         if last_alpha_row > 0:
             for k in range(n_topics):
-                alpha_powers[k] = _alpha_power(alpha[k], inv_temp)
+                alpha_powers[k] = _compute_alpha_power(alpha[k], inv_temp)
         # Start from q(z_i) as if the document had no other tokens. The sizes are E[n_k].
         sizes = proportions[d]
         sizes[:] = zero
@@ -825,8 +824,8 @@ def run_cvb0(
                     other_tokens = max(sizes[k] - token_size * q[k], zero)
                     new_q[k] = alpha[k] + inv_temp * other_tokens
                 if is_tempered:
-                    # Compute the power without _power, whose branch would make this loop two to
-                    # four times as slow.
+                    # Do not call _compute_power, whose branch would make this loop two to four
+                    # times as slow.
                     for k in range(n_topics):
                         power = exp(inv_temp * log(new_q[k]))
                         new_q[k] = power if alpha[k] > zero else zero

@@ -7,10 +7,10 @@ parts [GriffithsSteyvers04 eq. 5],
     n_dk^{-i} phi_k + alpha_k phi_k,  phi_k = (eta_w + n_wk^{-i}) / n_k^{-i},
 
 where n_dk and n_wk are the numbers of tokens of document d and of word w in topic k, n_k is the sum
-of ``eta_w + n_wk`` over words, and ``^{-i}`` means that token i is left out. The first part is not
-0 only for the topics that the document has (Yao, Mimno and McCallum 2009). Vector instructions
-compute its sum for each draw. The second part is a sum over all topics. Its sums over ranges of
-topics are kept for the current word, so that a change of a count changes one of these sums.
+of ``eta_w + n_wk`` over words, and ``^{-i}`` means that token i is left out. The first part is 0
+for all topics but the topics of the document (Yao, Mimno and McCallum 2009). Vector instructions
+compute its sum for each draw. The second part has all topics. Its sums over *ranges* of consecutive
+topics are kept for the current word. If a count changes, only the sum of its range is updated.
 
 Tokens are visited word by word, so that the counts of the word stay in the cache. The counts of a
 document are contiguous in memory. Documents are divided into groups as in
@@ -108,7 +108,7 @@ class _Scratch(NamedTuple):
     alpha: Array
     # (W,), float32: partial sums of a draw.
     sums: Array
-    # (W,), float32: ones, which stand for factors that a draw does not have.
+    # (W,), float32: ones. They take the place of an array that a draw does not need.
     ones: Array
     # (R,), float64: sums of ``alpha_k phi_k`` over each range of topics.
     range_sums: Array
@@ -249,8 +249,9 @@ def _draw_from_second_part(number: Any, second_sum: Any, scratch: Any) -> Any:
         remainder -= scratch.range_sums[r]
         r += 1
     start, stop = r * TOPICS_PER_RANGE, min((r + 1) * TOPICS_PER_RANGE, scratch.phi.size)
-    # The remainder as a share of the sum of the range is a random number for the draw in the range.
-    # ``ones`` stand for a third factor, and for the array that would be fetched for the next draw.
+    # Given the range, the remainder divided by the sum of the range is uniform in [0, 1), so that
+    # it is the random number of the draw in the range. ``ones`` take the place of a third factor,
+    # and of the array that is fetched from memory for the next draw.
     number = np.float32(max(min(remainder / scratch.range_sums[r], 1.0), 0.0))
     k, _ = draw_from_products(
         scratch.alpha[start:stop], scratch.phi[start:stop], scratch.ones, scratch.ones,
@@ -262,9 +263,10 @@ def _draw_from_second_part(number: Any, second_sum: Any, scratch: Any) -> Any:
 @jit_inlined
 def _move_token(d: Any, old_topic: Any, new_topic: Any, weight: Any, document_counts: Any) -> None:
     """Move a token of document d to another topic, which may be new to the document."""
+    # Look for the slots of both topics and for a slot without tokens. A slot that does not exist is
+    # ``none``, which is less than the number of any slot. The search has no branches, since it
+    # takes maxima.
     none = np.int32(-1)
-    # Look for the slots of both topics and for a slot without tokens. The search has no branches:
-    # the maximum of a slot found and ``none``, which is -1, is the slot.
     old_slot, new_slot, free_slot = none, none, none
     first, n_slots = np.uint64(document_counts.first[d]), np.uint64(document_counts.n_slots[d])
     for m in range(n_slots):
@@ -319,7 +321,7 @@ def _fetch_document(d: Any, document_counts: Any) -> None:
 
 @jit_inlined
 def _record_change(g: Any, word: Any, topic: Any, weight: Any, changes: Any) -> None:
-    """Add a change of n_wk to the changes by group g."""
+    """Append a change of n_wk to the changes by group g."""
     i = np.uint64(changes.first[g] + changes.n_changes[g])
     changes.words[i], changes.topics[i], changes.weights[i] = word, topic, weight
     changes.n_changes[g] += 1
@@ -407,21 +409,22 @@ def _sweep_sparse(
                 position_ahead = min(position + N_TOKENS_AHEAD, tokens.size - 1)
                 fetch(topics, np.int64(tokens[position_ahead]))
                 _fetch_document(token_documents[position_ahead], document_counts)
-                # The token adds ``weight`` to n_dk. It adds ``weighted``, which is its weight times
-                # the weight of its document, to n_wk. ``change`` is the same number as
-                # ``weighted``, but in the data type of the statistics.
+                # The token adds ``weight`` to n_dk. It adds ``word_weight``, which is its weight
+                # times the weight of its document, to n_wk. ``change`` is ``word_weight`` in the
+                # data type of the statistics.
                 change: Any = lit(changes.weights[0], 1.0)
                 if token_weights is not None:
                     change = token_weights[position]
-                weighted = np.float32(change)
-                weight = weighted / np.float32(row_weights[d])
+                word_weight = np.float32(change)
+                weight = word_weight / np.float32(row_weights[d])
                 states[d] += GOLDEN
                 number, second_number = uniform_pair(mix(states[d]))
                 # Draw a slot of the document, or the second part. ``others_sum`` is the sum of the
-                # second part without this token, ``norm`` the sum of both parts, ``others_total``
-                # the sum of alpha + n_dk without this token, and ``width`` the padded number of
-                # slots. If tokens have no topics yet, others_total is the sum of alpha = 1, and
-                # there are no slots: slot 0 is not below the width 0, so the second part is drawn.
+                # second part without this token, ``norm`` is the sum of both parts without it,
+                # ``others_total`` is the sum of alpha + n_dk without it, and ``width`` is the
+                # padded number of slots. A slot below ``width`` means that the slot is drawn, and
+                # any other number that the second part is drawn. If tokens have no topics yet, the
+                # document has no slots, and ``others_total`` is the sum of alpha = 1.
                 others_sum, norm = second_sum, np.float32(second_sum)
                 others_total = np.float64(n_topics)
                 width, slot = np.int64(0), np.int64(0)
@@ -429,8 +432,8 @@ def _sweep_sparse(
                 if has_topics:
                     width = (document_counts.n_slots[d] + LANES - 1) // LANES * LANES
                     # Compute the counts without the token, but do not write them to the arrays yet.
-                    word_count = max(scratch.word_counts[old_topic] - weighted, eta_word)
-                    total = max(group_totals[old_topic] - np.float64(weighted), MIN_TOTAL)
+                    word_count = max(scratch.word_counts[old_topic] - word_weight, eta_word)
+                    total = max(group_totals[old_topic] - np.float64(word_weight), MIN_TOTAL)
                     phi = word_count * np.float32(1.0 / total)
                     others_sum -= np.float64(scratch.alpha[old_topic]) * (
                         np.float64(scratch.phi[old_topic]) - np.float64(phi)
@@ -464,8 +467,8 @@ def _sweep_sparse(
                         old_topic, word_count, total, group_totals, scratch
                     )
                     second_sum += _set_topic_count(
-                        k, scratch.word_counts[k] + weighted,
-                        group_totals[k] + np.float64(weighted), group_totals, scratch,
+                        k, scratch.word_counts[k] + word_weight,
+                        group_totals[k] + np.float64(word_weight), group_totals, scratch,
                     )  # fmt: skip
                     _move_token(d, old_topic, k, weight, document_counts)
                     _record_change(g, words[a], old_topic, -change, changes)

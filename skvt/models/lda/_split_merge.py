@@ -1,4 +1,4 @@
-"""Split-merge moves of topics: one topic becomes two, and two other topics become one.
+"""Split-merge moves of topics: a topic is split in two, and two other topics are merged.
 
 The moves escape local optima of topic models, as doc/guide/tempered_lda.md explains. A proposal
 merges topics a and b and splits topic c, so that the number of topics stays the same. Proposals are
@@ -47,28 +47,29 @@ STEPS = 2
 # Minimum number of documents of the sample per topic. Topics cannot be distinguished in a sample of
 # fewer documents.
 DOCUMENTS_PER_TOPIC = 5
-# Maximum number of tokens in the documents of all trials of a search, as a multiple of the tokens
-# of the sample. Only the last trial may exceed it. A trial makes 2 (STEPS + 1) local steps of each
-# document. A search thus costs a few passes over the sample, even if there are many topics.
+# A search ends once the tokens in the documents of all its trials together reach this multiple of
+# the tokens of the sample. A trial makes 2 (STEPS + 1) local steps of each of its documents. A
+# search thus costs a few passes over the sample, even if there are many topics.
 TOKENS_PER_SEARCH = 0.5
-# Minimum number of tokens of a topic in the documents and groups that are used to split the topic.
+# A topic is split by the documents that have at least this number of its tokens each. Both groups
+# of documents must have at least this number of its tokens in total.
 MIN_TOKENS = 1.0
 # If the squared singular value of the leading direction is smaller than this, documents differ by
 # rounding errors only. The largest singular value is 1.
 MIN_SQUARE = 1e-12
 # Number of power iterations for the leading direction of a topic's documents.
 DIRECTION_STEPS = 5
-# Number of EM steps of the mixture that divides a topic's documents. If the split has no gain after
-# FIRST_STEPS steps, EM ends.
+# Number of EM steps of the mixture that divides a topic's documents. EM ends after FIRST_STEPS
+# steps if the split has no gain by then.
 MIXTURE_STEPS = 15
 FIRST_STEPS = 3
-# Pauses between searches become longer after each search in vain. When a pause has reached this
-# number of passes, there are no more searches.
+# The pause after a search becomes longer with each search that changes nothing. Searches end for
+# good when the pause has reached this number of passes.
 LAST_PAUSE = 3
 
 
 class SplitMerge(ResumableMixin):
-    """Split topics that combine two topics, and merge pairs of topics that are one topic."""
+    """Merge two topics and split a third topic if the bound rises."""
 
     requires: tuple[Requirement, ...] = (
         Requirement("Split-merge", Capability.TOPICS, "Leave it out of moves."),
@@ -86,9 +87,9 @@ class SplitMerge(ResumableMixin):
     def change_between_passes(
         self, model: LDA, data: RowSource, state: SampledState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Try proposals after a pass at T = 1, and accept each that raises the bound.
+        """Try proposals after a pass at T = 1, and accept each proposal that raises the bound.
 
-        Return the records of the tried proposals. Passes without a search return no records.
+        Return a record of each tried proposal. There are no records if the pass has no search.
         """
         records: list[MoveRecord] = []
         self._ledger = self._ledger.record_pass()
@@ -103,12 +104,13 @@ class SplitMerge(ResumableMixin):
         return records
 
     def _search(self, sample: "_Sample", state: SampledState, tools: MoveTools) -> list[MoveRecord]:
-        """Try proposals on the sample and accept each that raises its bound; return their records.
+        """Try proposals on the sample, and accept each proposal that raises its bound.
 
-        Merges are taken in the order of their gains, which are negative if topics differ. Each is
-        combined with the best remaining split. A topic is in one proposal at most.
+        Merges are taken in the order of their gains, which are negative if topics differ. Each
+        merge is combined with the best remaining split. A topic is in at most one proposal. Return
+        a record of each proposal.
         """
-        # Clip the statistics, which the correction of structured inference may make negative.
+        # Raise negative statistics to 0. The correction of structured inference may have made them.
         counts = np.maximum(state.stats.as_stats().arrays[0], 0.0)
         stats = RunningStats([np.ascontiguousarray(counts, sample.model.dtype)])
         counts = counts.astype(np.float64)
@@ -121,14 +123,14 @@ class SplitMerge(ResumableMixin):
         records: list[MoveRecord] = []
         # Topics of the proposals so far.
         used: set[int] = set()
-        # Gains that are smaller than the rounding errors of the evidence count as 0. The evidence
-        # is a sum over tokens, so that its rounding errors grow with the number of tokens.
+        # A gain counts as 0 if it is smaller than the rounding errors of the evidence. These grow
+        # with the number of tokens, because the evidence is a sum over tokens.
         rounding = {"scale": counts.sum() / sample.factor, "dtype": sample.model.dtype}
         split_order = stable_order([-split.gain for split in splits], **rounding)
         splits = [splits[i] for i in split_order if exceeds(splits[i].gain, 0.0, **rounding)]
         # Topics of equal priors have the same number in ``kinds`` (K,).
         kinds = sample.model.prior_kinds()
-        # Tokens that the documents of further trials may have.
+        # Number of tokens that the documents of further trials may have.
         n_tokens_left = TOKENS_PER_SEARCH * sample.batch.lengths.sum(dtype=np.float64)
         for i in stable_order([-merge.gain for merge in merges], **rounding):
             a, b = merges[i].topics
@@ -160,7 +162,7 @@ class SplitMerge(ResumableMixin):
 
 
 class _Merge(NamedTuple):
-    """A pair of topics that may become one topic."""
+    """A proposal to merge a pair of topics."""
 
     # Change of the log evidence in nats.
     gain: float
@@ -168,7 +170,7 @@ class _Merge(NamedTuple):
 
 
 class _Split(NamedTuple):
-    """A topic that may become two topics."""
+    """A proposal to split a topic into a first and a second new topic."""
 
     # Change of the log evidence in nats.
     gain: float
@@ -178,11 +180,11 @@ class _Split(NamedTuple):
 
 
 class _Sample:
-    """A sample of the documents, and the computations of moves on it.
+    """A sample of the documents, and local steps on the sample.
 
-    ``rows`` (n,) are the rows of the sampled documents in the data, and ``document_of`` (nnz,) is
-    the position of each entry's document in the sample. ``factor`` is the ratio of the weight of
-    all documents to the weight of the sample.
+    ``rows`` (n,) are the rows of the sampled documents in the data. ``document_of`` (nnz,) is the
+    position in the sample of the document of each entry, which is a word of a document with its
+    count. ``factor`` is the ratio of the weight of all documents to the weight of the sample.
     """
 
     def __init__(self, model: LDA, data: RowSource, tools: MoveTools) -> None:
@@ -194,7 +196,7 @@ class _Sample:
         self.batch = data.batch(model, self.rows)
         self.document_of = np.repeat(np.arange(self.rows.size), np.diff(self.batch.indptr))
         self.factor = data.total / self.batch.weights.sum(dtype=np.float64)
-        # eta, as (1, V), or as (K, V) if topics have separate priors.
+        # eta of all topics, (1, V), or of each topic, (K, V).
         self.priors = np.ascontiguousarray(model.prior().arrays[0], np.float64)
 
     def prior_of(self, topic: int) -> Array:
@@ -227,9 +229,9 @@ class _Sample:
         row = np.empty(n_topics, table.dtype)
         list_sizes = np.zeros(n_topics, np.int64)
         inputs = self.document_of, batch.words, batch.counts, weights, table, row
-        # Call the kernel twice. The first call has empty output and only writes the number of
-        # entries of each topic to ``list_sizes``. The second call writes the lists. It takes the
-        # positions at which they begin.
+        # The first call of the kernel, with empty output, only writes the number of entries of each
+        # topic to ``list_sizes``. The second call, with the positions at which the lists begin,
+        # writes the lists.
         entries, values = np.empty(0, np.int64), row[:0]
         kernels.list_expected_counts(*inputs, list_sizes, entries, values)
         ends = np.cumsum(list_sizes)
@@ -259,8 +261,8 @@ def _compute_log_evidence(counts: Any, prior: Array, prior_sum: Any) -> Array:
 def _propose_merges(sample: "_Sample", counts: Array) -> list[_Merge]:
     """Return the merges of the most similar pairs of topics, given counts (V, K) of all documents.
 
-    The counts are scaled to the size of the sample. Counts of the sample alone would mislead,
-    because a topic that is absent from the sample by chance would appear to merge at no cost.
+    The counts are scaled to the size of the sample. They are not the counts in the sample, in which
+    a topic that is absent by chance would seem to merge at no cost.
     """
     eta = sample.priors
     eta_sums = eta.sum(axis=-1)
@@ -300,8 +302,8 @@ def _propose_splits(
             (values.astype(np.float64), (row_of_entry, column_of_entry)),
             shape=(documents.size, words.size),
         )
-        # Keep documents with at least MIN_TOKENS tokens of the topic. A number that is smaller
-        # only by rounding errors is enough, so that ``exceeds`` is negated.
+        # Keep documents with at least MIN_TOKENS tokens of the topic, or with fewer tokens by
+        # rounding errors only: MIN_TOKENS must not exceed their number by more.
         rows = np.flatnonzero(~exceeds(MIN_TOKENS, counts.sum(axis=1), dtype=dtype))
         prior = sample.prior_of(topic)
         weights = batch.weights[documents[rows]].astype(np.float64)
@@ -345,8 +347,8 @@ def _divide_in_two(
         in_first = expit(log_odds + np.log(first_weight / (1.0 - first_weight)))
         if step in (FIRST_STEPS, MIXTURE_STEPS):
             # The gain is the bound of the mixture less the evidence of a single group. The bound is
-            # the evidence of both groups, plus the expected log probability of the groups of the
-            # documents (minus the cross-entropy), plus the entropy of ``in_first``.
+            # the sum of the evidence of both groups and the entropy of ``in_first``, less the
+            # cross-entropy, which is minus the expected log prior of the documents' groups.
             first, second = by_word @ (weights * in_first), by_word @ (weights * (1.0 - in_first))
             evidence = _compute_log_evidence(
                 np.stack([first, second, first + second]), eta, eta_sum
@@ -357,7 +359,8 @@ def _divide_in_two(
             gain = float(evidence[0] + evidence[1] - evidence[2] + entropy - cross_entropy)
             if gain <= 0.0:
                 break
-    # Add half a token to each group, so that the counts of a rare word are shared almost equally.
+    # Add half a token to each count, so that the few tokens of a rare word are shared almost
+    # equally.
     return gain, (first + 0.5) / (first + second + 1.0)
 
 
@@ -426,8 +429,8 @@ def _bound_after_updates(
 ) -> tuple[float, Array]:
     """Update topics STEPS times, starting from ``columns`` (V, 3) of the statistics.
 
-    Return the bound in nats, up to a constant, and the updated columns. The statistics keep the
-    updated columns.
+    Return the bound in nats, up to a constant, and the updated columns, which ``stats`` has
+    afterwards.
     """
     stats.replace_columns(topics, columns)
     for _ in range(STEPS):
