@@ -94,9 +94,10 @@ SURPLUS_DESCRIPTION = "a topic of words in surplus"
 class BirthOfTopics(Move):
     """Propose fresh topics for documents of a topic, up to ``max_components`` topics in all.
 
-    The engine calls ``begin`` before a pass and ``finish`` after it. For each batch of the pass it
-    calls ``make_observer``, the function that this method returns, and ``store_notes`` with the
-    notes of this function. On a stream it calls ``change_within_batch`` for each batch.
+    Before a pass, the engine calls ``begin``. For each batch, it calls ``make_observer``, which
+    returns a function, the *observer*. It calls the observer after the local step of the batch, and
+    passes the result, the *notes* of the observer, to ``store_notes``. After the pass, it calls
+    ``finish``. On a stream, it calls ``change_within_batch`` for each batch.
     """
 
     requires = require_growing_topics("A birth")
@@ -106,6 +107,8 @@ class BirthOfTopics(Move):
 
     def __init__(self, max_components: int) -> None:
         self._max_components = max_components
+        # The targets of the pass. ``components[0]`` of a target is its topic, and ``rows`` are the
+        # parts of batches with the documents that were collected for it.
         self._targets: list[Target] = []
         # The topics that failed as targets, each with its number of tokens at that time. Topics
         # that a birth makes or changes are recorded as failures, too, so that they are not tried
@@ -233,8 +236,8 @@ class BirthOfTopics(Move):
         These topics were born one after the other, so that early topics may have words that belong
         to later topics.
         """
-        _, is_elsewhere = sum_other_memos(model, state, part.key)
-        kept = np.flatnonzero(is_elsewhere)
+        _, in_other_batches = sum_other_memos(model, state, part.key)
+        kept = np.flatnonzero(in_other_batches)
         batch = part.batch
         X = make_csr(batch, batch.counts, model.n_features)
         n_fresh = _choose_number_of_topics(X, self._max_components - kept.size)

@@ -52,9 +52,10 @@ MAX_FAILURES = 8
 class DeleteTopic(Move):
     """Delete topics without which the bound rises, smallest first.
 
-    The engine calls ``begin`` before a pass and ``finish`` after it. For each batch of the pass it
-    calls ``make_observer``, the function that this method returns, and ``store_notes`` with the
-    notes of this function. On a stream it calls ``change_within_batch`` for each batch.
+    Before a pass, the engine calls ``begin``. For each batch, it calls ``make_observer``, which
+    returns a function, the *observer*. It calls the observer after the local step of the batch, and
+    passes the result, the *notes* of the observer, to ``store_notes``. After the pass, it calls
+    ``finish``. On a stream, it calls ``change_within_batch`` for each batch.
     """
 
     # Attributes that files keep, with their types.
@@ -159,10 +160,10 @@ class DeleteTopic(Move):
     ) -> list[MoveRecord]:
         """Delete candidates whose tokens are all in this batch, if the bound rises without them."""
         self.begin(model, state, tools)
-        _, is_elsewhere = sum_other_memos(model, state, key)
+        _, in_other_batches = sum_other_memos(model, state, key)
         records = []
         # Remember candidates by their identifiers, since a delete changes the numbers of topics.
-        for id_ in [self._ids[k] for k in self._parts if not is_elsewhere[k]]:
+        for id_ in [self._ids[k] for k in self._parts if not in_other_batches[k]]:
             k = int(np.flatnonzero(state.component_ids == id_)[0])
             records.append(
                 self._delete(model, [BatchPart.from_batch(key, batch, state)], k, state, tools)

@@ -241,13 +241,15 @@ def write_start(usage: Array, n_documents: float, alpha: float, gamma: float, ou
 
 
 @jit
-def climb_sticks(
+def improve_sticks(
     x: Array, scale: Array, usage: Array, n_documents: float, alpha: float, gamma: float,
     scratch: Array,
 ) -> float:  # fmt: skip
-    """Improve x (2, K) by Newton's method; return the largest absolute entry of the gradient.
+    """Move x (2, K) towards the maximum of the bound by Newton's method.
 
-    The objective is minus the bound, with the gradient of :func:`write_gradient` and the Hessian H.
+    x changes in place. Return the largest absolute entry of the gradient at x. The method minimises
+    minus the bound, with the gradient of :func:`write_gradient` and the Hessian H.
+
     Steps end after N_NEWTON_STEPS, or before the first step that does not reduce the norm of the
     gradient. Near the maximum the bound varies by less than its rounding errors, so that only the
     gradient shows progress. Once no entry of the gradient exceeds GRADIENT_TOLERANCE, N_FINAL_STEPS

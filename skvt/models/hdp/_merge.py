@@ -126,9 +126,10 @@ def sum_other_memos(
 class MergeTopics(Move):
     """Merge pairs of topics, best gain first, each topic at most once in a pass.
 
-    The engine calls ``begin`` before a pass and ``finish`` after it. For each batch of the pass it
-    calls ``make_observer``, the function that this method returns, and ``store_notes`` with the
-    notes of this function. On a stream it calls ``change_within_batch`` for each batch.
+    Before a pass, the engine calls ``begin``. For each batch, it calls ``make_observer``, which
+    returns a function, the *observer*. It calls the observer after the local step of the batch, and
+    passes the result, the *notes* of the observer, to ``store_notes``. After the pass, it calls
+    ``finish``. On a stream, it calls ``change_within_batch`` for each batch.
     """
 
     # Attributes that files keep, with their types.
@@ -197,16 +198,16 @@ class MergeTopics(Move):
         other memos are known without local steps.
         """
         total_memo = state.memos.total()
-        others, is_elsewhere = sum_other_memos(model, state, key)
+        others, in_other_batches = sum_other_memos(model, state, key)
         other_usage = others.stats.arrays[1]
         self.exhausted = True
-        if is_elsewhere.all() or is_elsewhere.size < 2:
+        if in_other_batches.all() or in_other_batches.size < 2:
             return []
         global_params = model.expectation(state.stats, batch, tools.run)
         result = model.local_step(batch, global_params, 1.0, tools.run)
         pairs = find_similar_pairs(model, total_memo.stats.arrays[0])
         # Leave out pairs of which other batches have both topics.
-        pairs = pairs[~is_elsewhere[pairs].all(axis=1)]
+        pairs = pairs[~in_other_batches[pairs].all(axis=1)]
         changes = compute_pair_changes(model, batch, global_params, result, pairs, tools.run)
         other_changes = PairChanges.without_common_documents(pairs, other_usage)
         all_changes = replace(changes, usage=changes.usage + other_changes.usage)

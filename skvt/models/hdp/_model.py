@@ -343,9 +343,9 @@ class HDP(ConjugateModel):
     # ------------------------------------------------------------------------ learned priors
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
         """Return the model with learned gamma, alpha and eta at the maximum of the bound."""
-        learned: dict[str, Any] = {}
         if stats is None:
             return self
+        learned: dict[str, Any] = {}
         if self.learn_topic_concentration or self.learn_doc_topic_concentration:
             learned["sticks"] = self.sticks.with_learned(
                 stats.as_stats().arrays[1],
@@ -353,7 +353,8 @@ class HDP(ConjugateModel):
                 doc_concentration=self.learn_doc_topic_concentration,
             )
         if self.learn_topic_word_prior:
-            # Compute the mean of E[log phi] over all topics and words.
+            # Compute the mean of E[log phi] over all topics and words, on which the best eta
+            # depends.
             eta = self.topic_word_prior
             model, compact_stats = self.compact(stats)
             expected_log = Dirichlet.expectation(model.natural_parameters(compact_stats)[0])
@@ -380,6 +381,7 @@ class HDP(ConjugateModel):
         Without ``start``, the tokens of each word are shared evenly among topics, with noise.
         """
         n = self.n_initial
+        # Scale the word counts of the rows to the whole data set.
         counts, weight = sums_of_rows(data.X, data.weights, column_totals)
         counts = counts * (data.total / weight)
         if self.start is None:

@@ -27,7 +27,7 @@ from skvt.models.hdp._kernels import (
     MAX_LOGIT,
     MIN_LOG_SIZE,
     MIN_WEIGHT,
-    climb_sticks,
+    improve_sticks,
     stick_divergence,
     write_gradient,
     write_start,
@@ -166,7 +166,7 @@ def _maximise_bound(usage_bytes: bytes, n_topics: int, prior: Sticks) -> Array:
     # Copy the array, since numba compiles anew for an array that is not writeable.
     usage = np.frombuffer(usage_bytes).reshape(n_topics, N_COLUMNS).copy()
     problem = _Problem.of(prior, usage)
-    x, largest_gradient = problem.climb(problem.start())
+    x, largest_gradient = problem.improve(problem.start())
     # The comparison is negated because the gradient may be NaN.
     if not largest_gradient <= _FAILED_GRADIENT:
         optimum = minimize(
@@ -174,7 +174,7 @@ def _maximise_bound(usage_bytes: bytes, n_topics: int, prior: Sticks) -> Array:
             options={"maxfun": _N_EVALUATIONS, "maxiter": _N_EVALUATIONS, "ftol": 1e-13,
                      "gtol": GRADIENT_TOLERANCE, "maxcor": 20},
         )  # fmt: skip
-        x, _ = problem.climb(optimum.x)
+        x, _ = problem.improve(optimum.x)
     sticks = problem.sticks(x)
     sticks.flags.writeable = False
     return sticks
@@ -220,8 +220,8 @@ class _Problem:
         write_gradient(x, 0.0, x, self.scale, *self.constants, gradient)
         return loss, gradient.ravel()
 
-    def climb(self, x: Array) -> tuple[Array, float]:
-        """Improve x by Newton steps; return x and the largest absolute entry of the gradient."""
+    def improve(self, x: Array) -> tuple[Array, float]:
+        """Return x after Newton steps, and the largest absolute entry of its gradient."""
         x = np.array(x).reshape(2, -1)
-        largest_gradient = climb_sticks(x, self.scale, *self.constants, np.empty((5, *x.shape)))
+        largest_gradient = improve_sticks(x, self.scale, *self.constants, np.empty((5, *x.shape)))
         return x.ravel(), float(largest_gradient)

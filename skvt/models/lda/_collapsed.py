@@ -189,7 +189,7 @@ class CollapsedLDA(LDAGivenTopics):
         """
         words = batch.active
         prior_totals = self._sampling_eta.sum(axis=0, dtype=np.float64)
-        # Keep the totals positive, which rounding of fractional weights could make negative.
+        # Clip the totals, which rounding of fractional weights could make negative.
         totals = np.maximum(stats.sums[0] + prior_totals, COUNT_RANGE[0])
         eta = self._sampling_eta[words]
         if self._may_use_sparse_sampler and eta.ndim == 1:

@@ -350,13 +350,14 @@ def _divide_in_two(
             # the sum of the evidence of both groups and the entropy of ``in_first``, less the
             # cross-entropy, which is minus the expected log prior of the documents' groups.
             first, second = by_word @ (weights * in_first), by_word @ (weights * (1.0 - in_first))
-            evidence = _compute_log_evidence(
+            first_evidence, second_evidence, single_evidence = _compute_log_evidence(
                 np.stack([first, second, first + second]), eta, eta_sum
             )
             first_weight = np.average(in_first, weights=weights)
             cross_entropy = weights.sum() * (entr(first_weight) + entr(1.0 - first_weight))
             entropy = weights @ (entr(in_first) + entr(1.0 - in_first))
-            gain = float(evidence[0] + evidence[1] - evidence[2] + entropy - cross_entropy)
+            evidence_gain = first_evidence + second_evidence - single_evidence
+            gain = float(evidence_gain + entropy - cross_entropy)
             if gain <= 0.0:
                 break
     # Add half a token to each count, so that the few tokens of a rare word are shared almost
