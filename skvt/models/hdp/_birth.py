@@ -68,7 +68,8 @@ MAX_TARGETS = 8
 # Maximum number of targets of a pass, as a share of the number of topics. A pass may always have a
 # single target.
 TARGETS_PER_TOPIC = 0.5
-# A fit of fresh topics to n tokens begins with sqrt(n / TOKENS_OF_FIRST_TOPIC) topics.
+# A fit of fresh topics to n tokens begins with sqrt(n / TOKENS_OF_FIRST_TOPIC) topics: a single
+# topic for TOKENS_OF_FIRST_TOPIC tokens, and two topics for four times as many.
 TOKENS_OF_FIRST_TOPIC = 40.0
 # Minimum number of topics with which a fit of fresh topics begins.
 MIN_TOPICS = 4

@@ -113,7 +113,7 @@ def add_contributions(memo: Any, contributions: Iterable[Contribution], sign: fl
 class BatchPart:
     """Documents of one batch, and their contribution to the memo of the batch."""
 
-    # Key of the memo.
+    # Key of the batch's memo.
     key: Hashable
     # The documents as a batch.
     batch: Any

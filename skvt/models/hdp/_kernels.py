@@ -121,9 +121,8 @@ def stick_divergence(sticks: Array, gamma: float) -> float:
     """
     total_divergence = 0.0
     for k in range(sticks.shape[0]):
-        size = sticks[k, 0] + sticks[k, 1]
-        mean, complement = sticks[k, 0] / size, sticks[k, 1] / size
-        _, _, divergence = _stick_terms(mean, complement, size, gamma)
+        a, b = sticks[k]
+        _, _, divergence = _stick_terms(a / (a + b), b / (a + b), a + b, gamma)
         total_divergence += divergence
     return total_divergence
 

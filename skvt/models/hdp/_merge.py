@@ -4,6 +4,9 @@ A memo holds the sums of the statistics, entropies and weights of the documents 
 pass, the most similar pairs of topics are chosen. During the pass, the change of each memo by each
 merge is computed, see :mod:`skvt.models.hdp._pairs`. After the pass, pairs merge as long as the
 bound rises.
+
+The statistics are the expected word counts of topics, and their *usage*: sums over documents on
+which the best *sticks* depend, and with the sticks the weights of topics.
 """
 
 from collections.abc import Hashable

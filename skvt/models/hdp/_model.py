@@ -302,7 +302,7 @@ class HDP(ConjugateModel):
             batch, topics, inv_temp, run, with_energy=with_energy or is_tempered,
             with_marginal=with_marginal, with_stats=with_stats,
         )  # fmt: skip
-        documents = _Documents.of(batch, result, inv_temp, lda_prior.astype(np.float64))
+        documents = _SolvedDocuments.of(batch, result, inv_temp, lda_prior.astype(np.float64))
         bound = documents.bound(
             result.bound, pseudo_count_of_rest=pseudo_counts[-1], prior=self.sticks, sticks=sticks
         )
@@ -443,7 +443,7 @@ def narrow_columns(words: Array, columns: IndexArray) -> Array:
 
 
 @dataclass(frozen=True)
-class _Documents:
+class _SolvedDocuments:
     """The result of a local step of LDA in double precision, for the bound and usage of the HDP."""
 
     # (K,): pseudo-counts alpha E[beta_k] of topics.
@@ -465,7 +465,7 @@ class _Documents:
     @classmethod
     def of(
         cls, batch: Any, result: LocalResult, inv_temp: Any, pseudo_counts: Array
-    ) -> "_Documents":
+    ) -> "_SolvedDocuments":
         """Return the documents, given the LDA result of their local step.
 
         The topics in use, and the points at which tangents touch, follow from theta.

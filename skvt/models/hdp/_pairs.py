@@ -1,10 +1,11 @@
-"""Changes of memos if pairs of topics merge, for merges and for births, which also merge.
+"""Changes of memos if pairs of topics merge. Merges and births, which also merge topics, use them.
 
-A memo is what memoized inference keeps of a batch: statistics, entropy and weight. If topics a and
-b merge, their responsibilities r_a and r_b of each token add up, and so do their word counts. The
-bound has a tangent of log Gamma for each document and topic, see :mod:`skvt.models.hdp._model`; the
-tangents of the merged topic touch at theta_a + theta_b. The changes of the usage of topics and of
-the entropy are sums over documents, which are computed from a local step.
+A memo holds the sums of the statistics, entropies and weights of the documents of a batch. If
+topics a and b merge, their responsibilities r_a and r_b of each token are added, and so are their
+word counts. The bound has a tangent of log Gamma for each document and topic, see
+:mod:`skvt.models.hdp._model`. The tangents of the merged topic touch at theta_a + theta_b, where
+theta is the parameter of q(pi_d) for the topic. The changes of the entropy, and of the usage of
+topics (:mod:`skvt.models.hdp._usage`), are sums over documents, which follow from a local step.
 """
 
 from dataclasses import dataclass, replace
@@ -22,9 +23,9 @@ from skvt.models.hdp._usage import DOCUMENTS, IN_USE, N_COLUMNS, SLOPE, TRACES
 from skvt.rows import pieces
 from skvt.typing import Array, IndexArray, Run
 
-# A topic with fewer tokens than this in a document counts as absent from the document, which
-# changes the bound by less than rounding. A topic also counts as absent from all other batches if
-# it has fewer tokens there than this number.
+# A topic with fewer tokens of a document than this number counts as absent from the document. The
+# effect on the bound is smaller than rounding errors. A topic with fewer tokens of some batches
+# than this number counts as absent from these batches.
 NEGLIGIBLE_TOKENS = 1e-9
 # Number of documents for which a thread computes losses at a time.
 _ROWS_PER_TASK = 256

@@ -47,16 +47,16 @@ _LEARNED_RANGE = 1e-3, 1e3
 
 def expected_weights(sticks: Array) -> Array:
     """Return ``E[beta_k]``, and last E[beta_rest], (K + 1,)."""
-    mean = sticks[:, 0] / sticks.sum(axis=1)
-    complement = sticks[:, 1] / sticks.sum(axis=1)
+    a, b = sticks.T
+    mean, complement = a / (a + b), b / (a + b)
     remaining = np.concatenate([[1.0], np.cumprod(complement)])
     return np.maximum(np.append(mean, 1.0) * remaining, MIN_WEIGHT)
 
 
 def _expected_logs(sticks: Array) -> tuple[Array, Array]:
     """Return ``E[log u_k]`` and ``E[log(1 - u_k)]``, (K,) each."""
-    log_sum = psi(sticks.sum(axis=1))
-    return psi(sticks[:, 0]) - log_sum, psi(sticks[:, 1]) - log_sum
+    a, b = sticks.T
+    return psi(a) - psi(a + b), psi(b) - psi(a + b)
 
 
 @in_files("models.Sticks")
