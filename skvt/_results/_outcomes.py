@@ -166,7 +166,7 @@ def _warn_of_double_use(fits, outcome):
     else:
         names = list_column_names(outcome) if is_frame(outcome) else []
     for name in names:
-        if any(name in getattr(split_pipeline(fit)[1], "words_", ()) for fit in fits):
+        if any(name in _get_fitted_names(split_pipeline(fit)[1]) for fit in fits):
             warnings.warn(
                 f"The outcome {name!r} is a column of the fit, whose clusters were chosen to "
                 "differ in it. If clusters overlap, their means are too far apart, and intervals "
@@ -176,6 +176,14 @@ def _warn_of_double_use(fits, outcome):
                 UserWarning,
                 stacklevel=find_stack_level(),
             )
+
+
+def _get_fitted_names(mixture):
+    """Return the names of the columns that the components of a mixture describe."""
+    table = getattr(mixture, "_columns", None)
+    if table is None:
+        return getattr(mixture, "words_", ())
+    return [table.names[j] for block in table.blocks for j in block.columns]
 
 
 def _estimate_means(assignments, corrections, values, weights, factors):

@@ -101,14 +101,25 @@ def require_order_of(X, **values_by_name):
         index = _get_index(values)
         if labels is None or index is None or len(index) != len(labels) or index.equals(labels):
             continue
-        if Counter(index) == Counter(labels):
+        # Indexes of different types may have equal labels.
+        pairs = zip(index, labels, strict=True)
+        rows = [row for row, (label, label_of_X) in enumerate(pairs) if label != label_of_X]
+        if rows and _have_same_values(index, labels):
             sort = f"{name}.loc[X.index]" if index.is_unique else "both in the same order"
             raise ValueError(
-                f"The index of {name} has the labels of X in another order: the first row is "
-                f"{index[0]}, and that of X is {labels[0]}. Rows are matched by position. If "
-                f"the labels name the rows, pass {sort}. If the positions match, pass "
-                f"{name}.reset_index(drop=True)."
+                f"The index of {name} has the labels of X in another order: the label of row "
+                f"{rows[0]} is {index[rows[0]]}, and that of X is {labels[rows[0]]}. Rows are "
+                f"matched by position. If the labels name the rows, pass {sort}. If the positions "
+                f"match, pass {name}.reset_index(drop=True)."
             )
+
+
+def _have_same_values(values, others):
+    """Return whether two collections have the same values equally often; False for unhashables."""
+    try:
+        return Counter(values) == Counter(others)
+    except TypeError:
+        return False
 
 
 def _get_index(values):

@@ -721,6 +721,9 @@ def test_an_outcome_that_the_clusters_were_fitted_to_is_named():
     pipeline = make_pipeline(StandardScaler().set_output(transform="pandas"), mixture).fit(frame)
     outcome_by_cluster(mixture, frame, frame["visits"].to_numpy())
     outcome_by_cluster(mixture, frame, frame["visits"].rename("later visits"))
+    ages = [("ages", "gaussian", ["age"])]
+    of_age = MemoizedDPMixture(2, components=ages, moves=(), random_state=0).fit(frame)
+    outcome_by_cluster(of_age, frame, frame["visits"])
     for fit, values in (
         (mixture, frame["visits"]), (mixture, frame[["visits"]]),
         (mixture, pl.Series("age", [1, 2] * 30)),
@@ -849,7 +852,8 @@ def test_rows_whose_index_has_another_order_than_that_of_X_are_refused(name):
     call, mixture = CALLS_OF_ROWS[name], Classes(np.eye(2)[np.arange(40) % 2])
     X = pd.DataFrame(np.zeros((40, 1)), INDEX)
     values = SERIES[::-1] + 1
-    said = rf"of {name} .* row 39, and that of X is row 0.* {name}\.loc\[X\.index\].* {name}\.reset"
+    rows_named, remedy = "row 0 is row 39, and that of X is row 0", rf"{name}\.loc\[X\.index\]"
+    said = rf"of {name} .* {rows_named}.* {remedy}.* {name}\.reset"
     for rows in (values, values.to_frame()):
         with pytest.raises(ValueError, match=said):
             call(mixture, X, rows)
@@ -861,5 +865,8 @@ def test_rows_whose_index_has_another_order_than_that_of_X_are_refused(name):
     for rows, X_rows in (
         (values, X.to_numpy()), (values.reset_index(drop=True), X),
         (values.set_axis(INDEX + "x"), X), (values.loc[X.index][::-1].set_axis(INDEX), X),
+        # The types of two equal indexes may differ.
+        (values.set_axis(INDEX.astype("string")), X.set_axis(INDEX.astype(object))),
+        (values.set_axis(pd.Index(range(40), dtype="Int64")), X.set_axis(range(40))),
     ):  # fmt: skip
         np.testing.assert_allclose(call(mixture, X_rows, rows)["standard_error"], expected)
