@@ -1,9 +1,9 @@
 """The choice of the type of covariance by the exact bounds of short fits on a sample.
 
-For each type of covariance, mixtures of few components are fitted to evenly spaced rows and
-columns, and the type with the highest bound is chosen. If there are few rows for each column,
-bounds depend strongly on the prior. Types with close bounds are then also compared by the density
-of held-out rows. :func:`choose_covariance_type` makes the choice.
+For each type of covariance, mixtures are fitted to evenly spaced rows and columns by a few passes,
+and the type with the highest bound is chosen. If there are few rows for each column, bounds depend
+strongly on the prior. Types with close bounds are then also compared by the density of held-out
+rows. :func:`choose_covariance_type` makes the choice.
 
 In shapes, n is the number of rows and K the number of components.
 """
@@ -30,8 +30,8 @@ from skvt.moves import compute_bound, fit_fresh_mixture
 from skvt.rows import dense, take_rows
 from skvt.ties import stable_argmax, stable_order
 
-# Types of covariance, the simplest first. The simplest of equally good types is chosen. `MATRICES`
-# are the types whose components have covariance matrices: "tied", "low_rank" and "full".
+# Types of covariance, the simplest first, because the simplest of equally good types is chosen. The
+# constant `MATRICES` lists the types with covariance matrices: "tied", "low_rank" and "full".
 CANDIDATES = ("spherical", "diag", "tied", "low_rank", "full")
 # Types whose priors have diagonal scales. Only these types are compared if there are too few rows
 # to determine a matrix.
@@ -40,28 +40,29 @@ DIAGONAL = ("spherical", "diag", "low_rank")
 _MIN_COLUMNS_OF_LOW_RANK = 4
 # Maximum number of rows in the evenly spaced sample.
 MAX_ROWS = 3_000
-# Initial numbers of components of the short fits of a type, lower if there are too few rows.
+# Initial numbers of components of the short fits of a type, reduced if there are fewer than
+# _ROWS_PER_COMPONENT rows per component.
 NUMBERS = (3, 20)
-# Minimum number of rows per initial component.
 _ROWS_PER_COMPONENT = 20
-# The minimum if there are few rows per column and the type has no covariance matrices. It is lower,
-# because many components without matrices can be better than a few components with matrices.
+# The number in place of _ROWS_PER_COMPONENT if there are few rows per column and the type has no
+# covariance matrices. It is lower, because many components without matrices can be better than a
+# few components with matrices.
 _FEWER_ROWS_PER_COMPONENT = 10
 # Maximum number of columns, evenly spaced, by which types are compared. The time for covariance
 # matrices grows with the cube of the number of columns.
 MAX_COLUMNS = 64
-# Largest difference between close bounds, in nats per row and column. With D columns, the influence
-# of the prior on the bound of all rows grows with D^2, the number of entries of a matrix. If there
-# are c rows per column, that is c D rows, the influence per row grows with D^2 / (c D) = D / c.
+# Bounds are close if they differ by less than this, in nats per row and column. The limit is
+# proportional to the number D of columns, because the influence of the prior on the bound per row
+# is: a matrix has D^2 entries, and with c rows per column there are c D rows.
 _CLOSE_BOUNDS = 0.05
 # Maximum number of folds for held-out densities.
 _MAX_FOLDS = 4
 # Minimum number of rows for a comparison by held-out densities.
 _MIN_ROWS_OF_FOLDS = 4
-# The held-out density of a type is clearly below the density of the best type if the winsorised
-# mean of the rows' differences is below 0 by more than _CLEAR_STANDARD_ERRORS standard errors. To
-# winsorise, the smallest and the largest differences, a share of _TAIL_SHARE each, are clipped at
-# the quantiles, because the densities of unusual rows vary by hundreds of nats.
+# The held-out density of a type is clearly lower than the density of another type if the winsorised
+# mean of the differences is negative by more than _CLEAR_STANDARD_ERRORS standard errors. To
+# winsorise, the share _TAIL_SHARE of the differences at each end is clipped at the quantile,
+# because the log densities of unusual rows vary by hundreds of nats.
 _CLEAR_STANDARD_ERRORS = 1.5
 _TAIL_SHARE = 0.05
 # A short fit starts only from components whose rows have a larger total weight than this.
@@ -86,18 +87,20 @@ class ShortFit(NamedTuple):
 
 
 def choose_covariance_type(
-    X, weights, build, learned_names, max_components=None, candidates=CANDIDATES, may_start=False
-):
+    X, weights, build, learned_names, max_components=None, candidates=CANDIDATES, *,
+    may_start=False,
+):  # fmt: skip
     """Return the best type of covariance, and the short fit from which the user's fit starts.
 
-    The second result is None unless ``may_start``, all rows and columns were used for the choice,
-    and there are few rows per column. If the short fit of the best type has a single component, it
-    is returned only if its prior is clearly better than the default prior. :func:`fit_each_type`
-    explains the other arguments.
+    :func:`fit_each_type` explains the arguments before ``may_start``.
 
     The best type is the type with the highest bound. If there are few rows per column, the types
     with close bounds are examined in descending order of their bounds. The best type is then the
-    first type whose held-out density is not clearly below the highest held-out density.
+    first type whose held-out density is not clearly lower than the highest held-out density.
+
+    The second result is None unless ``may_start`` is set, all rows and columns were used for the
+    choice, and there are few rows per column. A short fit with a single component is returned only
+    if its prior is clearly better than the default prior.
     """
     is_complete = X.shape[0] <= MAX_ROWS and X.shape[1] <= MAX_COLUMNS
     X, weights = select_evenly_spaced(X, weights, MAX_ROWS)
@@ -111,17 +114,19 @@ def choose_covariance_type(
         return best, None
     # A function of each type that returns the model for rows and weights.
     makers = {
-        kind: partial(_mixture, build=partial(build, covariance_type=kind), names=learned_names)
+        kind: partial(
+            _make_mixture, build=partial(build, covariance_type=kind), names=learned_names
+        )
         for kind in fits
     }
     lowest_bound = fits[best].bound - _CLOSE_BOUNDS * X.shape[1]
     close = [kind for kind in fits if fits[kind].bound > lowest_bound]
     if len(close) > 1:
         # (number of types, n): the log density of each held-out row under each type.
-        densities = [_held_out_densities(X, weights, makers[kind], fits[kind]) for kind in close]
+        densities = [_score_held_out(X, weights, makers[kind], fits[kind]) for kind in close]
         # (n,): the log densities under the type whose sum of log densities is highest.
-        of_best = densities[stable_argmax(np.sum(densities, axis=1))]
-        is_lower = [_is_clearly_negative(of_kind - of_best) for of_kind in densities]
+        highest = densities[stable_argmax(np.sum(densities, axis=1))]
+        is_lower = [_is_clearly_negative(log_density - highest) for log_density in densities]
         # The types are in descending order of their bounds. Take the first that is not lower.
         best = close[is_lower.index(False)]
     is_possible_start = may_start and is_complete
@@ -139,10 +144,10 @@ def _is_good_start(X, weights, make_model, fit):
     """
     if fit.memo.entropy.size > 1:
         return True
-    # ``make_model`` makes a model with the default prior. The model of the fit has a learned prior,
-    # whatever the rows of a fold are.
+    # ``make_model`` makes a model with the default prior. The second function returns a model with
+    # the learned prior of the fit, whatever the rows of a fold are.
     default, learned = (
-        _held_out_densities(X, weights, make, fit) for make in (make_model, lambda *_: fit.model)
+        _score_held_out(X, weights, make, fit) for make in (make_model, lambda *_: fit.model)
     )
     return _is_clearly_negative(default - learned)
 
@@ -170,14 +175,14 @@ def fit_each_type(X, weights, build, learned_names, max_components=None, candida
     X, weights = select_evenly_spaced(X, weights, MAX_ROWS)
     kinds = _find_determined_types(X, weights)
     X = _sample_columns(X)
-    # The best short fits so far, those of simpler types first.
+    # The best short fit of each type so far, simpler types first.
     fits = {}
     for kind in (kind for kind in kinds if kind in candidates):
         build_kind = partial(build, covariance_type=kind)
         clusters = None
         if fits and _has_few_rows(X, weights):
             best = stable_argmax([fit.bound for fit in fits.values()])
-            clusters = _responsibilities([*fits.values()][best], X, weights)
+            clusters = _compute_responsibilities([*fits.values()][best], X, weights)
         fits[kind] = _find_best_fit(X, weights, build_kind, learned_names, max_components, clusters)
     order = stable_order([-fit.bound for fit in fits.values()])
     return {kind: fits[kind] for kind in np.array([*fits])[order].tolist()}
@@ -186,13 +191,14 @@ def fit_each_type(X, weights, build, learned_names, max_components=None, candida
 def _find_determined_types(X, weights):
     """Return the types whose parameters the rows X can determine, simplest first.
 
-    X has all columns, like the user's fit, and not only those of the short fits.
+    X has all columns, like the user's fit, and not only the columns of the short fits.
     """
     kinds = CANDIDATES if weights.sum() > ROWS_PER_COLUMN * X.shape[1] else DIAGONAL
     if X.shape[1] < _MIN_COLUMNS_OF_LOW_RANK:
         kinds = tuple(kind for kind in kinds if kind != "low_rank")
     if X.shape[1] > MAX_COLUMNS and _has_few_rows(X, weights):
-        # The sampled columns may have enough rows for matrices, but all columns have not.
+        # There are too few rows for matrices of all columns, even if there are enough rows for
+        # matrices of the sampled columns.
         kinds = DIAGONAL
     if X.shape[1] > MAX_COLUMNS and np.isnan(X).any():
         # Matrices are left out, because their time also grows with the cube of the number of
@@ -212,7 +218,7 @@ def _has_few_rows(X, weights):
     return weights.sum() <= ROWS_PER_COLUMN_OF_SCALE * X.shape[1]
 
 
-def _held_out_densities(X, weights, make_model, fit):
+def _score_held_out(X, weights, make_model, fit):
     """Return the weighted log density (n,) in nats of each row under a fit to the other folds.
 
     ``make_model`` returns the model for rows and weights. The rows are divided into folds at
@@ -220,23 +226,23 @@ def _held_out_densities(X, weights, make_model, fit):
     clusters of ``fit``, a fit to all rows, so that densities depend little on the division into
     folds.
     """
-    responsibilities = _responsibilities(fit, X, weights)
+    responsibilities = _compute_responsibilities(fit, X, weights)
     n_folds = min(len(X), _MAX_FOLDS)
     folds = np.random.default_rng(0).permutation(len(X)) % n_folds
     densities = np.empty(len(X))
     for fold in range(n_folds):
         is_used = folds != fold
-        # The positional arguments X and weights of the following functions.
+        # The pair of the rows and their weights is passed to the following functions.
         rows = X[is_used], weights[is_used]
-        start = _start_from(make_model(*rows), *rows, responsibilities[is_used])
+        start = _make_start(make_model(*rows), *rows, responsibilities[is_used])
         memo, model = run_passes(start, *rows, _PASSES_OF_FOLD)
         stats = RunningStats(memo.stats.arrays)
         densities[~is_used] = model.log_predictive(X[~is_used], stats, run_serially)
     return weights * densities
 
 
-def _mixture(X, weights, build, names):
-    """Return the model of a short fit to the rows X, with the ``names`` of learned parameters."""
+def _make_mixture(X, weights, build, names):
+    """Return the model of a short fit to the rows X, which learns the parameters ``names``."""
     component, _ = build(X, weights)
     return Mixture(
         StickBreaking(1.0),
@@ -246,11 +252,12 @@ def _mixture(X, weights, build, names):
 
 
 def _find_best_fit(X, weights, build, learned_names, max_components, clusters):
-    """Return the best short fit of one type.
+    """Return the best short fit of the type of covariance that ``build`` makes.
 
-    ``clusters`` are responsibilities (n, K) from which one of the fits starts, or None.
+    A fit starts from random components for each number in ``NUMBERS``. Another fit starts from
+    ``clusters``, responsibilities (n, K), unless they are None.
     """
-    model = _mixture(X, weights, build, learned_names)
+    model = _make_mixture(X, weights, build, learned_names)
     has_matrices = model.component.covariance_type in MATRICES
     if has_matrices or not _has_few_rows(X, weights):
         rows_per_component = max(_ROWS_PER_COMPONENT, int(ROWS_PER_COLUMN * X.shape[1]))
@@ -261,16 +268,16 @@ def _find_best_fit(X, weights, build, learned_names, max_components, clusters):
     numbers = sorted({min(n, upper_limit, max_components or n) for n in NUMBERS})
     starts = [model.resized(n, learns_priors=True) for n in numbers]
     if clusters is not None:
-        starts.append(_start_from(model, X, weights, clusters))
+        starts.append(_make_start(model, X, weights, clusters))
     fits = [run_passes(start, X, weights, _PASSES) for start in starts]
     bounds = [compute_bound(fitted, memo) for memo, fitted in fits]
     best = stable_argmax(bounds)
     return ShortFit(bounds[best] / float(weights.sum()), *fits[best])
 
 
-def _responsibilities(fit, X, weights):
-    """Return the responsibilities (n, K) of the components of a short fit to these rows."""
-    batch, stats = _batch_of(fit.model, X, weights), RunningStats(fit.memo.stats.arrays)
+def _compute_responsibilities(fit, X, weights):
+    """Return the responsibilities (n, K) of the components of ``fit`` for the rows of X."""
+    batch, stats = _make_batch(fit.model, X, weights), RunningStats(fit.memo.stats.arrays)
     global_params = fit.model.expectation(stats, batch, run_serially)
     inv_temp = 1.0
     return fit.model.local_step(batch, global_params, inv_temp, run_serially, with_stats=False).q
@@ -283,10 +290,13 @@ def select_evenly_spaced(X, weights, max_rows):
     return dense(X), weights
 
 
-def _start_from(model, X, weights, responsibilities):
-    """Return the model that starts from components with these responsibilities (n, K)."""
+def _make_start(model, X, weights, responsibilities):
+    """Return the model with initial components that have the ``responsibilities`` (n, K).
+
+    Components almost without rows are left out.
+    """
     has_rows = weights @ responsibilities > _MIN_WEIGHT
-    batch = _batch_of(model, X, weights)
+    batch = _make_batch(model, X, weights)
     stats = model.make_local_result(batch, responsibilities[:, has_rows]).stats
     return replace(model.resized(int(has_rows.sum()), learns_priors=True), start=stats)
 
@@ -297,13 +307,13 @@ def run_passes(start, X, weights, n_passes):
     ``start`` is a model with initial values. Return the :class:`~skvt.contracts.Memo` of the rows,
     and the model with learned priors. Merges may make the number of components smaller.
     """
-    batch = _batch_of(start, X, weights)
+    batch = _make_batch(start, X, weights)
     with Workers(1) as workers:
         tools = EngineTools(n_iter=1, rng=np.random.default_rng(0), workers=workers)
         # A fit ends early if it cannot reach the goal, a bound in nats. With -inf it never does.
         return fit_fresh_mixture(start, batch, tools, goal=-np.inf, max_passes=n_passes)
 
 
-def _batch_of(model, X, weights):
-    """Return all rows as one batch."""
+def _make_batch(model, X, weights):
+    """Return all rows as a single batch."""
     return model.batch(X, np.arange(len(X)), weights)

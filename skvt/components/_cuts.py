@@ -1,8 +1,9 @@
-"""Cuts of ordinal columns, fitted to the levels of rows in several classes.
+"""Estimation of the cuts of ordinal columns from rows that fall into several classes.
 
-Each level of a column stands for an interval of latent values, and the cuts separate the intervals.
-By default the cuts divide a standard normal, but latent values of classes that are far apart are
-not normal. The classes are the K components of a short fit of a categorical mixture. In class k a
+Each level of an ordinal column stands for an interval of latent values, and the *cuts* are the
+limits between the intervals. By default the cuts are quantiles of a standard normal. If the classes
+of the rows are far apart, however, the latent values of all rows together are not normal. The
+classes are the K components of a short fit of a categorical mixture. In class k a
 column's latent value is N(m_k, s_k^2), so that a level between cuts a and b has the probability
 ``Phi((b - m_k) / s_k) - Phi((a - m_k) / s_k)``. Cuts, m and s maximise the likelihood of the
 levels times weak priors of m and log s. The origin and the unit of the latent values are such that
@@ -31,9 +32,9 @@ _LOG_S_SPREAD = 0.7
 _MIN_STEP = 1e-3
 # Minimum probability of a level, which keeps logarithms finite.
 _MIN_PROBABILITY = 1e-300
-# Number of cuts that BIC does not count as parameters: two cuts only set the origin and the unit of
-# the latent values, which are arbitrary.
-_N_FREE_CUTS = 2
+# Number of cuts that BIC does not count as parameters, because two cuts only set the origin and the
+# unit of the latent values, which are arbitrary.
+_N_ARBITRARY_CUTS = 2
 
 
 def cut_by_classes(cells, X, weights):
@@ -44,8 +45,8 @@ def cut_by_classes(cells, X, weights):
     """
     # The number of levels of each ordinal column.
     sizes = tuple(levels.size for levels in cells.levels)
-    # If all cuts of each column are free, there are no parameters to fit.
-    if max(sizes) <= 1 + _N_FREE_CUTS:
+    # If all cuts of each column are arbitrary, the cuts have no parameters.
+    if max(sizes) <= 1 + _N_ARBITRARY_CUTS:
         return cells
     X, weights = select_evenly_spaced(X, weights, MAX_ROWS)
     # Missing values have the code -1 in cells, and NaN in the categorical mixture.
@@ -60,7 +61,7 @@ def cut_by_classes(cells, X, weights):
     _, level_weights, *_ = memo.stats.arrays
     counts_of_columns = np.split(level_weights, np.cumsum(sizes)[:-1], axis=1)
     for j, counts in enumerate(counts_of_columns):
-        n_parameters = sizes[j] - 1 - _N_FREE_CUTS
+        n_parameters = sizes[j] - 1 - _N_ARBITRARY_CUTS
         if n_parameters > 0 and len(counts) > 1:
             default_likelihood, _ = _maximise_likelihood(counts, edges[j], moves_cuts=False)
             likelihood, fitted_edges = _maximise_likelihood(counts, edges[j], moves_cuts=True)
@@ -70,7 +71,7 @@ def cut_by_classes(cells, X, weights):
     return replace(cells, edges=tuple(edges))
 
 
-def _maximise_likelihood(counts, edges, moves_cuts):
+def _maximise_likelihood(counts, edges, *, moves_cuts):
     """Maximise :func:`_likelihood` for a column; return the maximum and the edges (C + 1,).
 
     ``counts`` (K, C) has the weight of the rows of each class at each level. ``edges`` (C + 1,)
@@ -120,7 +121,8 @@ def _likelihood(parameters, counts):
     """
     n_cuts = counts.shape[1] - 1
     cuts, m, s = _unpack(parameters, n_cuts)
-    # The cuts in standard deviations of each class, (K, C - 1), and the ends of the intervals.
+    # ``z`` (K, C - 1) are the cuts as standard scores in each class. ``low`` and ``high`` (K, C)
+    # are the ends of the intervals.
     z = (cuts - m[:, None]) / s[:, None]
     low = np.pad(z, [(0, 0), (1, 0)], constant_values=-np.inf)
     high = np.pad(z, [(0, 0), (0, 1)], constant_values=np.inf)
@@ -128,21 +130,21 @@ def _likelihood(parameters, counts):
     # distribution function are close to 1, and their difference would lose digits.
     sign = np.where(low > 0.0, -1.0, 1.0)
     probabilities = np.maximum(sign * (ndtr(sign * high) - ndtr(sign * low)), _MIN_PROBABILITY)
-    # The derivative of the log-likelihood with respect to each probability.
-    ratio = counts / probabilities
-    # A name ``by_...`` is the derivative with respect to the variable after ``by``. Compute the
-    # derivatives with respect to z (K, C - 1) and to the cuts, then to the first cut and to the
-    # steps from cut to cut.
-    by_z = (ratio[:, :-1] - ratio[:, 1:]) * np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
-    by_cuts = (by_z / s[:, None]).sum(axis=0)
+    # The gradient of the log-likelihood with respect to each probability.
+    grad_probabilities = counts / probabilities
+    # Compute the gradients with respect to z (K, C - 1) and to the cuts, then to the first cut and
+    # to the steps from cut to cut.
+    grad_z = grad_probabilities[:, :-1] - grad_probabilities[:, 1:]
+    grad_z = grad_z * np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
+    grad_cuts = (grad_z / s[:, None]).sum(axis=0)
     # The first cut moves all cuts. A step moves the cut at its upper end and all later cuts. Each
     # derivative is thus the sum of the derivatives of a cut and of all later cuts.
-    by_first_and_steps = np.cumsum(by_cuts[::-1])[::-1]
+    grad_first_and_steps = np.cumsum(grad_cuts[::-1])[::-1]
     scaled_log_s = np.log(s) / _LOG_S_SPREAD
     log_priors = -0.5 * (m @ m + scaled_log_s @ scaled_log_s)
-    by_m = -(by_z / s[:, None]).sum(axis=1) - m
-    by_log_s = -(by_z * z).sum(axis=1) - scaled_log_s / _LOG_S_SPREAD
-    by_first_cut, by_steps = np.split(by_first_and_steps, [1])
-    by_log_steps = by_steps * np.exp(parameters[1:n_cuts])
+    grad_m = -(grad_z / s[:, None]).sum(axis=1) - m
+    grad_log_s = -(grad_z * z).sum(axis=1) - scaled_log_s / _LOG_S_SPREAD
+    grad_first_cut, grad_steps = np.split(grad_first_and_steps, [1])
+    grad_log_steps = grad_steps * np.exp(parameters[1:n_cuts])
     value = (counts * np.log(probabilities)).sum() + log_priors
-    return value, np.concatenate([by_first_cut, by_log_steps, by_m, by_log_s])
+    return value, np.concatenate([grad_first_cut, grad_log_steps, grad_m, grad_log_s])

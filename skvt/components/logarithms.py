@@ -2,9 +2,10 @@
 
 For each column, mixtures of one to three Gaussians are fitted to the values and to their
 logarithms, with a Dirichlet process as the prior of weights. A fit starts from the division of the
-sorted values into intervals that has the highest evidence. Many columns are fitted at a time. The
-bound for the logarithms is corrected by the log determinant of the transformation, which is the sum
-of the logarithms, so that it can be compared with the bound for the values.
+sorted values into intervals that has the highest evidence. Many columns are fitted at a time. By
+the change of variables, the density of a value is the density of its logarithm divided by the
+value. The sum of the logarithms is therefore subtracted from the bound for the logarithms, which is
+then comparable with the bound for the values.
 
 In shapes, n is the number of rows, D the number of columns, and K the number of Gaussians of a
 mixture. A value x, less the centre of its column, has the three features 1, x and x^2, which are 0
@@ -26,37 +27,38 @@ from skvt.models.mixture import (
 from skvt.rows import dense, pieces, sums_of_rows
 from skvt.ties import stable_argmax
 
-# Maximum number of values by which a column is judged.
+# Maximum number of values of a column in the fits.
 _MAX_VALUES = 1_000
-# Minimum sum of the weights of a column's values, so that the column can be put into logarithms.
+# A column with a smaller sum of the weights of its values is not put into logarithms.
 _MIN_WEIGHT = 30
 # Minimum gain in the bound for which logarithms are chosen, in nats.
 MIN_GAIN = 10.0
-# Numbers of passes of coordinate ascent in the first and in the second comparison. The second
-# comparison is made for columns whose gain in the first differs from MIN_GAIN by less than
-# _UNDECIDED_RANGE nats.
+# Numbers of passes of coordinate ascent in a first and a second comparison. The second comparison
+# is only for columns whose gain in the first differs from MIN_GAIN by less than _UNDECIDED_RANGE
+# nats.
 _N_PASSES = (10, 40)
 _UNDECIDED_RANGE = 10.0
 # Number of columns that are compared at a time.
 _COLUMNS_AT_ONCE = 64
 # Prior of the mean and the variance of each Gaussian.
-_PRIOR = GaussianPrior(degrees_of_freedom=1.0)
-# Prior of the weights. The prior of each stick is Beta(1, 1), whose log normalizer is 0.
-_WEIGHTS = StickBreaking(1.0)
+_GAUSSIAN_PRIOR = GaussianPrior(degrees_of_freedom=1.0)
+# Prior of the weights of a mixture: a Dirichlet process as stick breaking. The prior of each stick
+# is Beta(1, 1), whose log normalizer is 0.
+_STICK_BREAKING = StickBreaking(1.0)
 
 
 def find_log_columns(X, weights, named=None):
-    """Return the positions of the columns that are better in logarithms, and their floors.
+    """Return the positions of the columns that are better in logarithms, and their least values.
 
-    A column is better in logarithms if its values are positive, if they have a weight of at least
+    A column is better in logarithms if its values are positive, if their weights add up to at least
     ``_MIN_WEIGHT``, and if logarithms gain more than ``MIN_GAIN`` nats both with a single Gaussian
-    and with the best of small mixtures. If positions of ``named`` columns are passed, the named
-    columns are returned instead, and ValueError is raised if one of them has values that are not
-    positive.
+    and with the best mixture. If ``named`` is not None, it has the positions of columns that the
+    user names. These columns are then returned without a comparison, and ValueError is raised if
+    any of them has values that are not positive.
 
-    The floor of a column is a positive number. Smaller values are later raised to the floor, so
-    that all logarithms are finite. The logarithm of the floor is as far below the smallest
-    logarithm in a sample as the smallest logarithm is below the mean.
+    The least value of a column is a positive number. Smaller values of later rows are raised to it,
+    so that all logarithms are finite. Its logarithm is as far below the smallest logarithm in a
+    sample as the smallest logarithm is below the mean.
     """
     (n_without_log,) = sums_of_rows(X, weights, _count_without_log)
     lacks_logs = n_without_log > 0.0
@@ -68,32 +70,33 @@ def find_log_columns(X, weights, named=None):
         )
     X, weights = select_evenly_spaced(X, weights, MAX_ROWS)
     columns = np.flatnonzero(~lacks_logs) if named is None else named
-    chosen, floors = [], []
+    chosen, least_values = [], []
     for part in pieces(columns.size, _COLUMNS_AT_ONCE):
         values = _sample_values(X[:, columns[part]], weights)
         all_columns = np.ones(values.shape[1], bool)
-        is_chosen = gain_by_logs(values, weights) > MIN_GAIN if named is None else all_columns
+        is_chosen = compute_gains(values, weights) > MIN_GAIN if named is None else all_columns
         chosen.extend(columns[part][is_chosen])
         for column in values[:, is_chosen].T:
             is_observed = ~np.isnan(column)
             logs = np.log(column[is_observed])
-            # A column without values gets an arbitrary floor, 1.
-            log_floor = 0.0
+            # A column without values gets an arbitrary least value, 1.
+            log_least = 0.0
             if logs.size:
-                log_floor = 2.0 * logs.min() - np.average(logs, weights=weights[is_observed])
-            floors.append(float(np.exp(log_floor)))
-    return np.array(chosen, np.intp), tuple(floors)
+                log_least = 2.0 * logs.min() - np.average(logs, weights=weights[is_observed])
+            least_values.append(float(np.exp(log_least)))
+    return np.array(chosen, np.intp), tuple(least_values)
 
 
 def _count_without_log(X, weights):
-    """Return the number of values without logarithm in each column, (D,), for `sums_of_rows`."""
+    """Return a tuple with the number of values <= 0 in each column, (D,), for `sums_of_rows`."""
     return ((weights > 0.0) @ (dense(X) <= 0.0),)
 
 
 def _sample_values(X, weights):
     """Return rows (n, D) with at most _MAX_VALUES values in each column; other values are NaN.
 
-    The values are evenly spaced among those of rows of positive weight.
+    The rows of the values are evenly spaced among the rows of positive weight in which the column
+    is observed.
     """
     values = np.full(X.shape, np.nan)
     is_used = ~np.isnan(X) & (weights > 0.0)[:, None]
@@ -104,26 +107,26 @@ def _sample_values(X, weights):
     return values
 
 
-def gain_by_logs(X, weights):
+def compute_gains(X, weights):
     """Return by how many nats the bound of each column is higher in logarithms, (D,).
 
-    X (n, D) holds positive numbers, NaN where a value is missing. The bounds are those of the best
-    of small mixtures. They are not computed, and the gain is minus infinity, for a column of too
-    small a weight, and for a column of which a single Gaussian is not better in logarithms.
+    X (n, D) holds positive numbers, NaN where a value is missing. The bound of a column is the
+    highest bound of mixtures of one to three Gaussians. The gain is -inf, and no mixtures are
+    fitted, if the weight of the column is too small, or if logarithms do not gain ``MIN_GAIN`` nats
+    with a single Gaussian.
     """
     logs = np.log(X)
     # The sum of the weights of the values of each column.
     total_weights = weights @ ~np.isnan(X)
-    # The log density of a value is the log density of its logarithm, minus the logarithm. The sum
-    # of the logarithms is thus subtracted from bounds for logarithms. Missing values count as 0.
-    log_determinant = weights @ np.nan_to_num(logs)
+    # The sum of the logarithms, which is subtracted from bounds for logarithms.
+    sum_of_logs = weights @ np.nan_to_num(logs)
     # First compare single Gaussians, because that takes little time. The maximum log likelihood of
     # a Gaussian is -0.5 * weight * log(variance), up to a constant.
     _, variances = weighted_moments(X, weights, "diag")
     _, variances_of_logs = weighted_moments(logs, weights, "diag")
     # A variance is 0 if all values of a column are equal, and NaN if it has no value.
     with np.errstate(divide="ignore", invalid="ignore"):
-        gain = 0.5 * total_weights * np.log(variances / variances_of_logs) - log_determinant
+        gain = 0.5 * total_weights * np.log(variances / variances_of_logs) - sum_of_logs
     has_spread = np.minimum(variances, variances_of_logs) > 0.0
     gain[~((total_weights >= _MIN_WEIGHT) & has_spread & (gain > MIN_GAIN))] = -np.inf
     # Then compare mixtures in the columns in which single Gaussians are better in logarithms.
@@ -132,7 +135,7 @@ def gain_by_logs(X, weights):
         if compared.size:
             bounds = _highest_bounds(X[:, compared], weights, n_passes)
             bounds_of_logs = _highest_bounds(logs[:, compared], weights, n_passes)
-            gain[compared] = bounds_of_logs - bounds - log_determinant[compared]
+            gain[compared] = bounds_of_logs - bounds - sum_of_logs[compared]
             # Compare undecided columns once more, with more passes.
             compared = compared[abs(gain[compared] - MIN_GAIN) < _UNDECIDED_RANGE]
     return gain
@@ -142,26 +145,30 @@ def _highest_bounds(X, weights, n_passes):
     """Return the highest bound of mixtures of one to three Gaussians for each column of X.
 
     X is (n, D), with NaN for missing values; the bounds are (D,) in nats. Each column is sorted and
-    cut into intervals of rows, which are the initial components. A cut is the last row of an
+    divided into intervals of rows, which are the initial components. A *cut* is the last row of an
     interval.
     """
-    component, _ = make_gaussian_component(X, weights, "diag", zero_mean=False, prior=_PRIOR)
-    # Sorting puts missing values at the end. Drop the last rows, which have no value in any column.
-    # The component returns (n, 3 D): the first feature of all D columns, the second, and the third.
+    component, _ = make_gaussian_component(
+        X, weights, "diag", zero_mean=False, prior=_GAUSSIAN_PRIOR
+    )
+    # Sorting puts missing values at the end. Drop the rows at the end in which all columns are
+    # missing. The component returns (n, 3 D): the first feature of all D columns, then the second
+    # feature, then the third.
     order = np.argsort(X, axis=0, kind="stable")[: (~np.isnan(X)).sum(axis=0).max()]
     features = np.split(component.features(np.take_along_axis(X, order, axis=0)), 3, axis=1)
     features = np.ascontiguousarray(np.transpose(features, (2, 1, 0)))  # (D, n, 3)
     weighted = features * weights[order].T[:, :, None]
     # Choose the first cut (D, 1) so that the Gaussians of the two intervals have the highest
-    # evidence. Row i of ``sums`` has the sums of rows 0 to i, and differences of its rows give the
-    # sums of other intervals. ``below`` and ``above`` (D, n) have the evidence of the rows up to
-    # each possible cut, and of the rows after it.
+    # evidence. ``sums[:, i]`` are sums of features over rows 0 to i, so that a difference is the
+    # sum over an interval. ``below`` (D, n) is the evidence of the rows up to each possible cut,
+    # and ``above`` (D, n) is the evidence of the rows after the cut.
     sums = np.cumsum(weighted, axis=1)
     below, above = _evidence(component, sums), _evidence(component, sums[:, -1:] - sums)
     first = stable_argmax(below + above)[:, None]
     # Choose the second cut (D, 1), which divides the interval below or above the first cut.
-    # ``between`` is the evidence of the rows between a possible second cut and the first cut. Their
-    # sums are those up to the later of the two cuts minus those up to the earlier.
+    # ``between`` (D, n) is the evidence of the rows between a possible second cut and the first
+    # cut. ``difference`` has the sums over these rows, with a negative sign if the second cut is
+    # lower than the first.
     is_lower = np.arange(sums.shape[1]) < first
     sums_at_first = sums[np.arange(len(sums)), first[:, 0]]
     difference = sums - sums_at_first[:, None]
@@ -172,7 +179,7 @@ def _highest_bounds(X, weights, n_passes):
     if_upper = below_first + between + above
     second = stable_argmax(np.where(is_lower, if_lower, if_upper))[:, None]
     both = np.sort(np.hstack([first, second]), axis=1)
-    # Start a mixture from no cut, one from the first cut, and one from both cuts.
+    # Start three mixtures: of one Gaussian, of two that the first cut separates, and of three.
     no_cut = both[:, :0]
     bounds = [
         _bounds_from(component, features, weighted, cuts, n_passes)
@@ -182,39 +189,37 @@ def _highest_bounds(X, weights, n_passes):
 
 
 def _evidence(component, sums):
-    """Return the log evidence in nats, (D, K), of Gaussians with sums of features (D, K, 3).
-
-    The first feature of an observed value is 1, so that the sum of the first feature is the sum of
-    the weights of the values.
-    """
-    # The component takes an array (K, 3 D) with the D sums of the first feature first. It leaves
-    # out the factor 1 / sqrt(2 pi) of the density of each value.
+    """Return the log evidence in nats, (D, K), of Gaussians with sums of features (D, K, 3)."""
+    # The component takes an array (K, 3 D) with the D sums of the first feature first. Its evidence
+    # lacks the factor 1 / sqrt(2 pi) of the density of each value. The sum of the first feature,
+    # which is 1, is the weight of the values.
     flat = np.transpose(sums, (1, 2, 0)).reshape(sums.shape[1], -1)
     return component.column_evidence(flat).T - 0.5 * np.log(2.0 * np.pi) * sums[:, :, 0]
 
 
 def _bounds_from(component, features, weighted, cuts, n_passes):
-    """Return the bounds (D,) in nats of mixtures that start with a component for each interval.
+    """Fit a mixture to each column by coordinate ascent, and return the bounds (D,) in nats.
 
-    ``features`` of the sorted rows are (D, n, 3), and so are ``weighted``, the features times the
-    weights of the rows. ``cuts`` (D, K - 1) are the last rows of all intervals but the last.
+    The initial components are the intervals of rows that ``cuts`` (D, K - 1) separate.
+    ``features`` (D, n, 3) are the features of the sorted rows, and ``weighted`` (D, n, 3) are the
+    features times the weights of the rows.
     """
     D, K = len(cuts), cuts.shape[1] + 1
-    # Each column has a separate mixture. ``resp`` (D, K, n) has the responsibilities. The interval
-    # of a row, its initial label, is the number of cuts before the row.
+    # ``resp`` (D, K, n) has the responsibilities. The initial label of a row is the number of its
+    # interval, which is the number of cuts before the row.
     labels = (np.arange(features.shape[1]) > cuts[:, :, None]).sum(axis=1)
     resp = (labels[:, None] == np.arange(K)[:, None]).astype(float)
     for _ in range(n_passes if K > 1 else 0):
-        # Make the global step: expected coefficients of the features, and expected log weights.
+        # Global step: compute expected coefficients of the features, and expected log weights.
         sums = resp @ weighted
         lam = component.natural_parameters(np.transpose(sums, (1, 2, 0)).reshape(K, -1))
         expectation = component.family.expectation(lam)
         coefficients = component.feature_coefficients(expectation).reshape(K, 3, D)
-        log_weights = _WEIGHTS.log_weights(Beta.expectation(_sticks(sums[:, :, 0])))
+        log_weights = _STICK_BREAKING.log_weights(Beta.expectation(_sticks(sums[:, :, 0])))
         # Sticks are in descending order of the sizes of components, so that the rank of a component
         # by size selects its log weight. Two calls of argsort give the ranks.
         ranks = np.argsort(np.argsort(-sums[:, :, 0], axis=1, kind="stable"), axis=1)
-        # Make the local step: responsibilities from log densities plus log weights.
+        # Local step: compute responsibilities from log densities plus log weights.
         resp = np.transpose(coefficients, (2, 0, 1)) @ np.transpose(features, (0, 2, 1))
         resp += np.take_along_axis(log_weights, ranks, axis=1)[:, :, None]
         resp -= resp.max(axis=1, keepdims=True)
@@ -231,4 +236,4 @@ def _bounds_from(component, features, weighted, cuts, n_passes):
 
 def _sticks(counts):
     """Return the beta parameters (D, K, 2) of sticks, in descending order of the counts (D, K)."""
-    return _WEIGHTS.natural_parameters(-np.sort(-counts, axis=1))
+    return _STICK_BREAKING.natural_parameters(-np.sort(-counts, axis=1))

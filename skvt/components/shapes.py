@@ -1,28 +1,33 @@
-"""Decisions whether the values of a column are counts, or spread evenly over a range.
+"""Tests whether the values of a column are counts, or are spread evenly over a range.
 
 Mixtures of one to three distributions are fitted to whole numbers by EM: negative binomials,
-Gaussians and Gaussians of the logarithms. Gaussians are rounded to whole numbers, so that
-likelihoods can be compared. The criterion is the Bayesian information criterion: the maximum log
-likelihood of a mixture of K distributions, minus half the number of its parameters times the log of
-the number of values.
+Gaussians and log-normals. A Gaussian or log-normal gives a whole number x the probability of the
+interval from x - 1/2 to x + 1/2, so that its likelihood is comparable with the likelihood of
+counts. Mixtures are compared by the Bayesian information criterion (BIC) in nats, of which more is
+better: the log likelihood, minus half the number of parameters times the log of the number of
+values.
 """
 
 import numpy as np
 from scipy.special import gammaln, ndtr
 
-# Minimum gain in the criterion for which counts are chosen, and for which values are called evenly
-# spread, in nats.
-_MIN_GAIN = 3.0
+# Minimum gain in BIC, in nats, for which counts are preferred to real numbers.
+_MIN_GAIN_OF_COUNTS = 3.0
+# Minimum gain in BIC, in nats, for which values count as evenly spread.
 _MIN_GAIN_OF_UNIFORM = 10.0
-# Real numbers, and whole numbers in a larger range, are divided into this number of intervals.
+# The range of values is divided into this number of intervals, unless the values are whole numbers
+# in a range of at most this length.
 _N_INTERVALS = 50
-# Maximum number of components of a mixture, and the number of EM steps.
+# Maximum number of distributions in a mixture.
 _MAX_COMPONENTS = 3
+# Number of EM steps.
 _EM_STEPS = 40
-# Least variance of a Gaussian, and the least mean and the range of dispersions of counts.
+# Smallest variance of a Gaussian.
 _MIN_VARIANCE = 1e-3
+# Smallest mean of a negative binomial, and the range of its dispersion 1 / r.
 _MIN_MEAN = 1e-3
 _DISPERSIONS = 0.01, 20.0
+# Smallest divisor, and smallest argument of a logarithm.
 _TINY = 1e-300
 
 
@@ -30,10 +35,12 @@ def prefer_counts(values, *, has_point_mass):
     """Return whether whole numbers from 0 on are better described by counts than by real numbers.
 
     Negative binomials must be better than Gaussians both as a single distribution and as the best
-    of small mixtures. A single Gaussian is better for symmetric or bounded numbers, such as ages or
-    marks, and small mixtures of Gaussians are better for clusters that vary less than counts. If
-    zeros are a point mass, a hurdle describes them in both cases. The other values are then either
-    counts minus 1, or real numbers, or amounts, whose logarithms are Gaussian.
+    mixture. A single Gaussian is better for symmetric or bounded numbers, such as ages or marks,
+    and mixtures of Gaussians are better for clusters that vary less than counts.
+
+    With ``has_point_mass``, zeros are left out of the comparison, because a hurdle describes them
+    in both cases. Negative binomials then describe the other values minus 1, and log-normals are
+    compared, too.
     """
     distinct, weights = np.unique(values, return_counts=True)
     counts = distinct
@@ -44,21 +51,21 @@ def prefer_counts(values, *, has_point_mass):
         return False
     best_real = best_counts = -np.inf
     for K in range(1, _MAX_COMPONENTS + 1):
-        best_real = max(best_real, _criterion(_gaussian_log_pmf, distinct, weights, K))
+        best_real = max(best_real, _compute_bic(_gaussian_log_pmf, distinct, weights, K))
         if has_point_mass:
-            of_logs = _criterion(_gaussian_log_pmf, distinct, weights, K, in_logs=True)
-            best_real = max(best_real, of_logs)
-        best_counts = max(best_counts, _criterion(_count_log_pmf, counts, weights, K))
-        if K == 1 and best_counts < best_real + _MIN_GAIN:
+            log_normal = _compute_bic(_gaussian_log_pmf, distinct, weights, K, in_logs=True)
+            best_real = max(best_real, log_normal)
+        best_counts = max(best_counts, _compute_bic(_count_log_pmf, counts, weights, K))
+        if K == 1 and best_counts < best_real + _MIN_GAIN_OF_COUNTS:
             return False
-    return best_counts > best_real + _MIN_GAIN
+    return best_counts > best_real + _MIN_GAIN_OF_COUNTS
 
 
 def are_evenly_spread(values):
-    """Return whether numbers are described better by a uniform distribution than by Gaussians.
+    """Return whether a uniform distribution describes numbers better than mixtures of Gaussians.
 
-    The Gaussians are small mixtures. Numbers are compared by the interval of their range to which
-    they belong, and whole numbers in a small range by their values.
+    The range of the numbers is divided into intervals, and the likelihoods are the probabilities of
+    the intervals. In a small range, each whole number has a separate interval.
     """
     x, n_intervals = values - values.min(), np.ptp(values) + 1.0
     if n_intervals > _N_INTERVALS or not np.array_equal(x, np.floor(x)):
@@ -67,25 +74,28 @@ def are_evenly_spread(values):
     distinct, weights = np.unique(x, return_counts=True)
     if distinct.size <= _MAX_COMPONENTS:
         return False
-    of_uniform = -values.size * np.log(n_intervals) - np.log(values.size)
-    of_gaussians = max(
-        _criterion(_gaussian_log_pmf, distinct, weights, K) for K in range(1, _MAX_COMPONENTS + 1)
+    # A uniform distribution has two parameters, the ends of its range.
+    uniform = -values.size * np.log(n_intervals) - np.log(values.size)
+    best_gaussian = max(
+        _compute_bic(_gaussian_log_pmf, distinct, weights, K) for K in range(1, _MAX_COMPONENTS + 1)
     )
-    return of_uniform > of_gaussians + _MIN_GAIN_OF_UNIFORM
+    return uniform > best_gaussian + _MIN_GAIN_OF_UNIFORM
 
 
-def _criterion(log_pmf, values, weights, K, *, in_logs=False):
-    """Return the penalised log likelihood in nats of a mixture of K distributions.
+def _compute_bic(log_pmf, values, weights, K, *, in_logs=False):
+    """Fit a mixture of K distributions to whole numbers by EM, and return its BIC in nats.
 
-    ``values`` (n,) are distinct and in ascending order, and ``weights`` (n,) their numbers. The
-    logarithms of the values have the distributions if ``in_logs``. ``log_pmf(edges, mean,
-    variance)`` returns log probabilities (K, n) of intervals, whose limits are ``edges`` (2, n). EM
-    matches the moments of each distribution, and starts from a division of the sorted values into
-    K parts of equal size.
+    ``values`` (n,) are the distinct numbers in ascending order, and ``weights`` (n,) the numbers of
+    times that they occur. With ``in_logs``, the mixture describes the logarithms of the numbers.
+    ``log_pmf(edges, mean, variance)`` returns the log probabilities (K, n) of intervals with the
+    limits ``edges`` (2, n), under K distributions with the moments (K, 1). Each M step sets the
+    moments to the weighted moments of the values. EM starts from a division of the sorted values
+    into K parts of equal weight.
     """
     edges = np.stack([values - 0.5, values + 0.5])
     x, edges = (np.log(values), np.log(edges)) if in_logs else (values, edges)
     total = weights.sum()
+    # The share of the values that are smaller, plus half the share of the value itself.
     ranks = (np.cumsum(weights) - 0.5 * weights) / total
     resp = (np.floor(K * ranks) == np.arange(K)[:, None]).astype(float)
     for _ in range(_EM_STEPS if K > 1 else 1):
@@ -98,12 +108,13 @@ def _criterion(log_pmf, values, weights, K, *, in_logs=False):
         highest = log_joint.max(axis=0)
         log_likelihood = highest + np.log(np.exp(log_joint - highest).sum(axis=0))
         resp = np.exp(log_joint - log_likelihood)
+    # K means, K variances, and K weights that sum to 1.
     n_parameters = 3 * K - 1
     return log_likelihood @ weights - 0.5 * n_parameters * np.log(total)
 
 
 def _gaussian_log_pmf(edges, mean, variance):
-    """Return log probabilities of intervals between ``edges`` under Gaussians."""
+    """Return the log probability of each interval under Gaussians, see :func:`_compute_bic`."""
     scale = np.sqrt(np.maximum(variance, _MIN_VARIANCE))
     lower, upper = ndtr((edges[:, None] - mean) / scale)
     probabilities = upper - lower
@@ -111,7 +122,11 @@ def _gaussian_log_pmf(edges, mean, variance):
 
 
 def _count_log_pmf(edges, mean, variance):
-    """Return log probabilities of negative binomials, whose variance is mean + mean^2 / r."""
+    """Return log probabilities of negative binomials, see :func:`_compute_bic`.
+
+    The size r follows from the variance, which is ``mean + mean^2 / r``.
+    """
+    # The counts are in the middle of the intervals.
     x = edges.mean(axis=0)
     mean = np.maximum(mean, _MIN_MEAN)
     r = 1.0 / np.clip((variance - mean) / mean**2, *_DISPERSIONS)

@@ -78,17 +78,18 @@ def read_gaussian_prior(spec):
 
 def find_covariance_type(
     spec, X, weights, error_variance=0.0, max_components=None, candidates=CANDIDATES,
-    may_start=False,
+    *, may_start=False,
 ):  # fmt: skip
     """Return the covariance type of an estimator or description; choose a type if it is "auto".
 
-    The chosen type is one of the ``candidates``, by short fits to rows X. Raise ValueError if the
-    type is to be chosen but the user has set ``covariance_prior``, whose shape depends on the type.
+    ``spec`` is the estimator or description. Short fits to the rows X choose a type from the
+    ``candidates``. ``max_components`` is the maximum number of components of the mixture, and
+    ``error_variance`` is the variance of the errors of values, see
+    :func:`build_gaussian_component`. Raise ValueError if the type is to be chosen but the user has
+    set ``covariance_prior``, whose shape depends on the type.
 
-    The second result is the short fit from which the fit should start, or None; it is None unless
-    ``may_start``, see :func:`choose_covariance_type`. ``spec`` is the estimator or description.
-    ``max_components`` is the maximum number of components of the mixture. ``error_variance`` is the
-    variance of the errors of values, see :func:`build_gaussian_component`.
+    The second result is the short fit from which the fit should start. It is None unless
+    ``may_start`` is set, and may be None even then, see :func:`choose_covariance_type`.
     """
     if spec.covariance_type != "auto" or spec.mean_type == "zero":
         return spec.covariance_type, None
@@ -106,7 +107,7 @@ def find_covariance_type(
     learned_names = select_learned_names(spec, GAUSSIAN_PRIORS)
     build = _gaussian_builder(spec, error_variance)
     covariance_type, start = choose_covariance_type(
-        X, weights, build, learned_names, max_components, candidates, may_start
+        X, weights, build, learned_names, max_components, candidates, may_start=may_start
     )
     line = f"chosen covariance type of {n_columns} columns: {covariance_type!r}"
     begin_stage("preparing the first pass", line=line)
@@ -124,9 +125,9 @@ def build_gaussian_component(spec, covariance_type, X, weights, error_variance=0
 def _gaussian_builder(spec, error_variance):
     """Return a function that makes the Gaussian from rows, weights and a ``covariance_type``."""
     if error_variance == 0.0 and getattr(spec, "max_components", None) == 1:
-        # 0 stands for the error of rounding alone, and None for no error. The error of rounding
-        # keeps components from shrinking to one repeated value. A single component needs no error,
-        # because it describes all values.
+        # A single component needs no error variance. The variance 0 would stand for errors of
+        # rounding, which keep components from shrinking to a value that is repeated. A single
+        # component describes all values, so that it cannot shrink to one of them.
         error_variance = None
     return partial(
         models.make_gaussian_component, zero_mean=spec.mean_type == "zero",
@@ -205,7 +206,7 @@ class ComponentSpec(BaseEstimator):
         return self, {}
 
     def build(self, X, weights, sizes):
-        """Return the likelihood of these columns with its prior.
+        """Return the likelihood of the described columns with its prior.
 
         Parameters
         ----------
@@ -226,7 +227,7 @@ class ComponentSpec(BaseEstimator):
         raise NotImplementedError(f"{type(self).__name__} must define build(X, weights, sizes).")
 
     def build_given(self, X, weights, sizes, given):
-        """Return the likelihood of these columns given other columns, with its prior.
+        """Return the likelihood of the described columns given other columns, with its prior.
 
         Parameters
         ----------
@@ -291,7 +292,7 @@ class ComponentSpec(BaseEstimator):
         return not self._likelihoods or type(component) in self._likelihoods
 
     def for_columns(self, columns, positions_of):
-        """Return the description for these columns of a table.
+        """Return the description with positions in place of the names of columns.
 
         Parameters
         ----------
@@ -303,8 +304,8 @@ class ComponentSpec(BaseEstimator):
         Returns
         -------
         ComponentSpec
-            This object or, if a parameter names columns, a copy in which this parameter has the
-            positions of the columns within ``columns``.
+            This object, or a copy if a parameter names columns. In the copy, the parameter has the
+            positions of the named columns within ``columns``.
         """
         return self
 
@@ -316,7 +317,8 @@ class ComponentSpec(BaseEstimator):
 def _take_logarithms(X, log_columns, least_values):
     """Return rows with logarithms in the columns at the positions ``log_columns``.
 
-    Numbers below the least value of their column are first raised to the least value.
+    ``least_values`` has a positive number for each of these columns. Smaller values of the column
+    are raised to this number before the logarithm is taken.
     """
     if log_columns.size == 0:
         return X
@@ -504,15 +506,15 @@ class Gaussian(_GaussianSpec):
     def _find_logarithms(self, X, weights, given):
         """Return the positions of the columns in logarithms, and a tuple of their least values.
 
-        Values below the least value of a column are raised to it before logarithms are taken. If
-        ``log`` is "auto" and the user has set the prior mean or covariance, no column is in
-        logarithms, because these numbers refer to the columns as they are.
+        :func:`find_log_columns` explains the least values. If ``log`` is "auto" and the user has
+        set the prior mean or covariance, no column is in logarithms, because the numbers that the
+        user has set refer to the columns as they are.
         """
         prior = read_gaussian_prior(self)
         has_prior_numbers = prior.mean is not None or prior.covariance is not None
         if self.log is None or (is_auto(self.log) and has_prior_numbers):
             return np.empty(0, np.intp), ()
-        # Leave out the given columns, which come last.
+        # Given columns come last. Leave them out.
         X = X if given is None else X[:, : X.shape[1] - given.n_columns]
         if not is_auto(self.log):
             return find_log_columns(X, weights, self.log)
@@ -710,9 +712,10 @@ class Bernoulli(_SeparateByCell):
 
 @dataclass(eq=False, repr=False)
 class _Counts(_SeparateByCell):
-    """Base of descriptions of counts, whose expectations are rates times an exposure.
+    """Base of descriptions of counts.
 
-    The rates have gamma priors.
+    The expectation of a count is the rate of its column times the exposure of its row, such as the
+    time or the area in which events were counted. The rates have gamma priors.
     """
 
     encoding = "count"
@@ -739,7 +742,7 @@ class _Counts(_SeparateByCell):
             )
         super().check()
 
-    def _prior_and_exposure(self, X, weights):
+    def _read_prior_and_exposure(self, X, weights):
         """Return the prior of the rates, whether rows are sparse, and the exposure.
 
         Returns
@@ -753,13 +756,13 @@ class _Counts(_SeparateByCell):
             is the average exposure of a row. ``shares`` (D,) are the shares of the columns in the
             sum of all counts; None unless the exposure is the row total.
         """
-        # If there is no column of exposures, the parameter is None or "row_total".
+        # Without a column of exposures, the parameter is None or "row_total".
         exposure = "column" if self.reads_exposure else self.exposure or "none"
         shares = None
         if exposure == "row_total":
             totals, *_ = sums_of_rows(X, weights, partial(_sum_counts, "none", None))
             shares = totals / max(totals.sum(), 1.0)
-        # Counts of each column, exposures in which they are observed, exposures of all rows, ...
+        # See the results of `_sum_counts`.
         totals, exposed, total_exposure, total_weight, n_sparse_chunks = sums_of_rows(
             X, weights, partial(_sum_counts, exposure, shares)
         )
@@ -823,7 +826,7 @@ class Poisson(_Counts):
 
     def build(self, X, weights, sizes=None):
         """Return independent Poisson columns, see :class:`ComponentSpec`."""
-        shape, rate, is_sparse, exposure_arguments = self._prior_and_exposure(X, weights)
+        shape, rate, is_sparse, exposure_arguments = self._read_prior_and_exposure(X, weights)
         priors = {"shape_prior": _initial_value(self.shape_prior), "rate_prior": rate}
         prior = np.stack([shape, rate], axis=1)
         return models.Poisson(prior, X.dtype, is_sparse, **exposure_arguments), priors
@@ -901,7 +904,7 @@ class NegativeBinomial(_Counts):
 
     def build(self, X, weights, sizes=None):
         """Return independent negative binomial columns, see :class:`ComponentSpec`."""
-        shape, rate, _, exposure_arguments = self._prior_and_exposure(X, weights)
+        shape, rate, _, exposure_arguments = self._read_prior_and_exposure(X, weights)
         # Prior weights of the dispersions, which need not add up to 1.
         prior_weights = np.full(models.SIZES.size, 1.0 / models.SIZES.size)
         if not (self.dispersion_prior is None or is_auto(self.dispersion_prior)):
@@ -1047,7 +1050,7 @@ class StudentT(_GaussianSpec):
 @in_files("components.Hurdle")
 @dataclass(eq=False, repr=False)
 class Hurdle(ComponentSpec):
-    """Columns in which many values are equal to one number, such as zero.
+    """Columns in which many values equal the same number, such as zero.
 
     The number is a point mass. For each component and column, a Bernoulli with a uniform prior
     models whether a value is at the point mass. A further component describes the other values, and
@@ -1100,7 +1103,7 @@ class Hurdle(ComponentSpec):
             )
 
     def for_columns(self, columns, positions_of):
-        """Return the description with the component for these columns, see :class:`ComponentSpec`.
+        """Return the description with positions in the component, see :class:`ComponentSpec`.
 
         Raise ValueError for illegal point masses.
         """
@@ -1203,8 +1206,8 @@ def _build(spec, X, weights, sizes, given):
 def _make_learner(spec, component):
     """Return the learner of the prior of a component that ``spec`` describes, or None.
 
-    In a component that wraps another one, such as logarithms, indicators or cells, only the prior
-    of the wrapped component is learned.
+    A component may wrap another component, for logarithms, indicators or cells. In this case, only
+    the prior of the wrapped component is learned.
     """
     if not isinstance(component, models.WrapperMixin):
         return spec.learner(component)
@@ -1247,7 +1250,7 @@ BY_NAME = {
 
 
 def copy_component(component):
-    """Return a copy of a description of components, or a new one if this is its name."""
+    """Return a copy of a description, or a new description for a name in `BY_NAME`."""
     return BY_NAME[component]() if isinstance(component, str) else clone(component)
 
 
@@ -1322,7 +1325,7 @@ def positive_numbers(name, value, legal, shape, *other_shapes, allows_number=Tru
 
     The value may have ``shape``, one of ``other_shapes`` or, with ``allows_number``, be a number.
     Raise ValueError if the value has another shape, or numbers that are not positive and finite.
-    The error says that the value must be ``legal``, a phrase.
+    ``legal`` is the phrase that describes legal values in the error.
     """
     numbers = np.asarray(value, np.float64)
     legal_shapes = (shape, *other_shapes, ()) if allows_number else (shape, *other_shapes)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvt.components.logarithms import MIN_GAIN, gain_by_logs
+from skvt.components.logarithms import MIN_GAIN, compute_gains
 from skvt.components.shapes import are_evenly_spread
 from skvt.readers.validation import find_stack_level
 from skvt.typing import Array
@@ -398,7 +398,7 @@ def gain_of_amounts(values):
     The number of these values is the second result.
     """
     amounts = _sample(values[values > 0.0], _MAX_AMOUNTS)
-    return gain_by_logs(amounts[:, None], np.ones(amounts.size))[0], amounts.size
+    return compute_gains(amounts[:, None], np.ones(amounts.size))[0], amounts.size
 
 
 def _find_missing_code(values):
