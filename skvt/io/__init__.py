@@ -1,4 +1,4 @@
-"""Model files: fitted estimators as one file of JSON and arrays, without pickle."""
+"""Model files, which hold a fitted estimator as JSON and arrays, without pickle."""
 
 from skvt.io._archive import FileError
 from skvt.io._classes import register

@@ -1,4 +1,4 @@
-"""Model files as uncompressed zip archives of one JSON text and of arrays in NumPy's format.
+"""Model files as uncompressed zip archives of a JSON text and of arrays in NumPy's format.
 
 Nothing is unpickled. The members of the archive are not compressed, so that an array cannot be
 larger than the part of the file from which it is read. A small file thus cannot make the reader
@@ -21,19 +21,20 @@ DOCUMENT = "model.json"
 _KINDS = "biufU"
 # Sizes in bytes of the real numbers that files hold.
 REAL_SIZES = 4, 8
-# Number of elements of an array that are processed at a time, to avoid a copy of the whole array.
+# Number of elements of an array that are processed at a time. Copies of parts take the place of a
+# copy of the whole array.
 PART_SIZE = 2**17
-# Number of bytes of memory that loading may take for each byte of the file.
+# Loading a file of n bytes may take _MEMORY_PER_FILE_BYTE * n + _MEMORY_OF_ANY_FILE bytes of
+# memory.
 _MEMORY_PER_FILE_BYTE = 10
-# Number of bytes of memory that loading may take in addition, whatever the size of the file.
 _MEMORY_OF_ANY_FILE = 2**23
-# Estimated bytes of memory of the Python objects that a JSON text becomes. The estimate is made
-# from counts of characters, so that a text that would take too much memory is never parsed. Each
-# occurrence of one of these characters adds its number of bytes, for the objects, lists, entries
-# and strings that it begins or separates.
+# The memory of the Python objects that a JSON text becomes is estimated from counts of characters
+# before the text is parsed, so that a text that would take too much memory is never parsed. Each
+# occurrence of a character adds the number of bytes in this dict, for the object, list, entry or
+# string that the character begins or separates.
 _BYTES_PER_CHARACTER = {"{": 200, "[": 180, ",": 16, ":": 40, '"': 13}
-# The objects of numbers add the smaller of two estimates: 32 bytes for each comma, because commas
-# separate numbers, or 7 bytes for each digit.
+# Numbers add the smaller of two estimates: 32 bytes for each comma, because commas separate
+# numbers, or 7 bytes for each digit.
 _BYTES_PER_COMMA = 32
 _BYTES_PER_DIGIT = 7
 
@@ -57,12 +58,15 @@ class FileError(ValueError):
 
 
 def _array_name(number):
-    """Return the name of the member with the array of this number."""
+    """Return the name of the member that holds the array ``number``."""
     return f"arrays/{number}.npy"
 
 
 def is_storable(dtype):
-    """Return whether files may hold arrays of this type, all of which compiled loops accept."""
+    """Return whether files may hold arrays of the type ``dtype``.
+
+    Compiled loops accept all of these types.
+    """
     has_legal_size = dtype.kind != "f" or dtype.itemsize in REAL_SIZES
     return dtype.kind in _KINDS and not dtype.hasobject and dtype.isnative and has_legal_size
 
@@ -145,7 +149,7 @@ class Archive:
         return json.loads(text, parse_constant=_refuse_constant)
 
     def array(self, number, *, as_double=False):
-        """Return the array of this number; ``as_double`` converts it from float32 to float64.
+        """Return the array ``number``; with ``as_double``, convert it from float32 to float64.
 
         The array is read once: later calls return the same object.
         """
@@ -161,7 +165,8 @@ class Archive:
 def _read_array(member, size, as_double):
     """Read an array in NumPy's format from a member of ``size`` bytes, the header included.
 
-    The reader of NumPy itself would allocate the array before a comparison with ``size``.
+    NumPy's function ``read_array`` is not used, because it allocates an array of the size in the
+    header before it can find that the member is smaller.
     """
     is_version_1 = npy.read_magic(member) == (1, 0)
     read_header = npy.read_array_header_1_0 if is_version_1 else npy.read_array_header_2_0

@@ -48,7 +48,7 @@ def check_estimator(estimator, max_bytes):
     regression = getattr(model, "regression", None)
     if covariates is None:
         # Without covariates, only a model in which documents have allowed topics has a regression.
-        # Its only column is then the intercept, whose number of a group is 0.
+        # Its only column is then the intercept, which is in group 0.
         regression_is_legal = regression is None or (
             model.topic_groups is not None and np.array_equal(regression.groups, [0])
         )
@@ -65,7 +65,7 @@ def check_estimator(estimator, max_bytes):
 
 
 def _require(condition, message):
-    """Raise FileError with this message unless the condition is true."""
+    """Raise FileError with the ``message`` unless the condition is true."""
     if not condition:
         raise FileError(message)
 
@@ -82,12 +82,12 @@ def _check_fitted(fitted, estimator, max_bytes):
     """Raise FileError unless the parts of the outcome of a fit are legal and fit together."""
     model, state, n_features = fitted.model, fitted.state, estimator.n_features_in_
     _check_parts_of_fit(fitted, estimator)
-    k = _number_of_components(model, state.stats)
+    K = _number_of_components(model, state.stats)
     for part in (model, fitted.policy):
-        check_fields(part, n_features, k)
-    shapes = _shapes_of_statistics(model, k, state.stats)
-    _check_statistics(fitted, estimator, k, shapes)
-    _check_state(fitted, k, shapes, max_bytes)
+        check_fields(part, n_features, K)
+    shapes = _shapes_of_statistics(model, K, state.stats)
+    _check_statistics(fitted, estimator, K, shapes)
+    _check_state(fitted, K, shapes, max_bytes)
     # All shapes are legal here, so that the posterior can be computed. ``plain_stats`` are the
     # statistics that count each row once.
     is_proper = all(_posterior_checks(model, state.plain_stats))
@@ -132,11 +132,8 @@ def _check_parts_of_fit(fitted, estimator):
     )
 
 
-def _check_statistics(fitted, estimator, k, shapes):
-    """Raise FileError unless statistics have these ``shapes``, and results have K components.
-
-    K is the argument ``k``.
-    """
+def _check_statistics(fitted, estimator, K, shapes):
+    """Raise FileError unless statistics have the ``shapes``, and results have K components."""
     model, state, gathered = fitted.model, fitted.state, fitted.gathered
     _require(
         gathered is None
@@ -147,26 +144,26 @@ def _check_statistics(fitted, estimator, k, shapes):
         state.stats.are_legal(shapes),
         f"The statistics must have the shapes {shapes} and the sums that are stored with them.",
     )
-    # ``start``, with which fits of the model begin, is None, an array of topics, or statistics,
-    # which may have another number of components. `are_like` therefore ignores this number.
+    # ``start`` has the initial values of fits of the model: None, an array of topics, or
+    # statistics. The statistics may have another number of components, which `are_like` ignores.
     start = getattr(model, "start", None)
     start_is_legal = not hasattr(start, "arrays") or are_like(start.arrays, shapes)
-    # ``initial``, with which this fit has begun, is None or statistics of K components.
+    # ``initial`` has the initial values of this fit: None, or statistics of K components.
     initial = getattr(state, "initial", None)
     _require(
         start_is_legal and (initial is None or are_float_arrays(initial.arrays, shapes)),
         f"The initial statistics do not have the shapes {shapes}.",
     )
     _require(
-        fitted.assignments is None or fitted.assignments.shape[1:] == (k,),
-        f"The assignments of rows must have a column for each of the {k} components.",
+        fitted.assignments is None or fitted.assignments.shape[1:] == (K,),
+        f"The assignments of rows must have a column for each of the {K} components.",
     )
 
 
-def _check_state(fitted, k, shapes, max_bytes):
-    """Raise FileError unless the numbers, the statistics of priors and the memos are legal.
+def _check_state(fitted, K, shapes, max_bytes):
+    """Raise FileError unless counters and seed, statistics of priors, and memos are legal.
 
-    The numbers are the position in the fit, such as the number of steps, and the seed.
+    Counters, such as the number of steps, say how far the fit has come.
     """
     model, state = fitted.model, fitted.state
     positive_numbers = state.stats.scale, state.replication, state.inv_temp, fitted.n_rows
@@ -178,7 +175,7 @@ def _check_state(fitted, k, shapes, max_bytes):
         "Numbers of rows and steps, the seed, or the temperature of the fit are out of range.",
     )
     regression = getattr(model, "regression", None)
-    prior_shape = (k,) if regression is None else regression.statistics_shape
+    prior_shape = (K,) if regression is None else regression.statistics_shape
     _require(
         # The sum over rows is a number before the first row was added to it.
         np.shape(state.prior_stats.total) in ((), prior_shape),
@@ -187,7 +184,7 @@ def _check_state(fitted, k, shapes, max_bytes):
     memos = getattr(state, "memos", None)
     if memos is not None:
         # Components have identifiers as soon as a batch has a memo.
-        has_ids = not memos or state.component_ids.shape == (k,)
+        has_ids = not memos or state.component_ids.shape == (K,)
         _require(
             memos.are_legal(shapes, len(state.stats.arrays[0]), max_bytes) and has_ids,
             "The sums and entropies of batches do not fit the statistics.",
@@ -268,7 +265,7 @@ def _check_progress(progress, estimator, max_bytes):
     fitted = estimator._fitted
     state, model = fitted.state, fitted.model
     n_rows, n_features = progress.rows.shape
-    # The outcomes are those of the starts that have ended before the interrupted one.
+    # The outcomes of the starts that have ended, and the start that was interrupted.
     outcomes, interrupted = progress.outcomes, progress.start
     best = outcomes.best
     _require(
@@ -291,26 +288,26 @@ def _check_progress(progress, estimator, max_bytes):
         is_outcome = get_class_name(type(best)) == "estimators.Fitted" and best.elbo is not None
         _require(is_outcome, "The best start of the interrupted fit is not a fit with a bound.")
         _check_fitted(best, estimator, max_bytes)
-    k = _number_of_components(model, state.stats)
+    K = _number_of_components(model, state.stats)
     # A policy that learns a temperature of each row keeps an energy of each row.
     energies = getattr(fitted.policy, "_energies", None)
     _require(
-        (progress.row_starts is None or progress.row_starts.shape == (n_rows, k))
+        (progress.row_starts is None or progress.row_starts.shape == (n_rows, K))
         and (energies is None or len(energies) == n_rows),
         f"Initial values or temperatures of rows are not those of the {n_rows} rows.",
     )
-    rule_arguments = _shapes_of_statistics(model, k, state.stats), k, state.n_full_steps
+    rule_arguments = _shapes_of_statistics(model, K, state.stats), K, state.n_full_steps
     for name in ("engines", "after_pass"):
         _check_parts(name, progress.engine[name], rule_arguments)
 
 
 def _check_parts(name, parts, rule_arguments):
-    """Raise FileError unless ``parts`` is a list of what engines, steps or moves keep.
+    """Raise FileError unless ``parts`` is a list of legal dicts of attributes.
 
-    An interrupted fit keeps a dict of attributes of each engine, of each step after a pass, and of
-    each move. ``name`` is the name of the list in the error. ``rule_arguments`` are the arguments
-    that the functions in `RULES` take after the value that they check: the shapes of the
-    statistics, K, and the number of steps.
+    An interrupted fit keeps such a dict for each engine, for each step after a pass, and for each
+    move. ``name`` is the name of the list in the error. ``rule_arguments`` are the arguments that
+    the functions in `RULES` take after the value that they check: the shapes of the statistics, K,
+    and the number of steps.
     """
     _require(
         conforms(parts, list[dict]),
@@ -321,10 +318,10 @@ def _check_parts(name, parts, rule_arguments):
 
 
 def _check_data(data, rule_arguments):
-    """Raise FileError unless a `ResumableMixin` keeps attributes of these names and types.
+    """Raise FileError unless a subclass of `ResumableMixin` may keep the attributes ``data``.
 
-    ``data`` has the values of the attributes by name. It is enough that any one class keeps such
-    attributes, because a file does not name the class.
+    ``data`` has the values of the attributes by name. A file does not name the class, so that any
+    subclass with attributes of the same names and types will do.
     """
     matching = (
         cls for cls in _every_subclass(ResumableMixin) if _may_keep(cls, data, rule_arguments)
@@ -340,9 +337,9 @@ def _check_data(data, rule_arguments):
 
 
 def _may_keep(cls, data, rule_arguments):
-    """Return whether objects of a class keep the attributes ``data``, by their names and types.
+    """Return whether objects of a class may keep the attributes ``data``.
 
-    ``data`` may lack attributes for which the class has a default.
+    Names and types must be as the class declares. ``data`` may lack attributes that have a default.
     """
     names = {*cls.kept_attributes, *cls.kept_parts}
     has_legal_names = set(data) <= names and all(hasattr(cls, name) for name in names - set(data))

@@ -88,13 +88,13 @@ def is_key(value):
 
 
 def is_estimator(cls):
-    """Return whether a class is a registered estimator of this package, or a subclass of one."""
+    """Return whether a class is registered, and is an estimator of this package or a subclass."""
     name = get_class_name(cls)
     return name is not None and issubclass(cls, VariationalEstimator)
 
 
 def get_class(name):
-    """Return the class of this name in files."""
+    """Return the class with the ``name`` in files; raise FileError if it is not registered."""
     if name not in IN_FILES:
         raise FileError(
             f"The file has an object of class {name!r}, which this process does not know. If it "
@@ -109,9 +109,9 @@ def get_class_name(cls):
 
 
 def get_fields(obj):
-    """Return the values of an object's fields that files hold, by name.
+    """Return the values of the fields of ``obj`` that files hold, by name.
 
-    A list of a registered class has a single field of the name "", which holds its elements.
+    If ``obj`` is a list, its only field is called "" and holds its elements.
     """
     if isinstance(obj, list):
         return {"": list(obj)}
@@ -122,8 +122,9 @@ def get_fields(obj):
 def _declared_fields(cls):
     """Return the names of the fields of a named tuple or a dataclass that files hold.
 
-    Fields with "process_only" in their metadata are left out. Return None for other classes, and
-    for estimators: these are dataclasses, but files also hold their attributes that are no fields.
+    Fields with "process_only" in their metadata are left out. Return None for other classes. Also
+    return None for estimators, which are dataclasses, because files hold all of their attributes
+    and not only their fields.
     """
     if issubclass(cls, tuple):
         return cls._fields

@@ -94,7 +94,7 @@ def save(estimator, path, *, dtype=None):
         "estimator": {"object": name, "fields": fields},
     }
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)
-    # The size of the file, apart from the headers of its members, in bytes.
+    # Size of the file in bytes, without the headers of its members.
     size = len(text) + encoder.n_bytes
     # Before the file is written, check it as `load` would.
     refused = f"Nothing was written, because load would refuse the file of this {name}"
@@ -180,19 +180,19 @@ def _require_path(path):
 
 
 @contextmanager
-def _file_errors(what, remedy=""):
+def _file_errors(failure, remedy=""):
     """Convert any exception in a ``with`` block to a FileError.
 
     A damaged or hostile file may raise exceptions of any type while it is decoded. The message of
-    the FileError says ``what`` failed, why, and the ``remedy``.
+    the FileError consists of the ``failure``, the reason and the ``remedy``.
     """
     try:
         yield
     except FileError as error:
-        raise FileError(f"{what}: {error}{remedy}") from error
+        raise FileError(f"{failure}: {error}{remedy}") from error
     except Exception as error:
         reason = f"The file is damaged, or is not a model file of skvt ({error!r})."
-        raise FileError(f"{what}: {reason}{remedy}") from error
+        raise FileError(f"{failure}: {reason}{remedy}") from error
 
 
 def _decode_estimator(node, archive, size):
@@ -207,12 +207,13 @@ def _decode_estimator(node, archive, size):
         raise FileError(f"The file holds an object of class {name!r}, which is not an estimator.")
     check_estimator(estimator, memory_for(size))
     fitted = estimator._fitted
-    # ``fitted.parameters`` are the values of the parameters at the last call. Parameters that did
-    # not exist in the release that wrote the file get their defaults.
+    # ``fitted.parameters`` are the parameters of the estimator at the last call of ``fit`` or
+    # ``partial_fit``. Parameters that did not exist in the release that wrote the file get their
+    # defaults.
     for parameter, default in get_field_defaults(name).items():
         fitted.parameters.setdefault(parameter, default)
-    # The reader, which converts rows that users pass to numbers, is not in the file. Make it again
-    # from the parameters and attributes of the estimator.
+    # The reader converts the rows that users pass to arrays of numbers. It is not in the file, and
+    # is made again from the parameters and attributes of the estimator.
     reader = estimator._reader_class.from_estimator(estimator).restore(
         vars(estimator), fitted.model.dtype
     )

@@ -57,7 +57,7 @@ _SINGLE = np.finfo(np.float32)
 _MAX_GENERATORS = 100
 # Maximum length of the seed of a generator of random numbers.
 _MAX_SEED_LENGTH = 100
-# Fields of files of release 0.1.0 that are now constants of their classes.
+# Fields in files of release 0.1.0 that are ignored, because they are now constants of classes.
 _FORMER_FIELDS = {"capabilities"}
 # Maximum number of keys of a set or dict with the same hash. Python compares all pairs of such
 # keys, so that a hostile file with many of them would take quadratic time.
@@ -80,12 +80,12 @@ class Encoder:
         self._arrays = []
         # Numbers of the arrays that are written in single precision.
         self._rounded = set()
-        # Numbers of the arrays and of the objects in the file by their ids in Python, so that none
-        # is written twice.
+        # Numbers of the arrays and of the objects in the file, by their ids in Python. Arrays and
+        # objects that are used several times are thus written only once.
         self._numbers_of_arrays = {}
         self._numbers_of_objects = {}
-        # Arrays and objects whose ids are keys of the two dicts. They must not be freed, because
-        # other objects could then get these ids.
+        # References to the arrays and objects whose ids are keys of the two dicts. Without
+        # references they could be freed, and other objects could get their ids.
         self._alive = []
 
     def encode(self, value, path):
@@ -112,8 +112,8 @@ class Encoder:
                 return encode(self, value, path)
         return self._encode_object(value, path)
 
-    # Each of the following methods returns the node of a value, in the form that the table at the
-    # head of the module has for the type of the value.
+    # The following methods return the node of a value. The table at the head of the module
+    # describes the nodes.
     def _encode_sequence(self, value, path):
         kind = type(value).__name__
         if kind not in ("tuple", "set", "frozenset"):
@@ -148,7 +148,7 @@ class Encoder:
         return {"csr": arrays, "shape": list(value.shape)}
 
     def _encode_records(self, value, path):
-        """Return the node of a list of objects of one class, with their fields as columns."""
+        """Return the node of a list of objects of the same class, with fields as columns."""
         name = get_class_name(type(value[0]))
         columns = {}
         for field, hint in get_field_types(name).items():
@@ -168,7 +168,7 @@ class Encoder:
     def _encode_number_type(self, value, path):
         kind = "type" if isinstance(value, type) else "dtype"
         name = value.__name__ if kind == "type" else value.name
-        # Another type may have the name of a type of NumPy.
+        # Check the type, too, because a class that is not NumPy's may have the same name.
         if name not in _NUMBER_TYPES or value not in (np.dtype(name), getattr(np, name)):
             raise self._refusal(value, path)
         return {kind: name}
@@ -358,8 +358,8 @@ class Decoder:
             )
         return value
 
-    # Each of the following methods returns the value of a node of one kind: see the table at the
-    # head of the module.
+    # The following methods return the value of a node. The table at the head of the module
+    # describes the nodes.
     def _decode_array(self, node, allows_nan):
         if node.get("as") not in (None, "float64"):
             raise FileError(f"Arrays can be restored as 'float64' only, not as {node['as']!r}.")
@@ -377,8 +377,8 @@ class Decoder:
         if issubclass(cls, Enum):
             raise FileError(f"{name} is an enumeration, whose members have no fields.")
         if issubclass(cls, list):
-            # The only registered class of lists is the history of a fit, whose elements are records
-            # of passes. They are written as the field "".
+            # The only registered class of lists is the history of a fit. Its elements, the records
+            # of passes, are written as the field "".
             value = cls(self._decode_list(nodes.get(""), allows_nan))
             if not {*map(get_class_name, {*map(type, value)})} <= {"inference.Entry"}:
                 raise FileError(f"{name} holds objects that are not records of passes.")
@@ -406,7 +406,7 @@ class Decoder:
         return self._objects[number]
 
     def _decode_records(self, node, allows_nan):
-        """Return a list of objects of one class, made from columns of the values of each field."""
+        """Return a list of objects of the same class, made from a column for each field."""
         name, nodes = node["records"], node["columns"]
         if name not in RECORDS:
             raise FileError(f"Objects of class {name!r} are not stored as a table of columns.")
@@ -553,7 +553,7 @@ class Decoder:
 def _check_keys(keys):
     """Return the keys of a dict or elements of a set; raise FileError if they are illegal.
 
-    Many keys with the same hash are illegal, because it would take too long to make the dict.
+    Many keys with the same hash are illegal, because a dict with such keys would take too long.
     """
     if not all(map(is_key, keys)):
         raise FileError(
@@ -582,9 +582,9 @@ def _check_fields(name, fields):
         if types is not None:
             is_legal = field in types and conforms(value, types[field])
         else:
-            # The object is an estimator. Its fields are parameters, the attributes in
-            # ATTRIBUTE_TYPES, and further results. The name of such a result ends with "_" and is
-            # not a name of the class, since it would hide a method or a property.
+            # The object is an estimator. Its fields are parameters, attributes in ATTRIBUTE_TYPES,
+            # and other results of the fit. The name of a result must end with "_", and must not
+            # hide a method or a property of the class.
             cls = get_class(name)
             is_legal = field in cls._get_param_names() or (
                 conforms(value, ATTRIBUTE_TYPES[field])
@@ -599,7 +599,7 @@ def _check_fields(name, fields):
 
 
 def _make_object(cls, fields):
-    """Return an object of a class with these values of its fields, by name."""
+    """Return an object of ``cls`` with the values ``fields``, a dict by name."""
     if issubclass(cls, tuple):
         return cls(**fields)
     # __init__ is not called, because its arguments may differ from the fields.
