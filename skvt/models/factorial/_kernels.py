@@ -16,11 +16,12 @@ from skvt.typing import Array
 # Number of rows of a block. The inner loops run over the rows of a block, so that the compiler can
 # use vector instructions. The position of a row in its block is called its lane.
 ROWS_PER_BLOCK = 64
-# Number of components whose terms are subtracted at a time. Activations and rows of the matrix G of
-# :func:`sweep_factors` are padded by zeros to a multiple of this number.
+# Number of components whose terms a pass over the lanes subtracts, because fewer passes are faster.
+# Activations, and rows of the matrix G of :func:`sweep_factors`, are padded by zeros to a multiple
+# of this number.
 _UNROLLED = 4
-# Largest absolute log odds of an activation. The limit keeps products of two activations from
-# denormal numbers, with which arithmetic is slow.
+# Largest absolute log odds of an activation. Without this limit, products of two activations could
+# be denormal numbers, with which arithmetic is slow.
 _MAX_LOG_ODDS = 30.0
 # Smallest argument of a logarithm, so that 0 log 0 is 0.
 _TINY = 1e-30
@@ -70,15 +71,15 @@ def sweep_factors(
                 shared_gram[k, j] = gram[0, k, j]
     # q of the rows of a block, transposed: (k, lane).
     q_t = np.zeros((n_padded, ROWS_PER_BLOCK), q.dtype)
-    # Each lane of ``field_alone[k]`` has the field of component k if it is the only active
-    # component, linear_k - G_kk / 2. ``field``, for the component k that is being updated, is less
-    # by the influence of the other components, sum_{j != k} G_kj q_j.
+    # The *field* of component k is linear_k - G_kk / 2 - sum_{j != k} G_kj q_j, by which the update
+    # multiplies the precision. ``field_alone[k]`` has the first two terms for each lane: the field
+    # if no other component is active. ``field`` is the field of the component that is updated.
     field_alone = np.empty((K, ROWS_PER_BLOCK), q.dtype)
     field = np.empty(ROWS_PER_BLOCK, q.dtype)
     inv_temp = np.empty(ROWS_PER_BLOCK, q.dtype)
     # ``change`` is the largest change of a row's activations in the present sweep. ``last_change``
-    # is the largest change in the previous sweep. It is inf until the first sweep after the ladder
-    # has ended, so that no row converges before.
+    # is the largest change in the last sweep. It is inf until the first sweep after the ladder has
+    # ended, so that no row converges before that.
     change = np.empty(ROWS_PER_BLOCK, q.dtype)
     last_change = np.empty(ROWS_PER_BLOCK, q.dtype)
     # Energies of the rows of a block in the first row, and entropies in the second row.
@@ -93,7 +94,7 @@ def sweep_factors(
             for k in range(K):
                 q_t[k, lane] = q[row, k]
                 field_alone[k, lane] = linear[row, k] - half * gram[0 if is_shared else row, k, k]
-        # Row i of the block has the matrix ``row_grams[i]``. It is not used if all rows share one.
+        # Row i of the block has the matrix ``row_grams[i]``, which is unused if the rows share G.
         first_gram = 0 if is_shared else start
         row_grams = gram[first_gram:]
         # In each sweep, update the activations of all components in turn.
@@ -125,8 +126,8 @@ def sweep_factors(
             for lane in range(ROWS_PER_BLOCK):
                 on = q_t[k, lane]
                 off = one - on
-                # The sum over k has the term G_kj q_k q_j of a pair of components twice. The mean
-                # of ``field_alone`` and ``field`` has it with the factor 1/2.
+                # The sum over k counts the term G_kj q_k q_j of each pair of components twice.
+                # Therefore take the mean of both fields, which has the factor 1/2 at this term.
                 mean_field = half * (field_alone[k, lane] + field[lane])
                 sums[0, lane] += on * (logit[k] + precision * mean_field)
                 sums[1, lane] -= on * log(max(on, tiny)) + off * log(max(off, tiny))
@@ -141,11 +142,10 @@ def _write_field(
     k: int, field_alone: Array, shared_gram: Array, row_grams: Array, n_used: int, is_shared: bool,
     q_t: Array, field: Array,
 ) -> None:  # fmt: skip
-    """Write ``linear_k - G_kk / 2 - sum_{j != k} G_kj q_j`` of each lane to ``field``.
+    """Write the field of component k in each lane, see :func:`sweep_factors`, to ``field``.
 
-    ``field_alone[k]`` has the first two terms. The matrix G is ``shared_gram`` if ``is_shared``,
-    and ``row_grams[lane]`` otherwise. The loops over j include j = k, so that they need no branch.
-    The term of k is therefore added first.
+    The matrix G is ``shared_gram`` if ``is_shared``, and ``row_grams[lane]`` otherwise. The loops
+    over j subtract the term j = k, too, so that they need no branch. This term is added first.
     """
     K = field_alone.shape[0]
     if is_shared:
@@ -169,10 +169,7 @@ def _write_field(
 
 @jit_allocating
 def row_squares(X: Array) -> Array:
-    """Return ``sum_d x_nd^2`` of each row of X (n, D), shape (n,), float64.
-
-    The bounds of the factorial mixture contain these squares.
-    """
+    """Return ``sum_d x_nd^2`` of each row of X (n, D), shape (n,), float64."""
     squares = np.zeros(X.shape[0])
     for n in range(X.shape[0]):
         for d in range(X.shape[1]):

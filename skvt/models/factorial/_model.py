@@ -28,25 +28,25 @@ from skvt.typing import Array, IndexArray, Run
 
 # Maximum number of rows of a parallel task.
 ROWS_PER_CHUNK = 1024
-# If values are missing, each row has a matrix (K, K). Maximum number of entries of the matrices of
-# a task.
+# Maximum number of entries of the matrices (K, K) of a task. Each row has such a matrix if values
+# are missing.
 NUMBERS_PER_CHUNK = 1 << 21
 # Factors of the inverse temperature in the first sweeps over the activations of a row, if the
 # activations start from pi. Low factors make the start matter less.
 LADDER = np.geomspace(0.1, 1.0, 6, endpoint=False)
 # Maximum number of rows that determine initial components.
 MAX_ROWS_TO_START = 10_000
-# Largest mean of |mu_k|^2 / (2 s) of a random initial component, which is the cost of the component
-# in nats for a row that does not need it.
+# Largest mean of |mu_k|^2 / (2 s) of a random initial component. This is the loss in nats if the
+# component is active in a row that does not contain it.
 MAX_COST = 15.0
-# Guesses of initial components and of their variance divide by the expected number of active
-# components of a row. This number is the smallest divisor.
+# Smallest expected number of active components of a row by which initial components, and guesses of
+# their variance, are divided.
 MIN_ACTIVE = 1e-3
 # Maximum number of rows whose principal directions determine the initial noise and temperature.
 ROWS_OF_SPECTRUM = 1_000
-# The initial value of a learned noise variance, as a share of the mean square of the values, is the
-# share that the first K principal directions of the rows do not explain. If that share is less than
-# MIN_NOISE, the initial share is DEFAULT_NOISE.
+# A learned noise variance starts at the share of the mean square of the values that the first K
+# principal directions of the rows do not explain. If this share is less than MIN_NOISE, the noise
+# variance starts at the share DEFAULT_NOISE.
 MIN_NOISE = 0.01
 DEFAULT_NOISE = 0.1
 # Smallest distance of learned activation priors from 0 and 1.
@@ -58,11 +58,11 @@ _Moments: TypeAlias = tuple[Array, Array]
 
 
 class Sweeps(NamedTuple):
-    """The sweeps of a local step over the activations of a row.
+    """The sweeps of a local step; each sweep updates all activations of a row in turn.
 
-    First, there is one sweep for each entry of ``ladder``, by which the inverse temperature is
-    multiplied. Then there are at most ``max_sweeps`` sweeps. They end once a sweep changes all
-    activations by less than ``tol``.
+    In the first sweeps, the inverse temperature is multiplied by the entries of ``ladder``, one
+    entry for each sweep. Then there are at most ``max_sweeps`` sweeps without a factor. They end
+    once a sweep changes all activations by less than ``tol``.
     """
 
     ladder: Array
@@ -125,15 +125,15 @@ class FactorialMixture(ConjugateModel):
     learned: frozenset[str] = frozenset()
     # Whether statistics are summed for each column over its observed values.
     by_column: bool = False
-    # Largest variance of the rows along any direction, divided by the noise variance. Above this
-    # temperature, components that differ little become equal.
+    # Temperature above which components that differ little become equal: the largest variance of
+    # the rows along any direction, divided by the noise variance.
     critical_temperature: float = np.inf
     # Maximum number of sweeps after the ladder, for a row that does not continue from an earlier
     # local step. The sweeps end once a sweep changes all activations by less than ``sweep_tol``.
     max_sweeps: int = 50
     sweep_tol: float = 1e-3
-    # Whether local steps also start from annealed particles. They do so when bounds are reported,
-    # but not in each step of a fit, because it is slow.
+    # Whether local steps also search for better activations by annealed particles. This is set when
+    # bounds are reported, but not in a fit, because the search is slow.
     search: bool = False
 
     capabilities = frozenset({
@@ -169,7 +169,7 @@ class FactorialMixture(ConjugateModel):
 
     @property
     def _n_precisions(self) -> int:
-        """Number of precision matrices of q(mu): one for all columns, or one for each."""
+        """Number of precision matrices of q(mu): D if statistics are by column, else 1."""
         return self.n_features if self.by_column else 1
 
     def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
@@ -225,9 +225,10 @@ class FactorialMixture(ConjugateModel):
         return np.log1p(-self.activation_prior).sum()
 
     def with_column_covariances(self, stats: RunningStats) -> tuple[Self, RunningStats]:
-        """Return the model and its statistics with one covariance of components for each column.
+        """Return the model and its statistics in the form with sums for each column.
 
-        The statistics must be sums over complete rows, so that all columns have the same pairs.
+        The components then have a separate covariance for each column. The statistics must be sums
+        over complete rows, so that ``pairs`` are the same for all columns.
         """
         pairs, *others = stats.as_stats().arrays
         pairs = np.repeat(pairs, self.n_features, axis=0)
@@ -253,8 +254,8 @@ class FactorialMixture(ConjugateModel):
     ) -> tuple[Array, None]:
         """Return the entropy of all activations (1,), and None.
 
-        Other models return the losses of entropy by merges in place of None. Components of this
-        model are not merged.
+        Models whose components can be merged return the losses of entropy by merges in place of
+        None.
         """
         assert result.entropies is not None  # a local step of this model
         return np.array([batch.weights @ result.entropies]), None
@@ -272,7 +273,8 @@ class FactorialMixture(ConjugateModel):
         particles, and each row keeps the activations with the highest bound.
         """
         options = {"with_marginal": with_marginal, "with_stats": with_stats}
-        # Either all rows of a batch have a finite start, or none has.
+        # The entries of a row are all finite, all NaN or all inf, so that the first column shows
+        # which. Either all rows of a batch have a finite start, or none has.
         if batch.row_starts is not None and np.isfinite(batch.row_starts[:, 0]).all():
             return self._step_from_start(batch, global_params, inv_temp, run, CONTINUE, **options)
         pi = np.tile(self.activation_prior.astype(self.dtype), (batch.n_rows, 1))
@@ -285,8 +287,7 @@ class FactorialMixture(ConjugateModel):
             return self._step_from_start(from_pi, global_params, inv_temp, run, sweeps, **options)
         result = self._step_from_start(from_pi, global_params, inv_temp, run, sweeps)
         best_q, best_bound = result.q, result.bound
-        # Start from particles without a ladder, because its high temperatures would lead away from
-        # the start.
+        # Leave out the ladder, whose high temperatures would lead away from the start.
         sweeps = sweeps._replace(ladder=LADDER[:0])
         for start in self._particle_starts(batch, global_params, run):
             from_particles = replace(batch, row_starts=start)
@@ -319,8 +320,8 @@ class FactorialMixture(ConjugateModel):
         if with_stats:
             stats = Stats(tuple(sum(arrays) for arrays in zip(*stats_of_chunks, strict=True)))
         bound = inv_temps * energy + entropy
-        # By Jensen's inequality, this is a lower bound of the energy with the activations summed
-        # out.
+        # The log density of a row, with the activations summed out, is at least the energy plus the
+        # entropy, by Jensen's inequality.
         marginal = energy + entropy if with_marginal else None
         return FactorialResult(stats, bound, energy, q, marginal, row_starts=q, entropies=entropy)
 
@@ -381,10 +382,10 @@ class FactorialMixture(ConjugateModel):
         n_rows, n_values, squares = totals
         global_params = self.expectation(stats, batch=None, run=run_serially)
         learned = {}
-        # If all values are 0 or missing, they carry no information on the noise.
+        # Keep the noise variance if all values are 0 or missing, because they do not determine it.
         if "noise_variance" in self.learned and squares > 0.0:
-            # The lower limit, a share of the sum of squares, keeps the noise of a perfect fit from
-            # 0, and from numbers so small that rounding matters.
+            # The lower limit is a share of the sum of squares. In a perfect fit, the noise variance
+            # would otherwise become 0, or so small that rounding matters.
             error = max(self._squared_error(stats, global_params), 1e-4 * squares)
             learned["noise_variance"] = error / n_values
         if "prior_variance" in self.learned:
@@ -404,7 +405,7 @@ class FactorialMixture(ConjugateModel):
 
     # --------------------------------------------------------------------------- temperature
     def tempered_log_partition(self, inv_temps: Array) -> tuple[Array, Array]:
-        """Return log C(T) of one row in nats and its slope in b = 1/T, (M,) each [VT16 app. C].
+        """Return log C(T) of a row in nats and its slope in b = 1/T, (M,) each [VT16 app. C].
 
         ``inv_temps`` (M,) are values of b, and ``C(T) = sum_z p(z)^b int p(x | z, mu)^b dx``. The
         integral does not depend on z and mu, and ``sum_z p(z)^b = prod_k (pi_k^b + (1 -
@@ -476,7 +477,7 @@ class FactorialMixture(ConjugateModel):
         """Draw rows from the posterior predictive; return rows (n, D) and activations (n, K)."""
         q = self.family.to_standard(self.natural_parameters(stats)[0])
         z = rng.random((n_rows, self.n_components)) < self.activation_prior
-        # `quadratic_forms` takes several states for each row; here each row has one.
+        # `quadratic_forms` takes an axis of states for each row. Here its length is 1.
         states = z[:, None].astype(np.float64)
         variance = self.noise_variance + quadratic_forms(states, q["covariance"])
         noise = np.sqrt(variance[:, 0]) * rng.standard_normal((n_rows, self.n_features))
@@ -491,8 +492,8 @@ def _local_task(
 
     ``schedule`` has the inverse temperatures of all rows of the batch, and the sweeps. ``out`` has
     the activations (n, K), the energies (n,) and the entropies (n,) of all rows of the batch, in
-    nats. The activations in ``out`` are the initial ones before the step. The statistics are None
-    unless ``with_stats`` is set.
+    nats. Before the call, ``out`` has the initial activations. The statistics are None unless
+    ``with_stats`` is set.
     """
     inv_temps, (ladder, max_sweeps, tol) = schedule
     q, energy, entropy = out
@@ -515,7 +516,7 @@ def _local_task(
     weights = batch.weights[rows]
     weighted_q = q * weights[:, None].astype(model.dtype)
     activation_sums = weights @ q
-    # Sum E[z] E[z]' over rows, then put E[z^2] = E[z] on the diagonal.
+    # Sum E[z] E[z]' over rows. Then overwrite the diagonal with the sum of E[z^2] = E[z].
     if model.by_column:
         observed = np.ones_like(X) if observed is None else observed
         pairs = (weighted_q[:, :, None] * q[:, None, :]).reshape(len(q), -1)
@@ -524,6 +525,7 @@ def _local_task(
     else:
         pairs, diagonal = (weighted_q.T @ q)[None], activation_sums
     pairs = pairs.astype(np.float64)
+    # `einsum` returns a view of the diagonals, which may be written to.
     np.einsum("pkk->pk", pairs)[:] = diagonal
     totals = np.array([weights.sum(), (weights * n_values).sum(), weights @ squares])
     return pairs, (weighted_q.T @ X).astype(np.float64), activation_sums, totals
@@ -595,7 +597,7 @@ def contains_missing(X: Any, weights: Array) -> bool:
 
 
 def _n_missing(X: Array, weights: Array) -> tuple[Any]:
-    """Return the number of missing values, as the only sum of a tuple for `sums_of_rows`."""
+    """Return a tuple with the number of missing values, for `sums_of_rows`."""
     return (np.isnan(X).sum(),)
 
 
@@ -604,9 +606,9 @@ def _noise_and_largest_variance(X: Array, weights: Array, n_directions: int) -> 
 
     The noise variance is the sum of squares that the ``n_directions`` largest principal directions
     do not explain, divided by its degrees of freedom. Its share is the ratio to the mean square of
-    all values. If the share is below ``MIN_NOISE``, it is replaced by ``DEFAULT_NOISE``. Too small
-    a noise variance acts like a low temperature: components would hardly change any more before the
-    noise is learned.
+    all values. A share below ``MIN_NOISE`` is replaced by ``DEFAULT_NOISE``, because too small a
+    noise variance acts like a low temperature: the components would almost stop to change before
+    the noise is learned.
     """
     X, weights = take_rows(X, weights, np.arange(0, len(X), -(-len(X) // ROWS_OF_SPECTRUM)))
     X = X.astype(np.float64)

@@ -39,15 +39,15 @@ MAX_INCREASES = 1_000
 _N_BISECTIONS = 30
 # Maximum number of particles of a row.
 MAX_PARTICLES = 64
-# Maximum number of particles of a row times the number of components. With many components it
-# limits the number of particles.
+# Maximum number of particles of a row times the number of components. This limits the number of
+# particles if there are many components.
 MAX_ACTIVATIONS = 1 << 13
 # Minimum number of particles of a row, also if MAX_ACTIVATIONS would allow fewer.
 MIN_PARTICLES = 8
 
 
 class Particles(NamedTuple):
-    """S annealed particles of each of n rows, and estimates from these particles."""
+    """Annealed particles, S for each of n rows, and estimates from the particles."""
 
     # (n,): estimates of ``log sum_z p(z) exp(E(z))`` in nats, see :func:`write_particles`.
     log_mass: Array
@@ -134,17 +134,17 @@ def write_particles(
     moved by Gibbs sampling. An increase is so small that the weights leave an effective sample size
     of at least ``MIN_EFFECTIVE_SHARE`` times S.
 
-    The log likelihood of a state z in nats, up to a constant of the row, is its energy
-    ``E(z) = precision (linear . z - z' G z / 2)``. A particle also has K fields,
-    ``field_k = linear_k - G_kk / 2 - sum_{j != k} G_kj z_j``: if z_k turns on, the energy rises by
-    ``precision field_k``.
+    The *energy* of a state z, ``E(z) = precision (linear . z - z' G z / 2)``, is its log likelihood
+    in nats, up to a constant of the row. The *field* of component k is ``field_k = linear_k -
+    G_kk / 2 - sum_{j != k} G_kj z_j``. If z_k turns from 0 to 1, the energy rises by ``precision
+    field_k``.
 
     ``linear``, ``gram`` (G of each row) and ``logit`` are the arguments of :func:`draw_particles`,
     ``precision`` is the inverse noise variance, and ``seeds`` (n,) has a seed for each row. All
     other arrays are the fields of :class:`Particles`, to which the results are written.
 
-    Each random number advances the state of the generator by ``GOLDEN``. It is then
-    ``uniform(mix(random_state))``, a number in [0, 1).
+    The random number generator is SplitMix64: the state of the generator is advanced by ``GOLDEN``,
+    and ``uniform(mix(random_state))`` is then the next random number in [0, 1).
     """
     n_rows, S, K = states.shape
     z, field = np.empty((K, S)), np.empty((K, S))
@@ -194,8 +194,8 @@ def write_particles(
                     if inv_temp == 1.0:
                         probabilities[n, k] += sum_of_probabilities / (S * n_sweeps)
                     if n_changes > 0.0:
-                        # z_k changes the fields of all other activations, but not its own field,
-                        # which is restored after the loop.
+                        # A change of z_k changes the fields of all other components. The loop also
+                        # changes the field of component k, which is restored after the loop.
                         unchanged = field[k].copy()
                         for j in range(K):
                             g = G[j, k]
@@ -233,8 +233,8 @@ def _write_fields(
                 for p in range(S):
                     field[k, p] -= g * z[j, p]
         for p in range(S):
-            # The sum over k counts each pair of activations twice. The mean of both fields corrects
-            # this, because ``field_alone`` has no terms of pairs.
+            # The sum over k counts the term G_kj z_k z_j of each pair of components twice.
+            # Therefore take the mean of both fields, which has the factor 1/2 at this term.
             energy[p] += 0.5 * precision * z[k, p] * (field[k, p] + field_alone)
 
 
@@ -273,7 +273,7 @@ def _write_weights(energy: Array, step: float, weight: Array) -> float:
     largest = energy.max()
     total = 0.0
     for p in range(energy.size):
-        # The limit keeps `exp` from denormal numbers.
+        # Without the limit, `exp` could return denormal numbers, with which arithmetic is slow.
         weight[p] = exp(max(step * (energy[p] - largest), -700.0))
         total += weight[p]
     return step * largest + log(total / energy.size)
@@ -298,8 +298,8 @@ def _choose_step(energy: Array, longest: float, weight: Array) -> float:
             low = step
         else:
             high = step
-        # Bisect on a log scale, since steps differ by orders of magnitude. Raise ``low``, which is
-        # 0 at first, because 0 has no logarithm.
+        # Take the geometric mean of the limits, since steps differ by orders of magnitude. ``low``
+        # is 0 at first, and is replaced by a number whose geometric mean is positive.
         step = np.sqrt(max(low, 1e-3 * high) * high)
     # A step must be positive, so that the inverse temperature rises.
     return max(low, 1e-12 * longest)

@@ -22,9 +22,9 @@ from skvt.typing import Array, Run
 
 # Maximum number 2^K of states that are enumerated.
 MAX_ENUMERATED = 1 << 12
-# If the states of the particles have more than this share of a row's posterior probability, the
-# density of the row is computed from p(x, z) of these states, and otherwise from the weights of the
-# particles.
+# The density of a row is computed from p(x, z) of the states z of its particles if these states
+# have more than this share of the posterior probability, and from the weights of the particles if
+# not.
 MIN_COVERAGE = 0.5
 # Maximum number of rows in a task.
 _ROWS_PER_TASK = 1024
@@ -136,9 +136,9 @@ def _coefficients_by_column(model: FactorialMixture, states: Array, q: dict[str,
     variance = model.noise_variance + quadratic_forms(states[None], q["covariance"])[0]
     variance = np.broadcast_to(variance, shape)
     mean = states @ q["mean"]
-    of_indicators = -0.5 * (np.log(2.0 * np.pi * variance) + mean**2 / variance)
+    indicator_coefficients = -0.5 * (np.log(2.0 * np.pi * variance) + mean**2 / variance)
     log_prior = (states @ model.logit)[:, None] + model.log_prob_all_inactive
-    return np.hstack([of_indicators, mean / variance, -0.5 / variance, log_prior])
+    return np.hstack([indicator_coefficients, mean / variance, -0.5 / variance, log_prior])
 
 
 def _enumerate_task(
@@ -147,9 +147,9 @@ def _enumerate_task(
 ) -> None:  # fmt: skip
     """Write the densities of rows X and the probabilities of activations by sums over all states.
 
-    ``coefficients`` are the result of :func:`_coefficients_of_complete_rows`. If they are None,
-    coefficients by column are computed for one block of states after the other, so that they fit
-    into memory.
+    ``coefficients`` are the result of :func:`_coefficients_of_complete_rows`, or None. With None,
+    coefficients by column are computed for a block of states at a time, because the coefficients of
+    all states could need too much memory.
     """
     X = X.astype(np.float64)
     ones = np.ones((len(X), 1))
@@ -217,10 +217,13 @@ def _particle_task(
     joint = log_joint(model, X, states, q)
     log_weight = joint - log_sampled_joint
     log_sum_of_weights = logsumexp(log_weight, axis=1)
-    # Log of the product of the mean weight and the sum over z of the sampled joint density.
-    by_weights = particles.log_mass + row_constant + log_sum_of_weights - np.log(n_particles)
-    by_states, coverage = _density_of_states(joint, log_weight, states)
-    log_density[:] = np.where(coverage > MIN_COVERAGE, by_states, by_weights)
+    # First estimate of the density: the mean weight times the sum over z of the sampled joint
+    # density.
+    density_from_weights = particles.log_mass + row_constant + log_sum_of_weights
+    density_from_weights -= np.log(n_particles)
+    # Second estimate: the sum of the exact joint density over the states of the particles.
+    density_from_states, coverage = _estimate_density_from_states(joint, log_weight, states)
+    log_density[:] = np.where(coverage > MIN_COVERAGE, density_from_states, density_from_weights)
     # The mean of z over particles with weights w is E[w z] / E[w] = E[z] + Cov(w, z) / E[w].
     # ``particles.probabilities`` estimate E[z], and ``corrections`` the second term.
     share = np.exp(log_weight - log_sum_of_weights[:, None]) - 1.0 / n_particles
@@ -228,7 +231,9 @@ def _particle_task(
     np.clip(particles.probabilities + corrections, 0.0, 1.0, out=probabilities)
 
 
-def _density_of_states(joint: Array, log_weight: Array, states: Array) -> tuple[Array, Array]:
+def _estimate_density_from_states(
+    joint: Array, log_weight: Array, states: Array
+) -> tuple[Array, Array]:
     """Estimate ``log p(x) = log p(x, z in A) - log p(z in A | x)`` for a set A of states, in nats.
 
     The set A has the states of one half of the particles. p(x, z in A) is the sum of p(x, z) over

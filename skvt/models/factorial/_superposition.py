@@ -9,9 +9,10 @@ activations are then inferred from scratch.
 
 1. After a pass, changes are tried on a sample of the rows: sums and differences of the pairs of
    components with the most correlated activations, and negatives.
-2. During the next pass, the best change is tried on all rows (*superposition*). If no change raises
-   the bound of the sample, the components of this trial are unchanged (*refresh*). In both cases,
-   each row keeps its activations or infers them from scratch, whichever has the higher bound.
+2. During the next pass, the best change is tried on all rows, which is called a *superposition*. If
+   no change raises the bound of the sample, the trial is made with unchanged components, which is
+   called a *refresh*. In both cases, each row keeps its activations or infers them from scratch,
+   whichever has the higher bound.
 3. After that pass, the components and activations of the trial are kept if they raise the exact
    bound of all rows.
 
@@ -57,14 +58,15 @@ N_STEPS = 2
 MAX_PAIRS = 8
 # Maximum number of components whose negatives are tried. The largest components are chosen.
 MAX_SIGNS = 16
-# Maximum number of multiplications of a search for a change: the number of changes times sweeps
-# times rows times squared components. With hundreds of components, it limits the changes.
+# Maximum number of multiplications of a search for a change, which limits the number of changes if
+# there are hundreds of components. The number of multiplications is the number of changes times
+# sweeps times rows times squared components.
 MAX_WORK = 1e10
 # Number of sweeps over the activations in a trial, as assumed for the limit MAX_WORK.
 ASSUMED_SWEEPS = 60
 # Smallest rise of the bound in nats for which a change is kept.
 MIN_GAIN = 0.1
-# A smaller rise of the bound, in nats per row, counts as no rise.
+# A rise of the bound by less than this, in nats per row, counts as no rise.
 NEGLIGIBLE_RISE = 1e-2
 
 # A change (a, b, factor) adds ``factor mu_b`` to ``mu_a``. If a = b, it multiplies ``mu_a`` by the
@@ -110,7 +112,8 @@ class Superposition(Move):
     }
 
     def __init__(self) -> None:
-        # Whether neither a refresh nor any of the last superpositions has raised the bound.
+        # Whether nothing is left to try: the last trial has not raised the bound, and no further
+        # change is better on the sample.
         self.exhausted = False
         # The larger of the bounds before and after the last trial on all rows.
         self._rested_at = -np.inf
@@ -125,7 +128,7 @@ class Superposition(Move):
         self._memos: dict[Hashable, Memo] = {}
         self._activations: list[_Activations] = []
         self._samples: list[_Sample] = []
-        # Changes that failed since the bound last rose by a move.
+        # Changes that have failed since this move has last raised the bound.
         self._failed: set[_Change] = set()
         # Counts the passes until the next search for a change. The pauses between searches become
         # longer if no change is found.
@@ -192,8 +195,8 @@ class Superposition(Move):
         candidates = _list_changes(state.stats.as_stats(), model.dtype)
         changes = [change for change in candidates if change not in self._failed]
         small, large = (self._sampled_batch(model, state, n) for n in (FIRST_ROWS, SAMPLE_ROWS))
-        # Limit the number of changes by the work. Choose changes that are evenly spaced in the
-        # list, because they include sums, differences and negatives.
+        # Limit the number of multiplications. Choose changes that are evenly spaced in the list, so
+        # that sums, differences and negatives are among them.
         work = ASSUMED_SWEEPS * max(small.n_rows, ROWS_PER_BLOCK) * model.size(state.stats) ** 2
         max_changes = max(2, int(MAX_WORK / work))
         changes = [changes[i] for i in _evenly_spaced(len(changes), max_changes)]
@@ -259,7 +262,7 @@ def _observe(
 def _evenly_spaced(n: int, max_number: int) -> IndexArray:
     """Return at most ``max_number`` of the indices 0, ..., n - 1, evenly spaced.
 
-    The first indices would not be a representative sample, because rows may be sorted.
+    The first indices would not be a representative sample of rows, because rows may be sorted.
     """
     return np.unique(np.linspace(0, n - 1, min(max_number, n)).astype(int))
 
@@ -272,13 +275,15 @@ def _restart_or_continue(
 
     A row continues from ``batch.row_starts``, and restarts without them.
     """
-    # The third argument of all local steps is the inverse temperature, 1.
-    continued = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)
+    inv_temp = 1.0
+    continued = model.local_step(batch, global_params, inv_temp, tools.run, with_stats=False)
     without_start = replace(batch, row_starts=None)
-    restarted = model.local_step(without_start, global_params, 1.0, tools.run, with_stats=False)
+    restarted = model.local_step(
+        without_start, global_params, inv_temp, tools.run, with_stats=False
+    )
     is_better = exceeds(restarted.bound, continued.bound, scale=1.0, dtype=model.dtype)
     start = np.where(is_better[:, None], restarted.q, continued.q)
-    return model.local_step(replace(batch, row_starts=start), global_params, 1.0, tools.run)
+    return model.local_step(replace(batch, row_starts=start), global_params, inv_temp, tools.run)
 
 
 def _trial(
@@ -287,9 +292,8 @@ def _trial(
 ) -> Memo:  # fmt: skip
     """Return the memo of the batch after a change and ``n_steps`` local steps.
 
-    The components are updated between local steps. The change is made to the moments E[mu] and
-    E[mu mu']: a multiple of row b is added to row a, or row a is multiplied if a = b. In E[mu mu']
-    the columns are changed in the same way. If ``change`` is None, the moments are unchanged.
+    The components are updated between local steps. The change is made to the moments: row a of
+    E[mu], and row a and column a of E[mu mu']. If ``change`` is None, the moments are unchanged.
     """
     global_params = model.expectation(stats, batch, tools.run)
     if change is not None:
@@ -315,8 +319,8 @@ def _list_changes(stats: Stats, dtype: DTypeLike) -> list[_Change]:
     pairs, products, activation_sums, totals = stats.arrays
     n_rows, n_values, _ = totals
     probability = activation_sums / n_rows
-    # E[z z'], averaged over all observed values. ``pairs`` are sums over rows for each column, or
-    # equal for all columns. If no value is observed, the maximum avoids 0 / 0.
+    # E[z z'], averaged over all observed values. ``pairs`` are sums over rows by column, or the
+    # same sum for all columns. The maximum avoids 0 / 0 if no value is observed.
     joint_probability = pairs.mean(axis=0) * products.shape[1] / np.maximum(n_values, 1e-300)
     deviation = np.sqrt(np.maximum(probability * (1.0 - probability), 1e-12))
     covariance = joint_probability - np.outer(probability, probability)
