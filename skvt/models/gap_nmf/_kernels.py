@@ -1,7 +1,8 @@
 """Compiled loops of GaP-KL-NMF: updates, draws and terms of the bound of activations.
 
-They serve the local step of :mod:`skvt.models.gap_nmf._model`, which explains the model. q(H) of a
-row is a gamma distribution with parameters ``shape`` and ``rate`` for each of the K components.
+They serve the local step of :mod:`skvt.models.gap_nmf._model`, which explains the model and the
+terms rate, table and levels. q(H) of a row consists of K gamma distributions, with parameters
+``shape`` and ``rate`` for each component.
 ``shape`` is (n, K), and ``rate`` is (n, K), or (1, K) if all rows have equal rates. ``lit(x, c)``
 is the constant c in the floating-point type of x.
 """
@@ -86,15 +87,14 @@ def ascend_activations(
 ) -> None:  # fmt: skip
     """Update q(z) and q(H) in turn by mean field, each row until it has converged.
 
-    ``counts`` are (n, F), and ``table`` (K, F) has the tempered rates of components, divided by the
-    largest rate of each bin. ``prior`` is shape and rate of the prior of H. ``shape`` and
-    ``levels``, which are exp(E[log H]), (n, K) each, are updated in place. A row has converged once
-    its shapes change by less than ``tol`` on average. ``min_rate`` is added to tempered rates,
-    so that no rate is 0.
+    ``counts`` are (n, F), and ``table`` is (K, F). ``prior`` is both the shape and the rate of the
+    prior of H. ``shape`` (n, K) and ``levels`` (n, K), which are exp(E[log H]), are updated in
+    place. A row has converged once its shapes change by less than ``tol`` on average. ``min_rate``
+    is added to sums of tempered rates, so that no divisor is 0.
 
     The loop is for few rows, because matrix products are faster for many rows. Columns without
-    counts have no effect, so that each row uses a table of the columns that have counts, padded to
-    whole vectors.
+    counts have no effect. Therefore the columns with counts are copied to a smaller table for each
+    row, whose width is a multiple of the length of vector instructions.
     """
     n_components = table.shape[0]
     # Numbers of columns and components, padded to multiples of LANES and of 4.
@@ -116,7 +116,7 @@ def ascend_activations(
                 row_table[k, j] = table[k, columns[j]]
         row_rate = rate[i] if rate.shape[0] > 1 else rate[0]
         for _ in range(max_iter):
-            # Divide the counts by the tempered rates, summed over k.
+            # Divide the counts by the tempered rates times levels, summed over k.
             for k in range(n_components):
                 level = levels[i, k]
                 tempered_levels[k] = level if inv_temp == 1.0 else level**inv_temp
@@ -141,9 +141,10 @@ def ascend_activations(
 def draw_gammas(shape: Array, rate: Array, seed: Any, zero_below: float, out: Array) -> None:
     """Draw gamma variates to ``out`` (n, K); values below ``zero_below`` are replaced by 0.
 
-    A variate of shape a is ``g(a + 1) u^(1/a)`` with a uniform u, and g(a + 1) of shape a + 1 is
-    drawn by rejection (Marsaglia and Tsang 2000). A loop over the row makes a proposal for each
-    entry and applies a cheap test. The few entries whose proposals fail it are drawn together.
+    A variate of shape a is ``g u^(1/a)``, with a uniform u and a variate g of shape a + 1. g is
+    drawn by the rejection method of Marsaglia and Tsang (2000). A loop over the row makes a
+    proposal for each entry and applies a cheap test. The few entries whose proposals fail the test
+    are then drawn together.
     """
     n, width = shape.shape
     normal = np.empty(width + 1, np.float32)
@@ -163,8 +164,9 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, zero_below: float, out: Ar
             value, is_doubtful[k] = propose_gamma(a, normal[k], test)
             value = value * _power(u, a) / row_rate[k]
             out[i, k] = value if value >= zero_below else lit(value, 0.0)
-        # List the components of doubtful entries: always write k, but count it only if doubtful.
-        # With the constant 0 instead of np.int64(0), numba would compile draw_gammas_exactly again.
+        # List the components of doubtful entries. To avoid a branch, each k is written to the list,
+        # and overwritten by the next k unless it is doubtful. The count has the type np.int64,
+        # because numba would compile draw_gammas_exactly again for the constant 0.
         n_doubtful = np.int64(0)
         for k in range(width):
             components[n_doubtful] = k

@@ -13,6 +13,11 @@ Structured inference infers H of a row given theta and W [HB15 sec. 4.3].
 
 The likelihood is tempered, p(y, z | H, theta, W)^(1/T); the priors of H and of the globals are not.
 If y is not a whole number, Gamma(y + 1) replaces y!, which is a constant of the data.
+
+Three terms are used in the code. The *rate* of component k in bin f is theta_k W_kf, and its
+tempered rate is the rate to the power 1/T. The *table* (K, F) has the tempered rates, divided by
+the largest in each bin, so that not all rates of a bin underflow. The *levels* (K,) of a row are
+the H of its last sweep, that is, exp(E[log H]) in mean field and a draw in Gibbs sampling.
 """
 
 from dataclasses import dataclass, replace
@@ -33,19 +38,19 @@ from skvt.typing import Array, IndexArray, Run
 # Number of rows of a parallel task. Fewer rows are padded by empty rows, because the rounding of a
 # row in a matrix product is independent of its position only if the matrix has a fixed size.
 ROWS_PER_BLOCK = 256
-# If a local step returns no statistics, a batch of fewer than ROWS_PER_BLOCK rows is padded to the
-# next power of two, but at least to this number of rows. In a block of this size, a loop updates
-# one row after the other.
+# Smallest number of rows of a block. If a local step returns no statistics, a batch of fewer than
+# ROWS_PER_BLOCK rows is padded to the next power of two, but at least to this number. In a block of
+# this size, a loop over rows takes the place of matrix products.
 MIN_ROWS = 8
 # Activations below this number are set to 0, and so are rates below this share of the largest rate
 # in their bin.
 ZERO_BELOW = 1e-15
 # Number that is added to rates before data are divided by the rates: the square of ZERO_BELOW.
 MIN_RATE = 1e-30
-# Share of a frame in the initial spectrum of a component. The mean of all frames has the other
-# part.
+# The initial spectrum of a component is a weighted mean of a frame, with this weight, and of the
+# mean of all frames.
 SHARE_OF_FRAME = 0.9
-# Relative noise of initial spectra, so that components that begin with the same frame differ.
+# Relative noise of initial spectra. It makes components different that start from the same frame.
 START_NOISE = 0.1
 
 
@@ -61,7 +66,7 @@ class _BlockResult(NamedTuple):
     energy: Array | None
     # (n, K): E[H].
     means: Array
-    # (n, K): the H of the last sweep, ``exp(E[log H])`` or a draw.
+    # (n, K): the H of the last sweep.
     levels: Array
 
 
@@ -72,7 +77,7 @@ class Spectra(NamedTuple):
     log_rates: Array
     # (K, F), float64: theta_k W_kf, or its expectation.
     rates: Array
-    # Seed of the sampler of activations; with None, q(H) is optimised instead.
+    # Seed of the sampler of activations, or None for mean field.
     seed: int | None = None
 
 
@@ -108,8 +113,8 @@ class GaPNMF(ConjugateModel):
     data_mean_prior: Annotated[float, PRIOR] = 1.0
     # Local step: "gibbs" or "mean_field".
     local: str = "gibbs"
-    # Number of sweeps of a local step by Gibbs sampling that are dropped first, and number that are
-    # kept.
+    # Numbers of sweeps of a local step by Gibbs sampling: the first sweeps, whose statistics are
+    # dropped, and the other sweeps, whose statistics are averaged.
     n_burn_in: int = 2
     n_samples: Annotated[int, PRIOR] = 2
     # Number of mean-field updates of a row whose last activations are known.
@@ -151,7 +156,7 @@ class GaPNMF(ConjugateModel):
         return theta, np.stack([W_shape, W_rate], axis=-1)
 
     def size(self, stats: RunningStats) -> int:
-        """Return the number of active components, not K."""
+        """Return the number of components that explain counts, which is at most K."""
         return count_active(stats.arrays[0].sum(axis=1), self.dtype)
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
@@ -223,15 +228,15 @@ class GaPNMF(ConjugateModel):
         table, shift = _make_table(global_params.log_rates, inv_temp, self.dtype)
         spectra = table, shift, global_params.rates.astype(self.dtype)
         blocks = pieces(batch.n_rows, ROWS_PER_BLOCK)
-        # Draw the seed of each block at random. If blocks had consecutive seeds, they would share
-        # seeds of sweeps, because the sweeps of a block have consecutive seeds.
+        # Draw the seed of each block at random. The sweeps of a block have consecutive seeds, so
+        # that blocks with consecutive seeds would use the same seeds in different sweeps.
         seeds: list[Any] = [None] * len(blocks)
         if self.local == "gibbs" and global_params.seed is not None:
             rng = np.random.default_rng(global_params.seed)
             seeds = rng.integers(2**62, size=len(blocks)).tolist()
         height = ROWS_PER_BLOCK
         if not with_stats:
-            # The shift gives the smallest power of two that is at least ``n_rows``.
+            # The last argument is the smallest power of two that is at least ``n_rows``.
             height = min(height, max(MIN_ROWS, 1 << (batch.n_rows - 1).bit_length()))
         tasks = []
         for rows, seed in zip(blocks, seeds, strict=True):
@@ -253,12 +258,12 @@ class GaPNMF(ConjugateModel):
 class _Block:
     """Up to ``height`` rows and the arrays of their local step.
 
-    Arrays have B = ``height`` rows; rows beyond the number of data rows are empty. ``start`` (n, K)
-    is the H from which sweeps start, or None. ``spectra`` are the ``table`` and ``shift`` of
-    :func:`_make_table`, and the rates theta_k W_kf (K, F). ``levels`` (B, K) is the H of a sweep:
-    ``exp(E[log H])``, or a draw. ``shape`` (B, K) and ``rate`` are the parameters of q(H); ``rate``
-    is (B, K), or (1, K) if nothing is missing. :meth:`solve` sets ``weights`` (B, 1), the weights
-    of the rows, which the other methods read.
+    Arrays have B = ``height`` rows. Rows beyond the number of data rows are empty; they are called
+    padding rows. ``start`` (n, K) is the H from which sweeps start, or None. ``spectra`` are the
+    ``table`` and ``shift`` of :func:`_make_table`, and the rates theta_k W_kf (K, F). ``shape``
+    (B, K) and ``rate`` are the parameters of q(H); ``rate`` is (B, K), or (1, K) if no value is
+    missing. :meth:`solve` sets ``weights`` (B, 1), the weights of the rows, which the other methods
+    read.
     """
 
     def __init__(
@@ -274,10 +279,10 @@ class _Block:
         self.Y = np.zeros((height, model.n_features), model.dtype)
         self.Y[:n_rows] = dense(X)
         is_missing = np.isnan(self.Y)
-        # (B, F): 1 for observed values; None if nothing is missing.
+        # (B, F): 1 for observed and 0 for missing values; None if no value is missing.
         self.observed = None
-        # The expected counts of a row are the sum over k of h_k times its exposure, the sum of
-        # theta_k W_kf over observed bins.
+        # The *exposure* of a component in a row is the sum of theta_k W_kf over observed bins. The
+        # expected counts of the row are the sum over k of h_k times the exposure.
         if is_missing.any():
             self.Y[is_missing] = 0.0
             self.observed = (~is_missing).astype(model.dtype)
@@ -287,13 +292,13 @@ class _Block:
         self.exposure = self.inv_temp * exposure
         self.rate = self.prior + self.exposure
         self.levels = np.ones((height, model.n_components), model.dtype)
-        # Whether the last activations of a row are not known, which ``start`` may mark by NaN. Then
-        # no row of the block starts from its last activations.
+        # Whether the rows start without earlier activations. This is so if ``start`` is None, or if
+        # it has NaN in any row.
         self.is_new = start is None or bool(np.isnan(start[:, 0]).any())
         if not self.is_new:
             self.levels[:n_rows] = start
         self.shape = np.full_like(self.levels, self.prior)
-        # Memory of (B, F) that tempered rates and ratios share.
+        # Memory (B, F) for tempered rates and for the ratios of the data to them.
         self._memory = np.empty_like(self.Y)
 
     def solve(
@@ -309,7 +314,7 @@ class _Block:
         if self.is_new or seed is None:
             self._ascend()
         sums, bound, energy = (
-            self._results(with_energy, with_stats) if seed is None else self._sample(seed)
+            self._make_results(with_energy, with_stats) if seed is None else self._sample(seed)
         )
         energy = energy[:n_rows] if with_energy and energy is not None else None
         means = self.shape / self.rate
@@ -321,10 +326,10 @@ class _Block:
         return self.levels if self.inv_temp == 1.0 else self.levels**self.inv_temp
 
     def _tempered_rates(self) -> Array:
-        """Return tempered rates (B, F), summed over k.
+        """Return tempered rates times levels, summed over k, (B, F).
 
-        They lack the factor of each bin that :func:`_make_table` has divided out, and are in memory
-        that the next call overwrites.
+        The rates are from the table, divided by the largest in each bin. The next call overwrites
+        the result.
         """
         np.matmul(self._tempered_levels(), self.table, out=self._memory)
         self._memory += self.model.dtype(MIN_RATE)
@@ -358,7 +363,7 @@ class _Block:
                 ZERO_BELOW, model.dtype(MIN_RATE), shape, levels,
             )  # fmt: skip
             return
-        # Which new rows have not converged yet.
+        # (B, 1): whether a row has not converged yet.
         is_moving = np.ones((len(self.Y), 1), bool)
         for _ in range(max_iter):
             rates = self._tempered_rates()
@@ -375,9 +380,9 @@ class _Block:
     def _sample(self, seed: int) -> tuple[tuple[Array, ...], Array, Array]:
         """Allocate counts given H, and draw H given allocations, in turn [HB15 sec. 4.3].
 
-        Allocations are expectations ``y_f phi_fk`` and not drawn. Return the mean of the sums of
-        kept sweeps (see :meth:`_sums`), and the tempered log likelihood and the energy, (B,) each,
-        at the H before the last draw.
+        Allocations are expectations ``y_f phi_fk`` and not drawn. Return the sums of
+        :meth:`_sum_rows`, averaged over the kept sweeps. Also return the tempered log likelihood
+        and the energy, (B,) each, at the H before the last draw.
         """
         n_burn_in, n_samples = self.model.n_burn_in, self.model.n_samples
         n_sweeps = n_burn_in + n_samples
@@ -389,16 +394,16 @@ class _Block:
             ratio = np.divide(self.Y, rates, out=rates)
             self.shape = self._allocate(ratio)
             if sweep >= n_burn_in:
-                sums = tuple(map(np.add, sums, self._sums(ratio)))
+                sums = tuple(map(np.add, sums, self._sum_rows(ratio)))
             kernels.draw_gammas(self.shape, self.rate, seed + sweep, ZERO_BELOW, self.levels)
         sums = tuple(array / n_samples for array in sums)
         return sums, log_likelihood, log_likelihood / float(self.inv_temp)
 
     # -------------------------------------------------------------------------------- results
-    def _sums(self, ratio: Array) -> tuple[Array, Array]:
+    def _sum_rows(self, ratio: Array) -> tuple[Array, Array]:
         """Return weighted sums over the rows: SW without the factor ``table``, (K, F), and SH.
 
-        SH is (K, F), or (K, 1) if nothing is missing, since it is the same for all bins.
+        SH is (K, F), or (K, 1) if no value is missing, because it is then equal for all bins.
         """
         means = self.weights * (self.shape / self.rate)
         SH = means.sum(axis=0)[:, None] if self.observed is None else means.T @ self.observed
@@ -409,7 +414,7 @@ class _Block:
 
         ``rates`` are the tempered rates at the levels. ``H``, which is E[H] for a bound, enters the
         expected counts. The method also sets the attribute ``log_factorials`` (B,), which
-        :meth:`_results` reads.
+        :meth:`_make_results` reads.
         """
         logs, self.log_factorials = np.empty((2, len(self.Y)))
         kernels.write_poisson_terms(self.Y, rates, logs, self.log_factorials)
@@ -417,7 +422,7 @@ class _Block:
         shift = (self.Y @ self.shift).astype(np.float64)
         return logs - expected_counts + float(self.inv_temp) * (shift - self.log_factorials)
 
-    def _results(
+    def _make_results(
         self, with_energy: bool, with_stats: bool
     ) -> tuple[tuple[Array, ...] | None, Array, Array | None]:
         """Return sums, tempered bound, and energy or None, at q(H) and the best q(z).
@@ -432,10 +437,10 @@ class _Block:
         kernels.write_divergences(self.shape, self.rate, self.prior, divergence)
         bound = self._log_likelihood(rates, H) - divergence
         ratio = np.divide(self.Y, rates, out=rates)
-        sums = self._sums(ratio) if with_stats else None
+        sums = self._sum_rows(ratio) if with_stats else None
         if not with_energy:
             return sums, bound, None
-        # Sum y_f phi_fk E[log theta_k W_kf H_k] over k and f. The maximum makes 0 log 0 = 0.
+        # Sum y_f phi_fk E[log theta_k W_kf H_k] over k and f. The maximum makes 0 log 0 equal to 0.
         levels = self._tempered_levels()
         table = self.table
         log_levels = np.log(np.maximum(self.levels, MIN_RATE))
@@ -469,7 +474,7 @@ def _solve_expected_weights(
     root = np.sqrt(half**2 + prior_rate * mean_SH * theta_shape * a)
     # The quadratic equation is prior_rate mean_SH t^2 + 2 half t = theta_shape a. Its solution is
     # (root - half) / (prior_rate mean_SH), which is equal to theta_shape a / (half + root). Use the
-    # form that has no cancellation.
+    # form that adds numbers of equal sign, because a difference would lose digits.
     t = np.empty_like(half)
     is_negative = half <= 0.0
     is_positive = ~is_negative
@@ -477,8 +482,8 @@ def _solve_expected_weights(
     t[is_negative] = (root - half)[is_negative] / (prior_rate * mean_SH[is_negative])
     if np.array_equal(SH, np.broadcast_to(SH[:, :1], SH.shape)):
         return t
-    # ``slope`` is the derivative of ``excess`` with respect to log t. A step changes t by a factor
-    # of at most e^2.
+    # ``excess`` is the left side minus the right side of the equation, and ``slope`` is its
+    # derivative with respect to log t. A step changes t by a factor of at most e^2.
     for _ in range(100):
         share = a / (a + t[:, None] * SH)
         excess = prior_rate * t + (W_shape * (1.0 - share)).sum(axis=1) - theta_shape
@@ -491,13 +496,14 @@ def _solve_expected_weights(
 
 
 def _make_table(log_rates: Array, inv_temp: float | Array, dtype: DTypeLike) -> tuple[Array, Array]:
-    """Return the table of tempered rates (K, F), divided by the largest in each bin, and the shift.
+    """Return the table (K, F) of tempered rates, divided by the largest in each bin, and the shift.
 
-    ``shift`` (F,) is the largest of the ``log_rates`` (K, F) in each bin.
+    The shift (F,) is the largest of the ``log_rates`` (K, F) in each bin.
     """
     shift = log_rates.max(axis=0)
     table = np.exp(inv_temp * (log_rates - shift)).astype(dtype)
-    # Products of smaller numbers could be denormal, and arithmetic of denormal numbers is slow.
+    # Set small numbers to 0. Their products could be denormal numbers, with which arithmetic is
+    # slow.
     table[table < ZERO_BELOW] = 0.0
     return table, shift.astype(dtype)
 
@@ -512,8 +518,8 @@ def sum_columns(X: Any, weights: Array) -> tuple[Array, Array]:
     return np.asarray(weights @ filled), observed_weight
 
 
-def _project(direction: Array, X: Any) -> Array:
-    """Return the projections of rows X on a direction (F,), where missing values count as 0."""
+def _project_rows(direction: Array, X: Any) -> Array:
+    """Return the projections of rows X on a direction (F,); missing values count as 0."""
     return np.asarray(without_missing(X)[0] @ direction)
 
 
@@ -523,7 +529,7 @@ def _draw_rows(X: Any, weights: Array, n: int, rng: np.random.Generator) -> Inde
     The drawn rows do not depend on the order of the rows in X, except for rows of equal projection.
     """
     direction = rng.random(X.shape[1])
-    order = np.argsort(evaluate_rows(X, weights, partial(_project, direction)), kind="stable")
+    order = np.argsort(evaluate_rows(X, weights, partial(_project_rows, direction)), kind="stable")
     cumulative = np.cumsum(np.asarray(weights)[order])
     targets = (np.arange(n) + rng.random()) / n * cumulative[-1]
     ranks = np.searchsorted(cumulative, targets, side="right")
