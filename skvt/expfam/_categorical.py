@@ -1,4 +1,4 @@
-"""The categorical family: distributions of assignments to one of K categories.
+"""The categorical family: distributions of assignments to K categories.
 
 A member of the family is one distribution, and the leading axes of arrays enumerate members.
 :class:`~skvt.expfam.Family` documents the methods that all families have.

@@ -52,7 +52,7 @@ class Dirichlet:
 
     @staticmethod
     def sample(eta: ArrayLike, rng: np.random.Generator) -> Array:
-        """Return one draw for each member, shape (..., D).
+        """Draw x (..., D) for each member.
 
         A draw consists of D gamma variates, divided by their sum. The logarithms of the gamma
         variates are drawn, because at small concentrations all D gamma variates could underflow.
@@ -150,8 +150,9 @@ class Dirichlet:
             gradient = mean_log - Dirichlet.expectation(eta)
             is_held_below = (eta <= _MIN_CONCENTRATION) & (gradient < 0.0)
             is_held_above = (eta >= _MAX_CONCENTRATION) & (gradient > 0.0)
-            # In the letters of [Minka00], the Hessian is diag(q) plus z in all entries, and b is an
-            # auxiliary number. An infinite entry of q makes the step of a held entry 0.
+            # q, z and b are the symbols of [Minka00]: the Hessian is diag(q) plus z in all entries,
+            # and b is an auxiliary number. The entry of q is -inf if eta is held, which makes its
+            # step 0.
             q = np.where(is_held_below | is_held_above, -np.inf, -polygamma(1, eta))
             z = polygamma(1, eta.sum())
             b = (gradient / q).sum() / (1.0 / z + (1.0 / q).sum())  # [Minka00 eq. 18]

@@ -66,7 +66,8 @@ from skvt.expfam._normal_wishart import NormalWishart, get_m_kappa_nu, join_mome
 from skvt.typing import Array, IndexArray
 
 _LOG_2 = np.log(2.0)
-# Steps end if the bound rises by less than this number of nats per row.
+# The search for the maximum of the bound ends if a step raises the bound by less than this, in nats
+# per row. A step updates the columns of loadings and the noise.
 _TOL = 1e-6
 # The same limit in trials of priors, for which an approximate bound is enough.
 _TRIAL_TOL = 1e-4
@@ -77,7 +78,8 @@ _MEMORY = 4
 # Ridge of the least squares of an accelerated step, relative to the sum of the squares of the
 # changes of earlier steps.
 _RIDGE = 1e-10
-# Number of directions that steps follow in addition to the directions of the factors.
+# Number of directions, in addition to the directions of the factors, in which the next step looks
+# for factors.
 _EXTRA_DIRECTIONS = 4
 # A direction counts as dependent on other directions if the share of its squared length outside the
 # span of the others is less than this.
@@ -86,9 +88,11 @@ _MIN_INDEPENDENT_SHARE = 1e-24
 # last steps look for factors among all directions, the scatter of few rows is factorised, and the
 # noise starts at a shrunk covariance.
 _MANY_COLUMNS = 32
-# The share by which the covariance of N rows is shrunk towards its diagonal is the minimum of the
-# first number, of the second number times N / D, and of the third number times D / N.
-_SHRINKAGE = (0.2, 0.4, 0.2)
+# The share by which the covariance of N rows is shrunk towards its diagonal is the minimum of
+# _MAX_SHRINKAGE, _SHRINKAGE_OF_FEW_ROWS N / D and _SHRINKAGE_OF_MANY_ROWS D / N.
+_MAX_SHRINKAGE = 0.2
+_SHRINKAGE_OF_FEW_ROWS = 0.4
+_SHRINKAGE_OF_MANY_ROWS = 0.2
 # Maximum share of the scatter of a column of data that the factorisation leaves out.
 _MAX_SHARE_LEFT_OUT = 1e-12
 # Maximum number of natural parameters of all members in the cache.
@@ -172,7 +176,7 @@ class FactorAnalysis:
     def _cache(self) -> dict[bytes, tuple[Array, Factors]]:
         """Natural parameters and best q of recent members, by the bytes of their first parameters.
 
-        The cache helps because callers compute evidences and expectations of the same members.
+        Callers compute both evidences and expectations of the same members.
         """
         return {}
 
@@ -181,7 +185,7 @@ class FactorAnalysis:
         return {"prior": self.prior, "max_rank": self.max_rank}
 
     def factors(self, eta: ArrayLike) -> Factors:
-        """Return the best q of each member; leading axes of eta are flattened to one axis K."""
+        """Return the best q of each member; the leading axes of eta become a single axis K."""
         members = np.ascontiguousarray(eta, dtype=np.float64).reshape(-1, self.prior.size)
         # The entries before the triangle are the key, because hashes of all entries take long.
         D, cache = len(self._standard_prior["scale_inverse"]), self._cache
@@ -196,11 +200,12 @@ class FactorAnalysis:
         best_of_member = {k: entry[1] for k, entry in enumerate(cached) if entry is not None}
         if new:
             initial = self.initial_factors
-            initial = initial and Factors(*(array[new] for array in initial))
+            if initial is not None:
+                initial = Factors(*(array[new] for array in initial))
             best_of_new = self._best_factors(members[new], initial).split()
             best_of_member.update(zip(new, best_of_new, strict=True))
-        # Cache no members of at most one row, because their q is found very fast. The prior, which
-        # has no rows, is cached. Each row adds 1 to the second natural parameter.
+        # Cache all new members except those of at most one row, whose q is found very fast. The
+        # prior, which has no rows, is cached. Each row adds 1 to the second natural parameter.
         n_rows = members[:, 1] - self.prior[1]
         for k in new:
             if not 0.0 < n_rows[k] <= 1.0:
@@ -428,13 +433,14 @@ def _start_noise(
 ) -> None:  # fmt: skip
     """Set each rate (D,) to half the scatter of the column given the others, after shrinkage.
 
-    The scatter of the columns given the others is 1 / diag(S^-1). S is the scatter R (D, D), in
-    which the share `_SHRINKAGE` is replaced by the diagonal, plus 2 diag(b0). If ``scatter_root``
-    F (D, p) has columns, F F' = R.
+    The scatter of the columns given the others is 1 / diag(S^-1). The matrix S is the scatter R
+    (D, D), of which a share is replaced by its diagonal, plus 2 diag(b0). ``scatter_root`` is a
+    matrix F (D, p) with F F' = R, or has no columns.
     """
     D, rank = scatter_root.shape
-    largest, of_few, of_many = _SHRINKAGE
-    share = min(largest, of_few * n_rows / D, of_many * D / n_rows)
+    share = min(
+        _MAX_SHRINKAGE, _SHRINKAGE_OF_FEW_ROWS * n_rows / D, _SHRINKAGE_OF_MANY_ROWS * D / n_rows
+    )
     # S is (1 - share) R plus the diagonal matrix of ``ridge``.
     ridge = np.empty(D)
     for d in range(D):

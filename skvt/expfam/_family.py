@@ -23,7 +23,7 @@ class Family(Protocol):
         """Return ``E[t(x)]``, the gradient of ``A``, shape (..., E)."""
 
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> Any:
-        """Draw one x for each member; the result is an array, or a NamedTuple of arrays."""
+        """Draw x for each member; the result is an array, or a NamedTuple of arrays."""
 
     def to_standard(self, eta: ArrayLike) -> dict[str, Array]:
         """Return the parameters that textbooks use, by name."""
@@ -42,7 +42,7 @@ class Family(Protocol):
 
 
 def kl_divergence(family: Family, eta_q: ArrayLike, eta_p: ArrayLike) -> float:
-    """Return KL(q || p) in nats between members of one family, summed over the leading axes.
+    """Return KL(q || p) in nats between members of a family, summed over the leading axes.
 
     The divergence of two members is ``<eta_q - eta_p, E_q[t]> - A(eta_q) + A(eta_p)``. The shape of
     ``eta_q`` is (..., E), and ``eta_p`` is broadcast to this shape.

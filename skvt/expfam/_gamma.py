@@ -20,7 +20,7 @@ CERTAIN_COUNT = 1e8
 
 
 def log_standard_gamma(shape: Array, rng: np.random.Generator) -> Array:
-    """Draw logarithms of gamma variates of rate 1, one for each shape.
+    """Draw the logarithm of a gamma variate of rate 1 for each shape.
 
     For a gamma variate g(a) of shape a, ``log g(a) = log g(a + 1) + log(u) / a`` in distribution,
     with u uniform on (0, 1]. g(a) itself would underflow for small a.

@@ -1,4 +1,4 @@
-"""The normal-gamma family: means of Gaussians that share one precision.
+"""The normal-gamma family: means of Gaussians and the precision that the Gaussians share.
 
 A member of the family is one distribution, and the leading axes of arrays enumerate members.
 :class:`~skvt.expfam.Family` documents the methods that all families have.

@@ -27,27 +27,31 @@ _MIN_SCALE = 1e-6
 _ROUNDING = 1e-3
 # Number of rows of a task, which a thread adds at a time.
 _ROWS_PER_TASK = np.int64(64)
-# Marks tell which entries of an array may be other than zero, so that sparse arrays can be read
-# fast. A mark is an integer with one bit for each of this number of successive columns of a row.
+# The *marks* of an array are a bitmap of the entries that may be other than zero, by which sparse
+# arrays are read fast. A mark is an integer with a bit for each of this number of successive
+# columns of a row.
 _COLUMNS_PER_MARK = 64
 # The CSR matrix of an array is kept if at most this share of its entries is not zero.
 _MAX_DENSITY_KEPT = 0.1
-# Metadata of fields that exist only in this process and are not written to files.
+# Metadata of fields that are not written to files, because they only have a meaning in this
+# process.
 _PROCESS_ONLY = {"process_only": True}
 
 
 @in_files("expfam.Stats")
 @dataclass(frozen=True)
 class Stats:
-    """Statistics of one set of rows."""
+    """Statistics of a set of rows of data, in one of three forms.
+
+    1. ``rows`` and ``columns`` are None: each array has all rows of its block.
+    2. ``rows`` has distinct numbers: each array has only these rows of its block. Other rows are 0.
+    3. ``rows`` and ``columns`` have n numbers: each array is a vector (n,) of addends. Addend i
+       belongs to row ``rows[i]`` and column ``columns[i]`` of the block, and entries may repeat.
+    """
 
     # One array for each block of the model's globals.
     arrays: tuple[Array, ...]
-    # Numbers of the rows of each block that the arrays have; None for all rows. Other rows of the
-    # block are zero.
     rows: IndexArray | None = None
-    # If not None, each array is a vector of addends: addend i belongs to the entry of the block in
-    # row ``rows[i]`` and column ``columns[i]``. Rows may then repeat. If None, rows are distinct.
     columns: IndexArray | None = None
 
     def as_whole_rows(self, width: int) -> "Stats":
@@ -62,7 +66,7 @@ class Stats:
 
 
 def are_float_arrays(arrays: Iterable[Any], shapes: Sequence[tuple[int, ...]]) -> bool:
-    """Return whether the arrays hold floating-point numbers and have the given shapes."""
+    """Return whether the arrays hold floating-point numbers and have the ``shapes``."""
     arrays = list(arrays)
     have_shapes = [array.shape for array in arrays] == list(shapes)
     return have_shapes and all(array.dtype.kind == "f" for array in arrays)
@@ -71,7 +75,7 @@ def are_float_arrays(arrays: Iterable[Any], shapes: Sequence[tuple[int, ...]]) -
 def sum_stats(parts: Sequence[Stats]) -> Stats:
     """Return the sum of the parts, with all rows that any part has.
 
-    The parts are added in their order. If there are several, they must have no ``columns``.
+    The parts are added in their order. Several parts must have no ``columns``.
     """
     if len(parts) == 1:
         return parts[0]
@@ -96,9 +100,9 @@ def _add_rows(
 ) -> None:  # fmt: skip
     """Add ``factor * addend`` to the rows with the numbers ``rows`` of an array.
 
-    Several threads call this function with the same arguments and share the work. Each thread takes
-    tasks of ``_ROWS_PER_TASK`` rows by the shared ``counter``. ``totals[task]``, in float64,
-    becomes the sum of ``addend`` over the rows of the task.
+    Several threads call this function with the same arguments and share the work: each thread takes
+    tasks of ``_ROWS_PER_TASK`` rows, and ``counter`` counts the tasks that have been taken.
+    ``totals``, in float64, gets the sums of ``addend`` over the rows of each task.
     """
     for task in claim_items(counter, np.int64(1), len(totals)):
         total = totals[task]
@@ -120,7 +124,7 @@ def _add_entries(
     """Add ``factor * addend`` to entries of an array, and set the bits of the entries in the marks.
 
     Entry i of ``addend`` belongs to row ``rows[i]`` and column ``columns[i]``. ``totals``, in
-    float64, becomes the sum of ``addend`` for each column.
+    float64, gets the sum of ``addend`` for each column.
     """
     totals[:] = 0.0
     for i in range(rows.size):
@@ -150,8 +154,8 @@ def _write_csr(
             for i in range(_COLUMNS_PER_MARK):
                 if bits == np.uint64(0):
                     break
-                # Take the next bit that is set. If all bits are set, this is bit i. Otherwise find
-                # the lowest set bit, and clear it.
+                # Take the next bit that is set. If all bits are set, this is bit i, and no search
+                # is needed. Otherwise find the lowest set bit, and clear it.
                 position = np.uint64(i)
                 if bits != all_bits:
                     position = np.uint64(lowest_bit(bits))
@@ -175,12 +179,12 @@ def _add_csr(total: Array, indptr: IndexArray, columns: IndexArray, values: Arra
 
 
 class _Spare(NamedTuple):
-    """Arrays that :meth:`RunningStats.draft` may reuse once their former owner has been freed."""
+    """Arrays that :meth:`RunningStats.draft` may reuse once their owner has been freed."""
 
     arrays: tuple[Array, ...]
-    # The rows in which these arrays may differ from the current arrays; None for all rows.
+    # The rows in which the spare arrays may differ from the arrays in use; None for all rows.
     stale_rows: IndexArray | None
-    # Weak reference to the former owner.
+    # Weak reference to the owner of the spare arrays, which is None once the owner has been freed.
     owner: "weakref.ref[RunningStats]"
 
 
@@ -190,19 +194,20 @@ class RunningStats:
     """The current statistics S of the data in a fit, ``S = scale * array`` for each block.
 
     A step of stochastic inference is ``S <- (1 - rho) S + rho * factor * new``, with the step size
-    rho, so that ``prior + S`` makes the natural-gradient step [HBWP13]. One multiplication of the
-    scale discounts all rows, and only rows with new statistics are written to. The time for a
+    rho, so that ``prior + S`` makes the natural-gradient step [HBWP13]. The factor 1 - rho is
+    multiplied into the scale, and only rows with new statistics are written to. The time for a
     minibatch thus depends on the number of its words, not on the size of the vocabulary. The object
-    owns the arrays with which it is made, and writes to them.
+    owns the arrays that are passed to ``__init__``, and writes to them.
     """
 
     _arrays: tuple[Array, ...]
     scale: float
     # Sum of S over the rows of each block: a number for each column.
     sums: tuple[Array | float, ...]
-    # The arrays of the object of which this object is a draft, see :meth:`draft`.
+    # If this object is a draft, the arrays of the object from which it was drafted, see
+    # :meth:`draft`.
     _spare: _Spare | None = field(default=None, metadata=_PROCESS_ONLY)
-    # Number of writes to the arrays so far. In a view, the number of writes when it was made.
+    # Number of writes to the arrays so far. In a view, the number of writes before it was made.
     _version: int = field(default=0, metadata=_PROCESS_ONLY)
     # The object that owns the arrays of a view, see :meth:`scaled_view`; None if this is not a
     # view.
@@ -215,8 +220,8 @@ class RunningStats:
     # The last result of :meth:`as_csr`; None if it had many entries, or if the arrays have been
     # written to since.
     _csr: Any = field(default=None, metadata=_PROCESS_ONLY)
-    # The function and arguments of the last call of :meth:`derived`, and the result; None if S has
-    # changed since.
+    # A pair of the function with its arguments, and of the result, of the last call of
+    # :meth:`derived`; None if S has changed since.
     _derived: tuple[tuple[Any, ...], Any] | None = field(default=None, metadata=_PROCESS_ONLY)
 
     def __init__(self, arrays: Iterable[Array]) -> None:
@@ -225,7 +230,7 @@ class RunningStats:
         self.resum()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state to pickle; a view from :meth:`view_of_rows` is pickled with few rows."""
+        """Return the state to pickle; a view of :meth:`view_of_rows` has only its rows."""
         state = self._state_without_caches() | {"_derived": None}
         if self._rows is not None:
             # Without the other rows, the shapes are needed to restore the arrays.
@@ -247,7 +252,7 @@ class RunningStats:
         vars(self).update(state)
 
     def _state_without_caches(self) -> dict[str, Any]:
-        """Return the attributes by name, except the ones that other objects must not share."""
+        """Return the attributes by name, without caches that must not be shared with copies."""
         excluded = "_spare", "_marks", "_csr"
         return {name: value for name, value in self.__dict__.items() if name not in excluded}
 
@@ -260,7 +265,7 @@ class RunningStats:
 
     @property
     def arrays(self) -> tuple[Array, ...]:
-        """One array for each block, to be read and multiplied by ``scale``.
+        """Arrays of all blocks. They are S divided by ``scale``, and must not be written to.
 
         Raises RuntimeError for a view if the arrays have been written to since it was made.
         """
@@ -273,9 +278,9 @@ class RunningStats:
     def _begin_write(self, *, only_drafted: bool = False, is_marked: bool = False) -> None:
         """Prepare a write to the arrays; raise RuntimeError if this is a view.
 
-        Each method that writes calls this method first. ``only_drafted`` says that only the rows
-        that were passed to :meth:`draft` are written to. ``is_marked`` says that the caller sets
-        the bits of changed entries in the marks.
+        Each method that writes calls this method first. Set ``only_drafted`` if only the rows that
+        were passed to :meth:`draft` are written to. Set ``is_marked`` if the caller sets the bits
+        of changed entries in the marks.
         """
         if self._owner is not None:
             raise RuntimeError("A view of statistics cannot be written to.")
@@ -284,11 +289,11 @@ class RunningStats:
         if not is_marked:
             self._marks = None
         if not only_drafted and self._spare is not None:
-            # The spare arrays may then differ from the current arrays in all rows.
+            # The spare arrays may now differ from the arrays in use in all rows.
             self._spare = self._spare._replace(stale_rows=None)
 
     def as_csr(self, dtype: Any = None) -> Any:
-        """Return the array of the only block as a CSR matrix, still to be multiplied by ``scale``.
+        """Return the array of the only block, which is S divided by ``scale``, as a CSR matrix.
 
         Only entries whose bits are set in the marks are read. ``dtype`` is the type of the result;
         None stands for the type of the array.
@@ -314,7 +319,7 @@ class RunningStats:
         return csr
 
     def add_to(self, totals: Sequence[Array]) -> None:
-        """Add S in place to ``totals``, which has one array for each block."""
+        """Add S in place to ``totals``, an array for each block."""
         if self._marks is not None and self.scale == 1.0:
             csr = self.as_csr()
             _add_csr(totals[0], csr.indptr, csr.indices, csr.data)
@@ -341,8 +346,8 @@ class RunningStats:
             return False
         for array, total in zip(self.arrays, self.sums, strict=True):
             expected = self.scale * array.sum(axis=0, dtype=np.float64)
-            # Rounding errors of a sum are relative to the sum of the absolute values. Add these row
-            # by row, because an array of absolute values could need too much memory.
+            # Rounding errors of a sum are relative to the sum of the absolute values. Add absolute
+            # values row by row, because an array of all of them could need too much memory.
             magnitude = np.zeros_like(expected)
             for row in array:
                 magnitude += np.abs(self.scale * row)
@@ -390,7 +395,7 @@ class RunningStats:
         else:
             self.scale *= share_kept
         self.sums = tuple(share_kept * total for total in self.sums)
-        # `add` also removes the result that :meth:`derived` has kept.
+        # `add` also clears the cache of :meth:`derived`, whose result has changed.
         self.add(stats, rho * factor, run)
 
     def rescale(self, factor: float) -> None:
@@ -445,11 +450,11 @@ class RunningStats:
         self.resum()
 
     def derived(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Return ``function(S, *arguments)``, with S as a :class:`Stats`.
+        """Return ``function(S, *arguments)``, with S as a :class:`Stats`; cache the last result.
 
-        The result is kept until S changes or another result is derived, also in copies of this
-        object. Callers must therefore not write to the result. It is returned again if the function
-        and the arguments are the same objects.
+        The cached result is returned if S has not changed, and the function and the arguments are
+        the same objects as in the last call. Copies of this object share the result, so that
+        callers must not write to it.
         """
         source = function, *arguments
         # Reading the arrays raises RuntimeError if this is a view whose statistics have changed.
@@ -475,14 +480,14 @@ class RunningStats:
         """
         view = self._shallow_copy()
         view.rescale(factor)
-        # As long as the view exists, this reference keeps drafts from reusing the arrays.
+        # Drafts do not reuse the arrays as long as the view refers to their owner.
         view._owner = self if self._owner is None else self._owner
         return view
 
     def view_of_rows(self, rows: IndexArray | None) -> Self:
-        """Return a view that is pickled with these rows only, but with the sums over all rows.
+        """Return a view whose pickle has only the rows with the numbers ``rows``.
 
-        None stands for all rows.
+        The sums in the pickle are over all rows. If ``rows`` is None, the pickle has all rows.
         """
         view = self.scaled_view(1.0)
         view._rows = rows
@@ -496,20 +501,22 @@ class RunningStats:
         return copy
 
     def draft(self, rows: IndexArray | None) -> Self:
-        """Return a copy for steps that add to these rows only; None for all rows.
+        """Return a copy for steps that add to the rows with the numbers ``rows`` only.
 
-        Unless ``rows`` is None, the copy may reuse arrays. If this object is itself a draft for
-        some rows, and the object from which it was drafted has been freed, the copy takes over the
-        arrays of the freed object. Only the rows in which these arrays are out of date are copied.
-        The time then depends on the number of drafted rows, not on the size of the vocabulary.
+        If ``rows`` is None, the steps may add to all rows, and all arrays are copied. Otherwise
+        successive drafts alternate between two sets of arrays (double buffering). Suppose that A
+        was drafted to B, that B is drafted now, and that A has been freed. The draft of B takes
+        over the arrays of A, and copies only the rows that steps of B may have changed. The time
+        then depends on the number of drafted rows, not on the size of the vocabulary.
         """
         if rows is None or self._owner is not None:
             return self.copy()
-        # Removing the attribute is atomic, so that only one of two threads gets the arrays.
+        # Take the spare arrays by removing the attribute. This is atomic, so that two threads
+        # cannot both get them.
         spare = self.__dict__.pop("_spare", None)
         copy = self._shallow_copy()
         is_free = spare is not None and spare.owner() is None
-        # Arrays of a file that is mapped read-only cannot be reused.
+        # Arrays that are mapped from a file may be read-only, and cannot be reused.
         if not is_free or not all(array.flags.writeable for array in spare.arrays):
             copy._arrays = tuple(np.array(array) for array in self.arrays)
         else:
@@ -525,8 +532,8 @@ class RunningStats:
     @classmethod
     def zeros_like(cls, other: "Stats | RunningStats") -> Self:
         """Return the statistics of no data, in the shapes of ``other``."""
-        # New zeros take no memory until they are read. Therefore __init__, which reads the arrays
-        # to sum them, gets arrays without rows.
+        # Pass arrays without rows to __init__, because it reads the arrays to sum them. Arrays of
+        # zeros take no memory until they are read.
         zeros = cls(np.zeros((0, *array.shape[1:]), array.dtype) for array in other.arrays)
         zeros._arrays = tuple(np.zeros(array.shape, array.dtype) for array in other.arrays)
         if len(zeros._arrays) == 1 and zeros._arrays[0].ndim == 2:

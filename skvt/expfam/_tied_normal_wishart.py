@@ -1,4 +1,4 @@
-"""The conjugate family of K Gaussians with separate means and one shared precision matrix."""
+"""The conjugate family of K Gaussians with separate means and a shared precision matrix."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -60,7 +60,7 @@ class TiedNormalWishart:
         return prior + (members - prior).sum(axis=tuple(range(members.ndim - 1)))
 
     def log_normalizer(self, eta: ArrayLike) -> Array:
-        """Return one term of the log-normaliser for each member, (K,), in nats.
+        """Return the terms of the members in the log-normaliser, (K,), in nats.
 
         The sum of the terms is the joint log-normaliser plus K - 1 times the log-normaliser of the
         prior of Lambda. If all members equal ``prior``, each term is the log-normaliser of
@@ -110,7 +110,7 @@ class TiedNormalWishart:
         return NormalWishart.from_standard(mean, mean_precision, nu_k, W_k_inverse)
 
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> MeanPrecision:
-        """Draw means (K, D) and one precision, which is repeated for each member, (K, D, D)."""
+        """Draw means (K, D) and a precision, which is repeated for each member, (K, D, D)."""
         separate = NormalWishart.to_standard(eta)
         mean, kappa = separate["mean"], separate["mean_precision"]
         root = draw_root(self.precision_marginal(eta), rng)
@@ -130,7 +130,7 @@ class TiedNormalWishart:
         return NormalWishart.variance(self.with_shared_globals(eta))
 
     def log_density(self, eta: ArrayLike, x: tuple[ArrayLike, ArrayLike]) -> Array:
-        """Return one term of the log density at ``x`` for each member, (..., K), in nats.
+        """Return the terms of the members in the log density at ``x``, (..., K), in nats.
 
         ``x`` has means (..., K, D) and precisions (..., K, D, D). All terms are -inf if the
         precisions of the K members differ, or are not symmetric and positive definite.
@@ -149,7 +149,7 @@ class TiedNormalWishart:
         return np.where(np.all(is_legal, axis=-1, keepdims=True), value, -np.inf)
 
     def entropy(self, eta: ArrayLike) -> Array:
-        """Return one term of the entropy for each member, (K,), in nats."""
+        """Return the terms of the members in the entropy, (K,), in nats."""
         entropies = NormalWishart.entropy(self.with_shared_globals(eta))
         surplus = 1.0 - 1.0 / max(1, entropies.size)
         return entropies - surplus * Wishart.entropy(self.precision_marginal(eta))
