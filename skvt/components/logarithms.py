@@ -133,15 +133,15 @@ def compute_gains(X, weights):
     compared = np.flatnonzero(gain > MIN_GAIN)
     for n_passes in _N_PASSES:
         if compared.size:
-            bounds = _highest_bounds(X[:, compared], weights, n_passes)
-            bounds_of_logs = _highest_bounds(logs[:, compared], weights, n_passes)
+            bounds = _compute_highest_bounds(X[:, compared], weights, n_passes)
+            bounds_of_logs = _compute_highest_bounds(logs[:, compared], weights, n_passes)
             gain[compared] = bounds_of_logs - bounds - sum_of_logs[compared]
             # Compare undecided columns once more, with more passes.
             compared = compared[abs(gain[compared] - MIN_GAIN) < _UNDECIDED_RANGE]
     return gain
 
 
-def _highest_bounds(X, weights, n_passes):
+def _compute_highest_bounds(X, weights, n_passes):
     """Return the highest bound of mixtures of one to three Gaussians for each column of X.
 
     X is (n, D), with NaN for missing values; the bounds are (D,) in nats. Each column is sorted and
@@ -163,32 +163,33 @@ def _highest_bounds(X, weights, n_passes):
     # sum over an interval. ``below`` (D, n) is the evidence of the rows up to each possible cut,
     # and ``above`` (D, n) is the evidence of the rows after the cut.
     sums = np.cumsum(weighted, axis=1)
-    below, above = _evidence(component, sums), _evidence(component, sums[:, -1:] - sums)
-    first = stable_argmax(below + above)[:, None]
+    below = _compute_evidence(component, sums)
+    above = _compute_evidence(component, sums[:, -1:] - sums)
+    first_cut = stable_argmax(below + above)[:, None]
     # Choose the second cut (D, 1), which divides the interval below or above the first cut.
     # ``between`` (D, n) is the evidence of the rows between a possible second cut and the first
     # cut. ``difference`` has the sums over these rows, with a negative sign if the second cut is
     # lower than the first.
-    is_lower = np.arange(sums.shape[1]) < first
-    sums_at_first = sums[np.arange(len(sums)), first[:, 0]]
+    is_lower = np.arange(sums.shape[1]) < first_cut
+    sums_at_first = sums[np.arange(len(sums)), first_cut[:, 0]]
     difference = sums - sums_at_first[:, None]
-    between = _evidence(component, np.where(is_lower[:, :, None], -difference, difference))
-    below_first = np.take_along_axis(below, first, axis=1)
-    above_first = np.take_along_axis(above, first, axis=1)
-    if_lower = below + between + above_first
-    if_upper = below_first + between + above
-    second = stable_argmax(np.where(is_lower, if_lower, if_upper))[:, None]
-    both = np.sort(np.hstack([first, second]), axis=1)
+    between = _compute_evidence(component, np.where(is_lower[:, :, None], -difference, difference))
+    below_first = np.take_along_axis(below, first_cut, axis=1)
+    above_first = np.take_along_axis(above, first_cut, axis=1)
+    evidence_if_lower = below + between + above_first
+    evidence_if_upper = below_first + between + above
+    second_cut = stable_argmax(np.where(is_lower, evidence_if_lower, evidence_if_upper))[:, None]
+    both_cuts = np.sort(np.hstack([first_cut, second_cut]), axis=1)
     # Start three mixtures: of one Gaussian, of two that the first cut separates, and of three.
-    no_cut = both[:, :0]
+    no_cut = both_cuts[:, :0]
     bounds = [
-        _bounds_from(component, features, weighted, cuts, n_passes)
-        for cuts in (no_cut, first, both)
+        _fit_mixtures(component, features, weighted, cuts, n_passes)
+        for cuts in (no_cut, first_cut, both_cuts)
     ]
     return np.max(bounds, axis=0)
 
 
-def _evidence(component, sums):
+def _compute_evidence(component, sums):
     """Return the log evidence in nats, (D, K), of Gaussians with sums of features (D, K, 3)."""
     # The component takes an array (K, 3 D) with the D sums of the first feature first. Its evidence
     # lacks the factor 1 / sqrt(2 pi) of the density of each value. The sum of the first feature,
@@ -197,7 +198,7 @@ def _evidence(component, sums):
     return component.column_evidence(flat).T - 0.5 * np.log(2.0 * np.pi) * sums[:, :, 0]
 
 
-def _bounds_from(component, features, weighted, cuts, n_passes):
+def _fit_mixtures(component, features, weighted, cuts, n_passes):
     """Fit a mixture to each column by coordinate ascent, and return the bounds (D,) in nats.
 
     The initial components are the intervals of rows that ``cuts`` (D, K - 1) separate.
@@ -231,7 +232,7 @@ def _bounds_from(component, features, weighted, cuts, n_passes):
     value_weights = weighted[:, :, 0]
     entropy = -(xlogy(resp, resp).sum(axis=1) * value_weights).sum(axis=1)
     weights_evidence = Beta.log_normalizer(_sticks(sums[:, :, 0])).sum(axis=1)
-    return _evidence(component, sums).sum(axis=1) + weights_evidence + entropy
+    return _compute_evidence(component, sums).sum(axis=1) + weights_evidence + entropy
 
 
 def _sticks(counts):

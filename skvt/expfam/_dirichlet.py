@@ -21,7 +21,7 @@ _MAX_CONCENTRATION = 1e4
 # Maximum number of steps of Newton's method.
 _MAX_STEPS = 50
 # Newton's method ends when a step changes each concentration by less than this share of itself, for
-# the D concentrations of a Dirichlet and for the one concentration of a symmetric Dirichlet.
+# the D concentrations of a Dirichlet and for the single concentration of a symmetric Dirichlet.
 _TOL = 1e-6
 _TOL_SYMMETRIC = 1e-8
 

@@ -41,8 +41,8 @@ positive and ``lam_l > N + D + 1``. Given the columns, the parameters of the noi
 columns and noise never lowers the bound. The updates are repeated, with accelerated steps, until
 the bound is at a maximum. The noise starts at the variance of each column of data given the other
 columns of data, so that the result depends on N, R and the prior alone. If D >= 32, the covariance
-is first shrunk towards its diagonal. Without this, few rows would have variances of almost 0 given
-all other columns of data, and first steps would find about as many factors as rows.
+is first shrunk towards its diagonal. Otherwise the columns of few rows would have a variance of
+almost 0 given the other columns, and first steps would find about as many factors as rows.
 """
 
 from dataclasses import dataclass
@@ -584,11 +584,13 @@ def _fit_factors(
     # Find the leading eigenvectors of the scaled scatter, among all directions or in a span.
     variances[:] = 1.0
     loadings[:] = 0.0
-    # In a search in a span, ``span`` (D, p) has an orthonormal basis of the directions, and
-    # ``projected`` (p, p) is the scaled scatter in this basis. With a root of the scatter, ``span``
-    # is F in units of the noise, and ``projected`` is F' F. Otherwise ``projected`` is the scaled
-    # scatter. Only contiguous matrices are multiplied, because numba compiles a product for each
-    # layout.
+    # ``projected`` is the matrix whose eigenvectors are computed, in one of three ways:
+    # 1. In a search in a span, ``span`` (D, p) is an orthonormal basis of the directions, and
+    #    ``projected`` (p, p) is the scaled scatter in this basis.
+    # 2. With a root F of the scatter, ``span`` (D, p) is F in units of the noise, and ``projected``
+    #    (p, p) is ``span' span``.
+    # 3. Otherwise ``projected`` (D, D) is the scaled scatter, and ``span`` is not used.
+    # Only contiguous matrices are multiplied, because numba compiles a product for each layout.
     projected, vectors, span = scaled, scaled, basis
     if span_size:
         span = _multiply_scaled(scatter, noise_root, basis)
@@ -612,7 +614,8 @@ def _fit_factors(
         if span_size:
             vectors = span @ vectors
             if not basis.shape[1]:
-                # An eigenvector of F F' is F times an eigenvector of F' F, normalised.
+                # The eigenvectors of ``span span'`` are ``span`` times the eigenvectors of
+                # ``span' span``, and are normalised here.
                 for column in range(span_size):
                     normaliser = 1.0 / np.sqrt(max(values[column], _MAX_SHARE_LEFT_OUT))
                     for d in range(D):
@@ -725,7 +728,8 @@ def _maximise_bounds(
     for k in range(n_rows.size):
         if n_rows[k] <= 0.0:
             continue
-        # The terms of the contribution of a column of loadings that do not depend on lam_l.
+        # The terms of the contribution of a column of loadings that do not depend on lam_l, without
+        # the term -log 2.
         gain_constant = gammaln(half) + (half - 0.5) * _LOG_2 - 0.5 * log(np.pi)
         gain_constant -= 0.5 * D * log(n_rows[k] + 1.0)
         member_rank = max_rank if n_rows[k] > 1.0 else 0
@@ -764,8 +768,8 @@ def _maximise_bounds(
                         loadings[k, d, column] = new_loadings[d, column]
                 for column in range(member_rank):
                     variances[k, column] = new_variances[column]
-            # A step can fail by its acceleration, or because the basis lacks a factor. The
-            # negated comparisons are also true for NaN.
+            # A step can fail by its acceleration, or because the basis lacks a factor. Comparisons
+            # are written with ``not``, so that they are also true if ``gain`` is NaN.
             has_failed = not gain > 0.0 and (
                 is_accelerated or (basis_size > 0 and gain < -min_gain)
             )

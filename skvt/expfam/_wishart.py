@@ -26,7 +26,7 @@ _MANY_COLUMNS = 24
 _SYMMETRY_TOLERANCE = 1e-8
 
 
-def freedom_and_factor(eta: ArrayLike) -> tuple[Array, Array]:
+def get_freedom_and_factor(eta: ArrayLike) -> tuple[Array, Array]:
     """Return degrees of freedom nu (...) and the lower Cholesky factor of W^-1 (..., D, D).
 
     Raises ValueError if W^-1 is not positive definite.
@@ -91,7 +91,7 @@ def _log_det_scale_inverse(factor: Array) -> Array:
 
 def compute_moments(eta: ArrayLike) -> tuple[Array, Array]:
     """Return ``E[log|Lambda|]`` (...) and ``E[Lambda] = nu W`` (..., D, D)."""
-    nu, factor = freedom_and_factor(eta)
+    nu, factor = get_freedom_and_factor(eta)
     D = factor.shape[-1]
     log_det = digamma(_gamma_arguments(nu, D)).sum(axis=-1) + D * np.log(2.0)
     inverse = _invert_triangular(factor)
@@ -133,7 +133,7 @@ def draw_root(eta: ArrayLike, rng: np.random.Generator) -> Array:
     standard normal variates below the diagonal, and square roots of chi-squared variates with
     nu - i degrees of freedom on the diagonal, i = 0, ..., D - 1.
     """
-    nu, factor = freedom_and_factor(eta)
+    nu, factor = get_freedom_and_factor(eta)
     D = factor.shape[-1]
     lower = np.tril(rng.standard_normal((*nu.shape, D, D)), -1)
     i = np.arange(D)
@@ -156,7 +156,7 @@ class Wishart:
     @staticmethod
     def log_normalizer(eta: ArrayLike) -> Array:
         """Return ``log Gamma_D(nu / 2) + nu D / 2 log 2 + nu / 2 log|W|`` in nats, (...)."""
-        nu, factor = freedom_and_factor(eta)
+        nu, factor = get_freedom_and_factor(eta)
         D = factor.shape[-1]
         log_gamma = 0.25 * D * (D - 1) * np.log(np.pi)
         log_gamma = log_gamma + gammaln(_gamma_arguments(nu, D)).sum(axis=-1)

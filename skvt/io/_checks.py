@@ -202,8 +202,8 @@ def _number_of_components(model, stats):
 def _shapes_of_statistics(model, n_components, stats):
     """Return the legal shapes of the arrays of statistics for K = ``n_components``.
 
-    A model of a user may declare no shapes. Any shapes are then legal, so that those of ``stats``
-    are returned.
+    A model of a user may declare no shapes. Any shapes are then legal, so that the shapes of
+    ``stats`` are returned.
     """
     if hasattr(model, "statistics_shapes"):
         return model.statistics_shapes(n_components)
@@ -238,8 +238,8 @@ def _posterior_checks(model, stats):
             lam = stats.scale * counts[words] + prior
             yield is_positive(lam) and lam.max() <= _MAX_TOPIC_PARAMETER
     elif hasattr(model, "component"):
-        # The model is a mixture. Its statistics are those of the weights, such as the counts of
-        # rows of the components, and the sums of features of each component. A distribution is
+        # The model is a mixture. Its statistics are statistics of the weights, such as the counts
+        # of rows of the components, and the sums of features of each component. A distribution is
         # proper if its log normalizer is finite.
         weights_stats, feature_sums = arrays
         weights, component = model.weights, model.component

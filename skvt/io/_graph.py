@@ -2,8 +2,8 @@
 
 An :class:`Encoder` makes JSON and a list of arrays from an object, and a :class:`Decoder` makes the
 object again. None, booleans, finite numbers, strings and lists are written as in JSON. Each other
-value is written as a JSON object, called a *node*. One key of the node is the *kind* of the value.
-The table has the kinds; it explains the value of the key, and further keys of the node:
+value is written as a JSON object, called a *node*. A key of the node is the *kind* of the value.
+The table lists the kinds, with the value of this key and with further keys of the node:
 
 ===================  =============================================================================
 ``array``            number of an array in the file; ``as``: "float64" if the array was rounded to
@@ -183,7 +183,7 @@ class Encoder:
         if type(value.bit_generator) is not np.random.PCG64:
             raise self._refusal(value, path)
         # The seed sequence is written, too, because ``spawn`` makes new generators from it. The
-        # next generators depend on the number of those made before, "n_children_spawned".
+        # next generators depend on "n_children_spawned", the number of generators made before.
         seed_sequence = value.bit_generator.seed_seq
         seed = {
             "entropy": seed_sequence.entropy,

@@ -168,7 +168,7 @@ def _write_field(
 
 
 @jit_allocating
-def row_squares(X: Array) -> Array:
+def sum_row_squares(X: Array) -> Array:
     """Return ``sum_d x_nd^2`` of each row of X (n, D), shape (n,), float64."""
     squares = np.zeros(X.shape[0])
     for n in range(X.shape[0]):

@@ -21,7 +21,7 @@ from skvt.contracts import BatchScope, Capability, ConjugateModel, LocalResult, 
 from skvt.expfam import Family, GaussianColumns, RunningStats, Stats
 from skvt.files import POSITIVE, PRIOR, in_files
 from skvt.models import choice_log_partition, noise_log_partition
-from skvt.models.factorial._kernels import row_squares, sweep_factors
+from skvt.models.factorial._kernels import sum_row_squares, sweep_factors
 from skvt.models.factorial._particles import draw_particles, quadratic_forms
 from skvt.rows import pieces, sums_of_rows, take_rows
 from skvt.typing import Array, IndexArray, Run
@@ -501,7 +501,7 @@ def _local_task(
     q = q[rows]
     observed = (~np.isnan(X)).astype(model.dtype) if batch.has_missing else None
     X, linear, gram, n_values = model.row_terms(X, observed, *moments)
-    squares = row_squares(X)
+    squares = sum_row_squares(X)
     noise = model.noise_variance
     sweep_factors(
         linear, gram, model.logit.astype(model.dtype), model.dtype.type(1.0 / noise),

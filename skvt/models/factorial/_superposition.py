@@ -50,7 +50,7 @@ from skvt.typing import Array, IndexArray
 SAMPLE_ROWS = 1_000
 # Number of rows of the sample on which all changes are compared.
 FIRST_ROWS = 250
-# Number of changes, the best ones of this comparison, that are tried on the whole sample.
+# Number of changes that are tried on the whole sample: the best changes of the first comparison.
 N_FINALISTS = 4
 # Number of local and global updates of a trial on the whole sample.
 N_STEPS = 2
@@ -194,7 +194,9 @@ class Superposition(Move):
         """
         candidates = _list_changes(state.stats.as_stats(), model.dtype)
         changes = [change for change in candidates if change not in self._failed]
-        small, large = (self._sampled_batch(model, state, n) for n in (FIRST_ROWS, SAMPLE_ROWS))
+        small, large = (
+            self._make_sampled_batch(model, state, n) for n in (FIRST_ROWS, SAMPLE_ROWS)
+        )
         # Limit the number of multiplications. Choose changes that are evenly spaced in the list, so
         # that sums, differences and negatives are among them.
         work = ASSUMED_SWEEPS * max(small.n_rows, ROWS_PER_BLOCK) * model.size(state.stats) ** 2
@@ -221,7 +223,7 @@ class Superposition(Move):
             proposal.rescale(weight / large.weights.sum())
         return best_change, proposal
 
-    def _sampled_batch(
+    def _make_sampled_batch(
         self, model: FactorialMixture, state: MovableState, size: int
     ) -> FactorialBatch:
         """Return ``size`` rows of the samples as a batch, with their present activations as starts.

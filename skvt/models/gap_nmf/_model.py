@@ -11,7 +11,7 @@ components and n rows. Mean field has gamma distributions for theta, W and H, an
 q(z = k) = phi_nfk of each of the Y_nf counts to a component. Allocations are summed out below.
 Structured inference infers H of a row given theta and W [HB15 sec. 4.3].
 
-The likelihood is tempered, p(y, z | H, theta, W)^(1/T); the priors of H and of the globals are not.
+The likelihood is tempered, p(y, z | H, theta, W)^(1/T). The priors of H and of the globals are not.
 If y is not a whole number, Gamma(y + 1) replaces y!, which is a constant of the data.
 
 Three terms are used in the code. The *rate* of component k in bin f is theta_k W_kf, and its
@@ -452,9 +452,9 @@ class _Block:
         return sums, bound, energy - expected_counts / float(self.inv_temp)
 
 
-def _solve_block(block: tuple[Any, ...], *args: Any) -> _BlockResult:
-    """Make the :class:`_Block` with the arguments ``block``; call its ``solve`` with ``args``."""
-    return _Block(*block).solve(*args)
+def _solve_block(block_arguments: tuple[Any, ...], *solve_arguments: Any) -> _BlockResult:
+    """Make a :class:`_Block` and return the result of its method ``solve``."""
+    return _Block(*block_arguments).solve(*solve_arguments)
 
 
 def _solve_expected_weights(
