@@ -107,8 +107,8 @@ def choose_covariance_type(
     fits = fit_each_type(X, weights, build, learned_names, max_components, candidates)
     # The first key is the type with the highest bound.
     best, *_ = fits
-    # From here on, X has the columns of the short fits: whether their bounds depend strongly on the
-    # prior is a matter of these columns.
+    # From here on, X has only the columns of the short fits, because their number decides how
+    # strongly the bounds of the short fits depend on the prior.
     X = _sample_columns(X)
     if not _has_few_rows(X, weights) or len(X) < _MIN_ROWS_OF_FOLDS:
         return best, None
@@ -127,7 +127,8 @@ def choose_covariance_type(
         # (n,): the log densities under the type whose sum of log densities is highest.
         highest = densities[stable_argmax(np.sum(densities, axis=1))]
         is_lower = [_is_clearly_negative(log_density - highest) for log_density in densities]
-        # The types are in descending order of their bounds. Take the first that is not lower.
+        # The types are in descending order of their bounds. Take the first type whose density is
+        # not clearly lower.
         best = close[is_lower.index(False)]
     is_possible_start = may_start and is_complete
     if is_possible_start and _is_good_start(X, weights, makers[best], fits[best]):

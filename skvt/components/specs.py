@@ -1021,7 +1021,7 @@ class StudentT(_GaussianSpec):
     >>> from skvt import MemoizedDPMixture
     >>> from skvt.components import StudentT
     >>> X = np.random.default_rng(0).normal(size=(200, 2))
-    >>> X[0] = 1000.0  # a slip
+    >>> X[0] = 1000.0  # a typing error
     >>> mixture = MemoizedDPMixture(components=StudentT(), max_components=2, random_state=0).fit(X)
     >>> int(mixture.score_samples(X).argmin())
     0

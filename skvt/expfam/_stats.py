@@ -494,7 +494,7 @@ class RunningStats:
         return view
 
     def copy(self) -> Self:
-        """Return statistics with new arrays, to which may be written."""
+        """Return a copy with new arrays, to which the copy may write, also if this is a view."""
         copy = self._shallow_copy()
         copy._arrays = tuple(np.array(array) for array in self.arrays)
         copy._owner = copy._rows = None
