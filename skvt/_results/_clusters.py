@@ -371,13 +371,13 @@ class ClustersMixin:
     def _get_cluster_keys(self, joins):
         """Return the keys of the suggested clusters, by which their names are stored, a list.
 
-        The key of a cluster is the tuple of the identifiers of its components.
+        The key of a cluster is the tuple of the identifiers of its components, in ascending order.
         """
         fitted = self._fitted
         ids = component_keys(fitted, self._get_shown_fit(fitted), joins.n_components)
         clusters = joins.component_clusters(joins.n_clusters)
         return [
-            tuple(ids[k] for k in np.flatnonzero(clusters == cluster))
+            tuple(sorted(ids[k] for k in np.flatnonzero(clusters == cluster)))
             for cluster in range(joins.n_clusters)
         ]
 

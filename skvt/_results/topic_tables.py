@@ -450,7 +450,9 @@ def _make_intervals(share, variance, lengths, quantile):
     # The ratio rho divided by m. The share of a single topic is 1, and rho is 1.
     ratio = np.full_like(share, inverse_m)
     np.divide(variance, binomial, out=ratio, where=binomial > 0.0)
-    average = (binomial + inverse_m) / (1.0 + binomial**2 / variance)
+    total = variance + binomial**2
+    average = np.full_like(share, inverse_m)
+    np.divide((binomial + inverse_m) * variance, total, out=average, where=total > 0.0)
     scaled = quantile**2 * np.maximum(ratio, average)
     center, root = share + 0.5 * scaled, np.sqrt(scaled * binomial + 0.25 * scaled**2)
     half_width = quantile * np.sqrt(variance)

@@ -131,6 +131,7 @@ class Fit:
             before = before.draft()
             state = before.state
             if not self._has_memos_of(data):
+                before = before.with_names_by_position()
                 state = state.without_memos(data.total)
             if self.rows.labels is not None:
                 state = self.rows.labels.add_to_components(state, model, data.X, data.weights)

@@ -122,6 +122,29 @@ class Fitted:
         state, policy = self.state.draft(stat_rows), deepcopy(self.policy)
         return replace(self, state=state, policy=policy, history=History(self.history), **changes)
 
+    def with_names_by_position(self):
+        """Return the fit in which the positions of components are the keys of names.
+
+        Without memos of an earlier fit, a fit gives its components new identifiers: 0, 1, ...
+        """
+        ids = getattr(self.state, "component_ids", np.empty(0)).tolist()
+        if not ids:
+            return self
+        position_of = {component_id: position for position, component_id in enumerate(ids)}
+        topic_labels = {
+            position_of[topic]: name
+            for topic, name in (self.topic_labels or {}).items()
+            if topic in position_of
+        }
+        cluster_labels = {
+            tuple(sorted(position_of[component_id] for component_id in cluster)): name
+            for cluster, name in (self.cluster_labels or {}).items()
+            if position_of.keys() >= set(cluster)
+        }
+        return replace(
+            self, topic_labels=topic_labels or None, cluster_labels=cluster_labels or None
+        )
+
     @property
     def memos(self):
         """The memo of each batch by key; {} unless inference is memoized."""

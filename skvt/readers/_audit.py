@@ -101,7 +101,8 @@ _REMEDIES = {
     "code": "whole numbers, read as real: try Categorical() for codes, and, if ratings pile up at "
     "an end of the scale, LatentGaussian(ordinal=[...])",
     "uniform": "numbers are spread evenly over a range, such as days of a year or places, so that "
-    "Gaussians need several components: leave the column out, or name it in 'given'",
+    "Gaussians need several components: if they say nothing about groups, leave the column out, or "
+    "name it in 'given'",
     "overdispersed": "counts vary more than a Poisson distribution: try NegativeBinomial()",
     "repeated": "has the same information as another column: leave one of the two out",
     "unused": "given numbers explain real columns only, and there is none: cut them into levels, "

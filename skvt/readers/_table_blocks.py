@@ -66,13 +66,6 @@ _MAX_OTHER_LEVELS = 10
 _REFUTABLE_FINDINGS = "constant", "identifier", "number as text"
 # Minimum share of a chunk's values for which the count of a value is kept.
 _MIN_COUNTED_SHARE = 1.0 / 64.0
-# Zeros among amounts are a point mass if there are at least this number, if they are more frequent
-# than each neighbouring value by the ratio of `_MASS_AT_END`, and if logarithms raise the bound of
-# the amounts by at least this number of nats per amount. Without a hurdle, amounts could not be in
-# logarithms. With a smaller gain, a hurdle costs more, since the column leaves the block in which
-# Gaussians model correlations.
-_MIN_ZEROS = 5
-_MIN_GAIN_PER_AMOUNT = 0.1
 # Zeros among amounts are a point mass, even if they have a smaller share, under three conditions:
 # there are at least _MIN_ZEROS, they satisfy the ratio above, and logarithms raise the bound of
 # the other values by at least this number of nats per value. If the gain is smaller, a hurdle costs

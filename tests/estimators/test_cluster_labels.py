@@ -155,3 +155,24 @@ def test_names_are_a_column_of_outcomes_and_effects(mixture):
         pd.testing.assert_frame_equal(named.drop(columns="label"), without)
         assert list(named)[:2] == ["cluster", "label"]
         assert "label" not in call(n_clusters=2)
+
+
+@pytest.mark.parametrize("rows", [slice(390), slice(None)])
+def test_names_follow_their_clusters_to_other_rows(rows):
+    # The fit has births, so that identifiers of components are not their positions.
+    means = np.repeat([0.0, 6.0, 12.0, 18.0], [160, 120, 80, 40])
+    X = np.random.default_rng(0).permutation(np.random.default_rng(1).normal(means))[:, None]
+    mixture = MemoizedDPMixture(warm_start=True, max_iter=30, random_state=0).fit(X)
+    assert mixture._fitted.state.component_ids.tolist() != [0, 1, 2, 3]
+
+    def mean_names(X):
+        clusters = mixture.predict(X, n_clusters="auto")
+        return [f"{round(X[clusters == k].mean() / 6.0)}" for k in range(mixture.n_clusters_)]
+
+    mixture.cluster_labels_ = mean_names(X)
+    new_group = np.full((60, 1), 40.0) + np.random.default_rng(2).normal(size=(60, 1))
+    other_rows = X[rows] if rows.stop else np.concatenate([X, new_group])
+    pairs = list(zip(mixture.fit(other_rows).cluster_labels_, mean_names(other_rows), strict=True))
+    # A component that a birth has replaced loses its name.
+    kept = [name == mean_name for name, mean_name in pairs if not name.startswith("cluster")]
+    assert all(kept) and len(kept) >= 3 and len(pairs) == (4 if rows.stop else 5)
