@@ -272,7 +272,9 @@ def _tabulate_missing(mixture, X, labels, cluster_names):
 
 
 def _format_value(value):
-    """Return a value as text: a float with four digits, and "" for None."""
+    """Return a value as text: a float with at least four digits, and "" for None."""
     if value is None:
         return ""
-    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
+    if not isinstance(value, float | np.floating):
+        return str(value)
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"

@@ -128,6 +128,7 @@ def test_the_report_answers_its_questions(mixture, table, tmp_path):
     rows = table.copy()
     rows.loc[:29, "cost"] = np.nan
     rows.loc[7, "height <cm>"] = 16.2
+    rows.loc[200, "cost"] = 62273.4
     path = tmp_path / "report.html"
     skvt.cluster_report(mixture, rows, path)
     source = path.read_text(encoding="utf-8")
@@ -143,6 +144,7 @@ def test_the_report_answers_its_questions(mixture, table, tmp_path):
     assert re.search(r"cost\s*10%", missing)
     worst = page.text.split("Which rows fit worst?")[1]
     assert worst.index("16.2") < worst.index("\n", worst.index("16.2"))
+    assert "62273" in worst
 
 
 def test_a_report_after_a_stream_describes_components(table, tmp_path):
