@@ -45,7 +45,8 @@ def unusual_rows(mixture, X, n=20, *, reference=None):
         Number of rows to return.
     reference : array-like, data frame or sparse matrix, default=None
         Rows of the same columns with which the rows of X are compared; None for X itself. For new
-        rows pass the rows of ``fit``, since scores of a few rows have no useful average.
+        rows pass the rows of ``fit``, since scores of a few rows have no useful average. Each
+        column that has values in X needs values here.
 
     Returns
     -------
