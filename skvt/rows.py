@@ -22,12 +22,12 @@ Sums: TypeAlias = Callable[[Any, Array], tuple[Any, ...]]
 
 
 @singledispatch
-def sums_of_rows(X: Any, weights: Any, part: Sums) -> tuple[Any, ...]:
-    """Return ``part(X, weights)``, with each array summed over all rows.
+def sums_of_rows(X: Any, weights: Any, compute_sums: Sums) -> tuple[Any, ...]:
+    """Return the sums ``compute_sums(X, weights)`` over all rows.
 
-    For chunks, ``part`` is called for each chunk, and the results are added up.
+    For chunks, ``compute_sums`` is called for each chunk, and the results are added up.
     """
-    return part(X, weights)
+    return compute_sums(X, weights)
 
 
 def total_and_weight(X: Any, weights: Array) -> tuple[Any, ...]:

@@ -68,14 +68,14 @@ def first_of_order(values: ArrayLike, number: int, *, dtype: DTypeLike | None = 
         return stable_order(values, dtype=dtype)
     doubles = values.astype(np.float64)
     rtol = _rtol(dtype, values.dtype)
-    # Choose all values that are at most ``last`` or tied with it. Then let ``last`` be the largest
-    # chosen value, and repeat this until it stays the same.
-    last = np.partition(doubles, number - 1)[number - 1]
+    # Choose all values that are at most ``limit`` or tied with it. Then let ``limit`` be the
+    # largest chosen value, and repeat this until it stays the same.
+    limit = np.partition(doubles, number - 1)[number - 1]
     previous = None
-    while last != previous:
-        chosen = np.flatnonzero(~_exceeds(doubles, last, 0.0, rtol))
-        previous = last
-        last = doubles[chosen].max()
+    while limit != previous:
+        chosen = np.flatnonzero(~_exceeds(doubles, limit, 0.0, rtol))
+        previous = limit
+        limit = doubles[chosen].max()
     return chosen[stable_order(values[chosen], dtype=dtype)[:number]]
 
 

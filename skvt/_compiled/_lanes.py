@@ -52,8 +52,9 @@ def allocate_aligned(n_rows: int, n_columns: int, dtype: DTypeLike = np.float32)
     one cache line of 64 bytes. Vectors that cross cache lines load at half speed.
     """
     memory = np.empty(n_rows * n_columns + LANES, dtype)
-    # Skip the items before the first address that is a multiple of the size of LANES items. -a % b
-    # is the number that must be added to a to give a multiple of b.
+    # Skip the items before the first address that is a multiple of the size of LANES items: -a % b
+    # is the distance from a up to a multiple of b. NumPy aligns arrays to the size of an item, so
+    # that the division has no remainder.
     begin = -(memory.ctypes.data // memory.itemsize) % LANES
     return memory[begin : begin + n_rows * n_columns].reshape(n_rows, n_columns)
 
@@ -118,7 +119,11 @@ def draw_from_products(
 def _draw_from_members_in_python(
     weights: Array, members: Array, values: Array, sums: Array, numbers: Any
 ) -> tuple[int, np.float32]:
-    """Do the same as :func:`draw_from_members` in Python, up to rounding."""
+    """Do the same as :func:`draw_from_members` in Python, up to rounding.
+
+    ``numbers`` are the other arguments of :func:`draw_from_members` in the same order. The outcome
+    ``width`` means that ``others`` was drawn.
+    """
     begin, width, special, special_weight, special_value, others, number = numbers
     used = slice(begin, begin + width)
     is_special = members[used] == special

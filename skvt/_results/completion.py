@@ -150,6 +150,7 @@ def compute_completion_sums(model, stats, X, weights, workers):
     topics = np.ascontiguousarray(Dirichlet.mean(lam).T)
     gamma = infer_document_parameters(model, stats, observed, workers)
     proportions = gamma / gamma.sum(axis=1, keepdims=True)
+    # Rows have the weight 1 here, because the sum of each document is multiplied by its weight.
     rows = make_rows(held_out, np.ones(X.shape[0]))
     log_p = 0.0
     # Each group has a single batch.

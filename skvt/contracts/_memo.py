@@ -49,14 +49,17 @@ class Memos(Protocol):
     def __iter__(self) -> Iterator[Hashable]: ...
 
     def of(self, memos: Mapping[Hashable, Any]) -> Any:
-        """Return a new object of this class that holds the memos of a mapping."""
+        """Return a new collection of the memos of a mapping.
+
+        Moves call the method of a collection that they have, since they cannot import its class.
+        """
 
     def total(self) -> Memo:
         """Return the sum of all memos as a new memo, whose arrays may be changed."""
 
 
 class SampledState(Protocol):
-    """The state of a fit without memos, in which moves change only the statistics."""
+    """The state of a fit without memos, for moves between passes: only statistics may change."""
 
     # Statistics of all rows.
     stats: RunningStats

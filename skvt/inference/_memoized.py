@@ -62,7 +62,8 @@ class MemoizedInference(ResumableMixin):
     }
     kept_parts = frozenset({"_moves"})
     knows_exact_bound = True
-    # Whether the fit began with memos of an earlier fit, and all passes so far were reverted.
+    # True from the start of a fit with memos of an earlier fit until a pass is kept. Until then, a
+    # pass must not lower the bound, because the earlier memos may be the better ones.
     _is_continued = False
 
     def __init__(self, moves: Sequence[Move] = ()) -> None:
@@ -159,10 +160,10 @@ class MemoizedInference(ResumableMixin):
             self._is_continued = False
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
-        # If rows have candidate components, convergence must be judged by the gain of a pass that
-        # compares rows with all components. The gain is the difference of the bounds after this
-        # pass and after the pass before. Both bounds are known only if convergence may be judged
-        # after both passes.
+        # If rows have candidate components, only passes that compare rows with all components, such
+        # as the passes 1, 2, 4 and 8, show whether the fit has converged. The gain of such a pass
+        # is its bound minus the bound of the pass before. The pass before it must therefore report
+        # its bound, too.
         n_passes = self._n_passes
         is_judged = _visits_all_components(n_passes) or _visits_all_components(n_passes + 1)
         if state.memos.has_candidates and not is_judged:
@@ -192,8 +193,10 @@ class MemoizedInference(ResumableMixin):
             state.begin(model.size(state.stats))
         memos = state.memos
         key = find_unused_key(memos) if stream.batch_id is None else stream.batch_id
-        # Visit the rows as one batch. If parts of the batch have memos, their sum becomes the memo
-        # of the batch, which the visit replaces.
+        # The rows are one of three things: a batch, rows that join an earlier batch after the visit
+        # (``joined_batch_id``), or several batches (``rows_of_batches``), which are one batch
+        # during this call. In the last case, the sum of their memos becomes the memo of the batch,
+        # which the visit replaces.
         state.join([part for part in stream.rows_of_batches if part in memos], key)
         (rows,) = data.list_batches()
         batch = data.batch(model, rows)
@@ -253,8 +256,8 @@ class MemoizedInference(ResumableMixin):
 
         The visits are a step of coordinate ascent, because the posteriors q(z) of the local
         variables of different batches are independent. ``total_weight`` is the weight of all rows
-        of the fit. ``keys`` yields the key of the memo of each batch, and perhaps of later batches.
-        ``moves`` observe the batches.
+        of the fit. ``keys`` yields the key of the memo of each batch; the call leaves the keys of
+        later batches in the iterator. ``moves`` observe the batches.
         """
         data, policy, workers, rng = inputs
         tools = EngineTools(self._n_passes, rng, workers)
@@ -273,7 +276,8 @@ class MemoizedInference(ResumableMixin):
             candidates = None
             if is_selective:
                 candidates = state.candidates_of(key, batch.n_rows, visits_all)
-            # ``pair_entropies`` requests the losses of entropy by merges, which only moves need.
+            # With True or False for ``pair_entropies``, in place of None, the visit makes a memo.
+            # True adds the losses of entropy by merges, which only moves need.
             return VisitRequest(
                 model, inv_temp, policy.mean_inv_temp, policy.step_options,
                 row_starts=state.row_starts_of(batch), pair_entropies=bool(self._moves),
@@ -284,7 +288,6 @@ class MemoizedInference(ResumableMixin):
         make_globals = partial(model.expectation, state.stats, run=workers.run)
         results = list(data.visit(batches, make_request, make_globals, workers))
         for result, weight in zip(results, weights_of_batches, strict=True):
-            # The result has a memo, because ``pair_entropies`` of the request is not None.
             assert result.memo is not None
             state.store_row_starts(result.rows, result.row_starts)
             state.replace_memo(result.key, result.memo, weight / total_weight)
@@ -306,8 +309,8 @@ class EngineTools:
     # Random numbers for draws of the moves.
     rng: np.random.Generator
     workers: Workers
-    # In a stream, the number of rows of the batch among which births were tried before, or None:
-    # see `skvt.contracts.Stream`.
+    # In a stream, the number of first rows of the batch among which births were tried before; None
+    # if births cannot wait for rows of later calls. See `skvt.contracts.Stream`.
     n_judged: int | None = None
 
     @property

@@ -64,8 +64,8 @@ class Pilot:
         data = data if self.minibatches is None else self.minibatches
         state = State(model.initial(data, rng))
         engine: StochasticInference[Model] = StochasticInference(self.rate)
-        # T is 1, with the replication of the main fit. No priors are learned, because the policy is
-        # not done.
+        # T is 1, with the replication of the main fit. ``done`` is False although T is 1, because
+        # the engine would otherwise learn priors.
         policy = RunningPolicy()
         policy.replication = replication
         policy.done = False

@@ -47,8 +47,8 @@ def check_estimator(estimator, max_bytes):
     # The regression of the prior of documents on their covariates.
     regression = getattr(model, "regression", None)
     if covariates is None:
-        # Without covariates, only a model in which documents have allowed topics has a regression.
-        # Its only column is then the intercept, which is in group 0.
+        # Without covariates, a regression is legal only if documents have allowed topics. It then
+        # has an intercept, which is in group 0, and nothing else.
         regression_is_legal = regression is None or (
             model.topic_groups is not None and np.array_equal(regression.groups, [0])
         )
@@ -98,10 +98,10 @@ def _check_fitted(fitted, estimator, max_bytes):
     n_shown = _number_of_components(shown_fit.model, shown_fit.stats)
     check_fields(fitted.joins, n_features, n_shown)
     smallest_label = 0 if shown_fit is fitted else -1
-    n_labels = n_shown - smallest_label
-    # Subtract the smallest label, because `are_indices_below` compares with 0, ..., n_labels - 1.
+    # Legal labels are smallest_label, ..., n_shown - 1. Shift them, so that they begin at 0.
+    n_legal_labels = n_shown - smallest_label
     _require(
-        fitted.labels is None or are_indices_below(fitted.labels - smallest_label, n_labels),
+        fitted.labels is None or are_indices_below(fitted.labels - smallest_label, n_legal_labels),
         f"Labels of rows must be in the range [{smallest_label}, {n_shown}).",
     )
 
@@ -144,11 +144,12 @@ def _check_statistics(fitted, estimator, K, shapes):
         state.stats.are_legal(shapes),
         f"The statistics must have the shapes {shapes} and the sums that are stored with them.",
     )
-    # ``start`` has the initial values of fits of the model: None, an array of topics, or
-    # statistics. The statistics may have another number of components, which `are_like` ignores.
+    # ``start`` has the initial values that the user passed: None, topics, or statistics of any
+    # number of components, which `are_like` ignores.
     start = getattr(model, "start", None)
     start_is_legal = not hasattr(start, "arrays") or are_like(start.arrays, shapes)
-    # ``initial`` has the initial values of this fit: None, or statistics of K components.
+    # ``initial`` has statistics of K components, which represent rows before their first visit, or
+    # None after the first pass.
     initial = getattr(state, "initial", None)
     _require(
         start_is_legal and (initial is None or are_float_arrays(initial.arrays, shapes)),
@@ -307,7 +308,7 @@ def _check_parts(name, parts, rule_arguments):
     An interrupted fit keeps such a dict for each engine, for each step after a pass, and for each
     move. ``name`` is the name of the list in the error. ``rule_arguments`` are the arguments that
     the functions in `RULES` take after the value that they check: the shapes of the statistics, K,
-    and the number of steps.
+    and the number of full steps, which may be a fraction.
     """
     _require(
         conforms(parts, list[dict]),

@@ -200,7 +200,7 @@ def estimate_chib(words, topics, alpha, n_burn_in, n_samples, state):
     state += GOLDEN
     middle = int(uniform(mix(state)) * n_samples)
     log_transitions = np.empty(n_samples)
-    # These two are replaced after the middle state is sampled.
+    # Step 0 replaces these two, whose values only tell numba the types.
     middle_assignments, middle_counts = assignments.copy(), topic_counts.copy()
     # Sample the middle state by a reversed sweep from z*, then the states after the middle state by
     # forward sweeps, then the states before it by reversed sweeps. A single loop samples all
@@ -211,7 +211,8 @@ def estimate_chib(words, topics, alpha, n_burn_in, n_samples, state):
         is_before_middle = step >= n_samples - middle
         is_reversed = step == 0 or is_before_middle
         state = _sweep(words, topics, alpha, assignments, topic_counts, weights, is_reversed, state)
-        # The time of the sampled state.
+        # The time of the sampled state: ``middle`` in step 0, then the later times in ascending
+        # order, then the earlier times in descending order.
         s = n_samples - 1 - step if is_before_middle else middle + step
         log_transitions[s] = _compute_log_transition(
             words, topics, alpha, assignments, topic_counts, special_assignments, weights

@@ -30,8 +30,8 @@ MIN_FAILURES_TO_GIVE_UP = 5
 # A birth counts as this number of failures if no mixture of new components was better than the
 # target on the collected rows. Otherwise a failed birth counts as a single failure.
 FAILURES_IF_LOST = 2
-# Maximum number of neighbours of a target after few failures, and after many failures. The numbers
-# of neighbours after 0, 1, 2, 3 and 4 failures are 0, 1, 2, 2 and 9.
+# Maximum number of neighbours of a target after few failures, and number after many failures, which
+# are 2 * FAILURES_IF_LOST. After 0, 1, 2, 3 and 4 failures there are 0, 1, 2, 2 and 9 neighbours.
 _MAX_FEW_NEIGHBOURS = 2
 MAX_NEIGHBOURS = 9
 

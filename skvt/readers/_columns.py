@@ -143,10 +143,11 @@ def _read_series(series):
         return Column("real", name, series)
     if is_date_type(name):
         return Column("date", name, series)
-    # Sparse columns of pandas have the type Unknown of narwhals, and are read as arrays. Columns of
-    # types that are not named above, such as lists, get the kind None by an empty array without a
-    # type of numbers. Columns of polars without values, whose type is Null, get the kind None, too.
-    values = np.asarray(native) if dtype == nw.Unknown else np.empty(0, "V")
+    if dtype != nw.Unknown:
+        # Other types, such as lists, and columns of polars without values have no kind.
+        return Column(None, name, np.empty(0, "V"))
+    # Sparse columns of pandas have the type Unknown of narwhals, and are read as arrays.
+    values = np.asarray(native)
     kind = {"b": "binary", "i": "real", "u": "real", "f": "real"}.get(values.dtype.kind)
     return Column(kind, name, values)
 

@@ -10,12 +10,13 @@ unit, where C(T) is the normalising constant of the tempered model. Then r_mi is
 
     exp(N_i ((e_i - e_ref_i + c'(1)) / T_m - c(T_m))).        [VT16 eq. 10]
 
-The reference e_ref_i and the slope c'(1) calibrate the energy, as
-:mod:`skvt.temperature._variational` explains. The reference of a row is its energy after a *pilot*,
-a short run of plain inference before the fit. The row is at T = 1 once it is explained as well as
-by the pilot. Without this calibration, the temperature would measure how unusual a row is, and not
-how far its fit has progressed. e_i is a running mean over the local steps of the row. All rows have
-the same ladder, whose highest temperature, the *ceiling*, falls to 1.
+The reference e_ref_i of a row is its energy after a *pilot*, a short run of plain inference before
+the fit. A row is thus hot while it is explained worse than by the pilot, and at T = 1 once it is
+explained as well. The slope c'(1) is part of this calibration, as
+:mod:`skvt.temperature._variational` explains. Without this calibration, the temperature would
+measure how unusual a row is, and not how far its fit has progressed. e_i is a running mean over the
+local steps of the row. All rows have the same ladder, whose highest temperature, the *ceiling*,
+falls to 1.
 """
 
 from dataclasses import dataclass, field
@@ -48,8 +49,8 @@ class _LearnedByRow(Learned):
     _energies: Annotated[Array, "n"] = field(init=False)
     # (n,): N_i.
     _lengths: Annotated[Array, "n"] = field(init=False)
-    # The inverse temperature that is learned for all data together, which a row has in its first
-    # local step.
+    # One inverse temperature, learned from the energies of all data. A row has this inverse
+    # temperature in its first local step, because its energy is still unknown.
     _all_rows: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,6 +72,7 @@ class _LearnedByRow(Learned):
         """Return E[1 / T_i] of each row, (n,), or 1 once T is 1 for the rest of the fit.
 
         At the first local step of a row, return the inverse temperature of all data for the row.
+        Also set ``mean_inv_temp``, which tempers the statistics, to the mean over the batch.
         """
         if self.done:
             return 1.0

@@ -260,7 +260,7 @@ def test_close_bounds_decide_unless_held_out_rows_clearly_contradict(
     noise[0] = -500.0
     densities = {"diag": noise, "spherical": np.full(120, difference), "full": np.full(120, 9.0)}
     monkeypatch.setattr(
-        types, "_held_out_densities",
+        types, "_score_held_out",
         lambda X, weights, make, *_: densities[make.keywords["build"].keywords["covariance_type"]],
     )  # fmt: skip
     rows = np.zeros((120, 60)), np.ones(120)
