@@ -76,10 +76,11 @@ def are_evenly_spread(values):
         return False
     # A uniform distribution has two parameters, the ends of its range.
     uniform = -values.size * np.log(n_intervals) - np.log(values.size)
-    best_gaussian = max(
-        _compute_bic(_gaussian_log_pmf, distinct, weights, K) for K in range(1, _MAX_COMPONENTS + 1)
+    # `all` ends at the first mixture that is as good, for most columns a single Gaussian.
+    return all(
+        uniform > _compute_bic(_gaussian_log_pmf, distinct, weights, K) + _MIN_GAIN_OF_UNIFORM
+        for K in range(1, _MAX_COMPONENTS + 1)
     )
-    return uniform > best_gaussian + _MIN_GAIN_OF_UNIFORM
 
 
 def _compute_bic(log_pmf, values, weights, K, *, in_logs=False):
