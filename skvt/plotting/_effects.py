@@ -419,8 +419,12 @@ def _break_to_width(title, width):
     text, present = title.get_text(), title.get_window_extent().width
     if present > width:
         n_letters = int(max(map(len, text.split("\n"))) * width / present)
-        text = " ".join(text.split())
-        title.set_text(textwrap.fill(text, max(5, n_letters), max_lines=2, placeholder=" …"))
+        # No break follows the number of a topic. Longer words than a line are shortened below.
+        text = " ".join(text.split()).replace(": ", ":\N{NO-BREAK SPACE}", 1)
+        lines = textwrap.wrap(
+            text, max(5, n_letters), max_lines=2, placeholder=" …", break_long_words=False
+        )
+        title.set_text("\n".join(lines))
     shorten_to_width(title, width)
 
 

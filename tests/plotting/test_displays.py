@@ -683,6 +683,13 @@ def shares_by(groups, n_topics):
     return pd.DataFrame(table, columns=["group", "topic", "label", "share", "low", "high"])
 
 
+def test_a_long_word_of_a_title_keeps_its_ends():
+    table = shares_by(MONTHS, 6).assign(label="distribution, random, scale")
+    _, ax = plt.subplots(figsize=(3.5, 2.6), layout="constrained")
+    first, *_ = TopicSharesDisplay(table).plot(ax).axes_
+    assert re.fullmatch(r"0:\Wd[a-z]*…[a-z]*n,\nr.*e", first.get_title())
+
+
 def effects_of(n_topics):
     table = [
         (k, LONG[k], term, 0.1 * k, 0.1 * k - 0.3, 0.1 * k + 0.3)
