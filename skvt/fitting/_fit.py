@@ -193,7 +193,9 @@ class Fit:
         """
         estimator = self.estimator
         max_iter = launch.plan.stopping.max_iter
-        callback_X, callback_y = self.rows.callback_data
+        # `_run_start` reads the attribute, too.
+        self.callback_data = self.rows.callback_data
+        callback_X, callback_y = self.callback_data
         # The context describes the fit to callbacks as a task, whose subtasks are the passes of all
         # starts.
         context = estimator._init_callback_context(max_subtasks=launch.start.n_starts * max_iter)
@@ -261,7 +263,7 @@ class Fit:
         kind = f"{start.kind}, " if start.kind else ""
         name = f"start {number} of {start.n_starts}, {kind}" if start.n_starts > 1 else ""
         monitor = FitMonitor(
-            self.estimator, context, callback_data=self.rows.callback_data, snapshot=snapshot,
+            self.estimator, context, callback_data=self.callback_data, snapshot=snapshot,
             history=history, start=start, name=name,
         )  # fmt: skip
         model, converged = fit_loop(

@@ -194,9 +194,12 @@ class Table:
         if not self.reasons or sp.issparse(X) or self.handle_unknown == "error":
             return X
         for block in self.blocks:
+            # Multinomial, which takes no missing values, also takes numbers that are not whole.
+            if block.spec.encoding != "count" or not block.spec.allows_missing:
+                continue
             values = X[:, block.columns]
             is_other = np.isfinite(values) & ((values < 0.0) | (values != np.floor(values)))
-            if block.spec.encoding != "count" or not is_other.any():
+            if not is_other.any():
                 continue
             warnings.warn(
                 f"Column {self.name_bad_column(block, is_other)!r} was read as counts, but has "

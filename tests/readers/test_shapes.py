@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 from sklearn.metrics import adjusted_rand_score
 
 import skvt
@@ -98,6 +99,12 @@ def test_numbers_that_are_no_counts_are_missing_in_new_rows(convert):
     mixture.set_params(handle_unknown="error").fit(table)
     with pytest.raises(ValueError, match=r"'visits' must have counts.* Got -1"):
         mixture.predict(convert(table.assign(visits=-1.0)))
+
+
+def test_a_table_of_words_takes_numbers_that_are_not_whole():
+    words = np.random.default_rng(0).poisson(1.0, (30, 4))
+    mixture = MemoizedDPMixture(2, moves=(), random_state=0).fit(sp.csr_array(words))
+    assert mixture.predict_proba(words + 0.5).shape == (30, 2)
 
 
 @pytest.mark.parametrize("how", ["given", "stream", "array"])
