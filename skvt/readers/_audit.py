@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skvt.components.logarithms import MIN_GAIN, compute_gains
-from skvt.components.shapes import are_evenly_spread
+from skvt.components.shapes import are_evenly_spread, prefer_counts
 from skvt.readers.validation import find_stack_level
 from skvt.typing import Array
 
@@ -42,8 +42,9 @@ _MIN_OVERDISPERSION = 3.0
 # Logarithms of a column of amounts are not modelled if some values are 0 or less. Such values are
 # probably errors if they are at most this share of the values.
 _MAX_NOT_POSITIVE_SHARE = 0.02
-# Number of values, to twice this number, by which logarithms and even spreads are judged.
-_MAX_AMOUNTS = 1_000
+# Logarithms, counts and even spreads are judged by a sample of this number to twice this number of
+# values.
+_COMPARED_SIZE = 1_000
 # Columns of counts rise with the total of their row if most of them vary more than Poisson counts
 # and four further conditions hold. There are at least _MIN_COUNT_COLUMNS columns of counts. The
 # variance of the total is at least _MIN_TOTAL_RATIO times the sum of the columns' variances. At
@@ -95,7 +96,7 @@ _REMEDIES = {
         "counts that rise with the total of their row, such as those of genes in cells, read "
         "without an exposure: try components=NegativeBinomial(exposure='row_total')"
     ),
-    "not positive": "a few values of 0 or less prevent that logarithms of amounts are modelled: "
+    "not positive": "amounts are modelled without logarithms, because a few are 0 or less: "
     "set errors to NaN; if zeros are no errors, try skvt.components.Hurdle(Gaussian())",
     "few values": "whole numbers with few values, read as real: try Categorical() or Poisson()",
     "code": "whole numbers, read as real: try Categorical() for codes, and, if ratings pile up at "
@@ -258,9 +259,14 @@ def _encode_categories(values):
     return np.array(codes, np.float64), categories
 
 
-def _sample(values, size=None):
+def _sample(values):
     """Return evenly spaced values of a long column, or all values of a short column."""
-    return values[:: max(1, len(values) // (size or _SAMPLE_SIZE))]
+    return _sample_evenly(values, _SAMPLE_SIZE)
+
+
+def _sample_evenly(values, size):
+    """Return ``size`` to twice ``size`` evenly spaced values, or all values if there are fewer."""
+    return values[:: max(1, len(values) // size)]
 
 
 def find_uninformative_columns(columns, summaries):
@@ -380,7 +386,7 @@ def _find_problem(values, component):
             return "code", f"{distinct.size} whole numbers"
         if component == "Gaussian" and _have_errors_among_amounts(values):
             return "not positive", f"{values.min():g}"
-        if values.size >= MIN_ROWS and are_evenly_spread(_sample(values, _MAX_AMOUNTS)):
+        if values.size >= MIN_ROWS and are_evenly_spread(_sample_evenly(values, _COMPARED_SIZE)):
             return "uniform", f"{values.min():g} to {values.max():g}"
     if component == "Poisson" and values.var() > _MIN_OVERDISPERSION * max(values.mean(), 1.0):
         return "overdispersed", f"variance {values.var() / values.mean():.1f} times the mean"
@@ -394,12 +400,20 @@ def _have_errors_among_amounts(values):
 
 
 def gain_of_amounts(values):
-    """Return by how many nats the bound of a sample of the positive values is higher in logarithms.
+    """Return by how many nats logarithms raise the bound of a sample of the positive values.
 
-    The number of these values is the second result.
+    Also return the number of values in the sample.
     """
-    amounts = _sample(values[values > 0.0], _MAX_AMOUNTS)
+    amounts = _sample_evenly(values[values > 0.0], _COMPARED_SIZE)
     return compute_gains(amounts[:, None], np.ones(amounts.size))[0], amounts.size
+
+
+def has_distribution_of_counts(values, *, has_point_mass):
+    """Return whether a sample of whole numbers is described better by counts than by real numbers.
+
+    ``has_point_mass`` says whether zeros are a point mass, which a hurdle describes.
+    """
+    return prefer_counts(_sample_evenly(values, _COMPARED_SIZE), has_point_mass=has_point_mass)
 
 
 def _find_missing_code(values):
@@ -444,7 +458,8 @@ def _find_counts_of_a_total(summaries, table):
         for block in table.blocks
         for j in block.columns.tolist()
         if type(block.spec).__name__ in ("Gaussian", "StudentT")
-        or block.name in ("counts", "zeros and counts")
+        # "auto" reads counts without an exposure. Users who list counts have decided about it.
+        or (table.reasons and block.spec.encoding == "count")
         or (type(block.spec).__name__ == "Categorical" and summaries[j].has_few_values)
     }
     count_columns = {j: x for j, x in count_columns.items() if _are_counts(x)}

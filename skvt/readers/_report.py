@@ -25,7 +25,7 @@ _FINDINGS = {
     "repeated": "repeats {}",
     "unused": "{}: explains no column",
     "not positive": "has {}: no logarithms",
-    "uniform": "numbers that spread evenly",
+    "uniform": "evenly spread numbers",
     "not tied": "{}: are clusters matched?",
 }
 

@@ -29,7 +29,6 @@ from skvt.components import (
     Multinomial,
     NegativeBinomial,
 )
-from skvt.components.shapes import prefer_counts
 from skvt.components.specs import BY_NAME, copy_component, is_auto
 from skvt.readers._audit import (
     MAX_LEVELS,
@@ -38,6 +37,7 @@ from skvt.readers._audit import (
     find_suspicious_columns,
     find_uninformative_columns,
     gain_of_amounts,
+    has_distribution_of_counts,
 )
 from skvt.readers._columns import ENTRY_REMEDY, Column, get_container_name, list_column_names
 from skvt.readers._tables import Table, TableBlock
@@ -72,8 +72,6 @@ _MIN_COUNTED_SHARE = 1.0 / 64.0
 # more than it gains, since the column leaves the block in which Gaussians model correlations.
 _MIN_ZEROS = 5
 _MIN_GAIN_PER_AMOUNT = 0.1
-# Number of values, to twice this number, by which it is decided whether numbers are counts.
-_MAX_COMPARED_VALUES = 1_000
 
 
 class ValueCounts(NamedTuple):
@@ -121,27 +119,33 @@ class ValueCounts(NamedTuple):
     @property
     def has_separate_zeros(self):
         """Whether zero is the smallest value, and more frequent than the next values allow."""
-        smallest, *others = sorted(self.counts)
-        n_zeros = self.counts[smallest]
-        max_count = self.counts[others[0]] if others else n_zeros
-        return smallest == 0.0 and n_zeros >= _MIN_ZEROS and n_zeros > _MASS_AT_END[1] * max_count
+        n_zeros = self.counts.get(0.0, 0)
+        _, min_ratio = _MASS_AT_END
+        return (
+            min(self.counts) == 0.0
+            and n_zeros >= _MIN_ZEROS
+            and n_zeros > min_ratio * self._max_neighbour_count(0.0)
+        )
+
+    def _max_neighbour_count(self, value):
+        """Return the larger of the counts of the values next to ``value``."""
+        values = sorted(self.counts)
+        i = values.index(value)
+        neighbours = values[max(i - 1, 0) : i] + values[i + 1 : i + 2]
+        return max((self.counts[neighbour] for neighbour in neighbours), default=0)
 
     def _is_point_mass(self, value):
         """Return whether a value is far more frequent than a continuous density explains."""
         count = self.counts[value]
-        values = sorted(self.counts)
-        i = values.index(value)
-        neighbours = values[max(i - 1, 0) : i] + values[i + 1 : i + 2]
-        max_neighbour_count = max((self.counts[neighbour] for neighbour in neighbours), default=0)
-        is_at_end = value in (values[0], values[-1], 0.0)
+        is_at_end = value in (min(self.counts), max(self.counts), 0.0)
         min_share, min_ratio = _MASS_AT_END if is_at_end else _MASS_INSIDE
-        is_frequent = count > max(min_share * self.n_observed, min_ratio * max_neighbour_count)
+        min_count = max(min_share * self.n_observed, min_ratio * self._max_neighbour_count(value))
         # The other values must be numbers and not levels. If there are few distinct ones, they may
         # be levels, unless each of them occurs at most twice on average.
         n_others = self.n_observed - count
-        n_distinct_others = len(values) - 1
+        n_distinct_others = len(self.counts) - 1
         are_many = n_distinct_others > _MAX_OTHER_LEVELS
-        return is_frequent and (are_many or 2 * n_distinct_others >= n_others > 0)
+        return count > min_count and (are_many or 2 * n_distinct_others >= n_others > 0)
 
 
 def _select_counts(counts, n_observed):
@@ -241,8 +245,7 @@ def _choose_kind(numbers, summary, given):
     # Given numbers do not explain counts.
     if summary.may_be_counts and given is None:
         has_point_mass = point_mass == 0.0 or separate_zeros
-        sample = observed[:: max(1, observed.size // _MAX_COMPARED_VALUES)]
-        if prefer_counts(sample, has_point_mass=has_point_mass):
+        if has_distribution_of_counts(observed, has_point_mass=has_point_mass):
             return "zeros and count" if has_point_mass else "count"
     if point_mass is None and separate_zeros and len(value_counts.counts) > _MAX_OTHER_LEVELS + 1:
         gain, n_amounts = gain_of_amounts(observed)

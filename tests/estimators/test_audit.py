@@ -348,7 +348,7 @@ def test_the_report_says_of_every_column_how_it_was_read():
     assert report["why"].tolist() == [
         "numbers", "numbers", "2 to 6 distinct whole numbers", "text or other objects", "booleans",
         "a categorical type", "numbers", "dates or times", "(nearly) all values differ",
-        "numbers that spread evenly",
+        "evenly spread numbers",
     ]  # fmt: skip
     assert "..." not in str(report)  # The printed table is complete.
     in_polars = pl.from_pandas(frame).with_columns(pl.col("grade").cast(pl.Enum(list("abc"))))
@@ -472,3 +472,17 @@ def test_a_few_values_below_zero_among_amounts_are_named(slips, may_be_amounts, 
         skvt.MemoizedDPMixture(**FEW_PASSES).fit(table)
     messages = [str(w.message) for w in caught if w.category is skvt.ColumnWarning]
     assert [f"'income' ({min(slips):g})" in text for text in messages] == warns * [True]
+
+
+@pytest.mark.parametrize("block", ["counts", "genes"])
+def test_listed_counts_with_an_exposure_give_no_warning_of_totals(block):
+    rng = np.random.default_rng(0)
+    means = rng.gamma(2.0, 2.0, 14) * rng.gamma(4.0, 0.25, (300, 1))
+    genes = pd.DataFrame(rng.poisson(means), columns=[f"gene {j}" for j in range(14)])
+    with pytest.warns(skvt.ColumnWarning, match="rise with the total of their row"):
+        skvt.MemoizedDPMixture(**FEW_PASSES).fit(genes)
+    counts = skvt.components.NegativeBinomial(exposure="row_total")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", skvt.ColumnWarning)
+        listed = [(block, counts, list(genes))]
+        skvt.MemoizedDPMixture(components=listed, **FEW_PASSES).fit(genes)
