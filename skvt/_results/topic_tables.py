@@ -302,9 +302,9 @@ def topic_shares(
     ------
     ValueError
         If ``groups`` does not have a value for each row, if its index has the labels of X in
-        another order, if a column of ``groups`` has the name of
-        another column of the result, or if ``confidence`` is not between 0 and 1. Also for models,
-        names, covariates and allowed topics as in :func:`skvt.topic_table`.
+        another order, if a column of ``groups`` has the name of another column of the result, or if
+        ``confidence`` is not between 0 and 1. Also for models, names, covariates and allowed topics
+        as in :func:`skvt.topic_table`.
     TypeError
         If X is a collection of Dask.
     ImportError

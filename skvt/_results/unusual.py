@@ -263,15 +263,14 @@ def _encode(mixture, X):
 def _calibrate_scores(rows, n_reference, joint, log_density, raw_scores):
     """Return the calibrated scores (n_rows,) of rows (n_rows, n_features).
 
-    The first ``n_reference`` rows are those with which all rows are compared.
-
+    The first ``n_reference`` rows are the reference, with which all rows are compared.
     ``log_density(rows)`` returns the log densities of all scored columns, and ``raw_scores(rows,
     joint, chosen)`` returns uncalibrated scores of the ``chosen`` rows from which values may be
     removed.
 
-    For random pairs of rows, the values that are missing in one row are removed from the other row,
-    which is a row of the reference.
-    Least squares estimate how much the removal of a value of each column changes a score.
+    Random pairs consist of a row and a row of the reference. The values that are missing in the
+    first row are removed from the second row. Least squares estimate how much the removal of a
+    value of each column changes a score.
     """
     is_missing = np.isnan(rows)
     score = raw_scores(rows, joint, slice(None))
