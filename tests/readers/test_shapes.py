@@ -56,7 +56,7 @@ def test_evenly_spread_numbers_are_told_from_clusters(values, is_uniform):
 
 def test_a_warning_names_a_column_that_is_spread_evenly():
     table, _ = people(0)
-    table["day"] = RNG.integers(1, 366, len(table))
+    table["day"] = np.arange(len(table)) % 365 + 1
     mixture = MemoizedDPMixture(max_components=1, max_iter=1, random_state=0)
     with pytest.warns(skvt.ColumnWarning, match=r"'day' \(1 to 365\): numbers are spread evenly"):
         mixture.fit(table)
@@ -110,7 +110,7 @@ def test_a_table_of_words_takes_numbers_that_are_not_whole():
 @pytest.mark.parametrize("how", ["given", "stream", "array"])
 def test_whole_numbers_stay_numbers_where_counts_would_be_in_the_way(how):
     table, _ = people(1)
-    table["size"] = RNG.normal(size=len(table))
+    table["size"] = np.random.default_rng(1).normal(size=len(table))
     mixture = MemoizedDPMixture(max_components=3, max_iter=2, moves=(), random_state=0)
     if how == "stream":
         mixture.partial_fit(table)
