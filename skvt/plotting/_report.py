@@ -227,9 +227,9 @@ def _tabulate_profiles(profiles):
     note = f" {n_left_out} less relevant columns are not shown." if n_left_out else ""
     return (
         "<p class=note>Means, medians or rates of numbers, the most probable category with its "
-        "probability, or the probability of a one. The darker a cell, the more the column sets the "
-        f"{profiles.kind} apart from all other rows: red if the value is higher than in all rows, "
-        f"blue if it is lower.{note}</p>"
+        "probability, or the probability of a one. The stronger the colour, the more the column "
+        f"sets the {profiles.kind} apart from all other rows: red if the value is higher than in "
+        f"all rows, blue if it is lower.{note}</p>"
         + "\n".join(map(write_table, _divide_among_tables(n_clusters)))
     )
 

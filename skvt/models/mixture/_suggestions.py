@@ -95,7 +95,7 @@ def choose_clusters(
         reasons = (
             "all components overlap, and no valley of the density separates them",
             "components that overlap are joined",
-            "no components overlap enough",
+            "no components overlap enough to be joined",
         )
     reason = reasons[0 if number == 1 else 1 if number < n_with_rows else 2]
     chosen = replace(entropy, n_suggested=number, n_by_valley=n_by_valley, reason=reason)
