@@ -48,6 +48,9 @@ COLLAPSED_PASSES = 200
 PASSES = 40
 # Minimum ``max_iter`` for which the global step "auto" is "collapsed".
 MANY_PASSES = 100
+# Shares of the passes of "collapsed" after which moves are made. Earlier, topics differ too little,
+# and after the last share, topics are averaged.
+SHARES_BEFORE_MOVES = 0.3, 0.4, 0.5
 # Defaults of ``average`` for "collapsed" and for other global steps.
 COLLAPSED_AVERAGED = 0.5
 AVERAGED = 0.25
@@ -100,9 +103,9 @@ class StructuredLDA(TopicEstimator):
         - "collapsed" sums the topics out, too: each pass of ``fit`` draws the topic of every token
           given the topics of all others [4]_, and priors are learned unless they are given. With a
           hundred passes or more it predicts best; a pass takes a tenth of the time of a pass with
-          drawn topics. It stays at T = 1 and ignores the parameters of moves, minibatches and step
-          sizes. It takes two bytes of memory for each token, and up to 1 GB for prepared documents
-          that are kept from pass to pass. ``partial_fit`` then makes steps of "ssvi-a".
+          drawn topics. It stays at T = 1 and ignores the parameters of minibatches and step sizes.
+          It takes two bytes of memory for each token, and up to 1 GB for prepared documents that
+          are kept from pass to pass. ``partial_fit`` then makes steps of "ssvi-a".
         - "ssvi-a" draws the topics from q(beta).
         - "ssvi" also corrects the statistics for the dependence of the draw on its parameters; it
           updates the whole vocabulary in each step.
@@ -278,15 +281,16 @@ class StructuredLDA(TopicEstimator):
         if sweeps:
             # A few of the first passes draw the topics of all tokens again. Their number grows with
             # the argument; 0 stands for none, because a warm start starts from settled topics.
-            engine, moves = CollapsedInference(0 if self._is_warm_start() else n_passes), ()
+            engine = CollapsedInference(0 if self._is_warm_start() else n_passes)
         else:
             # The step of "auto" is "ssvi-a", and so is the step of "collapsed" in a stream.
             global_step = self.global_step if self.global_step in GLOBAL_STEPS else "ssvi-a"
             engine = StructuredInference(rate, global_step)
-            moves = None if stream else self.moves
         return self._make_topic_plan(
-            data, engine, self._policy(model), rate, n_passes=n_passes, moves=moves, average=average
-        )
+            data, engine, self._policy(model), rate, n_passes=n_passes,
+            moves=None if stream else self.moves, average=average,
+            moves_at=SHARES_BEFORE_MOVES if sweeps else None,
+        )  # fmt: skip
 
     def _policy(self, model):
         """Return the temperature policy: T = 1 if topics are summed out, else by ``temperature``.

@@ -414,11 +414,14 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         scale *= n_batches ** (self.learning_decay - 1.0)
         return RobbinsMonro(offset, self.learning_decay, scale)
 
-    def _make_topic_plan(self, data, engine, policy, rate, *, n_passes, moves, average):
+    def _make_topic_plan(
+        self, data, engine, policy, rate, *, n_passes, moves, average, moves_at=None
+    ):
         """Return the plan of a fit, or of a call of ``partial_fit`` if ``moves`` is None.
 
         A fit tries ``moves`` between passes, and averages the topics over the last passes, whose
-        share of all passes is ``average``. A call of ``partial_fit`` does neither.
+        share of all passes is ``average``. A call of ``partial_fit`` does neither. ``moves_at`` are
+        the shares of the passes after which :class:`MovesBetweenPasses` makes moves.
         """
         # As in scikit-learn, no warning says that the fit has not converged. Annealing plans for at
         # most 40 passes if the fit may stop before ``max_iter``.
@@ -435,7 +438,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             # size of the stream.
             first_rows = make_rows(data.X, data.weights, data.n_rows, total=self._stream_rows)
         elif moves:
-            steps_after_pass.append(MovesBetweenPasses([SplitMerge()], n_passes))
+            steps_after_pass.append(MovesBetweenPasses([SplitMerge()], n_passes, moves_at))
         if moves is not None and average > 0.0:
             steps_after_pass.append(Averaging(n_passes, average))
         return Plan(

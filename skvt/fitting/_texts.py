@@ -67,7 +67,8 @@ moves : tuple of {"split-merge"}
     merges two topics that share a theme, so that the number of topics stays the same. It is made
     after a pass of ``fit`` at T = 1 if it raises the bound on a sample of the documents. Moves
     begin after half of the passes or after the tenth pass, whichever comes first. They are not
-    made after the last pass.
+    made after the last pass. If topics are summed out, moves are made after 30, 40 and 50 % of the
+    passes, until none is accepted.
 moves (memoized) : tuple of {"birth", "merge", "delete"}
     Moves that may be made; ``()`` is none. They are made at the end of each pass. Without moves,
     the number of components does not change.

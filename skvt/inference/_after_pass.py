@@ -5,6 +5,7 @@ rises. The mean of the statistics after several passes is closer to the optimum 
 the statistics after the last pass. T is the temperature.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
@@ -26,21 +27,28 @@ MAX_PASSES_BEFORE_MOVES = 10
 class MovesBetweenPasses(ResumableMixin):
     """Moves after passes at T = 1, which decide by a sample of the rows.
 
-    No moves are made after the last pass, because a pass must follow each move.
+    If ``at_shares`` is None, moves may be made after each pass, from the first pass in which topics
+    can be compared. Otherwise, moves are made after these shares of the ``n_passes`` passes, as
+    long as the last moves have made a change. No moves are made after the last pass, because a pass
+    must follow each move.
     """
 
-    # Attributes that an interrupted fit keeps. `_n_before_moves` is not kept, because a resumed fit
-    # may have another number of passes.
+    # Attributes that an interrupted fit keeps. `_numbers` are not kept, because a resumed fit may
+    # have another number of passes.
     kept_attributes: ClassVar[dict[str, Any]] = {"_moved": bool}
     kept_parts = frozenset({"_moves"})
 
-    def __init__(self, moves: Sequence[SampledMove], n_passes: int) -> None:
+    def __init__(
+        self, moves: Sequence[SampledMove], n_passes: int, at_shares: Sequence[float] | None = None
+    ) -> None:
         self._moves = moves
-        # Maximum number of passes of the fit.
-        self._n_passes = n_passes
         self.requires = tuple(requirement for move in moves for requirement in move.requires)
-        # Number of passes after which moves begin.
-        self._n_before_moves = min(SHARE_BEFORE_MOVES * n_passes, MAX_PASSES_BEFORE_MOVES)
+        # The numbers of the passes after which moves may be made.
+        first = math.ceil(min(SHARE_BEFORE_MOVES * n_passes, MAX_PASSES_BEFORE_MOVES))
+        self._numbers: Sequence[int] = range(first, n_passes)
+        if at_shares is not None:
+            self._numbers = [round(share * n_passes) for share in at_shares]
+        self._ends_without_change = at_shares is not None
         # Whether any move has been accepted so far.
         self._moved = False
 
@@ -54,7 +62,9 @@ class MovesBetweenPasses(ResumableMixin):
         may lower the bound of all rows. The fit may not stop before all moves are exhausted.
         """
         has_moved = False
-        if self._n_before_moves <= number < self._n_passes and inputs.policy.at_unit_temperature:
+        is_exhausted = all(move.exhausted for move in self._moves)
+        is_due = number in self._numbers and not (self._ends_without_change and is_exhausted)
+        if is_due and inputs.policy.at_unit_temperature:
             # Moves have a separate generator, so that they do not change the shuffling of rows.
             rng = np.random.default_rng([state.seed, state.n_steps, 1])
             tools = EngineTools(number, rng, inputs.workers)
@@ -63,9 +73,9 @@ class MovesBetweenPasses(ResumableMixin):
                 state.move_log.extend(records)
                 has_moved |= any(record.accepted for record in records)
         self._moved |= has_moved
-        # No move follows if the temperature stays above 1, or after the last pass.
+        # No move follows if the temperature stays above 1, or after the last of the passes.
         stays_hot = inputs.policy.done and not inputs.policy.at_unit_temperature
-        is_over = stays_hot or number >= self._n_passes
+        is_over = stays_hot or all(n < number for n in self._numbers[-1:])
         has_no_move_left = is_over or all(move.exhausted for move in self._moves)
         return result._replace(
             monotone=result.monotone and not self._moved,

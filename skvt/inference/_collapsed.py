@@ -53,7 +53,7 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
     The first pass draws local variables given the initial globals. In the first half of the
     ``n_passes`` passes a few *restarts* follow: passes that draw all local variables again, given
     the current globals. Rows thus leave assignments that the sampler by itself hardly ever leaves.
-    If ``n_passes`` is 0, there are no restarts.
+    If ``n_passes`` is 0, there are no restarts, except after moves.
 
     The attribute ``sums`` has the statistics of each batch, summed over the last ``n_averaged``
     passes. ``n_averaged`` is at most half of ``n_passes``, because a restart discards the sums.
@@ -63,6 +63,7 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
     # kept, because a resumed fit may have more passes.
     kept_attributes: ClassVar[dict[str, Any]] = {
         "_pass": int,
+        "_n_moves": int,
         "_ends": Annotated[list[IndexArray], "components"],
     }
     requires = (
@@ -77,6 +78,8 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
         self._last_restart = LAST_RESTART_SHARE * n_passes
         # Number of passes made so far.
         self._pass = 0
+        # Number of accepted moves before the last pass.
+        self._n_moves = 0
         # The drawn local variables of each batch, with which the next visit of the batch starts.
         self._ends: list[Array] = []
         # Lists of batches that are visited at once, if they are kept from pass to pass.
@@ -91,9 +94,11 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
         totals, prior_stats = LocalTotals(), PriorStats()
         new_stats = None
         # Local steps start with the variables that the last pass has drawn, except in the first
-        # pass and in restarts.
-        is_late = self._pass > self._last_restart
-        has_starts = bool(self._ends) and (self._pass % self._passes_per_restart > 0 or is_late)
+        # pass, in restarts, and after accepted moves, which have changed the globals.
+        n_moves = sum(record.accepted for record in state.move_log)
+        has_moved, self._n_moves = n_moves > self._n_moves, n_moves
+        is_restart = self._pass % self._passes_per_restart == 0 and self._pass <= self._last_restart
+        has_starts = bool(self._ends) and not (is_restart or has_moved)
         if self._ends and not has_starts:
             add_note("topics of all tokens drawn again")
         # The drawn variables of each batch before and after this pass.

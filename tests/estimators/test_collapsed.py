@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from estimators._registry import assert_same_fit, counts
+from estimators._registry import StopAfter, assert_same_fit, counts
 from scipy.special import gammaln
+from sklearn.base import clone
 
 from skvt import StructuredLDA, load
 from skvt._estimators import _structured_lda
@@ -147,7 +148,7 @@ def test_tokens_are_placed_anew_in_the_first_half_of_a_fit(monkeypatch):
 
     monkeypatch.setattr(CollapsedLDA, "local_step", local_step)
     X = counts(n_rows=50)
-    lda = collapsed(max_iter=9, average=0.0, warm_start=True).fit(X)
+    lda = collapsed(max_iter=9, average=0.0, moves=(), warm_start=True).fit(X)
     assert np.array_equal(np.flatnonzero(placed), [0, 2, 4])
     np.testing.assert_allclose(
         lda.components_.sum(axis=0), X.sum(axis=0) + 3 * lda.topic_word_prior_
@@ -155,6 +156,23 @@ def test_tokens_are_placed_anew_in_the_first_half_of_a_fit(monkeypatch):
     # what has settled stays
     lda.fit(X)
     assert np.array_equal(np.flatnonzero(placed), [0, 2, 4, 9])
+
+
+def test_a_fit_goes_on_after_an_accepted_move_with_topics_drawn_again(tmp_path):
+    drawn = make_topic_corpus(400, n_components=5, n_features=100, random_state=0)
+    start = drawn.topics[[0, 0, 1, 3, 4]]  # Topic 0 twice, and topics 1 and 2 as one.
+    start[2] += drawn.topics[2]
+    lda = collapsed(n_components=5, max_iter=10, average=0.0, components_init=1e4 * start)
+    resumed = clone(lda).set_callbacks(StopAfter(tmp_path / "fit.skvt", 3))
+    lda.fit(drawn.X)
+    assert lda.move_log_["n_iter"][0] == 3 and lda.move_log_["accepted"][0]
+    topics = lda.posterior_.mean()
+    assert (0.5 * np.abs(drawn.topics[:, None] - topics).sum(-1).min(axis=1)).max() < 0.2
+    words = lda.components_.sum(axis=0) - 5 * lda.topic_word_prior_
+    np.testing.assert_allclose(words, drawn.X.toarray().sum(axis=0), atol=1e-6)
+    with pytest.raises(KeyboardInterrupt):
+        resumed.fit(drawn.X)
+    assert_same_fit(load(tmp_path / "fit.skvt").resume(drawn.X), lda)
 
 
 def test_topics_of_a_corpus_are_found():
@@ -197,7 +215,6 @@ def test_what_cannot_be_is_refused(params, says):
 def test_all_is_at_unit_temperature(temperature):
     lda = collapsed(temperature=temperature).fit(counts())
     assert lda.history_["temperature"] == [1.0] * 6
-    assert lda.move_log_["move"] == []
 
 
 def test_a_fit_goes_on_from_topics_and_in_a_stream():

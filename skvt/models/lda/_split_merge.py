@@ -47,6 +47,14 @@ STEPS = 2
 # Minimum number of documents of the sample per topic. Topics cannot be distinguished in a sample of
 # fewer documents.
 DOCUMENTS_PER_TOPIC = 5
+# Number of proposals that a search tries even if the sum of their estimated gains is negative. The
+# estimate of a merge is pessimistic, because it keeps all tokens of both topics together. In a
+# trial, tokens that do not fit the merged topic move to other topics.
+MIN_TRIALS = 2
+# In these trials, the sample must have at least this share of the tokens that each merged topic has
+# on average in a sample of this size. A topic that is absent from the sample by chance would
+# otherwise be merged at no cost.
+MIN_REPRESENTATION = 0.5
 # A search ends once the tokens in the documents of all its trials together reach this multiple of
 # the tokens of the sample. A trial makes 2 (STEPS + 1) local steps of each of its documents. A
 # search thus costs a few passes over the sample, even if there are many topics.
@@ -107,8 +115,9 @@ class SplitMerge(ResumableMixin):
         """Try proposals on the sample, and accept each proposal that raises its bound.
 
         Merges are taken in the order of their gains, which are negative if topics differ. Each
-        merge is combined with the best remaining split. A topic is in at most one proposal. Return
-        a record of each proposal.
+        merge is combined with the best remaining split. A topic is in at most one proposal. After
+        ``MIN_TRIALS`` proposals, a proposal is tried only if the sum of its gains is positive.
+        Return a record of each proposal.
         """
         # Raise negative statistics to 0. The correction of structured inference may have made them.
         counts = np.maximum(state.stats.as_stats().arrays[0], 0.0)
@@ -130,6 +139,10 @@ class SplitMerge(ResumableMixin):
         splits = [splits[i] for i in split_order if exceeds(splits[i].gain, 0.0, **rounding)]
         # Topics of equal priors have the same number in ``kinds`` (K,).
         kinds = sample.model.prior_kinds()
+        # Tokens of each topic in the sample, compared with the tokens in all documents, scaled to
+        # the size of the sample.
+        sampled_tokens = sample.batch.weights.astype(np.float64) @ tokens
+        is_represented = sampled_tokens >= MIN_REPRESENTATION * counts.sum(axis=0) / sample.factor
         # Number of tokens that the documents of further trials may have.
         n_tokens_left = TOKENS_PER_SEARCH * sample.batch.lengths.sum(dtype=np.float64)
         for i in stable_order([-merge.gain for merge in merges], **rounding):
@@ -143,7 +156,11 @@ class SplitMerge(ResumableMixin):
                 if split.topic not in unavailable and kinds[split.topic] == kinds[a]
             )
             split = next(candidates, None)
-            if split is None or not exceeds(merges[i].gain + split.gain, 0.0, **rounding):
+            if split is None:
+                continue
+            is_tried_anyway = len(records) < MIN_TRIALS and is_represented[[a, b]].all()
+            estimate = merges[i].gain + split.gain
+            if not (is_tried_anyway or exceeds(estimate, 0.0, **rounding)):
                 continue
             if n_tokens_left <= 0.0:
                 break
