@@ -94,10 +94,10 @@ def main():
                 warm_up(drawn.X, n_topics, 1, (np.float64,), [(StructuredLDA, {})])
                 for label, curve in curves(args.libraries, n_topics, seed).items():
                     (point,) = curve(drawn.X)
-                    beta = word_probabilities(point.topics)
+                    beta = word_probabilities(point.topics).T
                     variation = 0.5 * np.abs(drawn.topics[:, None] - beta).sum(axis=2)
                     n_missed = int((variation.min(axis=1) > MISSED).sum())
-                    results.setdefault(label, []).append((n_missed, score(beta), point.cpu))
+                    results.setdefault(label, []).append((n_missed, score(point.topics), point.cpu))
                     print_progress(name, seed, label, *results[label][-1])
             print_table(
                 f"{n_topics} topics, {name}",
