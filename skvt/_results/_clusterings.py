@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 from skvt.contracts import Capability, PassInputs, RunningPolicy
 from skvt.expfam import RunningStats
 from skvt.inference import CoordinateAscent, State, make_rows
-from skvt.models.mixture import SIGNIFICANT, sum_joined_stats
+from skvt.models.mixture import SIGNIFICANT_VALLEY, sum_joined_stats
 
 # Refits end after _MAX_PASSES passes, or if a pass gains less than _TOL nats per row.
 _MAX_PASSES = 10
@@ -123,7 +123,7 @@ def explain_why_not(joins, n_clusters):
     # ``test`` is the depth of the valley between the two clusters in standard errors. It is
     # infinite if the clusters do not touch, and NaN if it is not known.
     criterion, test = joins.criteria[join], joins.tests[join]
-    if criterion == "valley" and test < SIGNIFICANT:
+    if criterion == "valley" and test < SIGNIFICANT_VALLEY:
         return (
             "No valley separates two of the clusters: the rows between them are fewer by only "
             f"{test:.1f} standard errors, which chance explains."

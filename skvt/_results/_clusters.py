@@ -31,9 +31,9 @@ from skvt.models.mixture import (
     Evidence,
     choose_by_elbow,
     choose_clusters,
-    cluster_indicators,
     compute_join_bounds,
     find_valleys,
+    indicate_clusters,
     join_components,
     number_distinct_rows,
     split_clusters,
@@ -91,7 +91,7 @@ class ClustersMixin:
         has_valleys = len(parts) < 2 and not has_levels
         valleys = find_valleys(assignments, component, lam, X, weights)
         if criterion in ("share", "entropy"):
-            joins = join_components(assignments, relative=criterion == "share")
+            joins = join_components(assignments, is_relative=criterion == "share")
             joins = replace(joins, reason="by the rule for the entropy")
         else:
             counts = model.component_masses(stats)
@@ -421,7 +421,7 @@ def sum_by_cluster(resp, clusters):
 
     ``clusters`` (K,) has the cluster of each component. If it is None, return ``resp`` itself.
     """
-    return resp if clusters is None else resp @ cluster_indicators(clusters, resp.dtype).T
+    return resp if clusters is None else resp @ indicate_clusters(clusters, resp.dtype).T
 
 
 def make_assignments(results):

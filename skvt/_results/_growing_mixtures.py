@@ -35,7 +35,13 @@ from skvt.fitting import (
 )
 from skvt.inference import Workers
 from skvt.models import count_active
-from skvt.models.mixture import Block, Product, cluster_indicators, have_large_shares, relevance
+from skvt.models.mixture import (
+    Block,
+    Product,
+    have_large_shares,
+    indicate_clusters,
+    relevance,
+)
 from skvt.readers import Table, TableBlock
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.readers.validation import (
@@ -277,7 +283,7 @@ class GrowingMixin(MoveLogMixin):
         Return None if ``n_clusters`` is None, which stands for components.
         """
         clusters = self._get_component_clusters(n_clusters)
-        return None if clusters is None else cluster_indicators(clusters)
+        return None if clusters is None else indicate_clusters(clusters)
 
     def _get_product(self, fitted):
         """Return the model's component as a product of blocks.

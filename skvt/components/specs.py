@@ -1188,7 +1188,7 @@ def build_component(spec, X, weights, sizes, *, open_levels=False, given=None):
         n_columns = component.n_features - n_given - spec.reads_exposure
         component = models.add_indicators(
             component, exposed=spec.reads_exposure, given=given,
-            shared=models.columns_missing_together(X, weights, n_columns),
+            shared=models.find_columns_missing_together(X, weights, n_columns),
         )  # fmt: skip
     return component, priors, _make_learner(spec, component)
 

@@ -30,7 +30,7 @@ from skvt._results._clusterings import explain_why_not
 from skvt.components import Bernoulli, Gaussian
 from skvt.components.specs import GAUSSIAN_PRIORS
 from skvt.models.mixture import Assignments, Joins, join_components, measure_valley
-from skvt.models.mixture._pairs import _Column
+from skvt.models.mixture._pairs import _PositiveResp
 
 
 def crosses(n=100, seed=1):
@@ -118,8 +118,8 @@ def overlapping(n_rows, K):
 @pytest.fixture
 def computed(monkeypatch):
     """A list that gets an item whenever the loss of entropy of a pair is computed."""
-    items, loss_of = [], _Column.loss_with
-    monkeypatch.setattr(_Column, "loss_with", lambda *args: items.append(1) or loss_of(*args))
+    items, loss_of = [], _PositiveResp.loss_with
+    monkeypatch.setattr(_PositiveResp, "loss_with", lambda *args: items.append(1) or loss_of(*args))
     return items
 
 
@@ -127,11 +127,11 @@ def computed(monkeypatch):
 def test_few_of_the_losses_of_many_pairs_are_computed(relative, computed):
     K, weights = 40, np.random.default_rng(1).random(300)
     resp = overlapping(weights.size, K)
-    join_components(Assignments([(resp, weights, np.zeros(weights.size))]), relative=relative)
+    join_components(Assignments([(resp, weights, np.zeros(weights.size))]), is_relative=relative)
     # There are 780 pairs at first, and each join makes new ones.
     assert len(computed) < 4 * K
     resp = resp[:, :15] / resp[:, :15].sum(axis=1, keepdims=True)
-    joins = join_components(Assignments([(resp, weights, weights)]), relative=relative)
+    joins = join_components(Assignments([(resp, weights, weights)]), is_relative=relative)
     expected = joined_one_by_one(resp, weights, relative=relative)
     np.testing.assert_array_equal(joins.linkage[:, [0, 1, 3]], expected[:, [0, 1, 3]])
     np.testing.assert_allclose(joins.linkage[:, 2], expected[:, 2], rtol=1e-9)
@@ -239,8 +239,10 @@ def test_only_neighbours_of_many_components_are_compared(monkeypatch):
     mixture = MemoizedDPGMM(24, labels_init=labels, moves=(), random_state=0).fit(X)
     trees = []
     for most in (24, 23):
-        monkeypatch.setattr("skvt.models.mixture._distinctness._ALL_COMPARED", most)
-        monkeypatch.setattr("skvt.models.mixture._distinctness._NEIGHBOURS", 4)
+        monkeypatch.setattr(
+            "skvt.models.mixture._distinctness._MAX_COMPONENTS_WITH_ALL_PAIRS", most
+        )
+        monkeypatch.setattr("skvt.models.mixture._distinctness._MIN_NEIGHBOURS", 4)
         trees.append(copy(mixture).join_components(X, criterion="evidence").hierarchy_)
     # The first joins are those of parts of one group, which are all neighbours.
     np.testing.assert_allclose(trees[1][:16], trees[0][:16], rtol=1e-9)

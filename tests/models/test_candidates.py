@@ -19,9 +19,9 @@ from skvt.moves._base import compute_bound
 @pytest.fixture
 def few(monkeypatch):
     """Rows of few components have 6 candidates, and their q has at most 3 components."""
-    monkeypatch.setattr(_candidates, "MIN_COMPONENTS", 8)
+    monkeypatch.setattr(_candidates, "MIN_COMPONENTS_FOR_CANDIDATES", 8)
     monkeypatch.setattr(_candidates, "N_CANDIDATES", 6)
-    monkeypatch.setattr(_candidates, "MAX_SHARING", 3)
+    monkeypatch.setattr(_candidates, "MAX_COMPONENTS_PER_ROW", 3)
 
 
 def many_groups(n_rows=600, n_groups=12, n_features=3, apart=2.0):
@@ -89,20 +89,20 @@ def test_the_bound_never_falls_and_is_that_of_the_statistics(few, moves):
 
 def test_few_components_have_no_candidates(few, monkeypatch):
     X, labels = many_groups()
-    monkeypatch.setattr(_candidates, "MIN_COMPONENTS", 200)
+    monkeypatch.setattr(_candidates, "MIN_COMPONENTS_FOR_CANDIDATES", 200)
     before = fit(X, labels)
-    monkeypatch.setattr(_candidates, "MIN_COMPONENTS", 13)
+    monkeypatch.setattr(_candidates, "MIN_COMPONENTS_FOR_CANDIDATES", 13)
     assert fit(X, labels).elbo_ == before.elbo_
-    monkeypatch.setattr(_candidates, "MIN_COMPONENTS", 12)
+    monkeypatch.setattr(_candidates, "MIN_COMPONENTS_FOR_CANDIDATES", 12)
     assert fit(X, labels).elbo_ != before.elbo_
 
 
 def test_all_components_as_candidates_give_the_bound_of_an_ordinary_fit(few, monkeypatch):
     X, labels = many_groups()
     monkeypatch.setattr(_candidates, "N_CANDIDATES", 12)
-    monkeypatch.setattr(_candidates, "MAX_SHARING", 12)
+    monkeypatch.setattr(_candidates, "MAX_COMPONENTS_PER_ROW", 12)
     own = fit(X, labels, moves=())
-    monkeypatch.setattr(_candidates, "MIN_COMPONENTS", 100)
+    monkeypatch.setattr(_candidates, "MIN_COMPONENTS_FOR_CANDIDATES", 100)
     assert own.elbo_ == pytest.approx(fit(X, labels).elbo_, rel=1e-9)
 
 

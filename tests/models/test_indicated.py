@@ -11,7 +11,7 @@ from scipy.special import betaln
 from sklearn.metrics import adjusted_rand_score
 
 from skvt import MemoizedDPMixture, components, load, save
-from skvt.models.mixture import Poisson, add_indicators, columns_missing_together
+from skvt.models.mixture import Poisson, add_indicators, find_columns_missing_together
 
 D = 2
 
@@ -183,10 +183,10 @@ def test_values_missing_in_different_rows_have_different_indicators():
     rng = np.random.default_rng(0)
     X = np.where(rng.random((300, 5)) < [0.0, 0.0, 0.5, 0.5, 0.9], np.nan, 1.0)
     X[:, 3] = X[:, 2]
-    assert columns_missing_together(X, np.ones(300), 5) == (0, 0, 1, 1, 2)
+    assert find_columns_missing_together(X, np.ones(300), 5) == (0, 0, 1, 1, 2)
     other = np.where(np.arange(300) % 3 == 0, np.nan, X[:, 2])  # A third of the rows has values.
     other = np.column_stack([X[:, 2], other])
-    assert columns_missing_together(other, np.ones(300), 2) == (0, 1)
+    assert find_columns_missing_together(other, np.ones(300), 2) == (0, 1)
 
 
 def test_columns_missing_together_share_an_indicator():

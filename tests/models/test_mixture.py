@@ -485,10 +485,8 @@ def test_seeds_find_clusters_that_differ_in_one_direction(name):
 
 def test_a_refit_returns_the_responsibilities_of_its_last_step(monkeypatch):
     X = rows_of("full", 60)
-    steps, step = [], _refits._responsibilities
-    monkeypatch.setattr(
-        _refits, "_responsibilities", lambda *a: steps.append(step(*a)) or steps[-1]
-    )
+    steps, step = [], _refits._compute_resp
+    monkeypatch.setattr(_refits, "_compute_resp", lambda *a: steps.append(step(*a)) or steps[-1])
     monkeypatch.setattr(_refits, "_MIN_STEPS", 3)
     monkeypatch.setattr(_refits, "_MAX_STEPS", 3)
     resp = np.random.default_rng(1).dirichlet(np.ones(2), size=60)

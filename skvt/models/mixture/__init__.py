@@ -18,11 +18,11 @@ from skvt.models.mixture._hierarchy import join_components
 from skvt.models.mixture._indicated import (
     Indicated,
     add_indicators,
-    columns_missing_together,
+    find_columns_missing_together,
     without_point_masses,
 )
 from skvt.models.mixture._joined_bounds import compute_join_bounds, sum_joined_stats
-from skvt.models.mixture._joins import SIGNIFICANT, Joins, cluster_indicators
+from skvt.models.mixture._joins import SIGNIFICANT_VALLEY, Joins, indicate_clusters
 from skvt.models.mixture._labels import (
     append_class_column,
     append_class_counts,

@@ -26,10 +26,10 @@ from skvt.rows import pieces
 from skvt.typing import Array, IndexArray, Run
 
 # Minimum number of components at which rows have candidates.
-MIN_COMPONENTS = 200
+MIN_COMPONENTS_FOR_CANDIDATES = 200
 # J, the number of candidates of a row, and L, the number of components in its q(z_n).
 N_CANDIDATES = 20
-MAX_SHARING = 10
+MAX_COMPONENTS_PER_ROW = 10
 # Number of rows whose features are computed at a time. It is not a power of two, because matrices
 # of such sizes are transposed slowly.
 _ROWS_PER_CHUNK = 250
@@ -48,7 +48,7 @@ def has_candidates(
     It does so for complete, dense rows at the temperature 1 if there are many components and the
     engine allows candidates. ``completion`` returns None for rows without missing values.
     """
-    if batch.candidates is None or n_components < MIN_COMPONENTS:
+    if batch.candidates is None or n_components < MIN_COMPONENTS_FOR_CANDIDATES:
         return False
     if sp.issparse(batch.X) or inv_temps.size > 1 or inv_temps[0] != 1.0:
         return False
@@ -67,29 +67,29 @@ def run_candidate_step(
     ``log_weights`` (K,) are E[log w], and the product of features and ``table`` (K, P) are expected
     log densities. A row without known candidates is compared with all components.
     """
-    n, n_components = batch.n_rows, log_weights.size
+    n_rows, n_components = batch.n_rows, log_weights.size
     # (n, J): candidates that the last local step of a row chose, with -1 for components that have
     # been removed since. The engine gives an array without columns if rows must be compared with
     # all components.
-    known = batch.candidates
-    if known is None or known.shape[1] != N_CANDIDATES:
-        known = np.full((n, N_CANDIDATES), -1, np.int32)
+    old_candidates = batch.candidates
+    if old_candidates is None or old_candidates.shape[1] != N_CANDIDATES:
+        old_candidates = np.full((n_rows, N_CANDIDATES), -1, np.int32)
     # Sort the rows by their first candidate, because the parameters of this component are then in
     # the cache for successive rows. Rows without known candidates come first.
-    first = np.where((known < 0).any(axis=1), -1, known[:, 0])
-    order = np.argsort(first, kind="stable")
-    n_unknown = int(np.count_nonzero(first < 0))
-    best: Any = np.empty((n, MAX_SHARING), np.int32)
-    resp = np.empty(best.shape, component.dtype)
-    bound, energy = np.empty((2, n))
+    first_candidates = np.where((old_candidates < 0).any(axis=1), -1, old_candidates[:, 0])
+    order = np.argsort(first_candidates, kind="stable")
+    n_unknown = int(np.count_nonzero(first_candidates < 0))
+    best_components: Any = np.empty((n_rows, MAX_COMPONENTS_PER_ROW), np.int32)
+    resp = np.empty(best_components.shape, component.dtype)
+    bound, energy = np.empty((2, n_rows))
     step = _CandidateStep(
         component, batch, log_weights, np.ascontiguousarray(table), with_stats,
-        best=best, resp=resp, bound=bound, energy=energy,
+        best_components=best_components, resp=resp, bound=bound, energy=energy,
     )  # fmt: skip
-    n_tasks = int(np.clip(n // (_TASK_ROWS_PER_COMPONENT * n_components), 1, _MAX_TASKS))
+    n_tasks = int(np.clip(n_rows // (_TASK_ROWS_PER_COMPONENT * n_components), 1, _MAX_TASKS))
     tasks = [
         (rows, candidates)
-        for part, candidates in ((order[:n_unknown], None), (order[n_unknown:], known))
+        for part, candidates in ((order[:n_unknown], None), (order[n_unknown:], old_candidates))
         for rows in np.array_split(part, n_tasks)
         if rows.size
     ]
@@ -98,13 +98,15 @@ def run_candidate_step(
     # Choose the candidates of the next local step. A row tries further components in turn. The last
     # known candidate is the component that it has tried last. Rows without known candidates begin
     # with different components.
-    candidates = np.empty((n, N_CANDIDATES), np.int32)
-    order = np.argsort(best[:, 0], kind="stable")
-    last_tried = np.where(known[:, -1] < 0, batch.rows % n_components, known[:, -1])
-    scratch = np.full(n_components, -1)
-    write_next_candidates(best, order, scratch, last_tried, candidates)
-    data, indices, indptr = resp.ravel(), best.ravel(), np.arange(n + 1) * MAX_SHARING
-    q = sp.csr_array((data, indices, indptr), (n, n_components))
+    candidates = np.empty((n_rows, N_CANDIDATES), np.int32)
+    order = np.argsort(best_components[:, 0], kind="stable")
+    last_tried = np.where(
+        old_candidates[:, -1] < 0, batch.rows % n_components, old_candidates[:, -1]
+    )
+    positions = np.full(n_components, -1)
+    write_next_candidates(best_components, order, positions, last_tried, candidates)
+    row_limits = np.arange(n_rows + 1) * MAX_COMPONENTS_PER_ROW
+    q = sp.csr_array((resp.ravel(), best_components.ravel(), row_limits), (n_rows, n_components))
     marginal = bound if with_marginal else None
     return LocalResult(stats, bound, energy, q, marginal, candidates=candidates)
 
@@ -119,7 +121,7 @@ class _CandidateStep(NamedTuple):
     table: Array
     with_stats: bool
     # Written: components of each row's q and their responsibilities, (n, L) each.
-    best: IndexArray
+    best_components: IndexArray
     resp: Array
     # Written: bound and energy of each row in nats, (n,) each.
     bound: Array
@@ -134,25 +136,25 @@ class _CandidateStep(NamedTuple):
         """
         log_weights, table = self.log_weights, self.table
         counts, sums = np.zeros(log_weights.size), np.zeros(table.shape)
-        for part in pieces(order.size, _ROWS_PER_CHUNK):
-            rows = order[part]
+        for piece in pieces(order.size, _ROWS_PER_CHUNK):
+            rows = order[piece]
             features = dense_rows(self.component.features(self.batch.X[rows]))
             # The components with which the rows are compared, (1, K) or (m, J), and their logits.
             if candidates is None:
-                compared: IndexArray = np.arange(log_weights.size, dtype=np.int32)[None]
+                compared_components: IndexArray = np.arange(log_weights.size, dtype=np.int32)[None]
                 logits = features @ table.T + log_weights
             else:
-                compared = candidates[rows]
-                logits = np.empty(compared.shape)
-                write_candidate_logits(features, table, log_weights, compared, logits)
-            best = np.empty((rows.size, MAX_SHARING), np.int32)
-            resp = np.empty(best.shape)
+                compared_components = candidates[rows]
+                logits = np.empty(compared_components.shape)
+                write_candidate_logits(features, table, log_weights, compared_components, logits)
+            best_components = np.empty((rows.size, MAX_COMPONENTS_PER_ROW), np.int32)
+            resp = np.empty(best_components.shape)
             bound, energy = np.empty((2, rows.size))
-            write_best_candidates(logits, compared, best, resp, bound, energy)
-            self.best[rows], self.resp[rows] = best, resp
+            write_best_candidates(logits, compared_components, best_components, resp, bound, energy)
+            self.best_components[rows], self.resp[rows] = best_components, resp
             self.bound[rows], self.energy[rows] = bound, energy
             if self.with_stats:
                 # Read responsibilities from ``self.resp``, which has the precision of the data.
-                weighted = self.resp[rows] * self.batch.weights[rows, None]
-                add_candidate_statistics(features, best, weighted, counts, sums)
+                weighted_resp = self.resp[rows] * self.batch.weights[rows, None]
+                add_candidate_statistics(features, best_components, weighted_resp, counts, sums)
         return counts, sums

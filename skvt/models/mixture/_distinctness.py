@@ -13,16 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skvt.contracts import Component
-from skvt.models.mixture._joins import MAYBE_ONE, SIGNIFICANT, with_unions
+from skvt.models.mixture._joins import LOSS_SHARE_BEFORE_ELBOW, SIGNIFICANT_VALLEY, append_unions
 from skvt.models.mixture._pairs import Assignments, JoinCriterion
 from skvt.ties import stable_order
 from skvt.typing import Array, IndexArray
 
 # Maximum number of components for which the losses of all pairs are computed. With more components,
 # each is compared with its neighbours only.
-_ALL_COMPARED = 100
+_MAX_COMPONENTS_WITH_ALL_PAIRS = 100
 # Minimum number of neighbours of a component.
-_NEIGHBOURS = 24
+_MIN_NEIGHBOURS = 24
 # If the smaller of two clusters has n rows, the valley between them is at most the square root of
 # this number times n standard errors deep, see `measure_valley`. Clusters that are taken as apart
 # have larger tests, whatever their numbers of rows.
@@ -60,15 +60,16 @@ class Evidence(JoinCriterion):
         self.proportions, self.is_vacant = counts / (self.n_rows or 1.0), is_vacant
         self.dtype = component.dtype
         # (K, K): whether two clusters are neighbours, and the costs of pairs in nats per row.
-        self.is_near = np.full((counts.size, counts.size), counts.size <= _ALL_COMPARED)
+        compares_all = counts.size <= _MAX_COMPONENTS_WITH_ALL_PAIRS
+        self.is_near = np.full((counts.size, counts.size), compares_all)
         self.cost = np.zeros(self.is_near.shape)
-        if counts.size > _ALL_COMPARED:
-            tables = self.component.expected_table(self.component.natural_parameters(sums))
-            cost = (sums * tables).sum(axis=1)[:, None] - sums @ tables.T
-            self.cost = np.minimum(cost, cost.T) / self.n_rows
+        if not compares_all:
+            table = self.component.expected_table(self.component.natural_parameters(sums))
+            pair_costs = (sums * table).sum(axis=1)[:, None] - sums @ table.T
+            self.cost = np.minimum(pair_costs, pair_costs.T) / self.n_rows
             # The first component in the order is the component itself, with the cost 0.
             for is_near, costs in zip(self.is_near, self.cost, strict=True):
-                is_near[stable_order(costs)[: 1 + _NEIGHBOURS]] = True
+                is_near[stable_order(costs)[: 1 + _MIN_NEIGHBOURS]] = True
             self.is_near |= self.is_near.T
 
     @property
@@ -83,14 +84,14 @@ class Evidence(JoinCriterion):
         M is the evidence and S are the sums of features of a cluster. For pairs that are not
         neighbours, return the costs.
         """
-        is_near, out = self.is_near[a, b], self.cost[a, b]
-        near = np.broadcast_to(a, b.shape)[is_near], b[is_near]
-        out[is_near] = -self.component.merge_gains(self.sums, *near) / self.n_rows
-        return out
+        is_near, losses = self.is_near[a, b], self.cost[a, b]
+        near_pairs = np.broadcast_to(a, b.shape)[is_near], b[is_near]
+        losses[is_near] = -self.component.merge_gains(self.sums, *near_pairs) / self.n_rows
+        return losses
 
     def join_losses(self, pairs: Array) -> Array:
         """Return the losses of evidence of all joins, (K - 1,) in nats per row."""
-        sums, joined = with_unions(self.sums, pairs), pairs[:, :2].astype(int)
+        sums, joined = append_unions(self.sums, pairs), pairs[:, :2].astype(int)
         return -self.component.merge_gains(sums, *joined.T) / self.n_rows
 
     def join(self, a: int, b: int) -> None:
@@ -112,8 +113,8 @@ class Distinctness(JoinCriterion):
 
     - the loss of evidence;
     - the square of the test of the valley, because evidence grows with the square of a distance in
-      standard deviations. A test below SIGNIFICANT counts as SIGNIFICANT, because chance explains
-      such a valley. The number of rows of the smaller cluster limits the test;
+      standard deviations. A test below SIGNIFICANT_VALLEY counts as SIGNIFICANT_VALLEY, because
+      chance explains such a valley. The number of rows of the smaller cluster limits the test;
     - the fourth power of the share of the largest possible loss of entropy that a join does not
       lose. Of the powers 1 to 4, the fourth gave the best clusters if their number was known. The
       compiled loops multiply :meth:`losses` by this factor.
@@ -151,16 +152,17 @@ class Distinctness(JoinCriterion):
         if self.valleys is not None:
             n_rows = self.evidence.n_rows * np.minimum(self.proportions[a], self.proportions[b])
             tests = np.minimum(self.valleys.losses(a, b), np.sqrt(_MAX_SQUARED_TEST * n_rows))
-            losses *= np.maximum(tests / SIGNIFICANT, 1.0) ** 2
+            losses *= np.maximum(tests / SIGNIFICANT_VALLEY, 1.0) ** 2
         return losses * np.where(self.clusters[b] == self.clusters[a], 1.0, _PENALTY_ACROSS)
 
     def largest_losses(self, a: Any, b: Any) -> Any:
         """Return the largest possible losses of entropy, or inf where the loss is negligible."""
-        largest = self.assignments.largest_losses(a, b)
+        largest_losses = self.assignments.largest_losses(a, b)
         # The compiled loops divide the loss of entropy by the result. If an upper bound of this
-        # share is below MAYBE_ONE, an infinite divisor makes the share 0, so that the exact loss is
-        # not computed.
-        return np.where(self.assignments.bounds[a, b] / largest >= MAYBE_ONE, largest, np.inf)
+        # share is below LOSS_SHARE_BEFORE_ELBOW, an infinite divisor makes the share 0, so that the
+        # exact loss is not computed.
+        max_shares = self.assignments.bounds[a, b] / largest_losses
+        return np.where(max_shares >= LOSS_SHARE_BEFORE_ELBOW, largest_losses, np.inf)
 
     def join_losses(self, pairs: Array) -> Array:
         """Return the losses of evidence of joins, without the other two factors."""

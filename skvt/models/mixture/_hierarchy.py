@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skvt.models.mixture._joins import Joins, with_unions
+from skvt.models.mixture._joins import Joins, append_unions
 from skvt.models.mixture._kernels import (
     PairTables,
     bound_losses_of_union,
-    next_pair,
+    find_next_pair,
     set_exact_loss,
     set_priorities,
 )
@@ -26,7 +26,7 @@ from skvt.typing import Array
 
 
 def join_components(
-    criterion: JoinCriterion, *, relative: bool = True, first_joins: Array | None = None
+    criterion: JoinCriterion, *, is_relative: bool = True, first_joins: Array | None = None
 ) -> Joins:
     """Join pairs of clusters until one cluster is left; return the hierarchy.
 
@@ -35,58 +35,61 @@ def join_components(
     next. A cluster is vacant if it is the most probable cluster of no row. As long as there are
     vacant clusters, one of the two clusters of a join must be vacant.
 
-    If ``relative`` is true, a loss of entropy is divided by the largest possible loss of the pair.
-    [Baudry10 sec. 3] does not divide. The undivided loss favours pairs with many rows even if they
-    are well separated, so that one large cluster absorbs the others.
+    If ``is_relative`` is true, a loss of entropy is divided by the largest possible loss of the
+    pair. [Baudry10 sec. 3] does not divide. The undivided loss favours pairs with many rows even if
+    they are well separated, so that one large cluster absorbs the others.
 
     ``first_joins`` (n, ...) are the first rows of the linkage matrix of another hierarchy. Their
     first two columns are the clusters of the first n joins.
     """
-    # Joins change the clusters of ``criterion``. ``components`` keeps the state without joins.
-    components = criterion
+    # Joins change the clusters of ``criterion``. ``initial_criterion`` keeps the state without
+    # joins.
+    initial_criterion = criterion
     criterion = criterion.copy()
     K = criterion.proportions.size
     first_joins = np.empty((0, 2)) if first_joins is None else first_joins
     # A cluster has an index in the arrays of ``criterion`` and a number in the linkage matrix. A
     # union keeps the index of its first cluster, and gets a new number.
     cluster_numbers = np.arange(K)
-    remaining = np.ones(K, bool)
-    table = None
-    joined = np.empty((K - 1, 2), int)
+    is_remaining = np.ones(K, bool)
+    pair_losses = None
+    joined_pairs = np.empty((K - 1, 2), int)
     for step in range(K - 1):
         # Choose the clusters a < b and join them. Losses of all pairs are computed only before the
         # first join that is not given by ``first_joins``.
         if step < len(first_joins):
             numbers = first_joins[step, :2]
-            a, b = sorted(int(np.flatnonzero(cluster_numbers == c)[0]) for c in numbers)
+            a, b = sorted(int(np.flatnonzero(cluster_numbers == number)[0]) for number in numbers)
             criterion.join(a, b)
         else:
-            table = _Losses(criterion, relative, remaining) if table is None else table
-            a, b = table.best_pair()
-            table.join(a, b)
-        joined[step] = sorted((cluster_numbers[a], cluster_numbers[b]))
-        remaining[b] = False
+            if pair_losses is None:
+                pair_losses = _PairLosses(criterion, is_relative, is_remaining)
+            a, b = pair_losses.find_best_pair()
+            pair_losses.join(a, b)
+        joined_pairs[step] = sorted((cluster_numbers[a], cluster_numbers[b]))
+        is_remaining[b] = False
         cluster_numbers[a] = K + step
-    return make_hierarchy(components, joined)
+    return make_hierarchy(initial_criterion, joined_pairs)
 
 
-def make_hierarchy(criterion: JoinCriterion, joined: Array) -> Joins:
-    """Return the hierarchy that makes the joins ``joined``, with the losses of ``criterion``.
+def make_hierarchy(criterion: JoinCriterion, joined_pairs: Array) -> Joins:
+    """Return the hierarchy that makes the joins ``joined_pairs``, with the losses of ``criterion``.
 
-    The first two columns of ``joined`` (K - 1, ...) are the numbers of the two clusters of each
-    join, as in a linkage matrix, see `Joins`.
+    The first two columns of ``joined_pairs`` (K - 1, ...) are the numbers of the two clusters of
+    each join, as in a linkage matrix, see `Joins`.
     """
-    joined = joined[:, :2].astype(int)
+    joined_pairs = joined_pairs[:, :2].astype(int)
     K = criterion.proportions.size
-    masses, sizes = with_unions(criterion.proportions, joined), with_unions(np.ones(K), joined)
-    losses = criterion.join_losses(joined)
-    shares = losses / largest_loss(*masses[joined.T])
+    masses = append_unions(criterion.proportions, joined_pairs)
+    n_united = append_unions(np.ones(K), joined_pairs)
+    losses = criterion.join_losses(joined_pairs)
+    shares = losses / largest_loss(*masses[joined_pairs.T])
     heights = np.maximum(losses, 0.0).cumsum()
-    linkage = np.column_stack([joined, heights, sizes[K:]])
+    linkage = np.column_stack([joined_pairs, heights, n_united[K:]])
     return Joins(linkage, shares, masses[K:], int(criterion.is_vacant.sum()))
 
 
-class _Losses:
+class _PairLosses:
     """Losses of all pairs of the remaining clusters, and the choice of the next pair.
 
     Each pair has a priority, which is computed from its losses. The pair with the largest priority
@@ -101,14 +104,14 @@ class _Losses:
     """
 
     def __init__(
-        self, criterion: JoinCriterion, relative: bool, remaining: NDArray[np.bool_]
+        self, criterion: JoinCriterion, is_relative: bool, is_remaining: NDArray[np.bool_]
     ) -> None:
         self.criterion = criterion
         # (K,): whether a cluster has not been joined into another one.
-        self.remaining = remaining.copy()
+        self.remaining = is_remaining.copy()
         # Whether a priority is a loss of entropy that is not divided by the largest possible loss.
-        self.is_absolute = criterion is criterion.entropy_assignments and not relative
-        K = remaining.size
+        self.is_absolute = criterion is criterion.entropy_assignments and not is_relative
+        K = is_remaining.size
         entropy_bounds, largest_losses, losses, priorities = np.zeros((4, K, K))
         # (K, n_groups) each: responsibilities r, summed over groups of rows, and r log r. There are
         # no groups if the entropy is ignored.
@@ -118,7 +121,7 @@ class _Losses:
             entropy_bounds[:] = criterion.entropy_assignments.bounds
             group_sums, group_terms = criterion.entropy_assignments.groups
         # All pairs a < b of remaining clusters.
-        a, b = np.nonzero(np.triu(remaining & remaining[:, None], 1))
+        a, b = np.nonzero(np.triu(is_remaining & is_remaining[:, None], 1))
         if criterion is not criterion.entropy_assignments:
             losses[a, b] = losses[b, a] = criterion.losses(a, b)
         largest_losses[a, b] = largest_losses[b, a] = self._largest_losses(a, b)
@@ -151,13 +154,13 @@ class _Losses:
         partners = partners & (is_vacant | is_vacant[a]) if self.needs_vacant else partners
         set_priorities(a, partners, self.criterion.sign, self.tables)
 
-    def best_pair(self) -> tuple[int, int]:
+    def find_best_pair(self) -> tuple[int, int]:
         """Return the next pair a < b to join.
 
         Exact losses of entropy are computed until no other pair can have the largest priority.
         """
         while True:
-            a, b, is_exact = next_pair(self.rtol, self.tables)
+            a, b, is_exact = find_next_pair(self.rtol, self.tables)
             if is_exact:
                 return a, b
             assert self.criterion.entropy_assignments is not None
@@ -172,8 +175,8 @@ class _Losses:
         bound_losses_of_union(a, b, tables)
         others = np.flatnonzero(self.remaining)
         others = others[others != a]
-        largest = self._largest_losses(a, others)
-        tables.largest_losses[a, others] = tables.largest_losses[others, a] = largest
+        largest_losses = self._largest_losses(a, others)
+        tables.largest_losses[a, others] = tables.largest_losses[others, a] = largest_losses
         if criterion is not criterion.entropy_assignments:
             tables.losses[a, others] = tables.losses[others, a] = criterion.losses(a, others)
         # If this join has used the last vacant cluster, all pairs can be joined from now on.

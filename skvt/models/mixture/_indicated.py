@@ -13,8 +13,8 @@ of two blocks of columns: "values" and "indicators". In the block "values", x is
 
 Columns that are missing in nearly the same rows share one indicator, because their missing values
 state one fact. The indicator is 1 in a row in which at least half of these columns are observed.
-Columns that are never missing share one indicator, too. :func:`columns_missing_together` decides
-which columns share an indicator.
+Columns that are never missing share one indicator, too. :func:`find_columns_missing_together`
+decides which columns share an indicator.
 """
 
 from dataclasses import dataclass, field, replace
@@ -139,11 +139,11 @@ class Indicated(WrapperMixin, Product):
         (indicators_lam,) = others
         # With point masses, no indicator is shared, so that F = I.
         F = self._n_indicators
-        unknown = self._with_unknown_indicators(X)
-        share = self._indicators.conditional_mean(unknown, indicators_lam)[..., :F]
-        mixed = values.copy()
-        mixed[..., :F] = share * (values[..., :F] + self.shift) + (1.0 - share) * np.array(self.at)
-        return mixed
+        unknown_indicators = self._with_unknown_indicators(X)
+        share = self._indicators.conditional_mean(unknown_indicators, indicators_lam)[..., :F]
+        means = values.copy()
+        means[..., :F] = share * (values[..., :F] + self.shift) + (1.0 - share) * np.array(self.at)
+        return means
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         """Draw missing values of rows of one component."""
@@ -160,8 +160,8 @@ class Indicated(WrapperMixin, Product):
         """Return the draws of values, with the point mass or NaN where a drawn indicator is 0."""
         (indicators_lam,) = others
         rows, F = np.array(draws, np.float64), self._n_indicated
-        unknown = self._with_unknown_indicators(X)
-        indicators = self._indicators.conditional_sample(unknown, indicators_lam, rng)
+        unknown_indicators = self._with_unknown_indicators(X)
+        indicators = self._indicators.conditional_sample(unknown_indicators, indicators_lam, rng)
         has_value = indicators[:, self._indicator_of] > 0.0
         rows[:, :F] = np.where(has_value, rows[:, :F] + self.shift, self.at or np.nan)
         return rows
@@ -196,33 +196,33 @@ class Indicated(WrapperMixin, Product):
         """
         X = np.asarray(dense(X), np.float64)
         F = self._n_indicated
-        missing = np.isnan(X[:, :F])
+        is_missing = np.isnan(X[:, :F])
         if self._models_missing:
             # An indicator is 1 if at least half of its columns are observed. Silent columns do not
             # count. ``has_indicator`` (F, I) says which column has which indicator.
             has_indicator = np.equal.outer(self._indicator_of, np.arange(self._n_indicators))
             has_indicator[list(self.silent)] = False
             n_columns = has_indicator.sum(axis=0)
-            n_observed = ~missing @ has_indicator.astype(float)
+            n_observed = ~is_missing @ has_indicator.astype(float)
             indicators = np.where(2.0 * n_observed >= n_columns, 1.0, 0.0)
             indicators[:, n_columns == 0] = np.nan
             return np.concatenate([X, indicators], axis=1)
-        indicators = np.where(missing, np.nan, np.array(self.at) != X[:, :F])
+        indicators = np.where(is_missing, np.nan, np.array(self.at) != X[:, :F])
         values = np.where(indicators > 0.0, X[:, :F] - self.shift, np.nan)
         return np.concatenate([values, X[:, F:], indicators], axis=1)
 
 
 def add_indicators(
-    component: Component, at: tuple[float, ...] = (), shift: float = 0.0, *,
+    component: Component, point_masses: tuple[float, ...] = (), shift: float = 0.0, *,
     exposed: bool = False, given: GivenColumns | None = None, shared: tuple[int, ...] = (),
 ) -> Indicated:  # fmt: skip
     """Return the component of values and of indicators, whose probabilities have a uniform prior.
 
-    ``component`` describes the values. ``at`` has the point mass of each column with an indicator,
-    and ``shift`` is subtracted from the values, see `without_point_masses`. The data have columns
-    with indicators, then an exposure if ``exposed``, and then the columns that are ``given``, which
-    explain values and indicators. ``shared`` is the result of `columns_missing_together`. Columns
-    with the same number in ``shared`` share an indicator.
+    ``component`` describes the values. ``point_masses`` has the point mass of each column with an
+    indicator, and ``shift`` is subtracted from the values, see `without_point_masses`. The data
+    have columns with indicators, then an exposure if ``exposed``, and then the columns that are
+    ``given``, which explain values and indicators. ``shared`` is the result of
+    `find_columns_missing_together`. Columns with the same number in ``shared`` share an indicator.
     """
     # The data have D columns, G of which are given.
     D, dtype = component.n_features, component.dtype
@@ -234,10 +234,10 @@ def add_indicators(
     values = Block("values", component, np.arange(D), n_given=G)
     columns = np.append(D + np.arange(n_indicators), np.arange(D - G, D))
     blocks = values, Block("indicators", indicators, columns, n_given=G)
-    return Indicated(blocks, D, dtype, at=at, shift=shift, shared=shared)
+    return Indicated(blocks, D, dtype, at=point_masses, shift=shift, shared=shared)
 
 
-def columns_missing_together(X: Any, weights: Any, n_columns: int) -> tuple[int, ...]:
+def find_columns_missing_together(X: Any, weights: Any, n_columns: int) -> tuple[int, ...]:
     """Return the number of the indicator of each of the first ``n_columns`` columns, (F,).
 
     The columns are examined in their order. A column shares an indicator if its missing values
@@ -247,22 +247,22 @@ def columns_missing_together(X: Any, weights: Any, n_columns: int) -> tuple[int,
     where a is the share of rows in which exactly one of the columns is missing, and b would be this
     share if the columns were independent.
     """
-    both, total = sums_of_rows(X, weights, partial(_count_missing_in_both, n_columns))
+    both_missing, total = sums_of_rows(X, weights, partial(_count_missing_in_both, n_columns))
     # Compute the share of rows in which each column is missing, and for each pair of columns the
     # two shares of rows in kappa.
-    share = np.diagonal(both) / total
-    exactly_one = share[:, None] + share - 2.0 * both / total
-    if_independent = share[:, None] + share - 2.0 * np.outer(share, share)
-    agrees = exactly_one <= (1.0 - MIN_AGREEMENT) * if_independent + np.finfo(np.float64).eps
+    shares = np.diagonal(both_missing) / total
+    share_of_one = shares[:, None] + shares - 2.0 * both_missing / total
+    expected_share = shares[:, None] + shares - 2.0 * np.outer(shares, shares)
+    agree = share_of_one <= (1.0 - MIN_AGREEMENT) * expected_share + np.finfo(np.float64).eps
     # Collect the first column of each indicator, and the indicator of each column.
     first_columns: list[int] = []
-    shared: list[int] = []
-    for column_agrees in agrees:
-        candidates = np.flatnonzero(column_agrees[first_columns])
-        if candidates.size == 0:
-            first_columns.append(len(shared))
-        shared.append(int(candidates[0]) if candidates.size else len(first_columns) - 1)
-    return tuple(shared)
+    indicators: list[int] = []
+    for agrees_with_column in agree:
+        matches = np.flatnonzero(agrees_with_column[first_columns])
+        if matches.size == 0:
+            first_columns.append(len(indicators))
+        indicators.append(int(matches[0]) if matches.size else len(first_columns) - 1)
+    return tuple(indicators)
 
 
 def _count_missing_in_both(n_columns: int, X: Any, weights: Array) -> tuple[Any, ...]:
@@ -270,17 +270,17 @@ def _count_missing_in_both(n_columns: int, X: Any, weights: Array) -> tuple[Any,
 
     The first result is (F, F), for the first ``n_columns`` columns.
     """
-    missing = np.isnan(dense(X)[:, :n_columns]).astype(np.float64)
-    return (missing.T * weights) @ missing, weights.sum()
+    is_missing = np.isnan(dense(X)[:, :n_columns]).astype(np.float64)
+    return (is_missing.T * weights) @ is_missing, weights.sum()
 
 
-def without_point_masses(at: tuple[float, ...], shift: float, X: Any) -> Array:
+def without_point_masses(point_masses: tuple[float, ...], shift: float, X: Any) -> Array:
     """Return rows with NaN in place of point masses, and with ``shift`` subtracted.
 
-    ``at`` has the point mass of each of the first F columns. Further columns are unchanged. The
-    result has the dtype of the rows.
+    ``point_masses`` has the point mass of each of the first F columns. Further columns are
+    unchanged. The result has the dtype of the rows.
     """
     X = dense(X)
-    F = len(at)
-    values = np.asarray(np.where(np.array(at) == X[:, :F], np.nan, X[:, :F] - shift), X.dtype)
+    F = len(point_masses)
+    values = np.where(np.array(point_masses) == X[:, :F], np.nan, X[:, :F] - shift).astype(X.dtype)
     return values if X.shape[1] == F else np.concatenate([values, X[:, F:]], axis=1)

@@ -15,7 +15,7 @@ import numpy as np
 
 from skvt.contracts import Capability, Component
 from skvt.expfam import Stats
-from skvt.models.mixture._joins import Joins, cluster_indicators, with_unions
+from skvt.models.mixture._joins import Joins, append_unions, indicate_clusters
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._pairs import Assignments
 from skvt.typing import Array, IndexArray
@@ -27,7 +27,7 @@ def sum_joined_stats(model: Mixture, stats: Stats, clusters: IndexArray) -> Stat
     ``clusters`` (K,) has the number of the cluster of each component. The result has the clusters
     in the best order for the prior of the weights, for example by descending count.
     """
-    indicators = cluster_indicators(clusters)
+    indicators = indicate_clusters(clusters)
     counts, sums = (indicators @ array for array in stats.arrays)
     order = model.weights.order(counts)
     return Stats((counts[order], sums[order]))
@@ -46,12 +46,14 @@ def compute_join_bounds(
     if Capability.MERGEABLE not in model.capabilities:
         return None
     # The entropy in nats per row that is lost by the first join, by the first two joins, and so on.
-    lost_entropy = assignments.join_losses(joins.linkage).cumsum()
+    losses_per_row = assignments.join_losses(joins.linkage).cumsum()
     # For 1, ..., K clusters, the cluster of each component (K,), and the counts of the clusters.
-    clusters_by_number = joins.all_component_clusters()
+    clusterings = joins.all_component_clusters()
     counts, sums = stats.arrays
-    joined_counts = (np.bincount(c, weights=counts).astype(np.float64) for c in clusters_by_number)
-    of_weights = np.array([model.weights_log_evidence(joined) for joined in joined_counts])
+    joined_counts = (
+        np.bincount(clusters, weights=counts).astype(np.float64) for clusters in clusterings
+    )
+    weights_evidence = np.array([model.weights_log_evidence(joined) for joined in joined_counts])
     # If the log evidence is the same without shared global parameters, there are none. The evidence
     # of a cluster then does not depend on the other clusters, and is computed once for each
     # cluster. Otherwise it is computed anew for each number of clusters.
@@ -59,18 +61,18 @@ def compute_join_bounds(
     if np.array_equal(
         component.log_evidence(sums), component.without_shared_globals.log_evidence(sums)
     ):
-        of_components = _log_evidence_from_joins(component, sums, joins)
+        components_evidence = _compute_evidence_from_joins(component, sums, joins)
     else:
-        joined_stats = (sum_joined_stats(model, stats, c).arrays for c in clusters_by_number)
+        joined_stats = (sum_joined_stats(model, stats, clusters).arrays for clusters in clusterings)
         # S are the sums of features of the clusters, (n_clusters, P).
-        of_components = np.array([component.log_evidence(S).sum() for _, S in joined_stats])
-    log_evidence = of_weights + of_components
+        components_evidence = np.array([component.log_evidence(S).sum() for _, S in joined_stats])
+    log_evidence = weights_evidence + components_evidence
     # Reverse the losses, because joins lead from K clusters to one, and the result begins with one.
-    lost = float(counts.sum()) * np.append(lost_entropy[::-1], 0.0)
-    return log_evidence - log_evidence[-1] - lost
+    lost_entropy = float(counts.sum()) * np.append(losses_per_row[::-1], 0.0)
+    return log_evidence - log_evidence[-1] - lost_entropy
 
 
-def _log_evidence_from_joins(component: Component, sums: Array, joins: Joins) -> Array:
+def _compute_evidence_from_joins(component: Component, sums: Array, joins: Joins) -> Array:
     """Return the log evidence at 1, ..., K clusters, (K,) in nats, computed once for each cluster.
 
     ``sums`` (K, P) are the sums of features of the K components. The clusters are the components
@@ -78,8 +80,8 @@ def _log_evidence_from_joins(component: Component, sums: Array, joins: Joins) ->
     """
     # The first two columns of the linkage are the numbers of the clusters that are joined.
     pairs, K = joins.linkage[:, :2].astype(int), len(sums)
-    log_evidence = component.log_evidence(with_unions(sums, pairs))
+    log_evidence = component.log_evidence(append_unions(sums, pairs))
     # A join replaces the evidence of two clusters by the evidence of their union.
-    gained = log_evidence[K:] - log_evidence[pairs].sum(axis=1)
+    evidence_gains = log_evidence[K:] - log_evidence[pairs].sum(axis=1)
     # Cumulative sums from K clusters to one, in reverse order.
-    return np.append(log_evidence[:K].sum(), gained).cumsum()[::-1]
+    return np.append(log_evidence[:K].sum(), evidence_gains).cumsum()[::-1]

@@ -22,23 +22,24 @@ from skvt.ties import stable_argmax
 from skvt.typing import Array, IndexArray
 
 # Two clusters overlap, and are joined, if the join loses at least a share of the largest possible
-# loss of entropy. The share is ONE_MODE in any case, SURELY_ONE if no valley lies between the
-# clusters, and MAYBE_ONE if the join comes before the elbow. For two normal clusters with equal
-# weights and equal spherical covariances, these shares correspond to means that are 2, 3.9 and 5.6
-# standard deviations apart. Two such clusters have one mode up to a distance of 2.
-ONE_MODE = 0.5
-SURELY_ONE = 0.1
-MAYBE_ONE = 0.01
+# loss of entropy. The share is LOSS_SHARE_OF_ONE_MODE in any case, LOSS_SHARE_WITHOUT_VALLEY if no
+# valley lies between the clusters, and LOSS_SHARE_BEFORE_ELBOW if the join comes before the elbow.
+# For two normal clusters with equal weights and equal spherical covariances, these shares
+# correspond to means that are 2, 3.9 and 5.6 standard deviations apart. Two such clusters have one
+# mode up to a distance of 2.
+LOSS_SHARE_OF_ONE_MODE = 0.5
+LOSS_SHARE_WITHOUT_VALLEY = 0.1
+LOSS_SHARE_BEFORE_ELBOW = 0.01
 # Minimum ratio of the slopes of the losses of entropy before and after an elbow.
-_STEEPER = 4.0
+_MIN_SLOPE_RATIO = 4.0
 # Minimum number of joins on the line before an elbow and, for losses of entropy, on the line after
 # it, since a line through two points fits without error.
-_JOINS_OF_LINE = 2
+_MIN_JOINS_OF_LINE = 2
 # An elbow of the entropy after fewer joins than this is ignored, since a few pairs of close
 # clusters do not make an elbow.
-_JOINS_BEFORE = 5
+_MIN_JOINS_BEFORE_ELBOW = 5
 # Clusters are joined if the valley between them is less than this many standard errors deep.
-SIGNIFICANT = 3.5
+SIGNIFICANT_VALLEY = 3.5
 
 
 # The fields in ``nan`` may have NaN in files.
@@ -90,8 +91,8 @@ class Joins:
         """
         pairs = self.linkage[:, :2]
         # Before join j there are the clusters 0, ..., k + j - 1.
-        exist = (pairs >= 0) & (pairs < k + np.arange(k - 1)[:, None])
-        return 0 <= self.n_vacant < k and bool(exist.all())
+        are_known = (pairs >= 0) & (pairs < k + np.arange(k - 1)[:, None])
+        return 0 <= self.n_vacant < k and bool(are_known.all())
 
     @property
     def n_components(self) -> int:
@@ -101,10 +102,10 @@ class Joins:
     @property
     def criteria(self) -> NDArray[np.str_]:
         """Criterion that chose each join, "valley", "entropy" or "evidence", (K - 1,)."""
-        steps = np.arange(len(self.linkage))
+        join_numbers = np.arange(len(self.linkage))
         n_by_entropy = len(self.linkage) if self.n_by_entropy is None else self.n_by_entropy
-        without_valleys = np.where(steps < n_by_entropy, "entropy", "evidence")
-        return np.where(steps < self.n_by_valley, "valley", without_valleys)
+        other_criteria = np.where(join_numbers < n_by_entropy, "entropy", "evidence")
+        return np.where(join_numbers < self.n_by_valley, "valley", other_criteria)
 
     @property
     def losses(self) -> Array:
@@ -116,23 +117,24 @@ class Joins:
         """Number of clusters suggested, by the rule for the entropy unless another rule set it."""
         if self.n_suggested is not None:
             return self.n_suggested
-        return self.n_clusters_at_elbow(self.n_clusters_at_share(SURELY_ONE))
+        return self.count_clusters_at_elbow(self.count_clusters_at_share(LOSS_SHARE_WITHOUT_VALLEY))
 
-    def n_clusters_at_elbow(self, n_without_elbow: int) -> int:
+    def count_clusters_at_elbow(self, n_without_elbow: int) -> int:
         """Return the number of clusters at the elbow of the losses, at most ``n_without_elbow``.
 
-        Return ``n_without_elbow`` if there is no elbow, or if fewer than `_JOINS_BEFORE` joins come
-        before it. At the elbow, clusters that lose less than `MAYBE_ONE` remain apart.
+        Return ``n_without_elbow`` if there is no elbow, or if fewer than `_MIN_JOINS_BEFORE_ELBOW`
+        joins come before it. At the elbow, clusters that lose less than `LOSS_SHARE_BEFORE_ELBOW`
+        remain apart.
         """
         n_with_rows = self.n_components - self.n_vacant
-        n_at_elbow = n_with_rows - self.elbow(_JOINS_OF_LINE, min_ratio=_STEEPER)
-        n_at_elbow = max(self.n_clusters_at_share(MAYBE_ONE), n_at_elbow)
+        n_at_elbow = n_with_rows - self.elbow(_MIN_JOINS_OF_LINE, min_ratio=_MIN_SLOPE_RATIO)
+        n_at_elbow = max(self.count_clusters_at_share(LOSS_SHARE_BEFORE_ELBOW), n_at_elbow)
         # Without an elbow, no joins come before it.
-        if n_with_rows - n_at_elbow < _JOINS_BEFORE:
+        if n_with_rows - n_at_elbow < _MIN_JOINS_BEFORE_ELBOW:
             return n_without_elbow
         return min(n_without_elbow, n_at_elbow)
 
-    def n_clusters_at_share(self, share: float) -> int:
+    def count_clusters_at_share(self, share: float) -> int:
         """Return the number of clusters before the first join that loses less than ``share``.
 
         ``share`` is relative to the largest possible loss of entropy. Joins of components without
@@ -154,37 +156,38 @@ class Joins:
         ``min_ratio`` and at most ``max_ratio``. None stands for no limit. Joins of components
         without rows are not examined and not counted.
         """
-        losses = self._cumulative(self.linkage[:, 2])
-        masses = self._cumulative(self.masses.cumsum())
-        inner_points = range(_JOINS_OF_LINE, losses.size - n_after)
+        losses = self._without_vacant_joins(self.linkage[:, 2])
+        masses = self._without_vacant_joins(self.masses.cumsum())
+        inner_points = range(_MIN_JOINS_OF_LINE, losses.size - n_after)
         if not inner_points:
             return 0
         # Choose the shared point with the smallest sum of squared errors.
         errors = [
-            _line_error(masses[: j + 1], losses[: j + 1]) + _line_error(masses[j:], losses[j:])
+            _sum_errors(masses[: j + 1], losses[: j + 1]) + _sum_errors(masses[j:], losses[j:])
             for j in inner_points
         ]
         squared_range = (losses[-1] - losses[0]) ** 2
-        elbow = inner_points[int(stable_argmax(-np.array(errors), scale=squared_range))]
+        n_before_elbow = inner_points[int(stable_argmax(-np.array(errors), scale=squared_range))]
         # Compare the mean slopes before and after this point.
-        slope_before, slope_after = self.slopes(elbow, self.masses)
+        slope_before, slope_after = self.compute_slopes(n_before_elbow, self.masses)
         is_elbow = (min_ratio is None or slope_before >= min_ratio * slope_after) and (
             max_ratio is None or slope_before <= max_ratio * slope_after
         )
-        return elbow if is_elbow else 0
+        return n_before_elbow if is_elbow else 0
 
-    def slopes(self, n_joins: int, weights: Array) -> tuple[float, float]:
+    def compute_slopes(self, n_joins: int, weights: Array) -> tuple[float, float]:
         """Return the sum of losses per sum of weights, before and after ``n_joins`` joins.
 
         ``weights`` (K - 1,) are weights of the joins. Joins of components without rows are not
         counted.
         """
-        losses, totals = self._cumulative(self.linkage[:, 2]), self._cumulative(weights.cumsum())
-        before = (losses[n_joins] - losses[0]) / (totals[n_joins] - totals[0])
-        after = (losses[-1] - losses[n_joins]) / (totals[-1] - totals[n_joins])
-        return float(before), float(after)
+        losses = self._without_vacant_joins(self.linkage[:, 2])
+        weight_sums = self._without_vacant_joins(weights.cumsum())
+        slope_before = (losses[n_joins] - losses[0]) / (weight_sums[n_joins] - weight_sums[0])
+        slope_after = (losses[-1] - losses[n_joins]) / (weight_sums[-1] - weight_sums[n_joins])
+        return float(slope_before), float(slope_after)
 
-    def _cumulative(self, sums: Array) -> Array:
+    def _without_vacant_joins(self, sums: Array) -> Array:
         """Return cumulative sums over joins, from the last join of a component without rows on.
 
         ``sums`` (K - 1,) are the sums over each join and all earlier ones. The first entry of the
@@ -199,40 +202,40 @@ class Joins:
         """
         n_joins = self.n_components - n_clusters
         # Take the item number ``n_joins`` of the iterator, which then makes no further joins.
-        first = next(islice(self._first_components(), n_joins, None))
-        return _number_clusters(first)
+        first_components = next(islice(self._iterate_first_components(), n_joins, None))
+        return _number_clusters(first_components)
 
     def all_component_clusters(self) -> list[IndexArray]:
         """Return :meth:`component_clusters` for 1, ..., K clusters."""
-        return [_number_clusters(first) for first in self._first_components()][::-1]
+        return [*map(_number_clusters, self._iterate_first_components())][::-1]
 
-    def _first_components(self) -> Iterator[IndexArray]:
+    def _iterate_first_components(self) -> Iterator[IndexArray]:
         """Yield, after 0, ..., K - 1 joins, the first component of each component's cluster, (K,).
 
         All yields are the same array, which the next join changes.
         """
         members = [np.array([k]) for k in range(self.n_components)]
-        first = np.arange(self.n_components)
-        yield first
+        first_components = np.arange(self.n_components)
+        yield first_components
         for a, b in self.linkage[:, :2].astype(int):
             members.append(np.concatenate([members[a], members[b]]))
-            first[members[-1]] = members[-1].min()
-            yield first
+            first_components[members[-1]] = members[-1].min()
+            yield first_components
 
 
-def with_unions(values: Array, pairs: Array) -> Array:
+def append_unions(values: Array, pairs: Array) -> Array:
     """Return the values of K clusters (K, ...), followed by their sums over the unions.
 
     The first two columns of ``pairs`` (K - 1, ...) are the numbers of the two clusters of each
     join, as in a linkage matrix, see `Joins`. The result has the shape (2 K - 1, ...).
     """
-    out = list(values)
+    sums = list(values)
     for a, b in pairs[:, :2].astype(int):
-        out.append(out[a] + out[b])
-    return np.array(out)
+        sums.append(sums[a] + sums[b])
+    return np.array(sums)
 
 
-def cluster_indicators(clusters: IndexArray, dtype: DTypeLike = np.float64) -> Array:
+def indicate_clusters(clusters: IndexArray, dtype: DTypeLike = np.float64) -> Array:
     """Return a matrix (n_clusters, K) with 1 if the component belongs to the cluster, and 0 if not.
 
     ``clusters`` (K,) has the number of each component's cluster.
@@ -240,16 +243,16 @@ def cluster_indicators(clusters: IndexArray, dtype: DTypeLike = np.float64) -> A
     return (clusters == np.arange(clusters.max() + 1)[:, None]).astype(dtype)
 
 
-def _number_clusters(first: IndexArray) -> IndexArray:
+def _number_clusters(first_components: IndexArray) -> IndexArray:
     """Return the number of each component's cluster, (K,).
 
-    ``first`` (K,) has the first component of each component's cluster. Clusters are numbered in the
-    order of their first components.
+    ``first_components`` (K,) has the first component of each component's cluster. Clusters are
+    numbered in the order of their first components.
     """
-    return np.unique(first, return_inverse=True)[1]
+    return np.unique(first_components, return_inverse=True)[1]
 
 
-def _line_error(x: Array, y: Array) -> float:
+def _sum_errors(x: Array, y: Array) -> float:
     """Return the sum of squared errors of the straight line that fits points (x, y) best."""
     x, y = x - x.mean(), y - y.mean()
     slope = (x @ y) / (x @ x)

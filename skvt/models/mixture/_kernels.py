@@ -243,10 +243,10 @@ def write_next_candidates(
 
 @jit_allocating
 def add_assignment_entropies(
-    resp: Array, components: IndexArray, weights: Array, pairs: bool, entropy: Array,
+    resp: Array, components: IndexArray, weights: Array, with_pairs: bool, entropy: Array,
     merge_entropy_loss: Array,
 ) -> None:  # fmt: skip
-    """Add the entropies of assignments and, if ``pairs``, the entropies that merges lose, in nats.
+    """Add the entropies of assignments and, if ``with_pairs``, those that merges lose, in nats.
 
     ``resp`` (n, J) are responsibilities of ``components`` (n, J), or (1, J) if all rows share them.
     With the row ``weights`` w (n,), ``-sum_n w r_k log r_k`` is added to ``entropy[k]``, (K,). A
@@ -275,7 +275,7 @@ def add_assignment_entropies(
                     shares[n_members], terms[n_members] = r, term
                     members[n_members] = row_components[j]
                     n_members += 1
-        if pairs and n_members > 1:
+        if with_pairs and n_members > 1:
             for i in range(n_members):
                 for j in range(i + 1, n_members):
                     r = shares[i] + shares[j]
@@ -285,66 +285,66 @@ def add_assignment_entropies(
 
 
 @jit_inlined
-def _loss(a: float, term_a: float, b: float, term_b: float) -> float:
+def _compute_lost_entropy(a: float, term_a: float, b: float, term_b: float) -> float:
     """Return the entropy of a row that is lost if its responsibilities a and b are added, in nats.
 
     It is ``(a + b) log(a + b) - a log a - b log b``, and 0 if a or b is 0. ``term_a`` is a log a,
     and ``term_b`` is b log b.
     """
-    both = a + b
-    loss = both * log(both) - term_a - term_b
+    union = a + b
+    loss = union * log(union) - term_a - term_b
     return loss if a > 0.0 and b > 0.0 and loss > 0.0 else 0.0
 
 
 @jit
 def write_positive_responsibilities(
-    resp: Array, weights: Array, smallest: float, rtol: float, mass: Array, labels: IndexArray,
-    second: IndexArray, unsure: IndexArray, ends: IndexArray, components: IndexArray,
-    positive: Array, roots: Array,
+    resp: Array, weights: Array, min_resp: float, rtol: float, masses: Array, labels: IndexArray,
+    second_labels: IndexArray, unsure_rows: IndexArray, ends: IndexArray, components: IndexArray,
+    positive_resp: Array, roots: Array,
 ) -> int:  # fmt: skip
     """Write the positive responsibilities of unsure rows; return the number of these rows.
 
-    ``resp`` is (n, K), and the rows have ``weights`` (n,). Responsibilities below ``smallest``
+    ``resp`` is (n, K), and the rows have ``weights`` (n,). Responsibilities below ``min_resp``
     count as 0, and all other responsibilities of a row are divided by their sum. The quotients are
-    called positive responsibilities. Their weighted sums over the rows are added to ``mass`` (K,).
-    ``labels`` (n,) are the most probable components. If responsibilities are tied with the largest
-    one up to the relative tolerance ``rtol``, the first of them counts. ``second`` (n,) are the
-    second most probable components, or -1.
+    called positive responsibilities. Their weighted sums over the rows are added to ``masses``
+    (K,). ``labels`` (n,) are the most probable components. If responsibilities are tied with the
+    largest one up to the relative tolerance ``rtol``, the first of them counts. ``second_labels``
+    (n,) are the second most probable components, or -1.
 
-    Unsure rows have two or more positive responsibilities. ``unsure`` are the indices of these
-    rows. The positive responsibilities of unsure row i are ``positive[ends[i - 1] : ends[i]]``, or
-    ``positive[: ends[0]]`` if i is 0, and ``components`` has their components at the same indices.
-    ``roots[i]`` (K,) are square roots of the products of the row's positive responsibilities and
-    the weight of the row.
+    Unsure rows have two or more positive responsibilities. ``unsure_rows`` are the indices of these
+    rows. The positive responsibilities of unsure row i are ``positive_resp[ends[i - 1]:ends[i]]``,
+    or ``positive_resp[:ends[0]]`` if i is 0, and ``components`` has their components at the same
+    indices. ``roots[i]`` (K,) are square roots of the products of the row's positive
+    responsibilities and the weight of the row.
     """
-    # ``begin`` is the first free position of ``positive``.
-    n_unsure, begin = 0, 0
+    # ``first_free`` is the first free position of ``positive_resp``.
+    n_unsure, first_free = 0, 0
     for n in range(resp.shape[0]):
         # Collect the positive responsibilities, and find the two most probable components.
-        threshold = np.float64(_largest(resp[n])) * (1.0 - rtol)
-        labels[n], second[n] = -1, -1
-        total, end = 0.0, begin
+        threshold = np.float64(_compute_maximum(resp[n])) * (1.0 - rtol)
+        labels[n], second_labels[n] = -1, -1
+        total, end = 0.0, first_free
         for k in range(resp.shape[1]):
             r = np.float64(resp[n, k])
             roots[n_unsure, k] = 0.0
-            if r >= smallest:
-                components[end], positive[end] = k, r
+            if r >= min_resp:
+                components[end], positive_resp[end] = k, r
                 total += r
                 end += 1
                 if labels[n] < 0 and r >= threshold:
                     labels[n] = k
-                elif second[n] < 0 or r > np.float64(resp[n, second[n]]):
-                    second[n] = k
-        for i in range(begin, end):
-            positive[i] /= total
-            mass[components[i]] += weights[n] * positive[i]
-            roots[n_unsure, components[i]] = np.sqrt(weights[n] * positive[i])
-        # Advance ``begin`` and ``n_unsure`` after an unsure row. The entries of any other row are
-        # overwritten by the next row.
-        if end - begin > 1:
-            unsure[n_unsure], ends[n_unsure] = n, end
+                elif second_labels[n] < 0 or r > np.float64(resp[n, second_labels[n]]):
+                    second_labels[n] = k
+        for i in range(first_free, end):
+            positive_resp[i] /= total
+            masses[components[i]] += weights[n] * positive_resp[i]
+            roots[n_unsure, components[i]] = np.sqrt(weights[n] * positive_resp[i])
+        # Advance ``first_free`` and ``n_unsure`` after an unsure row. The entries of any other row
+        # are overwritten by the next row.
+        if end - first_free > 1:
+            unsure_rows[n_unsure], ends[n_unsure] = n, end
             n_unsure += 1
-            begin = end
+            first_free = end
     return n_unsure
 
 
@@ -364,7 +364,7 @@ def loss_of_pair(
     while i < rows_a.size and j < rows_b.size:
         n, m = rows_a[i], rows_b[j]
         if n == m:
-            total += weights[n] * _loss(a[i], terms_a[i], b[j], terms_b[j])
+            total += weights[n] * _compute_lost_entropy(a[i], terms_a[i], b[j], terms_b[j])
         if n <= m:
             i += 1
         if m <= n:
@@ -375,7 +375,7 @@ def loss_of_pair(
 @jit_allocating
 def add_losses_of_joins(
     starts: IndexArray, components: IndexArray, resp: Array, weights: Array, positions: IndexArray,
-    next_join: IndexArray, min_resp: float, losses: Array, between: IndexArray,
+    next_join: IndexArray, min_resp: float, losses: Array, joins_of_rows: IndexArray,
 ) -> None:  # fmt: skip
     """Add the losses of entropy of the joins of a hierarchy to ``losses`` (K - 1,), in nats.
 
@@ -384,7 +384,7 @@ def add_losses_of_joins(
     order in which the components of each cluster follow each other. The components at the positions
     p and p + 1 come into one cluster by the join ``next_join[p]``. If both clusters of a join have
     at least the responsibility ``min_resp`` for row n, the number of the join is written to the
-    next entry of ``between[n]``, (3,).
+    next entry of ``joins_of_rows[n]``, (3,).
 
     Two components come into one cluster by the latest join between their positions. The loop goes
     through the components of a row by position, and collects the clusters of these components on a
@@ -434,13 +434,13 @@ def add_losses_of_joins(
         for i in range(n_sums):
             terms[i] = sums[i] * log(sums[i])
         # Add the losses of the row's joins.
-        n_between = 0
+        n_found = 0
         for i in range(n_unions):
             join, union, a, b = unions[i, 0], unions[i, 1], unions[i, 2], unions[i, 3]
             losses[join] += weights[n] * max(terms[union] - terms[a] - terms[b], 0.0)
             if min(sums[a], sums[b]) >= min_resp:
-                between[n, n_between] = join
-                n_between += 1
+                joins_of_rows[n, n_found] = join
+                n_found += 1
 
 
 class PairTables(NamedTuple):
@@ -454,8 +454,8 @@ class PairTables(NamedTuple):
     largest_losses: Array
     # Losses of another kind than entropy, such as evidence, in nats per row.
     losses: Array
-    # Priorities, see `_priority`; -inf for pairs that cannot be joined. The pair with the largest
-    # priority is joined next.
+    # Priorities, see `_compute_priority`; -inf for pairs that cannot be joined. The pair with the
+    # largest priority is joined next.
     priorities: Array
     # (K,): maxima of the rows of ``priorities``.
     row_maxima: Array
@@ -466,7 +466,7 @@ class PairTables(NamedTuple):
 
 
 @jit_inlined
-def _loss_of_groups(a: int, b: int, tables: PairTables) -> float:
+def _bound_loss_by_groups(a: int, b: int, tables: PairTables) -> float:
     """Return an upper bound of the loss of entropy by a join of clusters a and b, in nats per row.
 
     The bound is computed from sums of responsibilities over groups of rows.
@@ -474,12 +474,12 @@ def _loss_of_groups(a: int, b: int, tables: PairTables) -> float:
     sums, terms = tables.group_sums, tables.group_terms
     total = 0.0
     for g in range(sums.shape[1]):
-        total += _loss(sums[a, g], terms[a, g], sums[b, g], terms[b, g])
+        total += _compute_lost_entropy(sums[a, g], terms[a, g], sums[b, g], terms[b, g])
     return total * ROUNDED_UP
 
 
 @jit_inlined
-def _priority(sign: float, entropy_bound: float, largest_loss: float, loss: float) -> float:
+def _compute_priority(sign: float, entropy_bound: float, largest_loss: float, loss: float) -> float:
     """Return the priority of a pair of clusters; the pair of the highest priority is joined first.
 
     ``entropy_bound`` is the loss of entropy or an upper bound of it, and ``largest_loss`` is the
@@ -494,7 +494,7 @@ def _priority(sign: float, entropy_bound: float, largest_loss: float, loss: floa
 
 
 @jit_inlined
-def _largest(row: Array) -> float:
+def _compute_maximum(row: Array) -> float:
     """Return the maximum of a row.
 
     Four maxima of every fourth entry are computed side by side, which is faster than one maximum.
@@ -514,18 +514,19 @@ def set_exact_loss(a: int, b: int, loss: float, sign: float, tables: PairTables)
     tables.entropy_bounds[a, b] = tables.entropy_bounds[b, a] = loss
     tables.is_exact[a, b] = tables.is_exact[b, a] = True
     priorities, row_maxima = tables.priorities, tables.row_maxima
-    before = priorities[a, b]
-    priority = _priority(sign, loss, tables.largest_losses[a, b], tables.losses[a, b])
+    old_priority = priorities[a, b]
+    priority = _compute_priority(sign, loss, tables.largest_losses[a, b], tables.losses[a, b])
     priorities[a, b] = priorities[b, a] = priority
     # Compute the maximum of a row again if the old priority was the maximum.
     for k in (a, b):
-        row_maxima[k] = (
-            _largest(priorities[k]) if before >= row_maxima[k] else max(row_maxima[k], priority)
-        )
+        if old_priority >= row_maxima[k]:
+            row_maxima[k] = _compute_maximum(priorities[k])
+        else:
+            row_maxima[k] = max(row_maxima[k], priority)
 
 
 @jit
-def next_pair(rtol: float, tables: PairTables) -> tuple[int, int, bool]:
+def find_next_pair(rtol: float, tables: PairTables) -> tuple[int, int, bool]:
     """Return ``(a, b, True)`` if a < b have the largest priority and their loss is exact.
 
     Otherwise return ``(a, b, False)`` for a pair that may have the largest priority, so that the
@@ -535,29 +536,29 @@ def next_pair(rtol: float, tables: PairTables) -> tuple[int, int, bool]:
     tied pairs is returned, after the losses of all pairs that may be tied have been made exact.
     """
     priorities, row_maxima = tables.priorities, tables.row_maxima
-    largest = _largest(row_maxima)
-    tolerance = rtol * max(1.0, abs(largest))
+    largest_priority = _compute_maximum(row_maxima)
+    tolerance = rtol * max(1.0, abs(largest_priority))
     # Find the pair of largest priority among the pairs near the maximum whose loss is not exact.
     # A pair is near if it may be chosen below: the maximum of its row may be one tolerance less
     # than the largest priority, and its priority one tolerance less than the maximum of its row.
-    first, second, top = -1, -1, -np.inf
+    first, second, highest_priority = -1, -1, -np.inf
     for a in range(row_maxima.size):
-        if row_maxima[a] >= largest - 2.0 * tolerance:
+        if row_maxima[a] >= largest_priority - 2.0 * tolerance:
             for b in range(a + 1, row_maxima.size):
                 priority = priorities[a, b]
-                is_near = priority >= largest - 2.0 * tolerance
-                if is_near and priority > top and not tables.is_exact[a, b]:
-                    first, second, top = a, b, priority
+                is_near = priority >= largest_priority - 2.0 * tolerance
+                if is_near and priority > highest_priority and not tables.is_exact[a, b]:
+                    first, second, highest_priority = a, b, priority
     if first >= 0:
         return first, second, False
     # All pairs near the maximum are exact. Choose the first row, and the first pair in it, whose
     # priority is tied with the largest one.
     first = 0
-    while row_maxima[first] < largest - tolerance:
+    while row_maxima[first] < largest_priority - tolerance:
         first += 1
     # ``row[i]`` is the priority of the pair (first, first + 1 + i).
     row = priorities[first, first + 1 :]
-    row_maximum = _largest(row)
+    row_maximum = _compute_maximum(row)
     second = 0
     while row[second] < row_maximum - rtol * max(1.0, abs(row_maximum)):
         second += 1
@@ -571,19 +572,19 @@ def set_priorities(a: int, partners: Array, sign: float, tables: PairTables) -> 
     ``partners`` (K,) is a mask of the clusters that can be joined with a.
     """
     entropy_bounds, row_maxima = tables.entropy_bounds, tables.row_maxima
-    threshold = _largest(row_maxima)
+    threshold = _compute_maximum(row_maxima)
     for k in range(row_maxima.size):
         if partners[k]:
             bound = entropy_bounds[a, k]
             divisor = tables.largest_losses[a, k]
             loss = tables.losses[a, k]
-            priority = _priority(sign, bound, divisor, loss)
+            priority = _compute_priority(sign, bound, divisor, loss)
             # If the pair would have the largest priority of all, compute a closer upper bound of
             # its loss of entropy, which can lower the priority.
             if priority >= threshold and not tables.is_exact[a, k]:
-                bound = min(bound, _loss_of_groups(a, k, tables))
+                bound = min(bound, _bound_loss_by_groups(a, k, tables))
                 entropy_bounds[a, k] = entropy_bounds[k, a] = bound
-                priority = _priority(sign, bound, divisor, loss)
+                priority = _compute_priority(sign, bound, divisor, loss)
             tables.priorities[a, k] = tables.priorities[k, a] = priority
             row_maxima[k] = max(row_maxima[k], priority)
             row_maxima[a] = max(row_maxima[a], priority)
@@ -598,11 +599,11 @@ def bound_losses_of_union(a: int, b: int, tables: PairTables) -> None:
     priorities, row_maxima = tables.priorities, tables.row_maxima
     entropy_bounds, is_exact = tables.entropy_bounds, tables.is_exact
     for k in range(row_maxima.size):
-        before = max(priorities[a, k], priorities[b, k])
+        old_priority = max(priorities[a, k], priorities[b, k])
         priorities[a, k] = priorities[k, a] = priorities[b, k] = priorities[k, b] = -np.inf
         # Compute the maximum of the row again if one of the removed priorities was the maximum.
-        if before >= row_maxima[k] and before > -np.inf:
-            row_maxima[k] = _largest(priorities[k])
+        if old_priority >= row_maxima[k] and old_priority > -np.inf:
+            row_maxima[k] = _compute_maximum(priorities[k])
         # The loss of a join with the union is at most the sum of the losses of joins with its two
         # clusters. A bound of 0 is exact, because no loss is negative.
         entropy_bounds[a, k] += entropy_bounds[b, k]

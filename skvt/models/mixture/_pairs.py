@@ -40,7 +40,7 @@ _TINY = float(np.finfo(float).tiny)
 # Size of the groups of rows over which responsibilities are summed, for bounds of losses.
 _ROWS_OF_GROUP = 8
 # A row lies between two clusters if each of them has at least this responsibility for it.
-_BETWEEN = 0.25
+_MIN_RESPONSIBILITY_BETWEEN = 0.25
 # The depth of a valley is the difference between this quantile of the log densities of rows within
 # the clusters and the same quantile of rows between them.
 _DENSITY_QUANTILE = 0.9
@@ -112,7 +112,7 @@ class JoinCriterion:
         self.is_vacant[b] = False
 
 
-class _Rows(NamedTuple):
+class _RowResults(NamedTuple):
     """Results for the rows of one batch or of all batches.
 
     Unsure rows have two or more positive responsibilities.
@@ -140,58 +140,58 @@ class Assignments(JoinCriterion):
 
     def __init__(self, batches: Iterable[tuple[NDArray[Any], Array, Array]]) -> None:
         # Collect the rows of each batch, and the responsibilities for its unsure rows.
-        row_parts: list[_Rows] = []
-        resp_parts: list[sp.csr_array] = []
-        total_weight, mass, root_products = 0.0, np.zeros(1), np.zeros((1, 1))
+        results_of_batches: list[_RowResults] = []
+        resp_of_batches: list[sp.csr_array] = []
+        total_weight, masses, root_products = 0.0, np.zeros(1), np.zeros((1, 1))
         for resp, weights, log_densities in batches:
             n, K = resp.shape
             self.dtype = resp.dtype
             # The function writes to these arrays, of which the entries for unsure rows are first.
-            labels, second, unsure, ends = np.empty((4, n), int)
-            components, positive = np.empty(n * K, np.int32), np.empty(n * K)
-            batch_mass, roots = np.zeros(K), np.empty((n, K))
+            labels, second_labels, unsure_rows, ends = np.empty((4, n), int)
+            components, positive_resp = np.empty(n * K, np.int32), np.empty(n * K)
+            batch_masses, roots = np.zeros(K), np.empty((n, K))
             n_unsure = write_positive_responsibilities(
-                resp, weights, _MIN_RESPONSIBILITY, RTOL[self.dtype], batch_mass, labels,
-                second, unsure, ends, components, positive, roots,
+                resp, weights, _MIN_RESPONSIBILITY, RTOL[self.dtype], batch_masses, labels,
+                second_labels, unsure_rows, ends, components, positive_resp, roots,
             )  # fmt: skip
             total_weight += float(weights.sum())
-            mass = mass + batch_mass
+            masses = masses + batch_masses
             # Add the weighted sums of sqrt(r_na r_nb) over the unsure rows. Each entry of ``roots``
             # contains the square root of the row's weight.
             roots = roots[:n_unsure]
             root_products = root_products + roots.T @ roots
             # Keep those entries of the arrays that have been written.
             starts = np.append(0, ends[:n_unsure])
-            entries = positive[: starts[-1]].copy(), components[: starts[-1]].copy(), starts
-            resp_parts.append(sp.csr_array(entries, (n_unsure, K)))
-            unsure = unsure[:n_unsure]
-            row_parts.append(_Rows(
-                labels, log_densities, unsure_weights=weights[unsure],
-                unsure_log_densities=log_densities[unsure], first_components=labels[unsure],
-                second_components=second[unsure],
+            csr_arrays = positive_resp[: starts[-1]].copy(), components[: starts[-1]].copy(), starts
+            resp_of_batches.append(sp.csr_array(csr_arrays, (n_unsure, K)))
+            unsure_rows = unsure_rows[:n_unsure]
+            results_of_batches.append(_RowResults(
+                labels, log_densities, unsure_weights=weights[unsure_rows],
+                unsure_log_densities=log_densities[unsure_rows],
+                first_components=labels[unsure_rows], second_components=second_labels[unsure_rows],
             ))  # fmt: skip
-        self.rows = _Rows(*(np.concatenate(part) for part in zip(*row_parts, strict=True)))
+        self.rows = _RowResults(*map(np.concatenate, zip(*results_of_batches, strict=True)))
         self.labels = self.rows.labels
-        self.proportions = mass / total_weight
-        self.is_vacant: NDArray[np.bool_] = np.bincount(self.labels, minlength=mass.size) == 0
+        self.proportions = masses / total_weight
+        self.is_vacant: NDArray[np.bool_] = np.bincount(self.labels, minlength=masses.size) == 0
         # (n_unsure,): fractions of the weight of all rows.
         self.weights = self.rows.unsure_weights / total_weight
         # (K, K): upper bounds of the losses of pairs, since (x + y) log(x + y) - x log x - y log y
         # <= 2 log(2) sqrt(x y), with equality at x = y.
         self.bounds = 2.0 * np.log(2.0) / total_weight * ROUNDED_UP * root_products
         # (n_unsure, K): responsibilities.
-        self.resp = sp.vstack(resp_parts, format="csr")
+        self.resp = sp.vstack(resp_of_batches, format="csr")
         by_column = self.resp.tocsc()
         # K lists. The responsibilities of cluster k are the sum of the columns in list k. This sum
         # is computed when it is needed first.
         self.columns = [
-            [_Column.from_resp(by_column.indices[i:j].astype(np.intp), by_column.data[i:j])]
+            [_PositiveResp.from_resp(by_column.indices[i:j].astype(np.intp), by_column.data[i:j])]
             for i, j in itertools.pairwise(by_column.indptr)
         ]
         # Sums x of weighted responsibilities over groups of rows, and x log x, (K, n_groups) each.
         # Bounds of losses are computed from them.
         group_sums = self._sum_over_groups()
-        self.groups = group_sums, _x_log_x(group_sums)
+        self.groups = group_sums, _compute_x_log_x(group_sums)
 
     def _sum_over_groups(self) -> Array:
         """Return sums of weighted responsibilities over groups of unsure rows, (K, n_groups).
@@ -212,23 +212,24 @@ class Assignments(JoinCriterion):
 
     def copy(self) -> Self:
         """Return a copy whose clusters can be joined; it shares what joins do not change."""
-        out = copy(self)
+        copied = copy(self)
         for name in ("proportions", "is_vacant", "bounds", "groups"):
-            setattr(out, name, deepcopy(getattr(self, name)))
-        out.columns = list(self.columns)
-        return out
+            setattr(copied, name, deepcopy(getattr(self, name)))
+        copied.columns = list(self.columns)
+        return copied
 
     def join_losses(self, pairs: Array) -> Array:
-        losses, _ = self._losses_and_between(pairs)
+        losses, _ = self._compute_losses(pairs)
         return losses
 
-    def _losses_and_between(self, pairs: Array) -> tuple[Array, IndexArray]:
+    def _compute_losses(self, pairs: Array) -> tuple[Array, IndexArray]:
         """Return the losses of joins, (K - 1,), and the joins between whose clusters rows lie.
 
         A row lies between the two clusters of a join if each of them has a responsibility of at
-        least `_BETWEEN`, which is 1 / 4, for the row. This holds for at most three joins, because
-        at most four clusters without common components have such responsibilities. The second
-        result (n_unsure, 3) has the numbers of these joins for each unsure row, followed by -1.
+        least `_MIN_RESPONSIBILITY_BETWEEN`, which is 1 / 4, for the row. This holds for at most
+        three joins, because at most four clusters without common components have such
+        responsibilities. The second result (n_unsure, 3) has the numbers of these joins for each
+        unsure row, followed by -1.
         """
         pairs = pairs[:, :2].astype(int)
         # Order the components so that the components of each cluster follow each other.
@@ -243,12 +244,12 @@ class Assignments(JoinCriterion):
         positions = np.empty(order.size, int)
         positions[order] = np.arange(order.size)
         losses = np.zeros(len(pairs))
-        between = np.full((self.weights.size, 3), -1)
+        joins_of_rows = np.full((self.weights.size, 3), -1)
         add_losses_of_joins(
             self.resp.indptr, self.resp.indices, self.resp.data, self.weights, positions,
-            next_join[order], _BETWEEN, losses, between,
+            next_join[order], _MIN_RESPONSIBILITY_BETWEEN, losses, joins_of_rows,
         )  # fmt: skip
-        return losses, between
+        return losses, joins_of_rows
 
     def valley_depths(self, joins: Joins) -> Array:
         """Return the depth of the valley between the two clusters of each join, (K - 1,).
@@ -259,12 +260,12 @@ class Assignments(JoinCriterion):
         """
         # Collect the log densities of the rows between the clusters of each join, which is
         # identified by its step in the hierarchy.
-        _, joins_of_rows = self._losses_and_between(joins.linkage)
+        _, joins_of_rows = self._compute_losses(joins.linkage)
         rows, _ = np.nonzero(joins_of_rows >= 0)
-        steps_of_rows = joins_of_rows[joins_of_rows >= 0]
-        order = np.argsort(steps_of_rows, kind="stable")
-        steps = np.arange(len(joins.linkage))
-        limits = np.searchsorted(steps_of_rows[order], steps[1:])
+        join_of_each_row = joins_of_rows[joins_of_rows >= 0]
+        order = np.argsort(join_of_each_row, kind="stable")
+        join_numbers = np.arange(len(joins.linkage))
+        limits = np.searchsorted(join_of_each_row[order], join_numbers[1:])
         between = np.split(self.rows.unsure_log_densities[rows[order]], limits)
         # Collect the log densities of the rows of each cluster in ascending order. At first, the
         # clusters are the components. Each join appends a union.
@@ -272,15 +273,15 @@ class Assignments(JoinCriterion):
         order = np.lexsort((log_densities, self.labels))
         limits = np.searchsorted(self.labels[order], np.arange(1, joins.n_components))
         within = np.split(log_densities[order], limits)
-        depths = np.full(steps.size, np.inf)
+        depths = np.full(join_numbers.size, np.inf)
         for step, (a, b) in enumerate(joins.linkage[:, :2].astype(int)):
             # Sort the union. The kind "stable" is fast, because both parts are sorted.
             within.append(np.sort(np.concatenate([within[a], within[b]]), kind="stable"))
             if not within[a].size or not within[b].size:
                 depths[step] = np.nan
             elif between[step].size:
-                lower = min(_quantile(within[a]), _quantile(within[b]))
-                depths[step] = lower - _quantile(np.sort(between[step]))
+                lower_quantile = min(_find_quantile(within[a]), _find_quantile(within[b]))
+                depths[step] = lower_quantile - _find_quantile(np.sort(between[step]))
             within[a] = within[b] = np.empty(0)
         return depths
 
@@ -291,12 +292,12 @@ class Assignments(JoinCriterion):
 
     def loss_of_pair(self, a: int, b: int) -> float:
         """Return the loss of joining a with b, in nats per row."""
-        return self._sum_columns(a).loss_with(self._sum_columns(b), self.weights)
+        return self._sum_responsibilities(a).loss_with(self._sum_responsibilities(b), self.weights)
 
-    def _sum_columns(self, k: int) -> "_Column":
+    def _sum_responsibilities(self, k: int) -> "_PositiveResp":
         """Return the responsibilities of cluster k, and store their sum in place of the terms."""
         if len(self.columns[k]) > 1:
-            union = functools.partial(_Column.union, n_rows=self.weights.size)
+            union = functools.partial(_PositiveResp.union, n_rows=self.weights.size)
             self.columns[k] = [functools.reduce(union, self.columns[k])]
         return self.columns[k][0]
 
@@ -314,25 +315,25 @@ class Assignments(JoinCriterion):
         self.columns[b] = []
         sums, terms = self.groups
         sums[a] += sums[b]
-        terms[a] = _x_log_x(sums[a])
+        terms[a] = _compute_x_log_x(sums[a])
         self.bounds[a] += self.bounds[b]
         self.bounds[:, a] = self.bounds[a]
 
 
-def _quantile(values: Array) -> float:
-    """Return the quantile `_DENSITY_QUANTILE` of ``values``, which are in ascending order."""
+def _find_quantile(log_densities: Array) -> float:
+    """Return the quantile `_DENSITY_QUANTILE` of ascending ``log_densities``."""
     # Interpolate between the two values next to the position, or take the only value.
-    position = (values.size - 1) * _DENSITY_QUANTILE
-    neighbours = values[int(position) :][:2]
+    position = (log_densities.size - 1) * _DENSITY_QUANTILE
+    neighbours = log_densities[int(position) :][:2]
     return float(neighbours[0] + position % 1.0 * (neighbours[-1] - neighbours[0]))
 
 
-def _x_log_x(x: Array) -> Array:
+def _compute_x_log_x(x: Array) -> Array:
     """Return ``x log x`` of numbers that are not negative."""
     return x * np.log(np.maximum(x, _TINY))
 
 
-class _Column(NamedTuple):
+class _PositiveResp(NamedTuple):
     """The positive responsibilities r of a cluster for unsure rows."""
 
     # (m,): indices of the rows in ascending order.

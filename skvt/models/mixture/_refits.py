@@ -27,12 +27,12 @@ from skvt.typing import Array
 _MIN_STEPS, _MAX_STEPS = 10, 400
 _MAX_WORK = 200_000_000
 # Refits to drawn weights use a sample of the rows if there are many. In the sample, the product of
-# rows and parameters is at most _MAX_WORK_OF_STEP, but the sample has at least _MIN_ROWS and at
-# most MAX_ROWS_TO_SEED rows.
-_MIN_ROWS = 200
+# rows and parameters is at most _MAX_WORK_OF_STEP, but the sample has at least _MIN_SAMPLE_ROWS and
+# at most MAX_ROWS_TO_SEED rows.
+_MIN_SAMPLE_ROWS = 200
 _MAX_WORK_OF_STEP = 20_000_000
 # EM ends after a step that changes every responsibility by less than this.
-_TOL = 1e-4
+_NEGLIGIBLE_CHANGE = 1e-4
 
 
 class Refits(NamedTuple):
@@ -91,23 +91,23 @@ def make_refits(model: Mixture, X: Any, weights: Array, resp: Array) -> Refits:
     """
     if model.learner is not None:
         model = replace(model, component=model.learner.make_symmetric(model.component))
-    counts, sums = _statistics(model, X, weights, resp)
+    counts, sums = _compute_statistics(model, X, weights, resp)
     # Draw a sample if the rows are many.
     n = X.shape[0]
-    max_rows = int(np.clip(_MAX_WORK_OF_STEP // sums.size, _MIN_ROWS, MAX_ROWS_TO_SEED))
+    max_rows = int(np.clip(_MAX_WORK_OF_STEP // sums.size, _MIN_SAMPLE_ROWS, MAX_ROWS_TO_SEED))
     rows = np.arange(n)
     if n > max_rows:
         rows = np.sort(np.random.default_rng(0).choice(n, max_rows, replace=False))
     scale = n / rows.size
     # Collect equal rows, with the sums of their weights and of the squares of their weights.
-    sample, sums_of_w = merge_equal_rows(model.component, X[rows], weights[rows])
-    _, sums_of_w2 = merge_equal_rows(model.component, X[rows], weights[rows] ** 2)
-    effective_numbers = scale * sums_of_w**2 / np.where(sums_of_w2 > 0.0, sums_of_w2, 1.0)
-    start_resp = _responsibilities(model, sample, counts, sums)
+    distinct_rows, weight_sums = merge_equal_rows(model.component, X[rows], weights[rows])
+    _, square_sums = merge_equal_rows(model.component, X[rows], weights[rows] ** 2)
+    effective_numbers = scale * weight_sums**2 / np.where(square_sums > 0.0, square_sums, 1.0)
+    start_resp = _compute_resp(model, distinct_rows, counts, sums)
     return Refits(
-        resp=refit_by_em(model, X, weights, resp), model=model, X=sample, weights=scale * sums_of_w,
-        effective_numbers=effective_numbers, start_resp=start_resp,
-        refit_resp=refit_by_em(model, sample, scale * sums_of_w, start_resp),
+        resp=refit_by_em(model, X, weights, resp), model=model, X=distinct_rows,
+        weights=scale * weight_sums, effective_numbers=effective_numbers, start_resp=start_resp,
+        refit_resp=refit_by_em(model, distinct_rows, scale * weight_sums, start_resp),
     )  # fmt: skip
 
 
@@ -118,37 +118,40 @@ def refit_by_em(model: Mixture, X: Any, weights: Array, resp: Array) -> Array:
     but the last, an extrapolation of the last steps replaces the responsibilities, to accelerate EM
     [VR08].
     """
-    counts, sums = _statistics(model, X, weights, resp)
+    counts, sums = _compute_statistics(model, X, weights, resp)
     # The array of sums has about as many entries as the components have parameters.
     max_steps = int(np.clip(_MAX_WORK // (X.shape[0] * sums.size), _MIN_STEPS, _MAX_STEPS))
-    previous = resp
+    old_resp = resp
     for step in range(max_steps):
-        before_previous, previous, resp = previous, resp, _responsibilities(model, X, counts, sums)
-        change = resp - previous
-        if abs(change).max() < _TOL or step == max_steps - 1:
+        older_resp, old_resp, resp = old_resp, resp, _compute_resp(model, X, counts, sums)
+        change = resp - old_resp
+        if abs(change).max() < _NEGLIGIBLE_CHANGE or step == max_steps - 1:
             break
         if step % 3 == 2:
-            # Extrapolate along ``first``, the change in the previous step, and ``second``, the
-            # difference of the last two changes. A factor of 1 would leave ``resp`` unchanged. The
-            # maximum prevents a division by 0.
-            first = previous - before_previous
-            second = change - first
-            factor = np.sqrt((weights @ first**2).sum() / max((weights @ second**2).sum(), 1e-300))
-            if factor > 1.0:
-                resp = np.maximum(before_previous + 2.0 * factor * first + factor**2 * second, 0.0)
+            # Extrapolate along ``old_change``, the change in the previous step, and
+            # ``acceleration``, the difference of the last two changes. A factor of 1 would
+            # leave ``resp`` unchanged. The maximum prevents a division by 0.
+            old_change = old_resp - older_resp
+            acceleration = change - old_change
+            squared_acceleration = max((weights @ acceleration**2).sum(), 1e-300)
+            length = np.sqrt((weights @ old_change**2).sum() / squared_acceleration)
+            if length > 1.0:
+                resp = np.maximum(
+                    older_resp + 2.0 * length * old_change + length**2 * acceleration, 0.0
+                )
                 resp /= resp.sum(axis=1, keepdims=True)
-        counts, sums = _statistics(model, X, weights, resp)
+        counts, sums = _compute_statistics(model, X, weights, resp)
     return resp
 
 
-def _statistics(model: Mixture, X: Any, weights: Array, resp: Array) -> tuple[Array, Array]:
+def _compute_statistics(model: Mixture, X: Any, weights: Array, resp: Array) -> tuple[Array, Array]:
     """Return the counts (K,) and the weighted sums of features (K, P), given responsibilities."""
     batch = model.batch(X, np.arange(weights.size), weights)
     counts, sums = model.statistics_of_assignments(batch, resp).arrays
     return counts, sums
 
 
-def _responsibilities(model: Mixture, X: Any, counts: Array, sums: Array) -> Array:
+def _compute_resp(model: Mixture, X: Any, counts: Array, sums: Array) -> Array:
     """Return the responsibilities (n, K) of rows X under the statistics of the components.
 
     The responsibilities use predictive densities and the posterior means of the component weights.
@@ -156,7 +159,7 @@ def _responsibilities(model: Mixture, X: Any, counts: Array, sums: Array) -> Arr
     """
     component = model.component
     lam = component.with_shared_globals(component.natural_parameters(sums))
-    out = np.empty((X.shape[0], counts.size))
+    resp = np.empty((X.shape[0], counts.size))
     for rows in pieces(X.shape[0], ROWS_PER_CHUNK):
-        out[rows] = softmax(component.log_predictive(X[rows], lam) + np.log(counts + 1.0), axis=1)
-    return out
+        resp[rows] = softmax(component.log_predictive(X[rows], lam) + np.log(counts + 1.0), axis=1)
+    return resp

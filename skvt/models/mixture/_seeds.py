@@ -22,11 +22,11 @@ from skvt.typing import Array, IndexArray
 # Maximum number of rows among which seeds are drawn.
 MAX_ROWS_TO_SEED = 2_000
 # Subspaces in which seeds are also drawn, by ``init_params``.
-_SUBSPACES = {"k-means++": project_to_principal, "least normal": project_to_least_normal}
+_PROJECTIONS = {"k-means++": project_to_principal, "least normal": project_to_least_normal}
 # Up to this number of clusters along a line, "k-means++" finds all of them.
-FEW_IN_LINE = 10
+N_FEW_IN_LINE = 10
 # Minimum number of clusters along a line that are proposed, by ``init_params``.
-_MIN_IN_LINE = {"in line": FEW_IN_LINE + 1, "few in line": 2}
+_MIN_CLUSTERS_IN_LINE = {"in line": N_FEW_IN_LINE + 1, "few in line": 2}
 # Number of rows that are assigned to seeds at a time.
 _ROWS_AT_ONCE = 1024
 
@@ -53,7 +53,7 @@ def propose_responsibilities(
     - "least normal" does the same, but projects Gaussian columns onto the subspace in which rows
       are least normal by their kurtosis.
     - "in line" separates clusters at the valleys of the density along one direction. All rows are
-      one cluster unless there are more than ``FEW_IN_LINE`` clusters.
+      one cluster unless there are more than ``N_FEW_IN_LINE`` clusters.
     - "few in line" does the same, but requires only two clusters.
 
     If components may have a common distribution in some columns, "k-means++" and "least normal"
@@ -63,23 +63,23 @@ def propose_responsibilities(
         return [np.ones((weights.size, 1))]
     if init_params == "random":
         return [rng.dirichlet(np.ones(n_components), size=weights.size)]
-    if init_params in _MIN_IN_LINE:
-        min_clusters = _MIN_IN_LINE[init_params]
+    if init_params in _MIN_CLUSTERS_IN_LINE:
+        min_clusters = _MIN_CLUSTERS_IN_LINE[init_params]
         return [_find_clusters_in_line(component, X, weights, min_clusters, n_components)]
     fits = component.row_fits(X)
     # Use a separate stream of random numbers for projections, so that the caller's stream advances
     # the same with and without them.
-    other_rng = np.random.Generator(rng.bit_generator.jumped())  # type: ignore[attr-defined]
+    jumped_rng = np.random.Generator(rng.bit_generator.jumped())  # type: ignore[attr-defined]
     proposals = [_assign_to_seeds(fits, weights, n_components, init_params, rng)]
-    if init_params in _SUBSPACES:
+    if init_params in _PROJECTIONS:
         if component.has_common_columns:
-            resp = find_clusters_at_ends(component, X, weights, n_components - 1, other_rng)
+            resp = find_clusters_at_ends(component, X, weights, n_components - 1, jumped_rng)
             proposals.append(resp)
         # The means of K clusters lie in a subspace of K - 1 dimensions.
-        directions = partial(_SUBSPACES[init_params], number=n_components - 1)
-        projected = component.projected(X, weights, directions)
-        if projected is not None:
-            resp = _assign_to_seeds(projected, weights, n_components, init_params, other_rng)
+        directions = partial(_PROJECTIONS[init_params], number=n_components - 1)
+        subspace_fits = component.projected(X, weights, directions)
+        if subspace_fits is not None:
+            resp = _assign_to_seeds(subspace_fits, weights, n_components, init_params, jumped_rng)
             proposals.append(resp)
     return proposals
 
@@ -93,21 +93,21 @@ def _find_clusters_in_line(
     cluster. If the component has several Gaussian blocks of columns, the block in which most
     clusters are found is used.
     """
-    one_cluster: IndexArray = np.zeros(weights.size, np.intp)
-    labelings = [one_cluster]
+    labels_of_one_cluster: IndexArray = np.zeros(weights.size, np.intp)
+    labelings = [labels_of_one_cluster]
 
-    def find_clusters(rows: Array, weights: Array) -> Array:
+    def append_clusters(rows: Array, weights: Array) -> Array:
         """Append the clusters of the rows of one block to ``labelings``."""
         labelings.append(cluster_along_line(rows, weights))
         return rows
 
-    # The method `projected` calls ``find_clusters`` with the rows of each Gaussian block, in place
-    # of a function that finds directions. The result of the method is not needed.
-    component.projected(X, weights, find_clusters)
+    # The method `projected` calls ``append_clusters`` with the rows of each Gaussian block, in
+    # place of a function that finds directions. The result of the method is not needed.
+    component.projected(X, weights, append_clusters)
     # The largest label is the number of clusters minus 1.
     labels = max(labelings, key=np.max)
     if not min_clusters <= labels.max() + 1 <= max_clusters:
-        labels = one_cluster
+        labels = labels_of_one_cluster
     return (labels[:, None] == np.arange(labels.max() + 1)).astype(np.float64)
 
 
@@ -130,11 +130,11 @@ def merge_equal_rows(component: Component, X: Any, weights: Array) -> tuple[Any,
     # Sort as np.unique(X, axis=0) does, whose call is avoided because NumPy may turn an interrupt
     # in it into a TypeError. The view has one record for each row, and records sort by columns.
     order = np.argsort(np.ascontiguousarray(X).view([("", X.dtype)] * X.shape[1])[:, 0])
-    ranked = X[order]
-    is_new = np.append(True, np.any(ranked[1:] != ranked[:-1], axis=1))
-    inverse = np.empty(order.size, np.intp)
-    inverse[order] = np.cumsum(is_new) - 1
-    return ranked[is_new], np.bincount(inverse, weights=weights)
+    sorted_rows = X[order]
+    is_new = np.append(True, np.any(sorted_rows[1:] != sorted_rows[:-1], axis=1))
+    number_of_row = np.empty(order.size, np.intp)
+    number_of_row[order] = np.cumsum(is_new) - 1
+    return sorted_rows[is_new], np.bincount(number_of_row, weights=weights)
 
 
 def _sort_keys(X: Any) -> list[tuple[float, ...]]:
@@ -148,8 +148,8 @@ def _sort_keys(X: Any) -> list[tuple[float, ...]]:
     X.eliminate_zeros()
     # NaN sorts last.
     values = np.where(np.isnan(X.data), np.inf, X.data)
-    pairs = np.column_stack([-X.indices.astype(np.float64), values]).ravel().tolist()
-    return [tuple(pairs[2 * a : 2 * b]) for a, b in pairwise(X.indptr.tolist())]
+    column_value_pairs = np.column_stack([-X.indices.astype(np.float64), values]).ravel().tolist()
+    return [tuple(column_value_pairs[2 * a : 2 * b]) for a, b in pairwise(X.indptr.tolist())]
 
 
 def _assign_to_seeds(
@@ -161,12 +161,12 @@ def _assign_to_seeds(
     that is fitted to one row explains another row, in nats.
     """
     candidates = rng.permutation(weights.size)[:MAX_ROWS_TO_SEED]
-    prepared, candidate_weights = fits.prepare(candidates), weights[candidates]
+    prepared_candidates, candidate_weights = fits.prepare(candidates), weights[candidates]
     # ``best_fit`` says how well each candidate is explained by a separate component, which is not
     # needed if seeds are drawn uniformly. ``fit_so_far`` says how well it is explained by the best
     # seed so far. Ties are judged relative to ``magnitudes``.
     best_fit, magnitudes = (
-        fits.fits_to_self(prepared) if init_params in _SUBSPACES else (None, None)
+        fits.fits_to_self(prepared_candidates) if init_params in _PROJECTIONS else (None, None)
     )
     fit_so_far: Array = np.full(candidates.size, -np.inf)
     seeds: list[int] = []
@@ -174,12 +174,12 @@ def _assign_to_seeds(
     # The probability that a candidate is the next seed is proportional to these numbers.
     draw_weights = candidate_weights
     while len(seeds) < min(n_components, candidates.size) and draw_weights.sum() > 0.0:
-        seed = rng.choice(candidates.size, p=draw_weights / draw_weights.sum())
-        seeds.append(candidates[seed])
-        is_seed[seed] = True
+        new_seed = rng.choice(candidates.size, p=draw_weights / draw_weights.sum())
+        seeds.append(candidates[new_seed])
+        is_seed[new_seed] = True
         draw_weights = candidate_weights * ~is_seed
         if best_fit is not None and magnitudes is not None:
-            seed_fit = fits.fits_to_seeds(prepared, seeds[-1:], with_magnitudes=False)[0]
+            seed_fit = fits.fits_to_seeds(prepared_candidates, seeds[-1:], with_magnitudes=False)[0]
             fit_so_far = np.maximum(fit_so_far, seed_fit[:, 0])
             # A row that equals a seed is fully explained, up to rounding.
             is_explained = ~exceeds(best_fit, fit_so_far, scale=magnitudes)
@@ -187,10 +187,10 @@ def _assign_to_seeds(
             draw_weights = unexplained if unexplained.sum() > 0.0 else draw_weights
     resp = np.zeros((weights.size, len(seeds)))
     for rows in pieces(weights.size, _ROWS_AT_ONCE):
-        fit, magnitude = fits.fits_to_seeds(fits.prepare(rows), seeds)
-        best_magnitude = np.take_along_axis(magnitude, fit.argmax(axis=1)[:, None], axis=1)
+        seed_fits, seed_magnitudes = fits.fits_to_seeds(fits.prepare(rows), seeds)
+        scale = np.take_along_axis(seed_magnitudes, seed_fits.argmax(axis=1)[:, None], axis=1)
         # Ties go to the seed that was drawn first.
-        best_seed = stable_argmax(fit, scale=best_magnitude)
+        best_seeds = stable_argmax(seed_fits, scale=scale)
         # ``rows`` is a slice, so that the assignment changes ``resp``.
-        resp[rows][np.arange(best_seed.size), best_seed] = 1.0
+        resp[rows][np.arange(best_seeds.size), best_seeds] = 1.0
     return resp

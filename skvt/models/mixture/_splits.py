@@ -37,8 +37,8 @@ def number_distinct_rows(X: Any) -> tuple[IndexArray, IndexArray]:
     else:
         # The sum with 0.0 turns -0.0 into 0.0, so that equal rows have equal bytes.
         keys = [(row.tobytes(), b"") for row in np.ascontiguousarray(X + 0.0)]
-    number_of: dict[tuple[bytes, bytes], int] = {}
-    numbers = np.array([number_of.setdefault(key, len(number_of)) for key in keys], np.intp)
+    number_of_key: dict[tuple[bytes, bytes], int] = {}
+    numbers = np.array([number_of_key.setdefault(key, len(number_of_key)) for key in keys], np.intp)
     return np.unique(numbers, return_index=True)[1], numbers
 
 
@@ -72,7 +72,8 @@ def split_clusters(
     """
     batch = model.batch(X, np.arange(weights.size), weights)
     model = _adapt_to_smaller_clusters(model, batch, n_clusters, rng)
-    # ``origins`` is the list of the original labels of clusters. ``labels`` are renumbered from 0.
+    # ``origins`` is the list of the original labels of clusters. ``labels`` are renumbered
+    # from 0.
     unique_labels, labels = np.unique(labels, return_inverse=True)
     origins = unique_labels.tolist()
     # The gain of the split of each cluster in nats, and the rows of its second half.
@@ -80,18 +81,18 @@ def split_clusters(
     while len(origins) < n_clusters:
         gains = np.array([gain for gain, _ in splits.values()])
         # Gains are differences of sums over rows, so that ties are judged by the number of rows.
-        chosen = int(stable_argmax(gains, scale=float(weights.sum())))
-        _, second_half = splits[chosen]
-        new = len(origins)
-        labels[second_half] = new
-        origins.append(origins[chosen])
-        for k in (chosen, new):
+        split_cluster = int(stable_argmax(gains, scale=float(weights.sum())))
+        _, second_half = splits[split_cluster]
+        new_cluster = len(origins)
+        labels[second_half] = new_cluster
+        origins.append(origins[split_cluster])
+        for k in (split_cluster, new_cluster):
             splits[k] = _split_in_half(model, X, weights, labels, k, rng)
     labels = _reassign_rows(model, batch, labels, n_clusters)
     # Number the clusters so that clusters of the same origin follow each other.
-    ranks = np.empty(n_clusters, np.intp)
-    ranks[np.argsort(origins, kind="stable")] = np.arange(n_clusters)
-    return ranks[labels]
+    new_numbers = np.empty(n_clusters, np.intp)
+    new_numbers[np.argsort(origins, kind="stable")] = np.arange(n_clusters)
+    return new_numbers[labels]
 
 
 def _adapt_to_smaller_clusters(
@@ -109,9 +110,9 @@ def _adapt_to_smaller_clusters(
     for _ in range(_MAX_PASSES):
         # The first argument is None, since a mixture learns priors from its statistics alone.
         model = model.with_learned_priors(None, RunningStats(stats.arrays))
-        chosen, _ = _assign_rows(model, batch, stats)
-        _, labels = np.unique(chosen, return_inverse=True)
-        stats = _statistics(model, batch, labels, int(labels.max()) + 1)
+        best_clusters, _ = _assign_rows(model, batch, stats)
+        _, labels = np.unique(best_clusters, return_inverse=True)
+        stats = _sum_statistics(model, batch, labels, int(labels.max()) + 1)
     return model
 
 
@@ -126,16 +127,16 @@ def _split_in_half(
     if rows.size == 1:
         return -np.inf, rows
     batch = model.batch(X[rows], np.arange(rows.size), weights[rows])
-    unsplit = _statistics(model, batch, np.zeros(rows.size, np.intp), 1)
+    unsplit_stats = _sum_statistics(model, batch, np.zeros(rows.size, np.intp), 1)
     halves, _ = _assign_rows(model, batch, model.seeded_statistics(batch, 2, "k-means++", rng))
     if np.unique(halves).size < 2:
         # All rows are in one half. Make the row that the cluster explains worst the other half.
-        _, log_densities = _assign_rows(model, batch, unsplit)
-        worst = stable_argmax(-log_densities)
-        halves = (np.arange(rows.size) == worst).astype(np.intp)
+        _, log_densities = _assign_rows(model, batch, unsplit_stats)
+        worst_row = stable_argmax(-log_densities)
+        halves = (np.arange(rows.size) == worst_row).astype(np.intp)
     halves = _reassign_rows(model, batch, halves, 2)
-    split = _statistics(model, batch, halves, 2)
-    gain = model.collapsed_energy(split) - model.collapsed_energy(unsplit)
+    split_stats = _sum_statistics(model, batch, halves, 2)
+    gain = model.collapsed_energy(split_stats) - model.collapsed_energy(unsplit_stats)
     return float(gain), rows[halves == 1]
 
 
@@ -144,17 +145,19 @@ def _reassign_rows(
 ) -> IndexArray:
     """Return labels after rows are repeatedly assigned to their best clusters.
 
-    This ends when no label changes, before a cluster becomes empty, or after `_MAX_PASSES`.
+    This ends when no label changes, before a cluster becomes empty, or after
+    `_MAX_PASSES`.
     """
     for _ in range(_MAX_PASSES):
-        chosen, _ = _assign_rows(model, batch, _statistics(model, batch, labels, n_clusters))
-        if np.array_equal(chosen, labels) or np.unique(chosen).size < n_clusters:
+        stats = _sum_statistics(model, batch, labels, n_clusters)
+        best_labels, _ = _assign_rows(model, batch, stats)
+        if np.array_equal(best_labels, labels) or np.unique(best_labels).size < n_clusters:
             break
-        labels = chosen
+        labels = best_labels
     return labels
 
 
-def _statistics(model: Mixture, batch: RowBatch, labels: IndexArray, n_clusters: int) -> Stats:
+def _sum_statistics(model: Mixture, batch: RowBatch, labels: IndexArray, n_clusters: int) -> Stats:
     """Return the statistics of clusters 0, ..., n_clusters - 1, given labels (n,) of the rows."""
     return model.statistics_of_assignments(batch, np.eye(n_clusters, dtype=model.dtype)[labels])
 

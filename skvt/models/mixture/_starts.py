@@ -25,16 +25,16 @@ def initialise_from_labels(model: Mixture, X: Any, weights: Array, labels: Index
     """
     n_components = int(labels.max()) + 1
     stats = sum_by_label(model, X, weights, labels, n_components)
-    unknown = np.flatnonzero(labels < 0)
-    if unknown.size:
+    unlabelled = np.flatnonzero(labels < 0)
+    if unlabelled.size:
         component = model.component
         # The product of a row's features and the coefficients is the expected log density under
         # each component, given the labelled rows.
         _, sums = stats.arrays
         coefficients = component.expected_table(component.natural_parameters(sums))
         labels = labels.copy()
-        for part in pieces(unknown.size, _ROWS_AT_ONCE):
-            rows = unknown[part]
+        for piece in pieces(unlabelled.size, _ROWS_AT_ONCE):
+            rows = unlabelled[piece]
             features = component.filled_features(X[rows])
             # If components agree up to rounding, the first is chosen. Rounding errors are relative
             # to the sums of the absolute values of terms.
@@ -51,12 +51,12 @@ def initialise_from_means(model: Mixture, X: Array, weights: Array, means: Array
     observed values. A component has no rows if every row is nearer to another mean.
     """
     # The Euclidean length of (row - mean) @ whitener is the distance in this metric.
-    scale = gaussian_prior_of(model.component).covariance
-    if np.ndim(scale) == 2:
-        whitener = np.linalg.inv(np.linalg.cholesky(scale)).T
+    prior_covariance = gaussian_prior_of(model.component).covariance
+    if np.ndim(prior_covariance) == 2:
+        whitener = np.linalg.inv(np.linalg.cholesky(prior_covariance)).T
     else:
         # The prior has one variance, or a variance of each column.
-        whitener = np.eye(X.shape[1]) / np.sqrt(scale)
+        whitener = np.eye(X.shape[1]) / np.sqrt(prior_covariance)
     return Stats(sums_of_rows(X, weights, partial(_assign_to_means, model, whitener, means)))
 
 

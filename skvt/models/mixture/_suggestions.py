@@ -13,40 +13,40 @@ import numpy as np
 from skvt.models.mixture._distinctness import Distinctness, Evidence
 from skvt.models.mixture._hierarchy import join_components, make_hierarchy
 from skvt.models.mixture._joins import (
-    MAYBE_ONE,
-    ONE_MODE,
-    SIGNIFICANT,
-    SURELY_ONE,
+    LOSS_SHARE_BEFORE_ELBOW,
+    LOSS_SHARE_OF_ONE_MODE,
+    LOSS_SHARE_WITHOUT_VALLEY,
+    SIGNIFICANT_VALLEY,
     Joins,
-    with_unions,
+    append_unions,
 )
 from skvt.models.mixture._pairs import Assignments, JoinCriterion
 from skvt.typing import IndexArray
 
 # In the course of joins, the evidence falls faster after an elbow than before it, by at least this
 # factor.
-_STEEPER_EVIDENCE = 1.8
+_MIN_EVIDENCE_SLOPE_RATIO = 1.8
 # The minimum factor if the weight of a join is ``m_a m_b / (m_a + m_b)``, see `choose_by_elbow`.
-_STEEPER_IN_BALANCE = 1.5
+_MIN_BALANCED_SLOPE_RATIO = 1.5
 # There is a valley between two clusters if the log density of the rows between them is lower than
 # the log density of the rows of each cluster by more than this, in nats. See the method
 # `Assignments.valley_depths`.
-_VALLEY = 0.1
+_MIN_VALLEY_DEPTH = 0.1
 
 
 def separate_by_valleys(valleys: JoinCriterion) -> IndexArray:
     """Join components until valleys separate all clusters; return the cluster of each, (K,)."""
-    joins = join_components(valleys, relative=False)
+    joins = join_components(valleys, is_relative=False)
     # Stop before the first join across a significant valley. The first ``n_vacant`` joins are made
     # in any case, because they join components without rows.
-    is_made = (joins.losses < SIGNIFICANT) | (np.arange(len(joins.losses)) < joins.n_vacant)
+    is_made = (joins.losses < SIGNIFICANT_VALLEY) | (np.arange(len(joins.losses)) < joins.n_vacant)
     # Find the first False. The appended False counts if all joins are made.
     n_joins = int(np.argmin(np.append(is_made, False)))
     return joins.component_clusters(joins.n_components - n_joins)
 
 
 def choose_clusters(
-    assignments: Assignments, evidence: Evidence, density: Assignments | None,
+    assignments: Assignments, evidence: Evidence, valley_assignments: Assignments | None,
     valleys: JoinCriterion | None,
 ) -> Joins:  # fmt: skip
     """Return the hierarchy of joins with the suggested number of clusters, by one of three rules.
@@ -56,9 +56,10 @@ def choose_clusters(
       If there is no elbow, the next rules apply.
     - If ``valleys`` is not None, tests of valleys give the suggested clusters. Within a cluster,
       the least distinct components are joined first.
-    - Otherwise the entropy gives the hierarchy and the number, see `ONE_MODE`. Components that
-      overlap less are joined, too, up to the first valley of the density. The assignments
-      ``density`` have the log densities of the rows; None if the density has no valleys.
+    - Otherwise the entropy gives the hierarchy and the number, see `LOSS_SHARE_OF_ONE_MODE`.
+      Components that overlap less are joined, too, up to the first valley of the density. The
+      assignments ``valley_assignments`` have the log densities of the rows; None if the density
+      has no valleys.
 
     To fewer clusters than the suggested number, the least distinct clusters are joined first.
     """
@@ -73,13 +74,13 @@ def choose_clusters(
         if joins.n_clusters < n_with_rows:
             return joins
     if valleys is not None:
-        number = int(valleys.clusters.max()) + 1
+        n_clusters = int(valleys.clusters.max()) + 1
         # Each join reduces the number of clusters by one.
-        n_by_valley = valleys.proportions.size - number
-        order = Distinctness(assignments, evidence, None, valleys.clusters)
-        by_distinctness = join_components(order, relative=False)
+        n_by_valley = valleys.proportions.size - n_clusters
+        distinctness = Distinctness(assignments, evidence, None, valleys.clusters)
+        by_distinctness = join_components(distinctness, is_relative=False)
         # Make the same joins again, so that the heights of the hierarchy are losses of entropy.
-        entropy = make_hierarchy(assignments, by_distinctness.linkage)
+        entropy_joins = make_hierarchy(assignments, by_distinctness.linkage)
         # The reasons for one cluster, for several clusters of joined components, and for no joins.
         reasons = (
             "no valley separates the components",
@@ -87,44 +88,47 @@ def choose_clusters(
             "valleys separate all components",
         )
     else:
-        entropy = join_components(assignments)
-        number = entropy.n_clusters_at_share(ONE_MODE)
-        if density is not None:
-            number = _n_until_valley(entropy, density, number)
-        number = entropy.n_clusters_at_elbow(number)
+        entropy_joins = join_components(assignments)
+        n_clusters = entropy_joins.count_clusters_at_share(LOSS_SHARE_OF_ONE_MODE)
+        if valley_assignments is not None:
+            n_clusters = _count_until_valley(entropy_joins, valley_assignments, n_clusters)
+        n_clusters = entropy_joins.count_clusters_at_elbow(n_clusters)
         reasons = (
             "all components overlap, and no valley of the density separates them",
             "components that overlap are joined",
             "no components overlap enough to be joined",
         )
-    reason = reasons[0 if number == 1 else 1 if number < n_with_rows else 2]
-    chosen = replace(entropy, n_suggested=number, n_by_valley=n_by_valley, reason=reason)
-    if number == 1:
+    reason = reasons[0 if n_clusters == 1 else 1 if n_clusters < n_with_rows else 2]
+    chosen = replace(entropy_joins, n_suggested=n_clusters, n_by_valley=n_by_valley, reason=reason)
+    if n_clusters == 1:
         return chosen
     # Keep the joins down to the suggested number, and continue with joins by distinctness. Heights
     # of the hierarchy are cumulative losses.
-    n_first = entropy.n_components - number
-    order = Distinctness(assignments, evidence, valleys, np.zeros(entropy.n_components, int))
-    joins = join_components(order, relative=False, first_joins=entropy.linkage[:n_first])
-    losses = np.append(entropy.losses[:n_first], joins.losses[n_first:])
+    n_kept = entropy_joins.n_components - n_clusters
+    one_cluster = np.zeros(entropy_joins.n_components, int)
+    distinctness = Distinctness(assignments, evidence, valleys, one_cluster)
+    kept_joins = entropy_joins.linkage[:n_kept]
+    joins = join_components(distinctness, is_relative=False, first_joins=kept_joins)
+    losses = np.append(entropy_joins.losses[:n_kept], joins.losses[n_kept:])
     joins.linkage[:, 2] = losses.cumsum()
-    shares = np.append(entropy.shares[:n_first], joins.shares[n_first:])
+    shares = np.append(entropy_joins.shares[:n_kept], joins.shares[n_kept:])
     return replace(
-        chosen, linkage=joins.linkage, shares=shares, masses=joins.masses, n_by_entropy=n_first
+        chosen, linkage=joins.linkage, shares=shares, masses=joins.masses, n_by_entropy=n_kept
     )
 
 
-def _n_until_valley(joins: Joins, assignments: Assignments, number: int) -> int:
-    """Continue the joins from ``number`` clusters on; return the number of clusters at the end.
+def _count_until_valley(joins: Joins, assignments: Assignments, n_clusters: int) -> int:
+    """Continue the joins from ``n_clusters`` clusters on; return the number of clusters at the end.
 
     The joins end before the first join of two clusters that are apart: those with a valley of the
-    density between them, and those whose join loses less than the share SURELY_ONE of the largest
-    possible loss of entropy.
+    density between them, and those whose join loses less than the share LOSS_SHARE_WITHOUT_VALLEY
+    of the largest possible loss of entropy.
     """
-    are_apart = (joins.shares < SURELY_ONE) | (assignments.valley_depths(joins) > _VALLEY)
+    have_valley = assignments.valley_depths(joins) > _MIN_VALLEY_DEPTH
+    are_apart = have_valley | (joins.shares < LOSS_SHARE_WITHOUT_VALLEY)
     # Count the further joins up to the first True. The appended True follows the last join.
-    further = are_apart[joins.n_components - number :]
-    return number - int(np.argmax(np.append(further, True)))
+    are_further_apart = are_apart[joins.n_components - n_clusters :]
+    return n_clusters - int(np.argmax(np.append(are_further_apart, True)))
 
 
 def choose_by_elbow(assignments: Assignments, evidence: Evidence, reason: str) -> Joins:
@@ -140,25 +144,25 @@ def choose_by_elbow(assignments: Assignments, evidence: Evidence, reason: str) -
       it is. Normal clusters at a small distance lose evidence in proportion to
       ``m_a m_b / (m_a + m_b)``, where m are their shares of the rows. If this number is the weight
       of a join, in place of the number of rows, the losses per weight are at least
-      _STEEPER_IN_BALANCE times as large after the elbow as before it.
+      _MIN_BALANCED_SLOPE_RATIO times as large after the elbow as before it.
     - Separated clusters may have an elbow, too, because a union of more clusters is wide in more
       directions, and because a few rows that are far from all others make each union wide. So one
       of the last two joins before the elbow unites clusters that overlap: it loses at least the
-      share MAYBE_ONE of the largest possible loss of entropy.
+      share LOSS_SHARE_BEFORE_ELBOW of the largest possible loss of entropy.
     """
-    joins = join_components(evidence, relative=False)
-    n_joins = joins.elbow(n_after=1, max_ratio=1.0 / _STEEPER_EVIDENCE)
+    joins = join_components(evidence, is_relative=False)
+    n_joins = joins.elbow(n_after=1, max_ratio=1.0 / _MIN_EVIDENCE_SLOPE_RATIO)
     if n_joins:
         # Find the shares of rows of the two clusters of each join.
         pairs = joins.linkage[:, :2].astype(int)
-        first, second = with_unions(evidence.proportions, pairs)[pairs.T]
+        share_a, share_b = append_unions(evidence.proportions, pairs)[pairs.T]
         # A union of components without rows may have the mass 0.
-        balanced = first * second / np.maximum(joins.masses, np.finfo(np.float64).tiny)
-        slope_before, slope_after = joins.slopes(n_joins, balanced)
-        is_steeper = slope_after >= _STEEPER_IN_BALANCE * slope_before
-        overlaps = make_hierarchy(assignments, pairs).shares[: joins.n_vacant + n_joins]
-        is_elbow = is_steeper and overlaps[-2:].max() >= MAYBE_ONE
+        balanced = share_a * share_b / np.maximum(joins.masses, np.finfo(np.float64).tiny)
+        slope_before, slope_after = joins.compute_slopes(n_joins, balanced)
+        is_steeper = slope_after >= _MIN_BALANCED_SLOPE_RATIO * slope_before
+        overlap_shares = make_hierarchy(assignments, pairs).shares[: joins.n_vacant + n_joins]
+        is_elbow = is_steeper and overlap_shares[-2:].max() >= LOSS_SHARE_BEFORE_ELBOW
         n_joins = n_joins if is_elbow else 0
-    number = joins.n_components - joins.n_vacant - n_joins
+    n_clusters = joins.n_components - joins.n_vacant - n_joins
     reason += "; by the elbow of the evidence" if n_joins else "; the evidence has no elbow"
-    return replace(joins, n_by_entropy=0, n_suggested=number, reason=reason)
+    return replace(joins, n_by_entropy=0, n_suggested=n_clusters, reason=reason)

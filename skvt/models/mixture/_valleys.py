@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from skvt.contracts import Component
-from skvt.models.mixture._joins import SIGNIFICANT, Joins
+from skvt.models.mixture._joins import SIGNIFICANT_VALLEY, Joins
 from skvt.models.mixture._pairs import Assignments, JoinCriterion
 from skvt.models.mixture._suggestions import separate_by_valleys
 from skvt.typing import Array, IndexArray
@@ -25,44 +25,46 @@ from skvt.typing import Array, IndexArray
 # Maximum number of columns in which valleys are tested. In more columns, nearly every component is
 # a separate peak of the density.
 _MAX_COLUMNS = 3
-# Two components hardly overlap if joining them loses less than the share _OVERLAP of the largest
-# possible loss of entropy. Such components are taken as apart, without a count of rows, in two
-# cases: if the log densities at their means differ by more than _CLIFF nats, or if their means are
-# less than _CROSSING standard deviations apart, so that they cross or one lies within the other.
-# Two clusters are compared at their peaks if the lower peak is more than _CLIFF nats above the
-# density of the connection, see `Valleys`.
-_OVERLAP = 0.1
-_CLIFF = 1.0
-_CROSSING = 2.0
+# Two components hardly overlap if joining them loses less than the share _OVERLAP_LOSS_SHARE of the
+# largest possible loss of entropy. Such components are taken as apart, without a count of rows, in
+# two cases: if the log densities at their means differ by more than _CLEAR_LOG_RATIO
+# nats, or if their means are less than _MAX_CROSSING_DISTANCE standard deviations apart, so that
+# they cross or one lies within the other. Two clusters are compared at their peaks if the lower
+# peak is more than _CLEAR_LOG_RATIO nats above the density of the connection, see
+# `Valleys`.
+_OVERLAP_LOSS_SHARE = 0.1
+_CLEAR_LOG_RATIO = 1.0
+_MAX_CROSSING_DISTANCE = 2.0
 # Value of the test for two components that are taken as apart, and the largest value for others, in
 # standard errors.
-_APART = 50.0
+_TEST_IF_APART = 50.0
 # Value of the test for two clusters without components that touch.
-_NOT_TOUCHING = 100.0
+_TEST_IF_NOT_TOUCHING = 100.0
 # Positions on the path from one mean (0) to another (1), without the ends, (15, 1, 1). Two
 # components touch if at none of these points the density of a third component exceeds the sum of
 # their densities.
 _PATH = np.linspace(0.0, 1.0, 17)[1:-1, None, None]
 # Minimum number of components with which each is compared: the most probable ones at its mean.
-_NEIGHBOURS = 24
+_MIN_NEIGHBOURS = 24
 # Centres of windows in which rows are counted, and the step from one centre to the next. The means
-# of the two components are at 0 and 1. _BETWEEN are the indices of the centres from 0 to 1.
-_STEP = 0.05
-_CENTRES = np.arange(-10, 31) * _STEP
-_BETWEEN = np.arange(10, 31)
+# of the two components are at 0 and 1. _INNER_CENTRES are the indices of the centres from 0
+# to 1.
+_WINDOW_STEP = 0.05
+_CENTRES = np.arange(-10, 31) * _WINDOW_STEP
+_INNER_CENTRES = np.arange(10, 31)
 # Width of a window, and widths in windows of the stretches in which a valley may lie.
-_WIDTH = 4 * _STEP
+_WINDOW_WIDTH = 4 * _WINDOW_STEP
 _STRETCH_WIDTHS = (1, 2, 3)
 # Rows and draws from the fit are compared by the spread of their log densities. Rows have Gaussian
-# clusters if their spread is not smaller by _SMALLER_SPREAD standard errors, a test at the 10 %
-# level. _N_DRAWS is the number of draws.
-_SMALLER_SPREAD = 1.28
+# clusters if their spread is not smaller by _MIN_SPREAD_DIFFERENCE standard errors, a test at the
+# 10 % level. _N_DRAWS is the number of draws.
+_MIN_SPREAD_DIFFERENCE = 1.28
 _N_DRAWS = 10_000
 # Two components of Gaussian clusters are separated if the valley of the rows that the fit expects
 # between them is at least this many standard errors deep.
-_EXPECTED = 0.8
+_MIN_EXPECTED_TEST = 0.8
 # Positions at which the expected numbers of rows are computed.
-_POSITIONS = np.linspace(_CENTRES[0] - _WIDTH, _CENTRES[-1] + _WIDTH, 600)
+_POSITIONS = np.linspace(_CENTRES[0] - _WINDOW_WIDTH, _CENTRES[-1] + _WINDOW_WIDTH, 600)
 
 
 class Valleys(JoinCriterion):
@@ -78,10 +80,10 @@ class Valleys(JoinCriterion):
     noise has been joined with one of these clusters, it must not connect this cluster with the
     others. Two clusters are therefore also compared at their peaks. ``peaks`` (K,) is the log
     density of a cluster's densest component at its mean, and ``peak_counts`` (K,) is the number of
-    this component's rows. ``levels`` (K, K) is the log density of the connection of two clusters.
-    For two components without a valley between them, it is the lower of their peaks. For clusters,
-    it is the maximum over such pairs of components, or -inf if there are none. The test compares
-    the number of rows of the cluster with the lower peak with the number at this level.
+    this component's rows. ``connection_levels`` (K, K) is the log density of the connection of two
+    clusters. For two components without a valley between them, it is the lower of their peaks. For
+    clusters, it is the maximum over such pairs of components, or -inf if there are none. The test
+    compares the number of rows of the cluster with the lower peak with the number at this level.
     """
 
     sign = -1.0
@@ -96,53 +98,54 @@ class Valleys(JoinCriterion):
         self.dtype = assignments.dtype
         self.saddle_densities, self.weighted_tests = saddle_densities, saddle_densities * tests
         self.peaks, self.peak_counts = peaks.copy(), peak_counts.copy()
-        are_connected = (saddle_densities > 0.0) & (tests < SIGNIFICANT)
-        self.levels = np.where(are_connected, np.minimum(peaks, peaks[:, None]), -np.inf)
+        are_connected = (saddle_densities > 0.0) & (tests < SIGNIFICANT_VALLEY)
+        self.connection_levels = np.where(are_connected, np.minimum(peaks, peaks[:, None]), -np.inf)
 
     def join_tests(self, joins: Joins) -> Array:
         """Return the tests of the clusters in each join, (K - 1,), inf if they do not touch."""
         tests = self.join_losses(joins.linkage)
-        # Only clusters that do not touch have tests above `_APART`.
-        return np.where(tests > 0.5 * (_APART + _NOT_TOUCHING), np.inf, tests)
+        # Only clusters that do not touch have tests above `_TEST_IF_APART`.
+        return np.where(tests > 0.5 * (_TEST_IF_APART + _TEST_IF_NOT_TOUCHING), np.inf, tests)
 
     def join_losses(self, pairs: Array) -> Array:
         """Return the tests of the clusters in each join, (K - 1,)."""
         # Make the joins on a copy, in which the cluster with number i has the index ``indices[i]``.
-        clusters = self.copy()
+        joined_valleys = self.copy()
         indices = list(range(self.proportions.size))
         losses = np.empty(len(pairs))
         for step, pair in enumerate(pairs[:, :2].astype(int)):
             a, b = sorted(indices[number] for number in pair)
-            losses[step] = clusters.losses(a, np.array([b]))[0]
-            clusters.join(a, b)
+            losses[step] = joined_valleys.losses(a, np.array([b]))[0]
+            joined_valleys.join(a, b)
             indices.append(a)
         return losses
 
     def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
         """Return the tests of the valleys between a and each of b, or pair by pair."""
-        tests = np.full(b.size, _NOT_TOUCHING)
-        saddle_densities, levels = self.saddle_densities[a, b], self.levels[a, b]
+        tests = np.full(b.size, _TEST_IF_NOT_TOUCHING)
+        saddle_densities, levels = self.saddle_densities[a, b], self.connection_levels[a, b]
         are_touching = saddle_densities > 0.0
         np.divide(self.weighted_tests[a, b], saddle_densities, out=tests, where=are_touching)
-        # Compare the clusters at their peaks. ``lower`` are the clusters with the lower peaks.
+        # Compare the clusters at their peaks. ``lower`` are the clusters with the lower
+        # peaks.
         lower = np.where(self.peaks[a] < self.peaks[b], a, b)
         depths = np.where(levels > -np.inf, self.peaks[lower] - levels, 0.0)
         # This is 2 (sqrt(n) - sqrt(n exp(-depth))) / sqrt(2) of n rows, as in `measure_valley`.
         peak_tests = np.sqrt(2.0 * self.peak_counts[lower]) * -np.expm1(-0.5 * depths)
-        peak_tests = np.minimum(peak_tests, _APART)
-        return np.where(depths > _CLIFF, np.maximum(tests, peak_tests), tests)
+        peak_tests = np.minimum(peak_tests, _TEST_IF_APART)
+        return np.where(depths > _CLEAR_LOG_RATIO, np.maximum(tests, peak_tests), tests)
 
     def join(self, a: int, b: int) -> None:
         """Join b into a: their saddles are added up, and the higher peak is that of the union."""
         super().join(a, b)
-        for values in (self.saddle_densities, self.weighted_tests):
-            values[a] += values[b]
-            values[:, a] = values[a]
+        for matrix in (self.saddle_densities, self.weighted_tests):
+            matrix[a] += matrix[b]
+            matrix[:, a] = matrix[a]
         if self.peaks[b] > self.peaks[a]:
             self.peaks[a] = self.peaks[b]
             self.peak_counts[a] = self.peak_counts[b]
-        self.levels[a] = np.maximum(self.levels[a], self.levels[b])
-        self.levels[:, a] = self.levels[a]
+        self.connection_levels[a] = np.maximum(self.connection_levels[a], self.connection_levels[b])
+        self.connection_levels[:, a] = self.connection_levels[a]
 
 
 def find_valleys(
@@ -168,30 +171,32 @@ def find_valleys(
 
     saddles, peaks = _find_saddles(log_joint, means, covariances)
     # Test the pairs of components that touch, by their rows unless they are taken as apart.
-    tests = np.full((K, K), _APART)
+    tests = np.full((K, K), _TEST_IF_APART)
     X = np.where(np.isnan(X), means[assignments.labels], X)
-    rows_of = [np.flatnonzero(assignments.labels == k) for k in range(K)]
+    rows_of_component = [np.flatnonzero(assignments.labels == k) for k in range(K)]
     for a in range(K):
         # Take each pair once, with b > a.
         others = a + 1 + np.flatnonzero(saddles[a, a + 1 :] > -np.inf)
         for b, loss in zip(others, assignments.relative_losses(a, others), strict=True):
-            step = means[b] - means[a]
-            direction = np.linalg.solve(covariances[a] + covariances[b], step)
+            mean_difference = means[b] - means[a]
+            direction = np.linalg.solve(covariances[a] + covariances[b], mean_difference)
             # The squared distance of the means in standard deviations, divided by 2.
-            half_square = float(step @ direction)
-            is_crossing = 2.0 * half_square < _CROSSING**2
-            if loss >= _OVERLAP or not (is_crossing or abs(peaks[a] - peaks[b]) > _CLIFF):
-                rows = np.concatenate([rows_of[a], rows_of[b]])
+            half_squared_distance = float(mean_difference @ direction)
+            is_crossing = 2.0 * half_squared_distance < _MAX_CROSSING_DISTANCE**2
+            peaks_differ = abs(peaks[a] - peaks[b]) > _CLEAR_LOG_RATIO
+            if loss >= _OVERLAP_LOSS_SHARE or not (is_crossing or peaks_differ):
+                rows = np.concatenate([rows_of_component[a], rows_of_component[b]])
                 # The projections of the two means get the positions 0 and 1.
-                length = max(half_square, np.finfo(float).tiny)
+                length = max(half_squared_distance, np.finfo(float).tiny)
                 positions = (X[rows] - means[a]) @ direction / length
-                tests[a, b] = tests[b, a] = min(measure_valley(positions, weights[rows]), _APART)
+                test = measure_valley(positions, weights[rows])
+                tests[a, b] = tests[b, a] = min(test, _TEST_IF_APART)
     # Weight the tests by the densities at the saddles. The exponents are limited, so that weights
     # of components that touch stay positive.
-    highest = max(float(saddles.max()), np.finfo(float).min)
-    logs = np.maximum(saddles - highest, 0.5 * np.log(np.finfo(float).tiny))
+    highest_saddle = max(float(saddles.max()), np.finfo(float).min)
+    log_weights = np.maximum(saddles - highest_saddle, 0.5 * np.log(np.finfo(float).tiny))
     are_touching = saddles > -np.inf
-    densities = np.where(are_touching, np.exp(logs), 0.0)
+    densities = np.where(are_touching, np.exp(log_weights), 0.0)
     n_rows = weights.sum() * proportions
     valleys = Valleys(assignments, densities, tests.copy(), peaks, n_rows)
     # Within Gaussian clusters, also accept the valleys of the fitted density.
@@ -199,9 +204,10 @@ def find_valleys(
     clusters = separate_by_valleys(valleys)
     is_gaussian = _find_gaussian_clusters(log_joint, draws, X, weights, clusters)
     for a, b in np.argwhere(np.triu(are_touching, 1) & is_gaussian[:, None] & is_gaussian):
-        expected = _test_expected_rows(means[[a, b]], covariances[[a, b]], n_rows[[a, b]])
-        # Scale the expected test, so that it is significant from `_EXPECTED` on.
-        tests[a, b] = tests[b, a] = max(tests[a, b], expected / _EXPECTED * SIGNIFICANT)
+        expected_test = _test_expected_rows(means[[a, b]], covariances[[a, b]], n_rows[[a, b]])
+        # Scale the expected test, so that it is significant from `_MIN_EXPECTED_TEST` on.
+        scaled_test = expected_test / _MIN_EXPECTED_TEST * SIGNIFICANT_VALLEY
+        tests[a, b] = tests[b, a] = max(tests[a, b], scaled_test)
     # The result keeps the tests of the rows, but suggests clusters by the raised tests.
     valleys.clusters = separate_by_valleys(Valleys(assignments, densities, tests, peaks, n_rows))
     return valleys
@@ -235,30 +241,31 @@ def _find_gaussian_clusters(
     log_joints = [log_joint(draws), log_joint(X)]
     labels = [log_joint_of_points.argmax(axis=1) for log_joint_of_points in log_joints]
     log_densities = [logsumexp(log_joint_of_points, axis=1) for log_joint_of_points in log_joints]
-    both_weights = [np.ones(_N_DRAWS), weights]
+    weights_of_points = [np.ones(_N_DRAWS), weights]
     # The mean log density of the draws of each component.
     counts = np.maximum(np.bincount(labels[0], minlength=K), 1)
-    centres = np.bincount(labels[0], log_densities[0], K) / counts
+    mean_log_densities = np.bincount(labels[0], log_densities[0], K) / counts
 
-    def is_smaller(is_member: NDArray[np.bool_]) -> bool:
+    def has_smaller_spread(is_member: NDArray[np.bool_]) -> bool:
         """Return whether rows of the member components have a smaller spread than their draws."""
         log_spreads, variance = [], 0.0
-        for label, log_density, weight in zip(labels, log_densities, both_weights, strict=True):
-            is_used = is_member[label] & (weight > 0.0)
+        draws_and_rows = zip(labels, log_densities, weights_of_points, strict=True)
+        for point_labels, point_log_densities, point_weights in draws_and_rows:
+            is_used = is_member[point_labels] & (point_weights > 0.0)
             if np.count_nonzero(is_used) < 2:
                 return False
-            centred = (log_density - centres[label])[is_used]
-            centred -= np.average(centred, weights=weight[is_used])
+            deviations = (point_log_densities - mean_log_densities[point_labels])[is_used]
+            deviations -= np.average(deviations, weights=point_weights[is_used])
             # The limit keeps the logarithm finite.
-            mean_square = max(np.average(centred**2, weights=weight[is_used]), 1e-300)
+            mean_square = max(np.average(deviations**2, weights=point_weights[is_used]), 1e-300)
             log_spreads.append(0.5 * np.log(mean_square))
-            variance += (1.0 + 6.0 / D) / (2.0 * weight[is_used].sum())
+            variance += (1.0 + 6.0 / D) / (2.0 * point_weights[is_used].sum())
         draws_log_spread, rows_log_spread = log_spreads
-        return bool(draws_log_spread - rows_log_spread > _SMALLER_SPREAD * np.sqrt(variance))
+        return bool(draws_log_spread - rows_log_spread > _MIN_SPREAD_DIFFERENCE * np.sqrt(variance))
 
-    if is_smaller(np.ones(K, bool)):
+    if has_smaller_spread(np.ones(K, bool)):
         return np.zeros(K, bool)
-    is_gaussian = [not is_smaller(clusters == c) for c in range(clusters.max() + 1)]
+    is_gaussian = [not has_smaller_spread(clusters == c) for c in range(clusters.max() + 1)]
     return np.array(is_gaussian)[clusters]
 
 
@@ -268,14 +275,14 @@ def _test_expected_rows(means: Array, covariances: Array, counts: Array) -> floa
     ``means`` (2, D), ``covariances`` (2, D, D) and ``counts`` (2,), the numbers of rows, are those
     of the two.
     """
-    step = means[1] - means[0]
-    direction = np.linalg.solve(covariances[0] + covariances[1], step)
-    length = max(float(step @ direction), np.finfo(float).tiny)
+    mean_difference = means[1] - means[0]
+    direction = np.linalg.solve(covariances[0] + covariances[1], mean_difference)
+    length = max(float(mean_difference @ direction), np.finfo(float).tiny)
     # Standard deviations of the positions, whose means are 0 and 1.
     deviations = np.sqrt(np.einsum("i,kij,j->k", direction, covariances, direction)) / length
     standardised = (_POSITIONS[:, None] - np.arange(2.0)) / deviations
-    density = np.exp(-0.5 * standardised**2) / (deviations * np.sqrt(2.0 * np.pi))
-    return measure_valley(_POSITIONS, density @ counts * (_POSITIONS[1] - _POSITIONS[0]))
+    densities = np.exp(-0.5 * standardised**2) / (deviations * np.sqrt(2.0 * np.pi))
+    return measure_valley(_POSITIONS, densities @ counts * (_POSITIONS[1] - _POSITIONS[0]))
 
 
 def _find_saddles(
@@ -289,11 +296,11 @@ def _find_saddles(
     point of lowest density on this curve.
     """
     K = len(means)
-    at_means = log_joint(means)
-    peaks = np.diagonal(at_means)
+    log_joint_at_means = log_joint(means)
+    peaks = np.diagonal(log_joint_at_means)
     # Compare each component with itself and with those that are most probable at its mean.
     is_near = np.zeros((K, K), bool)
-    most_probable = np.argsort(-at_means, axis=1, kind="stable")[:, : 1 + _NEIGHBOURS]
+    most_probable = np.argsort(-log_joint_at_means, axis=1, kind="stable")[:, : 1 + _MIN_NEIGHBOURS]
     np.put_along_axis(is_near, most_probable, True, axis=1)
     is_near |= is_near.T
     saddles = np.full((K, K), -np.inf)
@@ -306,15 +313,15 @@ def _find_saddles(
         scaled_mean = (1.0 - _PATH) * scaled_means[a] + _PATH * scaled_means[others]
         points = np.linalg.solve(precision, scaled_mean[..., None]).reshape(-1, means.shape[1])
         # Log densities of the mixture, (points, curves), and of components, (points, curves, K).
-        by_component = log_joint(points)
-        of_mixture = logsumexp(by_component, axis=1).reshape(len(_PATH), -1)
-        by_component = by_component.reshape(*of_mixture.shape, K)
+        log_components = log_joint(points)
+        log_mixture = logsumexp(log_components, axis=1).reshape(len(_PATH), -1)
+        log_components = log_components.reshape(*log_mixture.shape, K)
         # Compare the sum of the densities of the two components with each third component.
         curves = np.arange(others.size)
-        of_pair = np.logaddexp(by_component[..., a], by_component[:, curves, others])
-        by_component[..., a] = by_component[:, curves, others] = -np.inf
-        are_touching = (of_pair >= by_component.max(axis=2)).all(axis=0)
-        saddles[a, others] = np.where(are_touching, of_mixture.min(axis=0), -np.inf)
+        log_pair = np.logaddexp(log_components[..., a], log_components[:, curves, others])
+        log_components[..., a] = log_components[:, curves, others] = -np.inf
+        are_touching = (log_pair >= log_components.max(axis=2)).all(axis=0)
+        saddles[a, others] = np.where(are_touching, log_mixture.min(axis=0), -np.inf)
     # Make the matrix symmetric.
     return np.maximum(saddles, saddles.T), peaks
 
@@ -334,22 +341,23 @@ def measure_valley(positions: Array, weights: Array) -> float:
 
     def sum_windows(width: float) -> Array:
         """Return the sum of weights in a window of this width around each centre."""
-        below = np.searchsorted(positions, _CENTRES - 0.5 * width)
-        above = np.searchsorted(positions, _CENTRES + 0.5 * width)
-        return np.asarray(cumulative_weights[above] - cumulative_weights[below])
+        starts = np.searchsorted(positions, _CENTRES - 0.5 * width)
+        ends = np.searchsorted(positions, _CENTRES + 0.5 * width)
+        return np.asarray(cumulative_weights[ends] - cumulative_weights[starts])
 
-    windows = sum_windows(_WIDTH)
+    window_sums = sum_windows(_WINDOW_WIDTH)
     # The largest sum in any window up to each centre from the left, and from the right.
-    left_peaks = np.maximum.accumulate(windows)
-    right_peaks = np.maximum.accumulate(windows[::-1])[::-1]
-    deepest = 0.0
+    left_peaks = np.maximum.accumulate(window_sums)
+    right_peaks = np.maximum.accumulate(window_sums[::-1])[::-1]
+    largest_test = 0.0
     for m in _STRETCH_WIDTHS:
         # Only windows that do not overlap the stretch can be its peaks. This is their minimum
         # distance from the centre of the stretch in steps.
-        distance = round((m + 1) * _WIDTH / 2.0 / _STEP)
-        left_peak = left_peaks[np.maximum(_BETWEEN - distance, 0)]
-        right_peak = right_peaks[np.minimum(_BETWEEN + distance, windows.size - 1)]
+        distance = round((m + 1) * _WINDOW_WIDTH / 2.0 / _WINDOW_STEP)
+        left_peak = left_peaks[np.maximum(_INNER_CENTRES - distance, 0)]
+        right_peak = right_peaks[np.minimum(_INNER_CENTRES + distance, window_sums.size - 1)]
         lower_peak = np.minimum(left_peak, right_peak)
-        depths = np.sqrt(m * lower_peak) - np.sqrt(sum_windows(m * _WIDTH)[_BETWEEN])
-        deepest = max(deepest, 2.0 * float(depths.max()) / np.sqrt(m + 1.0))
-    return deepest
+        stretch_sums = sum_windows(m * _WINDOW_WIDTH)[_INNER_CENTRES]
+        depths = np.sqrt(m * lower_peak) - np.sqrt(stretch_sums)
+        largest_test = max(largest_test, 2.0 * float(depths.max()) / np.sqrt(m + 1.0))
+    return largest_test
