@@ -34,8 +34,8 @@ from skvt.fitting import (
     model_property,
 )
 from skvt.models.mixture import (
-    GAUSSIANS,
-    MATRICES,
+    GAUSSIAN_CLASSES,
+    MATRIX_TYPES,
     BackgroundMixture,
     Mixture,
     StickBreaking,
@@ -52,7 +52,7 @@ from skvt.rows import get_chunk_sizes
     fitted={
         "model": (Mixture, BackgroundMixture),
         "model.weights": (StickBreaking, SymmetricDirichlet),
-        "model.component": GAUSSIANS,
+        "model.component": GAUSSIAN_CLASSES,
     },
 )
 @estimator
@@ -510,7 +510,7 @@ default="dirichlet_process"
     @property
     def _has_matrices(self):
         """Whether the covariances are matrices."""
-        return self.covariance_type_ in MATRICES
+        return self.covariance_type_ in MATRIX_TYPES
 
     def _as_dtype(self, values):
         """Return values in the floating-point type of the model."""

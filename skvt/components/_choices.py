@@ -19,9 +19,9 @@ from skvt.contracts import Memo
 from skvt.expfam import RunningStats
 from skvt.inference import EngineTools, Workers
 from skvt.models.mixture import (
-    MATRICES,
-    ROWS_PER_COLUMN,
-    ROWS_PER_COLUMN_OF_SCALE,
+    MATRIX_TYPES,
+    MIN_ROWS_PER_COLUMN_OF_MATRIX,
+    MIN_ROWS_PER_COLUMN_OF_SCALE,
     GaussianLearner,
     Mixture,
     StickBreaking,
@@ -31,7 +31,7 @@ from skvt.rows import dense, take_rows
 from skvt.ties import stable_argmax, stable_order
 
 # Types of covariance, the simplest first, because the simplest of equally good types is chosen. The
-# constant `MATRICES` lists the types with covariance matrices: "tied", "low_rank" and "full".
+# constant `MATRIX_TYPES` lists the types with covariance matrices: "tied", "low_rank" and "full".
 CANDIDATES = ("spherical", "diag", "tied", "low_rank", "full")
 # Types whose priors have diagonal scales. Only these types are compared if there are too few rows
 # to determine a matrix.
@@ -194,7 +194,7 @@ def _find_determined_types(X, weights):
 
     X has all columns, like the user's fit, and not only the columns of the short fits.
     """
-    kinds = CANDIDATES if weights.sum() > ROWS_PER_COLUMN * X.shape[1] else DIAGONAL
+    kinds = CANDIDATES if weights.sum() > MIN_ROWS_PER_COLUMN_OF_MATRIX * X.shape[1] else DIAGONAL
     if X.shape[1] < _MIN_COLUMNS_OF_LOW_RANK:
         kinds = tuple(kind for kind in kinds if kind != "low_rank")
     if X.shape[1] > MAX_COLUMNS and _has_few_rows(X, weights):
@@ -204,7 +204,7 @@ def _find_determined_types(X, weights):
     if X.shape[1] > MAX_COLUMNS and np.isnan(X).any():
         # Matrices are left out, because their time also grows with the cube of the number of
         # missing values in a row.
-        kinds = tuple(kind for kind in kinds if kind not in MATRICES)
+        kinds = tuple(kind for kind in kinds if kind not in MATRIX_TYPES)
     return kinds
 
 
@@ -216,7 +216,7 @@ def _sample_columns(X):
 
 def _has_few_rows(X, weights):
     """Return whether there are so few rows per column of X that scales of priors are diagonal."""
-    return weights.sum() <= ROWS_PER_COLUMN_OF_SCALE * X.shape[1]
+    return weights.sum() <= MIN_ROWS_PER_COLUMN_OF_SCALE * X.shape[1]
 
 
 def _score_held_out(X, weights, make_model, fit):
@@ -259,9 +259,11 @@ def _find_best_fit(X, weights, build, learned_names, max_components, clusters):
     ``clusters``, responsibilities (n, K), unless they are None.
     """
     model = _make_mixture(X, weights, build, learned_names)
-    has_matrices = model.component.covariance_type in MATRICES
+    has_matrices = model.component.covariance_type in MATRIX_TYPES
     if has_matrices or not _has_few_rows(X, weights):
-        rows_per_component = max(_ROWS_PER_COMPONENT, int(ROWS_PER_COLUMN * X.shape[1]))
+        rows_per_component = max(
+            _ROWS_PER_COMPONENT, int(MIN_ROWS_PER_COLUMN_OF_MATRIX * X.shape[1])
+        )
     else:
         rows_per_component = _FEWER_ROWS_PER_COMPONENT
     # The rows limit the numbers of components, but the smallest of NUMBERS is always allowed.

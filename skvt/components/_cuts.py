@@ -50,7 +50,7 @@ def cut_by_classes(cells, X, weights):
         return cells
     X, weights = select_evenly_spaced(X, weights, MAX_ROWS)
     # Missing values have the code -1 in cells, and NaN in the categorical mixture.
-    codes = cells.codes(X).astype(np.float64)
+    codes = cells.encode(X).astype(np.float64)
     codes[codes < 0.0] = np.nan
     model = Mixture(StickBreaking(1.0), Categorical(np.ones(sum(sizes)), sizes, codes.dtype))
     start = model.resized(_N_CLASSES, learns_priors=True)

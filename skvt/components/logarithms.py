@@ -157,12 +157,12 @@ def _compute_highest_bounds(X, weights, n_passes):
     order = np.argsort(X, axis=0, kind="stable")[: (~np.isnan(X)).sum(axis=0).max()]
     features = np.split(component.features(np.take_along_axis(X, order, axis=0)), 3, axis=1)
     features = np.ascontiguousarray(np.transpose(features, (2, 1, 0)))  # (D, n, 3)
-    weighted = features * weights[order].T[:, :, None]
+    weighted_features = features * weights[order].T[:, :, None]
     # Choose the first cut (D, 1) so that the Gaussians of the two intervals have the highest
     # evidence. ``sums[:, i]`` are sums of features over rows 0 to i, so that a difference is the
     # sum over an interval. ``below`` (D, n) is the evidence of the rows up to each possible cut,
     # and ``above`` (D, n) is the evidence of the rows after the cut.
-    sums = np.cumsum(weighted, axis=1)
+    sums = np.cumsum(weighted_features, axis=1)
     below = _compute_evidence(component, sums)
     above = _compute_evidence(component, sums[:, -1:] - sums)
     first_cut = stable_argmax(below + above)[:, None]
@@ -183,7 +183,7 @@ def _compute_highest_bounds(X, weights, n_passes):
     # Start three mixtures: of one Gaussian, of two that the first cut separates, and of three.
     no_cut = both_cuts[:, :0]
     bounds = [
-        _fit_mixtures(component, features, weighted, cuts, n_passes)
+        _fit_mixtures(component, features, weighted_features, cuts, n_passes)
         for cuts in (no_cut, first_cut, both_cuts)
     ]
     return np.max(bounds, axis=0)
@@ -198,12 +198,12 @@ def _compute_evidence(component, sums):
     return component.column_evidence(flat).T - 0.5 * np.log(2.0 * np.pi) * sums[:, :, 0]
 
 
-def _fit_mixtures(component, features, weighted, cuts, n_passes):
+def _fit_mixtures(component, features, weighted_features, cuts, n_passes):
     """Fit a mixture to each column by coordinate ascent, and return the bounds (D,) in nats.
 
     The initial components are the intervals of rows that ``cuts`` (D, K - 1) separate.
-    ``features`` (D, n, 3) are the features of the sorted rows, and ``weighted`` (D, n, 3) are the
-    features times the weights of the rows.
+    ``features`` (D, n, 3) are the features of the sorted rows, and ``weighted_features`` (D, n, 3)
+    are the features times the weights of the rows.
     """
     D, K = len(cuts), cuts.shape[1] + 1
     # ``resp`` (D, K, n) has the responsibilities. The initial label of a row is the number of its
@@ -212,7 +212,7 @@ def _fit_mixtures(component, features, weighted, cuts, n_passes):
     resp = (labels[:, None] == np.arange(K)[:, None]).astype(float)
     for _ in range(n_passes if K > 1 else 0):
         # Global step: compute expected coefficients of the features, and expected log weights.
-        sums = resp @ weighted
+        sums = resp @ weighted_features
         lam = component.natural_parameters(np.transpose(sums, (1, 2, 0)).reshape(K, -1))
         expectation = component.family.expectation(lam)
         coefficients = component.feature_coefficients(expectation).reshape(K, 3, D)
@@ -227,9 +227,9 @@ def _fit_mixtures(component, features, weighted, cuts, n_passes):
         np.exp(resp, out=resp)
         resp /= resp.sum(axis=1, keepdims=True)
     # The bound is the evidence of the Gaussians and of the sticks, plus the entropy of assignments.
-    sums = resp @ weighted
+    sums = resp @ weighted_features
     # (D, n): weights of the values, 0 for missing values.
-    value_weights = weighted[:, :, 0]
+    value_weights = weighted_features[:, :, 0]
     entropy = -(xlogy(resp, resp).sum(axis=1) * value_weights).sum(axis=1)
     weights_evidence = Beta.log_normalizer(_sticks(sums[:, :, 0])).sum(axis=1)
     return _compute_evidence(component, sums).sum(axis=1) + weights_evidence + entropy

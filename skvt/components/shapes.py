@@ -100,10 +100,10 @@ def _compute_bic(log_pmf, values, weights, K, *, in_logs=False):
     ranks = (np.cumsum(weights) - 0.5 * weights) / total
     resp = (np.floor(K * ranks) == np.arange(K)[:, None]).astype(float)
     for _ in range(_EM_STEPS if K > 1 else 1):
-        weighted = resp * weights
-        sizes = weighted.sum(axis=1, keepdims=True) + _TINY
-        mean = weighted @ x[:, None] / sizes
-        variance = (weighted * (x - mean) ** 2).sum(axis=1, keepdims=True) / sizes
+        weighted_resp = resp * weights
+        sizes = weighted_resp.sum(axis=1, keepdims=True) + _TINY
+        mean = weighted_resp @ x[:, None] / sizes
+        variance = (weighted_resp * (x - mean) ** 2).sum(axis=1, keepdims=True) / sizes
         log_joint = log_pmf(edges, mean, variance) + np.log(sizes / total)
         # This takes a quarter of the time of scipy.special.logsumexp, and is called often.
         highest = log_joint.max(axis=0)

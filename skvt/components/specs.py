@@ -422,7 +422,7 @@ class Gaussian(_GaussianSpec):
     2
     """
 
-    _likelihoods = (*models.GAUSSIANS, models.Regression, models.IndependentRegressions)
+    _likelihoods = (*models.GAUSSIAN_CLASSES, models.Regression, models.IndependentRegressions)
     _parameter_constraints = {
         "covariance_type": [StrOptions(COVARIANCE_TYPES)],
         "mean_type": [StrOptions({"full", "zero"})],
@@ -576,7 +576,7 @@ class LatentGaussian(_GaussianSpec):
     >>> blocks = [("survey", LatentGaussian(ordinal=["grade"]), ["age", "grade"])]
     """
 
-    _likelihoods = models.LATENT_GAUSSIANS
+    _likelihoods = models.LATENT_GAUSSIAN_CLASSES
     _parameter_constraints = {
         "covariance_type": [StrOptions({"full", "tied"})],
         **_GaussianSpec._parameter_constraints,
@@ -919,7 +919,7 @@ class NegativeBinomial(_Counts):
         if exposure != "none":
             exposures = evaluate_rows(X, weights, partial(_read_exposures, exposure, shares))
             exposures = exposures[exposures > 0.0] if np.any(exposures > 0.0) else np.ones(1)
-            points = models.exposure_points(exposures.min(), exposures.max())
+            points = models.make_exposure_points(exposures.min(), exposures.max())
             typical = np.clip(exposure_arguments["typical"], points[0], points[-1])
             exposure_arguments["typical"] = float(typical)
         # The prior is empty at first; `with_prior` sets it.
@@ -1292,15 +1292,16 @@ def _sum_counts(exposure, shares, X, weights):
         1 if the rows are sparse, else 0. The sum is the number of sparse chunks.
     """
     counts, exposures = models.split_exposure(X, exposure, shares=shares)
-    weighted = weights * exposures
+    weighted_exposures = weights * exposures
     # In ``values``, 0 takes the place of missing values. The mask is sparse if the rows are.
     values, is_missing = without_missing(counts)
     if sp.issparse(counts):
-        unobserved = 0.0 if is_missing is None else weighted @ is_missing
-        exposed = np.full(counts.shape[1], weighted.sum()) - unobserved
+        unobserved = 0.0 if is_missing is None else weighted_exposures @ is_missing
+        exposed = np.full(counts.shape[1], weighted_exposures.sum()) - unobserved
     else:
-        exposed = weighted @ ~np.isnan(counts)
-    return weights @ values, exposed, weighted.sum(), weights.sum(), float(sp.issparse(counts))
+        exposed = weighted_exposures @ ~np.isnan(counts)
+    total_exposure, is_sparse = weighted_exposures.sum(), float(sp.issparse(counts))
+    return weights @ values, exposed, total_exposure, weights.sum(), is_sparse
 
 
 def _initial_value(value):

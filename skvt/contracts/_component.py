@@ -54,10 +54,10 @@ class HiddenValues(Protocol):
         missing values, and the energies are too large by ``T sum_k r_nk entropy[n, k]``.
         """
 
-    def add_statistics(self, weighted: Array, sums: Array) -> None:
+    def add_statistics(self, weighted_resp: Array, sums: Array) -> None:
         """Add the expected features of missing values to ``sums`` (K, P), in place.
 
-        ``weighted`` (n, K) has the responsibilities times the weights of the rows.
+        ``weighted_resp`` (n, K) has the responsibilities times the weights of the rows.
         """
 
 
@@ -134,14 +134,14 @@ class Completes(Protocol):
     ) -> tuple[Array, Callable[[Array], Array]]:
         """Return log densities of rows, (n, K), and a function for their sums of features.
 
-        ``table`` is the transposed table, (P, K). The function takes ``weighted`` and returns the
-        :meth:`weighted_sums` of the rows X. The two results can thus share the features of X.
+        ``table`` is the transposed table, (P, K). The function takes ``weighted_resp`` and returns
+        the :meth:`weighted_sums` of the rows X. The two results can thus share the features of X.
         """
 
-    def weighted_sums(self, X: Any, weighted: Array) -> Array:
+    def weighted_sums(self, X: Any, weighted_resp: Array) -> Array:
         """Return the sums of features ``R.T @ F``, (K, P).
 
-        ``weighted``, R (n, K), has the responsibilities times the weights of the rows.
+        ``weighted_resp``, R (n, K), has the responsibilities times the weights of the rows.
         """
 
     def completion(self, table: Array) -> Completion | None:

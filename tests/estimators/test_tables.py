@@ -138,7 +138,7 @@ def test_sparse_features_of_many_categories_change_nothing(monkeypatch):
     fits = []
     # The two columns have 123 categories.
     for least in (60, 64):
-        monkeypatch.setattr("skvt.models.mixture.components._discrete._LEVELS_OF_SPARSE", least)
+        monkeypatch.setattr("skvt.models.mixture.components._discrete._MIN_LEVELS_IF_SPARSE", least)
         fits.append(mixture(components=blocks, n_components=6, max_components=6).fit(frame))
     sparse, dense = fits
     assert sparse.n_components_ == 3

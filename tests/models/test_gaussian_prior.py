@@ -80,7 +80,7 @@ def test_moments_of_rows_with_missing_values_maximise_their_likelihood(zero, mon
     X[np.random.default_rng(2).random(X.shape) < 0.3] = np.nan
     X[0] = np.nan
     monkeypatch.setattr(_gaussian_prior, "_EM_TOL", 1e-9)
-    monkeypatch.setattr(_gaussian_prior, "_EM_RIDGE", 1e-14)
+    monkeypatch.setattr(_gaussian_prior, "_EM_RIDGE_SHARE", 1e-14)
     monkeypatch.setattr(_gaussian_prior, "_MAX_EM_STEPS", 2000)
     center, covariance = weighted_moments(X, weights, "full", zero)
     best, steps, slopes = log_likelihood(X, weights, center, covariance), 1e-5 * np.eye(3), []
@@ -242,7 +242,9 @@ def test_degenerate_data_have_a_proper_prior(shape, zero, what):
 def test_columns_of_different_scales_have_legal_covariances():
     scales = np.array([1e-10, 1.0, 1e11])
     given = np.outer(scales, scales) * (0.5 + 0.5 * np.eye(3))
-    np.testing.assert_array_equal(_gaussian_prior.prior_scale(given, "full", 3, given), given)
+    np.testing.assert_array_equal(
+        _gaussian_prior.choose_prior_scale(given, "full", 3, given), given
+    )
 
 
 @pytest.mark.parametrize("covariance_type", ["tied", "diag", "spherical", "low_rank", "auto"])
@@ -265,8 +267,8 @@ def test_rounded_values_vary_within_their_intervals(monkeypatch):
     twice = rounding_variance(np.vstack([X, X[:300]]), np.ones(700))
     np.testing.assert_array_equal(rounding_variance(X, weights), twice)
     # A sample of many rows decides, and rows outside of it may have equal values.
-    monkeypatch.setattr(_gaussian_prior, "_VALUES_OF_ROUNDING", 0)
-    monkeypatch.setattr(_gaussian_prior, "_MIN_ROWS_OF_ROUNDING", 400)
+    monkeypatch.setattr(_gaussian_prior, "_N_VALUES_FOR_ROUNDING", 0)
+    monkeypatch.setattr(_gaussian_prior, "_MIN_ROWS_FOR_ROUNDING", 400)
     many = rng.normal(size=(8_000, 1))
     found = rounding_variance(np.hstack([many, np.round(many * 4.0) / 4.0]), np.ones(8_000))
     np.testing.assert_allclose(found, [0.0, 0.0625 / 12.0])

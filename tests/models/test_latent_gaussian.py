@@ -50,7 +50,7 @@ def by_quadrature(component, x, table, inv_temp, most):
     """log of the sum over values not known, p(k), and the expected features times p(k)."""
     plain = FullGaussian(component.prior, component.center, component.dtype)
     nodes, heights = legendre(most)
-    lower, upper = (bound[0] for bound in component.cells.intervals(x[None]))
+    lower, upper = (bound[0] for bound in component.cells.find_intervals(x[None]))
     low, high = np.full((2, D), x)
     low[np.isnan(x)], high[np.isnan(x)] = -12.0, 12.0
     low[component.cells.columns] = np.maximum(lower, -12.0)
@@ -101,7 +101,7 @@ def test_with_several_the_bound_is_that_of_independent_factors():
     # variance, the factor's entropy by its definition.
     X, component, lam = drawn([0, 1, 2], seed=1)
     table = component.expected_table(lam)[:1]
-    lower, upper = component.cells.intervals(X[:8])
+    lower, upper = component.cells.find_intervals(X[:8])
     for n, inv_temp in itertools.product(range(8), (1.0, 0.7)):
         result = local_step(component, table, X[n], inv_temp)
         sums = result.stats.arrays[1][0]
@@ -137,7 +137,7 @@ def test_moments_of_intervals_far_out_and_narrow():
     exact = [truncnorm(a, b) for a, b in itertools.pairwise(edges)]
     np.testing.assert_allclose(cells.with_scores(X)[:, 0], [own.mean() for own in exact], rtol=1e-7)
     within = shares @ [own.var() for own in exact] / shares.sum()
-    total, number = cells.variances_within(X, shares)
+    total, number = cells.sum_variances_within(X, shares)
     np.testing.assert_allclose(total / number, within, rtol=1e-6)
 
 
@@ -145,7 +145,7 @@ def test_values_between_levels_count_as_the_higher_one():
     cells = Cells.from_frequencies(
         np.array([[1.0], [2.0], [5.0], [np.nan]]), np.ones(4), np.array([0])
     )
-    codes = cells.codes(np.array([[0.0], [1.0], [1.5], [5.0], [9.0], [np.nan]]))
+    codes = cells.encode(np.array([[0.0], [1.0], [1.5], [5.0], [9.0], [np.nan]]))
     np.testing.assert_array_equal(codes[:, 0], [0, 0, 1, 2, 2, -1])
 
 
@@ -175,7 +175,7 @@ def test_predictive_of_one_ordinal_column_is_an_interval_of_a_student_t():
     X = X[:12].copy()
     X[::3, 0], X[1::4, 1] = np.nan, np.nan
     found = component.log_predictive(X, lam)
-    lower, upper = (bound[:, 0] for bound in component.cells.intervals(X))
+    lower, upper = (bound[:, 0] for bound in component.cells.find_intervals(X))
     for k, n in itertools.product(range(2), range(12)):
         mean, shape, freedom = student(component, lam[k])
         o = np.flatnonzero(~np.isnan(X[n, :2]))

@@ -21,8 +21,8 @@ from skvt.models.mixture import (
 )
 from skvt.models.mixture import _gaussian_learner as gaussians
 from skvt.models.mixture import _learned_priors as learning
-from skvt.models.mixture._freedom import MIN_FREEDOM
-from skvt.models.mixture._gaussian_prior import DEFAULTS
+from skvt.models.mixture._freedom import MIN_EXCESS_FREEDOM
+from skvt.models.mixture._gaussian_prior import DEFAULT_PRIOR
 from skvt.moves import Birth, Delete, Merge
 from skvt.moves._base import compute_bound
 
@@ -156,7 +156,7 @@ def test_what_is_learned_has_its_range():
     x = learner.parameters(component)
     x[D + 1] = -50.0  # after the mean and log kappa
     (least,) = learner.learned_values(learner.with_parameters(component, x)).values()
-    assert least == pytest.approx(D - 1.0 + MIN_FREEDOM, rel=1e-9)
+    assert least == pytest.approx(D - 1.0 + MIN_EXCESS_FREEDOM, rel=1e-9)
     component, learner, X, _ = case("full", ("covariance_prior",))
     sums = 50.0 * component.features(X[:2])
     for _ in range(60):
@@ -165,7 +165,7 @@ def test_what_is_learned_has_its_range():
         learner.unit, learner.unit
     )
     least = np.linalg.eigvalsh(scaled)[0]
-    assert least == pytest.approx(gaussians.MIN_SCALE, rel=1e-3)
+    assert least == pytest.approx(gaussians.MIN_RELATIVE_SCALE, rel=1e-3)
     # concentrations, as documented
     component, learner, _, _ = case("Bernoulli")
     ends = learner.with_parameters(component, np.resize([-50.0, 50.0], 2 * D)).prior
@@ -237,7 +237,7 @@ def test_means_far_from_0_that_do_not_differ_have_a_prior(covariance_type):
     X = np.random.default_rng(0).normal(size=(20, 2))
     given = {"mean": np.full(2, 1e3), "mean_precision": 1e6, "degrees_of_freedom": 1e9}
     component, _ = make_gaussian_component(
-        X, np.ones(20), covariance_type, False, DEFAULTS._replace(**given)
+        X, np.ones(20), covariance_type, False, DEFAULT_PRIOR._replace(**given)
     )
     learner = GaussianLearner.from_component(component, frozenset({"mean_precision_prior"}))
     width = component.features(X[:1]).shape[1]

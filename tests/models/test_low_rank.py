@@ -279,7 +279,7 @@ def test_predictive_densities_are_those_of_draws_from_q():
     assert component.ranks(lam)[0] == 2
     draws = component.family.sample(np.repeat(lam, 4000, axis=0), np.random.default_rng(0))
     means, covariances = draws.mean + component.center, np.linalg.inv(draws.precision)
-    mean, scale, freedom = (part[0] for part in component._student(lam))
+    mean, scale, freedom = (part[0] for part in component._compute_student_t(lam))
     covariance = scale / (freedom - 2.0)
     unit = np.sqrt(np.diagonal(covariance))
     np.testing.assert_allclose(mean + component.center, means.mean(axis=0), atol=0.02 * unit.max())

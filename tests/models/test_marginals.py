@@ -9,7 +9,7 @@ from skvt.expfam import NormalWishart, Wishart
 from skvt.models.mixture import Mixture, StickBreaking, components, relevance
 from skvt.models.mixture._marginals import probability_marginals
 
-GAUSSIANS = {
+GAUSSIAN_CLASSES = {
     "full": ["mean", "standard deviation"], "diagonal": ["mean", "standard deviation"],
     "spherical": ["mean", "standard deviation"], "zero-mean full": ["standard deviation"],
 }  # fmt: skip
@@ -43,14 +43,14 @@ def draws_of(name, component, lam, n_draws):
     return [phi.mean.reshape(n_draws, 3) + center_of(component), deviation]
 
 
-@pytest.mark.parametrize("name", [*GAUSSIANS, *OTHERS])
+@pytest.mark.parametrize("name", [*GAUSSIAN_CLASSES, *OTHERS])
 def test_marginals_have_the_quantiles_and_means_of_posterior_draws(name):
     component, X = setup(name)
     lam = posterior(component, X, np.ones((len(X), 1)))
     n_draws = 60_000
     draws = draws_of(name, component, lam, n_draws)
     found = component.marginals(lam)
-    assert [own.quantity for own in found] == GAUSSIANS.get(name, [OTHERS.get(name)])
+    assert [own.quantity for own in found] == GAUSSIAN_CLASSES.get(name, [OTHERS.get(name)])
     for own, drawn in zip(found, draws, strict=True):
         assert own.estimate.shape == (1, own.columns.size) == (1, drawn.shape[1])
         for p in (0.025, 0.3, 0.975):

@@ -27,7 +27,11 @@ from skvt.inference._bound import compute_bound_parts
 from skvt.inference._memoized import MemoizedInference
 from skvt.models.mixture import _model as _mixture
 from skvt.models.mixture import _refits, _seeds
-from skvt.models.mixture._kernels import add_assignment_entropies, outer_features, responsibilities
+from skvt.models.mixture._kernels import (
+    add_assignment_entropies,
+    compute_outer_features,
+    responsibilities,
+)
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import KnownWeights, StickBreaking
 
@@ -132,7 +136,9 @@ def test_outer_features_are_the_rows_of_the_upper_triangle(linear):
     X = np.random.default_rng(2).standard_normal((6, 4))
     upper = np.triu_indices(4)
     parts = [np.ones((6, 1)), *([X] if linear else []), (X[:, :, None] * X[:, None])[:, *upper]]
-    np.testing.assert_array_equal(outer_features(X, linear=linear), np.concatenate(parts, axis=1))
+    np.testing.assert_array_equal(
+        compute_outer_features(X, with_linear=linear), np.concatenate(parts, axis=1)
+    )
 
 
 # ------------------------------------------------------------------------------------- sticks

@@ -16,7 +16,7 @@ from skvt.models.mixture import (
     NegativeBinomial,
     Poisson,
     _negative_binomial,
-    exposure_points,
+    make_exposure_points,
 )
 from skvt.models.mixture._negative_binomial import SizesLearner
 from skvt.models.mixture._weights import StickBreaking
@@ -35,7 +35,7 @@ def exposed(n=40, *, seed=0, spread=1.15):
 
 def component_for(X, *, exposure="column"):
     e = X[:, -1] if exposure == "column" else X.sum(axis=1)
-    points = exposure_points(e.min(), e.max())
+    points = make_exposure_points(e.min(), e.max())
     component = NegativeBinomial(
         np.empty((2, 0)), F8, points, exposure=exposure, typical=float(e.mean())
     )
@@ -66,7 +66,7 @@ def peak_memory(call):
 @pytest.mark.parametrize("n_points", [1, 9])
 @pytest.mark.parametrize("mean", [0.01, 4.0, 1000.0])
 def test_priors_with_large_shapes_have_the_given_probabilities_of_sizes(n_points, mean):
-    points = exposure_points(1.0, 1.0) if n_points == 1 else exposure_points(0.5, 2.0)
+    points = make_exposure_points(1.0, 1.0) if n_points == 1 else make_exposure_points(0.5, 2.0)
     component = NegativeBinomial(np.empty((3, 0)), F8, points)
     shape, expected = np.array([1.0, 50.0, 1000.0]), np.linspace(1.0, 2.0, 16) / 24.0
     component = component.with_prior(shape, shape / mean, expected)
@@ -319,7 +319,7 @@ def test_features_of_few_columns_are_computed():
     # They take less time than tables of counts.
     X = np.random.default_rng(0).poisson(3.0, (512, 10)).astype(float)
     for D, has_features in ((5, True), (10, False)):
-        assert (plain_component(D)._count_rows(X[:, :D], 5) is None) == has_features
+        assert (plain_component(D)._convert_to_count_rows(X[:, :D], 5) is None) == has_features
 
 
 def test_sums_of_features_are_divided_once(monkeypatch):

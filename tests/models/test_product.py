@@ -150,7 +150,9 @@ def test_blocks_of_many_columns_are_summed_without_features(monkeypatch):
     table = product.expected_table(product.natural_parameters(sums)).T
     monkeypatch.setattr(
         "skvt.models.mixture.components._full.full_features",
-        lambda X, *_: full_features(X, *_) if X.shape[1] == 1 else pytest.fail("features"),
+        lambda X, *args, **kw: (
+            full_features(X, *args, **kw) if X.shape[1] == 1 else pytest.fail("features")
+        ),
     )
     logits, sums_of = product.log_densities_and_sums(X, table)
     np.testing.assert_allclose(logits, features @ table, rtol=1e-9)

@@ -4,10 +4,10 @@ from skvt.models.mixture._background import BackgroundMixture
 from skvt.models.mixture._distinctness import Evidence
 from skvt.models.mixture._gaussian_learner import GaussianLearner
 from skvt.models.mixture._gaussian_prior import (
-    GAUSSIANS,
-    MATRICES,
-    ROWS_PER_COLUMN,
-    ROWS_PER_COLUMN_OF_SCALE,
+    GAUSSIAN_CLASSES,
+    MATRIX_TYPES,
+    MIN_ROWS_PER_COLUMN_OF_MATRIX,
+    MIN_ROWS_PER_COLUMN_OF_SCALE,
     GaussianPrior,
     make_gaussian_component,
     weighted_moments,
@@ -29,7 +29,7 @@ from skvt.models.mixture._labels import (
     with_labels,
     without_labels,
 )
-from skvt.models.mixture._latent import LATENT_GAUSSIANS, make_latent_gaussian_component
+from skvt.models.mixture._latent import LATENT_GAUSSIAN_CLASSES, make_latent_gaussian_component
 from skvt.models.mixture._learned_priors import DirichletLearner, GammaLearner, PriorLearner
 from skvt.models.mixture._logs import Logged, model_logarithms, take_logarithms
 from skvt.models.mixture._marginals import Marginals, have_large_shares, relevance
@@ -52,7 +52,7 @@ from skvt.models.mixture._regression import (
     RegressionLearner,
     make_regression_component,
 )
-from skvt.models.mixture._sizes import SIZES, exposure_points
+from skvt.models.mixture._sizes import SIZES, make_exposure_points
 from skvt.models.mixture._sparse_differences import (
     SparseDifferences,
     with_sparse_differences,

@@ -49,7 +49,7 @@ class BoxSample(NamedTuple):
     probabilities: Array
 
 
-def sobol_points(n_columns: int) -> Array:
+def make_sobol_points(n_columns: int) -> Array:
     """Return S points of a Sobol sequence in the unit cube, (S, n_columns), none on a face."""
     sobol = qmc.Sobol(n_columns, scramble=False).random_base2(_LOG2_N_POINTS)
     return np.asarray(sobol + 0.5 / len(sobol))
@@ -78,20 +78,20 @@ def sample_box(
     n, J = latent.location.shape
     # Draw the scales. If the points are the same for all rows, one inverse for each distinct number
     # of degrees of freedom suffices.
-    freedom, group = np.unique(latent.freedom, return_inverse=True)
+    distinct_freedom, index = np.unique(latent.freedom, return_inverse=True)
     if uniform.ndim == 2:
-        half_chi_squares = gammaincinv(0.5 * freedom[:, None], uniform[..., -1])[group]
+        half_chi_squares = gammaincinv(0.5 * distinct_freedom[:, None], uniform[..., -1])[index]
     else:
         half_chi_squares = gammaincinv(0.5 * latent.freedom[:, None], uniform[..., -1])
     scale = latent.scale[:, None] * np.sqrt(0.5 * latent.freedom[:, None] / half_chi_squares)
     # Draw the columns in turn, each within its interval given the preceding columns. The draws
-    # ``normal`` (n, S, J) are in units of a standard normal.
-    normal = np.zeros((*scale.shape, J))
+    # ``normal_draws`` (n, S, J) are in units of a standard normal.
+    normal_draws = np.zeros((*scale.shape, J))
     log_weights = np.zeros(scale.shape)
     # (n, J, C, S): probabilities of the intervals given the draws of the preceding columns.
-    conditional = np.empty((n, J, edges.shape[2] - 1, scale.shape[1]))
+    conditional_probabilities = np.empty((n, J, edges.shape[2] - 1, scale.shape[1]))
     for j in range(J):
-        mean = np.einsum("nsi,ni->ns", normal[..., :j], latent.root[:, j, :j])
+        mean = np.einsum("nsi,ni->ns", normal_draws[..., :j], latent.root[:, j, :j])
         mean = latent.location[:, j, None] + scale * mean
         deviation = scale * latent.root[:, j, j, None]
         low, high = ((bound[:, j, None] - mean) / deviation for bound in bounds)
@@ -99,22 +99,22 @@ def sample_box(
         sign = np.where(low > 0.0, -1.0, 1.0)
         low, high = np.where(low > 0.0, -high, low), np.where(low > 0.0, -low, high)
         below = ndtr(low)
-        inside = np.maximum(ndtr(high) - below, _MIN_PROBABILITY)
-        log_weights += np.log(inside)
+        within = np.maximum(ndtr(high) - below, _MIN_PROBABILITY)
+        log_weights += np.log(within)
         # The limits exclude 0 and 1, whose normal quantiles are infinite.
-        quantiles = np.clip(below + uniform[..., j] * inside, _MIN_PROBABILITY, 1.0 - 1e-16)
-        normal[..., j] = sign * np.clip(ndtri(quantiles), low, high)
+        quantiles = np.clip(below + uniform[..., j] * within, _MIN_PROBABILITY, 1.0 - 1e-16)
+        normal_draws[..., j] = sign * np.clip(ndtri(quantiles), low, high)
         standard_edges = (edges[:, j, :, None] - mean[:, None]) / deviation[:, None]
-        conditional[:, j] = np.diff(ndtr(standard_edges), axis=1)
+        conditional_probabilities[:, j] = np.diff(ndtr(standard_edges), axis=1)
     # Normalise the weights, and convert the draws from standard normals to latent values.
     largest = log_weights.max(axis=1, keepdims=True)
     weights = np.exp(log_weights - largest)
-    total = weights.sum(axis=1, keepdims=True)
-    weights /= total
-    draws = np.einsum("nsi,nji->nsj", normal, latent.root)
+    weight_sum = weights.sum(axis=1, keepdims=True)
+    weights /= weight_sum
+    draws = np.einsum("nsi,nji->nsj", normal_draws, latent.root)
     draws = latent.location[:, None] + scale[..., None] * draws
-    log_probability = (largest + np.log(total / weights.shape[1]))[:, 0]
-    probabilities = np.einsum("njcs,ns->njc", conditional, weights)
+    log_probability = (largest + np.log(weight_sum / weights.shape[1]))[:, 0]
+    probabilities = np.einsum("njcs,ns->njc", conditional_probabilities, weights)
     return BoxSample(log_probability, weights, draws, probabilities)
 
 
@@ -125,14 +125,14 @@ def conditional_roots(precision: Array, hidden: NDArray[np.bool_], columns: Inde
     columns of each row that are not visible. They include the ``columns`` (n, J) of the row.
     """
     # Compute one factor for each group of rows with the same hidden columns in the same order.
-    keys = np.concatenate([hidden, columns], axis=1)
-    _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    group_hidden, group_columns = hidden[first], columns[first]
-    is_block = group_hidden[:, :, None] & group_hidden[:, None, :]
+    patterns = np.concatenate([hidden, columns], axis=1)
+    _, firsts, groups = np.unique(patterns, axis=0, return_index=True, return_inverse=True)
+    group_hidden, group_columns = hidden[firsts], columns[firsts]
+    are_hidden = group_hidden[:, :, None] & group_hidden[:, None, :]
     # The identity outside the hidden block lets `inv` invert this block alone.
-    masked = np.where(is_block, precision, 0.0) + np.eye(len(precision)) * ~group_hidden[:, None]
-    covariance = np.linalg.inv(masked)
-    groups = np.arange(len(first))[:, None, None]
-    block = covariance[groups, group_columns[:, :, None], group_columns[:, None, :]]
+    visible_identity = np.eye(len(precision)) * ~group_hidden[:, None]
+    covariance = np.linalg.inv(np.where(are_hidden, precision, 0.0) + visible_identity)
+    group_numbers = np.arange(len(firsts))[:, None, None]
+    block = covariance[group_numbers, group_columns[:, :, None], group_columns[:, None, :]]
     factors = np.linalg.cholesky(0.5 * (block + np.swapaxes(block, 1, 2)))
-    return np.asarray(factors[group.reshape(-1)])
+    return np.asarray(factors[groups.reshape(-1)])

@@ -13,9 +13,9 @@ from skvt._compiled import digamma, exp, jit, log
 from skvt.typing import Array
 
 # Learned degrees of freedom exceed the lower limit of the distribution by at least this number.
-MIN_FREEDOM = 1e-2
+MIN_EXCESS_FREEDOM = 1e-2
 # The search ends when its interval of log(nu - lower limit) has this width.
-_MIN_STEP = 1e-12
+_FINAL_WIDTH = 1e-12
 
 
 def _log_determinant(precision: Array) -> float:
@@ -25,21 +25,21 @@ def _log_determinant(precision: Array) -> float:
     return float(np.log(precision).sum())
 
 
-def min_freedom(inverse_scale: Any) -> float:
+def get_min_freedom(inverse_scale: Any) -> float:
     """Return the lower limit of nu: D - 1 if the inverse scale W^-1 is a matrix, otherwise 0."""
     return len(inverse_scale) - 1.0 if np.ndim(inverse_scale) == 2 else 0.0
 
 
-def freedom_limits(n_features: int, lowest: float) -> tuple[float, float]:
-    """Return the range of nu - ``lowest`` in which nu is learned.
+def freedom_limits(n_features: int, min_nu: float) -> tuple[float, float]:
+    """Return the range of nu - ``min_nu`` in which nu is learned.
 
-    ``lowest`` is the result of :func:`min_freedom`. Learned degrees of freedom are at most twice
-    the number of columns.
+    ``min_nu`` is the result of :func:`get_min_freedom`. Learned degrees of freedom are at most
+    twice the number of columns.
     """
-    return MIN_FREEDOM, 2.0 * n_features - lowest
+    return MIN_EXCESS_FREEDOM, 2.0 * n_features - min_nu
 
 
-def degrees_of_freedom(
+def find_freedom(
     log_det: float, precision: Array, inverse_scale: Any, limits: tuple[float, float]
 ) -> float:
     """Return nu at which the prior's expectation of log|Lambda| is ``log_det``.
@@ -78,10 +78,10 @@ def _solve_for_freedom(
     ``excess`` is the given log|Lambda| minus its expectation, without the terms that contain nu.
     The whole difference falls with nu, so that nu is too small where the difference is positive.
     """
-    lowest = size - 1.0 if is_matrix else 0.0
-    while high - low > _MIN_STEP:
+    min_nu = size - 1.0 if is_matrix else 0.0
+    while high - low > _FINAL_WIDTH:
         middle = 0.5 * (low + high)
-        nu = lowest + exp(middle)
+        nu = min_nu + exp(middle)
         excess_at_nu = excess + (size * log(nu) if scale_depends_on_nu else 0.0)
         for i in range(size):
             excess_at_nu -= digamma(0.5 * (nu - (i if is_matrix else 0.0)))
@@ -89,4 +89,4 @@ def _solve_for_freedom(
             low = middle
         else:
             high = middle
-    return lowest + exp(0.5 * (low + high))
+    return min_nu + exp(0.5 * (low + high))

@@ -19,9 +19,13 @@ import numpy as np
 
 from skvt.expfam import triangle
 from skvt.files import in_files
-from skvt.models.mixture._freedom import degrees_of_freedom, freedom_limits, min_freedom
+from skvt.models.mixture._freedom import (
+    find_freedom,
+    freedom_limits,
+    get_min_freedom,
+)
 from skvt.models.mixture._gaussian_prior import (
-    ROWS_PER_COLUMN_OF_SCALE,
+    MIN_ROWS_PER_COLUMN_OF_SCALE,
     GaussianPrior,
     diagonal_if_few_rows,
     natural_prior,
@@ -36,16 +40,16 @@ KAPPA_RANGE = (1e-6, 1.0)
 # because slopes may be the same in all components.
 KAPPA_RANGES = KAPPA_RANGE, (KAPPA_RANGE[0], 100.0)
 # Lower limit of avg(E[(mu - m)' Lambda (mu - m)]), by which a step divides.
-TINY = float(np.finfo(np.float64).tiny)
+MIN_SQUARED_DISTANCE = float(np.finfo(np.float64).tiny)
 # Lower limit of the eigenvalues of a learned inverse scale, relative to the columns' variances.
 # Without it, components of equal rows would make the inverse scale 0 and the evidence infinite.
-MIN_SCALE = 1e-6
+MIN_RELATIVE_SCALE = 1e-6
 # Maximum number of steps in one call if steps are costly.
-_FEW_STEPS = 3
+_N_STEPS_IF_COSTLY = 3
 # Steps are costly for matrices of at least this many columns.
-_MANY_COLUMNS = 32
+_MIN_COSTLY_COLUMNS = 32
 # A component with at most this expected number of rows counts as a component of one row.
-ONE_ROW = 1.5
+MAX_ROWS_OF_SINGLE = 1.5
 
 
 @in_files("models.GaussianLearner")
@@ -78,21 +82,21 @@ class GaussianLearner(Ascent):
         has_shared_covariance = component.without_shared_globals is not component
         if has_shared_covariance:
             names -= {"covariance_prior", "degrees_of_freedom_prior"}
-        prior = gaussian_prior_of(component)
+        prior = get_gaussian_prior(component)
         if prior.mean.size == 0:
             names -= {"mean_prior", "mean_precision_prior"}
         inverse_scale = prior.covariance
         is_matrix = np.ndim(inverse_scale) == 2
         variances = np.diagonal(inverse_scale) if is_matrix else np.atleast_1d(inverse_scale)
         # Steps of factor analysers are costly, because each needs an inner iteration.
-        is_wide = is_matrix and component.n_features >= _MANY_COLUMNS
+        is_wide = is_matrix and component.n_features >= _MIN_COSTLY_COLUMNS
         is_costly = is_wide or component.covariance_type == "low_rank"
-        most_steps = _FEW_STEPS if is_costly else MAX_STEPS
+        most_steps = _N_STEPS_IF_COSTLY if is_costly else MAX_STEPS
         return cls(names, np.sqrt(variances), most_steps) if names else None
 
     def prior_of(self, component: Any) -> GaussianPrior:
         """Return the parameters of the component's prior; the mean is relative to the center."""
-        return gaussian_prior_of(component)
+        return get_gaussian_prior(component)
 
     def with_prior(self, component: Any, prior: GaussianPrior) -> Any:
         """Return the component with this prior."""
@@ -104,9 +108,11 @@ class GaussianLearner(Ascent):
         Each row adds 1 to kappa of a component. If kappa differs between columns, because values
         are missing, the largest one counts.
         """
-        before = component.family.to_standard(component.prior)["mean_precision"]
-        after = component.family.to_standard(component.natural_parameters(sums))["mean_precision"]
-        return (after - before).reshape(len(sums), -1).max(axis=1)
+        prior_kappa, kappa = (
+            component.family.to_standard(eta)["mean_precision"]
+            for eta in (component.prior, component.natural_parameters(sums))
+        )
+        return (kappa - prior_kappa).reshape(len(sums), -1).max(axis=1)
 
     def count_columns(self, component: Any) -> int:
         """Return the number of columns that the component describes; subclasses override this."""
@@ -123,9 +129,9 @@ class GaussianLearner(Ascent):
         if not {"mean_prior", "covariance_prior"} <= self.names:
             return sums
         n_rows = self.count_rows(component, sums)
-        if n_rows.sum() > ROWS_PER_COLUMN_OF_SCALE * self.count_columns(component):
+        if n_rows.sum() > MIN_ROWS_PER_COLUMN_OF_SCALE * self.count_columns(component):
             return sums
-        return sums[n_rows > ONE_ROW]
+        return sums[n_rows > MAX_ROWS_OF_SINGLE]
 
     def learn_prior(self, component: Any, sums: Array) -> Any:
         """Return the component with a prior of higher evidence, see :class:`PriorLearner`.
@@ -141,24 +147,24 @@ class GaussianLearner(Ascent):
 
     def learned_values(self, component: Any) -> dict[str, Any]:
         """Return the learned parameters by name; the mean is in the coordinates of the data."""
-        prior = gaussian_prior_of(component)
+        prior = get_gaussian_prior(component)
         values = prior._replace(mean=component.center + prior.mean).by_name()
         return {name: value for name, value in values.items() if name in self.names}
 
     def parameters(self, component: Any) -> Array:
-        """Return all parameters of the component's prior as the vector x, see :meth:`_vector`."""
-        return self._vector(self.prior_of(component))
+        """Return all parameters of the prior as the vector x, see :meth:`_make_vector`."""
+        return self._make_vector(self.prior_of(component))
 
-    def _vector(self, prior: GaussianPrior) -> Array:
+    def _make_vector(self, prior: GaussianPrior) -> Array:
         """Return all parameters as the vector x, including parameters that are not learned.
 
         The entries of x are the mean, log kappa, log(nu - lower limit) and the Cholesky factor of
         W^-1 with its diagonal in logarithms. They have no limits, as an ascent requires.
         """
         m, kappa, nu, inverse_scale = prior
-        log_excess = np.log(nu - min_freedom(inverse_scale))
-        parts = np.ravel(m), np.log(np.ravel(kappa)), [log_excess], log_cholesky(inverse_scale)
-        return np.concatenate(parts)
+        log_excess = np.log(nu - get_min_freedom(inverse_scale))
+        log_factor = compute_log_cholesky(inverse_scale)
+        return np.concatenate([np.ravel(m), np.log(np.ravel(kappa)), [log_excess], log_factor])
 
     def with_parameters(self, component: Any, x: Array) -> Any:
         """Return the component with the learned parameters of the vector x, moved within limits.
@@ -166,8 +172,8 @@ class GaussianLearner(Ascent):
         Parameters that are not learned stay as they are.
         """
         m, kappa, nu, inverse_scale = self.prior_of(component)
-        lowest = min_freedom(inverse_scale)
-        # Split the vector into the parts that `_vector` concatenates.
+        min_nu = get_min_freedom(inverse_scale)
+        # Split the vector into the parts that `_make_vector` concatenates.
         ends = np.cumsum([np.size(m), np.size(kappa), 1])
         mean, log_kappa, (log_excess,), log_factor = np.split(x, ends)
         if "mean_prior" in self.names:
@@ -178,10 +184,10 @@ class GaussianLearner(Ascent):
             kappas = np.exp([clip_log(*pair) for pair in zip(log_kappa, ranges, strict=True)])
             kappa = kappas.reshape(np.shape(kappa))
         if "degrees_of_freedom_prior" in self.names:
-            limits = freedom_limits(self.count_columns(component), lowest)
-            nu = lowest + float(np.exp(clip_log(log_excess, limits)))
+            limits = freedom_limits(self.count_columns(component), min_nu)
+            nu = min_nu + float(np.exp(clip_log(log_excess, limits)))
         if "covariance_prior" in self.names:
-            inverse_scale = inverse_scale_from(log_factor, inverse_scale, self.unit)
+            inverse_scale = convert_to_inverse_scale(log_factor, inverse_scale, self.unit)
         return self.with_prior(component, GaussianPrior(m, kappa, nu, inverse_scale))
 
     def step(self, component: Any, sums: Array) -> Array:
@@ -190,8 +196,8 @@ class GaussianLearner(Ascent):
         ``sums`` (K, P) are the sums of features of the components. The module docstring has the
         equations.
         """
-        m, kappa, nu, inverse_scale = gaussian_prior_of(component)
-        log_det, precision, linear, square = _averages(component, sums)
+        m, kappa, nu, inverse_scale = get_gaussian_prior(component)
+        log_det, precision, linear, square = _average_over_components(component, sums)
         is_matrix = precision.ndim == 2
         # Learn the mean, and then how many rows it counts as.
         if "mean_prior" in self.names:
@@ -199,7 +205,8 @@ class GaussianLearner(Ascent):
         if "mean_precision_prior" in self.names:
             precision_m = precision @ m if is_matrix else precision * m
             # Rounding of large means can make the squared distance 0 or negative.
-            squared_distance = max(float(square + m @ (precision_m - 2.0 * linear)), TINY)
+            squared_distance = float(square + m @ (precision_m - 2.0 * linear))
+            squared_distance = max(squared_distance, MIN_SQUARED_DISTANCE)
             kappa = component.n_features / squared_distance
         # Learn the degrees of freedom, and then the inverse scale. In factor analysers, which have
         # loadings, both are parameters of the noise, whose covariance is diagonal.
@@ -224,44 +231,42 @@ class GaussianLearner(Ascent):
             # Column 0 of the sums is the number of rows if precisions are matrices.
             precision = diagonal_if_few_rows(precision, float(sums[:, 0].sum()))
         if "degrees_of_freedom_prior" in self.names:
-            limits = freedom_limits(self.count_columns(component), min_freedom(inverse_scale))
+            limits = freedom_limits(self.count_columns(component), get_min_freedom(inverse_scale))
             # If the inverse scale is learned, too, None stands for the best one, which is
             # proportional to nu.
-            nu = degrees_of_freedom(
-                log_det, precision, None if learns_scale else inverse_scale, limits
-            )
+            nu = find_freedom(log_det, precision, None if learns_scale else inverse_scale, limits)
         if learns_scale:
             inverse_scale = nu * np.linalg.inv(precision) if is_matrix else nu / precision
             # The inverse of a matrix is symmetric only up to rounding. Vectors do not change here.
             inverse_scale = 0.5 * (inverse_scale + inverse_scale.T)
-        return self._vector(GaussianPrior(m, kappa, nu, inverse_scale))
+        return self._make_vector(GaussianPrior(m, kappa, nu, inverse_scale))
 
 
-def inverse_scale_from(x: Array, previous: Any, unit: Array) -> Any:
-    """Return the inverse scale of which x is the result of :func:`log_cholesky`.
+def convert_to_inverse_scale(x: Array, previous: Any, unit: Array) -> Any:
+    """Return the inverse scale of which x is the result of :func:`compute_log_cholesky`.
 
     Its eigenvalues are raised to their lower limit, in the units ``unit`` of the columns, see
     :class:`GaussianLearner`. The result has the shape of ``previous``.
     """
     if np.ndim(previous) < 2:
-        return np.maximum(np.exp(2.0 * x), MIN_SCALE * unit**2).reshape(np.shape(previous))
+        return np.maximum(np.exp(2.0 * x), MIN_RELATIVE_SCALE * unit**2).reshape(np.shape(previous))
     D = unit.size
-    root = np.tril(triangle.unpack(x))
-    root[np.diag_indices(D)] = np.exp(np.diagonal(root))
-    inverse_scale = root @ root.T
-    scaled = inverse_scale / unit[:, None] / unit
+    factor = np.tril(triangle.unpack(x))
+    factor[np.diag_indices(D)] = np.exp(np.diagonal(factor))
+    inverse_scale = factor @ factor.T
+    standardised = inverse_scale / unit[:, None] / unit
     # A Cholesky factorisation succeeds if all eigenvalues are above the limit. It is tried first,
     # because the computation of eigenvalues takes much longer.
     try:
-        np.linalg.cholesky(scaled - MIN_SCALE * np.eye(D))
+        np.linalg.cholesky(standardised - MIN_RELATIVE_SCALE * np.eye(D))
         return inverse_scale
     except np.linalg.LinAlgError:
-        values, directions = np.linalg.eigh(scaled)
+        eigenvalues, directions = np.linalg.eigh(standardised)
     directions = unit[:, None] * directions
-    return (directions * np.maximum(values, MIN_SCALE)) @ directions.T
+    return (directions * np.maximum(eigenvalues, MIN_RELATIVE_SCALE)) @ directions.T
 
 
-def gaussian_prior_of(component: Any) -> GaussianPrior:
+def get_gaussian_prior(component: Any) -> GaussianPrior:
     """Return the parameters of a Gaussian component's prior.
 
     The mean is relative to the center of the component. The mean and kappa are empty arrays if
@@ -284,7 +289,7 @@ def gaussian_prior_of(component: Any) -> GaussianPrior:
     return GaussianPrior(mean, kappa, nu, inverse_scale)
 
 
-def _averages(component: Any, sums: Array) -> tuple[Any, Array, Any, Any]:
+def _average_over_components(component: Any, sums: Array) -> tuple[Any, Array, Any, Any]:
     """Average E[log|Lambda|], E[Lambda], E[Lambda mu] and E[mu' Lambda mu] over components.
 
     E[Lambda] is (D, D), or its diagonal (D,). The last two results are None for a Gaussian with
@@ -311,7 +316,7 @@ def _averages(component: Any, sums: Array) -> tuple[Any, Array, Any, Any]:
     return log_det, precision, linear, -2.0 * t[..., 2 + n_means :].sum()
 
 
-def log_cholesky(inverse_scale: Any) -> Array:
+def compute_log_cholesky(inverse_scale: Any) -> Array:
     """Return the Cholesky factor of an inverse scale as a vector, with its diagonal in logarithms.
 
     A vector or a number stands for a diagonal matrix. The result is then half the logarithm of the
@@ -319,9 +324,9 @@ def log_cholesky(inverse_scale: Any) -> Array:
     """
     if np.ndim(inverse_scale) < 2:
         return 0.5 * np.log(np.atleast_1d(inverse_scale))
-    root = np.linalg.cholesky(inverse_scale)
-    root[np.diag_indices(len(root))] = np.log(np.diagonal(root))
-    return triangle.pack(root.T)
+    factor = np.linalg.cholesky(inverse_scale)
+    factor[np.diag_indices(len(factor))] = np.log(np.diagonal(factor))
+    return triangle.pack(factor.T)
 
 
 def learner_matches(learner: Any, component: Any) -> bool:

@@ -33,7 +33,7 @@ _ROWS_AT_ONCE = 16_384
 # is positive definite even if columns are constant or collinear. A constant column counts with the
 # mean variance of all columns. In `_addition_for_least_variance`, the same share is the lower limit
 # of the variance of rows in any direction.
-_RIDGE = 1e-6
+_RIDGE_SHARE = 1e-6
 # Maximum number of evenly spaced rows from which EM estimates a covariance if values are missing.
 _MAX_EM_ROWS = 10_000
 # Maximum number of EM steps.
@@ -41,25 +41,25 @@ _MAX_EM_STEPS = 100
 # EM ends when a step changes each entry of mean and covariance by less than this number, in
 # coordinates in which the covariance is the identity.
 _EM_TOL = 1e-3
-# Share of each variance that EM adds to the variance. It is far less than `_RIDGE`.
-_EM_RIDGE = 1e-9
+# Share of each variance that EM adds to the variance. It is far less than `_RIDGE_SHARE`.
+_EM_RIDGE_SHARE = 1e-9
 # Approximate number of values from which rounding is estimated.
-_VALUES_OF_ROUNDING = 1_000_000
+_N_VALUES_FOR_ROUNDING = 1_000_000
 # Minimum number of rows from which rounding is estimated.
-_MIN_ROWS_OF_ROUNDING = 1_000
+_MIN_ROWS_FOR_ROUNDING = 1_000
 # A value can become a separate component if at least this many rows have this value.
-_ROWS_PER_VALUE = 10.0
+_MIN_ROWS_PER_VALUE = 10.0
 # Default inverse scale of the noise in "low_rank", relative to the variances of the columns.
 _NOISE_SHARE = 0.01
 
-# An instance of one of the classes `GAUSSIANS`.
+# An instance of one of the classes `GAUSSIAN_CLASSES`.
 _Gaussian: TypeAlias = Any
 
 # With at most this many rows per column, "auto" tries neither "full" nor "tied".
-ROWS_PER_COLUMN = 2.0
+MIN_ROWS_PER_COLUMN_OF_MATRIX = 2.0
 # With at most this many rows per column, a prior's scale is diagonal, because so few rows do not
 # determine the other entries.
-ROWS_PER_COLUMN_OF_SCALE = 10.0
+MIN_ROWS_PER_COLUMN_OF_SCALE = 10.0
 
 # Classes of Gaussian components by covariance type.
 GAUSSIANS_BY_TYPE: dict[str, Any] = {
@@ -69,9 +69,9 @@ GAUSSIANS_BY_TYPE: dict[str, Any] = {
     "diag": components.DiagonalGaussian,
     "spherical": components.SphericalGaussian,
 }
-GAUSSIANS = *GAUSSIANS_BY_TYPE.values(), components.ZeroMeanFullGaussian
+GAUSSIAN_CLASSES = *GAUSSIANS_BY_TYPE.values(), components.ZeroMeanFullGaussian
 # Covariance types whose covariances are matrices.
-MATRICES = ("full", "tied", "low_rank")
+MATRIX_TYPES = ("full", "tied", "low_rank")
 
 
 class GaussianPrior(NamedTuple):
@@ -91,12 +91,12 @@ class GaussianPrior(NamedTuple):
         return {f"{field}_prior": value for field, value in self._asdict().items()}
 
 
-DEFAULTS = GaussianPrior()
+DEFAULT_PRIOR = GaussianPrior()
 
 
 def make_gaussian_component(
     X: Array, weights: Array, covariance_type: str, zero_mean: bool,
-    prior: GaussianPrior = DEFAULTS, error_variance: float | None = 0.0,
+    prior: GaussianPrior = DEFAULT_PRIOR, error_variance: float | None = 0.0,
     max_rank: int | None = None,
 ) -> tuple[_Gaussian, dict[str, Any]]:  # fmt: skip
     """Return the component with the prior that ``prior`` describes, and a dict of its parameters.
@@ -123,7 +123,7 @@ def make_gaussian_component(
         np.zeros(D) if error_variance is None else error_variance + rounding_variance(X, weights)
     )
     error_moment: Any = errors.mean() if covariance_type == "spherical" else errors
-    error_moment = np.diag(error_moment) if covariance_type in MATRICES else error_moment
+    error_moment = np.diag(error_moment) if covariance_type in MATRIX_TYPES else error_moment
     default_moment = diagonal_if_few_rows(moment, weights.sum())
     if covariance_type == "low_rank":
         default_moment = _NOISE_SHARE * default_moment
@@ -141,8 +141,8 @@ def make_gaussian_component(
     added = addition_to_squares(moment, errors, weights.sum())
     component = component if added is None else replace(component, added=added)
     # Components with mean zero have no prior of the mean.
-    reported = prior._replace(mean=None, mean_precision=None) if zero_mean else prior
-    return component, reported.by_name()
+    reported_prior = prior._replace(mean=None, mean_precision=None) if zero_mean else prior
+    return component, reported_prior.by_name()
 
 
 def complete_prior(
@@ -156,7 +156,7 @@ def complete_prior(
     out of range.
     """
     D = center.size
-    mean = prior_mean(prior.mean, center)
+    mean = choose_prior_mean(prior.mean, center)
     kappa = 1.0 if prior.mean_precision is None else float(prior.mean_precision)
     # In "low_rank", nu and the inverse scale belong to the noise, which is independent by column.
     default_nu = 1.0 if covariance_type == "low_rank" else D
@@ -168,7 +168,7 @@ def complete_prior(
             f"covariance_type={covariance_type!r}; None is n_features.)"
         )
     default_moment = moment + nu * error_moment
-    inverse_scale = prior_scale(prior.covariance, covariance_type, D, default_moment)
+    inverse_scale = choose_prior_scale(prior.covariance, covariance_type, D, default_moment)
     return GaussianPrior(mean, kappa, nu, inverse_scale)
 
 
@@ -182,7 +182,7 @@ def natural_prior(covariance_type: str, prior: GaussianPrior) -> Array:
     D = mean.size
     if D == 0:
         return Wishart.from_standard(nu, inverse_scale)
-    if covariance_type in MATRICES:
+    if covariance_type in MATRIX_TYPES:
         inverse_scale = inverse_scale if np.ndim(inverse_scale) == 2 else np.diag(inverse_scale)
         return NormalWishart.from_standard(mean, kappa, nu, inverse_scale)
     # "spherical" has one normal-gamma prior with D means, "diag" has D with one mean each.
@@ -204,17 +204,17 @@ def weighted_moments(
     center = np.zeros(X.shape[1])
     if not zero_mean:
         # Subtract the first row, so that the sums keep all digits even if means are far from 0.
-        first, _ = take_rows(X, weights, np.zeros(1, np.intp))
-        origin = np.nan_to_num(np.asarray(dense(first)[0], dtype=np.float64))
-        total, weight = sums_of_rows(X, weights, partial(_sum_powers, origin, 1))
-        center = origin + total / np.maximum(weight, 1e-300)
-    if covariance_type in MATRICES:
-        moment, weight = sums_of_rows(X, weights, partial(_sum_products, center))
+        first_row, _ = take_rows(X, weights, np.zeros(1, np.intp))
+        origin = np.nan_to_num(np.asarray(dense(first_row)[0], dtype=np.float64))
+        sums, weight_sums = sums_of_rows(X, weights, partial(_sum_powers, origin, 1))
+        center = origin + sums / np.maximum(weight_sums, 1e-300)
+    if covariance_type in MATRIX_TYPES:
+        moment, weight_sums = sums_of_rows(X, weights, partial(_sum_products, center))
         if np.isnan(moment).any():
             return _estimate_by_em(X, weights, zero_mean)
-        return center, moment / weight
-    total, weight = sums_of_rows(X, weights, partial(_sum_powers, center, 2))
-    moment = total / np.maximum(weight, 1e-300)
+        return center, moment / weight_sums
+    sums, weight_sums = sums_of_rows(X, weights, partial(_sum_powers, center, 2))
+    moment = sums / np.maximum(weight_sums, 1e-300)
     return center, moment if covariance_type == "diag" else float(moment.mean())
 
 
@@ -224,13 +224,13 @@ def _sum_powers(center: Array, power: int, X: Any, weights: Array) -> tuple[Arra
     Both sums are over the rows in which the column is observed. X - ``center`` is in C order, so
     that rounding does not depend on the layout of X.
     """
-    total, weight = np.zeros(X.shape[1]), np.zeros(X.shape[1])
+    sums, weight_sums = np.zeros(X.shape[1]), np.zeros(X.shape[1])
     for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
         centred = np.subtract(dense(X[rows]), center, order="C")
         is_observed = ~np.isnan(centred)
-        total += weights[rows] @ np.where(is_observed, centred, 0.0) ** power
-        weight += weights[rows] @ is_observed
-    return total, weight
+        sums += weights[rows] @ np.where(is_observed, centred, 0.0) ** power
+        weight_sums += weights[rows] @ is_observed
+    return sums, weight_sums
 
 
 def _sum_products(center: Array, X: Any, weights: Array) -> tuple[Array, Any]:
@@ -238,11 +238,11 @@ def _sum_products(center: Array, X: Any, weights: Array) -> tuple[Array, Any]:
 
     A sum is NaN if one of the two columns has a missing value.
     """
-    moment = np.zeros((X.shape[1], X.shape[1]))
+    products = np.zeros((X.shape[1], X.shape[1]))
     for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
         centred = np.subtract(dense(X[rows]), center, order="C")
-        moment += (centred * weights[rows, None]).T @ centred
-    return moment, weights.sum()
+        products += (centred * weights[rows, None]).T @ centred
+    return products, weights.sum()
 
 
 def _estimate_by_em(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Array]:
@@ -254,44 +254,44 @@ def _estimate_by_em(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Arr
     """
     center, variances = weighted_moments(X, weights, "diag", zero_mean)
     # (D,): the units in which the columns are standardised.
-    unit = np.sqrt(_positive_variances(variances)) if variances.any() else np.ones(variances.size)
+    units = np.sqrt(_positive_variances(variances)) if variances.any() else np.ones(variances.size)
     _, column_weights = sums_of_rows(X, weights, partial(_sum_powers, center, 2))
-    constant = np.flatnonzero((variances == 0.0) & (column_weights > 0.0))
+    constant_columns = np.flatnonzero((variances == 0.0) & (column_weights > 0.0))
     # Standardise the columns of a sample of rows.
     n_rows = X.shape[0]
     rows = np.linspace(0, n_rows - 1, min(n_rows, _MAX_EM_ROWS)).astype(np.intp)
     X, weights = take_rows(X, weights, rows)
-    X = np.subtract(dense(X), center, order="C") / unit
+    X = np.subtract(dense(X), center, order="C") / units
     has_values = ~np.isnan(X).all(axis=1)
     X, weights = X[has_values], weights[has_values]
     D = X.shape[1]
-    total = max(weights.sum(), 1e-300)
+    total_weight = max(weights.sum(), 1e-300)
     # Sums over rows in which missing values count as 0.
-    observed = np.nan_to_num(X)
-    observed_sum = weights @ observed
-    observed_square = (observed * weights[:, None]).T @ observed
+    filled_rows = np.nan_to_num(X)
+    observed_sum = weights @ filled_rows
+    observed_square = (filled_rows * weights[:, None]).T @ filled_rows
     mean, covariance = np.zeros(D), np.eye(D)
     # Add the expected sums of missing values, and update the mean and the covariance, in turn.
     for _ in range(_MAX_EM_STEPS):
-        scale = covariance + _EM_RIDGE * np.eye(D)
+        regular_covariance = covariance + _EM_RIDGE_SHARE * np.eye(D)
         # The part of the sums of the features [1, x, x x'] that missing values contribute. The
         # component axis has the length 1.
         sums = np.zeros((1, 1 + D + D * (D + 1) // 2))
-        completion = GaussianCompletion.from_scale(0.0, mean[None], scale[None])
+        completion = GaussianCompletion.from_scale(0.0, mean[None], regular_covariance[None])
         holes = completion.holes(X, np.ones(1))
         if holes is not None:
             holes.add_statistics(weights[:, None], sums)
         old_mean, old_covariance = mean, covariance
-        mean = np.zeros(D) if zero_mean else (observed_sum + sums[0, 1 : 1 + D]) / total
-        covariance = (observed_square + triangle.unpack(sums[0, 1 + D :])) / total
+        mean = np.zeros(D) if zero_mean else (observed_sum + sums[0, 1 : 1 + D]) / total_weight
+        covariance = (observed_square + triangle.unpack(sums[0, 1 + D :])) / total_weight
         covariance = covariance - np.outer(mean, mean)
-        whitener = np.linalg.inv(np.linalg.cholesky(scale))
+        whitener = np.linalg.inv(np.linalg.cholesky(regular_covariance))
         mean_step = whitener @ (mean - old_mean)
         covariance_step = whitener @ (covariance - old_covariance) @ whitener.T
         if max(np.abs(mean_step).max(), np.abs(covariance_step).max()) < _EM_TOL:
             break
-    covariance[constant] = covariance[:, constant] = 0.0
-    return center + unit * mean, covariance * unit * unit[:, None]
+    covariance[constant_columns] = covariance[:, constant_columns] = 0.0
+    return center + units * mean, covariance * units * units[:, None]
 
 
 def rounding_variance(X: Any, weights: Array) -> Array:
@@ -305,28 +305,28 @@ def rounding_variance(X: Any, weights: Array) -> Array:
     correction). With this correction, the bound is a bound of the probability of intervals.
 
     A column counts as rounded if more than half of its rows have a value that at least
-    `_ROWS_PER_VALUE` rows have. Its width w is the median of the widths of the rows' intervals.
+    `_MIN_ROWS_PER_VALUE` rows have. Its width w is the median of the widths of the rows' intervals.
     """
     # Take a sample of evenly spaced rows.
-    step = -(-X.shape[0] // max(_MIN_ROWS_OF_ROUNDING, _VALUES_OF_ROUNDING // X.shape[1]))
-    X, weights = take_rows(X, weights, np.arange(0, X.shape[0], step))
+    row_step = -(-X.shape[0] // max(_MIN_ROWS_FOR_ROUNDING, _N_VALUES_FOR_ROUNDING // X.shape[1]))
+    X, weights = take_rows(X, weights, np.arange(0, X.shape[0], row_step))
     variances = np.zeros(X.shape[1])
     for j, column in enumerate(np.asarray(dense(X), np.float64).T):
         # Sum the weights of the rows that have each value.
         is_used = ~np.isnan(column) & (weights > 0.0)
-        values, inverse = np.unique(column[is_used], return_inverse=True)
-        counts = np.bincount(inverse, weights[is_used])
+        values, value_of_row = np.unique(column[is_used], return_inverse=True)
+        counts = np.bincount(value_of_row, weights[is_used])
         # The first row of the sample that has a value counts as 1, because the value may be rare.
-        # Each further row stands for `step` rows of the data.
-        is_frequent = 1.0 + step * (counts - 1.0) >= _ROWS_PER_VALUE
+        # Each further row stands for `row_step` rows of the data.
+        is_frequent = 1.0 + row_step * (counts - 1.0) >= _MIN_ROWS_PER_VALUE
         if values.size < 2 or 2.0 * counts[is_frequent].sum() <= counts.sum():
             continue
         # Find the median of the widths of the values' intervals.
         gaps = np.diff(values)
         widths = 0.5 * (np.append(gaps[0], gaps) + np.append(gaps, gaps[-1]))
         order = np.argsort(widths, kind="stable")
-        median = np.searchsorted(np.cumsum(counts[order]), 0.5 * counts.sum())
-        variances[j] = widths[order[median]] ** 2 / 12.0
+        median_position = np.searchsorted(np.cumsum(counts[order]), 0.5 * counts.sum())
+        variances[j] = widths[order[median_position]] ** 2 / 12.0
     return variances
 
 
@@ -359,16 +359,16 @@ def _addition_for_least_variance(moment: Array) -> Array:
     is an upper triangle (D (D + 1) / 2,), row by row, or a vector (D,). It is 0 in the usual case,
     in which no variance has to be raised.
     """
-    lower_limits = _ridge(moment)
+    lower_limits = _compute_ridge(moment)
     if moment.ndim == 1:
         # Add what each variance lacks to its lower limit.
         return np.maximum(lower_limits - moment, 0.0)
     # Raise the eigenvalues of the covariance in units of the columns' standard deviations.
-    unit = np.sqrt(lower_limits / _RIDGE)
-    values, directions = np.linalg.eigh(moment / unit[:, None] / unit)
-    is_lacking = values < _RIDGE
-    directions = unit[:, None] * directions[:, is_lacking]
-    return triangle.pack((directions * (_RIDGE - values[is_lacking])) @ directions.T)
+    units = np.sqrt(lower_limits / _RIDGE_SHARE)
+    eigenvalues, directions = np.linalg.eigh(moment / units[:, None] / units)
+    is_lacking = eigenvalues < _RIDGE_SHARE
+    directions = units[:, None] * directions[:, is_lacking]
+    return triangle.pack((directions * (_RIDGE_SHARE - eigenvalues[is_lacking])) @ directions.T)
 
 
 def _positive_variances(moment: Array) -> Array:
@@ -377,10 +377,10 @@ def _positive_variances(moment: Array) -> Array:
     return np.where(variances > 0.0, variances, variances.mean())
 
 
-def _ridge(moment: Any) -> Array:
+def _compute_ridge(moment: Any) -> Array:
     """Return a millionth of each column's variance, (D,); 1 if no column varies."""
     variances = _positive_variances(np.asarray(moment))
-    return np.where(variances > 0.0, _RIDGE * variances, 1.0)
+    return np.where(variances > 0.0, _RIDGE_SHARE * variances, 1.0)
 
 
 def diagonal_if_few_rows(matrix: Any, n_rows: float) -> Any:
@@ -391,36 +391,38 @@ def diagonal_if_few_rows(matrix: Any, n_rows: float) -> Any:
     the scale, and would be higher than the density of new rows justifies. It would favour matrices
     over independent columns, and several components over one.
     """
-    is_undetermined = np.ndim(matrix) == 2 and n_rows <= ROWS_PER_COLUMN_OF_SCALE * len(matrix)
+    is_undetermined = np.ndim(matrix) == 2 and n_rows <= MIN_ROWS_PER_COLUMN_OF_SCALE * len(matrix)
     return np.diag(np.diagonal(matrix)) if is_undetermined else matrix
 
 
-def prior_mean(value: ArrayLike | None, default: Array) -> Array:
-    """Return the prior's mean: ``value``, or ``default`` (D,) if it is None.
+def choose_prior_mean(mean: ArrayLike | None, default: Array) -> Array:
+    """Return the prior's mean: ``mean``, or ``default`` (D,) if it is None.
 
     Raises ValueError if the value has another shape or is not finite.
     """
-    if value is None:
+    if mean is None:
         return default
-    value = np.array(value, dtype=np.float64)
-    if value.shape != default.shape or not np.all(np.isfinite(value)):
+    mean = np.array(mean, dtype=np.float64)
+    if mean.shape != default.shape or not np.all(np.isfinite(mean)):
         raise ValueError(
             f"The 'mean_prior' parameter must be an array of shape (n_features,) = {default.shape} "
-            f"of finite numbers. Got an array of shape {value.shape} instead."
+            f"of finite numbers. Got an array of shape {mean.shape} instead."
         )
-    return value
+    return mean
 
 
-def prior_scale(covariance: ArrayLike | None, covariance_type: str, D: int, moment: Array) -> Any:
+def choose_prior_scale(
+    covariance: ArrayLike | None, covariance_type: str, D: int, moment: Array
+) -> Any:
     """Return the prior's inverse scale in the shape of the covariance type.
 
     It is ``covariance`` or, if this is None, the ``moment`` plus a millionth of the variances.
     Raises ValueError if ``covariance`` has another shape or is not positive definite.
     """
     if covariance is None:
-        ridge = _ridge(moment)
-        scale = moment + (np.diag(ridge) if np.ndim(moment) == 2 else ridge)
-        return np.diagonal(scale) if covariance_type == "low_rank" else scale
+        ridge = _compute_ridge(moment)
+        regular_moment = moment + (np.diag(ridge) if np.ndim(moment) == 2 else ridge)
+        return np.diagonal(regular_moment) if covariance_type == "low_rank" else regular_moment
     shapes = {"full": (D, D), "tied": (D, D), "diag": (D,), "low_rank": (D,), "spherical": ()}
     shape = shapes[covariance_type]
     value = np.array(covariance, dtype=np.float64)

@@ -20,19 +20,19 @@ from skvt.typing import Array, IndexArray
 # Responsibilities below exp(-60) times the largest responsibility of the row are set to zero. This
 # limit is far below rounding and far above the denormal numbers that would slow matrix products
 # down.
-_MAX_DISTANCE = 60.0
+_MAX_LOGIT_DISTANCE = 60.0
 # For responsibilities of candidates, the limit is exp(-40), which is below rounding, too.
 _MAX_CANDIDATE_DISTANCE = 40.0
 # Smaller responsibilities are left out of the losses of entropy by merges, because their entropy is
 # less than 1e-12 nats in each row.
 MIN_SHARE = 1e-14
 # Upper bounds are multiplied by this factor, so that rounding does not make them too small.
-ROUNDED_UP = 1.0 + 1e-9
+ROUNDING_FACTOR = 1.0 + 1e-9
 
 
 @jit
-def _write_outer_features(columns: Array, linear: bool, out: Array) -> None:
-    """Write the features of :func:`outer_features` to ``out`` (P, n), given ``columns`` (D, n).
+def _write_outer_features(columns: Array, with_linear: bool, features: Array) -> None:
+    """Write `compute_outer_features` of ``columns`` (D, n) to ``features`` (P, n).
 
     NaN in ``columns`` are replaced by 0 in place.
     """
@@ -43,43 +43,44 @@ def _write_outer_features(columns: Array, linear: bool, out: Array) -> None:
         for n in range(n_rows):
             is_complete &= columns[i, n] == columns[i, n]
     # Feature 0 is 1 in rows with any observed value.
-    out[0] = 1.0 if is_complete else 0.0
+    features[0] = 1.0 if is_complete else 0.0
     if not is_complete:
         for i in range(n_features):
             for n in range(n_rows):
                 value = columns[i, n]
                 is_seen = value == value
                 columns[i, n] = value if is_seen else lit(value, 0.0)
-                out[0, n] = lit(value, 1.0) if is_seen else out[0, n]
+                features[0, n] = lit(value, 1.0) if is_seen else features[0, n]
     position = 1
-    if linear:
+    if with_linear:
         for i in range(n_features):
             for n in range(n_rows):
-                out[position, n] = columns[i, n]
+                features[position, n] = columns[i, n]
             position += 1
     for i in range(n_features):
         for j in range(i, n_features):
             for n in range(n_rows):
-                out[position, n] = columns[i, n] * columns[j, n]
+                features[position, n] = columns[i, n] * columns[j, n]
             position += 1
 
 
-def outer_features(X: Array, *, linear: bool) -> Array:
+def compute_outer_features(X: Array, *, with_linear: bool) -> Array:
     """Return ``[1, x, upper triangle of x x']`` of each row, (n, P).
 
-    x is left out unless ``linear`` is set. NaN count as 0, and all features of a row of NaN are 0.
-    The result is in Fortran order, because the inner loops of the compiled function run over rows.
+    x is left out unless ``with_linear`` is set. NaN count as 0, and all features of a row of NaN
+    are 0. The result is in Fortran order, because the inner loops of the compiled function run over
+    rows.
     """
     n_rows, n_features = X.shape
-    width = 1 + n_features * linear + n_features * (n_features + 1) // 2
-    out = np.empty((width, n_rows), X.dtype)
-    _write_outer_features(np.array(X.T, order="C"), linear, out)
-    return out.T
+    width = 1 + n_features * with_linear + n_features * (n_features + 1) // 2
+    features = np.empty((width, n_rows), X.dtype)
+    _write_outer_features(np.array(X.T, order="C"), with_linear, features)
+    return features.T
 
 
 @jit
-def write_indicators(codes: Array, ends: Array, out: Array) -> None:
-    """Set the indicators of the categories of rows to 1 in ``out`` (n, sum_d C_d).
+def write_indicators(codes: Array, ends: Array, indicators: Array) -> None:
+    """Set the indicators of the categories of rows to 1 in ``indicators`` (n, sum_d C_d).
 
     ``codes`` (n, D) are the categories, which are 0, ..., C_d - 1 in column d. Other codes, and
     NaN, have no indicator. The indicators of column d end before the position ``ends[d]``.
@@ -89,7 +90,7 @@ def write_indicators(codes: Array, ends: Array, out: Array) -> None:
         for d in range(codes.shape[1]):
             code = codes[n, d]
             if code >= 0.0 and code < ends[d] - start:
-                out[n, start + int(code)] = 1.0
+                indicators[n, start + int(code)] = 1.0
             start = ends[d]
 
 
@@ -105,24 +106,25 @@ def responsibilities(logits: Array, inv_temps: Array, bound: Array, energy: Arra
     for n in range(logits.shape[0]):
         row = logits[n]
         inv_temp = inv_temps[n] if inv_temps.size > 1 else inv_temps[0]
-        largest = row[0]
+        largest_logit = row[0]
         for k in range(1, n_components):
-            largest = max(largest, row[k])
-        total, weighted = lit(largest, 0.0), lit(largest, 0.0)
+            largest_logit = max(largest_logit, row[k])
+        total, weighted_distance = lit(largest_logit, 0.0), lit(largest_logit, 0.0)
+        lowest = -lit(largest_logit, _MAX_LOGIT_DISTANCE)
         for k in range(n_components):
-            distance = row[k] - largest
-            scaled = inv_temp * distance
+            distance = row[k] - largest_logit
+            tempered_distance = inv_temp * distance
             # The maximum keeps `exp` from computing denormal numbers, which are slow.
-            r = exp(max(scaled, -lit(largest, _MAX_DISTANCE)))
-            r = r if scaled > -lit(largest, _MAX_DISTANCE) else lit(largest, 0.0)
+            r = exp(max(tempered_distance, lowest))
+            r = r if tempered_distance > lowest else lit(largest_logit, 0.0)
             total += r
-            weighted += r * distance
+            weighted_distance += r * distance
             row[k] = r
-        inverse = lit(largest, 1.0) / total
+        inverse_total = lit(largest_logit, 1.0) / total
         for k in range(n_components):
-            row[k] *= inverse
-        bound[n] = np.float64(inv_temp) * np.float64(largest) + np.float64(log(total))
-        energy[n] = np.float64(largest) + np.float64(weighted * inverse)
+            row[k] *= inverse_total
+        bound[n] = np.float64(inv_temp) * np.float64(largest_logit) + np.float64(log(total))
+        energy[n] = np.float64(largest_logit) + np.float64(weighted_distance * inverse_total)
 
 
 @jit
@@ -147,7 +149,7 @@ def write_candidate_logits(
 
 @jit
 def write_best_candidates(
-    logits: Array, candidates: IndexArray, best: IndexArray, resp: Array, bound: Array,
+    logits: Array, candidates: IndexArray, best_components: IndexArray, resp: Array, bound: Array,
     energy: Array,
 ) -> None:  # fmt: skip
     """Write the L best of each row's candidates and their responsibilities, (n, L) each [HS16].
@@ -157,88 +159,89 @@ def write_best_candidates(
     (n, J), and ``candidates`` are (n, J), or (1, J) if all rows share them. ``bound`` and
     ``energy`` (n,) are defined in :func:`responsibilities`, for the temperature 1.
     """
-    n_kept = best.shape[1]
+    n_kept = best_components.shape[1]
     for n in range(logits.shape[0]):
         row, row_candidates = logits[n], candidates[n if candidates.shape[0] > 1 else 0]
-        # Insert each candidate into the sorted list ``kept`` of the best candidates. ``values`` are
-        # their logits in this loop, and their responsibilities after the next loops.
-        kept, values = best[n], resp[n]
+        # Insert each candidate into the sorted list ``row_best`` of the best candidates. ``values``
+        # are their logits in this loop, and their responsibilities after the next loops.
+        row_best, values = best_components[n], resp[n]
         for j in range(row.size):
             if j >= n_kept and row[j] <= values[n_kept - 1]:
                 continue
             rank = min(j, n_kept - 1)
             while rank > 0 and values[rank - 1] < row[j]:
-                values[rank], kept[rank] = values[rank - 1], kept[rank - 1]
+                values[rank], row_best[rank] = values[rank - 1], row_best[rank - 1]
                 rank -= 1
-            values[rank], kept[rank] = row[j], row_candidates[j]
-        largest, total, weighted = values[0], 0.0, 0.0
+            values[rank], row_best[rank] = row[j], row_candidates[j]
+        largest_logit, total, weighted_distance = values[0], 0.0, 0.0
         for j in range(n_kept):
-            distance = values[j] - largest
+            distance = values[j] - largest_logit
             values[j] = exp(distance) if distance > -_MAX_CANDIDATE_DISTANCE else 0.0
             total += values[j]
-            weighted += values[j] * max(distance, -_MAX_CANDIDATE_DISTANCE)
+            weighted_distance += values[j] * max(distance, -_MAX_CANDIDATE_DISTANCE)
         for j in range(n_kept):
             values[j] /= total
-        bound[n] = largest + log(total)
-        energy[n] = largest + weighted / total
+        bound[n] = largest_logit + log(total)
+        energy[n] = largest_logit + weighted_distance / total
 
 
 @jit
 def add_candidate_statistics(
-    features: Array, best: IndexArray, weighted: Array, counts: Array, sums: Array
+    features: Array, best_components: IndexArray, weighted_resp: Array, counts: Array, sums: Array
 ) -> None:
     """Add rows to the statistics ``counts`` (K,) and ``sums`` (K, P) of their best candidates.
 
-    ``weighted`` (n, L) are weighted responsibilities of the components ``best`` (n, L), and
-    ``features`` are (n, P).
+    ``weighted_resp`` (n, L) are weighted responsibilities of the components ``best_components`` (n,
+    L), and ``features`` are (n, P).
     """
     for n in range(features.shape[0]):
-        for j in range(best.shape[1]):
-            r = weighted[n, j]
+        for j in range(best_components.shape[1]):
+            r = weighted_resp[n, j]
             if r > 0.0:
-                row, component_sums = features[n], sums[best[n, j]]
-                counts[best[n, j]] += r
+                row, component_sums = features[n], sums[best_components[n, j]]
+                counts[best_components[n, j]] += r
                 for p in range(features.shape[1]):
                     component_sums[p] += r * row[p]
 
 
 @jit
 def write_next_candidates(
-    best: IndexArray, order: IndexArray, positions: IndexArray, last_tried: IndexArray,
-    out: IndexArray,
+    best_components: IndexArray, order: IndexArray, positions: IndexArray, last_tried: IndexArray,
+    candidates: IndexArray,
 ) -> None:  # fmt: skip
-    """Write the candidates of each row in its next local step, ``out`` (n, J), all different.
+    """Write each row's ``candidates`` (n, J) in its next local step, all different.
 
-    The first candidates of a row are its ``best`` components (n, L). The best components of the
-    preceding row follow. The rows are in the order ``order`` (n,), in which rows with the same best
-    component follow each other. The last candidates, at least one, are the components that follow
-    the component ``last_tried[n]`` in turn, so that each component is tried in some local step. The
-    scratch array ``positions`` (K,) holds the positions of components in the present row of
-    ``out``. All its entries are -1 before and after the call.
+    The first candidates of a row are its ``best_components`` components (n, L). The best components
+    of the preceding row follow. The rows are in the order ``order`` (n,), in which rows with the
+    same best component follow each other. The last candidates, at least one, are the components
+    that follow the component ``last_tried[n]`` in turn, so that each component is tried in some
+    local step. The scratch array ``positions`` (K,) holds the positions of components in the
+    present row of ``candidates``. All its entries are -1 before and after the call.
     """
-    n_kept, n_candidates, n_components = best.shape[1], out.shape[1], positions.size
+    n_kept, n_candidates = best_components.shape[1], candidates.shape[1]
+    n_components = positions.size
     for i in range(order.size):
         # The first row is preceded by the last row, because ``order[-1]`` is the last entry.
-        n, preceding = order[i], order[i - 1]
+        n, preceding_row = order[i], order[i - 1]
         for j in range(n_kept):
-            out[n, j] = best[n, j]
-            positions[best[n, j]] = j
+            candidates[n, j] = best_components[n, j]
+            positions[best_components[n, j]] = j
         n_written = n_kept
         for j in range(n_kept):
-            k = best[preceding, j]
+            k = best_components[preceding_row, j]
             if positions[k] < 0 and n_written < n_candidates - 1:
-                out[n, n_written] = k
+                candidates[n, n_written] = k
                 positions[k] = n_written
                 n_written += 1
         k = last_tried[n]
         while n_written < n_candidates:
             k = k + 1 if k + 1 < n_components else 0
             if positions[k] < 0:
-                out[n, n_written] = k
+                candidates[n, n_written] = k
                 positions[k] = n_written
                 n_written += 1
         for j in range(n_candidates):
-            positions[out[n, j]] = -1
+            positions[candidates[n, j]] = -1
 
 
 @jit_allocating
@@ -475,7 +478,7 @@ def _bound_loss_by_groups(a: int, b: int, tables: PairTables) -> float:
     total = 0.0
     for g in range(sums.shape[1]):
         total += _compute_lost_entropy(sums[a, g], terms[a, g], sums[b, g], terms[b, g])
-    return total * ROUNDED_UP
+    return total * ROUNDING_FACTOR
 
 
 @jit_inlined

@@ -19,11 +19,11 @@ from skvt.models.mixture._boxes import (
     BoxSample,
     LatentStudent,
     conditional_roots,
+    make_sobol_points,
     sample_box,
-    sobol_points,
 )
 from skvt.models.mixture._gaussian_prior import (
-    DEFAULTS,
+    DEFAULT_PRIOR,
     GaussianPrior,
     addition_to_squares,
     complete_prior,
@@ -39,9 +39,9 @@ from skvt.models.mixture.components import (
     ConjugateComponent,
     FullGaussian,
     GaussianRowFits,
+    compute_squared_distances,
     draw_positions,
     full_features,
-    squared_distances,
     student_t_log_density,
 )
 from skvt.rows import map_rows, sums_of_rows
@@ -72,7 +72,7 @@ class LatentGaussian(FullGaussian):
         rows = self._centred(X)
         columns = self.cells.columns
         rows[:, columns] = np.where(np.isnan(rows[:, columns]), np.nan, 0.0)
-        return full_features(rows, True, self.added)
+        return full_features(rows, self.added, with_linear=True)
 
     def completion(self, table: Array) -> Completion | None:
         """Return a function that finds q of missing and latent values, given the table (K, P)."""
@@ -92,7 +92,7 @@ class LatentGaussian(FullGaussian):
 
     def filled_features(self, X: Any) -> Any:
         """Return features of rows with scores in place of latent values."""
-        return full_features(self._complete_scores(X) - self.center, True, self.added)
+        return full_features(self._complete_scores(X) - self.center, self.added, with_linear=True)
 
     def row_fits(self, X: Any) -> GaussianRowFits:
         """Return fits of rows with scores in place of latent values."""
@@ -106,8 +106,8 @@ class LatentGaussian(FullGaussian):
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return log densities of real values plus log probabilities of intervals, (n, K)."""
-        boxes = self._sample_boxes(X, lam)
-        return np.stack([box.log_probability for box in boxes], axis=1)
+        samples = self._sample_boxes(X, lam)
+        return np.stack([sample.log_probability for sample in samples], axis=1)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """Return rows with means, or most probable levels, for missing values, (K, n, D)."""
@@ -123,29 +123,29 @@ class LatentGaussian(FullGaussian):
         # Average the means (n, D) and the probabilities (n, J, C) of levels over components, where
         # C is the largest number of levels of a column. The scalar 0 stands for (n, J, C) zeros.
         mean, probabilities = np.zeros(X.shape), np.zeros(1)
-        for k, box in enumerate(self._sample_boxes(X, lam)):
+        for k, sample in enumerate(self._sample_boxes(X, lam)):
             # Average the weighted draws (s) of latent values. It suffices to insert the means of
             # these, because the means of missing real values are linear in the latent values.
-            latent = np.einsum("ns,nsj->nj", box.weights, box.draws)
-            rows = super().conditional_mean(self._with_latent(X, latent), lam[[k]])[0]
+            latent = np.einsum("ns,nsj->nj", sample.weights, sample.draws)
+            rows = super().conditional_mean(self._insert_latent(X, latent), lam[[k]])[0]
             mean += memberships[:, [k]] * rows
-            probabilities = probabilities + memberships[:, k, None, None] * box.probabilities
+            probabilities = probabilities + memberships[:, k, None, None] * sample.probabilities
         for j, levels in enumerate(self.cells.levels):
             mean[:, self.cells.columns[j]] = levels[stable_argmax(probabilities[:, j])]
         return np.where(np.isnan(X), mean, X)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         """Draw latent values by importance resampling, then missing values given latent values."""
-        (box,) = self._sample_boxes(X, lam[None], rng)
-        latent = box.draws[np.arange(X.shape[0]), draw_positions(box.weights, rng)]
-        rows = super().conditional_sample(self._with_latent(X, latent), lam, rng)
+        (sample,) = self._sample_boxes(X, lam[None], rng)
+        latent = sample.draws[np.arange(X.shape[0]), draw_positions(sample.weights, rng)]
+        rows = super().conditional_sample(self._insert_latent(X, latent), lam, rng)
         return np.where(np.isnan(X), self.cells.with_levels(rows), X)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Draw rows from the predictive Student t, with ordinal columns at their levels."""
         return self.cells.with_levels(super().sample(lam, n_rows, rng))
 
-    def _with_latent(self, X: Any, values: Array) -> Array:
+    def _insert_latent(self, X: Any, values: Array) -> Array:
         """Return rows with ``values`` (n, J) in the ordinal columns."""
         rows = np.array(X, np.float64)
         rows[:, self.cells.columns] = values
@@ -163,37 +163,37 @@ class LatentGaussian(FullGaussian):
         # Find the distribution of latent values given real values, for which ordinal values are
         # treated as missing.
         cells, J = self.cells, self.cells.columns.size
-        real = self._with_latent(X, np.full((X.shape[0], J), np.nan)) - self.center
-        mean, scale, freedom = self._student(lam)
-        log_densities = student_t_log_density(real, mean, scale, freedom)
-        holes = GaussianCompletion.from_scale(0.0, mean, scale).holes(real, np.ones(1))
-        # Values are missing in all rows, because ordinal columns are NaN in ``real``.
+        real_rows = self._insert_latent(X, np.full((X.shape[0], J), np.nan)) - self.center
+        mean, scale, freedom = self._compute_student_t(lam)
+        log_densities = student_t_log_density(real_rows, mean, scale, freedom)
+        holes = GaussianCompletion.from_scale(0.0, mean, scale).holes(real_rows, np.ones(1))
+        # Values are missing in all rows, because ordinal columns are NaN in ``real_rows``.
         assert holes is not None
-        n_real = X.shape[1] - holes.missing.sum(axis=1)
+        n_real = X.shape[1] - holes.is_missing.sum(axis=1)
         # In each row, put the ordinal columns with missing values last, because `sample_box` draws
         # one column after the other, given the columns before it.
-        order = np.argsort(cells.codes(X) < 0, axis=1, kind="stable")
+        order = np.argsort(cells.encode(X) < 0, axis=1, kind="stable")
         columns = cells.columns[order]
         # (n, 1): indices of rows that broadcast with the columns (n, J).
         row_numbers = np.arange(len(order))[:, None]
-        low, high = (bound[row_numbers, order] for bound in cells.intervals(X))
-        uniform = sobol_points(J + 1)
+        low, high = (bound[row_numbers, order] for bound in cells.find_intervals(X))
+        points = make_sobol_points(J + 1)
         if rng is not None:
-            uniform = rng.random((len(order), *uniform.shape))
+            points = rng.random((len(order), *points.shape))
         inverse_order = np.argsort(order, axis=1)
         boxes = []
         for k in range(len(lam)):
             # The location of the latent values is their mean given the real values.
             rows = holes.filled(k)
-            distance = squared_distances(rows, mean[k], np.linalg.cholesky(scale[k]))
+            distance = compute_squared_distances(rows, mean[k], np.linalg.cholesky(scale[k]))
             precision, conditional_freedom = holes.completion.precision[k], freedom[k] + n_real
             student = LatentStudent(
                 location=rows[row_numbers, columns],
-                root=conditional_roots(precision, hidden=holes.missing, columns=columns),
+                root=conditional_roots(precision, hidden=holes.is_missing, columns=columns),
                 scale=np.sqrt((1.0 + distance) / conditional_freedom),
                 freedom=conditional_freedom,
             )
-            sample = sample_box(student, (low, high), cells.padded_edges[order], uniform)
+            sample = sample_box(student, (low, high), cells.padded_edges[order], points)
             # Add the density of the real values, and put the columns back into their order.
             boxes.append(sample._replace(
                 log_probability=log_densities[:, k] + sample.log_probability,
@@ -214,12 +214,12 @@ class TiedLatentGaussian(LatentGaussian, TiedGaussian):
 
 
 # The components with ordinal columns.
-LATENT_GAUSSIANS = LatentGaussian, TiedLatentGaussian
+LATENT_GAUSSIAN_CLASSES = LatentGaussian, TiedLatentGaussian
 
 
 def make_latent_gaussian_component(
     X: Any, weights: Any, covariance_type: str, cells: Cells,
-    prior: GaussianPrior = DEFAULTS,
+    prior: GaussianPrior = DEFAULT_PRIOR,
 ) -> tuple[LatentGaussian | TiedLatentGaussian, dict[str, Any]]:  # fmt: skip
     """Return the component for rows X of ``weights`` (n,), and its prior's parameters by name.
 
@@ -228,12 +228,12 @@ def make_latent_gaussian_component(
     replaced by its score, and the mean variance of a standard normal within the intervals is added
     to the variance of the scores.
     """
-    ordinal = cells.columns
+    ordinal_columns = cells.columns
     rows = map_rows(X, cells.with_scores)
     center, moment = weighted_moments(rows, weights, "full")
-    center[ordinal] = 0.0
-    variance_sums, weight_sums = sums_of_rows(X, weights, cells.variances_within)
-    moment[ordinal, ordinal] += np.divide(
+    center[ordinal_columns] = 0.0
+    variance_sums, weight_sums = sums_of_rows(X, weights, cells.sum_variances_within)
+    moment[ordinal_columns, ordinal_columns] += np.divide(
         variance_sums, weight_sums, out=np.ones_like(variance_sums), where=weight_sums > 0
     )
     default_moment = diagonal_if_few_rows(moment, weights.sum())
@@ -241,7 +241,7 @@ def make_latent_gaussian_component(
     # Natural parameters are relative to the center.
     eta = natural_prior(covariance_type, prior._replace(mean=prior.mean - center))
     errors = rounding_variance(X, weights)
-    errors[ordinal] = 0.0
-    added = addition_to_squares(moment, errors, weights.sum())
-    kind = LatentGaussian if covariance_type == "full" else TiedLatentGaussian
-    return kind(eta, center, X.dtype, added, cells=cells), prior.by_name()
+    errors[ordinal_columns] = 0.0
+    added_squares = addition_to_squares(moment, errors, weights.sum())
+    component_class = LatentGaussian if covariance_type == "full" else TiedLatentGaussian
+    return component_class(eta, center, X.dtype, added_squares, cells=cells), prior.by_name()

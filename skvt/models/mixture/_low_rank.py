@@ -27,7 +27,7 @@ from skvt.typing import Array, IndexArray
 
 # The gain of a merge is costly to compute. It is left out if the merge surely loses more than this
 # number of nats.
-_CLEAR_LOSS = 10.0
+_MIN_CLEAR_LOSS = 10.0
 
 
 @in_files("models.LowRankGaussian")
@@ -58,10 +58,10 @@ class LowRankGaussian(FullGaussian):
         The learner of the prior calls this method.
         """
         family = self.family.trial(self.natural_parameters(sums))
-        trial = replace(self, initial_factors=family.initial_factors)
+        trial_component = replace(self, initial_factors=family.initial_factors)
         # Set the cached property, because this family knows the best q under the present prior.
-        vars(trial)["family"] = family
-        return trial
+        vars(trial_component)["family"] = family
+        return trial_component
 
     def in_data_coordinates(self, lam: Array) -> tuple[FactorAnalysis, Array]:
         """Return the family and natural parameters of columns before they are centred."""
@@ -70,8 +70,8 @@ class LowRankGaussian(FullGaussian):
 
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple[FullGaussian, Array]:
         """Draw means and covariances; return a full Gaussian and a ``lam`` concentrated at them."""
-        full = FullGaussian(self.prior, self.center, self.dtype, self.added)
-        return full, NormalWishart.concentrate_at(self.family.sample(lam, rng))
+        full_gaussian = FullGaussian(self.prior, self.center, self.dtype, self.added)
+        return full_gaussian, NormalWishart.concentrate_at(self.family.sample(lam, rng))
 
     def row_fits(self, X: Any) -> RowFits:
         """Return fits with independent columns, because one row determines no factors."""
@@ -81,8 +81,8 @@ class LowRankGaussian(FullGaussian):
         rate = 0.5 * np.diagonal(q["scale_inverse"])
         prior = NormalGamma.from_standard(q["mean"][:, None], kappa, shape, rate)
         added = None if self.added is None else np.diagonal(triangle.unpack(self.added))
-        independent = DiagonalGaussian(prior, self.center, self.dtype, added)
-        return independent.row_fits(self.filled(X))
+        diagonal_gaussian = DiagonalGaussian(prior, self.center, self.dtype, added)
+        return diagonal_gaussian.row_fits(self.filled(X))
 
     def ranks(self, lam: Array) -> IndexArray:
         """Return the number of columns of each W_k that the data support, (K,)."""
@@ -99,9 +99,9 @@ class LowRankGaussian(FullGaussian):
         n_rows, D = sums[a, 0] + sums[b, 0], self.n_features
         # The upper bound needs a regular covariance of the rows, which few rows do not have.
         has_bound = n_rows > D + 1.0
-        merged = sums[a[has_bound]] + sums[b[has_bound]]
-        mean = merged[:, 1 : 1 + D] / merged[:, :1]
-        moment = triangle.unpack(merged[:, 1 + D :]) / merged[:, :1, None]
+        merged_sums = sums[a[has_bound]] + sums[b[has_bound]]
+        mean = merged_sums[:, 1 : 1 + D] / merged_sums[:, :1]
+        moment = triangle.unpack(merged_sums[:, 1 + D :]) / merged_sums[:, :1, None]
         # A singular covariance gives NaN or inf.
         with np.errstate(divide="ignore", invalid="ignore"):
             _, log_det = np.linalg.slogdet(moment - mean[:, :, None] * mean[:, None])
@@ -110,7 +110,7 @@ class LowRankGaussian(FullGaussian):
         gains[has_bound] = -0.5 * n_rows[has_bound] * (log_det + D * (1.0 + LOG_2PI))
         gains = gains - evidence[a] - evidence[b]
         # The negation includes pairs without an upper bound, which is NaN.
-        may_gain = ~(gains < -n_rows * np.log(2.0) - _CLEAR_LOSS)
+        may_gain = ~(gains < -n_rows * np.log(2.0) - _MIN_CLEAR_LOSS)
         gains[may_gain] = super().merge_gains(sums, a[may_gain], b[may_gain])
         return gains
 
@@ -124,7 +124,7 @@ class LowRankGaussian(FullGaussian):
         mean, precision = self.family.mean(lam)
         return mean + self.center, np.linalg.inv(precision)
 
-    def _student(self, lam: Array) -> tuple[Array, Array, Array]:
+    def _compute_student_t(self, lam: Array) -> tuple[Array, Array, Array]:
         """Return a Student t with the mean and covariance of the posterior predictive.
 
         The results are the means (K, D), the scales (K, D, D), which are the shape matrices times
@@ -139,7 +139,7 @@ class LowRankGaussian(FullGaussian):
         q = self.family.to_standard(lam)
         D, shape, variance = self.n_features, q["shape"], q["loadings_variance"]
         # The number of columns of loadings that are not 0, (K,).
-        rank = (np.abs(q["loadings"]).sum(axis=1) > 0.0).sum(axis=1)
+        ranks = (np.abs(q["loadings"]).sum(axis=1) > 0.0).sum(axis=1)
         freedom = 2.0 * shape + (D - 1.0) * np.maximum(2.0 * shape - 4.0, 0.0) / 3.0
         # Divide the covariance by the ratio of a Student t's covariance to its shape matrix. The
         # ratio is set to 1 if there is no covariance, that is, if E[1 / psi] is infinite.
@@ -149,7 +149,7 @@ class LowRankGaussian(FullGaussian):
         mean_noise = 1.0 / np.where(has_covariance, shape - 1.0, 1.0)
         noise = np.where(has_covariance, mean_noise / ratio, 1.0 / shape)
         # The uncertainty of the loadings adds to the noise.
-        noise = noise * (1.0 + rank * variance)
+        noise = noise * (1.0 + ranks * variance)
         loadings = q["loadings"] / np.sqrt(ratio)[:, None, None]
         scale = loadings @ np.swapaxes(loadings, 1, 2)
         columns = np.arange(D)
@@ -163,8 +163,8 @@ class LowRankGaussian(FullGaussian):
         The ratio of each column's variance from factors to its noise is taken as known.
         """
         q = self.family.to_standard(lam)
-        signal = (q["loadings"] ** 2).sum(axis=2) * (q["shape"][:, None] / q["rate"])
-        rate = q["rate"] * (1.0 + signal)
+        signal_ratio = (q["loadings"] ** 2).sum(axis=2) * (q["shape"][:, None] / q["rate"])
+        rate = q["rate"] * (1.0 + signal_ratio)
         return q["mean"] + self.center, q["mean_precision"][:, None], q["shape"][:, None], rate
 
     def column_log_normalizers(self, lam: Array) -> Array:

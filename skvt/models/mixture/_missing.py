@@ -44,34 +44,34 @@ class Patterns(NamedTuple):
     # (R,): indices of the rows, group after group.
     rows: IndexArray
     # (G + 1,): position in ``rows`` where each of the G groups starts, followed by R.
-    starts: IndexArray
+    row_starts: IndexArray
     # (C,): missing columns of each group, group after group.
     columns: IndexArray
     # (G + 1,): position in ``columns`` where each group's columns start, followed by C.
-    offsets: IndexArray
+    column_starts: IndexArray
 
     @classmethod
-    def from_mask(cls, missing: _Mask, min_missing: int = 1) -> "Patterns":
+    def from_mask(cls, is_missing: _Mask, min_missing: int = 1) -> "Patterns":
         """Return the patterns of the rows of a mask (n, D), which is True for missing values.
 
         Rows with fewer than ``min_missing`` missing values are left out.
         """
-        n_columns = missing.shape[1]
-        n_missing = missing.sum(axis=1)
+        n_columns = is_missing.shape[1]
+        n_missing = is_missing.sum(axis=1)
         rows = np.flatnonzero((n_missing >= min_missing) & (n_missing < n_columns))
         # Sort the rows by keys whose digits in base 3 are the mask, modulo 2^64. In base 2, the
         # digits of the first columns would be lost if there are more than 64. Even in base 3,
         # different patterns of many columns may have the same key.
-        keys = missing[rows] @ 3 ** np.arange(n_columns)[::-1]
+        keys = is_missing[rows] @ 3 ** np.arange(n_columns)[::-1]
         rows = rows[np.argsort(keys, kind="stable")]
         # Start a group at each row whose pattern differs from that of the row before. The slice is
         # empty if there are no rows.
-        masks = missing[rows]
+        masks = is_missing[rows]
         is_new = np.append(True, np.any(masks[1:] != masks[:-1], axis=1))[: rows.size]
-        starts = np.append(np.flatnonzero(is_new), rows.size)
+        row_starts = np.append(np.flatnonzero(is_new), rows.size)
         masks = masks[is_new]
-        offsets = np.append(0, np.cumsum(masks.sum(axis=1)))
-        return cls(rows, starts, np.nonzero(masks)[1], offsets)
+        column_starts = np.append(0, np.cumsum(masks.sum(axis=1)))
+        return cls(rows, row_starts, np.nonzero(masks)[1], column_starts)
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,11 @@ class GaussianCompletion:
         each row, or of all rows.
         """
         X = np.subtract(X, self.center, order="C", dtype=np.float64)
-        missing = np.isnan(X)
-        if not missing.any():
+        is_missing = np.isnan(X)
+        if not is_missing.any():
             return None
-        X[missing] = 0.0
-        return GaussianHoles(self, X, missing, Patterns.from_mask(missing), inv_temps)
+        X[is_missing] = 0.0
+        return GaussianHoles(self, X, is_missing, Patterns.from_mask(is_missing), inv_temps)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class GaussianHoles:
     # (n, D): rows relative to the centre, with 0 in place of missing values.
     X: Array
     # (n, D): True where a value is missing.
-    missing: _Mask
+    is_missing: _Mask
     patterns: Patterns
     # (n,) or (1,): 1 / T of each row, or of all rows.
     inv_temps: Array
@@ -149,7 +149,7 @@ class GaussianHoles:
         # Solve the equation of the entropy h_k in the module's docstring for the determinant.
         logits, entropy = np.zeros((2, self.X.shape[0], len(self.completion.precision)))
         self.add_to(logits, entropy)
-        half_n_missing = 0.5 * self.missing.sum(axis=1)[:, None]
+        half_n_missing = 0.5 * self.is_missing.sum(axis=1)[:, None]
         return half_n_missing * (1.0 + _LOG_2PI) - entropy
 
     def add_to(self, logits: Array, entropy: Array) -> None:
@@ -163,15 +163,15 @@ class GaussianHoles:
             logits, entropy,
         )  # fmt: skip
 
-    def add_statistics(self, weighted: Array, sums: Array) -> None:
+    def add_statistics(self, weighted_resp: Array, sums: Array) -> None:
         """Add expected features that contain missing values to ``sums`` (K, P).
 
-        ``weighted`` (n, K) are the responsibilities times the weights of the rows.
+        ``weighted_resp`` (n, K) are the responsibilities times the weights of the rows.
         """
         completion = self.completion
         add_expected_features(
             self.X, *self.patterns, completion.linear, completion.precision, self.inv_temps,
-            weighted, None, completion.with_linear, sums,
+            weighted_resp, None, completion.with_linear, sums,
         )  # fmt: skip
 
     def filled(self, k: int, noise: Array | None = None) -> Array:
@@ -182,23 +182,23 @@ class GaussianHoles:
         """
         linear, precision = self.completion.linear[k], self.completion.precision[k]
         noise = np.zeros_like(self.X) if noise is None else noise
-        out = self.X.copy()
-        _fill(self.X, *self.patterns, linear, precision, noise, out)
+        completed = self.X.copy()
+        _write_completed(self.X, *self.patterns, linear, precision, noise, completed)
         # Fill rows without any value, which ``patterns`` leaves out.
-        is_empty = self.missing.all(axis=1)
+        is_empty = self.is_missing.all(axis=1)
         if is_empty.any():
             root = np.linalg.cholesky(precision)
             mean = np.linalg.solve(precision, linear)
-            out[is_empty] = mean + np.linalg.solve(root.T, noise[is_empty].T).T
-        return out
+            completed[is_empty] = mean + np.linalg.solve(root.T, noise[is_empty].T).T
+        return completed
 
 
 @jit_inlined
-def factorize(precision: Array, columns: Array, lower: Array) -> float:
-    """Write the Cholesky factor L of A_mm to ``lower``; return ``log|A_mm| / 2``.
+def factorize(precision: Array, columns: Array, cholesky: Array) -> float:
+    """Write the Cholesky factor L of A_mm to ``cholesky``; return ``log|A_mm| / 2``.
 
-    ``precision`` is A and ``columns`` are m. The diagonal of ``lower`` gets ``1 / L_aa``, and the
-    functions below expect the factor in this form.
+    ``precision`` is A and ``columns`` are m. The diagonal of ``cholesky`` gets ``1 / L_aa``, and
+    the functions below expect the factor in this form.
     """
     half_log_det = 0.0
     for a in range(columns.size):
@@ -206,26 +206,26 @@ def factorize(precision: Array, columns: Array, lower: Array) -> float:
         for c in range(a + 1):
             total = row[columns[c]]
             for e in range(c):
-                total -= lower[a, e] * lower[c, e]
+                total -= cholesky[a, e] * cholesky[c, e]
             if c < a:
-                lower[a, c] = total * lower[c, c]
+                cholesky[a, c] = total * cholesky[c, c]
             else:
-                root = np.sqrt(total)
-                half_log_det += log(root)
-                lower[a, a] = 1.0 / root
+                diagonal = np.sqrt(total)
+                half_log_det += log(diagonal)
+                cholesky[a, a] = 1.0 / diagonal
     return half_log_det
 
 
 @jit_inlined
 def whiten(
-    x: Array, linear: Array, precision: Array, columns: Array, lower: Array, u: Array
+    x: Array, linear: Array, precision: Array, columns: Array, cholesky: Array, u: Array
 ) -> float:
     """Write ``u = L^-1 v``; return ``|u|^2``, which is ``v' A_mm^-1 v``.
 
     ``x`` is the row, which must be 0 where values are missing, ``linear`` is b, ``precision`` is A
-    and ``columns`` are m. ``lower`` is the result of :func:`factorize`.
+    and ``columns`` are m. ``cholesky`` is the result of :func:`factorize`.
     """
-    square = 0.0
+    squared_length = 0.0
     for a in range(columns.size):
         i = columns[a]
         row = precision[i]
@@ -233,86 +233,86 @@ def whiten(
         for j in range(x.size):
             total -= row[j] * x[j]
         for c in range(a):
-            total -= lower[a, c] * u[c]
-        total *= lower[a, a]
+            total -= cholesky[a, c] * u[c]
+        total *= cholesky[a, a]
         u[a] = total
-        square += total * total
-    return square
+        squared_length += total * total
+    return squared_length
 
 
 @jit_inlined
-def solve_transposed(lower: Array, u: Array, size: int) -> None:
-    """Replace the first ``size`` entries of ``u`` by ``L^-T u``; L is the factor ``lower``."""
+def solve_transposed(cholesky: Array, u: Array, size: int) -> None:
+    """Replace the first ``size`` entries of ``u`` by ``L^-T u``; L is the factor ``cholesky``."""
     for a in range(size - 1, -1, -1):
         total = u[a]
         for c in range(a + 1, size):
-            total -= lower[c, a] * u[c]
-        u[a] = total * lower[a, a]
+            total -= cholesky[c, a] * u[c]
+        u[a] = total * cholesky[a, a]
 
 
 @jit_inlined
-def _add_inverse(lower: Array, columns: Array, factor: float, u: Array, out: Array) -> None:
+def _add_inverse(cholesky: Array, columns: Array, factor: float, u: Array, out: Array) -> None:
     """Add ``factor * A_mm^-1`` to the block ``out[m, m]``.
 
-    ``lower`` is the result of :func:`factorize`, ``columns`` are m and ``u`` is scratch.
+    ``cholesky`` is the result of :func:`factorize`, ``columns`` are m and ``u`` is scratch.
     """
     for a in range(columns.size):
         # Solve ``L L' u = e_a`` for column a of the inverse.
         for c in range(columns.size):
             total = 1.0 if c == a else 0.0
             for e in range(a, c):
-                total -= lower[c, e] * u[e]
-            u[c] = total * lower[c, c] if c >= a else 0.0
-        solve_transposed(lower, u, columns.size)
+                total -= cholesky[c, e] * u[e]
+            u[c] = total * cholesky[c, c] if c >= a else 0.0
+        solve_transposed(cholesky, u, columns.size)
         for c in range(columns.size):
             out[columns[a], columns[c]] += factor * u[c]
 
 
 @jit_allocating
 def _correct_logits(
-    X: Array, rows: Array, starts: Array, columns: Array, offsets: Array, linear: Array,
+    X: Array, rows: Array, row_starts: Array, columns: Array, column_starts: Array, linear: Array,
     precision: Array, inv_temps: Array, logits: Array, entropy: Array,
 ) -> None:  # fmt: skip
     """Correct ``logits`` (n, K) and add to ``entropy`` (n, K), see :class:`HiddenValues`.
 
-    ``rows``, ``starts``, ``columns`` and ``offsets`` are the fields of :class:`Patterns`.
+    ``rows``, ``row_starts``, ``columns`` and ``column_starts`` are the fields of :class:`Patterns`.
     """
     n_features = X.shape[1]
-    lower, u = np.empty((n_features, n_features)), np.empty(n_features)
+    cholesky, u = np.empty((n_features, n_features)), np.empty(n_features)
     for k in range(precision.shape[0]):
-        for g in range(starts.size - 1):
-            missing = columns[offsets[g] : offsets[g + 1]]
-            half_log_det = factorize(precision[k], missing, lower)
+        for g in range(row_starts.size - 1):
+            missing = columns[column_starts[g] : column_starts[g + 1]]
+            half_log_det = factorize(precision[k], missing, cholesky)
             half_n_missing = 0.5 * missing.size
-            for i in range(starts[g], starts[g + 1]):
+            for i in range(row_starts[g], row_starts[g + 1]):
                 n = rows[i]
                 inv_temp = inv_temps[n] if inv_temps.size > 1 else inv_temps[0]
-                square = whiten(X[n], linear[k], precision[k], missing, lower, u)
+                squared_length = whiten(X[n], linear[k], precision[k], missing, cholesky, u)
                 # The entropy is h_k = gain + |m| / 2. Add only T times the gain to the logits,
                 # because the variance of x_m lowers the energy by T |m| / 2.
                 gain = half_n_missing * (_LOG_2PI - log(inv_temp)) - half_log_det
-                logits[n, k] += 0.5 * square + gain / inv_temp
+                logits[n, k] += 0.5 * squared_length + gain / inv_temp
                 entropy[n, k] += gain + half_n_missing
 
 
 @jit_inlined
-def marginal_precision(
-    precision: Array, missing: Array, ordinal_columns: Array, lower: Array, u: Array,
+def compute_marginal_precision(
+    precision: Array, missing: Array, ordinal_columns: Array, cholesky: Array, u: Array,
     W: Array, S: Array,
 ) -> None:  # fmt: skip
     """Write ``W = A_mm^-1 A_mc`` and ``S = A_cc - A_cm W``, the marginal precision of x_c.
 
-    ``precision`` is A, ``missing`` are m, and ``ordinal_columns`` are c. ``lower`` is the result of
-    :func:`factorize`, and ``u`` is scratch.
+    ``precision`` is A, ``missing`` are m, and ``ordinal_columns`` are c. ``cholesky`` is the result
+    of :func:`factorize`, and ``u`` is scratch.
     """
     for j in range(ordinal_columns.size):
         column = precision[ordinal_columns[j]]
         for a in range(missing.size):
             total = column[missing[a]]
             for c in range(a):
-                total -= lower[a, c] * u[c]
-            u[a] = total * lower[a, a]
-        solve_transposed(lower, u, missing.size)
+                total -= cholesky[a, c] * u[c]
+            u[a] = total * cholesky[a, a]
+        solve_transposed(cholesky, u, missing.size)
         for a in range(missing.size):
             W[a, j] = u[a]
     for i in range(ordinal_columns.size):
@@ -334,23 +334,23 @@ def list_hidden_columns(columns: Array, missing: Array, positions: Array, hidden
     positions : written: positions in ``columns`` of the ordinal columns that are not missing
     hidden : written: ``missing``, followed by the ordinal columns that are not missing
     """
-    n_present = 0
+    n_observed = 0
     for a in range(missing.size):
         hidden[a] = missing[a]
     for j in range(columns.size):
-        is_present = True
+        is_observed = True
         for a in range(missing.size):
-            is_present &= missing[a] != columns[j]
-        if is_present:
-            positions[n_present], hidden[missing.size + n_present] = j, columns[j]
-            n_present += 1
-    return n_present
+            is_observed &= missing[a] != columns[j]
+        if is_observed:
+            positions[n_observed], hidden[missing.size + n_observed] = j, columns[j]
+            n_observed += 1
+    return n_observed
 
 
 @jit_allocating
 def add_expected_features(
-    X: Array, rows: Array, starts: Array, missing_columns: IndexArray, offsets: Array,
-    linear: Array, precision: Array, inv_temps: Array, weighted: Array, ordinal: Any,
+    X: Array, rows: Array, row_starts: Array, missing_columns: IndexArray, column_starts: Array,
+    linear: Array, precision: Array, inv_temps: Array, weighted_resp: Array, ordinal: Any,
     with_linear: bool, sums: Array,
 ) -> None:  # fmt: skip
     """Add expected features of hidden values, see `skvt.contracts.HiddenValues.add_statistics`.
@@ -375,7 +375,7 @@ def add_expected_features(
     # where ``x`` has the observed values and half of each hidden value. The sum of ``product_sums``
     # and its transpose then has all products that contain hidden values. For the same reason, half
     # of each covariance is added to ``product_sums``.
-    lower, u = np.empty((D, D)), np.empty(D)
+    cholesky, u = np.empty((D, D)), np.empty(D)
     x, value_sums, product_sums = np.empty(D), np.empty(D), np.empty((D, D))
     # This condition is evaluated when the function is compiled.
     if ordinal is not None:
@@ -388,32 +388,32 @@ def add_expected_features(
         A = precision[k]
         value_sums[:] = 0.0
         product_sums[:] = 0.0
-        for group in range(starts.size - 1):
+        for group in range(row_starts.size - 1):
             is_factorized, sum_of_temperatures = False, 0.0
-            missing = missing_columns[offsets[group] : offsets[group + 1]]
+            missing = missing_columns[column_starts[group] : column_starts[group + 1]]
             hidden = missing
             if ordinal is not None:
-                n_present = list_hidden_columns(columns, missing, positions, all_hidden)
-                hidden = all_hidden[: missing.size + n_present]
-                present = hidden[missing.size :]
+                n_observed = list_hidden_columns(columns, missing, positions, all_hidden)
+                hidden = all_hidden[: missing.size + n_observed]
+                observed_columns = hidden[missing.size :]
                 sum_of_variances[:] = 0.0
-            for row in range(starts[group], starts[group + 1]):
+            for row in range(row_starts[group], row_starts[group + 1]):
                 n = rows[row]
-                w = weighted[n, k]
+                w = weighted_resp[n, k]
                 if w == 0.0:
                     continue
                 # Factorize A_mm for the first row of the group that has a weight.
                 if not is_factorized:
-                    factorize(A, missing, lower)
+                    factorize(A, missing, cholesky)
                     is_factorized = True
                     if ordinal is not None:
-                        marginal_precision(A, missing, present, lower, u, W, S)
+                        compute_marginal_precision(A, missing, observed_columns, cholesky, u, W, S)
                 sum_of_temperatures += w / (inv_temps[n] if inv_temps.size > 1 else inv_temps[0])
                 # Compute the means of missing values and, given latent values, correct them.
-                whiten(X[n], linear[k], A, missing, lower, u)
-                solve_transposed(lower, u, missing.size)
+                whiten(X[n], linear[k], A, missing, cholesky, u)
+                solve_transposed(cholesky, u, missing.size)
                 if ordinal is not None:
-                    for j in range(present.size):
+                    for j in range(observed_columns.size):
                         mean = means[n, k, positions[j]]
                         sum_of_variances[j] += w * variances[n, k, positions[j]]
                         u[missing.size + j] = mean
@@ -425,25 +425,26 @@ def add_expected_features(
                 for a in range(hidden.size):
                     x[hidden[a]] = 0.5 * u[a]
                 for a in range(hidden.size):
-                    factor, target = w * u[a], product_sums[hidden[a]]
+                    factor, product_row = w * u[a], product_sums[hidden[a]]
                     value_sums[hidden[a]] += factor
                     for i in range(D):
-                        target[i] += factor * x[i]
+                        product_row[i] += factor * x[i]
             if not is_factorized:
                 continue
             if ordinal is not None:
                 # Add the variances of x_c, and the covariances of x_m and x_c that follow from
                 # them, because the mean of x_m contains -W x_c.
-                for j in range(present.size):
-                    half = 0.5 * sum_of_variances[j]
-                    product_sums[present[j], present[j]] += half
+                for j in range(observed_columns.size):
+                    half_variance = 0.5 * sum_of_variances[j]
+                    product_sums[observed_columns[j], observed_columns[j]] += half_variance
                     for a in range(missing.size):
-                        product_sums[present[j], missing[a]] -= half * W[a, j]
-                        product_sums[missing[a], present[j]] -= half * W[a, j]
+                        product_sums[observed_columns[j], missing[a]] -= half_variance * W[a, j]
+                        product_sums[missing[a], observed_columns[j]] -= half_variance * W[a, j]
                         for c in range(missing.size):
-                            product_sums[missing[a], missing[c]] += half * W[a, j] * W[c, j]
+                            product = half_variance * W[a, j] * W[c, j]
+                            product_sums[missing[a], missing[c]] += product
             # Add the covariance T A_mm^-1 of each row.
-            _add_inverse(lower, missing, 0.5 * sum_of_temperatures, u, product_sums)
+            _add_inverse(cholesky, missing, 0.5 * sum_of_temperatures, u, product_sums)
         # Add the sums of this component to the entries of ``sums`` for x and for the upper triangle
         # of x x'. Entry 0 belongs to the constant feature, which contains no hidden values.
         position = 1
@@ -457,25 +458,25 @@ def add_expected_features(
 
 
 @jit_allocating
-def _fill(
-    X: Array, rows: Array, starts: Array, columns: Array, offsets: Array, linear: Array,
+def _write_completed(
+    X: Array, rows: Array, row_starts: Array, columns: Array, column_starts: Array, linear: Array,
     precision: Array, noise: Array, out: Array,
 ) -> None:  # fmt: skip
     """Write missing values ``x_m = A_mm^-1 v + L^-T noise_m`` to ``out`` (n, D).
 
-    ``rows``, ``starts``, ``columns`` and ``offsets`` are the fields of :class:`Patterns`. b is
-    ``linear``, and A is ``precision``.
+    ``rows``, ``row_starts``, ``columns`` and ``column_starts`` are the fields of :class:`Patterns`.
+    b is ``linear``, and A is ``precision``.
     """
     n_features = X.shape[1]
-    lower, u = np.empty((n_features, n_features)), np.empty(n_features)
-    for g in range(starts.size - 1):
-        missing = columns[offsets[g] : offsets[g + 1]]
-        factorize(precision, missing, lower)
-        for i in range(starts[g], starts[g + 1]):
+    cholesky, u = np.empty((n_features, n_features)), np.empty(n_features)
+    for g in range(row_starts.size - 1):
+        missing = columns[column_starts[g] : column_starts[g + 1]]
+        factorize(precision, missing, cholesky)
+        for i in range(row_starts[g], row_starts[g + 1]):
             n = rows[i]
-            whiten(X[n], linear, precision, missing, lower, u)
+            whiten(X[n], linear, precision, missing, cholesky, u)
             for a in range(missing.size):
                 u[a] += noise[n, missing[a]]
-            solve_transposed(lower, u, missing.size)
+            solve_transposed(cholesky, u, missing.size)
             for a in range(missing.size):
                 out[n, missing[a]] = u[a]

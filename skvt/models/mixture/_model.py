@@ -294,9 +294,9 @@ class Mixture(ConjugateModel):
         ``max_steps`` updates of the missing values. The entropies are None if no value is missing.
         """
         component = self.component
-        weighted = resp * batch.weights[:, None]
-        observed_sums = component.weighted_sums(batch.X, weighted)
-        stats, hidden_entropy = Stats((weighted.sum(axis=0), observed_sums)), None
+        weighted_resp = resp * batch.weights[:, None]
+        observed_sums = component.weighted_sums(batch.X, weighted_resp)
+        stats, hidden_entropy = Stats((weighted_resp.sum(axis=0), observed_sums)), None
         table = np.repeat(component.expected_table(component.prior[None]), resp.shape[1], axis=0)
         smallest_gain = _COMPLETION_TOL * batch.weights.sum()
         previous_bound = -np.inf
@@ -308,9 +308,9 @@ class Mixture(ConjugateModel):
                 break
             logits, entropy = np.zeros((2, *resp.shape))
             holes.add_to(logits, entropy)
-            hidden_entropy = (weighted * entropy).sum(axis=0)
+            hidden_entropy = (weighted_resp * entropy).sum(axis=0)
             stats = Stats((stats.arrays[0], observed_sums.copy()))
-            holes.add_statistics(weighted, stats.arrays[1])
+            holes.add_statistics(weighted_resp, stats.arrays[1])
             if step == max_steps - 1:
                 break
             # Update q of phi, unless the last update has hardly raised the bound.
@@ -641,12 +641,12 @@ class _LocalStep(NamedTuple):
                 # it is not a part of the energy.
                 self.energy[chunk] -= (r * entropy).sum(axis=1) / inv_temps
             if add is not None:
-                weighted = r * weights[chunk, None]
-                counts += weighted.sum(axis=0)
-                sums += sum_features(weighted)  # [HS13 eq. 7]
+                weighted_resp = r * weights[chunk, None]
+                counts += weighted_resp.sum(axis=0)
+                sums += sum_features(weighted_resp)  # [HS13 eq. 7]
                 if holes is not None:
-                    hidden_entropy += (weighted * entropy).sum(axis=0)
-                    holes.add_statistics(weighted, sums)
+                    hidden_entropy += (weighted_resp * entropy).sum(axis=0)
+                    holes.add_statistics(weighted_resp, sums)
         if add is not None:
             add(counts, sums, hidden_entropy)
 

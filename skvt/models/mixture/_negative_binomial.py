@@ -26,15 +26,15 @@ from skvt.rows import dense, pieces
 from skvt.typing import Array, IndexArray
 
 # log h_r(x) is tabulated for counts x less than this number.
-_N_TABULATED = 1024
+_N_TABULATED_COUNTS = 1024
 # Local steps use features, and not `_CountRows`, where features take less time. This is so in three
 # cases. First, the numbers that `_CountRows` tabulates for all counts up to the largest are more
-# than the share _MAX_SHARE_OF_VALUES of the number of features. Second, K times the number of
-# exposures e_j is more than _MAX_EXPOSURES_PER_COLUMN times D. Third, D is at most _FEW_COLUMNS,
-# and there is one exposure.
-_MAX_SHARE_OF_VALUES = 0.3
+# than the share _MAX_SHARE_OF_TABULATED of the number of features. Second, K times the number of
+# exposures e_j is more than _MAX_EXPOSURES_PER_COLUMN times D. Third, D is at most
+# _MAX_FEW_COLUMNS, and there is one exposure.
+_MAX_SHARE_OF_TABULATED = 0.3
 _MAX_EXPOSURES_PER_COLUMN = 20
-_FEW_COLUMNS = 5
+_MAX_FEW_COLUMNS = 5
 # Number of entries for which `_fit_to_self` computes the fits at a time.
 _ENTRIES_AT_ONCE = 2**13
 # Sizes with a smaller probability are left out of predictive densities and quantiles.
@@ -42,7 +42,7 @@ _NEGLIGIBLE_SHARE = 1e-9
 # Lower limit of the learned probability of a size, relative to the most probable size.
 _MIN_LEARNED_SHARE = 1e-5
 # Number of bisections for the logarithm of a quantile.
-_N_HALVINGS = 35
+_N_BISECTIONS = 35
 # Larger means of drawn counts are replaced by this number, because NumPy raises an error for very
 # large means. Rates of components without rows may be so large.
 _MAX_DRAWN_MEAN = 1e15
@@ -111,11 +111,11 @@ class NegativeBinomial(ExposureColumns):
         """Return the component with these prior probabilities of sizes, (G,)."""
         # Replace the present log probabilities by the new ones. Subtracting ``log_integral`` makes
         # the log-normalizer of the prior 0.
-        present = self.family.condition_on_sizes(self.prior).probability
+        old_probabilities = self.family.condition_on_sizes(self.prior).probability
         log_integral = self.family.log_normalizer(self.prior)[:, None]
         log_probabilities = np.log(probabilities / probabilities.sum())
         prior = self.prior.copy()
-        prior[:, : SIZES.size] += log_probabilities - np.log(present) - log_integral
+        prior[:, : SIZES.size] += log_probabilities - np.log(old_probabilities) - log_integral
         return replace(self, prior=prior)
 
     @cached_property
@@ -149,15 +149,15 @@ class NegativeBinomial(ExposureColumns):
 
     @cached_property
     def _log_h_table(self) -> Array:
-        """``log h_g(x)`` of small counts, (`_N_TABULATED`, G)."""
-        return _log_h(np.arange(float(_N_TABULATED)))
+        """``log h_g(x)`` of small counts, (`_N_TABULATED_COUNTS`, G)."""
+        return _compute_log_h(np.arange(float(_N_TABULATED_COUNTS)))
 
-    def _log_h(self, counts: Array) -> Array:
+    def _look_up_log_h(self, counts: Array) -> Array:
         """Return ``log h_g(x)`` (m, G) of counts (m,)."""
-        out = self._log_h_table[np.minimum(counts, _N_TABULATED - 1).astype(np.intp)]
-        is_large = counts >= _N_TABULATED
-        out[is_large] = _log_h(counts[is_large])
-        return out
+        log_h = self._log_h_table[np.minimum(counts, _N_TABULATED_COUNTS - 1).astype(np.intp)]
+        is_large = counts >= _N_TABULATED_COUNTS
+        log_h[is_large] = _compute_log_h(counts[is_large])
+        return log_h
 
     def split_exposure(self, X: Any) -> tuple[Any, Array]:
         """Return counts, and exposures clipped to the range of the points."""
@@ -172,8 +172,8 @@ class NegativeBinomial(ExposureColumns):
         if not sp.issparse(counts):
             features = np.empty((len(counts), D * (G + 2 * J) + J + 1))
             _write_features(np.ascontiguousarray(counts), self._log_h_table, L, features)
-            is_large = counts >= _N_TABULATED
-            features[:, : D * G].reshape(-1, D, G)[is_large] = _log_h(counts[is_large])
+            is_large = counts >= _N_TABULATED_COUNTS
+            features[:, : D * G].reshape(-1, D, G)[is_large] = _compute_log_h(counts[is_large])
             features[:, -J - 1 : -1] = L
             features[:, -1] = np.nansum(counts, axis=1) * np.log(exposures)
             return features
@@ -182,7 +182,7 @@ class NegativeBinomial(ExposureColumns):
         counts, is_missing = separate_missing(counts)
         constants = np.bincount(rows, counts.data, counts.shape[0]) * np.log(exposures)
         parts = [
-            _widen_entries(counts, self._log_h(counts.data)),
+            _widen_entries(counts, self._look_up_log_h(counts.data)),
             _widen_entries(counts, counts.data[:, None] * L[rows]),
             _widen_entries(is_missing, -np.repeat(L, np.diff(is_missing.indptr), axis=0)),
             sp.csr_array(np.column_stack([L, constants])),
@@ -197,16 +197,18 @@ class NegativeBinomial(ExposureColumns):
         ``table`` (P, K) has the coefficients of features. The function returns sums (K, P) for
         weighted responsibilities (n, K).
         """
-        rows = self._count_rows(X, table.shape[1])
+        rows = self._convert_to_count_rows(X, table.shape[1])
         if rows is None:
             return super().log_densities_and_sums(X, table)
         return rows.log_densities(table), rows.sums
 
-    def _sums_of_few_rows(self, X: Any, weighted: Array) -> Array:
-        rows = self._count_rows(X, weighted.shape[1])
-        return super()._sums_of_few_rows(X, weighted) if rows is None else rows.sums(weighted)
+    def _sum_few_rows(self, X: Any, weighted_resp: Array) -> Array:
+        rows = self._convert_to_count_rows(X, weighted_resp.shape[1])
+        if rows is None:
+            return super()._sum_few_rows(X, weighted_resp)
+        return rows.sums(weighted_resp)
 
-    def _count_rows(self, X: Any, n_components: int) -> "_CountRows | None":
+    def _convert_to_count_rows(self, X: Any, n_components: int) -> "_CountRows | None":
         """Convert rows for computations without features.
 
         Returns None if features take less time or memory. This is so for sparse rows, for counts so
@@ -220,13 +222,13 @@ class NegativeBinomial(ExposureColumns):
         counts = np.where(is_missing, 0.0, counts)
         n_values = int(counts.max(initial=0.0)) + 1
         G, J, D = SIZES.size, self.points.size, len(self.prior)
-        max_values = _MAX_SHARE_OF_VALUES * len(counts) * (G + 2 * J) / n_components
+        max_values = _MAX_SHARE_OF_TABULATED * len(counts) * (G + 2 * J) / n_components
         if n_values > min(len(counts), max_values):
             return None
-        if J * n_components > _MAX_EXPOSURES_PER_COLUMN * D or (J == 1 and D <= _FEW_COLUMNS):
+        if J * n_components > _MAX_EXPOSURES_PER_COLUMN * D or (J == 1 and D <= _MAX_FEW_COLUMNS):
             return None
         # Missing counts have the additional last row of the table, which is 0.
-        log_h = np.append(self._log_h(np.arange(float(n_values))), np.zeros((1, G)), axis=0)
+        log_h = np.append(self._look_up_log_h(np.arange(float(n_values))), np.zeros((1, G)), axis=0)
         positions = np.where(is_missing, n_values, counts).astype(np.intp)
         constants = counts.sum(axis=1) * np.log(exposures)
         polynomials = self._evaluate_polynomials(exposures)
@@ -237,10 +239,10 @@ class NegativeBinomial(ExposureColumns):
         G, J, D = SIZES.size, self.points.size, len(self.prior)
         ends = D * np.array([G, G + J, G + 2 * J])
         log_h, x_L, minus_missing_L, L = np.split(sums[..., :-1], ends, axis=-1)
-        lead = sums.shape[:-1]
-        log_h, x_L = log_h.reshape(*lead, D, G), x_L.reshape(*lead, D, J)
+        leading_shape = sums.shape[:-1]
+        log_h, x_L = log_h.reshape(*leading_shape, D, G), x_L.reshape(*leading_shape, D, J)
         # Sum L_j over the rows in which each column is observed: over all rows less the missing.
-        observed_L = minus_missing_L.reshape(*lead, D, J) + L[..., None, :]
+        observed_L = minus_missing_L.reshape(*leading_shape, D, J) + L[..., None, :]
         return np.concatenate([log_h, x_L, observed_L], axis=-1)
 
     def feature_coefficients(self, t: Array) -> Array:
@@ -248,11 +250,12 @@ class NegativeBinomial(ExposureColumns):
 
         This is the transpose of :meth:`natural_sums`.
         """
-        lead = t.shape[:-2]
+        leading_shape = t.shape[:-2]
         parts = np.split(t, [SIZES.size, SIZES.size + self.points.size], axis=-1)
         _, _, of_observed = parts
-        flat = [part.reshape(*lead, -1) for part in parts]
-        return np.concatenate([*flat, of_observed.sum(axis=-2), np.zeros((*lead, 1))], axis=-1)
+        flat_parts = [part.reshape(*leading_shape, -1) for part in parts]
+        zeros = np.zeros((*leading_shape, 1))
+        return np.concatenate([*flat_parts, of_observed.sum(axis=-2), zeros], axis=-1)
 
     def feature_sums(self, statistics: Array) -> Array:
         """Return sums S for which ``M S`` equals ``statistics``, with 0 in the last J + 1 entries.
@@ -278,13 +281,13 @@ class NegativeBinomial(ExposureColumns):
         zero_fits, zero_magnitudes = self._self_fits_at_points(np.arange(D), np.zeros(D))
         # Sum the features x_d L_j and -missing_d L_j over j. Since polynomials add up to 1, the
         # entries are the counts, and -1 where they are missing.
-        x_and_missing = features[:, D * G : D * (G + 2 * J)]
+        counts_and_missing = features[:, D * G : D * (G + 2 * J)]
         if sp.issparse(features):
             sum_over_j = sp.kron(np.ones((2, 1)), sp.kron(sp.eye_array(D), np.ones((J, 1))))
-            entries = sp.coo_array(x_and_missing @ sum_over_j)
+            entries = sp.coo_array(counts_and_missing @ sum_over_j)
         else:
             # The axis a has the two kinds of features.
-            entries = sp.coo_array(np.einsum("nadj->nd", x_and_missing.reshape(-1, 2, D, J)))
+            entries = sp.coo_array(np.einsum("nadj->nd", counts_and_missing.reshape(-1, 2, D, J)))
         rows, columns = entries.coords
         counts = np.rint(entries.data)
         # Combine the column and the count of each entry in one number, which is exact for counts
@@ -294,10 +297,11 @@ class NegativeBinomial(ExposureColumns):
         keys, key_of_entry = np.unique(keys, return_inverse=True)
         # Interpolate if this takes fewer fits than one for each entry.
         if J * keys.size < counts.size:
-            at_points = self._self_fits_at_points(keys // values.size, values[keys % values.size])
+            key_columns, key_counts = keys // values.size, values[keys % values.size]
+            fits_at_points = self._self_fits_at_points(key_columns, key_counts)
             fits, magnitudes = (
-                np.einsum("mj,mj->m", factors[rows], of_keys[key_of_entry])
-                for factors, of_keys in zip((L, np.abs(L)), at_points, strict=True)
+                np.einsum("mj,mj->m", factors[rows], fits_of_keys[key_of_entry])
+                for factors, fits_of_keys in zip((L, np.abs(L)), fits_at_points, strict=True)
             )
         else:
             fits, magnitudes = self._fit_to_self(columns, counts, L[rows])
@@ -311,8 +315,8 @@ class NegativeBinomial(ExposureColumns):
         """Return fits of counts (m,) to themselves at each e_j, and magnitudes, (m, J) each."""
         J, m = self.points.size, counts.size
         # At the exposure e_j, polynomial j is 1 and the others are 0.
-        at_points = np.repeat(columns, J), np.repeat(counts, J), np.tile(np.eye(J), (m, 1))
-        fits, magnitudes = self._fit_to_self(*at_points)
+        entries_at_points = np.repeat(columns, J), np.repeat(counts, J), np.tile(np.eye(J), (m, 1))
+        fits, magnitudes = self._fit_to_self(*entries_at_points)
         return fits.reshape(m, J), magnitudes.reshape(m, J)
 
     def _fit_to_self(self, columns: IndexArray, counts: Array, L: Array) -> tuple[Array, Array]:
@@ -322,14 +326,14 @@ class NegativeBinomial(ExposureColumns):
         missing.
         """
         fits, magnitudes = np.empty((2, counts.size))
-        for part in pieces(counts.size, _ENTRIES_AT_ONCE):
-            is_observed = (counts[part] >= 0.0)[:, None]
-            x = np.maximum(counts[part], 0.0)
+        for piece in pieces(counts.size, _ENTRIES_AT_ONCE):
+            is_observed = (counts[piece] >= 0.0)[:, None]
+            x = np.maximum(counts[piece], 0.0)
             statistics = np.concatenate(
-                [self._log_h(x), x[:, None] * L[part], is_observed * L[part]], axis=1
+                [self._look_up_log_h(x), x[:, None] * L[piece], is_observed * L[piece]], axis=1
             )
-            terms = statistics * self.family.expectation(self.prior[columns[part]] + statistics)
-            fits[part], magnitudes[part] = terms.sum(axis=1), np.abs(terms).sum(axis=1)
+            terms = statistics * self.family.expectation(self.prior[columns[piece]] + statistics)
+            fits[piece], magnitudes[piece] = terms.sum(axis=1), np.abs(terms).sum(axis=1)
         return fits, magnitudes
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
@@ -344,12 +348,11 @@ class NegativeBinomial(ExposureColumns):
         return self._log_predictive_of(X, self.family.condition_on_sizes(lam))
 
     def log_predictive_mixed(
-        self, X: Any, lam: Array, common: Array, probabilities: Array
+        self, X: Any, lam: Array, common_lam: Array, probabilities: Array
     ) -> Array:
         # The mixture of two distributions over G sizes is a distribution over 2 G sizes, in which
         # the probabilities of each distribution are multiplied by its share.
-        separate_q, common_q = (self.family.condition_on_sizes(eta) for eta in (lam, common))
-        fields = zip(separate_q, common_q, strict=True)
+        fields = zip(*map(self.family.condition_on_sizes, (lam, common_lam)), strict=True)
         q = QGivenSizes(*(np.concatenate(np.broadcast_arrays(*pair), axis=-1) for pair in fields))
         probabilities = np.repeat(
             np.stack([probabilities, 1.0 - probabilities], axis=-1), SIZES.size, axis=-1
@@ -366,10 +369,10 @@ class NegativeBinomial(ExposureColumns):
         counts.eliminate_zeros()
         # Columns that are missing in all rows have no part in the densities.
         n_missing = np.bincount(counts.indices[np.isnan(counts.data)], minlength=counts.shape[1])
-        observed = np.flatnonzero(n_missing < counts.shape[0])
-        if observed.size < counts.shape[1]:
-            counts = counts[:, observed]
-            q = QGivenSizes(*(array[:, observed] for array in q))
+        observed_columns = np.flatnonzero(n_missing < counts.shape[0])
+        if observed_columns.size < counts.shape[1]:
+            counts = counts[:, observed_columns]
+            q = QGivenSizes(*(array[:, observed_columns] for array in q))
         # The row of each entry that is not 0.
         rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
         known = np.flatnonzero(~np.isnan(counts.data))
@@ -411,13 +414,13 @@ class NegativeBinomial(ExposureColumns):
         def rate_quantiles(p: float) -> Array:
             # The quantile lies between the quantiles given each of the likely sizes. Given a size,
             # the rate is SIZES / q.scale times the odds of a variable with distribution Beta(B, A).
-            given_sizes = betaincinv(q.b, q.a, p)
-            logs = np.log(given_sizes) - np.log1p(-given_sizes) + np.log(SIZES / q.scale)
+            shares = betaincinv(q.b, q.a, p)
+            log_quantiles = np.log(shares) - np.log1p(-shares) + np.log(SIZES / q.scale)
             is_likely = q.probability > _NEGLIGIBLE_SHARE
-            low = np.where(is_likely, logs, np.inf).min(axis=-1)
-            high = np.where(is_likely, logs, -np.inf).max(axis=-1)
+            low = np.where(is_likely, log_quantiles, np.inf).min(axis=-1)
+            high = np.where(is_likely, log_quantiles, -np.inf).max(axis=-1)
             # Find the logarithm of the quantile by bisection.
-            for _ in range(_N_HALVINGS):
+            for _ in range(_N_BISECTIONS):
                 middle = 0.5 * (low + high)
                 odds = np.exp(middle)[..., None] * q.scale / SIZES
                 probability = (q.probability * betainc(q.b, q.a, odds / (1.0 + odds))).sum(axis=-1)
@@ -465,8 +468,8 @@ class _CountRows(NamedTuple):
         log_h_table, count_table, missing_table, row_table = np.split(table, ends)
         log_densities = np.column_stack([self.polynomials, self.constants]) @ row_table
         # (D, V + 1, K): the contribution of log h_g(x) for each count x.
-        values = self.log_h @ log_h_table.reshape(D, -1, K)
-        _add_values(self.positions, values, log_densities)
+        contributions = self.log_h @ log_h_table.reshape(D, -1, K)
+        _add_contributions(self.positions, contributions, log_densities)
         # (n, J, K): factors of L_j.
         factors = self.counts @ count_table.reshape(D, J * K)
         if self.is_missing.any():
@@ -474,46 +477,46 @@ class _CountRows(NamedTuple):
         log_densities += np.einsum("nj,njk->nk", self.polynomials, factors.reshape(n, J, K))
         return log_densities
 
-    def sums(self, weighted: Array) -> Array:
+    def sums(self, weighted_resp: Array) -> Array:
         """Return the sums of features (K, P) for weighted responsibilities (n, K)."""
-        D, J, K = self.counts.shape[1], self.polynomials.shape[1], weighted.shape[1]
+        D, J, K = self.counts.shape[1], self.polynomials.shape[1], weighted_resp.shape[1]
         # The sum of the responsibilities of the rows with each count in each column.
-        weights_of_values = np.zeros((D, len(self.log_h), K))
-        _add_weights(self.positions, weighted, weights_of_values)
-        log_h_sums = np.transpose(self.log_h.T @ weights_of_values, (2, 0, 1))
+        resp_sums = np.zeros((D, len(self.log_h), K))
+        _add_responsibilities(self.positions, weighted_resp, resp_sums)
+        log_h_sums = np.transpose(self.log_h.T @ resp_sums, (2, 0, 1))
         # (K J, n): responsibilities times L_j.
-        weighted_polynomials = (weighted.T[:, None] * self.polynomials.T).reshape(K * J, -1)
+        weighted_polynomials = (weighted_resp.T[:, None] * self.polynomials.T).reshape(K * J, -1)
         count_sums, missing_sums = weighted_polynomials @ self.counts, np.zeros((K * J, D))
         if self.is_missing.any():
             missing_sums -= weighted_polynomials @ self.is_missing
         by_column = [part.reshape(K, J, D).swapaxes(1, 2) for part in (count_sums, missing_sums)]
-        row_sums = weighted.T @ np.column_stack([self.polynomials, self.constants])
+        row_sums = weighted_resp.T @ np.column_stack([self.polynomials, self.constants])
         parts = [part.reshape(K, -1) for part in (log_h_sums, *by_column)]
         return np.concatenate([*parts, row_sums], axis=1)
 
 
 @jit
-def _add_values(positions: IndexArray, values: Array, out: Array) -> None:
-    """Add to each row of ``out`` (n, K) the ``values`` (D, V, K) at its ``positions`` (n, D)."""
+def _add_contributions(positions: IndexArray, contributions: Array, log_densities: Array) -> None:
+    """Add the ``contributions`` (D, V, K) at the ``positions`` (n, D) to log densities (n, K)."""
     for i in range(positions.shape[0]):
         for d in range(positions.shape[1]):
             position = positions[i, d]
-            for k in range(out.shape[1]):
-                out[i, k] += values[d, position, k]
+            for k in range(log_densities.shape[1]):
+                log_densities[i, k] += contributions[d, position, k]
 
 
 @jit
-def _add_weights(positions: IndexArray, weighted: Array, out: Array) -> None:
-    """Add ``weighted`` (n, K) of each row to ``out`` (D, V, K) at the ``positions`` (n, D)."""
+def _add_responsibilities(positions: IndexArray, weighted_resp: Array, sums: Array) -> None:
+    """Add ``weighted_resp`` (n, K) to ``sums`` (D, V, K) at the ``positions`` (n, D) of rows."""
     for i in range(positions.shape[0]):
         for d in range(positions.shape[1]):
             position = positions[i, d]
-            for k in range(weighted.shape[1]):
-                out[d, position, k] += weighted[i, k]
+            for k in range(weighted_resp.shape[1]):
+                sums[d, position, k] += weighted_resp[i, k]
 
 
 @jit
-def _write_features(counts: Array, log_h: Array, L: Array, out: Array) -> None:
+def _write_features(counts: Array, log_h: Array, L: Array, features: Array) -> None:
     """Write all features of counts (n, D) except the last J + 1, see `NegativeBinomial`.
 
     ``log_h`` (V, G) has log h_g(x) for counts less than V. The results are wrong for other counts.
@@ -526,13 +529,13 @@ def _write_features(counts: Array, log_h: Array, L: Array, out: Array) -> None:
             x = 0.0 if is_missing else counts[i, d]
             row = min(np.int64(x), V - 1)
             for g in range(G):
-                out[i, d * G + g] = log_h[row, g]
+                features[i, d * G + g] = log_h[row, g]
             for j in range(J):
-                out[i, D * G + d * J + j] = x * L[i, j]
-                out[i, D * (G + J) + d * J + j] = -L[i, j] if is_missing else 0.0
+                features[i, D * G + d * J + j] = x * L[i, j]
+                features[i, D * (G + J) + d * J + j] = -L[i, j] if is_missing else 0.0
 
 
-def _log_h(counts: Array) -> Array:
+def _compute_log_h(counts: Array) -> Array:
     """Return ``log h_g(x) = log Gamma(x + r_g) - log Gamma(r_g) - log x!``, (m, G), of counts x."""
     counts = counts[:, None]
     return gammaln(counts + SIZES) - gammaln(SIZES) - gammaln(counts + 1.0)
@@ -564,10 +567,10 @@ def _log_densities(q: QGivenSizes, columns: IndexArray, counts: Any, exposures: 
     densities[underflows] = 1.0
     log_densities = np.log(densities)
     # Sums of logarithms take longer, and are needed only where densities round to 0.
-    rest = columns[underflows], counts[underflows], exposures[underflows]
+    arguments = columns[underflows], counts[underflows], exposures[underflows]
     log_sums = np.full(underflows.size, -np.inf)
-    for g, entries, logs in _log_densities_by_size(q, *rest) if underflows.size else ():
-        log_terms = np.log(q.probability[rest[0][entries], g]) + logs
+    for g, entries, logs in _log_densities_by_size(q, *arguments) if underflows.size else ():
+        log_terms = np.log(q.probability[arguments[0][entries], g]) + logs
         log_sums[entries] = np.logaddexp(log_sums[entries], log_terms)
     log_densities[underflows] = log_sums
     return log_densities

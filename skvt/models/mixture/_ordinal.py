@@ -38,9 +38,9 @@ from skvt.models.mixture._missing import (
     GaussianCompletion,
     Patterns,
     add_expected_features,
+    compute_marginal_precision,
     factorize,
     list_hidden_columns,
-    marginal_precision,
     solve_transposed,
     whiten,
 )
@@ -60,7 +60,7 @@ _MAX_LOG_DROP_FOR_10 = 5.0
 _MAX_LOG_DROP = 37.0
 # Coordinate ascent ends when each mean moves by less than this share of its factor's standard
 # deviation before truncation.
-_TOL = 1e-5
+_NEGLIGIBLE_MOVE = 1e-5
 # Maximum number of sweeps of coordinate ascent.
 _MAX_SWEEPS = 500
 
@@ -102,19 +102,19 @@ class Cells:
         weights = np.asarray(weights)
         levels, edges = [], []
         for j in columns.tolist():
-            x = evaluate_rows(X, weights, partial(_column, j))
-            is_present = ~np.isnan(x) & (weights > 0.0)
-            values, codes = np.unique(x[is_present], return_inverse=True)
+            column = evaluate_rows(X, weights, partial(_read_column, j))
+            is_present = ~np.isnan(column) & (weights > 0.0)
+            values, codes = np.unique(column[is_present], return_inverse=True)
             # A column without values has the level 0.
             values = values if values.size else np.zeros(1)
-            counts = np.bincount(codes, weights[is_present], minlength=values.size)
-            cumulative = np.cumsum(counts)
+            level_weights = np.bincount(codes, weights[is_present], minlength=values.size)
+            cumulative = np.cumsum(level_weights)
             thresholds = ndtri(cumulative[:-1] / cumulative[-1]) if values.size > 1 else []
             levels.append(values)
             edges.append(np.concatenate([[-np.inf], thresholds, [np.inf]]))
         return cls(columns, tuple(levels), tuple(edges))
 
-    def codes(self, X: Any) -> IndexArray:
+    def encode(self, X: Any) -> IndexArray:
         """Return the numbers (n, J) of the levels of rows (n, D), and -1 for missing values.
 
         The levels of a column have the numbers 0, 1, .... New rows may contain values that are no
@@ -128,12 +128,12 @@ class Cells:
             codes[:, j] = np.where(np.isnan(x), -1, code)
         return codes
 
-    def intervals(self, X: Any) -> tuple[Array, Array]:
+    def find_intervals(self, X: Any) -> tuple[Array, Array]:
         """Return lower and upper ends of the intervals of the latent values, (n, J) each.
 
         Missing values have the interval from -inf to inf.
         """
-        codes = self.codes(X)
+        codes = self.encode(X)
         j = np.arange(self.columns.size)
         lower = np.where(codes < 0, -np.inf, self.padded_edges[j, codes])
         return lower, np.where(codes < 0, np.inf, self.padded_edges[j, codes + 1])
@@ -145,55 +145,55 @@ class Cells:
         values stay NaN.
         """
         rows = np.array(dense(X), np.float64)
-        codes = self.codes(rows)
+        codes = self.encode(rows)
         for j, (column, edges) in enumerate(zip(self.columns, self.edges, strict=True)):
-            means, _ = _truncated_moments(edges)
+            means, _ = _compute_moments_between(edges)
             # The code -1 of a missing value selects the last mean, which is not used.
             rows[:, column] = np.where(codes[:, j] < 0, np.nan, means[codes[:, j]])
         return rows
 
-    def variances_within(self, X: Any, weights: Array) -> tuple[Array, Array]:
+    def sum_variances_within(self, X: Any, weights: Array) -> tuple[Array, Array]:
         """Return weighted sums over rows of variances within the intervals, and sums of weights.
 
         Both are (J,). Each value contributes the variance of a standard normal truncated to the
         interval of the value. Missing values are left out.
         """
-        codes = self.codes(dense(X))
+        codes = self.encode(dense(X))
         sums, weight_sums = np.zeros((2, self.columns.size))
         for j, edges in enumerate(self.edges):
-            w = weights * (codes[:, j] >= 0)
-            _, variances = _truncated_moments(edges)
+            column_weights = weights * (codes[:, j] >= 0)
+            _, variances = _compute_moments_between(edges)
             # The code -1 of a missing value selects the last variance, with the weight 0.
-            sums[j] = w @ variances[codes[:, j]]
-            weight_sums[j] = w.sum()
+            sums[j] = column_weights @ variances[codes[:, j]]
+            weight_sums[j] = column_weights.sum()
         return sums, weight_sums
 
     @cached_property
     def padded_edges(self) -> Array:
         """The edges of all columns as one array (J, largest C_j + 1), padded with inf."""
-        out = np.full((len(self.edges), max(edges.size for edges in self.edges)), np.inf)
+        padded = np.full((len(self.edges), max(edges.size for edges in self.edges)), np.inf)
         for j, edges in enumerate(self.edges):
-            out[j, : edges.size] = edges
-        return out
+            padded[j, : edges.size] = edges
+        return padded
 
     def with_levels(self, rows: Array) -> Array:
         """Return rows (n, D) with latent values replaced by the levels of their intervals."""
-        out = np.array(rows)
+        rows_of_levels = np.array(rows)
         for j, levels, edges in zip(self.columns, self.levels, self.edges, strict=True):
             thresholds = edges[1:-1]
-            out[:, j] = levels[np.searchsorted(thresholds, rows[:, j])]
-        return out
+            rows_of_levels[:, j] = levels[np.searchsorted(thresholds, rows[:, j])]
+        return rows_of_levels
 
 
-def _column(j: int, X: Any) -> Array:
+def _read_column(j: int, X: Any) -> Array:
     """Return column j of X in float64."""
     return np.asarray(dense(X)[:, j], np.float64)
 
 
-def _truncated_moments(edges: Array) -> tuple[Array, Array]:
+def _compute_moments_between(edges: Array) -> tuple[Array, Array]:
     """Return mean and variance of a standard normal between consecutive edges, (C,) each."""
     means, variances = np.empty((2, edges.size - 1))
-    _map_truncated(edges, means, variances)
+    _write_moments_between(edges, means, variances)
     return means, variances
 
 
@@ -218,13 +218,13 @@ class OrdinalCompletion:
         ``inv_temps`` (n,) or (1,) are 1 / T of each row, or of all rows.
         """
         rows = np.subtract(X, self.center, order="C", dtype=np.float64)
-        missing = np.isnan(rows)
-        rows[missing] = 0.0
+        is_missing = np.isnan(rows)
+        rows[is_missing] = 0.0
         rows[:, self.cells.columns] = 0.0
         # Rows without missing values are included, because their ordinal values are hidden.
         return OrdinalHoles(
-            self.gaussian, rows, self.cells.columns, self.cells.intervals(X),
-            Patterns.from_mask(missing, min_missing=0), inv_temps,
+            self.gaussian, rows, self.cells.columns, self.cells.find_intervals(X),
+            Patterns.from_mask(is_missing, min_missing=0), inv_temps,
         )  # fmt: skip
 
 
@@ -255,7 +255,7 @@ class OrdinalHoles:
         """
         n, K, J = len(self.rows), len(self.gaussian.precision), self.columns.size
         means, variances, additions = np.zeros((n, K, J)), np.zeros((n, K, J)), np.zeros((2, n, K))
-        _ascend(
+        _fit_latent_values(
             self.rows, *self.patterns, self.columns, *self.intervals, self.gaussian.linear,
             self.gaussian.precision, self.inv_temps, means, variances, additions,
         )  # fmt: skip
@@ -267,21 +267,23 @@ class OrdinalHoles:
         logits += logit_additions
         entropy += entropy_additions
 
-    def add_statistics(self, weighted: Array, sums: Array) -> None:
+    def add_statistics(self, weighted_resp: Array, sums: Array) -> None:
         """Add expected features that contain hidden values to ``sums`` (K, P).
 
-        ``weighted`` (n, K) are weighted responsibilities.
+        ``weighted_resp`` (n, K) are weighted responsibilities.
         """
         means, variances, _ = self._latent_moments
         # The argument True says that the features include x.
         add_expected_features(
             self.rows, *self.patterns, self.gaussian.linear, self.gaussian.precision,
-            self.inv_temps, weighted, (self.columns, means, variances), True, sums,
+            self.inv_temps, weighted_resp, (self.columns, means, variances), True, sums,
         )  # fmt: skip
 
 
 @jit_inlined
-def _truncated(lower: float, upper: float, mean: float, scale: float) -> tuple[float, float, float]:
+def _truncate_normal(
+    lower: float, upper: float, mean: float, scale: float
+) -> tuple[float, float, float]:
     """Return log int exp(-z^2 / 2) dz over the standardised interval, and two truncated moments.
 
     The moments are the mean and variance of N(mean, scale^2) truncated to the interval from
@@ -289,51 +291,51 @@ def _truncated(lower: float, upper: float, mean: float, scale: float) -> tuple[f
     of the interval, and the variance is 0.
     """
     # Positions in this function are in standard deviations from the mean. If an interval lies below
-    # the mean, mirror it, so that ``near`` is the end next to the mean.
-    near, far = (lower - mean) / scale, (upper - mean) / scale
-    side = 1.0
-    if far < 0.0:
-        near, far, side = -far, -near, -1.0
-    # Integrate outwards from the point of highest density, ``start``: to both sides if the mean is
-    # inside the interval, and otherwise to one side.
-    start = max(near, 0.0)
-    # At this distance from ``start``, the log density has fallen by `_MAX_LOG_DROP`.
-    reach = 2.0 * _MAX_LOG_DROP / (start + np.sqrt(start * start + 2.0 * _MAX_LOG_DROP))
-    # These are the integrals of f, f x and f x^2, where x is the position relative to ``start`` and
-    # f is the density relative to its maximum.
-    total, first, second = 0.0, 0.0, 0.0
-    # Part 0 of the interval lies on the far side of ``start``, and part 1 on the near side.
+    # the mean, mirror it, so that ``near_end`` is the end next to the mean.
+    near_end, far_end = (lower - mean) / scale, (upper - mean) / scale
+    sign = 1.0
+    if far_end < 0.0:
+        near_end, far_end, sign = -far_end, -near_end, -1.0
+    # Integrate outwards from the point of highest density, ``densest``: to both sides if the mean
+    # is inside the interval, and otherwise to one side.
+    densest = max(near_end, 0.0)
+    # At this distance from ``densest``, the log density has fallen by `_MAX_LOG_DROP`.
+    max_length = 2.0 * _MAX_LOG_DROP / (densest + np.sqrt(densest * densest + 2.0 * _MAX_LOG_DROP))
+    # These are the integrals of f, f x and f x^2, where x is the position relative to ``densest``
+    # and f is the density relative to its maximum.
+    mass, first_moment, second_moment = 0.0, 0.0, 0.0
+    # Part 0 of the interval lies on the far side of ``densest``, and part 1 on the near side.
     for part in range(2):
-        length = min(far - start if part == 0 else -near, reach)
+        length = min(far_end - densest if part == 0 else -near_end, max_length)
         if length > 0.0:
             signed_length = length if part == 0 else -length
-            ten_suffice = length * (start + 0.5 * length) < _MAX_LOG_DROP_FOR_10
+            ten_suffice = length * (densest + 0.5 * length) < _MAX_LOG_DROP_FOR_10
             nodes = _NODES_10 if ten_suffice else _NODES_20
             node_weights = _WEIGHTS_10 if ten_suffice else _WEIGHTS_20
             for i in range(nodes.size):
                 distance = length * nodes[i]
-                f = length * node_weights[i] * exp(-distance * (start + 0.5 * distance))
+                f = length * node_weights[i] * exp(-distance * (densest + 0.5 * distance))
                 x = signed_length * nodes[i]
-                total += f
-                first += f * x
-                second += f * x * x
-    if total <= 0.0:
-        return -np.inf, mean + scale * side * start, 0.0
-    first /= total
-    variance = max(second / total - first * first, 0.0)
-    log_total = log(total) - 0.5 * start * start
-    return log_total, mean + scale * side * (start + first), scale * scale * variance
+                mass += f
+                first_moment += f * x
+                second_moment += f * x * x
+    if mass <= 0.0:
+        return -np.inf, mean + scale * sign * densest, 0.0
+    first_moment /= mass
+    variance = max(second_moment / mass - first_moment * first_moment, 0.0)
+    log_mass = log(mass) - 0.5 * densest * densest
+    return log_mass, mean + scale * sign * (densest + first_moment), scale * scale * variance
 
 
 @jit
-def _map_truncated(edges: Array, means: Array, variances: Array) -> None:
+def _write_moments_between(edges: Array, means: Array, variances: Array) -> None:
     """Write the moments of a standard normal truncated between consecutive edges."""
     for i in range(means.size):
-        _, means[i], variances[i] = _truncated(edges[i], edges[i + 1], 0.0, 1.0)
+        _, means[i], variances[i] = _truncate_normal(edges[i], edges[i + 1], 0.0, 1.0)
 
 
 @jit_inlined
-def _ascend_for_row(
+def _fit_latent_values_of_row(
     S: Array, d: Array, lower: Array, upper: Array, temp: float, e: Array, v: Array,
     log_z: Array, g: Array,
 ) -> None:  # fmt: skip
@@ -349,33 +351,33 @@ def _ascend_for_row(
     log_z : (J,) written: ``log int exp((g_j x - S_jj x^2 / 2) / T) dx`` over the intervals
     g : (J,) written: g_j in the docstring of the module
     """
-    size = d.size
+    n_values = d.size
     # Until the ascent ends, ``v`` holds the standard deviations before truncation.
-    for j in range(size):
+    for j in range(n_values):
         v[j] = np.sqrt(temp / S[j, j])
     for _ in range(_MAX_SWEEPS):
         largest_move = 0.0
-        for j in range(size):
+        for j in range(n_values):
             total, row, old_mean = d[j], S[j], e[j]
-            for i in range(size):
+            for i in range(n_values):
                 total -= row[i] * e[i]
             # The sum in g_j leaves out the term i = j, which ``total`` contains.
             g[j] = total + row[j] * old_mean
-            _, e[j], _ = _truncated(lower[j], upper[j], g[j] / row[j], v[j])
+            _, e[j], _ = _truncate_normal(lower[j], upper[j], g[j] / row[j], v[j])
             largest_move = max(largest_move, abs(e[j] - old_mean) / v[j])
-        if largest_move < _TOL:
+        if largest_move < _NEGLIGIBLE_MOVE:
             break
-    for j in range(size):
+    for j in range(n_values):
         mean, scale = g[j] / S[j, j], v[j]
-        log_z[j], _, v[j] = _truncated(lower[j], upper[j], mean, scale)
+        log_z[j], _, v[j] = _truncate_normal(lower[j], upper[j], mean, scale)
         # Convert the integral over standardised values to the integral over x.
         log_z[j] += log(scale) + 0.5 * (mean / scale) ** 2
 
 
 @jit_allocating
-def _ascend(
-    X: Array, rows: Array, starts: Array, missing_columns: Array, offsets: Array, columns: Array,
-    low: Array, high: Array, linear: Array, precision: Array, inv_temps: Array,
+def _fit_latent_values(
+    X: Array, rows: Array, row_starts: Array, missing_columns: Array, column_starts: Array,
+    columns: Array, low: Array, high: Array, linear: Array, precision: Array, inv_temps: Array,
     means: Array, variances: Array, additions: Array,
 ) -> None:  # fmt: skip
     """Fit q of the latent values of each row and component.
@@ -394,49 +396,50 @@ def _ascend(
         :meth:`skvt.contracts.HiddenValues.add_to`
     """
     D, J = X.shape[1], columns.size
-    # ``lower`` is the Cholesky factor of A_mm, and W and S are the results of `marginal_precision`.
-    # ``all_positions`` and ``all_hidden`` have room for all columns.
-    lower, u, W, S = np.empty((D, D)), np.empty(D), np.empty((D, J)), np.empty((J, J))
+    # ``cholesky`` is the Cholesky factor of A_mm, and W and S are the results of
+    # `compute_marginal_precision`. ``all_positions`` and ``all_hidden`` have room for all columns.
+    cholesky, u, W, S = np.empty((D, D)), np.empty(D), np.empty((D, J)), np.empty((J, J))
     all_positions, all_hidden = np.empty(J, np.int64), np.empty(D, np.int64)
     for k in range(precision.shape[0]):
         A = precision[k]
-        for group in range(starts.size - 1):
-            missing = missing_columns[offsets[group] : offsets[group + 1]]
-            # ``present`` are the observed ordinal columns, at ``positions`` in ``columns``.
-            n_present = list_hidden_columns(columns, missing, all_positions, all_hidden)
-            positions = all_positions[:n_present]
-            present = all_hidden[missing.size : missing.size + n_present]
-            half_log_det, half_n_missing = factorize(A, missing, lower), 0.5 * missing.size
-            marginal_precision(A, missing, present, lower, u, W, S)
-            d, e, v = np.empty(n_present), np.empty(n_present), np.empty(n_present)
-            log_z, g = np.empty(n_present), np.empty(n_present)
-            for row in range(starts[group], starts[group + 1]):
+        for group in range(row_starts.size - 1):
+            missing = missing_columns[column_starts[group] : column_starts[group + 1]]
+            # ``observed_columns`` are the observed ordinal columns, at ``positions`` in
+            # ``columns``.
+            n_observed = list_hidden_columns(columns, missing, all_positions, all_hidden)
+            positions = all_positions[:n_observed]
+            observed_columns = all_hidden[missing.size : missing.size + n_observed]
+            half_log_det, half_n_missing = factorize(A, missing, cholesky), 0.5 * missing.size
+            compute_marginal_precision(A, missing, observed_columns, cholesky, u, W, S)
+            d, e, v = np.empty(n_observed), np.empty(n_observed), np.empty(n_observed)
+            log_z, g = np.empty(n_observed), np.empty(n_observed)
+            for row in range(row_starts[group], row_starts[group + 1]):
                 n = rows[row]
                 temp = 1.0 / (inv_temps[n] if inv_temps.size > 1 else inv_temps[0])
                 # Write A_mm^-1 (b_m - A_mo x_o), from which d follows, to ``u``.
-                square = whiten(X[n], linear[k], A, missing, lower, u)
-                solve_transposed(lower, u, missing.size)
-                for j in range(present.size):
-                    total = linear[k, present[j]]
+                squared_length = whiten(X[n], linear[k], A, missing, cholesky, u)
+                solve_transposed(cholesky, u, missing.size)
+                for j in range(observed_columns.size):
+                    total = linear[k, observed_columns[j]]
                     for i in range(D):
-                        total -= A[present[j], i] * X[n, i]
+                        total -= A[observed_columns[j], i] * X[n, i]
                     for i in range(missing.size):
-                        total -= A[present[j], missing[i]] * u[i]
+                        total -= A[observed_columns[j], missing[i]] * u[i]
                     d[j] = total
                     # Start at 0, or at the end of the interval that is nearest to 0.
                     e[j] = min(max(low[n, positions[j]], 0.0), high[n, positions[j]])
                 row_low, row_high = low[n, positions], high[n, positions]
-                _ascend_for_row(S, d, row_low, row_high, temp, e, v, log_z, g)
+                _fit_latent_values_of_row(S, d, row_low, row_high, temp, e, v, log_z, g)
                 # Add the terms of the missing values, then the terms of the latent values, to the
                 # energy plus T times the entropy (``gain``), and to the entropy.
                 log_normaliser = half_n_missing * (_LOG_2PI + log(temp)) - half_log_det
-                gain = 0.5 * square + temp * log_normaliser
+                gain = 0.5 * squared_length + temp * log_normaliser
                 entropy = log_normaliser + half_n_missing
-                for j in range(present.size):
+                for j in range(observed_columns.size):
                     gain += temp * log_z[j] + (d[j] - g[j] + 0.5 * S[j, j] * e[j]) * e[j]
                     exponent = (g[j] - 0.5 * S[j, j] * e[j]) * e[j] - 0.5 * S[j, j] * v[j]
                     entropy += log_z[j] - exponent / temp
-                    for i in range(present.size):
+                    for i in range(observed_columns.size):
                         gain -= 0.5 * e[j] * S[j, i] * e[i]
                     means[n, k, positions[j]] = e[j]
                     variances[n, k, positions[j]] = v[j]

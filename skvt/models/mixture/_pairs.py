@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from skvt.models.mixture._joins import Joins
 from skvt.models.mixture._kernels import (
-    ROUNDED_UP,
+    ROUNDING_FACTOR,
     add_losses_of_joins,
     loss_of_pair,
     write_positive_responsibilities,
@@ -178,7 +178,7 @@ class Assignments(JoinCriterion):
         self.weights = self.rows.unsure_weights / total_weight
         # (K, K): upper bounds of the losses of pairs, since (x + y) log(x + y) - x log x - y log y
         # <= 2 log(2) sqrt(x y), with equality at x = y.
-        self.bounds = 2.0 * np.log(2.0) / total_weight * ROUNDED_UP * root_products
+        self.bounds = 2.0 * np.log(2.0) / total_weight * ROUNDING_FACTOR * root_products
         # (n_unsure, K): responsibilities.
         self.resp = sp.vstack(resp_of_batches, format="csr")
         by_column = self.resp.tocsc()

@@ -84,20 +84,20 @@ class FamilyOfBlocks:
         """The entries of each block in the concatenated natural parameters."""
         return slices_of([int(np.prod(shape)) for shape in self.shapes])
 
-    def join(self, parts: list[Array]) -> Array:
+    def join(self, etas: list[Array]) -> Array:
         """Concatenate natural parameters of the blocks; the inverse of :meth:`split`."""
-        flat = [
-            part.reshape(*part.shape[: part.ndim - len(shape)], -1)
-            for part, shape in zip(parts, self.shapes, strict=True)
+        flat_etas = [
+            eta_b.reshape(*eta_b.shape[: eta_b.ndim - len(shape)], -1)
+            for eta_b, shape in zip(etas, self.shapes, strict=True)
         ]
-        return np.concatenate(flat, axis=-1)
+        return np.concatenate(flat_etas, axis=-1)
 
     def log_normalizer(self, eta: Array) -> Array:
         """Return the sum of the log normalizers of all blocks, (...)."""
         total = np.zeros(np.shape(eta)[:-1])
-        for name, family, part in zip(self.names, self.families, self.split(eta), strict=True):
+        for name, family, eta_b in zip(self.names, self.families, self.split(eta), strict=True):
             with name_block_in_errors(name):
-                log_normalizers = family.log_normalizer(part)
+                log_normalizers = family.log_normalizer(eta_b)
             # A block of several columns may have one log normalizer for each column.
             total += log_normalizers.reshape(*total.shape, -1).sum(axis=-1)
         return total
@@ -105,9 +105,9 @@ class FamilyOfBlocks:
     def expectation(self, eta: Array) -> Array:
         """Return the expected statistics of all blocks, concatenated, (..., E)."""
         expectations = []
-        for name, family, part in zip(self.names, self.families, self.split(eta), strict=True):
+        for name, family, eta_b in zip(self.names, self.families, self.split(eta), strict=True):
             with name_block_in_errors(name):
-                expectations.append(family.expectation(part))
+                expectations.append(family.expectation(eta_b))
         return self.join(expectations)
 
 
@@ -130,15 +130,15 @@ class FitsOfBlocks(NamedTuple):
     ) -> tuple[Array, Array]:
         """Return fits of rows to seeds, and the magnitudes of their terms, (n, K) each."""
         fits = [
-            block.fits_to_seeds(part, seeds, with_magnitudes=with_magnitudes)
-            for block, part in zip(self.blocks, prepared, strict=True)
+            block.fits_to_seeds(X_b, seeds, with_magnitudes=with_magnitudes)
+            for block, X_b in zip(self.blocks, prepared, strict=True)
         ]
         return _add_fits(fits)
 
     def fits_to_self(self, prepared: list[Any]) -> tuple[Array, Array]:
         """Return fits of rows to themselves as seeds, and their magnitudes, (n,) each."""
         pairs = zip(self.blocks, prepared, strict=True)
-        return _add_fits([block.fits_to_self(part) for block, part in pairs])
+        return _add_fits([block.fits_to_self(X_b) for block, X_b in pairs])
 
 
 def _add_fits(fits_and_magnitudes: list[tuple[Array, Array]]) -> tuple[Array, Array]:
@@ -155,8 +155,9 @@ class Product(ConjugateComponent):
     The blocks' features, sums of features, tables and natural parameters are concatenated, so that
     algorithms of inference see one component. A row has P features, and a table (K, P) has their
     coefficients in E[log p(x | phi_k)]. The arguments ``lam`` (K, E) of methods are natural
-    parameters of q of K components. Columns of the data that belong to no block are ignored.
-    :class:`skvt.contracts.Component` documents the methods without docstrings.
+    parameters of q of K components. The suffix ``_b`` marks the part that belongs to one block.
+    Columns of the data that belong to no block are ignored. :class:`skvt.contracts.Component`
+    documents the methods without docstrings.
     """
 
     blocks: tuple[Block, ...]
@@ -185,7 +186,7 @@ class Product(ConjugateComponent):
         )
 
     @cached_property
-    def _widths(self) -> list[int]:
+    def _n_block_features(self) -> list[int]:
         """The number of features of each block, which is counted for a row of zeros."""
         return [
             block.component.features(np.zeros((1, block.columns.size))).shape[1]
@@ -213,7 +214,7 @@ class Product(ConjugateComponent):
     @cached_property
     def base(self) -> Array:
         """The coefficients of the features that do not depend on the parameters, (P,)."""
-        pairs = zip(self.blocks, self._widths, strict=True)
+        pairs = zip(self.blocks, self._n_block_features, strict=True)
         return np.concatenate([np.broadcast_to(b.component.base, width) for b, width in pairs])
 
     @property
@@ -232,18 +233,18 @@ class Product(ConjugateComponent):
         """Split sums of features, or tables, (..., P) into one array for each block."""
         return [sums[..., entries] for entries in self._slices]
 
-    def _with_sums(self, sums: Array) -> Iterator[tuple[Block, Array]]:
+    def _split_sums(self, sums: Array) -> Iterator[tuple[Block, Array]]:
         """Return each block together with its part of the sums of features, (..., P)."""
         return zip(self.blocks, self.split_by_block(sums), strict=True)
 
-    def _with_lam(self, lam: Array) -> Iterator[tuple[Block, Array]]:
+    def _split_lam(self, lam: Array) -> Iterator[tuple[Block, Array]]:
         """Return each block together with its part of the natural parameters, (..., E)."""
         return zip(self.blocks, self.family.split(lam), strict=True)
 
     @cached_property
     def _slices(self) -> list[slice]:
         """The entries of each block in features, sums of features and tables."""
-        return slices_of(self._widths)
+        return slices_of(self._n_block_features)
 
     def _convert_rows(self, X: Any) -> Any:
         """Return rows X in the form that the blocks describe, in this class X itself.
@@ -252,20 +253,20 @@ class Product(ConjugateComponent):
         """
         return X
 
-    def _with_columns(self, X: Any) -> Iterator[tuple[Component, Any]]:
+    def _split_rows(self, X: Any) -> Iterator[tuple[Component, Any]]:
         """Yield the component of each block, and its columns of the converted rows.
 
         Sparse columns become dense if the component of the block takes only dense rows.
         """
         X = self._convert_rows(X)
         for block, columns in zip(self.blocks, self._positions, strict=True):
-            component, part = block.component, X[:, columns]
-            yield component, part.toarray() if sp.issparse(X) and not component.sparse else part
+            component, X_b = block.component, X[:, columns]
+            yield component, X_b.toarray() if sp.issparse(X) and not component.sparse else X_b
 
     def features(self, X: Any) -> Any:
         """Return the concatenated features of all blocks, as CSR if any of them are CSR."""
-        parts = [component.features(part) for component, part in self._with_columns(X)]
-        return self._side_by_side(parts)
+        features = [component.features(X_b) for component, X_b in self._split_rows(X)]
+        return self._concatenate_features(features)
 
     def log_densities_and_sums(
         self, X: Any, table: Array
@@ -276,22 +277,22 @@ class Product(ConjugateComponent):
         weighted responsibilities (n, K) and returns (K, P).
         """
         tables = [table[entries] for entries in self._slices]
-        pairs = list(self._with_columns(X))
+        pairs = list(self._split_rows(X))
         # If a block can do without the array of its features, call the method of each block.
         if self.avoids_features:
             results = [
-                component.log_densities_and_sums(part, block_table)
-                for (component, part), block_table in zip(pairs, tables, strict=True)
+                component.log_densities_and_sums(X_b, table_b)
+                for (component, X_b), table_b in zip(pairs, tables, strict=True)
             ]
         else:
-            features = [component.features(part) for component, part in pairs]
+            features = [component.features(X_b) for component, X_b in pairs]
             # If all features are dense, one product of matrices is faster than one for each block.
             if len(features) == 1 or not any(map(sp.issparse, features)):
-                return multiply_features(self._side_by_side(features), table)
+                return multiply_features(self._concatenate_features(features), table)
             results = list(map(multiply_features, features, tables))
         logits, sum_functions = zip(*results, strict=True)
-        return np.sum(logits, axis=0), lambda weighted: np.concatenate(
-            [sum_features(weighted) for sum_features in sum_functions], axis=1
+        return np.sum(logits, axis=0), lambda weighted_resp: np.concatenate(
+            [sum_features(weighted_resp) for sum_features in sum_functions], axis=1
         )
 
     @cached_property
@@ -299,21 +300,21 @@ class Product(ConjugateComponent):
         """Whether any block computes log densities without the array of its features."""
         return any(block.component.avoids_features for block in self.blocks)
 
-    def weighted_sums(self, X: Any, weighted: Array) -> Array:
+    def weighted_sums(self, X: Any, weighted_resp: Array) -> Array:
         if not self.avoids_features:
-            return super().weighted_sums(X, weighted)
-        pairs = self._with_columns(X)
-        sums = [component.weighted_sums(part, weighted) for component, part in pairs]
+            return super().weighted_sums(X, weighted_resp)
+        pairs = self._split_rows(X)
+        sums = [component.weighted_sums(X_b, weighted_resp) for component, X_b in pairs]
         return np.concatenate(sums, axis=1)
 
     def filled_features(self, X: Any) -> Any:
         """Return the concatenated features of completed rows."""
-        parts = [component.filled_features(part) for component, part in self._with_columns(X)]
-        return self._side_by_side(parts)
+        features = [component.filled_features(X_b) for component, X_b in self._split_rows(X)]
+        return self._concatenate_features(features)
 
     def row_fits(self, X: Any) -> "FitsOfBlocks":
         """Return the fits of rows under components that are fitted to one row each."""
-        return FitsOfBlocks([component.row_fits(part) for component, part in self._with_columns(X)])
+        return FitsOfBlocks([component.row_fits(X_b) for component, X_b in self._split_rows(X)])
 
     def projected(self, X: Any, weights: Array, directions: Any) -> Any:
         """Return fits of rows projected onto directions, or None if no block can be projected.
@@ -321,20 +322,20 @@ class Product(ConjugateComponent):
         ``directions`` is a function that finds the directions for the rows and weights of a block.
         If only some blocks can be projected, the other blocks have the fits of unprojected rows.
         """
-        pairs = list(self._with_columns(X))
-        projected = [component.projected(part, weights, directions) for component, part in pairs]
+        pairs = list(self._split_rows(X))
+        projected = [component.projected(X_b, weights, directions) for component, X_b in pairs]
         if all(fits is None for fits in projected):
             return None
         return FitsOfBlocks([
-            component.row_fits(part) if fits is None else fits
-            for fits, (component, part) in zip(projected, pairs, strict=True)
+            component.row_fits(X_b) if fits is None else fits
+            for fits, (component, X_b) in zip(projected, pairs, strict=True)
         ])  # fmt: skip
 
-    def _side_by_side(self, parts: list[Any]) -> Any:
+    def _concatenate_features(self, parts: list[Any]) -> Any:
         """Concatenate the features of blocks; the result is CSR if any of them are sparse."""
         if len(parts) == 1:
             return parts[0]
-        if any(sp.issparse(part) for part in parts):
+        if any(sp.issparse(features) for features in parts):
             return sp.csr_array(sp.hstack(parts, format="csr"))
         return np.concatenate(parts, axis=1)
 
@@ -362,11 +363,11 @@ class Product(ConjugateComponent):
         return complete if completions else None
 
     def natural_sums(self, sums: Array) -> Array:
-        parts = [block.component.natural_sums(part) for block, part in self._with_sums(sums)]
+        parts = [block.component.natural_sums(sums_b) for block, sums_b in self._split_sums(sums)]
         return self.family.join(parts)
 
     def feature_coefficients(self, t: Array) -> Array:
-        parts = [block.component.feature_coefficients(part) for block, part in self._with_lam(t)]
+        parts = [block.component.feature_coefficients(t_b) for block, t_b in self._split_lam(t)]
         return np.concatenate(parts, axis=-1)
 
     @property
@@ -380,7 +381,9 @@ class Product(ConjugateComponent):
     def with_components(self, components: Iterable[Any]) -> Self:
         """Return the product whose blocks have the ``components``, in the same order."""
         pairs = zip(self.blocks, components, strict=True)
-        return replace(self, blocks=tuple(block._replace(component=new) for block, new in pairs))
+        return replace(
+            self, blocks=tuple(b._replace(component=component) for b, component in pairs)
+        )
 
     @cached_property
     def without_shared_globals(self) -> "Product":
@@ -388,8 +391,8 @@ class Product(ConjugateComponent):
         return self.with_components(block.component.without_shared_globals for block in self.blocks)
 
     def with_shared_globals(self, lam: Array) -> Array:
-        parts = [block.component.with_shared_globals(part) for block, part in self._with_lam(lam)]
-        return self.family.join(parts)
+        lams = [block.component.with_shared_globals(lam_b) for block, lam_b in self._split_lam(lam)]
+        return self.family.join(lams)
 
     def log_evidence(self, sums: Array) -> Array:
         return np.asarray(self.block_evidence(sums).sum(axis=1))
@@ -397,38 +400,38 @@ class Product(ConjugateComponent):
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
         """Return the gain of merging each pair of components (a, b), in nats."""
         gains = np.zeros(a.size)
-        for block, part in self._with_sums(sums):
+        for block, sums_b in self._split_sums(sums):
             with name_block_in_errors(block.name):
-                gains += block.component.merge_gains(part, a, b)
+                gains += block.component.merge_gains(sums_b, a, b)
         return gains
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return the sum of log densities over the independent blocks, (n, K) in nats."""
         log_densities = np.zeros((X.shape[0], lam.shape[0]))
-        parts = zip(self._with_columns(X), self.family.split(lam), strict=True)
-        for (component, columns), block_lam in parts:
-            log_densities += component.log_predictive(columns, block_lam)
+        blocks = zip(self._split_rows(X), self.family.split(lam), strict=True)
+        for (component, X_b), lam_b in blocks:
+            log_densities += component.log_predictive(X_b, lam_b)
         return log_densities
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         """Return rows with imputed missing values, given each row's memberships (n, K)."""
         rows = np.array(X, np.float64)
-        for block, part, block_lam in self._with_missing(rows, lam):
-            rows[:, block.columns] = block.component.imputed(part, block_lam, memberships)
+        for block, X_b, lam_b in self._iterate_missing(rows, lam):
+            rows[:, block.columns] = block.component.imputed(X_b, lam_b, memberships)
         return rows
 
     def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
         rows = np.array(X, np.float64)
-        for block, part, block_lam in self._with_missing(rows, lam):
-            rows[:, block.columns] = block.component.conditional_sample(part, block_lam, rng)
+        for block, X_b, lam_b in self._iterate_missing(rows, lam):
+            rows[:, block.columns] = block.component.conditional_sample(X_b, lam_b, rng)
         return rows
 
-    def _with_missing(self, rows: Array, lam: Array) -> Iterator[tuple[Block, Array, Array]]:
+    def _iterate_missing(self, rows: Array, lam: Array) -> Iterator[tuple[Block, Array, Array]]:
         """Yield each block with missing values, its columns of ``rows`` and its ``lam``."""
-        for block, block_lam in self._with_lam(lam):
-            part = rows[:, block.columns]
-            if np.isnan(part).any():
-                yield block, part, block_lam
+        for block, lam_b in self._split_lam(lam):
+            X_b = rows[:, block.columns]
+            if np.isnan(X_b).any():
+                yield block, X_b, lam_b
 
     def column_probabilities(self, lam: Array, column: int, X: Any) -> Array:
         """Return predictive probabilities of the categories of a column of the data.
@@ -436,12 +439,12 @@ class Product(ConjugateComponent):
         The result is (K, C) for C categories, or (n, K, C) if given columns of the rows X explain
         the column. Raises ValueError if no block has the column.
         """
-        for block, block_lam in self._with_lam(lam):
+        for block, lam_b in self._split_lam(lam):
             if column in block.columns:
                 position = int(np.flatnonzero(block.columns == column)[0])
                 component: Any = block.component
                 rows = X[:, block.columns]
-                return np.asarray(component.column_probabilities(block_lam, position, rows))
+                return np.asarray(component.column_probabilities(lam_b, position, rows))
         raise ValueError(f"No block has column {column}.")
 
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple["Product", Array]:
@@ -449,8 +452,8 @@ class Product(ConjugateComponent):
 
         Return the product with the drawn components, and natural parameters concentrated at phi.
         """
-        drawn = [block.component.drawn(block_lam, rng) for block, block_lam in self._with_lam(lam)]
-        components, drawn_lam = zip(*drawn, strict=True)
+        drawn_blocks = [b.component.drawn(lam_b, rng) for b, lam_b in self._split_lam(lam)]
+        components, drawn_lam = zip(*drawn_blocks, strict=True)
         return self.with_components(components), self.family.join(list(drawn_lam))
 
     def with_completed(self, X: Any, completed: Array) -> Array:
@@ -460,8 +463,8 @@ class Product(ConjugateComponent):
         """
         rows = np.array(X, np.float64)
         for block in self.blocks:
-            part, completed_part = rows[:, block.columns], completed[:, block.columns]
-            rows[:, block.columns] = block.component.with_completed(part, completed_part)
+            X_b, completed_b = rows[:, block.columns], completed[:, block.columns]
+            rows[:, block.columns] = block.component.with_completed(X_b, completed_b)
         return rows
 
     @property
@@ -482,14 +485,14 @@ class Product(ConjugateComponent):
 
     def parts(self, lam: Array) -> dict[str, tuple[Component, Array]]:
         """Return the component and the natural parameters of each block by its name."""
-        return {block.name: (block.component, part) for block, part in self._with_lam(lam)}
+        return {block.name: (block.component, lam_b) for block, lam_b in self._split_lam(lam)}
 
     def block_evidence(self, sums: Array) -> Array:
         """Return log marginal likelihoods of blocks, (K, number of blocks) in nats."""
         evidence = np.empty((sums.shape[0], len(self.blocks)))
-        for b, (block, part) in enumerate(self._with_sums(sums)):
+        for b, (block, sums_b) in enumerate(self._split_sums(sums)):
             with name_block_in_errors(block.name):
-                evidence[:, b] = block.component.log_evidence(part)
+                evidence[:, b] = block.component.log_evidence(sums_b)
         return evidence
 
     def column_evidence(self, sums: Array) -> Array:
@@ -497,18 +500,20 @@ class Product(ConjugateComponent):
 
         Columns are in the order of the blocks, not in the order of the data.
         """
-        parts = [block.component.column_evidence(part) for block, part in self._with_sums(sums)]
+        parts = [
+            block.component.column_evidence(sums_b) for block, sums_b in self._split_sums(sums)
+        ]
         return np.concatenate(parts, axis=1)
 
     def marginals(self, lam: Array) -> Any:
         """Return a list with the marginals of each block."""
-        return [block.component.marginals(part) for block, part in self._with_lam(lam)]
+        return [block.component.marginals(lam_b) for block, lam_b in self._split_lam(lam)]
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Draw rows of one component's posterior predictive; columns of no block are NaN."""
         rows = np.full((n_rows, self.n_features), np.nan, self.dtype)
-        for block, block_lam in self._with_lam(lam):
-            rows[:, block.columns] = block.component.sample(block_lam, n_rows, rng)
+        for block, lam_b in self._split_lam(lam):
+            rows[:, block.columns] = block.component.sample(lam_b, n_rows, rng)
         return rows
 
 
@@ -526,12 +531,12 @@ class HolesOfBlocks:
         for _, holes in self.parts:
             holes.add_to(logits, entropy)
 
-    def add_statistics(self, weighted: Array, sums: Array) -> None:
+    def add_statistics(self, weighted_resp: Array, sums: Array) -> None:
         for entries, holes in self.parts:
             # Let the block add to a separate array, so that compiled loops get a contiguous array.
-            block_sums = np.zeros((sums.shape[0], entries.stop - entries.start))
-            holes.add_statistics(weighted, block_sums)
-            sums[:, entries] += block_sums
+            sums_b = np.zeros((sums.shape[0], entries.stop - entries.start))
+            holes.add_statistics(weighted_resp, sums_b)
+            sums[:, entries] += sums_b
 
 
 def slices_of(widths: list[int]) -> list[slice]:
@@ -561,22 +566,22 @@ class ProductLearner:
 
     def learn_prior(self, component: Any, sums: Array) -> Any:
         """Return the product with priors of higher evidence, given ``sums`` of features (K, P)."""
-        parts = zip(component.blocks, self.learners, component.split_by_block(sums), strict=True)
+        blocks = zip(component.blocks, self.learners, component.split_by_block(sums), strict=True)
         components = []
-        for block, learner, block_sums in parts:
+        for block, learner, sums_b in blocks:
             new_component = block.component
             if learner is not None:
                 with name_block_in_errors(block.name):
-                    new_component = learner.learn_prior(new_component, block_sums)
+                    new_component = learner.learn_prior(new_component, sums_b)
             components.append(new_component)
         return component.with_components(components)
 
     def make_symmetric(self, component: Any) -> Any:
         """Return the product with symmetric priors, see :class:`PriorLearner`."""
-        parts = zip(component.blocks, self.learners, strict=True)
+        blocks = zip(component.blocks, self.learners, strict=True)
         return component.with_components(
             block.component if learner is None else learner.make_symmetric(block.component)
-            for block, learner in parts
+            for block, learner in blocks
         )
 
     def learned_values(self, component: Any) -> dict[str, Any]:

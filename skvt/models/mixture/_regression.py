@@ -40,15 +40,15 @@ import numpy as np
 from skvt.contracts import Completion, HiddenValues
 from skvt.expfam import MatrixNormalWishart, triangle
 from skvt.files import in_files
-from skvt.models.mixture._gaussian_learner import TINY, GaussianLearner
+from skvt.models.mixture._gaussian_learner import MIN_SQUARED_DISTANCE, GaussianLearner
 from skvt.models.mixture._gaussian_prior import (
-    DEFAULTS,
+    DEFAULT_PRIOR,
     GaussianPrior,
     addition_to_squares,
+    choose_prior_mean,
+    choose_prior_scale,
     complete_prior,
     diagonal_if_few_rows,
-    prior_mean,
-    prior_scale,
     rounding_variance,
     weighted_moments,
 )
@@ -153,7 +153,7 @@ class Regression(ConjugateComponent):
         return np.concatenate([u, y], axis=1)
 
     def features(self, X: Any) -> Any:
-        return full_features(self._joint_rows(X), True, self.added)
+        return full_features(self._joint_rows(X), self.added, with_linear=True)
 
     # As for a Gaussian, natural parameters repeat the first sum, the number of rows. It is the
     # statistic of log|Lambda| / 2, and it is also the sum of squares of the constant regressor in
@@ -344,14 +344,14 @@ class IndependentRegressions(Product):
 
     def residuals(self, X: Any) -> Array:
         """Return the residuals (n, E) of rows under the prior means of the coefficients."""
-        columns: Any = self._with_columns(X)
+        columns: Any = self._split_rows(X)
         parts = [component.residuals(part) for component, part in columns]
         return np.concatenate(parts, axis=1)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """Return rows whose missing values are predictions from the given columns, (K, n, D)."""
         completed = np.repeat(dense_rows(X)[None], len(lam), axis=0)
-        parts: Any = zip(self._with_columns(X), self.family.split(lam), strict=True)
+        parts: Any = zip(self._split_rows(X), self.family.split(lam), strict=True)
         for j, ((component, part), column_lam) in enumerate(parts):
             # The explained column is the first column of the block.
             completed[..., j] = component.conditional_mean(part, column_lam)[..., 0]
@@ -368,7 +368,7 @@ class IndependentRegressions(Product):
 
 def make_regression_component(
     X: Any, weights: Any, covariance_type: str, given: GivenColumns,
-    prior: GaussianPrior = DEFAULTS,
+    prior: GaussianPrior = DEFAULT_PRIOR,
 ) -> tuple[Regression | IndependentRegressions, dict[str, Any]]:  # fmt: skip
     """Return the component for rows X of ``weights`` (n,), and its prior's parameters by name.
 
@@ -380,10 +380,10 @@ def make_regression_component(
     if covariance_type == "full":
         return _full_regression(X, weights, given, prior)
     E = X.shape[1] - given.n_columns
-    mean = None if prior.mean is None else prior_mean(prior.mean, np.zeros(E))
+    mean = None if prior.mean is None else choose_prior_mean(prior.mean, np.zeros(E))
     scale = prior.covariance
     if scale is not None:
-        scale = prior_scale(scale, "diag", E, np.ones(E))
+        scale = choose_prior_scale(scale, "diag", E, np.ones(E))
     # Each block has one explained column, but the default nu is the number of all these columns.
     nu = float(E) if prior.degrees_of_freedom is None else prior.degrees_of_freedom
     # Make a separate regression for each explained column.
@@ -555,7 +555,7 @@ class RegressionLearner(GaussianLearner):
             cross = M.T @ linear
             distance = square - cross - cross.T + M.T @ precision @ M
             slope_distance = np.sum(component.given.moment * distance[1:, 1:]) / (Q - 1)
-            kappa = E / np.maximum([distance[0, 0], slope_distance], TINY)
+            kappa = E / np.maximum([distance[0, 0], slope_distance], MIN_SQUARED_DISTANCE)
         prior = GaussianPrior(M, kappa, nu, scale)
         return self.finish_step(component, prior, 2.0 * t[0], precision, sums)
 

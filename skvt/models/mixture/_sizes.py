@@ -71,12 +71,12 @@ _LOG_ZERO = -1e300
 # Smallest logarithm that is exponentiated, at which the exponential is still a normal number.
 _MIN_EXPONENT = -700.0
 # Maximum number of Newton steps towards b*.
-_MAX_STEPS = 20
+_MAX_NEWTON_STEPS = 20
 # Steps end when log b* changes by less than this.
-_MIN_STEP = 1e-4
+_NEGLIGIBLE_STEP = 1e-4
 
 
-def exposure_points(least: float, largest: float) -> Array:
+def make_exposure_points(least: float, largest: float) -> Array:
     """Return Chebyshev points (J,) for exposures from ``least`` to ``largest`` and a little beyond.
 
     log(b + e) is analytic in log e up to a distance pi from the real axis. This distance determines
@@ -126,21 +126,24 @@ class SizesAndRates:
     # The name in texts, where other families are classes and have a ``__name__``.
     __name__ = "NegativeBinomial"
 
-    def _integrate_eta(self, eta: Any, *, slopes: bool = False) -> tuple[QGivenSizes, Array, Array]:
+    def _integrate_eta(
+        self, eta: Any, *, with_slopes: bool = False
+    ) -> tuple[QGivenSizes, Array, Array]:
         """Return q given each size, the log of the integral over b, and the slopes of this log.
 
         The integral is summed over sizes, and its logarithm is (...). The slopes of the logarithm
-        in X_j and N_j are (..., 2 J), or empty unless ``slopes`` is set.
+        in X_j and N_j are (..., 2 J), or empty unless ``with_slopes`` is set.
         """
         eta = np.asarray(eta, np.float64)
-        lead = eta.shape[:-1]
-        flat = ensure_writeable(np.ascontiguousarray(eta.reshape(-1, eta.shape[-1])))
-        q = QGivenSizes(*np.empty((4, len(flat), SIZES.size)))
-        log_integral = np.empty(len(flat))
-        gradient = np.empty((len(flat) if slopes else 0, 2 * self.points.size))
-        _integrate(flat, SIZES, self.points, self.typical, q, log_integral, gradient)
-        q = QGivenSizes(*(array.reshape(*lead, -1) for array in q))
-        return q, log_integral.reshape(lead), gradient.reshape(*lead, -1) if slopes else gradient
+        leading_shape = eta.shape[:-1]
+        flat_eta = ensure_writeable(np.ascontiguousarray(eta.reshape(-1, eta.shape[-1])))
+        q = QGivenSizes(*np.empty((4, len(flat_eta), SIZES.size)))
+        log_integral = np.empty(len(flat_eta))
+        gradient = np.empty((len(flat_eta) if with_slopes else 0, 2 * self.points.size))
+        _integrate_rates(flat_eta, SIZES, self.points, self.typical, q, log_integral, gradient)
+        q = QGivenSizes(*(array.reshape(*leading_shape, -1) for array in q))
+        gradient = gradient.reshape(*leading_shape, -1) if with_slopes else gradient
+        return q, log_integral.reshape(leading_shape), gradient
 
     def log_normalizer(self, eta: Any) -> Array:
         """Return the log of the integral over b, summed over sizes, (...) in nats."""
@@ -152,7 +155,7 @@ class SizesAndRates:
 
     def expectation(self, eta: Any) -> Array:
         """Return the slopes of :meth:`log_normalizer`: probabilities and expected logarithms."""
-        q, _, slopes = self._integrate_eta(eta, slopes=True)
+        q, _, slopes = self._integrate_eta(eta, with_slopes=True)
         return np.concatenate([q.probability, slopes], axis=-1)
 
     def to_standard(self, eta: Any) -> dict[str, Array]:
@@ -194,13 +197,13 @@ class SizesAndRates:
         q = self.condition_on_sizes(eta)
         # Compute the first two moments of mu = r / b given each size. Since (1 - y) / y = t / b for
         # y = b / (b + t), mu is r / t times the odds (1 - y) / y of a Beta(A, B) variable y.
-        share, rate = q.probability, SIZES / q.scale
+        probability, rate = q.probability, SIZES / q.scale
         first = rate * q.b / (q.a - 1.0)
-        has_second = q.a > 2.0
-        second = first * rate * (q.b + 1.0) / np.where(has_second, q.a - 2.0, 1.0)
-        second = (share * np.where(has_second, second, np.inf)).sum(axis=-1)
-        mean = SizeAndRate(share @ SIZES, (share * first).sum(axis=-1))
-        return mean, SizeAndRate(share @ SIZES**2 - mean.size**2, second - mean.rate**2)
+        has_variance = q.a > 2.0
+        square = first * rate * (q.b + 1.0) / np.where(has_variance, q.a - 2.0, 1.0)
+        square = (probability * np.where(has_variance, square, np.inf)).sum(axis=-1)
+        mean = SizeAndRate(probability @ SIZES, (probability * first).sum(axis=-1))
+        return mean, SizeAndRate(probability @ SIZES**2 - mean.size**2, square - mean.rate**2)
 
     def log_density(self, eta: Any, value: SizeAndRate) -> Array:
         """Return the log of the probability of the size times the density of the rate, in nats."""
@@ -216,9 +219,9 @@ class SizesAndRates:
         """Return the entropy of the size plus the expected entropy of the rate, in nats."""
         q = self.condition_on_sizes(eta)
         digamma_of_sum = digamma_array(q.a + q.b)
-        logs = (q.b - 1.0) * (digamma_array(q.b) - digamma_of_sum)
-        logs += (q.a + 1.0) * (digamma_array(q.a) - digamma_of_sum)
-        rate_entropy = betaln(q.a, q.b) - logs - np.log(q.scale / SIZES)
+        expected_logs = (q.b - 1.0) * (digamma_array(q.b) - digamma_of_sum)
+        expected_logs += (q.a + 1.0) * (digamma_array(q.a) - digamma_of_sum)
+        rate_entropy = betaln(q.a, q.b) - expected_logs - np.log(q.scale / SIZES)
         return np.asarray((q.probability * rate_entropy + entr(q.probability)).sum(axis=-1))
 
 
@@ -228,7 +231,7 @@ def betaln(a: Array, b: Array) -> Array:
 
 
 @jit_allocating
-def _integrate(
+def _integrate_rates(
     eta: Array, sizes: Array, points: Array, typical: Array, q: QGivenSizes, log_integral: Array,
     slopes: Array,
 ) -> None:  # fmt: skip
@@ -236,14 +239,14 @@ def _integrate(
 
     ``eta`` (M, G + 2 J) are natural parameters. ``q`` (M, G), ``log_integral`` (M,) and ``slopes``
     (M, 2 J) are written. If ``slopes`` is empty, slopes are not computed. The module explains the
-    symbols; ``best`` is b*. Loops over sizes are innermost, so that they are vectorised.
+    symbols; ``b_star`` is b*. Loops over sizes are innermost, so that they are vectorised.
     """
     G, J = sizes.size, points.size
     # ``pi_sum`` is the sum of C_j pi_j with pi_j = b* / (b* + e_j), and ``pi_slope`` is its slope
     # in log b*. ``log_weight`` is the log share of each size plus the log of the integral over b.
-    a, best, pi_sum, pi_slope, log_weight, weight = np.empty((6, G))
+    a, b_star, pi_sum, pi_slope, log_weight, weight = np.empty((6, G))
     row_slope, count_slope = np.empty((2, G))
-    log_best_and_e = np.empty((J, G))
+    log_b_and_e = np.empty((J, G))
     for m in range(eta.shape[0]):
         # A and B of the column.
         x, n = eta[m, G : G + J], eta[m, G + J :]
@@ -253,23 +256,23 @@ def _integrate(
             n_rows += n[j]
         for g in range(G):
             a[g] = 1.0 + sizes[g] * n_rows
-            best[g] = 0.0
+            b_star[g] = 0.0
         # Start at the b* of a single exposure, the average of the points weighted by C_j.
         for j in range(J):
-            x_and_typical, n_j, e = x[j] + typical[j], n[j], points[j]
+            count, n_j, e = x[j] + typical[j], n[j], points[j]
             for g in range(G):
-                best[g] += (x_and_typical + sizes[g] * n_j) * e
+                b_star[g] += (count + sizes[g] * n_j) * e
         for g in range(G):
-            best[g] *= a[g] / (b * (a[g] + b))
+            b_star[g] *= a[g] / (b * (a[g] + b))
         # Find b*, where ``pi_sum`` equals A.
-        for _ in range(_MAX_STEPS if J > 1 else 0):
+        for _ in range(_MAX_NEWTON_STEPS if J > 1 else 0):
             for g in range(G):
                 pi_sum[g], pi_slope[g] = 0.0, 0.0
             for j in range(J):
-                x_and_typical, n_j, e = x[j] + typical[j], n[j], points[j]
+                count, n_j, e = x[j] + typical[j], n[j], points[j]
                 for g in range(G):
-                    pi = best[g] / (best[g] + e)
-                    term = (x_and_typical + sizes[g] * n_j) * pi
+                    pi = b_star[g] / (b_star[g] + e)
+                    term = (count + sizes[g] * n_j) * pi
                     pi_sum[g] += term
                     pi_slope[g] += term * (1.0 - pi)
             # Make Newton steps for the logit of ``pi_sum / (A + B)`` as a function of log b*.
@@ -278,39 +281,39 @@ def _integrate(
                 remainder = a[g] + b - pi_sum[g]
                 log_ratio = log(a[g] / b * remainder / pi_sum[g])
                 step = log_ratio * pi_sum[g] * remainder / ((a[g] + b) * pi_slope[g])
-                best[g] *= exp(step)
+                b_star[g] *= exp(step)
                 largest_step = max(largest_step, abs(step))
-            if largest_step < _MIN_STEP:
+            if largest_step < _NEGLIGIBLE_STEP:
                 break
         # Compute the bound of the log integral given each size.
         for g in range(G):
             log_sum = log(a[g] + b)
-            log_weight[g] = a[g] * (log(best[g]) - log(a[g]) + log_sum) - b * (log(b) - log_sum)
+            log_weight[g] = a[g] * (log(b_star[g]) - log(a[g]) + log_sum) - b * (log(b) - log_sum)
             log_weight[g] += eta[m, g] + gammaln(a[g]) + gammaln(b) - gammaln(a[g] + b)
         for j in range(J):
-            x_and_typical, n_j, e, logs = x[j] + typical[j], n[j], points[j], log_best_and_e[j]
+            count, n_j, e, logs = x[j] + typical[j], n[j], points[j], log_b_and_e[j]
             for g in range(G):
-                logs[g] = log(best[g] + e)
-                log_weight[g] -= (x_and_typical + sizes[g] * n_j) * logs[g]
-        # Compute the probability of each size times ``norm``.
-        max_log_weight, norm = log_weight.max(), 0.0
+                logs[g] = log(b_star[g] + e)
+                log_weight[g] -= (count + sizes[g] * n_j) * logs[g]
+        # Compute the probability of each size times ``weight_sum``.
+        max_log_weight, weight_sum = log_weight.max(), 0.0
         for g in range(G):
             weight[g] = exp(max(log_weight[g] - max_log_weight, _MIN_EXPONENT))
-            norm += weight[g]
-        log_integral[m] = max_log_weight + log(norm)
+            weight_sum += weight[g]
+        log_integral[m] = max_log_weight + log(weight_sum)
         for g in range(G):
-            q.probability[m, g], q.a[m, g], q.b[m, g] = weight[g] / norm, a[g], b
-            q.scale[m, g] = best[g] * b / a[g]
+            q.probability[m, g], q.a[m, g], q.b[m, g] = weight[g] / weight_sum, a[g], b
+            q.scale[m, g] = b_star[g] * b / a[g]
         if slopes.shape[0] == 0:
             continue
         # These are the parts of the slopes in X_j and N_j that are the same for all points.
         for g in range(G):
             term_of_sum = log(a[g] + b) - digamma(a[g] + b)
             count_slope[g] = digamma(b) - log(b) + term_of_sum
-            row_slope[g] = digamma(a[g]) - log(a[g]) + term_of_sum + log(best[g])
+            row_slope[g] = digamma(a[g]) - log(a[g]) + term_of_sum + log(b_star[g])
         for j in range(J):
-            x_slope, n_slope, logs = 0.0, 0.0, log_best_and_e[j]
+            x_slope, n_slope, logs = 0.0, 0.0, log_b_and_e[j]
             for g in range(G):
                 x_slope += weight[g] * (count_slope[g] - logs[g])
                 n_slope += weight[g] * sizes[g] * (row_slope[g] - logs[g])
-            slopes[m, j], slopes[m, J + j] = x_slope / norm, n_slope / norm
+            slopes[m, j], slopes[m, J + j] = x_slope / weight_sum, n_slope / weight_sum

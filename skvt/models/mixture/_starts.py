@@ -7,7 +7,7 @@ import numpy as np
 
 from skvt.contracts import RowBatch
 from skvt.expfam import Stats
-from skvt.models.mixture._gaussian_learner import gaussian_prior_of
+from skvt.models.mixture._gaussian_learner import get_gaussian_prior
 from skvt.models.mixture._model import Mixture
 from skvt.rows import pieces, sums_of_rows
 from skvt.ties import stable_argmax
@@ -51,7 +51,7 @@ def initialise_from_means(model: Mixture, X: Array, weights: Array, means: Array
     observed values. A component has no rows if every row is nearer to another mean.
     """
     # The Euclidean length of (row - mean) @ whitener is the distance in this metric.
-    prior_covariance = gaussian_prior_of(model.component).covariance
+    prior_covariance = get_gaussian_prior(model.component).covariance
     if np.ndim(prior_covariance) == 2:
         whitener = np.linalg.inv(np.linalg.cholesky(prior_covariance)).T
     else:

@@ -58,7 +58,7 @@ from skvt.models.mixture.components import (
     DiagonalGaussian,
     FullGaussian,
     PairOfEachColumn,
-    distances_of_observed,
+    compute_observed_distances,
     fill_missing,
 )
 from skvt.typing import Array
@@ -75,7 +75,7 @@ _NEWTON_STEPS = 8
 # high temperatures and with missing values.
 _MIN_SHAPE = 0.5
 # Distance of Tukey's fences from the quartiles, in interquartile ranges.
-_FENCE = 1.5
+_FENCE_FACTOR = 1.5
 # Predictive densities are integrals over log u, computed by the trapezoidal rule. Its nodes have
 # this distance, in standard deviations of log u at a mode of the integrand.
 _NODE_DISTANCE = 0.7
@@ -117,8 +117,8 @@ class DegreesOfFreedom:
         # Begin with an approximate solution x, and improve 1 / x by Newton's method.
         x = (3.0 - target + np.sqrt((target - 3.0) ** 2 + 24.0 * target)) / (12.0 * target)
         for _ in range(_NEWTON_STEPS):
-            slope = x - x * x * polygamma(1, x)
-            x = 1.0 / (1.0 / x + (np.log(x) - digamma(x) - target) / slope)
+            derivative = x - x * x * polygamma(1, x)
+            x = 1.0 / (1.0 / x + (np.log(x) - digamma(x) - target) / derivative)
         return np.clip(np.where(has_rows, 2.0 * x, _FREEDOM_WITHOUT_ROWS), *self.limits)
 
     def log_normalizer(self, eta: ArrayLike) -> Array:
@@ -198,7 +198,7 @@ class WeightedDiagonalGaussian(DiagonalGaussian):
 
     def features(self, X: Any) -> Any:
         """Return ``[is observed, is observed, x, x^2]``, D of each, with 0 for missing values."""
-        X, is_observed = self._observed(X)
+        X, is_observed = self._replace_missing(X)
         squares = self._squares(X, is_observed)
         return np.concatenate([is_observed, is_observed, X, squares], axis=1)
 
@@ -300,7 +300,7 @@ class StudentT(WrapperMixin, Product):
         """Return the features that do not depend on u, with 0 for all other features."""
         n_scales = len(self._freedom.prior)
         is_observed = self._freedom.features(X)[:, :n_scales]
-        features = np.zeros((len(is_observed), sum(self._widths)))
+        features = np.zeros((len(is_observed), sum(self._n_block_features)))
         # Write the first features of each block.
         for entries in self._slices:
             features[:, entries][:, :n_scales] = is_observed
@@ -324,7 +324,7 @@ class StudentT(WrapperMixin, Product):
         rows = np.concatenate([np.asarray(X, np.float64), self.value_component.center[None]])
         lower_quartile, upper_quartile = np.nanquantile(rows, [0.25, 0.75], axis=0)
         quartile_range = upper_quartile - lower_quartile
-        distance = np.where(quartile_range > 0.0, _FENCE * quartile_range, np.inf)
+        distance = np.where(quartile_range > 0.0, _FENCE_FACTOR * quartile_range, np.inf)
         return np.clip(rows[:-1], lower_quartile - distance, upper_quartile + distance)
 
     def completion(self, table: Array) -> Completion:
@@ -343,7 +343,7 @@ class StudentT(WrapperMixin, Product):
         # scale of a column is twice the rate of the gamma distribution of its precision.
         q = NormalGamma.to_standard(gaussian_lam)
         log_densities = np.zeros((X.shape[0], len(lam)))
-        rows, is_observed = self.value_component._observed(X)
+        rows, is_observed = self.value_component._replace_missing(X)
         for k in range(len(lam)):
             distance = (rows - q["mean"][k, :, 0]) ** 2 / (2.0 * q["rate"][k])
             mixture = _ScaleMixture(
@@ -361,13 +361,13 @@ class StudentT(WrapperMixin, Product):
         Returns the distributions (n, K), half the log-determinants of the known scales of
         observed columns, (n, K) or (K,), and the missing values or None.
         """
-        mean, scale, freedom_given_u = self.value_component._student(lam)
+        mean, scale, freedom_given_u = self.value_component._compute_student_t(lam)
         kappa = self.value_component.family.to_standard(lam)["mean_precision"]
         # The Gaussian block has the predictive scale (1 + 1 / kappa) W^-1. Keep only W^-1, the
         # known scale of the mixture.
         scale = scale * (kappa / (1.0 + kappa))[:, None, None]
         rows = self.value_component._centred(X)
-        distances, half_log_dets, n_observed, holes = distances_of_observed(rows, mean, scale)
+        distances, half_log_dets, n_observed, holes = compute_observed_distances(rows, mean, scale)
         n_observed = np.broadcast_to(n_observed, (X.shape[0], 1))
         mixture = _ScaleMixture(distances, n_observed, freedom_given_u, kappa, nu)
         return mixture, half_log_dets, holes
@@ -405,7 +405,7 @@ class StudentT(WrapperMixin, Product):
         chi_square = rng.chisquare(mixture.freedom_given_u + mixture.n_observed[:, 0])
         noise_factor = np.sqrt((scale_factor + mixture.distance[:, 0]) / chi_square)
         noise = rng.standard_normal(holes.X.shape) * noise_factor[:, None]
-        return np.where(holes.missing, holes.filled(0, noise) + self.value_component.center, X)
+        return np.where(holes.is_missing, holes.filled(0, noise) + self.value_component.center, X)
 
     def column_evidence(self, sums: Array) -> Array:
         """Return the sum of the evidence of both blocks for each column, (K, D) in nats.
@@ -431,12 +431,13 @@ def make_student_t_component(
     """
     D, dtype = gaussian.n_features, gaussian.dtype
     is_full = gaussian.covariance_type == "full"
-    kind = WeightedFullGaussian if is_full else WeightedDiagonalGaussian
-    weighted: Any = kind(gaussian.prior, gaussian.center, dtype, gaussian.added)
+    gaussian_class = WeightedFullGaussian if is_full else WeightedDiagonalGaussian
+    gaussian_given_u: Any = gaussian_class(gaussian.prior, gaussian.center, dtype, gaussian.added)
     limits = _FREEDOM_LIMITS if freedom is None else (freedom, freedom)
     freedom_component = Freedom(np.zeros((1 if is_full else D, 2)), D, dtype, limits)
     columns = np.arange(D)
-    blocks = Block("gaussian", weighted, columns), Block("freedom", freedom_component, columns)
+    gaussian_block = Block("gaussian", gaussian_given_u, columns)
+    blocks = gaussian_block, Block("freedom", freedom_component, columns)
     return StudentT(blocks, D, dtype)
 
 
@@ -524,7 +525,7 @@ class _ScalesOfRows:
         return np.asarray(self.gaussian.features(self.X)[:, 1:])
 
     @cached_property
-    def _missing(self) -> GaussianHoles | None:
+    def _holes(self) -> GaussianHoles | None:
         """The missing values under the Gaussian with u = 1 and T = 1."""
         center, D = self.gaussian.center, self.gaussian.n_features
         completion = GaussianCompletion.from_table(center, self.table[:, _FEATURES_OF_U], D)
@@ -540,10 +541,10 @@ class _ScalesOfRows:
         half_distance = -self._features @ table.T
         half_log_dets = np.zeros_like(half_distance)
         n_missing = np.zeros((len(self._features), 1))
-        if self._missing is not None:
-            n_missing = self._missing.missing.sum(axis=1, keepdims=True).astype(np.float64)
+        if self._holes is not None:
+            n_missing = self._holes.is_missing.sum(axis=1, keepdims=True).astype(np.float64)
             logit_gain, entropy = np.zeros((2, *half_distance.shape))
-            self._missing.add_to(logit_gain, entropy)
+            self._holes.add_to(logit_gain, entropy)
             half_log_dets = 0.5 * n_missing * (1.0 + LOG_2PI) - entropy
             # So far, missing values are 0. Their conditional means reduce d. The gain of the logits
             # is this reduction plus the entropy less half the number of missing values.
@@ -568,26 +569,26 @@ class _ScalesOfRows:
         logits += self._has_values * scales.energy() + entropies / self.inv_temps[:, None]
         entropy += entropies
 
-    def add_statistics(self, weighted: Array, sums: Array) -> None:
+    def add_statistics(self, weighted_resp: Array, sums: Array) -> None:
         scales, _ = self._scales
-        weighted = weighted * self._has_values
-        weighted_means = weighted * scales.mean
+        weighted_resp = weighted_resp * self._has_values
+        weighted_means = weighted_resp * scales.mean
         gaussian_sums = weighted_means.T @ self._features
-        missing = self._missing
-        if missing is not None:
+        holes = self._holes
+        if holes is not None:
             # Complete the sums component by component. The variances of missing values are divided
             # by E[u], which acts like an inverse temperature and differs between components.
-            linear, precision = missing.completion.linear, missing.completion.precision
+            linear, precision = holes.completion.linear, holes.completion.precision
             for k in range(len(sums)):
-                k_only = replace(missing.completion, linear=linear[[k]], precision=precision[[k]])
+                completion = replace(holes.completion, linear=linear[[k]], precision=precision[[k]])
                 inv_temps = self.inv_temps * scales.mean[:, k]
-                missing_under_k = replace(missing, completion=k_only, inv_temps=inv_temps)
+                missing_under_k = replace(holes, completion=completion, inv_temps=inv_temps)
                 row_weights = np.ascontiguousarray(weighted_means[:, [k]])
                 missing_sums = np.zeros((1, gaussian_sums.shape[1]))
                 missing_under_k.add_statistics(row_weights, missing_sums)
                 gaussian_sums[k] += missing_sums[0]
         sums[:, _FEATURES_OF_U] += gaussian_sums
-        sums[:, -1] += (weighted * (scales.mean_log - scales.mean)).sum(axis=0)
+        sums[:, -1] += (weighted_resp * (scales.mean_log - scales.mean)).sum(axis=0)
 
 
 @dataclass(frozen=True)
@@ -610,7 +611,7 @@ class _ScalesOfValues:
     @cached_property
     def _observed(self) -> tuple[Array, Array]:
         """Centred rows with 0 for missing values, and 1 for each observed value, (n, D) each."""
-        return self.gaussian._observed(self.X)
+        return self.gaussian._replace_missing(self.X)
 
     @cached_property
     def _scales(self) -> list[_Scales]:
@@ -622,12 +623,12 @@ class _ScalesOfValues:
         mean = ux_table / precision
         # Each value has at least this d, because the mean is uncertain and because a variance may
         # be added to squares. The coefficient of u contains -1 / 2, see `WeightedDiagonalGaussian`.
-        smallest_d = np.maximum(-(u_table + 0.5) - 0.5 * precision * mean**2, 0.0)
+        min_half_distance = np.maximum(-(u_table + 0.5) - 0.5 * precision * mean**2, 0.0)
         if self.gaussian.added is not None:
-            smallest_d = smallest_d + 0.5 * precision * self.gaussian.added
+            min_half_distance = min_half_distance + 0.5 * precision * self.gaussian.added
         scales = []
         for k in range(len(self.table)):
-            half_distance = 0.5 * precision[k] * (rows - mean[k]) ** 2 + smallest_d[k]
+            half_distance = 0.5 * precision[k] * (rows - mean[k]) ** 2 + min_half_distance[k]
             # The coefficient of log u - u is (nu + 1) / 2 - 1.
             scales.append(_Scales(
                 nu=2.0 * log_u_table[k] + 1.0, half_distance=half_distance,
@@ -642,13 +643,13 @@ class _ScalesOfValues:
             logits[:, k] += (is_observed * scales.energy()).sum(axis=1) + entropies / self.inv_temps
             entropy[:, k] += entropies
 
-    def add_statistics(self, weighted: Array, sums: Array) -> None:
+    def add_statistics(self, weighted_resp: Array, sums: Array) -> None:
         rows, is_observed = self._observed
         squares = self.gaussian._squares(rows, is_observed)
         # The completion does not change the features that do not depend on u.
         zeros = np.zeros(rows.shape[1])
         for k, scales in enumerate(self._scales):
-            resp = weighted[:, [k]] * is_observed
+            resp = weighted_resp[:, [k]] * is_observed
             weighted_means = resp * scales.mean
             sum_of_logs = (resp * (scales.mean_log - scales.mean)).sum(axis=0)
             sums[k] += np.concatenate([
@@ -701,14 +702,14 @@ class _ScaleMixture(NamedTuple):
         Each draw of u is determined by a number in ``uniform``, which is drawn from [0, 1).
         """
         arrays = np.broadcast_arrays(*self, uniform)
-        flat = [ensure_writeable(np.array(array, np.float64).ravel()) for array in arrays]
-        log_integral, drawn_u = np.empty((2, flat[0].size))
-        _integrate(*flat, log_integral, drawn_u)
+        flat_arrays = [ensure_writeable(np.array(array, np.float64).ravel()) for array in arrays]
+        log_integral, drawn_u = np.empty((2, flat_arrays[0].size))
+        _integrate_scales(*flat_arrays, log_integral, drawn_u)
         return log_integral.reshape(arrays[0].shape), drawn_u.reshape(arrays[0].shape)
 
 
 @jit
-def _integrate(
+def _integrate_scales(
     distance: Array, n_observed: Array, freedom_given_u: Array, kappa: Array, nu: Array,
     uniform: Array, log_integral: Array, drawn_u: Array,
 ) -> None:  # fmt: skip
@@ -737,11 +738,11 @@ def _integrate(
         b = (half_nu_n - half_f_n) * d - half_nu
         root = np.sqrt(b * b + 4.0 * half_nu * d * half_nu_n)
         u = 2.0 * half_nu_n / (root - b) if b < 0.0 else (b + root) / (2.0 * half_nu * d)
-        first = log(u)
+        first_log_u = log(u)
         step = min(_NODE_DISTANCE / np.sqrt(half_nu_n), _MAX_NODE_DISTANCE)
         # Number of the node after which there is no mode.
-        last = int(np.ceil(max(log(1.0 + n / nu[i]) - first, 0.0) / step))
-        sum_of_terms, log_max = 0.0, -np.inf
+        last_mode = int(np.ceil(max(log(1.0 + n / nu[i]) - first_log_u, 0.0) / step))
+        sum_of_terms, max_log_term = 0.0, -np.inf
         uniform_number = uniform[i]
         # The nodes have the numbers j = ..., -1, 0, 1, ..., and the first node has the number 0.
         # Phase 0 finds the maximum of the integrand, phase 1 sums over the nodes 0, -1, -2, ...,
@@ -749,18 +750,18 @@ def _integrate(
         # integrand three times.
         j, phase = 0, 0
         while phase < 3:
-            t = first + j * step
+            t = first_log_u + j * step
             u = exp(t)
             s = 1.0 / u + 1.0 / kappa[i]
             log_term = half_nu * (t - u) - 0.5 * n * log(s) - half_f_n * log(1.0 + d / s)
             if phase == 0:
-                log_max = max(log_max, log_term)
-                if j < last:
+                max_log_term = max(max_log_term, log_term)
+                if j < last_mode:
                     j += _SEARCH_STRIDE
                 else:
                     j, phase = 0, 1
                 continue
-            term = exp(log_term - log_max)
+            term = exp(log_term - max_log_term)
             sum_of_terms += term
             # Draw this node, in place of the node drawn before, with the probability ``share``.
             # Given the outcome of the comparison, the rescaled number is uniform again.
@@ -769,12 +770,12 @@ def _integrate(
                 drawn_u[i], uniform_number = u, uniform_number / share
             else:
                 uniform_number = (uniform_number - share) / (1.0 - share)
-            is_negligible = log_term - log_max < _NEGLIGIBLE_LOG_RATIO
+            is_negligible = log_term - max_log_term < _NEGLIGIBLE_LOG_RATIO
             if phase == 1 and not is_negligible:
                 j -= 1
             elif phase == 1:
                 j, phase = 1, 2
             else:
-                phase = 3 if is_negligible and j > last else 2
+                phase = 3 if is_negligible and j > last_mode else 2
                 j += 1
-        log_integral[i] = log_max + log(sum_of_terms * step)
+        log_integral[i] = max_log_term + log(sum_of_terms * step)

@@ -60,22 +60,22 @@ class TiedGaussian(FullGaussian):
         merge is the only one.
         """
         lam = self.natural_parameters(sums)
-        shared = Wishart.to_standard(self.family.precision_marginal(lam))
-        single, prior = NormalWishart.to_standard(lam), NormalWishart.to_standard(self.prior)
-        nu, scale = shared["degrees_of_freedom"], shared["scale_inverse"]
-        kappa, kappa_prior = single["mean_precision"], prior["mean_precision"]
+        shared_wishart = Wishart.to_standard(self.family.precision_marginal(lam))
+        separate, prior = NormalWishart.to_standard(lam), NormalWishart.to_standard(self.prior)
+        nu, scale = shared_wishart["degrees_of_freedom"], shared_wishart["scale_inverse"]
+        kappa, kappa_prior = separate["mean_precision"], prior["mean_precision"]
         # Terms of the means and of the shared covariance are added to the gains one by one.
         gain = 0.5 * self.n_features * np.log(kappa[a] * kappa[b] / kappa_prior)
         log_det_before = np.linalg.slogdet(scale)[1]
-        for pairs in pieces(a.size, max(1, _ENTRIES_AT_ONCE // scale.size)):
-            first, second = a[pairs], b[pairs]
-            both = NormalWishart.to_standard(self.natural_parameters(sums[first] + sums[second]))
+        for piece in pieces(a.size, max(1, _ENTRIES_AT_ONCE // scale.size)):
+            first, second = a[piece], b[piece]
+            merged = NormalWishart.to_standard(self.natural_parameters(sums[first] + sums[second]))
             # Compute the matrix that the merge adds to the inverse scale of the shared covariance.
-            scatter = both["scale_inverse"] + prior["scale_inverse"]
-            scatter -= single["scale_inverse"][first] + single["scale_inverse"][second]
+            scatter = merged["scale_inverse"] + prior["scale_inverse"]
+            scatter -= separate["scale_inverse"][first] + separate["scale_inverse"][second]
             log_det_after = np.linalg.slogdet(scale + scatter)[1]
-            gain[pairs] -= 0.5 * nu * (log_det_after - log_det_before)
-            gain[pairs] -= 0.5 * self.n_features * np.log(both["mean_precision"])
+            gain[piece] -= 0.5 * nu * (log_det_after - log_det_before)
+            gain[piece] -= 0.5 * self.n_features * np.log(merged["mean_precision"])
         return gain
 
     def moments(self, lam: Array) -> tuple[Array, Array]:

@@ -30,10 +30,10 @@ from skvt.models.mixture.components._full import (
     GaussianRowFits,
     ZeroMeanFullGaussian,
     column_gammas,
-    distances_of_observed,
+    compute_observed_distances,
+    compute_squared_distances,
     full_features,
     normal_gamma_log_normalizers,
-    squared_distances,
     student_t_log_density,
 )
 from skvt.models.mixture.components._independent import (

@@ -177,8 +177,8 @@ class ConjugateComponent:
         Both are (n,), see `RowFits.fits_to_self`. ``features`` (n, P) are the features of the rows.
         """
         fits, magnitudes = np.empty((2, features.shape[0]))
-        n_at_once = max(1, min(_TABLES_AT_ONCE, _TABLE_ENTRIES_AT_ONCE // features.shape[1]))
-        for rows in pieces(features.shape[0], n_at_once):
+        rows_at_once = max(1, min(_TABLES_AT_ONCE, _TABLE_ENTRIES_AT_ONCE // features.shape[1]))
+        for rows in pieces(features.shape[0], rows_at_once):
             row_features = dense(features[rows])
             # Row i of this table belongs to the component that is fitted to row i.
             terms = row_features * self.expected_table(self.natural_parameters(row_features))
@@ -228,39 +228,39 @@ class ConjugateComponent:
         They are ``A(lam + M F(x)) - A(lam)`` plus the base measure of the row, which is the product
         of its features and ``base``. The result is exact for every conjugate family.
         """
-        before = sum_per_component(self.family.log_normalizer(lam))
+        normalizers = sum_per_component(self.family.log_normalizer(lam))
         log_densities = np.empty((X.shape[0], lam.shape[0]))
         for rows, base, statistics in self.row_statistics(X, lam.size):
-            after = self.family.log_normalizer(lam + statistics[:, None])
-            after = after.reshape(*after.shape[:2], -1).sum(axis=2)
-            log_densities[rows] = after - before + base[:, None]
+            updated = self.family.log_normalizer(lam + statistics[:, None])
+            updated = updated.reshape(*updated.shape[:2], -1).sum(axis=2)
+            log_densities[rows] = updated - normalizers + base[:, None]
         return log_densities
 
     def log_predictive_mixed(
-        self, X: Any, lam: Array, common: Array, probabilities: Array
+        self, X: Any, lam: Array, common_lam: Array, probabilities: Array
     ) -> Array:
         """Return log densities, (n, K) in nats, if each column has one of two distributions.
 
         A column has the predictive distribution of ``lam`` (K, ..., E) with the ``probabilities``
-        (K, D), and otherwise the predictive distribution of ``common`` (..., E), which all
+        (K, D), and otherwise the predictive distribution of ``common_lam`` (..., E), which all
         components share. Columns must be independent given the component.
         """
         with np.errstate(divide="ignore"):
             log_share = np.log(probabilities)
             log_common_share = np.log1p(-probabilities)
-        before = self.family.log_normalizer(lam)
-        before_common = self.family.log_normalizer(common)
+        separate = self.family.log_normalizer(lam)
+        common = self.family.log_normalizer(common_lam)
         log_densities = np.empty((X.shape[0], len(lam)))
         # A gain is the log predictive density of a column, up to the base measure.
         for rows, base, statistics in self.row_statistics(X, lam.size):
-            separate_gain = self.family.log_normalizer(lam + statistics[:, None]) - before
-            common_gain = self.family.log_normalizer(common + statistics) - before_common
+            separate_gain = self.family.log_normalizer(lam + statistics[:, None]) - separate
+            common_gain = self.family.log_normalizer(common_lam + statistics) - common
             log_common = log_common_share + common_gain[:, None]
-            columns = np.logaddexp(log_share + separate_gain, log_common)
-            log_densities[rows] = columns.sum(axis=2) + base[:, None]
+            column_densities = np.logaddexp(log_share + separate_gain, log_common)
+            log_densities[rows] = column_densities.sum(axis=2) + base[:, None]
         return log_densities
 
-    def mix_parameters(self, lam: Array, common: Array, probabilities: Array) -> Array | None:
+    def mix_parameters(self, lam: Array, common_lam: Array, probabilities: Array) -> Array | None:
         """Return natural parameters with the densities of :meth:`log_predictive_mixed`.
 
         The result is None if the family has no such natural parameters.
@@ -279,17 +279,17 @@ class ConjugateComponent:
         for rows in pieces(X.shape[0], max(1, _ENTRIES_AT_ONCE // size)):
             yield rows, base[rows], self.natural_sums(features[rows])
 
-    def weighted_sums(self, X: Any, weighted: Array) -> Array:
+    def weighted_sums(self, X: Any, weighted_resp: Array) -> Array:
         """Return sums of features (K, P) for responsibilities times weights of the rows, (n, K)."""
-        sums = np.zeros((weighted.shape[1], self.feature_coefficients(self.prior).shape[-1]))
-        step = max(_TABLES_AT_ONCE, self.entries_at_once // sums.shape[1])
-        for rows in pieces(len(weighted), step):
-            sums += self._sums_of_few_rows(X[rows], weighted[rows])
+        sums = np.zeros((weighted_resp.shape[1], self.feature_coefficients(self.prior).shape[-1]))
+        rows_at_once = max(_TABLES_AT_ONCE, self.entries_at_once // sums.shape[1])
+        for rows in pieces(len(weighted_resp), rows_at_once):
+            sums += self._sum_few_rows(X[rows], weighted_resp[rows])
         return sums
 
-    def _sums_of_few_rows(self, X: Any, weighted: Array) -> Array:
+    def _sum_few_rows(self, X: Any, weighted_resp: Array) -> Array:
         """Return :meth:`weighted_sums` of so few rows that their features fit into memory."""
-        return self.features(X).T.dot(weighted).T
+        return self.features(X).T.dot(weighted_resp).T
 
     @property
     def without_shared_globals(self) -> Any:
@@ -312,8 +312,8 @@ class ConjugateComponent:
         of component k. [HS13 eq. 12] calls it log M(S_k). The sum over components is the evidence
         of all rows, even if components share parameters.
         """
-        after = sum_per_component(self.family.log_normalizer(self.natural_parameters(sums)))
-        return np.asarray(after - self.log_normalizer + (sums * self.base).sum(axis=1))
+        updated = sum_per_component(self.family.log_normalizer(self.natural_parameters(sums)))
+        return np.asarray(updated - self.log_normalizer + (sums * self.base).sum(axis=1))
 
     @cached_property
     def log_normalizer(self) -> float:
@@ -329,11 +329,11 @@ class ConjugateComponent:
             return np.zeros(0)
         # Compute the evidence of each component only once, even if it is in several pairs.
         evidence = np.zeros(len(sums))
-        in_pairs = np.union1d(a, b)
-        evidence[in_pairs] = self.log_evidence(sums[in_pairs])
+        merged_components = np.union1d(a, b)
+        evidence[merged_components] = self.log_evidence(sums[merged_components])
         gains = -evidence[a] - evidence[b]
-        for pairs in pieces(a.size, max(1, _ENTRIES_AT_ONCE // max(1, sums[:1].size))):
-            gains[pairs] += self.log_evidence(sums[a[pairs]] + sums[b[pairs]])
+        for piece in pieces(a.size, max(1, _ENTRIES_AT_ONCE // max(1, sums[:1].size))):
+            gains[piece] += self.log_evidence(sums[a[piece]] + sums[b[piece]])
         return gains
 
     def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
@@ -383,8 +383,8 @@ class ConjugateComponent:
         It is the evidence in a model of the column alone. If all columns share one distribution,
         its evidence is divided equally among the columns.
         """
-        after = self.column_log_normalizers(self.natural_parameters(sums))
-        evidence = after - self.column_log_normalizers(self.prior[None])
+        log_normalizers = self.column_log_normalizers(self.natural_parameters(sums))
+        evidence = log_normalizers - self.column_log_normalizers(self.prior[None])
         # One distribution for all columns has no axis of columns.
         if evidence.ndim == 1:
             evidence = np.repeat(evidence[:, None] / self.n_features, self.n_features, axis=1)
@@ -430,10 +430,10 @@ class PairOfEachColumn(ConjugateComponent):
 
     def feature_coefficients(self, t: Array) -> Array:
         """Return ``M' t``, (..., P), for values t (..., D, 2) of the sufficient statistics."""
-        parts = [t[..., 0], t[..., 1], np.zeros((*t.shape[:-2], self.n_constants))]
+        coefficients = [t[..., 0], t[..., 1], np.zeros((*t.shape[:-2], self.n_constants))]
         if self.sparse:
-            parts.append(t[..., 1].sum(axis=-1, keepdims=True))
-        return np.concatenate(parts, axis=-1)
+            coefficients.append(t[..., 1].sum(axis=-1, keepdims=True))
+        return np.concatenate(coefficients, axis=-1)
 
     def feature_sums(self, statistics: Array) -> Array:
         """Return sums S for which ``M S`` equals ``statistics``, with 0 for features of whole rows.
@@ -447,7 +447,7 @@ class PairOfEachColumn(ConjugateComponent):
 
 def multiply_features(features: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
     """Return :meth:`ConjugateComponent.log_densities_and_sums` of rows with ``features`` (n, P)."""
-    return features @ table, lambda weighted: features.T.dot(weighted).T
+    return features @ table, lambda weighted_resp: features.T.dot(weighted_resp).T
 
 
 def fill_missing(X: Any, values: Array) -> Array:
@@ -458,9 +458,9 @@ def fill_missing(X: Any, values: Array) -> Array:
 
 def draw_positions(weights: Array, rng: np.random.Generator) -> IndexArray:
     """Draw positions (...) on the last axis of ``weights`` (..., S), in proportion to weights."""
-    cumulative = weights.cumsum(axis=-1)
-    thresholds = rng.random(cumulative.shape[:-1])[..., None] * cumulative[..., -1:]
-    return np.asarray((cumulative < thresholds).sum(axis=-1))
+    cumulative_weights = weights.cumsum(axis=-1)
+    thresholds = rng.random(cumulative_weights.shape[:-1])[..., None] * cumulative_weights[..., -1:]
+    return np.asarray((cumulative_weights < thresholds).sum(axis=-1))
 
 
 def dense_rows(X: Any) -> Array:

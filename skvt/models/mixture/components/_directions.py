@@ -16,13 +16,13 @@ from skvt.typing import Array, IndexArray
 # most this number.
 _MIN_EIGENVALUE = 1e-9
 # :func:`cluster_along_line` tries this number of columns, and as many other directions.
-_N_LINES = 3
+_N_DIRECTIONS = 3
 # The density at a row is taken as the inverse of the distance to the row this number of places
 # further along the line.
 _N_NEIGHBOURS = 12
 # In the clusters on both sides of a valley, the density is at least this multiple of the density in
 # the valley.
-_VALLEY_FACTOR = 6.0
+_MIN_DENSITY_RATIO = 6.0
 # Number of fixed-point steps towards directions of extreme kurtosis.
 _N_KURTOSIS_STEPS = 10
 
@@ -33,21 +33,22 @@ def fill_with_means(X: Any, weights: Array) -> Array:
     In columns without any value, NaN are replaced by 0.
     """
     rows = np.array(X, np.float64)
-    missing = np.isnan(rows)
-    if missing.any():
-        total = weights @ ~missing
-        means = (weights @ np.where(missing, 0.0, rows)) / np.where(total > 0.0, total, 1.0)
-        rows = np.where(missing, means, rows)
+    is_missing = np.isnan(rows)
+    if is_missing.any():
+        totals = weights @ ~is_missing
+        sums = weights @ np.where(is_missing, 0.0, rows)
+        means = sums / np.where(totals > 0.0, totals, 1.0)
+        rows = np.where(is_missing, means, rows)
     return rows
 
 
-def standardise_columns(X: Array, share: Array) -> Array:
+def standardise_columns(X: Array, row_shares: Array) -> Array:
     """Return columns with mean 0 and variance 1; constant columns become 0.
 
-    ``share`` (n,) are the weights of the rows, divided by their sum.
+    ``row_shares`` (n,) are the weights of the rows, divided by their sum.
     """
-    X = X - share @ X
-    deviation = np.sqrt(share @ X**2)
+    X = X - row_shares @ X
+    deviation = np.sqrt(row_shares @ X**2)
     return X / np.where(deviation > 0.0, deviation, 1.0)
 
 
@@ -57,9 +58,9 @@ def _standardise(X: Array, weights: Array) -> tuple[Array, Array, Array]:
     Returns the standardised columns (n, D), the eigenvalues (D,) in ascending order, and the
     eigenvectors (D, D) as columns.
     """
-    share = weights / weights.sum()
-    X = standardise_columns(X, share)
-    return X, *np.linalg.eigh((X * share[:, None]).T @ X)
+    row_shares = weights / weights.sum()
+    X = standardise_columns(X, row_shares)
+    return X, *np.linalg.eigh((X * row_shares[:, None]).T @ X)
 
 
 def project_to_principal(X: Array, weights: Array, number: int) -> Array:
@@ -71,9 +72,9 @@ def project_to_principal(X: Array, weights: Array, number: int) -> Array:
     X, variances, directions = _standardise(X, weights)
     number = min(number, variances.size)
     # Eigenvalues are in ascending order.
-    last_requested, largest = variances[-number], variances[-1]
+    min_variance, largest = variances[-number], variances[-1]
     # Keep variances that are at least the last requested one, up to rounding.
-    is_kept = ~exceeds(last_requested, variances, scale=largest)
+    is_kept = ~exceeds(min_variance, variances, scale=largest)
     return np.asarray(X @ directions[:, is_kept])
 
 
@@ -93,12 +94,12 @@ def project_to_least_normal(X: Array, weights: Array, number: int) -> Array:
     # Whiten the rows by the symmetric root of the inverse covariance. It does not depend on the
     # choice of eigenvectors, which is arbitrary for tied eigenvalues.
     Z = X @ ((basis / np.sqrt(variances[is_kept])) @ basis.T)
-    share = weights / weights.sum()
+    row_shares = weights / weights.sum()
     # 3 is the kurtosis of a normal distribution.
-    extremeness = np.abs(share @ Z**4 - 3.0)
+    extremeness = np.abs(row_shares @ Z**4 - 3.0)
     W = np.eye(Z.shape[1])[:, stable_order(-extremeness, scale=1.0)[:number]]
     for _ in range(_N_KURTOSIS_STEPS):
-        W = (Z * share[:, None]).T @ (Z @ W) ** 3 - 3.0 * W  # [HyvarinenOja97 eq. 8]
+        W = (Z * row_shares[:, None]).T @ (Z @ W) ** 3 - 3.0 * W  # [HyvarinenOja97 eq. 8]
         W, _ = np.linalg.qr(W)
     return np.asarray(Z @ W)
 
@@ -113,25 +114,26 @@ def cluster_along_line(X: Array, weights: Array) -> IndexArray:
     standardised, _, _ = _standardise(X, weights)
     kurtosis = weights @ standardised**4 / weights.sum()
     # Constant columns have the kurtosis 0. Order them last.
-    flattest = stable_order(np.where(kurtosis > 0.0, kurtosis, np.inf), scale=1.0)[:_N_LINES]
-    lines = [*X[:, flattest].T, *project_to_least_normal(X, weights, _N_LINES).T]
+    order = stable_order(np.where(kurtosis > 0.0, kurtosis, np.inf), scale=1.0)
+    flattest = order[:_N_DIRECTIONS]
+    directions = [*X[:, flattest].T, *project_to_least_normal(X, weights, _N_DIRECTIONS).T]
     # The largest label is the number of clusters minus 1.
-    return max([_label_between_valleys(line) for line in lines], key=np.max)
+    return max([_label_between_valleys(projections) for projections in directions], key=np.max)
 
 
-def _label_between_valleys(line: Array) -> IndexArray:
-    """Cluster the numbers of ``line`` (n,) by the valleys of their density; return labels (n,).
+def _label_between_valleys(projections: Array) -> IndexArray:
+    """Cluster ``projections`` (n,) by the valleys of their density; return labels (n,).
 
     Labels increase with the numbers. If a value occurs more than _N_NEIGHBOURS times, all numbers
     are one cluster, because otherwise each repeated value would be a cluster.
     """
-    order = np.argsort(line, kind="stable")
+    order = np.argsort(projections, kind="stable")
     # To save time, only the density at each ``step``-th number is examined.
-    ordered, step = line[order], _N_NEIGHBOURS // 4
+    sorted_numbers, step = projections[order], _N_NEIGHBOURS // 4
     # A width is the distance to the number _N_NEIGHBOURS further, the inverse of the density.
-    widths = ordered[_N_NEIGHBOURS:] - ordered[:-_N_NEIGHBOURS]
+    widths = sorted_numbers[_N_NEIGHBOURS:] - sorted_numbers[:-_N_NEIGHBOURS]
     if not widths.size or widths.min() <= 0.0:
-        return np.zeros(line.size, np.intp)
+        return np.zeros(projections.size, np.intp)
     # ``least_width`` is the smallest width of the present cluster. A valley begins when a width is
     # much larger than ``least_width``. ``bottom`` is the position of the largest width of the
     # valley, ``bottom_width``. The valley ends when a width is much smaller than ``bottom_width``.
@@ -140,14 +142,14 @@ def _label_between_valleys(line: Array) -> IndexArray:
     for i, width in zip(range(0, widths.size, step), widths[::step].tolist(), strict=True):
         if not in_valley:
             least_width = min(least_width, width)
-            if width > _VALLEY_FACTOR * least_width:
+            if width > _MIN_DENSITY_RATIO * least_width:
                 in_valley, bottom_width, bottom = True, width, i
         elif width > bottom_width:
             bottom_width, bottom = width, i
-        elif _VALLEY_FACTOR * width < bottom_width:
-            gaps = np.diff(ordered[bottom : bottom + _N_NEIGHBOURS + 1])
+        elif _MIN_DENSITY_RATIO * width < bottom_width:
+            gaps = np.diff(sorted_numbers[bottom : bottom + _N_NEIGHBOURS + 1])
             cuts.append(bottom + 1 + int(np.argmax(gaps)))
             in_valley, least_width = False, width
-    labels = np.zeros(line.size, np.intp)
-    labels[order] = np.searchsorted(cuts, np.arange(line.size), side="right")
+    labels = np.zeros(projections.size, np.intp)
+    labels[order] = np.searchsorted(cuts, np.arange(projections.size), side="right")
     return labels

@@ -33,7 +33,7 @@ from skvt.typing import Array
 
 # Indicators of categories are a sparse matrix if columns have on average at least this many
 # categories.
-_LEVELS_OF_SPARSE = 64
+_MIN_LEVELS_IF_SPARSE = 64
 
 
 class LevelColumns(ConjugateComponent):
@@ -44,22 +44,22 @@ class LevelColumns(ConjugateComponent):
     parameters whose predictive distribution is the mixture.
     """
 
-    def mix_parameters(self, lam: Array, common: Array, probabilities: Array) -> Array:
+    def mix_parameters(self, lam: Array, common_lam: Array, probabilities: Array) -> Array:
         """Return natural parameters of the mixture of two predictive distributions in each column.
 
         With the ``probabilities`` (K, D), a column has the distribution of ``lam``, and otherwise
-        the distribution of ``common``.
+        the distribution of ``common_lam``.
         """
         # Bring the probabilities of columns to the shape of ``lam``, which has one for each level.
         probabilities = np.repeat(probabilities, self.parameter_counts, axis=-1).reshape(lam.shape)
         mean = self.family.mean
-        return np.asarray(probabilities * mean(lam) + (1.0 - probabilities) * mean(common))
+        return np.asarray(probabilities * mean(lam) + (1.0 - probabilities) * mean(common_lam))
 
     def log_predictive_mixed(
-        self, X: Any, lam: Array, common: Array, probabilities: Array
+        self, X: Any, lam: Array, common_lam: Array, probabilities: Array
     ) -> Array:
         """Return log densities, (n, K) in nats, if each column has one of two distributions."""
-        return self.log_predictive(X, self.mix_parameters(lam, common, probabilities))
+        return self.log_predictive(X, self.mix_parameters(lam, common_lam, probabilities))
 
 
 @in_files("models.Bernoulli")
@@ -222,10 +222,10 @@ class Categorical(LevelColumns):
         X = dense_rows(X)
         # Positions in the prior at which the categories of each column end.
         ends = np.cumsum(self.sizes)
-        if ends[-1] < _LEVELS_OF_SPARSE * len(ends):
-            out = np.zeros((X.shape[0], ends[-1]))
-            write_indicators(X, ends, out)
-            return out
+        if ends[-1] < _MIN_LEVELS_IF_SPARSE * len(ends):
+            indicators = np.zeros((X.shape[0], ends[-1]))
+            write_indicators(X, ends, indicators)
+            return indicators
         # Missing values and unseen levels have no indicators. Both comparisons with NaN are false.
         is_known = (X >= 0.0) & (self.sizes > X)
         indices = (np.where(is_known, X, 0.0) + (ends - self.sizes)).astype(np.int32)[is_known]
@@ -266,20 +266,21 @@ class Categorical(LevelColumns):
         if n_values is None:
             n_values = (self.family.sum_categories(lam) - A).sum(axis=0)
         starts = np.cumsum(self.sizes, dtype=np.intp) - np.array(self.sizes, np.intp)
-        smallest = np.minimum.reduceat(self.prior, starts)
+        smallest_prior = np.minimum.reduceat(self.prior, starts)
         # (D,) each: the denominator of u, and log(1 - u) and log u.
-        total = n_values + A + smallest
-        log_known, log_unseen = np.log((n_values + A) / total), np.log(smallest / total)
+        denominator = n_values + A + smallest_prior
+        log_known = np.log((n_values + A) / denominator)
+        log_unseen = np.log(smallest_prior / denominator)
         log_shares = np.where(self.sizes > X, log_known, log_unseen)
         return log_densities + np.where(np.isnan(X), 0.0, log_shares).sum(axis=1, keepdims=True)
 
     def log_predictive_mixed(
-        self, X: Any, lam: Array, common: Array, probabilities: Array
+        self, X: Any, lam: Array, common_lam: Array, probabilities: Array
     ) -> Array:
         """Return log densities, (n, K) in nats, if each column has one of two distributions."""
         # Compute N from ``lam`` before the mixture, which has no counts of values.
         n_values = self.family.sum_categories((lam - self.prior).sum(axis=0))
-        return self.log_predictive(X, self.mix_parameters(lam, common, probabilities), n_values)
+        return self.log_predictive(X, self.mix_parameters(lam, common_lam, probabilities), n_values)
 
     def repeat_columns(self, number: int) -> "Categorical":
         """Return the component of rows in which all columns occur ``number`` times."""
@@ -297,9 +298,9 @@ class Categorical(LevelColumns):
         """
         rows = np.array(X, np.float64)
         for d in np.flatnonzero(np.isnan(rows).any(axis=0)).tolist():
-            missing = np.isnan(rows[:, d])
-            probabilities = np.asarray(memberships[missing] @ self.column_probabilities(lam, d))
-            rows[missing, d] = stable_argmax(probabilities)
+            is_missing = np.isnan(rows[:, d])
+            probabilities = np.asarray(memberships[is_missing] @ self.column_probabilities(lam, d))
+            rows[is_missing, d] = stable_argmax(probabilities)
         return rows
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
@@ -363,8 +364,8 @@ def split_exposure(
     equal_shares = np.full(X.shape[1], 1.0 / X.shape[1])
     observed_share = 1.0 - is_missing @ (equal_shares if shares is None else shares)
     has_values = observed_share > 1e-9
-    total = np.asarray(observed.sum(axis=1)).ravel() / np.where(has_values, observed_share, 1.0)
-    return X, np.where(has_values, total, typical)
+    exposures = np.asarray(observed.sum(axis=1)).ravel() / np.where(has_values, observed_share, 1.0)
+    return X, np.where(has_values, exposures, typical)
 
 
 class ExposureColumns(ConjugateComponent):
@@ -413,8 +414,8 @@ class ExposureColumns(ConjugateComponent):
         """
         if self.exposure != "column":
             return values
-        last = np.broadcast_to(exposures, values.shape[:-1]).astype(values.dtype)
-        return np.concatenate([values, last[..., None]], axis=-1)
+        exposure_column = np.broadcast_to(exposures, values.shape[:-1]).astype(values.dtype)
+        return np.concatenate([values, exposure_column[..., None]], axis=-1)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """Return rows whose missing values are expected rates times the exposure, (K, n, D)."""
@@ -471,8 +472,9 @@ class Poisson(ExposureColumns, PairOfEachColumn):
             constants = xlogy(counts.data, exposures[rows]) - gammaln(counts.data + 1.0)
             constants = np.bincount(rows, constants, counts.shape[0])
             minus_missing_exposures = sp.csr_array(is_missing * -exposures[:, None])
-            of_rows = sp.csr_array(np.column_stack([constants, exposures]))
-            return sp.csr_array(sp.hstack([counts, minus_missing_exposures, of_rows], format="csr"))
+            row_features = sp.csr_array(np.column_stack([constants, exposures]))
+            blocks = [counts, minus_missing_exposures, row_features]
+            return sp.csr_array(sp.hstack(blocks, format="csr"))
         X = dense_rows(counts)
         is_observed = ~np.isnan(X)
         X = np.where(is_observed, X, 0.0)

@@ -22,7 +22,7 @@ from skvt._compiled import gammaln_array as _gammaln
 from skvt.contracts import Completion
 from skvt.expfam import Gamma, NormalGamma, NormalWishart, Wishart, triangle
 from skvt.files import in_files
-from skvt.models.mixture._kernels import outer_features
+from skvt.models.mixture._kernels import compute_outer_features
 from skvt.models.mixture._marginals import Marginals, deviation_marginals, mean_marginals
 from skvt.models.mixture._missing import GaussianCompletion, has_missing
 from skvt.models.mixture.components._base import LOG_2PI, ConjugateComponent
@@ -31,9 +31,9 @@ from skvt.typing import Array
 
 # With at least this many columns, sums of features over rows are computed without the array of the
 # features of each row.
-_MANY_COLUMNS = 32
+_MIN_COLUMNS_WITHOUT_FEATURES = 32
 # With many columns and at most this many components, log densities do not use this array, either.
-_FEW_COMPONENTS = 16
+_MAX_COMPONENTS_WITHOUT_FEATURES = 16
 
 
 class _FullMixin(ConjugateComponent):
@@ -48,7 +48,7 @@ class _FullMixin(ConjugateComponent):
         base[0] = -0.5 * self.n_features * LOG_2PI
         return base
 
-    def _student(self, lam: Array) -> tuple[Array, Array, Array]:
+    def _compute_student_t(self, lam: Array) -> tuple[Array, Array, Array]:
         """Return the predictive's mean (K, D), ``scale`` (K, D, D), and degrees of freedom (K,).
 
         The mean is relative to the center.
@@ -68,16 +68,17 @@ class _FullMixin(ConjugateComponent):
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return log densities of the Student t [Bishop06 eq. 10.81], (n, K) in nats."""
-        return student_t_log_density(self._centred(X), *self._student(lam))
+        return student_t_log_density(self._centred(X), *self._compute_student_t(lam))
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Draw rows from the Student t of one component, (``n_rows``, D)."""
-        # `_student` expects and returns an axis of components, which has the length 1 here.
-        mean, scale, freedom = (part[0] for part in self._student(lam[None]))
+        # `_compute_student_t` expects and returns an axis of components, which has the length 1
+        # here.
+        mean, scale, freedom = (array[0] for array in self._compute_student_t(lam[None]))
         # Draw a normal vector, and divide it by the root of a chi-square. ``scale`` is the shape
         # matrix times the degrees of freedom, so that the chi-square is not divided by them.
-        normal = rng.standard_normal((n_rows, mean.size)) @ np.linalg.cholesky(scale).T
-        return mean + normal / np.sqrt(rng.chisquare(freedom, size=(n_rows, 1))) + self.center
+        normal_draws = rng.standard_normal((n_rows, mean.size)) @ np.linalg.cholesky(scale).T
+        return mean + normal_draws / np.sqrt(rng.chisquare(freedom, size=(n_rows, 1))) + self.center
 
     def with_completed(self, X: Any, completed: Array) -> Array:
         """Return the rows ``completed``, in which no value is missing.
@@ -93,12 +94,12 @@ class _FullMixin(ConjugateComponent):
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """Return rows whose missing values are means given their observed values, (K, n, D)."""
-        mean, scale, _ = self._student(lam)
+        mean, scale, _ = self._compute_student_t(lam)
         holes = GaussianCompletion.from_scale(self.center, mean, scale).holes(X, np.ones(1))
         if holes is None:
             return np.repeat(np.asarray(X, np.float64)[None], len(lam), axis=0)
         filled = np.stack([holes.filled(k) for k in range(len(lam))]) + self.center
-        return np.where(holes.missing, filled, X)
+        return np.where(holes.is_missing, filled, X)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         """Draw the missing values x_m given the observed values x_o from a Student t, (n, D).
@@ -109,16 +110,16 @@ class _FullMixin(ConjugateComponent):
         matrix is the conditional shape matrix of the predictive density, times
         ``(f + delta) / (f + |o|)``.
         """
-        mean, scale, freedom = self._student(lam[None])
+        mean, scale, freedom = self._compute_student_t(lam[None])
         # The squared distance in units of `scale` is delta / f.
-        distance, _, n_observed, holes = distances_of_observed(self._centred(X), mean, scale)
+        distance, _, n_observed, holes = compute_observed_distances(self._centred(X), mean, scale)
         if holes is None:
             return np.array(X, np.float64)
         # `holes.filled` multiplies the noise by a root of the conditional of `scale`, which is f
         # times the conditional shape matrix. The noise is therefore divided by the root of f.
         noise_factor = np.sqrt((1.0 + distance) / rng.chisquare(freedom + n_observed))
         noise = rng.standard_normal(holes.X.shape) * noise_factor
-        return np.where(holes.missing, holes.filled(0, noise) + self.center, X)
+        return np.where(holes.is_missing, holes.filled(0, noise) + self.center, X)
 
 
 @in_files("models.FullGaussian")
@@ -144,7 +145,7 @@ class FullGaussian(CentredMixin, _FullMixin):
 
     def features(self, X: Any) -> Any:
         """Return the features [1, x, upper triangle of x x'] of rows X, (n, P)."""
-        return full_features(self._centred(X), True, self.added)
+        return full_features(self._centred(X), self.added, with_linear=True)
 
     def natural_sums(self, sums: Array) -> Array:
         """Convert sums of features (..., P) to the form of natural parameters, (..., P + 1).
@@ -165,7 +166,7 @@ class FullGaussian(CentredMixin, _FullMixin):
     @property
     def avoids_features(self) -> bool:  # type: ignore[override]
         """Whether columns are so many that the array of the features of all rows is costly."""
-        return self.n_features >= _MANY_COLUMNS
+        return self.n_features >= _MIN_COLUMNS_WITHOUT_FEATURES
 
     def log_densities_and_sums(
         self, X: Any, table: Array
@@ -176,9 +177,9 @@ class FullGaussian(CentredMixin, _FullMixin):
         forms of the rows are computed, because the array of all features would take more time.
         """
         D = self.n_features
-        if not self.avoids_features or table.shape[1] > _FEW_COMPONENTS:
+        if not self.avoids_features or table.shape[1] > _MAX_COMPONENTS_WITHOUT_FEATURES:
             return super().log_densities_and_sums(X, table)
-        rows, has_values = _without_holes(self._centred(X))
+        rows, has_values = _fill_with_zeros(self._centred(X))
         # A column of the table has the coefficients of 1, of x (D,), and of the upper triangle of
         # x x'.
         added = 0.0 if self.added is None else self.added @ table[1 + D :]
@@ -190,25 +191,25 @@ class FullGaussian(CentredMixin, _FullMixin):
             logits[:, k] += np.einsum("nd,nd->n", rows @ matrix + table[1 : 1 + D, k], rows)
         return logits, partial(self._sum_features, rows, has_values)
 
-    def weighted_sums(self, X: Any, weighted: Array) -> Array:
+    def weighted_sums(self, X: Any, weighted_resp: Array) -> Array:
         """Return sums of features (K, P) for responsibilities times weights of the rows, (n, K)."""
         if not self.avoids_features:
-            return super().weighted_sums(X, weighted)
-        return self._sum_features(*_without_holes(self._centred(X)), weighted)
+            return super().weighted_sums(X, weighted_resp)
+        return self._sum_features(*_fill_with_zeros(self._centred(X)), weighted_resp)
 
-    def _sum_features(self, rows: Array, has_values: Array, weighted: Array) -> Array:
+    def _sum_features(self, rows: Array, has_values: Array, weighted_resp: Array) -> Array:
         """Return weighted sums of features (K, P), without computing the features of each row.
 
-        ``rows`` (n, D) and ``has_values`` (n,) are the results of :func:`_without_holes`, and
-        ``weighted`` (n, K) are weighted responsibilities. Each sum skips the rows of weight 0.
+        ``rows`` (n, D) and ``has_values`` (n,) are the results of :func:`_fill_with_zeros`, and
+        ``weighted_resp`` (n, K) are weighted responsibilities. Each sum skips the rows of weight 0.
         """
-        sums = np.empty((weighted.shape[1], self.prior.size - 1))
-        for k, weights in enumerate(weighted.T):
+        sums = np.empty((weighted_resp.shape[1], self.prior.size - 1))
+        for k, weights in enumerate(weighted_resp.T):
             members = np.flatnonzero(weights)
             member_rows = rows[members]
-            scaled = member_rows * weights[members, None]
-            squares = triangle.pack(scaled.T @ member_rows)
-            sums[k] = np.concatenate([[weights @ has_values], scaled.sum(axis=0), squares])
+            weighted_rows = member_rows * weights[members, None]
+            squares = triangle.pack(weighted_rows.T @ member_rows)
+            sums[k] = np.concatenate([[weights @ has_values], weighted_rows.sum(axis=0), squares])
         if self.added is not None:
             sums[:, -self.added.size :] += sums[:, :1] * self.added
         return sums
@@ -217,7 +218,7 @@ class FullGaussian(CentredMixin, _FullMixin):
         """Return the :class:`GaussianRowFits` of rows, which do not compute features."""
         return GaussianRowFits(self, self._centred(self.filled(X)))
 
-    def _student(self, lam: Array) -> tuple[Array, Array, Array]:
+    def _compute_student_t(self, lam: Array) -> tuple[Array, Array, Array]:
         """Return the predictive's mean, ``scale`` and degrees of freedom [Bishop06 eq. 10.81]."""
         q = NormalWishart.to_standard(lam)
         kappa = q["mean_precision"]
@@ -247,7 +248,7 @@ class FullGaussian(CentredMixin, _FullMixin):
         return q["mean"] + self.center, q["mean_precision"][:, None], shape, rate
 
 
-def _without_holes(X: Array) -> tuple[Array, Array]:
+def _fill_with_zeros(X: Array) -> tuple[Array, Array]:
     """Return rows with 0 for missing values, and 1.0 for each row that has any value, (n,)."""
     is_observed = ~np.isnan(X)
     return np.where(is_observed, X, 0.0), np.asarray(is_observed.any(axis=1), np.float64)
@@ -272,19 +273,19 @@ class GaussianRowFits:
         self._nu = q["degrees_of_freedom"] + 1.0
         added: Any = 0.0 if component.added is None else triangle.unpack(component.added)
         whitener = np.linalg.inv(np.linalg.cholesky(q["scale_inverse"] + added))
-        self._z = (X - q["mean"]) @ whitener.T
-        self._square = np.einsum("nd,nd->n", self._z, self._z)
+        self._whitened = (X - q["mean"]) @ whitener.T
+        self._squared_lengths = np.einsum("nd,nd->n", self._whitened, self._whitened)
         # The squares of each row include A, so that a fit contains the trace of A W, with W of the
         # component that is fitted to the seed. The part of the trace that depends on the seed is
         # -g z_s' A z_s. Compute z' A z of each row.
-        self._added = np.zeros(len(X))
+        self._added_forms = np.zeros(len(X))
         if component.added is not None:
-            product = self._z @ (whitener @ added @ whitener.T)
-            self._added = np.einsum("nd,nd->n", product, self._z)
+            product = self._whitened @ (whitener @ added @ whitener.T)
+            self._added_forms = np.einsum("nd,nd->n", product, self._whitened)
 
     def prepare(self, rows: Any) -> tuple[Array, ...]:
         """Return z (n, D), its squared lengths (n,), and z' A z (n,), of the rows."""
-        return self._z[rows], self._square[rows], self._added[rows]
+        return self._whitened[rows], self._squared_lengths[rows], self._added_forms[rows]
 
     def fits_to_seeds(
         self, prepared: tuple[Array, ...], seeds: Any, *, with_magnitudes: bool = True
@@ -295,20 +296,21 @@ class GaussianRowFits:
         """
         z, square, _ = prepared
         seed_z, seed_square, seed_added = self.prepare(seeds)
-        return self._fits(z @ seed_z.T, square[:, None], seed_square, seed_added)
+        return self._compute_fits(z @ seed_z.T, square[:, None], seed_square, seed_added)
 
     def fits_to_self(self, prepared: tuple[Array, ...]) -> tuple[Array, Array]:
         """Return fits of rows to themselves as seeds, and their magnitudes, (n,) each."""
         _, square, added = prepared
-        return self._fits(square, square, square, added)
+        return self._compute_fits(square, square, square, added)
 
-    def _fits(
+    def _compute_fits(
         self, inner: Array, square: Array, seed_square: Array, seed_added: Array
     ) -> tuple[Array, Array]:
         """Return fits of rows to seeds, and magnitudes of their terms, see :class:`RowFits`.
 
-        ``inner`` is z' z_s, ``square`` is |z|^2, ``seed_square`` is |z_s|^2, and ``seed_added`` is
-        z_s' A z_s. The results have the shape to which the arguments broadcast.
+        ``inner`` is z' z_s, ``square`` is |z|^2, ``seed_square`` is
+        |z_s|^2, and ``seed_added`` is z_s' A z_s. The results have the shape to which the arguments
+        broadcast.
         """
         kappa = self._kappa
         c = 1.0 - 1.0 / kappa
@@ -339,9 +341,9 @@ class ZeroMeanFullGaussian(_FullMixin):
 
     def features(self, X: Any) -> Any:
         """Return the features [1, upper triangle of x x'] of rows X, (n, P)."""
-        return full_features(self._centred(X), False, self.added)
+        return full_features(self._centred(X), self.added, with_linear=False)
 
-    def _student(self, lam: Array) -> tuple[Array, Array, Array]:
+    def _compute_student_t(self, lam: Array) -> tuple[Array, Array, Array]:
         """Return the predictive's mean 0 (K, D), ``scale`` and degrees of freedom."""
         q = Wishart.to_standard(lam)
         freedom = q["degrees_of_freedom"] - self.n_features + 1.0
@@ -380,18 +382,18 @@ def normal_gamma_log_normalizers(kappa: Array, shape: Array, rate: Array) -> Arr
     return NormalGamma.log_normalizer(eta)
 
 
-def full_features(X: Array, linear: bool, added: Array | None) -> Array:
+def full_features(X: Array, added: Array | None, *, with_linear: bool) -> Array:
     """Return the features ``[1, x, upper triangle of x x' + added]`` of centred rows X (n, D).
 
-    x is left out unless ``linear`` is set. Missing values count as 0. All features of a row without
-    values are 0, so that its density is 1. If ``added`` is None, nothing is added.
+    x is left out unless ``with_linear`` is set. Missing values count as 0. All features of a row
+    without values are 0, so that its density is 1. If ``added`` is None, nothing is added.
     """
-    features = outer_features(X, linear=linear)
+    features = compute_outer_features(X, with_linear=with_linear)
     if added is not None:
         # The features are in Fortran order, so that the rows of the transpose are contiguous. Its
         # first row is 0 in rows of the data without values, to which nothing is added.
-        by_feature = features.T
-        by_feature[-added.size :] += added[:, None] * by_feature[0]
+        transposed = features.T
+        transposed[-added.size :] += added[:, None] * transposed[0]
     return features
 
 
@@ -401,17 +403,19 @@ def student_t_log_density(X: Array, mean: Array, scale: Array, freedom: Array) -
     X is (n, D), and ``mean`` is (K, D). ``scale`` (K, D, D) are the shape matrices times the
     degrees of freedom ``freedom`` (K,). Missing values are integrated out.
     """
-    distances, half_log_dets, n_observed, holes = distances_of_observed(X, mean, scale)
-    total = 0.5 * (freedom + n_observed)
-    constant = _gammaln(total) - _gammaln(0.5 * freedom) - 0.5 * n_observed * np.log(np.pi)
-    log_densities = constant - half_log_dets - total * np.log1p(distances)
+    distances, half_log_dets, n_observed, holes = compute_observed_distances(X, mean, scale)
+    half_freedom = 0.5 * (freedom + n_observed)
+    constant = _gammaln(half_freedom) - _gammaln(0.5 * freedom) - 0.5 * n_observed * np.log(np.pi)
+    log_densities = constant - half_log_dets - half_freedom * np.log1p(distances)
     if holes is not None:
         # A row without values has the density 1.
-        log_densities[holes.missing.all(axis=1)] = 0.0
+        log_densities[holes.is_missing.all(axis=1)] = 0.0
     return np.asarray(log_densities)
 
 
-def distances_of_observed(X: Array, mean: Array, scale: Array) -> tuple[Array, Array, Any, Any]:
+def compute_observed_distances(
+    X: Array, mean: Array, scale: Array
+) -> tuple[Array, Array, Any, Any]:
     """Return squared distances of the observed values of rows X (n, D) from the means (K, D).
 
     A distance is in units of the marginal scale, the part of ``scale`` (K, D, D) for the columns
@@ -437,17 +441,17 @@ def distances_of_observed(X: Array, mean: Array, scale: Array) -> tuple[Array, A
         # If A is the inverse of the scale S, and m are the missing columns, the determinant of the
         # marginal scale is |S| |A_mm|.
         half_log_dets = half_log_dets + holes.half_log_det()
-        n_observed = (~holes.missing).sum(axis=1)[:, None]
+        n_observed = (~holes.is_missing).sum(axis=1)[:, None]
     distances = np.empty((X.shape[0], mean.shape[0]))
     for k in range(mean.shape[0]):
         # Fill missing values with their means given the observed values, so that they add nothing
         # to the distance.
         rows = X if holes is None else holes.filled(k)
-        distances[:, k] = squared_distances(rows, mean[k], cholesky[k])
+        distances[:, k] = compute_squared_distances(rows, mean[k], cholesky[k])
     return distances, half_log_dets, n_observed, holes
 
 
-def squared_distances(X: Array, mean: Array, cholesky: Array) -> Array:
+def compute_squared_distances(X: Array, mean: Array, cholesky: Array) -> Array:
     """Return ``(x - mean)' (L L')^-1 (x - mean)`` of each row, (n,), where L is ``cholesky``."""
     whitened = (X - mean) @ np.linalg.inv(cholesky).T
     return np.einsum("nd,nd->n", whitened, whitened)

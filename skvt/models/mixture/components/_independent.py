@@ -81,7 +81,7 @@ class IndependentMixin(CentredMixin):
         variances = np.broadcast_to(variances.T, means.T.shape).T
         return means, variances[..., None] * np.eye(means.shape[1])
 
-    def _observed(self, X: Any) -> tuple[Array, Array]:
+    def _replace_missing(self, X: Any) -> tuple[Array, Array]:
         """Return centred rows with 0 for NaN, and an indicator of observed values, (n, D) each."""
         X = self._centred(X)
         is_observed = ~np.isnan(X)
@@ -126,7 +126,7 @@ class DiagonalGaussian(IndependentMixin):
 
     def features(self, X: Any) -> Any:
         """Return the features [is observed, x, x^2] of rows X, (n, 3 D)."""
-        X, is_observed = self._observed(X)
+        X, is_observed = self._replace_missing(X)
         return np.concatenate([is_observed, X, self._squares(X, is_observed)], axis=1)
 
     def natural_sums(self, sums: Array) -> Array:
@@ -193,7 +193,7 @@ class SphericalGaussian(IndependentMixin):
 
     def features(self, X: Any) -> Any:
         """Return the features [number of observed values, |x|^2, x, is observed] of rows X."""
-        X, is_observed = self._observed(X)
+        X, is_observed = self._replace_missing(X)
         n_observed = is_observed.sum(axis=1, keepdims=True)
         squares = self._squares(X, is_observed).sum(axis=1, keepdims=True)
         return np.concatenate([n_observed, squares, X, is_observed], axis=1)
@@ -211,7 +211,7 @@ class SphericalGaussian(IndependentMixin):
 
         The precision is common to the columns, so that observed values inform about it.
         """
-        rows, is_observed = self._observed(X)
+        rows, is_observed = self._replace_missing(X)
         q = NormalGamma.to_standard(lam)
         # Predictive variances of the columns, given tau, are ``factor / tau``.
         factor = 1.0 + 1.0 / q["mean_precision"]
@@ -262,7 +262,7 @@ class KnownVarianceGaussian(IndependentMixin, PairOfEachColumn):
 
     def features(self, X: Any) -> Any:
         """Return the features, whose last is ``-(|x|^2 / s + n_observed log(2 pi s)) / 2``."""
-        X, is_observed = self._observed(X)
+        X, is_observed = self._replace_missing(X)
         s = self.noise_variance
         n_observed = is_observed.sum(axis=1)
         constant = -0.5 * ((X * X).sum(axis=1) / s + n_observed * np.log(2.0 * np.pi * s))
@@ -274,13 +274,13 @@ class KnownVarianceGaussian(IndependentMixin, PairOfEachColumn):
         ``counts`` (K,) are the numbers of rows of the components. The last feature, the constant,
         gets the sum 0.
         """
-        seen_over_s = np.repeat(counts[:, None] / self.noise_variance, self.n_features, axis=1)
-        x_over_s = (self.prior[:, 1] + seen_over_s) * (means - self.center) - self.prior[:, 0]
-        return np.concatenate([x_over_s, seen_over_s, np.zeros((len(counts), 1))], axis=1)
+        counts_over_s = np.repeat(counts[:, None] / self.noise_variance, self.n_features, axis=1)
+        x_over_s = (self.prior[:, 1] + counts_over_s) * (means - self.center) - self.prior[:, 0]
+        return np.concatenate([x_over_s, counts_over_s, np.zeros((len(counts), 1))], axis=1)
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return log densities of independent normal columns of variance ``s + Var[mu_kd]``."""
-        X, is_observed = self._observed(X)
+        X, is_observed = self._replace_missing(X)
         log_densities = np.empty((X.shape[0], lam.shape[0]))
         for k, (m, v) in enumerate(zip(Normal.mean(lam), Normal.variance(lam), strict=True)):
             v = v + self.noise_variance
