@@ -32,17 +32,17 @@ from skvt.ties import stable_argmax, stable_order
 
 # Types of covariance, the simplest first, because the simplest of equally good types is chosen. The
 # constant `MATRIX_TYPES` lists the types with covariance matrices: "tied", "low_rank" and "full".
-CANDIDATES = ("spherical", "diag", "tied", "low_rank", "full")
+CANDIDATE_TYPES = ("spherical", "diag", "tied", "low_rank", "full")
 # Types whose priors have diagonal scales. Only these types are compared if there are too few rows
 # to determine a matrix.
-DIAGONAL = ("spherical", "diag", "low_rank")
+DIAGONAL_TYPES = ("spherical", "diag", "low_rank")
 # Minimum number of columns for which "low_rank" has fewer parameters than "full".
 _MIN_COLUMNS_OF_LOW_RANK = 4
 # Maximum number of rows in the evenly spaced sample.
 MAX_ROWS = 3_000
 # Initial numbers of components of the short fits of a type, reduced if there are fewer than
 # _ROWS_PER_COMPONENT rows per component.
-NUMBERS = (3, 20)
+INITIAL_NUMBERS = (3, 20)
 _ROWS_PER_COMPONENT = 20
 # The number in place of _ROWS_PER_COMPONENT if there are few rows per column and the type has no
 # covariance matrices. It is lower, because many components without matrices can be better than a
@@ -68,10 +68,10 @@ _TAIL_SHARE = 0.05
 # A short fit starts only from components whose rows have a larger total weight than this.
 _MIN_WEIGHT = 1e-9
 # Maximum number of passes of a short fit.
-_PASSES = 10
+_MAX_PASSES = 10
 # Maximum number of passes of a fit to the rows outside of a fold. Few passes suffice, because the
 # fit starts from the clusters of a short fit.
-_PASSES_OF_FOLD = 1
+_MAX_PASSES_OF_FOLD = 1
 
 
 class ShortFit(NamedTuple):
@@ -87,7 +87,7 @@ class ShortFit(NamedTuple):
 
 
 def choose_covariance_type(
-    X, weights, build, learned_names, max_components=None, candidates=CANDIDATES, *,
+    X, weights, build, learned_names, max_components=None, candidates=CANDIDATE_TYPES, *,
     may_start=False,
 ):  # fmt: skip
     """Return the best type of covariance, and the short fit from which the user's fit starts.
@@ -106,34 +106,36 @@ def choose_covariance_type(
     X, weights = select_evenly_spaced(X, weights, MAX_ROWS)
     fits = fit_each_type(X, weights, build, learned_names, max_components, candidates)
     # The first key is the type with the highest bound.
-    best, *_ = fits
+    best_type, *_ = fits
     # From here on, X has only the columns of the short fits, because their number decides how
     # strongly the bounds of the short fits depend on the prior.
     X = _sample_columns(X)
     if not _has_few_rows(X, weights) or len(X) < _MIN_ROWS_OF_FOLDS:
-        return best, None
+        return best_type, None
     # A function of each type that returns the model for rows and weights.
-    makers = {
-        kind: partial(
-            _make_mixture, build=partial(build, covariance_type=kind), names=learned_names
+    model_makers = {
+        name: partial(
+            _make_mixture, build=partial(build, covariance_type=name), learned_names=learned_names
         )
-        for kind in fits
+        for name in fits
     }
-    lowest_bound = fits[best].bound - _CLOSE_BOUNDS * X.shape[1]
-    close = [kind for kind in fits if fits[kind].bound > lowest_bound]
-    if len(close) > 1:
+    lowest_bound = fits[best_type].bound - _CLOSE_BOUNDS * X.shape[1]
+    close_types = [name for name in fits if fits[name].bound > lowest_bound]
+    if len(close_types) > 1:
         # (number of types, n): the log density of each held-out row under each type.
-        densities = [_score_held_out(X, weights, makers[kind], fits[kind]) for kind in close]
+        densities = [
+            _score_held_out(X, weights, model_makers[name], fits[name]) for name in close_types
+        ]
         # (n,): the log densities under the type whose sum of log densities is highest.
-        highest = densities[stable_argmax(np.sum(densities, axis=1))]
-        is_lower = [_is_clearly_negative(log_density - highest) for log_density in densities]
+        best_densities = densities[stable_argmax(np.sum(densities, axis=1))]
+        are_lower = [_is_clearly_negative(density - best_densities) for density in densities]
         # The types are in descending order of their bounds. Take the first type whose density is
         # not clearly lower.
-        best = close[is_lower.index(False)]
+        best_type = close_types[are_lower.index(False)]
     is_possible_start = may_start and is_complete
-    if is_possible_start and _is_good_start(X, weights, makers[best], fits[best]):
-        return best, fits[best]
-    return best, None
+    if is_possible_start and _is_good_start(X, weights, model_makers[best_type], fits[best_type]):
+        return best_type, fits[best_type]
+    return best_type, None
 
 
 def _is_good_start(X, weights, make_model, fit):
@@ -147,10 +149,10 @@ def _is_good_start(X, weights, make_model, fit):
         return True
     # ``make_model`` makes a model with the default prior. The second function returns a model with
     # the learned prior of the fit, whatever the rows of a fold are.
-    default, learned = (
+    default_densities, learned_densities = (
         _score_held_out(X, weights, make, fit) for make in (make_model, lambda *_: fit.model)
     )
-    return _is_clearly_negative(default - learned)
+    return _is_clearly_negative(default_densities - learned_densities)
 
 
 def _is_clearly_negative(differences):
@@ -160,7 +162,9 @@ def _is_clearly_negative(differences):
     return differences.mean() < threshold
 
 
-def fit_each_type(X, weights, build, learned_names, max_components=None, candidates=CANDIDATES):
+def fit_each_type(
+    X, weights, build, learned_names, max_components=None, candidates=CANDIDATE_TYPES
+):
     """Return a dict of the best short fit of each type of covariance, highest bound first.
 
     If types have equal bounds, the simplest comes first. The result depends neither on the number
@@ -174,19 +178,19 @@ def fit_each_type(X, weights, build, learned_names, max_components=None, candida
     ``candidates``, or that have more parameters than the rows can determine, are left out.
     """
     X, weights = select_evenly_spaced(X, weights, MAX_ROWS)
-    kinds = _find_determined_types(X, weights)
+    names = _find_determined_types(X, weights)
     X = _sample_columns(X)
     # The best short fit of each type so far, simpler types first.
     fits = {}
-    for kind in (kind for kind in kinds if kind in candidates):
-        build_kind = partial(build, covariance_type=kind)
-        clusters = None
+    for name in (name for name in names if name in candidates):
+        build_type = partial(build, covariance_type=name)
+        resp = None
         if fits and _has_few_rows(X, weights):
-            best = stable_argmax([fit.bound for fit in fits.values()])
-            clusters = _compute_responsibilities([*fits.values()][best], X, weights)
-        fits[kind] = _find_best_fit(X, weights, build_kind, learned_names, max_components, clusters)
+            best_index = stable_argmax([fit.bound for fit in fits.values()])
+            resp = _compute_responsibilities([*fits.values()][best_index], X, weights)
+        fits[name] = _find_best_fit(X, weights, build_type, learned_names, max_components, resp)
     order = stable_order([-fit.bound for fit in fits.values()])
-    return {kind: fits[kind] for kind in np.array([*fits])[order].tolist()}
+    return {name: fits[name] for name in np.array([*fits])[order].tolist()}
 
 
 def _find_determined_types(X, weights):
@@ -194,18 +198,19 @@ def _find_determined_types(X, weights):
 
     X has all columns, like the user's fit, and not only the columns of the short fits.
     """
-    kinds = CANDIDATES if weights.sum() > MIN_ROWS_PER_COLUMN_OF_MATRIX * X.shape[1] else DIAGONAL
+    may_have_matrices = weights.sum() > MIN_ROWS_PER_COLUMN_OF_MATRIX * X.shape[1]
+    names = CANDIDATE_TYPES if may_have_matrices else DIAGONAL_TYPES
     if X.shape[1] < _MIN_COLUMNS_OF_LOW_RANK:
-        kinds = tuple(kind for kind in kinds if kind != "low_rank")
+        names = tuple(name for name in names if name != "low_rank")
     if X.shape[1] > MAX_COLUMNS and _has_few_rows(X, weights):
         # There are too few rows for matrices of all columns, even if there are enough rows for
         # matrices of the sampled columns.
-        kinds = DIAGONAL
+        names = DIAGONAL_TYPES
     if X.shape[1] > MAX_COLUMNS and np.isnan(X).any():
         # Matrices are left out, because their time also grows with the cube of the number of
         # missing values in a row.
-        kinds = tuple(kind for kind in kinds if kind not in MATRIX_TYPES)
-    return kinds
+        names = tuple(name for name in names if name not in MATRIX_TYPES)
+    return names
 
 
 def _sample_columns(X):
@@ -227,7 +232,7 @@ def _score_held_out(X, weights, make_model, fit):
     clusters of ``fit``, a fit to all rows, so that densities depend little on the division into
     folds.
     """
-    responsibilities = _compute_responsibilities(fit, X, weights)
+    resp = _compute_responsibilities(fit, X, weights)
     n_folds = min(len(X), _MAX_FOLDS)
     folds = np.random.default_rng(0).permutation(len(X)) % n_folds
     densities = np.empty(len(X))
@@ -235,28 +240,28 @@ def _score_held_out(X, weights, make_model, fit):
         is_used = folds != fold
         # The pair of the rows and their weights is passed to the following functions.
         rows = X[is_used], weights[is_used]
-        start = _make_start(make_model(*rows), *rows, responsibilities[is_used])
-        memo, model = run_passes(start, *rows, _PASSES_OF_FOLD)
+        start_model = _make_start_model(make_model(*rows), *rows, resp[is_used])
+        memo, model = run_passes(start_model, *rows, _MAX_PASSES_OF_FOLD)
         stats = RunningStats(memo.stats.arrays)
         densities[~is_used] = model.log_predictive(X[~is_used], stats, run_serially)
     return weights * densities
 
 
-def _make_mixture(X, weights, build, names):
-    """Return the model of a short fit to the rows X, which learns the parameters ``names``."""
+def _make_mixture(X, weights, build, learned_names):
+    """Return the model of a short fit to the rows X, which learns ``learned_names``."""
     component, _ = build(X, weights)
     return Mixture(
         StickBreaking(1.0),
         component,
-        learner=GaussianLearner.from_component(component, names),
+        learner=GaussianLearner.from_component(component, learned_names),
     )
 
 
-def _find_best_fit(X, weights, build, learned_names, max_components, clusters):
+def _find_best_fit(X, weights, build, learned_names, max_components, resp):
     """Return the best short fit of the type of covariance that ``build`` makes.
 
-    A fit starts from random components for each number in ``NUMBERS``. Another fit starts from
-    ``clusters``, responsibilities (n, K), unless they are None.
+    A fit starts from random components for each number in ``INITIAL_NUMBERS``. Another fit starts
+    from ``resp``, responsibilities (n, K), unless they are None.
     """
     model = _make_mixture(X, weights, build, learned_names)
     has_matrices = model.component.covariance_type in MATRIX_TYPES
@@ -266,16 +271,17 @@ def _find_best_fit(X, weights, build, learned_names, max_components, clusters):
         )
     else:
         rows_per_component = _FEWER_ROWS_PER_COMPONENT
-    # The rows limit the numbers of components, but the smallest of NUMBERS is always allowed.
-    upper_limit = max(min(NUMBERS), len(X) // rows_per_component)
-    numbers = sorted({min(n, upper_limit, max_components or n) for n in NUMBERS})
+    # The rows limit the numbers of components, but the smallest of INITIAL_NUMBERS is always
+    # allowed.
+    upper_limit = max(min(INITIAL_NUMBERS), len(X) // rows_per_component)
+    numbers = sorted({min(n, upper_limit, max_components or n) for n in INITIAL_NUMBERS})
     starts = [model.resized(n, learns_priors=True) for n in numbers]
-    if clusters is not None:
-        starts.append(_make_start(model, X, weights, clusters))
-    fits = [run_passes(start, X, weights, _PASSES) for start in starts]
-    bounds = [compute_bound(fitted, memo) for memo, fitted in fits]
-    best = stable_argmax(bounds)
-    return ShortFit(bounds[best] / float(weights.sum()), *fits[best])
+    if resp is not None:
+        starts.append(_make_start_model(model, X, weights, resp))
+    fits = [run_passes(start, X, weights, _MAX_PASSES) for start in starts]
+    bounds = [compute_bound(model_of_fit, memo) for memo, model_of_fit in fits]
+    best_index = stable_argmax(bounds)
+    return ShortFit(bounds[best_index] / float(weights.sum()), *fits[best_index])
 
 
 def _compute_responsibilities(fit, X, weights):
@@ -293,22 +299,22 @@ def select_evenly_spaced(X, weights, max_rows):
     return dense(X), weights
 
 
-def _make_start(model, X, weights, responsibilities):
-    """Return the model with initial components that have the ``responsibilities`` (n, K).
+def _make_start_model(model, X, weights, resp):
+    """Return the model with initial components that have the ``resp`` (n, K).
 
     Components almost without rows are left out.
     """
-    has_rows = weights @ responsibilities > _MIN_WEIGHT
+    has_rows = weights @ resp > _MIN_WEIGHT
     batch = _make_batch(model, X, weights)
-    stats = model.make_local_result(batch, responsibilities[:, has_rows]).stats
+    stats = model.make_local_result(batch, resp[:, has_rows]).stats
     return replace(model.resized(int(has_rows.sum()), learns_priors=True), start=stats)
 
 
 def run_passes(start, X, weights, n_passes):
     """Fit a mixture to the rows by at most ``n_passes`` passes, from the components of ``start``.
 
-    ``start`` is a model with initial values. Return the :class:`~skvt.contracts.Memo` of the rows,
-    and the model with learned priors. Merges may make the number of components smaller.
+    ``start`` is a model with initial values. Return the :class:`~skvt.contracts.Memo` of the
+    rows, and the model with learned priors. Merges may make the number of components smaller.
     """
     batch = _make_batch(start, X, weights)
     with Workers(1) as workers:

@@ -29,7 +29,7 @@ _N_PASSES = 20
 # Standard deviation of log s in its prior. The standard deviation of m in its prior is 1.
 _LOG_S_SPREAD = 0.7
 # Minimum initial distance between neighbouring cuts.
-_MIN_STEP = 1e-3
+_MIN_CUT_DISTANCE = 1e-3
 # Minimum probability of a level, which keeps logarithms finite.
 _MIN_PROBABILITY = 1e-300
 # Number of cuts that BIC does not count as parameters, because two cuts only set the origin and the
@@ -44,24 +44,24 @@ def cut_by_classes(cells, X, weights):
     has all columns.
     """
     # The number of levels of each ordinal column.
-    sizes = tuple(levels.size for levels in cells.levels)
+    n_levels = tuple(levels.size for levels in cells.levels)
     # If all cuts of each column are arbitrary, the cuts have no parameters.
-    if max(sizes) <= 1 + _N_ARBITRARY_CUTS:
+    if max(n_levels) <= 1 + _N_ARBITRARY_CUTS:
         return cells
     X, weights = select_evenly_spaced(X, weights, MAX_ROWS)
     # Missing values have the code -1 in cells, and NaN in the categorical mixture.
     codes = cells.encode(X).astype(np.float64)
     codes[codes < 0.0] = np.nan
-    model = Mixture(StickBreaking(1.0), Categorical(np.ones(sum(sizes)), sizes, codes.dtype))
-    start = model.resized(_N_CLASSES, learns_priors=True)
-    memo, _ = run_passes(start, codes, weights, _N_PASSES)
+    model = Mixture(StickBreaking(1.0), Categorical(np.ones(sum(n_levels)), n_levels, codes.dtype))
+    start_model = model.resized(_N_CLASSES, learns_priors=True)
+    memo, _ = run_passes(start_model, codes, weights, _N_PASSES)
     edges = list(cells.edges)
     # The statistics are the weights of the classes, and the weight (K, sum of C) of the rows of
     # each class at each level of all columns, which are split into counts (K, C) of each column.
     _, level_weights, *_ = memo.stats.arrays
-    counts_of_columns = np.split(level_weights, np.cumsum(sizes)[:-1], axis=1)
+    counts_of_columns = np.split(level_weights, np.cumsum(n_levels)[:-1], axis=1)
     for j, counts in enumerate(counts_of_columns):
-        n_parameters = sizes[j] - 1 - _N_ARBITRARY_CUTS
+        n_parameters = n_levels[j] - 1 - _N_ARBITRARY_CUTS
         if n_parameters > 0 and len(counts) > 1:
             default_likelihood, _ = _maximise_likelihood(counts, edges[j], moves_cuts=False)
             likelihood, fitted_edges = _maximise_likelihood(counts, edges[j], moves_cuts=True)
@@ -72,7 +72,7 @@ def cut_by_classes(cells, X, weights):
 
 
 def _maximise_likelihood(counts, edges, *, moves_cuts):
-    """Maximise :func:`_likelihood` for a column; return the maximum and the edges (C + 1,).
+    """Maximise :func:`_compute_likelihood` for a column; return the maximum and the edges (C + 1,).
 
     ``counts`` (K, C) has the weight of the rows of each class at each level. ``edges`` (C + 1,)
     have the default cuts. m and s are optimised, and with ``moves_cuts`` also the cuts. Finally,
@@ -83,23 +83,23 @@ def _maximise_likelihood(counts, edges, *, moves_cuts):
     # The share of each class in the rows.
     class_weights = counts.sum(axis=1) / counts.sum()
     # A minimum keeps the logarithms of the steps from cut to cut finite.
-    log_steps = np.log(np.maximum(np.diff(default_cuts), _MIN_STEP))
+    log_steps = np.log(np.maximum(np.diff(default_cuts), _MIN_CUT_DISTANCE))
     # All m and all log s start at 0. The parameters of the cuts come first, see `_unpack`.
-    start = np.concatenate([default_cuts[:1], log_steps, np.zeros(2 * len(counts))])
+    start_parameters = np.concatenate([default_cuts[:1], log_steps, np.zeros(2 * len(counts))])
     n_fixed = 0 if moves_cuts else n_cuts
 
     def loss(free_parameters):
         """Return minus the log-likelihood, and its gradient, as a function to minimise."""
-        parameters = np.concatenate([start[:n_fixed], free_parameters])
-        log_likelihood, gradient = _likelihood(parameters, counts)
+        parameters = np.concatenate([start_parameters[:n_fixed], free_parameters])
+        log_likelihood, gradient = _compute_likelihood(parameters, counts)
         return -log_likelihood, -gradient[n_fixed:]
 
-    optimum = minimize(loss, start[n_fixed:], jac=True, method="L-BFGS-B")
-    cuts, m, s = _unpack(np.concatenate([start[:n_fixed], optimum.x]), n_cuts)
+    optimum = minimize(loss, start_parameters[n_fixed:], jac=True, method="L-BFGS-B")
+    cuts, m, s = _unpack(np.concatenate([start_parameters[:n_fixed], optimum.x]), n_cuts)
     # Mean and standard deviation of the latent values of all classes together.
     center = class_weights @ m
-    unit = np.sqrt(class_weights @ (s**2 + (m - center) ** 2))
-    return -optimum.fun, np.concatenate([[-np.inf], (cuts - center) / unit, [np.inf]])
+    deviation = np.sqrt(class_weights @ (s**2 + (m - center) ** 2))
+    return -optimum.fun, np.concatenate([[-np.inf], (cuts - center) / deviation, [np.inf]])
 
 
 def _unpack(parameters, n_cuts):
@@ -113,7 +113,7 @@ def _unpack(parameters, n_cuts):
     return np.cumsum(np.concatenate([first_cut, np.exp(log_steps)])), m, np.exp(log_s)
 
 
-def _likelihood(parameters, counts):
+def _compute_likelihood(parameters, counts):
     """Return the log-likelihood plus the log priors in nats, and its gradient.
 
     ``counts`` (K, C) has the weight of the rows of each class at each level, and ``parameters`` are
@@ -121,15 +121,15 @@ def _likelihood(parameters, counts):
     """
     n_cuts = counts.shape[1] - 1
     cuts, m, s = _unpack(parameters, n_cuts)
-    # ``z`` (K, C - 1) are the cuts as standard scores in each class. ``low`` and ``high`` (K, C)
+    # ``z`` (K, C - 1) are the cuts as standard scores in each class. ``lower`` and ``upper`` (K, C)
     # are the ends of the intervals.
     z = (cuts - m[:, None]) / s[:, None]
-    low = np.pad(z, [(0, 0), (1, 0)], constant_values=-np.inf)
-    high = np.pad(z, [(0, 0), (0, 1)], constant_values=np.inf)
+    lower = np.pad(z, [(0, 0), (1, 0)], constant_values=-np.inf)
+    upper = np.pad(z, [(0, 0), (0, 1)], constant_values=np.inf)
     # Reflect intervals above 0 to the lower tail. In the upper tail, both values of the
     # distribution function are close to 1, and their difference would lose digits.
-    sign = np.where(low > 0.0, -1.0, 1.0)
-    probabilities = np.maximum(sign * (ndtr(sign * high) - ndtr(sign * low)), _MIN_PROBABILITY)
+    sign = np.where(lower > 0.0, -1.0, 1.0)
+    probabilities = np.maximum(sign * (ndtr(sign * upper) - ndtr(sign * lower)), _MIN_PROBABILITY)
     # The gradient of the log-likelihood with respect to each probability.
     grad_probabilities = counts / probabilities
     # Compute the gradients with respect to z (K, C - 1) and to the cuts, then to the first cut and
@@ -146,5 +146,5 @@ def _likelihood(parameters, counts):
     grad_log_s = -(grad_z * z).sum(axis=1) - scaled_log_s / _LOG_S_SPREAD
     grad_first_cut, grad_steps = np.split(grad_first_and_steps, [1])
     grad_log_steps = grad_steps * np.exp(parameters[1:n_cuts])
-    value = (counts * np.log(probabilities)).sum() + log_priors
-    return value, np.concatenate([grad_first_cut, grad_log_steps, grad_m, grad_log_s])
+    log_likelihood = (counts * np.log(probabilities)).sum() + log_priors
+    return log_likelihood, np.concatenate([grad_first_cut, grad_log_steps, grad_m, grad_log_s])

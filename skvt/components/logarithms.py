@@ -36,7 +36,7 @@ MIN_GAIN = 10.0
 # Numbers of passes of coordinate ascent in a first and a second comparison. The second comparison
 # is only for columns whose gain in the first differs from MIN_GAIN by less than _UNDECIDED_RANGE
 # nats.
-_N_PASSES = (10, 40)
+_NUMBERS_OF_PASSES = (10, 40)
 _UNDECIDED_RANGE = 10.0
 # Number of columns that are compared at a time.
 _COLUMNS_AT_ONCE = 64
@@ -52,9 +52,9 @@ def find_log_columns(X, weights, named=None):
 
     A column is better in logarithms if its values are positive, if their weights add up to at least
     ``_MIN_WEIGHT``, and if logarithms gain more than ``MIN_GAIN`` nats both with a single Gaussian
-    and with the best mixture. If ``named`` is not None, it has the positions of columns that the
-    user names. These columns are then returned without a comparison, and ValueError is raised if
-    any of them has values that are not positive.
+    and with the best mixture. If ``named`` is not None, it has the positions of columns
+    that the user names. These columns are then returned without a comparison, and ValueError is
+    raised if any of them has values that are not positive.
 
     The least value of a column is a positive number. Smaller values of later rows are raised to it,
     so that all logarithms are finite. Its logarithm is as far below the smallest logarithm in a
@@ -70,21 +70,21 @@ def find_log_columns(X, weights, named=None):
         )
     X, weights = select_evenly_spaced(X, weights, MAX_ROWS)
     columns = np.flatnonzero(~lacks_logs) if named is None else named
-    chosen, least_values = [], []
-    for part in pieces(columns.size, _COLUMNS_AT_ONCE):
-        values = _sample_values(X[:, columns[part]], weights)
+    log_columns, least_values = [], []
+    for piece in pieces(columns.size, _COLUMNS_AT_ONCE):
+        values = _sample_values(X[:, columns[piece]], weights)
         all_columns = np.ones(values.shape[1], bool)
         is_chosen = compute_gains(values, weights) > MIN_GAIN if named is None else all_columns
-        chosen.extend(columns[part][is_chosen])
+        log_columns.extend(columns[piece][is_chosen])
         for column in values[:, is_chosen].T:
             is_observed = ~np.isnan(column)
             logs = np.log(column[is_observed])
             # A column without values gets an arbitrary least value, 1.
-            log_least = 0.0
+            log_limit = 0.0
             if logs.size:
-                log_least = 2.0 * logs.min() - np.average(logs, weights=weights[is_observed])
-            least_values.append(float(np.exp(log_least)))
-    return np.array(chosen, np.intp), tuple(least_values)
+                log_limit = 2.0 * logs.min() - np.average(logs, weights=weights[is_observed])
+            least_values.append(float(np.exp(log_limit)))
+    return np.array(log_columns, np.intp), tuple(least_values)
 
 
 def _count_without_log(X, weights):
@@ -126,19 +126,19 @@ def compute_gains(X, weights):
     _, variances_of_logs = weighted_moments(logs, weights, "diag")
     # A variance is 0 if all values of a column are equal, and NaN if it has no value.
     with np.errstate(divide="ignore", invalid="ignore"):
-        gain = 0.5 * total_weights * np.log(variances / variances_of_logs) - sum_of_logs
+        gains = 0.5 * total_weights * np.log(variances / variances_of_logs) - sum_of_logs
     has_spread = np.minimum(variances, variances_of_logs) > 0.0
-    gain[~((total_weights >= _MIN_WEIGHT) & has_spread & (gain > MIN_GAIN))] = -np.inf
+    gains[~((total_weights >= _MIN_WEIGHT) & has_spread & (gains > MIN_GAIN))] = -np.inf
     # Then compare mixtures in the columns in which single Gaussians are better in logarithms.
-    compared = np.flatnonzero(gain > MIN_GAIN)
-    for n_passes in _N_PASSES:
-        if compared.size:
-            bounds = _compute_highest_bounds(X[:, compared], weights, n_passes)
-            bounds_of_logs = _compute_highest_bounds(logs[:, compared], weights, n_passes)
-            gain[compared] = bounds_of_logs - bounds - sum_of_logs[compared]
+    columns = np.flatnonzero(gains > MIN_GAIN)
+    for n_passes in _NUMBERS_OF_PASSES:
+        if columns.size:
+            bounds = _compute_highest_bounds(X[:, columns], weights, n_passes)
+            bounds_of_logs = _compute_highest_bounds(logs[:, columns], weights, n_passes)
+            gains[columns] = bounds_of_logs - bounds - sum_of_logs[columns]
             # Compare undecided columns once more, with more passes.
-            compared = compared[abs(gain[compared] - MIN_GAIN) < _UNDECIDED_RANGE]
-    return gain
+            columns = columns[abs(gains[columns] - MIN_GAIN) < _UNDECIDED_RANGE]
+    return gains
 
 
 def _compute_highest_bounds(X, weights, n_passes):
@@ -160,20 +160,22 @@ def _compute_highest_bounds(X, weights, n_passes):
     weighted_features = features * weights[order].T[:, :, None]
     # Choose the first cut (D, 1) so that the Gaussians of the two intervals have the highest
     # evidence. ``sums[:, i]`` are sums of features over rows 0 to i, so that a difference is the
-    # sum over an interval. ``below`` (D, n) is the evidence of the rows up to each possible cut,
-    # and ``above`` (D, n) is the evidence of the rows after the cut.
+    # sum over an interval. ``below`` (D, n) is the evidence of the rows up to each
+    # possible cut, and ``above`` (D, n) is the evidence of the rows after the cut.
     sums = np.cumsum(weighted_features, axis=1)
     below = _compute_evidence(component, sums)
     above = _compute_evidence(component, sums[:, -1:] - sums)
     first_cut = stable_argmax(below + above)[:, None]
     # Choose the second cut (D, 1), which divides the interval below or above the first cut.
-    # ``between`` (D, n) is the evidence of the rows between a possible second cut and the first
-    # cut. ``difference`` has the sums over these rows, with a negative sign if the second cut is
-    # lower than the first.
+    # ``between`` (D, n) is the evidence of the rows between a possible second cut and the
+    # first cut. ``sums_from_first`` has the sums over these rows, with a negative sign if the
+    # second cut is lower than the first.
     is_lower = np.arange(sums.shape[1]) < first_cut
     sums_at_first = sums[np.arange(len(sums)), first_cut[:, 0]]
-    difference = sums - sums_at_first[:, None]
-    between = _compute_evidence(component, np.where(is_lower[:, :, None], -difference, difference))
+    sums_from_first = sums - sums_at_first[:, None]
+    between = _compute_evidence(
+        component, np.where(is_lower[:, :, None], -sums_from_first, sums_from_first)
+    )
     below_first = np.take_along_axis(below, first_cut, axis=1)
     above_first = np.take_along_axis(above, first_cut, axis=1)
     evidence_if_lower = below + between + above_first
@@ -194,8 +196,8 @@ def _compute_evidence(component, sums):
     # The component takes an array (K, 3 D) with the D sums of the first feature first. Its evidence
     # lacks the factor 1 / sqrt(2 pi) of the density of each value. The sum of the first feature,
     # which is 1, is the weight of the values.
-    flat = np.transpose(sums, (1, 2, 0)).reshape(sums.shape[1], -1)
-    return component.column_evidence(flat).T - 0.5 * np.log(2.0 * np.pi) * sums[:, :, 0]
+    flat_sums = np.transpose(sums, (1, 2, 0)).reshape(sums.shape[1], -1)
+    return component.column_evidence(flat_sums).T - 0.5 * np.log(2.0 * np.pi) * sums[:, :, 0]
 
 
 def _fit_mixtures(component, features, weighted_features, cuts, n_passes):
@@ -214,9 +216,9 @@ def _fit_mixtures(component, features, weighted_features, cuts, n_passes):
         # Global step: compute expected coefficients of the features, and expected log weights.
         sums = resp @ weighted_features
         lam = component.natural_parameters(np.transpose(sums, (1, 2, 0)).reshape(K, -1))
-        expectation = component.family.expectation(lam)
-        coefficients = component.feature_coefficients(expectation).reshape(K, 3, D)
-        log_weights = _STICK_BREAKING.log_weights(Beta.expectation(_sticks(sums[:, :, 0])))
+        expected_statistics = component.family.expectation(lam)
+        coefficients = component.feature_coefficients(expected_statistics).reshape(K, 3, D)
+        log_weights = _STICK_BREAKING.log_weights(Beta.expectation(_make_sticks(sums[:, :, 0])))
         # Sticks are in descending order of the sizes of components, so that the rank of a component
         # by size selects its log weight. Two calls of argsort give the ranks.
         ranks = np.argsort(np.argsort(-sums[:, :, 0], axis=1, kind="stable"), axis=1)
@@ -231,10 +233,10 @@ def _fit_mixtures(component, features, weighted_features, cuts, n_passes):
     # (D, n): weights of the values, 0 for missing values.
     value_weights = weighted_features[:, :, 0]
     entropy = -(xlogy(resp, resp).sum(axis=1) * value_weights).sum(axis=1)
-    weights_evidence = Beta.log_normalizer(_sticks(sums[:, :, 0])).sum(axis=1)
+    weights_evidence = Beta.log_normalizer(_make_sticks(sums[:, :, 0])).sum(axis=1)
     return _compute_evidence(component, sums).sum(axis=1) + weights_evidence + entropy
 
 
-def _sticks(counts):
+def _make_sticks(counts):
     """Return the beta parameters (D, K, 2) of sticks, in descending order of the counts (D, K)."""
     return _STICK_BREAKING.natural_parameters(-np.sort(-counts, axis=1))

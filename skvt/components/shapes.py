@@ -42,23 +42,23 @@ def prefer_counts(values, *, has_point_mass):
     in both cases. Negative binomials then describe the other values minus 1, and log-normals are
     compared, too.
     """
-    distinct, weights = np.unique(values, return_counts=True)
-    counts = distinct
+    reals, weights = np.unique(values, return_counts=True)
+    counts = reals
     if has_point_mass:
-        distinct, weights = distinct[distinct > 0.0], weights[distinct > 0.0]
-        counts = distinct - 1.0
-    if distinct.size <= _MAX_COMPONENTS:
+        reals, weights = (reals[reals > 0.0], weights[reals > 0.0])
+        counts = reals - 1.0
+    if reals.size <= _MAX_COMPONENTS:
         return False
-    best_real = best_counts = -np.inf
+    real_bic = count_bic = -np.inf
     for K in range(1, _MAX_COMPONENTS + 1):
-        best_real = max(best_real, _compute_bic(_gaussian_log_pmf, distinct, weights, K))
+        real_bic = max(real_bic, _compute_bic(_gaussian_log_pmf, reals, weights, K))
         if has_point_mass:
-            log_normal = _compute_bic(_gaussian_log_pmf, distinct, weights, K, in_logs=True)
-            best_real = max(best_real, log_normal)
-        best_counts = max(best_counts, _compute_bic(_count_log_pmf, counts, weights, K))
-        if K == 1 and best_counts < best_real + _MIN_GAIN_OF_COUNTS:
+            log_normal_bic = _compute_bic(_gaussian_log_pmf, reals, weights, K, in_logs=True)
+            real_bic = max(real_bic, log_normal_bic)
+        count_bic = max(count_bic, _compute_bic(_count_log_pmf, counts, weights, K))
+        if K == 1 and count_bic < real_bic + _MIN_GAIN_OF_COUNTS:
             return False
-    return best_counts > best_real + _MIN_GAIN_OF_COUNTS
+    return count_bic > real_bic + _MIN_GAIN_OF_COUNTS
 
 
 def are_evenly_spread(values):
@@ -67,18 +67,18 @@ def are_evenly_spread(values):
     The range of the numbers is divided into intervals, and the likelihoods are the probabilities of
     the intervals. In a small range, each whole number has a separate interval.
     """
-    x, n_intervals = values - values.min(), np.ptp(values) + 1.0
-    if n_intervals > _N_INTERVALS or not np.array_equal(x, np.floor(x)):
-        x = np.minimum(np.floor(_N_INTERVALS * x / x.max()), _N_INTERVALS - 1.0)
+    numbers, n_intervals = values - values.min(), np.ptp(values) + 1.0
+    if n_intervals > _N_INTERVALS or not np.array_equal(numbers, np.floor(numbers)):
+        numbers = np.minimum(np.floor(_N_INTERVALS * numbers / numbers.max()), _N_INTERVALS - 1.0)
         n_intervals = _N_INTERVALS
-    distinct, weights = np.unique(x, return_counts=True)
+    distinct, weights = np.unique(numbers, return_counts=True)
     if distinct.size <= _MAX_COMPONENTS:
         return False
     # A uniform distribution has two parameters, the ends of its range.
-    uniform = -values.size * np.log(n_intervals) - np.log(values.size)
+    uniform_bic = -values.size * np.log(n_intervals) - np.log(values.size)
     # `all` ends at the first mixture that is as good, for most columns a single Gaussian.
     return all(
-        uniform > _compute_bic(_gaussian_log_pmf, distinct, weights, K) + _MIN_GAIN_OF_UNIFORM
+        uniform_bic > _compute_bic(_gaussian_log_pmf, distinct, weights, K) + _MIN_GAIN_OF_UNIFORM
         for K in range(1, _MAX_COMPONENTS + 1)
     )
 
@@ -95,23 +95,23 @@ def _compute_bic(log_pmf, values, weights, K, *, in_logs=False):
     """
     edges = np.stack([values - 0.5, values + 0.5])
     x, edges = (np.log(values), np.log(edges)) if in_logs else (values, edges)
-    total = weights.sum()
+    total_weight = weights.sum()
     # The share of the values that are smaller, plus half the share of the value itself.
-    ranks = (np.cumsum(weights) - 0.5 * weights) / total
+    ranks = (np.cumsum(weights) - 0.5 * weights) / total_weight
     resp = (np.floor(K * ranks) == np.arange(K)[:, None]).astype(float)
     for _ in range(_EM_STEPS if K > 1 else 1):
         weighted_resp = resp * weights
-        sizes = weighted_resp.sum(axis=1, keepdims=True) + _TINY
-        mean = weighted_resp @ x[:, None] / sizes
-        variance = (weighted_resp * (x - mean) ** 2).sum(axis=1, keepdims=True) / sizes
-        log_joint = log_pmf(edges, mean, variance) + np.log(sizes / total)
+        component_weights = weighted_resp.sum(axis=1, keepdims=True) + _TINY
+        mean = weighted_resp @ x[:, None] / component_weights
+        variance = (weighted_resp * (x - mean) ** 2).sum(axis=1, keepdims=True) / component_weights
+        log_joint = log_pmf(edges, mean, variance) + np.log(component_weights / total_weight)
         # This takes a quarter of the time of scipy.special.logsumexp, and is called often.
-        highest = log_joint.max(axis=0)
-        log_likelihood = highest + np.log(np.exp(log_joint - highest).sum(axis=0))
+        max_log_joint = log_joint.max(axis=0)
+        log_likelihood = max_log_joint + np.log(np.exp(log_joint - max_log_joint).sum(axis=0))
         resp = np.exp(log_joint - log_likelihood)
     # K means, K variances, and K weights that sum to 1.
     n_parameters = 3 * K - 1
-    return log_likelihood @ weights - 0.5 * n_parameters * np.log(total)
+    return log_likelihood @ weights - 0.5 * n_parameters * np.log(total_weight)
 
 
 def _gaussian_log_pmf(edges, mean, variance):

@@ -24,7 +24,7 @@ from sklearn.base import BaseEstimator, clone
 from skvt._sklearn_private import Interval, StrOptions
 from skvt._stages import begin_stage
 from skvt.components._choices import (
-    CANDIDATES,
+    CANDIDATE_TYPES,
     MAX_ROWS,
     choose_covariance_type,
     select_evenly_spaced,
@@ -77,7 +77,7 @@ def read_gaussian_prior(spec):
 
 
 def find_covariance_type(
-    spec, X, weights, error_variance=0.0, max_components=None, candidates=CANDIDATES,
+    spec, X, weights, error_variance=0.0, max_components=None, candidates=CANDIDATE_TYPES,
     *, may_start=False,
 ):  # fmt: skip
     """Return the covariance type of an estimator or description; choose a type if it is "auto".
@@ -105,12 +105,12 @@ def find_covariance_type(
         return "diag", None
     begin_stage(f"choosing the covariance type of {n_columns} columns")
     learned_names = select_learned_names(spec, GAUSSIAN_PRIORS)
-    build = _gaussian_builder(spec, error_variance)
+    build = _make_gaussian_builder(spec, error_variance)
     covariance_type, start = choose_covariance_type(
         X, weights, build, learned_names, max_components, candidates, may_start=may_start
     )
-    line = f"chosen covariance type of {n_columns} columns: {covariance_type!r}"
-    begin_stage("preparing the first pass", line=line)
+    message = f"chosen covariance type of {n_columns} columns: {covariance_type!r}"
+    begin_stage("preparing the first pass", line=message)
     return covariance_type, start
 
 
@@ -119,10 +119,10 @@ def build_gaussian_component(spec, covariance_type, X, weights, error_variance=0
 
     Values count as if they were measured with errors of the variance ``error_variance``.
     """
-    return _gaussian_builder(spec, error_variance)(X, weights, covariance_type=covariance_type)
+    return _make_gaussian_builder(spec, error_variance)(X, weights, covariance_type=covariance_type)
 
 
-def _gaussian_builder(spec, error_variance):
+def _make_gaussian_builder(spec, error_variance):
     """Return a function that makes the Gaussian from rows, weights and a ``covariance_type``."""
     if error_variance == 0.0 and getattr(spec, "max_components", None) == 1:
         # A single component needs no error variance. The variance 0 would stand for errors of
@@ -138,8 +138,8 @@ def _gaussian_builder(spec, error_variance):
 def make_gaussian_learner(spec, component):
     """Return the learner of the prior's parameters that are "auto"; None if no parameter is."""
     is_regression = isinstance(component, models.Regression | models.IndependentRegressions)
-    learner = models.RegressionLearner if is_regression else models.GaussianLearner
-    return learner.from_component(component, select_learned_names(spec, GAUSSIAN_PRIORS))
+    learner_class = models.RegressionLearner if is_regression else models.GaussianLearner
+    return learner_class.from_component(component, select_learned_names(spec, GAUSSIAN_PRIORS))
 
 
 class ComponentSpec(BaseEstimator):
@@ -325,7 +325,7 @@ def _take_logarithms(X, log_columns, least_values):
     return map_rows(X, partial(models.take_logarithms, log_columns, least_values))
 
 
-class _SeparateByCell(ComponentSpec):
+class _SpecByCell(ComponentSpec):
     """Base of descriptions of binary columns, categories or counts.
 
     The given columns divide the rows into cells, and the component has parameters for each cell.
@@ -460,8 +460,8 @@ class Gaussian(_GaussianSpec):
 
     def _check_given(self, given):
         """Raise ValueError if there are given columns, on which this Gaussian cannot depend."""
-        legal = self.mean_type != "zero" and self.covariance_type in ("diag", "full", "auto")
-        if given is not None and not legal:
+        is_legal = self.mean_type != "zero" and self.covariance_type in ("diag", "full", "auto")
+        if given is not None and not is_legal:
             raise ValueError(
                 "With given columns, a Gaussian must have means and covariance_type='diag', "
                 f"'full' or 'auto'. Got {self!r}."
@@ -520,8 +520,8 @@ class Gaussian(_GaussianSpec):
             return find_log_columns(X, weights, self.log)
         begin_stage(f"choosing logarithms among {X.shape[1]} columns")
         log_columns, least_values = find_log_columns(X, weights)
-        line = f"chosen logarithms in {log_columns.size} of {X.shape[1]} columns"
-        begin_stage("preparing the first pass", line=line)
+        message = f"chosen logarithms in {log_columns.size} of {X.shape[1]} columns"
+        begin_stage("preparing the first pass", line=message)
         return log_columns, least_values
 
 
@@ -603,7 +603,7 @@ class LatentGaussian(_GaussianSpec):
 
 @in_files("components.Categorical")
 @dataclass(eq=False, repr=False)
-class Categorical(_SeparateByCell):
+class Categorical(_SpecByCell):
     """Columns of categories, independent given the component, with Dirichlet priors.
 
     Parameters
@@ -649,13 +649,13 @@ class Categorical(_SeparateByCell):
     def build(self, X, weights, sizes):
         """Return independent categorical columns, see :class:`ComponentSpec`."""
         n_categories = sum(sizes)
-        value = 1.0 if is_auto(self.concentration_prior) else self.concentration_prior
+        concentrations = 1.0 if is_auto(self.concentration_prior) else self.concentration_prior
         shape = f"(n_categories,) = ({n_categories},)"
         legal = f"a number or an array of shape {shape} for the categories of all columns"
-        concentration = positive_numbers("concentration_prior", value, legal, (n_categories,))
-        component = models.Categorical(concentration, tuple(sizes), X.dtype)
+        prior = positive_numbers("concentration_prior", concentrations, legal, (n_categories,))
+        component = models.Categorical(prior, tuple(sizes), X.dtype)
         # A number stands for equal concentrations, and is published as a number.
-        published = concentration if np.ndim(value) else float(value)
+        published = prior if np.ndim(concentrations) else float(concentrations)
         return component, {"concentration_prior": published}
 
     def learner(self, component):
@@ -667,7 +667,7 @@ class Categorical(_SeparateByCell):
 
 @in_files("components.Bernoulli")
 @dataclass(eq=False, repr=False)
-class Bernoulli(_SeparateByCell):
+class Bernoulli(_SpecByCell):
     """Binary columns, independent given the component, with beta priors.
 
     Parameters
@@ -711,7 +711,7 @@ class Bernoulli(_SeparateByCell):
 
 
 @dataclass(eq=False, repr=False)
-class _Counts(_SeparateByCell):
+class _Counts(_SpecByCell):
     """Base of descriptions of counts.
 
     The expectation of a count is the rate of its column times the exposure of its row, such as the
@@ -766,7 +766,7 @@ class _Counts(_SeparateByCell):
         totals, exposed, total_exposure, total_weight, n_sparse_chunks = sums_of_rows(
             X, weights, partial(_sum_counts, exposure, shares)
         )
-        shape = np.full(totals.size, _initial_value(self.shape_prior))
+        shape = np.full(totals.size, _read_initial_value(self.shape_prior))
         if self.rate_prior is None or is_auto(self.rate_prior):
             # The prior mean of a rate is the mean of the data, or 1 if the column has no counts.
             mean = np.where(totals > 0.0, totals, 1.0) / np.where(totals > 0.0, exposed, 1.0)
@@ -827,7 +827,7 @@ class Poisson(_Counts):
     def build(self, X, weights, sizes=None):
         """Return independent Poisson columns, see :class:`ComponentSpec`."""
         shape, rate, is_sparse, exposure_arguments = self._read_prior_and_exposure(X, weights)
-        priors = {"shape_prior": _initial_value(self.shape_prior), "rate_prior": rate}
+        priors = {"shape_prior": _read_initial_value(self.shape_prior), "rate_prior": rate}
         prior = np.stack([shape, rate], axis=1)
         return models.Poisson(prior, X.dtype, is_sparse, **exposure_arguments), priors
 
@@ -923,8 +923,8 @@ class NegativeBinomial(_Counts):
             typical = np.clip(exposure_arguments["typical"], points[0], points[-1])
             exposure_arguments["typical"] = float(typical)
         # The prior is empty at first; `with_prior` sets it.
-        empty = np.empty((shape.size, 0))
-        component = models.NegativeBinomial(empty, X.dtype, points, **exposure_arguments)
+        empty_prior = np.empty((shape.size, 0))
+        component = models.NegativeBinomial(empty_prior, X.dtype, points, **exposure_arguments)
         priors = {"shape_prior": float(self.shape_prior), "rate_prior": rate,
                   "dispersion_prior": prior_weights / prior_weights.sum()}  # fmt: skip
         # The component is parametrised by sizes, which are 1 / dispersion, so that their ascending
@@ -970,7 +970,7 @@ class Multinomial(ComponentSpec):
 
     def build(self, X, weights, sizes=None):
         """Return a distribution of tokens over the columns, see :class:`ComponentSpec`."""
-        concentration = _initial_value(self.concentration_prior)
+        concentration = _read_initial_value(self.concentration_prior)
         prior = np.full(X.shape[1], concentration)
         total_tokens, total_weight = sums_of_rows(X, weights, total_and_weight)
         n_tokens = max(1, round(float(total_tokens) / float(total_weight)))
@@ -1092,14 +1092,14 @@ class Hurdle(ComponentSpec):
     def check(self):
         """Raise ValueError or TypeError for illegal parameters."""
         self._validate_params()
-        inner = self.component
-        inner.check()
-        legal = self.encoding in ("real", "count") and inner.allows_missing
-        if not legal or inner.missing != "ignore" or inner.exposure is not None:
+        inner_spec = self.component
+        inner_spec.check()
+        is_legal = self.encoding in ("real", "count") and inner_spec.allows_missing
+        if not is_legal or inner_spec.missing != "ignore" or inner_spec.exposure is not None:
             raise ValueError(
                 "The 'component' parameter of Hurdle must describe real numbers or counts and "
                 "allow missing values, with missing='ignore' and without an exposure. Set "
-                f"'missing' of the Hurdle instead. Got {inner!r}."
+                f"'missing' of the Hurdle instead. Got {inner_spec!r}."
             )
 
     def for_columns(self, columns, positions_of):
@@ -1108,20 +1108,20 @@ class Hurdle(ComponentSpec):
         Raise ValueError for illegal point masses.
         """
         at = np.asarray(self.at, np.float64)
-        legal = not at.any() if self.encoding == "count" else np.isfinite(at).all()
-        if not legal or at.shape not in ((), (len(columns),)):
+        is_legal = not at.any() if self.encoding == "count" else np.isfinite(at).all()
+        if not is_legal or at.shape not in ((), (len(columns),)):
             raise ValueError(
                 "The 'at' parameter must be a finite number, or an array of shape (n_columns,) = "
                 f"({len(columns)},) of them; for counts it must be 0. Got {self.at!r} instead."
             )
-        inner = self.component.for_columns(columns, positions_of)
-        return Hurdle(inner, self.at, missing=self.missing)
+        inner_spec = self.component.for_columns(columns, positions_of)
+        return Hurdle(inner_spec, self.at, missing=self.missing)
 
     def chosen(self, X, weights, given=None):
         """Make the choices of the component of other values, see :class:`ComponentSpec`."""
         other_values, _, _ = self._separate_other_values(X, given)
-        inner, choices = self.component.chosen(other_values, weights, given)
-        return Hurdle(inner, self.at, missing=self.missing), choices
+        inner_spec, choices = self.component.chosen(other_values, weights, given)
+        return Hurdle(inner_spec, self.at, missing=self.missing), choices
 
     def describes(self, component, sizes):
         """Return whether a file may contain this description with ``component``."""
@@ -1134,9 +1134,9 @@ class Hurdle(ComponentSpec):
 
     def build_given(self, X, weights, sizes, given):
         """Return a component of other values and indicators, see :class:`ComponentSpec`."""
-        other_values, at, shift = self._separate_other_values(X, given)
-        component, priors = _build(self.component, other_values, weights, sizes, given)
-        return models.add_indicators(component, at, shift, given=given), priors
+        other_values, point_masses, shift = self._separate_other_values(X, given)
+        component, priors = _build_likelihood(self.component, other_values, weights, sizes, given)
+        return models.add_indicators(component, point_masses, shift, given=given), priors
 
     def _separate_other_values(self, X, given):
         """Return rows of the other values, the point masses, and the shift of the other values.
@@ -1147,9 +1147,9 @@ class Hurdle(ComponentSpec):
         n_columns = X.shape[1] - (0 if given is None else given.n_columns)
         # Point masses are rounded to the precision of the data, because they are compared for
         # equality with the data.
-        at = tuple(np.full(n_columns, self.at, X.dtype).tolist())
+        masses = tuple(np.full(n_columns, self.at, X.dtype).tolist())
         shift = 1.0 if self.encoding == "count" else 0.0
-        return map_rows(X, partial(models.without_point_masses, at, shift)), at, shift
+        return (map_rows(X, partial(models.without_point_masses, masses, shift)), masses, shift)
 
     def learner(self, component):
         """Return the learner of the prior of other values, see :class:`ComponentSpec`."""
@@ -1179,7 +1179,7 @@ def build_component(spec, X, weights, sizes, *, open_levels=False, given=None):
     that do not occur in these rows. ``given`` is the :class:`~skvt.models.mixture.GivenColumns` of
     the last columns of X, or None. ``sizes`` is explained in :meth:`ComponentSpec.build`.
     """
-    component, priors = _build(spec, X, weights, sizes, given)
+    component, priors = _build_likelihood(spec, X, weights, sizes, given)
     if open_levels and sizes is not None:
         component = component.with_unknown_levels
     if spec.missing == "informative":
@@ -1193,7 +1193,7 @@ def build_component(spec, X, weights, sizes, *, open_levels=False, given=None):
     return component, priors, _make_learner(spec, component)
 
 
-def _build(spec, X, weights, sizes, given):
+def _build_likelihood(spec, X, weights, sizes, given):
     """Return the likelihood that ``spec`` builds, and the prior's parameters.
 
     The likelihood depends on the last columns of X, unless ``given`` is None.
@@ -1239,7 +1239,7 @@ def _can_describe(spec, component, sizes):
 
 
 #: Class of descriptions by the name that users may pass instead of an object.
-BY_NAME = {
+SPECS_BY_NAME = {
     "gaussian": Gaussian,
     "categorical": Categorical,
     "bernoulli": Bernoulli,
@@ -1250,8 +1250,8 @@ BY_NAME = {
 
 
 def copy_component(component):
-    """Return a copy of a description, or a new description for a name in `BY_NAME`."""
-    return BY_NAME[component]() if isinstance(component, str) else clone(component)
+    """Return a copy of a description, or a new description for a name in `SPECS_BY_NAME`."""
+    return SPECS_BY_NAME[component]() if isinstance(component, str) else clone(component)
 
 
 def _with_positions(spec, name, columns, positions_of):
@@ -1266,10 +1266,10 @@ def _with_positions(spec, name, columns, positions_of):
             f"The {name!r} parameter must select at least one of the component's columns, and no "
             f"other columns. Got {selector!r}."
         )
-    copy = clone(spec)
+    copied = clone(spec)
     positions = [position for position, column in enumerate(columns) if column in selected]
-    setattr(copy, name, np.array(positions, np.intp))
-    return copy
+    setattr(copied, name, np.array(positions, np.intp))
+    return copied
 
 
 def _read_exposures(exposure, shares, X):
@@ -1304,7 +1304,7 @@ def _sum_counts(exposure, shares, X, weights):
     return weights @ values, exposed, total_exposure, weights.sum(), is_sparse
 
 
-def _initial_value(value):
+def _read_initial_value(value):
     """Return the value of a parameter as a float; a learned parameter starts at 1."""
     return 1.0 if is_auto(value) else float(value)
 

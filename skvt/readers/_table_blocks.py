@@ -29,7 +29,7 @@ from skvt.components import (
     Multinomial,
     NegativeBinomial,
 )
-from skvt.components.specs import BY_NAME, copy_component, is_auto
+from skvt.components.specs import SPECS_BY_NAME, copy_component, is_auto
 from skvt.readers._audit import (
     MAX_LEVELS,
     MIN_ROWS,
@@ -572,10 +572,10 @@ def _use_remaining_columns(name, spec, positions, X, given_positions):
 def _copy_legal_component(name, component):
     """Return a copy of a block's component, because the user may change the original later."""
     if isinstance(component, str):
-        if component not in BY_NAME:
+        if component not in SPECS_BY_NAME:
             raise ValueError(
-                f"The component of {name!r} must be one of {', '.join(map(repr, BY_NAME))} or an "
-                f"object of skvt.components. Got {component!r} instead."
+                f"The component of {name!r} must be one of {', '.join(map(repr, SPECS_BY_NAME))} "
+                f"or an object of skvt.components. Got {component!r} instead."
             )
     elif not isinstance(component, ComponentSpec):
         raise TypeError(

@@ -45,15 +45,15 @@ def bounds(X, learned=frozenset()):
 
 
 @pytest.mark.quick_cases("tied", "low_rank")
-@pytest.mark.parametrize("kind", types.CANDIDATES)
+@pytest.mark.parametrize("kind", types.CANDIDATE_TYPES)
 def test_the_type_of_the_clusters_is_chosen(kind, monkeypatch):
-    monkeypatch.setattr(types, "NUMBERS", (3, 8))
+    monkeypatch.setattr(types, "INITIAL_NUMBERS", (3, 8))
     learned = frozenset() if kind == "tied" else LEARNED
     assert next(iter(bounds(clusters(kind), learned))) == kind
 
 
 def test_low_rank_is_compared_where_it_has_fewer_parameters_than_full(monkeypatch):
-    monkeypatch.setattr(types, "NUMBERS", (2,))
+    monkeypatch.setattr(types, "INITIAL_NUMBERS", (2,))
     for D in range(1, 6):
         fewer = 2 * D < D * (D + 1) // 2  # A matrix of rank 1 plus a diagonal has 2 D parameters.
         compared = bounds(np.random.default_rng(0).normal(size=(30, D)))
@@ -63,7 +63,7 @@ def test_low_rank_is_compared_where_it_has_fewer_parameters_than_full(monkeypatc
 def test_types_are_compared_under_the_priors_that_they_learn(monkeypatch):
     X = clusters("diag", n=90)
     given, learned = bounds(X), bounds(X, LEARNED)
-    assert all(learned[kind] > given[kind] for kind in types.CANDIDATES)
+    assert all(learned[kind] > given[kind] for kind in types.CANDIDATE_TYPES)
 
 
 def test_a_fit_is_that_of_the_chosen_type(tmp_path):
@@ -126,7 +126,7 @@ def two_clusters(n_rows, n_columns, seed):
 @pytest.mark.slow
 @pytest.mark.parametrize("covariance_type", ["auto", "full", "spherical"])
 def test_clusters_far_apart_are_found_in_few_rows(covariance_type, monkeypatch):
-    monkeypatch.setattr(types, "NUMBERS", (3, 20))
+    monkeypatch.setattr(types, "INITIAL_NUMBERS", (3, 20))
     X, y = two_clusters(100, 40, 1) if covariance_type == "spherical" else two_clusters(50, 20, 0)
     fit = of_type(covariance_type).fit(X)
     assert fit.n_components_ == 2
@@ -135,7 +135,7 @@ def test_clusters_far_apart_are_found_in_few_rows(covariance_type, monkeypatch):
 
 @pytest.mark.slow
 def test_nine_of_ten_tables_of_few_rows_have_their_two_clusters(monkeypatch):
-    monkeypatch.setattr(types, "NUMBERS", (3, 20))
+    monkeypatch.setattr(types, "INITIAL_NUMBERS", (3, 20))
     tables = [two_clusters(50, 20, seed) for seed in range(10)]
     fits = [MemoizedDPMixture(random_state=0).fit(X) for X, _ in tables]
     assert sum(fit.n_components_ == 2 for fit in fits) >= 9
@@ -204,7 +204,7 @@ def chosen_type(X, **options):
     ids=["wine-9", "wine-1", "wine-5", "digits-0"],
 )
 def test_few_rows_choose_a_type_whose_held_out_density_is_high(load, seed, monkeypatch):
-    monkeypatch.setattr(types, "NUMBERS", (3,) if seed == 9 else (3, 20))
+    monkeypatch.setattr(types, "INITIAL_NUMBERS", (3,) if seed == 9 else (3, 20))
     train, test = rows_of(load, seed)
     # The quick case fits the chosen type. The others fit "auto", which starts from its short fit.
     kinds = ("diag", "full", chosen_type(train) if seed == 9 else "auto")
@@ -215,7 +215,7 @@ def test_few_rows_choose_a_type_whose_held_out_density_is_high(load, seed, monke
 @pytest.mark.slow
 def test_factors_of_few_rows_are_judged_by_held_out_rows(monkeypatch):
     """Held-out rows have 10 nats less under "low_rank", though its bound is a nat higher."""
-    monkeypatch.setattr(types, "NUMBERS", (3, 20))
+    monkeypatch.setattr(types, "INITIAL_NUMBERS", (3, 20))
     X, _ = load_digits(return_X_y=True)
     X = X[:, X.std(axis=0) > 0.0]
     X = (X - X.mean(axis=0)) / X.std(axis=0)

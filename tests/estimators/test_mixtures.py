@@ -727,13 +727,13 @@ def test_births_of_small_calls_are_tried_whenever_the_rows_have_grown_by_half(mo
 
 
 def test_births_of_small_calls_wait_if_new_rows_are_like_the_others(monkeypatch):
-    tried, birth_within = [], Birth._birth_within
+    tried, birth_within = [], Birth._try_birth_within
 
     def noted(birth, trial, target):
         tried.append(trial.batch.n_rows)
         return birth_within(birth, trial, target)
 
-    monkeypatch.setattr(Birth, "_birth_within", noted)
+    monkeypatch.setattr(Birth, "_try_birth_within", noted)
     stream, X = MemoizedDPGMM(random_state=0), np.random.default_rng(0).normal(size=(1030, 1))
     for part in np.split(X[:1000], 50):
         stream.partial_fit(part)

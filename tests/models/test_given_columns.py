@@ -319,7 +319,7 @@ def test_the_default_prior_has_the_slopes_of_least_squares():
     w = regressors_by_hand(X, 2)
     np.testing.assert_allclose(component.given.regressors(X[:, 2:]), w[:, 1:], atol=1e-12)
     expected = np.linalg.lstsq(w, X[:, :2])[0]
-    found = regression.prior_values(component)
+    found = regression.get_prior_values(component)
     np.testing.assert_allclose(found["mean_prior"], expected[0], rtol=1e-4)
     scaled = found["slope_prior"].T * component.given.scale[:, None]
     np.testing.assert_allclose(scaled, expected[1:], rtol=1e-4, atol=1e-5)

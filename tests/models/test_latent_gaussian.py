@@ -9,7 +9,7 @@ from scipy.special import logsumexp, roots_legendre
 from scipy.stats import multivariate_t, norm, t, truncnorm
 
 from skvt._compiled import run_serially
-from skvt.components._cuts import _likelihood, cut_by_classes
+from skvt.components._cuts import _compute_likelihood, cut_by_classes
 from skvt.contracts import RowBatch
 from skvt.expfam import NormalWishart
 from skvt.models.mixture import Mixture, StickBreaking, make_latent_gaussian_component
@@ -239,10 +239,12 @@ def test_the_likelihood_of_levels_by_class_and_its_gradient():
     cuts, m, s = np.array([-1.0, -0.6, 0.0, 0.3]), p[4:7], np.exp(p[7:])
     below = norm.cdf(np.array([-np.inf, *cuts, np.inf]), m[:, None], s[:, None])
     priors = norm.logpdf([m, p[7:]], scale=[[1.0], [0.7]]) - norm.logpdf(0.0, scale=[[1.0], [0.7]])
-    value, slope = _likelihood(p, shares)
+    value, slope = _compute_likelihood(p, shares)
     assert value == pytest.approx((shares * np.log(np.diff(below))).sum() + priors.sum())
     steps = 1e-5 * np.eye(p.size)
-    by_steps = [_likelihood(p + h, shares)[0] - _likelihood(p - h, shares)[0] for h in steps]
+    by_steps = [
+        _compute_likelihood(p + h, shares)[0] - _compute_likelihood(p - h, shares)[0] for h in steps
+    ]
     np.testing.assert_allclose(slope, np.array(by_steps) / 2e-5, rtol=1e-5, atol=1e-5)
 
 

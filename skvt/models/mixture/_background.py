@@ -36,7 +36,7 @@ from skvt.typing import Array, IndexArray, Run
 
 # Share of the rows that the background has in initial statistics: before the first pass of a fit,
 # and before the first pass of a birth, which adds components for the background's rows.
-_FIRST_SHARE = 0.1
+_INITIAL_SHARE = 0.1
 
 
 def _is_background(stats: Stats) -> Any:
@@ -135,19 +135,19 @@ class BackgroundMixture(Mixture):
         # The index of the background.
         position = int(is_background.argmax())
         log_weights, _, _ = self.expectation(stats, None, None)  # type: ignore[arg-type]
-        mean = self.weights.mean(self.weights.natural_parameters(counts))
+        expected_weights = self.weights.mean(self.weights.natural_parameters(counts))
         weights: Any = self.weights
         model = MixtureBesideBackground(**fields | {
             "weights": SticksBesideBackground(
                 weights.concentration, position=position, n_rows=n_rows
             ),
-            "log_joint": float(log_weights[position]) + self.log_density,
-            "background_weight": float(mean[position]),
+            "background_log_joint": float(log_weights[position]) + self.log_density,
+            "background_weight": float(expected_weights[position]),
         })  # fmt: skip
-        others = [array[~is_background] for array in (counts, sums)]
+        other_stats = [array[~is_background] for array in (counts, sums)]
         if is_background.all():
-            others = [np.zeros_like(array[:1]) for array in (counts, sums)]
-        return model, RunningStats(others)
+            other_stats = [np.zeros_like(array[:1]) for array in (counts, sums)]
+        return model, RunningStats(other_stats)
 
     # ----------------------------------------------------------------------------------- rows
     def finish_step(self, result: LocalResult, global_params: Any) -> LocalResult:
@@ -200,8 +200,8 @@ class BackgroundMixture(Mixture):
         stats = super().initial(data, rng)
         if not self.begins:
             return stats
-        counts, sums = ((1.0 - _FIRST_SHARE) * array for array in stats.as_stats().arrays)
-        counts = np.append(counts, _FIRST_SHARE * data.total)
+        counts, sums = ((1.0 - _INITIAL_SHARE) * array for array in stats.as_stats().arrays)
+        counts = np.append(counts, _INITIAL_SHARE * data.total)
         return RunningStats([counts, np.vstack([sums, np.zeros_like(sums[:1])])])
 
     def symmetry_breaking_stats(self, stats: RunningStats, *args: Any) -> Stats:
@@ -220,9 +220,9 @@ class BackgroundMixture(Mixture):
         The density of the background counts as u outside the box, too.
         """
         model: Any
-        model, others = self.without_background(stats)
-        log_densities = model.log_predictive(X, others, run)
-        if others is stats:
+        model, other_stats = self.without_background(stats)
+        log_densities = model.log_predictive(X, other_stats, run)
+        if other_stats is stats:
             return log_densities
         return np.logaddexp(log_densities, np.log(model.background_weight) + self.log_density)
 
@@ -269,7 +269,7 @@ class MixtureBesideBackground(Mixture):
     """
 
     # E[log w_b] + log u, and E[w_b].
-    log_joint: float
+    background_log_joint: float
     background_weight: float
 
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> RowBatch:
@@ -279,8 +279,8 @@ class MixtureBesideBackground(Mixture):
     def finish_step(self, result: LocalResult, global_params: Any) -> LocalResult:
         """Take the share of the background from the responsibilities for each row."""
         # The probability that the row does not belong to the background.
-        probability = expit(result.bound - self.log_joint)
-        return replace(result, q=result.q * probability[:, None].astype(self.dtype))
+        foreground_probability = expit(result.bound - self.background_log_joint)
+        return replace(result, q=result.q * foreground_probability[:, None].astype(self.dtype))
 
     def _posterior_predictive(self, stats: RunningStats) -> Any:
         """Return the predictive mixture, without the weight of the background."""
@@ -289,6 +289,6 @@ class MixtureBesideBackground(Mixture):
         # The last component has no rows. Its weight is 1 minus the weights of the other components,
         # so that it includes the weight of the background.
         with np.errstate(divide="ignore"):
-            rest = np.exp(log_weights[-1]) - self.background_weight
-            log_weights[-1] = np.log(max(rest, 0.0))
+            remaining_weight = np.exp(log_weights[-1]) - self.background_weight
+            log_weights[-1] = np.log(max(remaining_weight, 0.0))
         return predictive._replace(log_weights=log_weights)

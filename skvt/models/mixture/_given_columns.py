@@ -36,7 +36,7 @@ from skvt.typing import Array, IndexArray
 # Maximum number of cells. It limits the number of parameters and of columns of converted rows.
 MAX_CELLS = 200
 # Added to the variances of standardised regressors, because regressors may be linearly dependent.
-_RIDGE = 1e-6
+_REGRESSOR_RIDGE = 1e-6
 
 
 @in_files("models.GivenColumns")
@@ -95,16 +95,16 @@ class GivenColumns:
             )
         # Make a conversion whose derived fields are empty, to call methods that use only ``sizes``.
         empty = np.zeros(0)
-        unscaled = cls(sizes, labels, empty, empty, empty, np.zeros(0, np.intp), empty)
+        unfitted = cls(sizes, labels, empty, empty, empty, np.zeros(0, np.intp), empty)
         # Standardise the regressors.
-        center, moment = weighted_moments(map_rows(X, unscaled.raw_regressors), weights, "full")
+        center, moment = weighted_moments(map_rows(X, unfitted.raw_regressors), weights, "full")
         deviation = np.sqrt(np.diagonal(moment))
         scale = np.where(deviation > 0.0, deviation, 1.0)
-        moment = moment / scale / scale[:, None] + _RIDGE * np.eye(scale.size)
+        moment = moment / scale / scale[:, None] + _REGRESSOR_RIDGE * np.eye(scale.size)
         # Find the combinations that occur, and the share of the rows in each cell. If further
         # combinations are possible, append their common cell.
-        numbers = evaluate_rows(X, weights, unscaled.combination).astype(np.intp)
-        combinations, cells = np.unique(numbers, return_inverse=True)
+        combination_numbers = evaluate_rows(X, weights, unfitted.combination).astype(np.intp)
+        combinations, cells = np.unique(combination_numbers, return_inverse=True)
         shares = np.bincount(cells, np.asarray(weights)) / weights.sum()
         if np.prod(np.maximum(sizes, 1), dtype=np.float64) > combinations.size:
             shares = np.append(shares, 0.0)
@@ -123,11 +123,11 @@ class GivenColumns:
     def raw_regressors(self, X: Any) -> Array:
         """Return the regressors (n, R) of given columns X (n, G) before standardisation."""
         X = dense_rows(X)
-        parts = [
+        regressors = [
             X[:, [g]] if size == 0 else (X[:, [g]] == np.arange(1, size)).astype(np.float64)
             for g, size in enumerate(self.sizes)
         ]
-        return np.concatenate(parts, axis=1)
+        return np.concatenate(regressors, axis=1)
 
     def regressors(self, X: Any) -> Array:
         """Return the standardised regressors, (n, R)."""
@@ -146,12 +146,12 @@ class GivenColumns:
 
     def cells(self, X: Any) -> IndexArray:
         """Return the cell of each row, (n,)."""
-        numbers, known = self.combination(X).astype(np.intp), self.combinations
-        # Find the position of each number in ``known``, which is sorted. It is wrong for numbers
-        # that are not in ``known``.
-        cells = np.minimum(np.searchsorted(known, numbers), known.size - 1)
+        numbers, combinations = self.combination(X).astype(np.intp), self.combinations
+        # Find the position of each number in ``combinations``, which is sorted. It is wrong for
+        # numbers that are not in ``combinations``.
+        cells = np.minimum(np.searchsorted(combinations, numbers), combinations.size - 1)
         # Combinations that do not occur in the fit are in the last cell.
-        return np.where(known[cells] == numbers, cells, known.size)
+        return np.where(combinations[cells] == numbers, cells, combinations.size)
 
 
 @in_files("models.Conditioned")
@@ -217,11 +217,11 @@ class Conditioned(WrapperMixin, Product):
         values of each row's cell are taken. The result has the leading axes of ``values``.
         """
         F, (rows, cells) = self._n_in_cell, self._index_cells(X)
-        lead = values.shape[:-1]
-        by_cell = values[..., : self._n_cells * F].reshape(*lead, self._n_cells, F)
-        out = np.array(np.broadcast_to(X, (*lead, X.shape[1])), np.float64)
-        out[..., :F] = by_cell[..., rows, cells, :]
-        return out
+        leading_shape = values.shape[:-1]
+        values_by_cell = values[..., : self._n_cells * F].reshape(*leading_shape, self._n_cells, F)
+        rows_in_units = np.array(np.broadcast_to(X, (*leading_shape, X.shape[1])), np.float64)
+        rows_in_units[..., :F] = values_by_cell[..., rows, cells, :]
+        return rows_in_units
 
     @property
     def with_unknown_levels(self) -> "Conditioned":
@@ -246,11 +246,11 @@ class Conditioned(WrapperMixin, Product):
         values_lam = self.family.split(lam)[0]
         # The column occurs in each cell, F columns after its occurrence in the preceding cell.
         positions = range(column, self._n_cells * self._n_in_cell, self._n_in_cell)
-        by_cell = [
+        probabilities_by_cell = [
             self.value_component.column_probabilities(values_lam, d, None) for d in positions
         ]
         _, cells = self._index_cells(X)
-        return np.stack(by_cell)[cells]
+        return np.stack(probabilities_by_cell)[cells]
 
     def column_evidence(self, sums: Array) -> Array:
         """Return the evidence of each column, summed over cells, (K, D) in nats.
@@ -259,8 +259,8 @@ class Conditioned(WrapperMixin, Product):
         """
         evidence = self.value_component.column_evidence(self.split_by_block(sums)[0])
         F, n_values = self._n_in_cell, self._n_cells * self._n_in_cell
-        by_cell = evidence[:, :n_values].reshape(len(sums), -1, F)
-        return np.concatenate([by_cell.sum(axis=1), evidence[:, n_values:]], axis=1)
+        evidence_by_cell = evidence[:, :n_values].reshape(len(sums), -1, F)
+        return np.concatenate([evidence_by_cell.sum(axis=1), evidence[:, n_values:]], axis=1)
 
     def marginals(self, lam: Array) -> Any:
         """Return marginals of averages of parameters over cells, weighted by the cells' shares.
@@ -273,29 +273,29 @@ class Conditioned(WrapperMixin, Product):
         (values_lam,) = self.family.split(lam)
         return tuple(map(self._average_cells, self.value_component.marginals(values_lam)))
 
-    def _average_cells(self, cells: Marginals) -> Marginals:
+    def _average_cells(self, cell_marginals: Marginals) -> Marginals:
         """Return the marginals of averages, given the marginals of the parameters of all cells.
 
-        ``cells`` has the columns of the first cell, then of the second, and so on.
+        ``cell_marginals`` has the columns of the first cell, then of the second, and so on.
         """
-        F, categories = self._n_in_cell, cells.categories
+        F, categories = self._n_in_cell, cell_marginals.categories
         # The average has the columns of the first cell.
-        columns = cells.columns.reshape(self._n_cells, -1)[0]
+        columns = cell_marginals.columns.reshape(self._n_cells, -1)[0]
         shares = self.given.shares[:, None]
 
         def sum_over_cells(values: Array, power: float) -> Array:
             """Return, for each column of a cell, the sum of ``(share * value) ** power``."""
-            by_cell = values.reshape(len(values), self._n_cells, -1)
-            return np.asarray(((shares * by_cell) ** power).sum(axis=1))
+            values_by_cell = values.reshape(len(values), self._n_cells, -1)
+            return np.asarray(((shares * values_by_cell) ** power).sum(axis=1))
 
         def quantile(p: float) -> Array:
             """Return the quantiles at probability p, below the estimates if p < 0.5."""
-            squared = sum_over_cells(cells.quantile(p) - cells.estimate, 2.0)
-            return estimate + np.copysign(np.sqrt(squared), p - 0.5)
+            squares = sum_over_cells(cell_marginals.quantile(p) - cell_marginals.estimate, 2.0)
+            return estimate + np.copysign(np.sqrt(squares), p - 0.5)
 
-        estimate = sum_over_cells(cells.estimate, 1.0)
+        estimate = sum_over_cells(cell_marginals.estimate, 1.0)
         categories = None if categories is None else categories[: columns.size]
-        return Marginals(cells.quantity, columns % F, estimate, quantile, categories)
+        return Marginals(cell_marginals.quantity, columns % F, estimate, quantile, categories)
 
 
 def separate_by_cell(component: Any, given: GivenColumns, exposed: bool = False) -> Conditioned:

@@ -62,8 +62,8 @@ class MixtureGivenGlobals(Mixture):
 
     def statistics_shapes(self, n_components: int) -> list[tuple[int, ...]]:
         """Return the shapes of the statistics of weights and of components."""
-        _, of_components = super().statistics_shapes(n_components)
-        return [self.weights.statistics(np.zeros(n_components)).shape, of_components]
+        _, component_shape = super().statistics_shapes(n_components)
+        return [self.weights.statistics(np.zeros(n_components)).shape, component_shape]
 
     # ------------------------------------------------------------------------------- globals
     def drawn_globals(
@@ -85,12 +85,12 @@ class MixtureGivenGlobals(Mixture):
         """Return the globals at E[w] and E[phi], for the assignment of rows after the fit."""
         return self._normalise(np.log(lam) for lam in self.natural_parameters(stats))
 
-    def _normalise(self, logs: Iterable[Array]) -> tuple[Array, Array]:
+    def _normalise(self, log_values: Iterable[Array]) -> tuple[Array, Array]:
         """Return the log weights (K,) and the table (K, P), given positive numbers to normalise.
 
-        ``logs`` are the logarithms of these numbers, for weights and for components.
+        ``log_values`` are the logarithms of these numbers, for weights and for components.
         """
-        log_sticks, log_components = (log - logsumexp(log, axis=-1, keepdims=True) for log in logs)
+        log_sticks, log_components = (x - logsumexp(x, axis=-1, keepdims=True) for x in log_values)
         return self.weights.log_weights(log_sticks), self.component.table_at(log_components)
 
     def corrected(
@@ -111,9 +111,9 @@ class MixtureGivenGlobals(Mixture):
         ):
             # Make each Dirichlet a column, for :func:`correct_statistics`.
             arrays = lam, log_gammas, eta_hat
-            shapes, logs, hats = (array.reshape(-1, array.shape[-1]).T for array in arrays)
-            columns = correct_statistics(shapes, Gammas.from_logs(logs), hats, run)
-            corrected.append(columns.T.reshape(eta_hat.shape))
+            shapes, logs, statistics = (array.reshape(-1, array.shape[-1]).T for array in arrays)
+            corrected_columns = correct_statistics(shapes, Gammas.from_logs(logs), statistics, run)
+            corrected.append(corrected_columns.T.reshape(eta_hat.shape))
         component: Any = self.component
         return Stats((corrected[0], component.feature_sums(corrected[1])))
 
@@ -135,8 +135,8 @@ class MixtureGivenGlobals(Mixture):
     def component_masses(self, stats: Stats) -> Array:
         """Return the expected number of rows of each component, (K,)."""
         # The statistics of weights are counts (K,), or pairs (K, 2) whose first column are counts.
-        values = super().component_masses(stats)
-        return values.reshape(len(values), -1)[:, 0]
+        masses = super().component_masses(stats)
+        return masses.reshape(len(masses), -1)[:, 0]
 
     # ---------------------------------------------------------------------------------- rows
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:

@@ -25,7 +25,7 @@ _MAX_LOGIT_DISTANCE = 60.0
 _MAX_CANDIDATE_DISTANCE = 40.0
 # Smaller responsibilities are left out of the losses of entropy by merges, because their entropy is
 # less than 1e-12 nats in each row.
-MIN_SHARE = 1e-14
+MIN_RESPONSIBILITY = 1e-14
 # Upper bounds are multiplied by this factor, so that rounding does not make them too small.
 ROUNDING_FACTOR = 1.0 + 1e-9
 
@@ -261,7 +261,8 @@ def add_assignment_entropies(
     ``H_a + H_b - merge_entropy_loss[a, b]``, where H_k is ``entropy[k]`` [HS13 sec. 3.2]. Only rows
     that both components share contribute to a loss, and such rows are few.
     """
-    # The responsibilities r of a row above MIN_SHARE, their terms r log r, and their components.
+    # The responsibilities r of a row above MIN_RESPONSIBILITY, their terms r log r, and their
+    # components.
     shares = np.empty(resp.shape[1])
     terms = np.empty(resp.shape[1])
     members = np.empty(resp.shape[1], np.int64)
@@ -274,7 +275,7 @@ def add_assignment_entropies(
             if r > 0.0:
                 term = r * log(r)
                 entropy[row_components[j]] -= w * term
-                if r > MIN_SHARE:
+                if r > MIN_RESPONSIBILITY:
                     shares[n_members], terms[n_members] = r, term
                     members[n_members] = row_components[j]
                     n_members += 1

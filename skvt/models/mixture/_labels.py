@@ -25,14 +25,14 @@ from skvt.rows import dense
 from skvt.typing import Array, IndexArray
 
 # Log density in place of -inf, whose product with 0 would be NaN.
-_IMPOSSIBLE = -1e25
+_LOG_ZERO = -1e25
 # A merge of components of different classes has a lower gain than this, and no other merge has.
-_MIN_GAIN = 1e-9 * _IMPOSSIBLE
+_MIN_POSSIBLE_GAIN = 1e-9 * _LOG_ZERO
 # A birth is a move that adds components. Such a component has a class only if its rows of this
-# class are at least _MIN_ROWS and at least the share _MIN_SHARE * s of its rows, where s is the
-# share of all rows that have a label.
-_MIN_SHARE = 0.1
-_MIN_ROWS = 0.5
+# class are at least _MIN_CLASS_ROWS and at least the share _MIN_CLASS_SHARE * s of its rows, where
+# s is the share of all rows that have a label.
+_MIN_CLASS_SHARE = 0.1
+_MIN_CLASS_ROWS = 0.5
 
 
 def most_frequent_classes(counts: Array) -> IndexArray:
@@ -56,13 +56,13 @@ def append_class_counts(stats: Stats, classes: IndexArray, n_classes: int) -> St
 
 
 @dataclass(frozen=True)
-class _OneClass:
+class _ClassFamily:
     """The family of point masses at the classes of components.
 
     Natural parameters ``eta`` (..., C + 1) are numbers of rows without a class and of each class.
     """
 
-    # Share of all rows that have a label, for births, see `_MIN_SHARE`; None otherwise.
+    # Share of all rows that have a label, for births, see `_MIN_CLASS_SHARE`; None otherwise.
     labelled_share: float | None = None
 
     def log_normalizer(self, eta: Array) -> Array:
@@ -72,7 +72,7 @@ class _OneClass:
         """
         class_counts = eta[..., 1:]
         n_other_rows = class_counts.sum(axis=-1) - class_counts.max(axis=-1)
-        return np.asarray(_IMPOSSIBLE * n_other_rows)
+        return np.asarray(_LOG_ZERO * n_other_rows)
 
     def expectation(self, eta: Array) -> Array:
         """Return the log density of rows of each class, (..., C + 1).
@@ -85,24 +85,25 @@ class _OneClass:
         # for arrays of all components, because the one with most rows of a class keeps it.
         if self.labelled_share is not None and eta.ndim == 2:
             n_class_rows = eta[:, 1:].max(axis=1)
-            min_rows = np.maximum(_MIN_ROWS, _MIN_SHARE * self.labelled_share * eta.sum(axis=1))
+            min_rows = _MIN_CLASS_SHARE * self.labelled_share * eta.sum(axis=1)
+            min_rows = np.maximum(_MIN_CLASS_ROWS, min_rows)
             # For each class, find the component with most rows of this class.
-            has_most = np.isin(np.arange(len(eta)), eta[:, 1:].argmax(axis=0))
-            classes = np.where(has_most | (n_class_rows >= min_rows), classes, 0)
+            has_most_rows = np.isin(np.arange(len(eta)), eta[:, 1:].argmax(axis=0))
+            classes = np.where(has_most_rows | (n_class_rows >= min_rows), classes, 0)
         is_allowed = classes[..., None] == np.arange(eta.shape[-1])
         # Rows without a class may be in any component.
         is_allowed[..., 0] = True
-        return np.where(is_allowed, 0.0, _IMPOSSIBLE)
+        return np.where(is_allowed, 0.0, _LOG_ZERO)
 
 
 @dataclass(frozen=True)
-class _Classes(ConjugateComponent):
+class _ClassComponent(ConjugateComponent):
     """The component of the column of classes; features (n, C + 1) are indicators of classes."""
 
     # (C + 1,): zeros, because no class is known before the rows.
     prior: Array
     dtype: np.dtype[Any]
-    family: Any = _OneClass()
+    family: Any = _ClassFamily()
 
     n_features = 1
 
@@ -118,7 +119,7 @@ class _Classes(ConjugateComponent):
 
 
 @dataclass(frozen=True)
-class _Labelled(Product):
+class _LabelledProduct(Product):
     """Product of a component and of classes.
 
     Rows without a column of classes have no class.
@@ -135,7 +136,7 @@ class _Labelled(Product):
 class LabelledMixture(Mixture):
     """A mixture whose components have classes, which is used during a fit only.
 
-    The component is a :class:`_Labelled` with the blocks "values" and "classes".
+    The component is a :class:`_LabelledProduct` with the blocks "values" and "classes".
     """
 
     # Share of the rows that have a label.
@@ -145,13 +146,13 @@ class LabelledMixture(Mixture):
         """Return the model for births: components with few rows of a class have no class."""
         component: Any = self.component
         values, classes = (block.component for block in component.blocks)
-        classes = replace(classes, family=_OneClass(self.labelled_share))
+        classes = replace(classes, family=_ClassFamily(self.labelled_share))
         return replace(self, component=component.with_components([values, classes]))
 
     def merge_gains(self, stats: Stats, a: IndexArray, b: IndexArray) -> Array:
         """Return the gains of merges in nats; they are -inf for components of different classes."""
         gains = super().merge_gains(stats, a, b)
-        return np.where(gains < _MIN_GAIN, -np.inf, gains)
+        return np.where(gains < _MIN_POSSIBLE_GAIN, -np.inf, gains)
 
     def symmetry_breaking_stats(self, *args: Any) -> Stats:
         """Return statistics of a random row for each component, without the row's class."""
@@ -183,16 +184,17 @@ def with_labels(
     D, dtype = X.shape[1] - 1, model.dtype
     blocks = (
         Block("values", model.component, np.arange(D)),
-        Block("classes", _Classes(np.zeros(max(n_classes, 1) + 1), dtype), np.array([D])),
+        Block("classes", _ClassComponent(np.zeros(max(n_classes, 1) + 1), dtype), np.array([D])),
     )
     learner = None if model.learner is None else ValuesLearner(model.learner)
-    labelled = LabelledMixture(**vars(model) | {
-        "component": _Labelled(blocks, D, dtype), "learner": learner,
+    model_with_labels = LabelledMixture(**vars(model) | {
+        "component": _LabelledProduct(blocks, D, dtype), "learner": learner,
         "labelled_share": float(weights[classes > 0].sum() / weights.sum()),
     })  # fmt: skip
     if not (begins_fit and classes.any()):
-        return labelled
-    return replace(labelled, start=initialise_from_labels(labelled, X, weights, classes - 1))
+        return model_with_labels
+    start = initialise_from_labels(model_with_labels, X, weights, classes - 1)
+    return replace(model_with_labels, start=start)
 
 
 def without_labels(
@@ -205,15 +207,15 @@ def without_labels(
     """
     values, _ = model.component.blocks
     fields = {name: value for name, value in vars(model).items() if name != "labelled_share"}
-    plain = Mixture(**fields | {
+    unlabelled_model = Mixture(**fields | {
         "component": values.component, "learner": model.learner and model.learner.learner,
         "start": None,
     })  # fmt: skip
 
-    def remove_classes(labelled: Stats) -> Stats:
-        counts, sums = labelled.arrays
+    def remove_classes(labelled_stats: Stats) -> Stats:
+        counts, sums = labelled_stats.arrays
         sums_of_values, _ = model.component.split_by_block(sums)
         return Stats((counts, sums_of_values.copy()))
 
     _, class_counts = model.component.split_by_block(stats.as_stats().arrays[1])
-    return plain, remove_classes, most_frequent_classes(class_counts)
+    return unlabelled_model, remove_classes, most_frequent_classes(class_counts)

@@ -18,7 +18,7 @@ component and make all other components improbable. :class:`~skvt.models.mixture
 therefore learns only from two or more components. The ranges of parameters are limited for the
 same reason: if few components happen to have similar means or covariances, a prior concentrated at
 these values would prevent that different components are added. For Dirichlets, a conjugate prior of
-the concentrations has the same purpose. This prior counts as ``PSEUDO_COMPONENTS`` further
+the concentrations has the same purpose. This prior counts as ``N_PSEUDO_COMPONENTS`` further
 components whose expectations are those under concentrations of 1. Steps raise the sum of F and the
 log density of this prior. If the steps of a call lower F itself, all of them are undone.
 """
@@ -41,13 +41,13 @@ _CONCENTRATION_LIMITS = (1e-3, 1e3)
 # Smallest and largest logarithm of rates, so that rates neither overflow nor become 0.
 _LOG_RATE_LIMITS = (-100.0, 100.0)
 # Number of components that the conjugate prior of learned concentrations counts as.
-PSEUDO_COMPONENTS = 2.0
+N_PSEUDO_COMPONENTS = 2.0
 # Maximum number of steps in one call.
 MAX_STEPS = 10
 # Steps end when the gain of a step, in nats, is less than this.
 _MIN_GAIN = 1e-2
 # Largest factor by which a step is lengthened.
-_MAX_LENGTH = 16.0
+_MAX_STEP_LENGTH = 16.0
 
 
 class PriorLearner(Protocol):
@@ -108,28 +108,28 @@ class Ascent:
 
         The prior stays as it is if fewer than two of several components are informative.
         """
-        informative = self.select_informative(component, sums)
-        if len(informative) < min(2, len(sums)):
+        informative_sums = self.select_informative(component, sums)
+        if len(informative_sums) < min(2, len(sums)):
             return component
-        return _ascend(
+        return _take_steps(
             component,
-            lambda current: (self.parameters(current), self.step(current, informative)),
+            lambda current: (self.parameters(current), self.step(current, informative_sums)),
             self.with_parameters,
-            lambda current: _log_evidence(current, sums) + self.log_density(current),
+            lambda current: _compute_log_evidence(current, sums) + self.log_density(current),
             self.most_steps,
         )
 
 
-def _log_evidence(component: Any, sums: Array) -> float:
+def _compute_log_evidence(component: Any, sums: Array) -> float:
     """Return the log evidence F of all rows in nats, without the base measure.
 
     ``sums`` are the sums of features (K, P).
     """
-    after = component.family.log_normalizer(component.natural_parameters(sums))
-    return float(after.sum() - len(sums) * component.log_normalizer)
+    log_normalizers = component.family.log_normalizer(component.natural_parameters(sums))
+    return float(log_normalizers.sum() - len(sums) * component.log_normalizer)
 
 
-def _ascend(
+def _take_steps(
     current: Any, step: Callable[[Any], tuple[Array, Array]],
     with_parameters: Callable[[Any, Array], Any], objective: Callable[[Any], float],
     most_steps: int = MAX_STEPS,
@@ -140,15 +140,15 @@ def _ascend(
     that has raised F, the next step is made twice as long. ``with_parameters(current, x)`` returns
     the object with parameters x, and ``objective(current)`` returns F in nats.
     """
-    F, length = objective(current), 1.0
+    F, step_length = objective(current), 1.0
     for _ in range(most_steps):
         x, target = step(current)
-        trial = with_parameters(current, x + length * (target - x))
+        trial = with_parameters(current, x + step_length * (target - x))
         trial_F = objective(trial)
         # Replace a lengthened step that does not raise F by the plain step. The negated comparisons
         # include a value of NaN.
-        if length > 1.0 and not trial_F > F:
-            length = 1.0
+        if step_length > 1.0 and not trial_F > F:
+            step_length = 1.0
             trial = with_parameters(current, target)
             trial_F = objective(trial)
         if not trial_F > F:
@@ -156,7 +156,7 @@ def _ascend(
         gain, current, F = trial_F - F, trial, trial_F
         if gain < _MIN_GAIN:
             break
-        length = min(2.0 * length, _MAX_LENGTH)
+        step_length = min(2.0 * step_length, _MAX_STEP_LENGTH)
     return current
 
 
@@ -215,8 +215,9 @@ class DirichletLearner(Ascent):
     def learn_prior(self, component: Any, sums: Array) -> Any:
         """Return the component with a prior of higher evidence; see :class:`PriorLearner`."""
         # The steps raise F plus the log density. Undo them if they lower F itself.
-        after = super().learn_prior(component, sums)
-        return after if _log_evidence(after, sums) > _log_evidence(component, sums) else component
+        improved = super().learn_prior(component, sums)
+        evidence, old_evidence = (_compute_log_evidence(c, sums) for c in (improved, component))
+        return improved if evidence > old_evidence else component
 
     def log_density(self, component: Any) -> float:
         """Return the sum of ``<alpha, E_1[log phi]> - A(alpha)`` over pseudo-components, in nats.
@@ -226,7 +227,7 @@ class DirichletLearner(Ascent):
         """
         mean_log = component.family.expectation(np.ones_like(component.prior))
         log_density = float((component.prior * mean_log).sum()) - component.log_normalizer
-        return PSEUDO_COMPONENTS * log_density
+        return N_PSEUDO_COMPONENTS * log_density
 
     def step(self, component: Any, sums: Array) -> Array:
         """Return log concentrations after a fixed-point step [Minka00 eq. 55].
@@ -244,11 +245,11 @@ class DirichletLearner(Ascent):
         denominator = np.repeat(denominator, self.sizes)
         # Add the pseudo-components, for which E_1[log phi] is digamma(1) - digamma(size).
         sizes = np.array(self.sizes, np.float64)
-        to_numerator = PSEUDO_COMPONENTS * (digamma(np.ones(1)) - digamma(alpha))
-        to_denominator = PSEUDO_COMPONENTS * (digamma(sizes) - digamma(alpha_sum))
-        to_denominator = np.repeat(to_denominator, self.sizes)
-        numerator += np.maximum(to_numerator, 0.0) + np.maximum(-to_denominator, 0.0)
-        denominator += np.maximum(to_denominator, 0.0) + np.maximum(-to_numerator, 0.0)
+        numerator_term = N_PSEUDO_COMPONENTS * (digamma(np.ones(1)) - digamma(alpha))
+        denominator_term = N_PSEUDO_COMPONENTS * (digamma(sizes) - digamma(alpha_sum))
+        denominator_term = np.repeat(denominator_term, self.sizes)
+        numerator += np.maximum(numerator_term, 0.0) + np.maximum(-denominator_term, 0.0)
+        denominator += np.maximum(denominator_term, 0.0) + np.maximum(-numerator_term, 0.0)
         if self.symmetric:
             numerator = np.full_like(numerator, numerator.sum())
             denominator = np.full_like(denominator, denominator.sum())
@@ -256,8 +257,8 @@ class DirichletLearner(Ascent):
         has_values = denominator > 0.0
         ratio = np.where(has_values, numerator / np.where(has_values, denominator, 1.0), 1.0)
         # The limit keeps the logarithm finite. It is below the range to which results are clipped.
-        smallest, _ = _CONCENTRATION_LIMITS
-        return np.log(np.maximum(alpha * ratio, 0.1 * smallest))
+        min_concentration, _ = _CONCENTRATION_LIMITS
+        return np.log(np.maximum(alpha * ratio, 0.1 * min_concentration))
 
 
 @in_files("models.GammaLearner")
@@ -335,4 +336,4 @@ def with_learned_concentration(weights: Any, counts: Array) -> Any:
     def objective(current: StickBreaking) -> float:
         return current.log_evidence(counts)
 
-    return _ascend(weights, step, with_parameters, objective)
+    return _take_steps(weights, step, with_parameters, objective)

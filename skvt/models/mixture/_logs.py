@@ -83,21 +83,21 @@ class Logged(WrapperMixin, Product):
             and type(volume.component) is Volume
             and np.array_equal(values.columns, np.arange(d))
             and volume.component.n_features > 0
-            and self.logs.shape == least.shape == (volume.component.n_features,)
-            and are_indices_below(self.logs, d)
+            and self.log_columns.shape == least.shape == (volume.component.n_features,)
+            and are_indices_below(self.log_columns, d)
             and bool(np.all((least > 0.0) & np.isfinite(least)))
         )
 
     @property
-    def logs(self) -> IndexArray:
+    def log_columns(self) -> IndexArray:
         """Positions of the columns in logarithms."""
         return self.blocks[1].columns
 
     @property
     def without_volume(self) -> "Logged":
         values, volume = self.blocks
-        parts = values.component, NoVolume(volume.component.n_features, volume.component.dtype)
-        return self.with_components(parts)
+        components = values.component, NoVolume(volume.component.n_features, volume.component.dtype)
+        return self.with_components(components)
 
     def _convert_to_data_units(self, X: Array, values: Array, *others: Array) -> Array:
         """Return values with exponentials in place of logarithms.
@@ -105,9 +105,9 @@ class Logged(WrapperMixin, Product):
         If ``values`` are means of logarithms, which are also their medians, the exponentials are
         medians.
         """
-        out = np.array(values)
-        out[..., self.logs] = np.exp(out[..., self.logs])
-        return out
+        data_values = np.array(values)
+        data_values[..., self.log_columns] = np.exp(data_values[..., self.log_columns])
+        return data_values
 
     def parts(self, lam: Array) -> dict[str, tuple[Any, Array]]:
         """Return the parts of the block "values", since the block "volume" has no parameters."""
@@ -132,7 +132,7 @@ class Logged(WrapperMixin, Product):
         Means of logarithms become medians of the numbers. Other quantities of logarithms get a name
         that says that they are quantities of logarithms.
         """
-        is_log = np.isin(marginals.columns, self.logs)
+        is_log = np.isin(marginals.columns, self.log_columns)
         logs, others = marginals.select(is_log), marginals.select(~is_log)
         if marginals.quantity == "mean":
             estimate = np.exp(logs.estimate)
@@ -143,25 +143,27 @@ class Logged(WrapperMixin, Product):
         return [others, logs._replace(quantity=f"{marginals.quantity} of logarithm")]
 
     def _convert_rows(self, X: Any) -> Array:
-        return take_logarithms(self.logs, self.least, X)
+        return take_logarithms(self.log_columns, self.least, X)
 
 
-def model_logarithms(component: Component, logs: IndexArray, least: tuple[float, ...]) -> Logged:
+def model_logarithms(
+    component: Component, log_columns: IndexArray, lower_limits: tuple[float, ...]
+) -> Logged:
     """Return a component of rows in the units of the data.
 
     ``component`` describes the rows that :func:`take_logarithms` makes of these rows.
     """
     D, dtype = component.n_features, component.dtype
     values = Block("values", component, np.arange(D))
-    volume = Block("volume", Volume(logs.size, dtype), logs)
-    return Logged((values, volume), D, dtype, least=least)
+    volume = Block("volume", Volume(log_columns.size, dtype), log_columns)
+    return Logged((values, volume), D, dtype, least=lower_limits)
 
 
-def take_logarithms(logs: IndexArray, least: tuple[float, ...], X: Any) -> Array:
-    """Return rows with logarithms in the columns ``logs``.
+def take_logarithms(log_columns: IndexArray, lower_limits: tuple[float, ...], X: Any) -> Array:
+    """Return rows with logarithms in the columns ``log_columns``.
 
-    Numbers below the lower limits ``least`` of these columns are raised to the limits.
+    Numbers below the lower limits ``lower_limits`` of these columns are raised to the limits.
     """
     rows = np.array(dense(X))
-    rows[:, logs] = np.log(np.maximum(rows[:, logs], least))
+    rows[:, log_columns] = np.log(np.maximum(rows[:, log_columns], lower_limits))
     return rows

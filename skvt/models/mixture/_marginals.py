@@ -11,7 +11,7 @@ from skvt.typing import Array, IndexArray
 # If a parameter of a beta distribution is larger, scipy's quantiles may be NaN or far off.
 _MAX_BETA_PARAMETER = 1e7
 # Components with less than this share of the rows may consist of errors in the data.
-MIN_SHARE = 0.05
+MIN_LARGE_SHARE = 0.05
 
 
 class Marginals(NamedTuple):
@@ -91,26 +91,26 @@ def _beta_quantile(a: Array, b: Array, p: float) -> Array:
     of the other variable, relative to the mean of this variable, is raised to a power slightly
     above 1, so that the log odds have about the variance 1/a + 1/b.
     """
-    small, large = np.minimum(a, b), np.maximum(a, b)
-    if not np.any(large > _MAX_BETA_PARAMETER):
+    smaller, larger = np.minimum(a, b), np.maximum(a, b)
+    if not np.any(larger > _MAX_BETA_PARAMETER):
         return np.asarray(betaincinv(a, b, p))
-    relative_quantile = gammaincinv(small, np.where(a <= b, p, 1.0 - p)) / small
+    relative_quantile = gammaincinv(smaller, np.where(a <= b, p, 1.0 - p)) / smaller
     # The relative quantile has about the log variance 1/small. The power multiplies it by
     # 1 + small/large.
-    odds_of_small = small / large * relative_quantile ** np.sqrt(1.0 + small / large)
+    odds_of_smaller = smaller / larger * relative_quantile ** np.sqrt(1.0 + smaller / larger)
     # If b is the smaller parameter, these are odds of 1 - x, whose (1 - p)-quantile is wanted.
-    approximation = np.where(a <= b, odds_of_small, 1.0) / (1.0 + odds_of_small)
-    return np.where(large > _MAX_BETA_PARAMETER, approximation, betaincinv(a, b, p))
+    approximation = np.where(a <= b, odds_of_smaller, 1.0) / (1.0 + odds_of_smaller)
+    return np.where(larger > _MAX_BETA_PARAMETER, approximation, betaincinv(a, b, p))
 
 
 def have_large_shares(counts: Array) -> Array:
-    """Return whether each component has at least ``MIN_SHARE`` of the rows, (K,).
+    """Return whether each component has at least ``MIN_LARGE_SHARE`` of the rows, (K,).
 
-    If there are many components, half of the mean share is smaller than ``MIN_SHARE``, and is then
-    the minimum.
+    If there are many components, half of the mean share is smaller than ``MIN_LARGE_SHARE``, and is
+    then the minimum.
     """
     shares = counts / counts.sum()
-    return np.asarray(shares >= min(MIN_SHARE, 0.5 / shares.size))
+    return np.asarray(shares >= min(MIN_LARGE_SHARE, 0.5 / shares.size))
 
 
 def relevance(evidence: Callable[[Array], Array], sums: Array, counts: Array) -> Array:
@@ -126,8 +126,8 @@ def relevance(evidence: Callable[[Array], Array], sums: Array, counts: Array) ->
     a few errors in a component of their own would determine the variance of all other rows.
     """
     # S_rest is the sum over the other large components. If there are none, all others count.
-    of_large = _sum_others(sums * have_large_shares(counts)[:, None])
-    others = np.where(of_large.any(axis=1, keepdims=True), of_large, _sum_others(sums))
+    large_others = _sum_others(sums * have_large_shares(counts)[:, None])
+    others = np.where(large_others.any(axis=1, keepdims=True), large_others, _sum_others(sums))
     gain = evidence(sums) + evidence(others) - evidence(sums + others)
     return np.asarray(gain / np.maximum(counts, 1.0)[:, None])
 

@@ -61,11 +61,11 @@ _COMPLETION_TOL = 1e-4
 # Maximum number of sweeps of data augmentation, with which missing values are drawn, and the share
 # of the variance of missing values that draws may lack after the sweeps.
 _MAX_SWEEPS = 30
-_LACKING_VARIANCE = 0.03
+_MAX_LACKING_VARIANCE = 0.03
 # E[log w] of a component that gets no rows.
 _LOG_ZERO_WEIGHT = -1e30
 # E[log w] (K,) and the table (K, P), see `Mixture`.
-_Params: TypeAlias = tuple[Array, Array]
+_GlobalParams: TypeAlias = tuple[Array, Array]
 
 
 @in_files("models.Mixture")
@@ -104,10 +104,10 @@ class Mixture(ConjugateModel):
         A mixture is MERGEABLE if its weights allow moves, which add, merge and split components. It
         is TEMPERABLE if log C(T) is known for both its weights and its component.
         """
-        of_every_mixture = {Capability.MEMOIZABLE, Capability.SELECTIVE, Capability.HYPERPRIOR}
+        common = {Capability.MEMOIZABLE, Capability.SELECTIVE, Capability.HYPERPRIOR}
         of_weights = self.weights.capabilities
-        shared_with_component = of_weights & self.component.capabilities
-        return shared_with_component | (of_weights & {Capability.MERGEABLE}) | of_every_mixture
+        shared = of_weights & self.component.capabilities
+        return shared | (of_weights & {Capability.MERGEABLE}) | common
 
     @property
     def families(self) -> tuple[Family, ...]:
@@ -141,7 +141,7 @@ class Mixture(ConjugateModel):
         counts, sums = stats.as_stats().arrays
         return self.weights.natural_parameters(counts), self.component.natural_parameters(sums)
 
-    def expectation(self, stats: RunningStats, batch: RowBatch, run: Run) -> _Params:
+    def expectation(self, stats: RunningStats, batch: RowBatch, run: Run) -> _GlobalParams:
         """Return E[log w_k] and the table of E[log p(x | phi_k)], which must not be written to."""
         return stats.derived(_compute_expectation, self.weights, self.component)
 
@@ -231,7 +231,7 @@ class Mixture(ConjugateModel):
 
     # --------------------------------------------------------------------------- local step
     def local_step(
-        self, batch: RowBatch, global_params: _Params, inv_temp: float | Array, run: Run, *,
+        self, batch: RowBatch, global_params: _GlobalParams, inv_temp: float | Array, run: Run, *,
         with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
     ) -> LocalResult:  # fmt: skip
         """Compute responsibilities, statistics and the bound of each row.
@@ -281,8 +281,8 @@ class Mixture(ConjugateModel):
     def make_local_result(self, batch: RowBatch, resp: Array) -> LocalResult:
         """Return the local result at given responsibilities; bound and energy are NaN."""
         stats, hidden_entropy = self._complete_statistics(batch, resp, _MAX_COMPLETIONS)
-        unknown = np.full(batch.n_rows, np.nan)
-        return LocalResult(stats, unknown, unknown, resp, hidden_entropy=hidden_entropy)
+        nan_bounds = np.full(batch.n_rows, np.nan)
+        return LocalResult(stats, nan_bounds, nan_bounds, resp, hidden_entropy=hidden_entropy)
 
     def _complete_statistics(
         self, batch: RowBatch, resp: Array, max_steps: int
@@ -298,7 +298,7 @@ class Mixture(ConjugateModel):
         observed_sums = component.weighted_sums(batch.X, weighted_resp)
         stats, hidden_entropy = Stats((weighted_resp.sum(axis=0), observed_sums)), None
         table = np.repeat(component.expected_table(component.prior[None]), resp.shape[1], axis=0)
-        smallest_gain = _COMPLETION_TOL * batch.weights.sum()
+        min_gain = _COMPLETION_TOL * batch.weights.sum()
         previous_bound = -np.inf
         for step in range(max_steps):
             # Update q of the missing values and, with it, the statistics.
@@ -315,7 +315,7 @@ class Mixture(ConjugateModel):
                 break
             # Update q of phi, unless the last update has hardly raised the bound.
             bound = hidden_entropy.sum() + self.collapsed_energy(stats)
-            if bound - previous_bound < smallest_gain:
+            if bound - previous_bound < min_gain:
                 break
             previous_bound = bound
             table = component.expected_table(component.natural_parameters(stats.arrays[1]))
@@ -329,9 +329,9 @@ class Mixture(ConjugateModel):
         """
         if stats is None or not (self.learner or self.learns_concentration):
             return self
-        value = stats.as_stats()
+        plain_stats = stats.as_stats()
         # Do not use ``arrays[0]``, which has more than the counts in `MixtureGivenGlobals`.
-        counts, has_prior = self.component_masses(value), self.has_prior(value)
+        counts, has_prior = self.component_masses(plain_stats), self.has_prior(plain_stats)
         # Compare with half a row, because rounding may change the count of one row.
         has_rows = counts > 0.5
         learner = self.learner if (has_rows & has_prior).sum() >= 2 else None
@@ -340,7 +340,7 @@ class Mixture(ConjugateModel):
             return self
         component, weights = self.component, self.weights
         if learner is not None:
-            _, sums = value.arrays
+            _, sums = plain_stats.arrays
             component = learner.learn_prior(component, sums[has_prior & (counts > 0.0)])
         if learns_concentration:
             weights = with_learned_concentration(weights, counts)
@@ -398,8 +398,8 @@ class Mixture(ConjugateModel):
         batch = data.batch(self, rows)
         stats = self.seeded_statistics(batch, self.n_initial, self.init_params, rng)
         # The sample represents the total weight of all rows.
-        factor = data.total / batch.weights.sum()
-        return RunningStats([factor * a for a in self._pad_components(stats.arrays)])
+        scale = data.total / batch.weights.sum()
+        return RunningStats([scale * array for array in self._pad_components(stats.arrays)])
 
     def seeded_statistics(
         self, batch: RowBatch, n_components: int, init_params: str, rng: np.random.Generator
@@ -430,7 +430,7 @@ class Mixture(ConjugateModel):
         """Return statistics to which components without rows are appended up to ``n_fewest``."""
         counts, *_ = arrays
         n_lacking = max(0, self.n_fewest - counts.size)
-        return [np.pad(a, [(0, n_lacking)] + [(0, 0)] * (a.ndim - 1)) for a in arrays]
+        return [np.pad(array, [(0, n_lacking)] + [(0, 0)] * (array.ndim - 1)) for array in arrays]
 
     def symmetry_breaking_stats(
         self, stats: RunningStats, data: RowSource, share: float, rng: np.random.Generator
@@ -479,11 +479,11 @@ class Mixture(ConjugateModel):
         weights = self.weights.mean(lam_weights)[: len(lam_components)]
         # The component without rows has the weight that remains, and the prior.
         weights = np.append(weights, max(0.0, 1.0 - weights.sum()))
-        components = np.concatenate([lam_components, self.component.prior[None]])
-        components = self.component.with_shared_globals(components)
+        lam = np.concatenate([lam_components, self.component.prior[None]])
+        lam = self.component.with_shared_globals(lam)
         # A weight of 0 has the logarithm -inf.
         with np.errstate(divide="ignore"):
-            return _Predictive(self.component, components, np.log(weights))
+            return _Predictive(self.component, lam, np.log(weights))
 
     def imputed(self, X: Array, stats: RunningStats, run: Run) -> Array:
         """Impute missing values of rows (n, D) by predictive means or most probable categories."""
@@ -495,19 +495,19 @@ class Mixture(ConjugateModel):
         predictive = self._posterior_predictive(stats)
         component: Any = self.component
 
-        def of_components(rows: Array) -> Array:
+        def compute_by_component(rows: Array) -> Array:
             """Return (K + 1, C), or (n, K + 1, C) if the probabilities depend on the row."""
-            return np.asarray(component.column_probabilities(predictive.components, column, rows))
+            return np.asarray(component.column_probabilities(predictive.lam, column, rows))
 
-        def of_mixture(rows: Array) -> Array:
+        def average(rows: Array) -> Array:
             """Return the average (n, C) over the components."""
             memberships = predictive.memberships(rows)
-            probabilities = of_components(rows)
+            probabilities = compute_by_component(rows)
             if probabilities.ndim == 2:
                 return memberships @ probabilities
             return np.einsum("nk,nkc->nc", memberships, probabilities)
 
-        return _map_rows(X, of_mixture, shape=of_components(X[:1]).shape[-1:], run=run)
+        return _map_rows(X, average, shape=compute_by_component(X[:1]).shape[-1:], run=run)
 
     def draw_missing(
         self, X: Array, stats: RunningStats, rng: np.random.Generator, *, are_fit_rows: bool = False
@@ -545,7 +545,7 @@ class Mixture(ConjugateModel):
             return _Predictive(component, drawn_lam, np.log(np.ravel(weights)[: len(drawn_lam)]))
 
 
-def _compute_expectation(stats: Stats, weights: Weights, component: Component) -> _Params:
+def _compute_expectation(stats: Stats, weights: Weights, component: Component) -> _GlobalParams:
     """Return E[log w_k] (K,) and the table of E[log p(x | phi_k)] (K, P)."""
     counts, sums = stats.arrays
     t = weights.family.expectation(weights.natural_parameters(counts))
@@ -618,8 +618,8 @@ class _LocalStep(NamedTuple):
     def run_task(self, rows: slice, add: Callable[[Array, Array, Array], None] | None) -> None:
         """Write the results of ``rows``, and add their statistics.
 
-        ``add``, unless None, is called with counts (K,), sums (K, P) and the entropy of missing
-        values (K,).
+        ``add``, unless None, is called with counts (K,), sums (K, P) and the entropy of
+        missing values (K,).
         """
         X, weights = self.batch.X, self.batch.weights
         counts, hidden_entropy = np.zeros((2, self.log_weights.size))
@@ -656,13 +656,13 @@ class _Predictive(NamedTuple):
 
     component: Component
     # (K, ...): natural parameters of the components.
-    components: Array
+    lam: Array
     # (K,): logarithms of the weights.
     log_weights: Array
 
     def log_joint(self, X: Any) -> Array:
         """Return log weight plus log density of each row and component, (n, K) in nats."""
-        return self.component.log_predictive(X, self.components) + self.log_weights
+        return self.component.log_predictive(X, self.lam) + self.log_weights
 
     def log_density(self, X: Any) -> Array:
         """Return the log density of each row, (n,) in nats."""
@@ -674,33 +674,33 @@ class _Predictive(NamedTuple):
 
     def imputed(self, X: Array) -> Array:
         """Return rows with predictive means or most probable categories for missing values."""
-        return self.component.imputed(X, self.components, self.memberships(X))
+        return self.component.imputed(X, self.lam, self.memberships(X))
 
     def draw_missing(self, X: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         """Draw the component and the missing values of each row.
 
         Returns the completed rows (n, D) and indicators of the drawn components (n, K).
         """
-        out = np.array(X, np.float64)
-        resp = np.zeros((len(X), len(self.components)))
+        completed = np.array(X, np.float64)
+        resp = np.zeros((len(X), len(self.lam)))
         for chunk in pieces(X.shape[0], ROWS_PER_CHUNK):
-            drawn_k = draw_positions(self.memberships(X[chunk]), rng)
-            resp[chunk.start + np.arange(drawn_k.size), drawn_k] = 1.0
-            for k in np.unique(drawn_k):
-                rows = chunk.start + np.flatnonzero(drawn_k == k)
-                out[rows] = self.component.conditional_sample(X[rows], self.components[k], rng)
-        return out, resp
+            drawn_components = draw_positions(self.memberships(X[chunk]), rng)
+            resp[chunk.start + np.arange(drawn_components.size), drawn_components] = 1.0
+            for k in np.unique(drawn_components):
+                rows = chunk.start + np.flatnonzero(drawn_components == k)
+                completed[rows] = self.component.conditional_sample(X[rows], self.lam[k], rng)
+        return completed, resp
 
 
-def _count_sweeps(share: float) -> int:
-    """Return the number of sweeps after which draws lack at most the share `_LACKING_VARIANCE`.
+def _count_sweeps(missing_share: float) -> int:
+    """Return the number of sweeps after which draws lack at most the share `_MAX_LACKING_VARIANCE`.
 
-    ``share`` is the largest share of missing values in a column. Each sweep multiplies the
+    ``missing_share`` is the largest share of missing values in a column. Each sweep multiplies the
     deviation from the exact distribution by at most this share, and its variance by the square.
     """
-    if share == 0.0:
+    if missing_share == 0.0:
         return 0
-    n_sweeps = np.ceil(np.log(_LACKING_VARIANCE) / (2.0 * np.log(min(share, 0.99))))
+    n_sweeps = np.ceil(np.log(_MAX_LACKING_VARIANCE) / (2.0 * np.log(min(missing_share, 0.99))))
     return int(np.clip(n_sweeps, 1, _MAX_SWEEPS))
 
 
@@ -712,11 +712,11 @@ def _project_features(component: Component, direction: Array, X: Any) -> Array:
 
 def _map_rows(X: Any, function: Callable[[Any], Array], shape: tuple[int, ...], run: Run) -> Array:
     """Apply ``function`` to chunks of rows and return the results of all rows, (n, *shape)."""
-    out = np.empty((X.shape[0], *shape))
+    results = np.empty((X.shape[0], *shape))
 
     def write_results(rows: slice) -> None:
         for chunk in _split_into_chunks(rows):
-            out[chunk] = function(X[chunk])
+            results[chunk] = function(X[chunk])
 
     run(write_results, [(rows,) for rows in _split_into_tasks(X.shape[0])])
-    return out
+    return results

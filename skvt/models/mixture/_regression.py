@@ -280,9 +280,9 @@ class Regression(ConjugateComponent):
         Each mean is the mean of a column for rows in which all regressors are at their mean.
         """
         q = self.family.to_standard(lam)
-        M, inverse = q["coefficients"], np.linalg.inv(q["coefficients_precision"])
+        M, coefficient_covariances = q["coefficients"], np.linalg.inv(q["coefficients_precision"])
         shape, rate = column_gammas(q)
-        precision = 1.0 / np.diagonal(inverse, axis1=1, axis2=2)
+        precision = 1.0 / np.diagonal(coefficient_covariances, axis1=1, axis2=2)
         slopes = []
         # Convert slopes of standardised regressors to slopes in units of the data. Coefficient 0 is
         # the intercept.
@@ -345,16 +345,16 @@ class IndependentRegressions(Product):
     def residuals(self, X: Any) -> Array:
         """Return the residuals (n, E) of rows under the prior means of the coefficients."""
         columns: Any = self._split_rows(X)
-        parts = [component.residuals(part) for component, part in columns]
-        return np.concatenate(parts, axis=1)
+        residuals = [component.residuals(rows) for component, rows in columns]
+        return np.concatenate(residuals, axis=1)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """Return rows whose missing values are predictions from the given columns, (K, n, D)."""
         completed = np.repeat(dense_rows(X)[None], len(lam), axis=0)
-        parts: Any = zip(self._split_rows(X), self.family.split(lam), strict=True)
-        for j, ((component, part), column_lam) in enumerate(parts):
+        blocks: Any = zip(self._split_rows(X), self.family.split(lam), strict=True)
+        for j, ((component, rows), column_lam) in enumerate(blocks):
             # The explained column is the first column of the block.
-            completed[..., j] = component.conditional_mean(part, column_lam)[..., 0]
+            completed[..., j] = component.conditional_mean(rows, column_lam)[..., 0]
         return completed
 
     def marginals(self, lam: Array) -> Any:
@@ -378,7 +378,7 @@ def make_regression_component(
     Parameters that are None are derived from the data.
     """
     if covariance_type == "full":
-        return _full_regression(X, weights, given, prior)
+        return _make_regression(X, weights, given, prior)
     E = X.shape[1] - given.n_columns
     mean = None if prior.mean is None else choose_prior_mean(prior.mean, np.zeros(E))
     scale = prior.covariance
@@ -397,7 +397,7 @@ def make_regression_component(
         )  # fmt: skip
         # The explained column is first, and all given columns follow.
         columns = np.append(j, np.arange(E, X.shape[1]))
-        component, column_values = _full_regression(X[:, columns], weights, given, column_prior)
+        component, column_values = _make_regression(X[:, columns], weights, given, column_prior)
         blocks.append(Block(str(j), component, columns))
         priors.append(column_values)
     regressions = IndependentRegressions(tuple(blocks), X.shape[1], X.dtype)
@@ -417,7 +417,7 @@ def _stack_columns(priors: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _full_regression(
+def _make_regression(
     X: Any, weights: Any, given: GivenColumns, prior: GaussianPrior
 ) -> tuple[Regression, dict[str, Any]]:
     """Return the regression of E columns on the given columns, and its prior's parameters by name.
@@ -427,8 +427,8 @@ def _full_regression(
     E, R = X.shape[1] - given.n_columns, given.center.size
     # Fit one regression to all rows, from which the default prior is derived. The blocks of the
     # covariance ``moment`` belong to regressors (:R) and to explained columns (R:).
-    joint = map_rows(X, partial(_uncentred_joint_rows, given, E))
-    center, moment = weighted_moments(joint, weights, "full")
+    joint_rows = map_rows(X, partial(_uncentred_joint_rows, given, E))
+    center, moment = weighted_moments(joint_rows, weights, "full")
     center = center[R:]
     slopes = np.linalg.solve(given.moment, moment[:R, R:]).T
     covariance = moment[R:, R:] - slopes @ moment[:R, R:]
@@ -447,7 +447,7 @@ def _full_regression(
     # Make the component without a prior first, because `with_prior` needs its other fields.
     component = Regression(np.empty(0), center, given, X.dtype, added)
     component = component.with_prior(M, np.array([kappa, kappa]), nu, scale)
-    return component, prior_values(component)
+    return component, get_prior_values(component)
 
 
 def _uncentred_joint_rows(given: GivenColumns, n_explained: int, X: Any) -> Array:
@@ -459,9 +459,9 @@ def _uncentred_joint_rows(given: GivenColumns, n_explained: int, X: Any) -> Arra
     return np.concatenate([given.regressors(X[:, n_explained:]), X[:, :n_explained]], axis=1)
 
 
-def prior_values(component: Regression) -> dict[str, Any]:
+def get_prior_values(component: Regression) -> dict[str, Any]:
     """Return the parameters of a regression's prior by name, in units of the data."""
-    M, kappa, nu, scale = _prior_of(component)
+    M, kappa, nu, scale = _get_prior(component)
     return {
         "mean_prior": component.center + M[:, 0],
         "slope_prior": M[:, 1:] / component.given.scale,
@@ -472,7 +472,7 @@ def prior_values(component: Regression) -> dict[str, Any]:
     }
 
 
-def _prior_of(component: Regression) -> GaussianPrior:
+def _get_prior(component: Regression) -> GaussianPrior:
     """Return M, kappa, nu and W^-1 of a regression's prior, as in `Regression.with_prior`."""
     q = component.family.to_standard(component.prior)
     # V is diag(kappa_0, kappa_1 C), so that one entry of C suffices to find kappa_1.
@@ -520,7 +520,7 @@ class RegressionLearner(GaussianLearner):
         return cls(names, np.sqrt(np.diagonal(scale)), n_columns=component.n_explained)
 
     def prior_of(self, component: Any) -> GaussianPrior:
-        return _prior_of(component)
+        return _get_prior(component)
 
     def with_prior(self, component: Any, prior: GaussianPrior) -> Any:
         return component.with_prior(*prior)
@@ -533,14 +533,14 @@ class RegressionLearner(GaussianLearner):
 
     def learned_values(self, component: Any) -> dict[str, Any]:
         """Return the learned parameters, and the same parameters of slopes, by name."""
-        values = prior_values(component)
+        values = get_prior_values(component)
         slope_names = {name.replace("mean", "slope") for name in self.names if "mean" in name}
         learned_names = self.names | slope_names
         return {name: values[name] for name in values if name in learned_names}
 
     def step(self, component: Any, sums: Array) -> Array:
         """Return the parameter vector after one step of EM, given ``sums`` of features (K, P)."""
-        M, kappa, nu, scale = _prior_of(component)
+        M, kappa, nu, scale = _get_prior(component)
         E, Q = M.shape
         # Average E[B' Lambda B], E[Lambda B] and E[Lambda] over components. The first statistic is
         # log|Lambda| / 2. The others are the upper triangle of -G' Lambda G with G = (B, -I), in
@@ -552,8 +552,8 @@ class RegressionLearner(GaussianLearner):
             M = np.linalg.solve(precision, linear)
         if "mean_precision_prior" in self.names:
             # The matrix ``distance`` is D in the docstring of the class.
-            cross = M.T @ linear
-            distance = square - cross - cross.T + M.T @ precision @ M
+            cross_products = M.T @ linear
+            distance = square - cross_products - cross_products.T + M.T @ precision @ M
             slope_distance = np.sum(component.given.moment * distance[1:, 1:]) / (Q - 1)
             kappa = E / np.maximum([distance[0, 0], slope_distance], MIN_SQUARED_DISTANCE)
         prior = GaussianPrior(M, kappa, nu, scale)

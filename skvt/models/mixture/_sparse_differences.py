@@ -78,9 +78,9 @@ _INDEPENDENT_LIKELIHOODS = (
 _N_SHARES = 8
 # If separate parameters explain a column better by more than this number of nats, they are certain.
 # Larger gains are not exponentiated.
-_CERTAIN = 500.0
+_MAX_EXPONENT = 500.0
 # Maximum number of updates of the common distribution in one call.
-_MAX_STEPS = 10
+_MAX_COMMON_UPDATES = 10
 # These updates end when the gain in nats is below this number.
 _MIN_GAIN = 1e-2
 
@@ -113,8 +113,9 @@ class SpikeAndSlab(FamilyOfBlocks):
     def _sum_entries(self, values: Array) -> Array:
         """Return sums of ``values`` (..., *shape) over the entries of each column, (..., D)."""
         (shape,) = self.shapes
-        lead = values.shape[: values.ndim - len(shape)]
-        return np.asarray(np.add.reduceat(values.reshape(*lead, -1), self._starts, axis=-1))
+        leading_shape = values.shape[: values.ndim - len(shape)]
+        entries = values.reshape(*leading_shape, -1)
+        return np.asarray(np.add.reduceat(entries, self._starts, axis=-1))
 
     def repeat_for_entries(self, columns: Array) -> Array:
         """Repeat values of columns (..., D) for each entry of the natural parameters."""
@@ -141,7 +142,7 @@ class SpikeAndSlab(FamilyOfBlocks):
         # Delta_kd of the module.
         gain = self.column_log_normalizers(eta) - self._prior_log_normalizers - log_common
         # Above the limit, log(1 + o exp(gain)) is gain + log(o) to rounding.
-        exponent = np.minimum(gain, _CERTAIN)
+        exponent = np.minimum(gain, _MAX_EXPONENT)
         log_ratios = np.log1p(np.exp(exponent)[..., None] * self._odds)
         log_ratios += (gain - exponent)[..., None]
         log_terms = log_ratios.sum(axis=-2) - len(self.parameter_counts) * np.log1p(self._odds)
@@ -256,22 +257,22 @@ class SparseDifferences(Product):
     # --------------------------------------------------------------------------- predictions
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return log densities that average over the indicators, see the module; (n, K) in nats."""
-        return np.asarray(self.inner_component.log_predictive_mixed(X, *self._both_parameters(lam)))
+        return np.asarray(self.inner_component.log_predictive_mixed(X, *self._parameters(lam)))
 
-    def _both_parameters(self, lam: Array) -> tuple[Array, Array, Array]:
+    def _parameters(self, lam: Array) -> tuple[Array, Array, Array]:
         """Return separate (K, *shape) and common (*shape) parameters, and q(s_kd = 1) (K, D)."""
         return self.family.split(lam)[0], self.common, self.family.indicators(lam)
 
     def column_probabilities(self, lam: Array, column: int, X: Any) -> Array:
-        mixed = self.inner_component.mix_parameters(*self._both_parameters(lam))
-        return np.asarray(self.inner_component.column_probabilities(mixed, column, X))
+        mixed_lam = self.inner_component.mix_parameters(*self._parameters(lam))
+        return np.asarray(self.inner_component.column_probabilities(mixed_lam, column, X))
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        mixed = self.inner_component.mix_parameters(*self._both_parameters(lam))
+        mixed_lam = self.inner_component.mix_parameters(*self._parameters(lam))
         # If no natural parameters have the mixed density, average conditional means.
-        if mixed is None:
+        if mixed_lam is None:
             return ConjugateComponent.imputed(self, X, lam, memberships)
-        return np.asarray(self.inner_component.imputed(X, mixed, memberships))
+        return np.asarray(self.inner_component.imputed(X, mixed_lam, memberships))
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """Return rows with means, averaged over the indicators, for missing values, (K, n, D)."""
@@ -282,16 +283,16 @@ class SparseDifferences(Product):
 
     def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
         return self._draw_values(
-            lam, len(X), lambda values: self.inner_component.conditional_sample(X, values, rng), rng
+            lam, len(X), lambda eta: self.inner_component.conditional_sample(X, eta, rng), rng
         )
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         return self._draw_values(
-            lam, n_rows, lambda values: self.inner_component.sample(values, n_rows, rng), rng
+            lam, n_rows, lambda eta: self.inner_component.sample(eta, n_rows, rng), rng
         )
 
     def _draw_values(
-        self, lam: Array, n_rows: int, draw: Callable[[Array], Array], rng: np.random.Generator
+        self, lam: Array, n_rows: int, draw_rows: Callable[[Array], Array], rng: np.random.Generator
     ) -> Array:
         """Draw the indicators of each row, and then its values.
 
@@ -299,8 +300,8 @@ class SparseDifferences(Product):
         Each indicator selects between a draw under separate and a draw under common parameters.
         """
         probabilities = self._append_exposure_column(self.family.indicators(lam))
-        differs = rng.random((n_rows, probabilities.size)) < probabilities
-        return np.where(differs, draw(self.family.split(lam)[0]), draw(self.common))
+        is_separate = rng.random((n_rows, probabilities.size)) < probabilities
+        return np.where(is_separate, draw_rows(self.family.split(lam)[0]), draw_rows(self.common))
 
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple[Any, Array]:
         """Draw parameters and indicators; return a product and a ``lam`` concentrated at the draw.
@@ -311,11 +312,11 @@ class SparseDifferences(Product):
         family = self.family
         probabilities = family.indicators(lam)
         uniform = family.repeat_for_entries(rng.random(probabilities.shape))
-        differs = uniform < family.repeat_for_entries(probabilities)
+        is_separate = uniform < family.repeat_for_entries(probabilities)
         product = Product(self.blocks, self.n_features, self.dtype)
         component, separate = product.drawn(lam, rng)
         _, common = product.drawn(self.common.reshape(1, -1), rng)
-        return component, np.where(differs, separate, common)
+        return component, np.where(is_separate, separate, common)
 
     # -------------------------------------------------------------------------- descriptions
     def differs(self, lam: Array) -> NDArray[np.bool_]:
@@ -354,10 +355,10 @@ class SparseDifferencesLearner:
         if self.learner is None:
             return best
         # Keep the new prior only if it raises the bound.
-        trial = _improve_prior(best, self.learner, sums)
+        improved = _improve_prior(best, self.learner, sums)
         base_measure = float((sums * component.base).sum())
-        evidence = float(trial.log_evidence(sums).sum()) - base_measure
-        return trial if evidence + trial.log_hyperprior > bound else best
+        evidence = float(improved.log_evidence(sums).sum()) - base_measure
+        return improved if evidence + improved.log_hyperprior > bound else best
 
     def make_symmetric(self, component: SparseDifferences) -> SparseDifferences:
         """Return the component as it is; see :class:`PriorLearner`."""
@@ -380,7 +381,7 @@ def _improve_common(component: SparseDifferences, sums: Array) -> tuple[SparseDi
     lam = lam[np.any(lam != component.prior, axis=1)]
     best, best_bound = component, -np.inf
     current = component
-    for _ in range(_MAX_STEPS):
+    for _ in range(_MAX_COMMON_UPDATES):
         probabilities, bounds = current.family.indicators_and_bound(lam)
         bound = float(bounds.sum()) + current.log_hyperprior
         gain = bound - best_bound
@@ -406,14 +407,14 @@ def _improve_prior(
     The columns in which a component does not differ count as columns without rows, which do not
     change the evidence of the prior.
     """
-    inner = component.inner_component
+    inner_component = component.inner_component
     lam = component.natural_parameters(sums)
     separate = np.where(component.differs(lam), lam - component.prior, 0.0)
     (separate,) = component.family.split(separate)
-    R = component.common - inner.prior
+    R = component.common - inner_component.prior
     statistics = np.concatenate([R[None], separate])
-    inner = learner.learn_prior(inner, inner.feature_sums(statistics))
-    return replace(component.with_components([inner]), common=inner.prior + R)
+    inner_component = learner.learn_prior(inner_component, inner_component.feature_sums(statistics))
+    return replace(component.with_components([inner_component]), common=inner_component.prior + R)
 
 
 def with_sparse_differences(
@@ -432,8 +433,8 @@ def with_sparse_differences(
     # The second block, which describes indicators or volumes, has no learner so far.
     learners = [learner.learner if type(learner) is ValuesLearner else learner, None]
     parts = [block.component for block in component.blocks]
-    changed = map(with_sparse_differences, parts, learners, component.split_by_block(sums))
-    components, new_learners = zip(*changed, strict=True)
+    replacements = map(with_sparse_differences, parts, learners, component.split_by_block(sums))
+    components, new_learners = zip(*replacements, strict=True)
     component = component.with_components(components)
     return component, ValuesLearner(*new_learners) if any(new_learners) else None
 

@@ -63,11 +63,11 @@ class StickBreaking:
         # Name this class, because the subclass `SeparateSticks` overrides the method by one that
         # takes pairs in place of counts.
         lam = StickBreaking.natural_parameters(self, counts)
-        return _log_evidence(Beta, lam, self.prior())
+        return _compute_log_evidence(Beta, lam, self.prior())
 
     def order(self, counts: Array) -> IndexArray:
         """Return the components with the largest counts first."""
-        return _largest_first(counts)
+        return _order_by_count(counts)
 
 
 @in_files("models.SeparateSticks")
@@ -129,27 +129,27 @@ class SymmetricDirichlet:
         return value[..., 0, :]
 
     def log_evidence(self, counts: Array) -> float:
-        return _log_evidence(Dirichlet, self.natural_parameters(counts), self.prior())
+        return _compute_log_evidence(Dirichlet, self.natural_parameters(counts), self.prior())
 
     def order(self, counts: Array) -> IndexArray:
         """Return the present order, because all orders have the same bound."""
         return np.arange(counts.size)
 
 
-def _largest_first(counts: Array) -> IndexArray:
+def _order_by_count(counts: Array) -> IndexArray:
     """Return the order of components by descending counts; tied components keep their order."""
     # Rounding errors of counts are relative to the sum over all rows.
     return stable_order(-counts, scale=float(counts.sum()))
 
 
-def _log_evidence(family: Family, lam: Array, prior: Array) -> float:
+def _compute_log_evidence(family: Family, lam: Array, prior: Array) -> float:
     """Return ``A(lam) - A(prior)`` in nats, summed over the distributions in ``lam``."""
     # All distributions have the same prior, whose log normalizer is computed once.
     prior = np.broadcast_to(prior, (1, lam.shape[1]))
     return float(np.sum(family.log_normalizer(lam) - family.log_normalizer(prior)))
 
 
-class _Known:
+class _KnownWeightsFamily:
     """The family of known weights, without natural parameters, so that its divergence is 0."""
 
     @staticmethod
@@ -169,7 +169,7 @@ class KnownWeights:
     # (K,): positive, with the sum 1.
     weights: Annotated[Array, "k"]
 
-    family: ClassVar[Any] = _Known
+    family: ClassVar[Any] = _KnownWeightsFamily
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.TEMPERABLE})
 
     def prior(self) -> Array:
@@ -198,7 +198,7 @@ class KnownWeights:
         by_weight = np.argsort(-self.weights, kind="stable")
         # Components by descending count; of components with tied counts, the one that has the
         # larger weight now is first.
-        by_count = by_weight[_largest_first(counts[by_weight])]
+        by_count = by_weight[_order_by_count(counts[by_weight])]
         # Give the largest weight to the first component, and so on. Components that get equal
         # weights form a group, in which they are sorted by number.
         _, group = np.unique(-self.weights, return_inverse=True)

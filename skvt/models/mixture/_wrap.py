@@ -36,7 +36,7 @@ class WrapperMixin:
         """The component of the first block, which models the values."""
         return self.blocks[0].component
 
-    def _values_of(self, X: Any) -> Any:
+    def _extract_values(self, X: Any) -> Any:
         """Return the values in rows X of the data, that is, the columns of the first block."""
         return self._convert_rows(X)[:, : self.value_component.n_features]
 
@@ -64,26 +64,26 @@ class WrapperMixin:
         components.
         """
         values_lam, *others = self.family.split(lam)
-        completed = self.value_component.imputed(self._values_of(X), values_lam, memberships)
+        completed = self.value_component.imputed(self._extract_values(X), values_lam, memberships)
         return np.where(np.isnan(X), self._convert_to_data_units(X, completed, *others), X)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """Return rows whose missing values are means in units of the data, (K, n, D)."""
         values_lam, *others = self.family.split(lam)
-        means = self.value_component.conditional_mean(self._values_of(X), values_lam)
+        means = self.value_component.conditional_mean(self._extract_values(X), values_lam)
         return np.where(np.isnan(X), self._convert_to_data_units(X, means, *others), X)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         values_lam, *others = self.family.split(lam)
-        draws = self.value_component.conditional_sample(self._values_of(X), values_lam, rng)
+        draws = self.value_component.conditional_sample(self._extract_values(X), values_lam, rng)
         return np.where(np.isnan(X), self._convert_draws(X, draws, rng, *others), X)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         values_lam, *others = self.family.split(lam)
         draws = self.value_component.sample(values_lam, n_rows, rng)
         # Rows without any known value, so that all values of the result are draws.
-        unknown = np.full((n_rows, self.n_features), np.nan)
-        return self._convert_draws(unknown, draws, rng, *others).astype(self.dtype)
+        rows_of_nan = np.full((n_rows, self.n_features), np.nan)
+        return self._convert_draws(rows_of_nan, draws, rng, *others).astype(self.dtype)
 
     def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
         """Return the family and ``lam`` of the values, before they are centred."""
