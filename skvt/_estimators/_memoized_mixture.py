@@ -19,7 +19,7 @@ from skvt._results import GrowingMixin, MixtureEstimator, learned_values
 from skvt._sklearn_private import StrOptions
 from skvt.components import ComponentSpec
 from skvt.components.specs import (
-    BY_NAME,
+    SPECS_BY_NAME,
     build_component,
     choose_components,
     copy_component,
@@ -248,7 +248,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     _: KW_ONLY
     components: Annotated[
         ComponentSpec | list | str,
-        FIXED, StrOptions({"auto", *BY_NAME}), ComponentSpec, list, tuple,
+        FIXED, StrOptions({"auto", *SPECS_BY_NAME}), ComponentSpec, list, tuple,
     ] = "auto"  # fmt: skip
     handle_unknown: Annotated[str, StrOptions({"prior", "missing", "error"})] = "prior"
     given: Annotated[Any, FIXED, None, str, Integral, "array-like", slice, callable] = None

@@ -136,7 +136,7 @@ class Move(ResumableMixin):
     exhausted: bool = True
     # A model with new priors, which the move sets if it has accepted a change under new priors.
     # `update_priors` passes the priors on, and sets None.
-    _relearned: Any = None
+    _relearned_model: Any = None
 
     def begin(self, model: Any, state: MovableState, tools: MoveTools) -> None:
         """Prepare the move before a pass, for instance by the choice of components to observe."""
@@ -178,9 +178,9 @@ class Move(ResumableMixin):
         The engine calls this method after each call of :meth:`begin`, :meth:`finish` and
         :meth:`change_within_batch`.
         """
-        relearned = self._relearned
-        self._relearned = None
-        return model if relearned is None else model.with_priors_of(relearned)
+        relearned_model = self._relearned_model
+        self._relearned_model = None
+        return model if relearned_model is None else model.with_priors_of(relearned_model)
 
     def conclude(self, model: Any, state: MovableState) -> bool:
         """Change the state after the last pass of a fit; return whether it may have changed."""

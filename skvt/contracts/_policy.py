@@ -80,10 +80,10 @@ class FitPlan:
         number of passes. It is limited so that the last pass of the fit, or the second half of its
         only pass, is at T = 1.
         """
-        planned = self.n_passes if self.planned_passes is None else self.planned_passes
-        requested = share * min(planned, self.n_passes) if n_hot_passes is None else n_hot_passes
+        expected = self.n_passes if self.planned_passes is None else self.planned_passes
+        n_hot = share * min(expected, self.n_passes) if n_hot_passes is None else n_hot_passes
         # The first limit holds for two or more passes, the second for a single pass.
-        return min(requested, max(self.n_passes - 1.0, 0.5 * self.n_passes))
+        return min(n_hot, max(self.n_passes - 1.0, 0.5 * self.n_passes))
 
 
 class TemperaturePolicy(BaseEstimator):
@@ -122,7 +122,7 @@ class TemperaturePolicy(BaseEstimator):
         raise NotImplementedError
 
     def _require(
-        self, name: str, low: float, high: float = np.inf, *,
+        self, name: str, lowest: float, highest: float = np.inf, *,
         integral: bool = False, low_open: bool = False,
     ) -> None:  # fmt: skip
         """Raise ValueError unless the value of the parameter ``name`` is legal.
@@ -134,15 +134,15 @@ class TemperaturePolicy(BaseEstimator):
         number_type = int | np.integer if integral else Real
         is_legal = isinstance(value, number_type) and not isinstance(value, bool)
         if is_legal:
-            is_above = value > low if low_open else value >= low
-            is_legal = bool(np.isfinite(value)) and is_above and value <= high
+            is_above_lowest = value > lowest if low_open else value >= lowest
+            is_legal = bool(np.isfinite(value)) and is_above_lowest and value <= highest
         if not is_legal:
-            kind = "an int" if integral else "a finite number"
+            noun = "an int" if integral else "a finite number"
             opening = "(" if low_open else "["
-            end = "inf)" if high == np.inf else f"{high:g}]"
+            end = "inf)" if highest == np.inf else f"{highest:g}]"
             raise ValueError(
-                f"The {name!r} parameter of {type(self).__name__} must be {kind} in the range "
-                f"{opening}{low:g}, {end}. Got {value!r} instead."
+                f"The {name!r} parameter of {type(self).__name__} must be {noun} in the range "
+                f"{opening}{lowest:g}, {end}. Got {value!r} instead."
             )
 
 

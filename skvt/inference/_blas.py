@@ -24,7 +24,7 @@ def _find_matrix_libraries() -> list[Any]:
     return ThreadpoolController().select(user_api="blas").lib_controllers
 
 
-class _Limit:
+class _ThreadLimit:
     """A limit of the matrix libraries of the process to a single thread each.
 
     The limit holds as long as any object, an *owner*, has a claim. When the last claim ends, the
@@ -66,7 +66,7 @@ class _Limit:
                 self._threads_before = None
 
 
-_limit = _Limit()
+_limit = _ThreadLimit()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_limit.renew_lock)
 

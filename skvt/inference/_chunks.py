@@ -153,9 +153,9 @@ class Chunks:
         rows, columns = key
         if rows != slice(None):
             raise TypeError("Select whole columns: chunked data cannot be indexed by row.")
-        selected = map_rows(self, partial(_select_columns, columns))
-        selected.shape = self.shape[0], np.arange(self.shape[1])[columns].size
-        return selected
+        selected_chunks = map_rows(self, partial(_select_columns, columns))
+        selected_chunks.shape = self.shape[0], np.arange(self.shape[1])[columns].size
+        return selected_chunks
 
     def bind_row_function(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that sites can call with a stored chunk.
@@ -175,12 +175,12 @@ class Chunks:
         rows = np.asarray(rows, np.int64)
         chunk_of_row = np.searchsorted(self.offsets, rows, side="right") - 1
         tasks = [
-            (self.handles[c], (rows[chunk_of_row == c] - self.offsets[c],))
-            for c in np.unique(chunk_of_row).tolist()
+            (self.handles[chunk], (rows[chunk_of_row == chunk] - self.offsets[chunk],))
+            for chunk in np.unique(chunk_of_row).tolist()
         ]
-        parts = list(self.site.run_each(self.bind_row_function(_take_rows), tasks))
-        X = stack_rows([part for part, _ in parts])
-        weights = np.concatenate([part for _, part in parts])
+        results = list(self.site.run_each(self.bind_row_function(_take_rows), tasks))
+        X = stack_rows([array for array, _ in results])
+        weights = np.concatenate([array for _, array in results])
         # The parts have the order of the chunks. Restore the order of ``rows`` by the inverse of
         # the permutation that sorts the rows by chunk.
         sorted_by_chunk = np.argsort(chunk_of_row, kind="stable")
@@ -234,8 +234,8 @@ def _evaluate_rows(function: Callable[[Any], Array], chunk: Chunk) -> Array:
 
 
 @sums_of_rows.register
-def _sum_over_chunks(X: Chunks, weights: Any, part: Sums) -> tuple[Any, ...]:
-    function = X.bind_row_function(partial(_compute_sums, part))
+def _sum_over_chunks(X: Chunks, weights: Any, sums: Sums) -> tuple[Any, ...]:
+    function = X.bind_row_function(partial(_compute_sums, sums))
     return tuple(X.site.run_and_combine(function, _add_sums, ((h, ()) for h in X.handles)))
 
 
@@ -378,9 +378,9 @@ def _find_common_scope(batches: Sequence[BatchHandle]) -> BatchScope | None:
         return first_scope if all_equal and len(batches) >= _MIN_SHARING_FACTOR else None
     columns = np.concatenate([batch.active for batch in batches if batch.active is not None])
     # Mark the columns that occur, which is faster than sorting them.
-    occurs = np.zeros(columns.max(initial=-1) + 1, np.bool_)
-    occurs[columns] = True
-    active = np.flatnonzero(occurs).astype(columns.dtype)
+    is_present = np.zeros(columns.max(initial=-1) + 1, np.bool_)
+    is_present[columns] = True
+    active = np.flatnonzero(is_present).astype(columns.dtype)
     is_worthwhile = columns.size >= _MIN_SHARING_FACTOR * active.size
     return BatchScope(active) if is_worthwhile else None
 
@@ -451,9 +451,9 @@ class ChunkRows(BatchedRows):
         # Let the pass take the time from 0 to 1, and spread the n batches of each chunk evenly over
         # it: the first batch has a random time below 1 / n, and further batches follow at intervals
         # of 1 / n.
-        starts = rng.random(n_batches.size)
+        times = rng.random(n_batches.size)
         times_and_slices = [
-            ((i + starts[c]) / n, BatchSlice(c, i, self.batch_size, seeds[c]))
+            ((i + times[c]) / n, BatchSlice(c, i, self.batch_size, seeds[c]))
             for c, n in enumerate(n_batches.tolist())
             for i in range(n)
         ]
@@ -508,17 +508,17 @@ class ChunkRows(BatchedRows):
             if batch_slice not in self._fixed_handles:
                 new_slices.setdefault(batch_slice.chunk, []).append(batch_slice)
         tasks = [
-            (self.X.handles[c], (model, slices_of_chunk, self.X.is_weighted))
-            for c, slices_of_chunk in new_slices.items()
+            (self.X.handles[chunk], (model, slices_of_chunk, self.X.is_weighted))
+            for chunk, slices_of_chunk in new_slices.items()
         ]
         scopes_of_chunks = self.X.site.run_each(_compute_scopes, tasks)
         handles: dict[BatchSlice, BatchHandle] = {}
-        for c, scopes in zip(new_slices, scopes_of_chunks, strict=True):
-            offset, n_rows = int(self.X.offsets[c]), int(self.X.chunk_sizes[c])
-            for batch_slice, (scope, weights) in zip(new_slices[c], scopes, strict=True):
+        for chunk, scopes in zip(new_slices, scopes_of_chunks, strict=True):
+            offset, n_rows = (int(self.X.offsets[chunk]), int(self.X.chunk_sizes[chunk]))
+            for batch_slice, (scope, weights) in zip(new_slices[chunk], scopes, strict=True):
                 handles[batch_slice] = BatchHandle(batch_slice, offset, n_rows, scope, weights)
-        unshuffled = {key: handle for key, handle in handles.items() if key.seed is None}
-        self._fixed_handles.update(unshuffled)
+        fixed_handles = {key: handle for key, handle in handles.items() if key.seed is None}
+        self._fixed_handles.update(fixed_handles)
         return self._fixed_handles | handles
 
     def count_steps(self, batches: Sequence[BatchHandle]) -> int:

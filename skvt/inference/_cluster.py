@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 # Maximum number of results that are combined at once.
-FAN_IN = 8
+MAX_COMBINED = 8
 # Number of running or queued tasks per thread of the cluster. It is larger than 1, so that a thread
 # that has finished a task need not wait until this process starts another.
 _TASKS_PER_THREAD = 2
@@ -49,7 +49,7 @@ class ChunkHandle(NamedTuple):
     n_rows: int | None = None
 
     def seal(self, arguments: tuple[Any, ...]) -> SealedValue:
-        """Return ``n_rows`` and the arguments of a task, sealed for :func:`_call`."""
+        """Return ``n_rows`` and the arguments of a task, sealed for :func:`_call_task`."""
         return SealedValue((self.n_rows, arguments))
 
 
@@ -72,14 +72,14 @@ def name_chunk_in_errors(number: int) -> Iterator[None]:
         raise
 
 
-def _call(
+def _call_task(
     function: Callable[..., Any], block: Any, sealed: SealedValue, shared: SealedValue | None
 ) -> Any:
     """Return ``function(block, *arguments)``: the call of a task, as Dask makes it.
 
-    ``sealed`` is the result of :meth:`ChunkHandle.seal`. Unless ``shared`` is None, its value is a
-    further, last argument of the function. Raise ValueError if the block has another number of rows
-    than when it was first loaded.
+    ``sealed`` is the result of :meth:`ChunkHandle.seal`. Unless ``shared`` is None, its
+    value is a further, last argument of the function. Raise ValueError if the block has another
+    number of rows than when it was first loaded.
     """
     n_rows, arguments = sealed.value
     if n_rows is not None and len(block.weights) != n_rows:
@@ -124,19 +124,19 @@ class LocalSite:
 
         delayed_shared = delayed(shared)
         remaining_tasks = iter(tasks)
-        while group := list(islice(remaining_tasks, _TASKS_AT_ONCE)):
+        while task_group := list(islice(remaining_tasks, _TASKS_AT_ONCE)):
             calls = [
-                delayed(_call, pure=False)(
+                delayed(_call_task, pure=False)(
                     function, handle.block, delayed(handle.seal(arguments)), delayed_shared
                 )
-                for handle, arguments in group
+                for handle, arguments in task_group
             ]
             try:
                 results = compute(*calls)
             except Exception:
                 # Repeat the calls one after the other, so that the error names the chunk.
                 results = ()
-                for (handle, _), call in zip(group, calls, strict=True):
+                for (handle, _), call in zip(task_group, calls, strict=True):
                     with name_chunk_in_errors(handle.number):
                         results += compute(call)
             yield from results
@@ -147,8 +147,8 @@ class LocalSite:
     ) -> Any:  # fmt: skip
         """Return the combined result of all tasks.
 
-        ``combine`` combines a list of at most ``FAN_IN`` results into a result of the same type.
-        For the other arguments, see :meth:`run_each`.
+        ``combine`` combines a list of at most ``MAX_COMBINED`` results into a result of the same
+        type. For the other arguments, see :meth:`run_each`.
         """
         return _combine_in_tree(self.run_each(function, tasks, shared), combine)
 
@@ -157,13 +157,13 @@ class LocalSite:
 
 
 def _combine_in_tree(results: Iterable[Any], combine: Combine) -> Any:
-    """Combine results in a tree whose nodes have at most ``FAN_IN`` children."""
+    """Combine results in a tree whose nodes have at most ``MAX_COMBINED`` children."""
     # For each level of the tree, from the leaves to the root, the nodes without a parent so far.
     levels: list[list[Any]] = [[]]
     for result in results:
         levels[0].append(result)
         level = 0
-        while len(levels[level]) == FAN_IN:
+        while len(levels[level]) == MAX_COMBINED:
             if level + 1 == len(levels):
                 levels.append([])
             levels[level + 1].append(combine(levels[level]))
@@ -223,7 +223,7 @@ class ClusterSite:
         with _errors_of_clusters():
             return self._submit(_keep_sealed, SealedValue(value))
 
-    def _start(
+    def _start_task(
         self, function: Callable[..., Any], handle: ChunkHandle, arguments: tuple[Any, ...],
         shared: Any,
     ) -> Any:  # fmt: skip
@@ -235,12 +235,12 @@ class ClusterSite:
         from dask.delayed import delayed
 
         block = handle.block
-        sealed = handle.seal(arguments)
+        sealed_arguments = handle.seal(arguments)
         # The block is a delayed object, or the future of a block that the workers keep.
         if is_dask_collection(block):
-            call = delayed(_call, pure=False)
-            return self._client.compute(call(function, block, delayed(sealed), shared))
-        return self._submit(_call, function, block, sealed, shared)
+            call = delayed(_call_task, pure=False)
+            return self._client.compute(call(function, block, delayed(sealed_arguments), shared))
+        return self._submit(_call_task, function, block, sealed_arguments, shared)
 
     @property
     def _max_tasks(self) -> int:
@@ -254,7 +254,7 @@ class ClusterSite:
         futures: deque[Any] = deque()
         chunk_numbers: deque[int] = deque()
 
-        def first_result() -> Any:
+        def wait_for_first() -> Any:
             """Wait for the result of the first future, and return it."""
             with name_chunk_in_errors(chunk_numbers.popleft()):
                 return futures[0].result()
@@ -264,13 +264,13 @@ class ClusterSite:
         with _errors_of_clusters(), self._cancelling(futures):
             max_tasks = self._max_tasks
             for handle, arguments in tasks:
-                futures.append(self._start(function, handle, arguments, shared))
+                futures.append(self._start_task(function, handle, arguments, shared))
                 chunk_numbers.append(handle.number)
                 if len(futures) >= max_tasks:
-                    yield first_result()
+                    yield wait_for_first()
                     futures.popleft()
             while futures:
-                yield first_result()
+                yield wait_for_first()
                 futures.popleft()
 
     def run_and_combine(
@@ -288,7 +288,7 @@ class ClusterSite:
             max_tasks = self._max_tasks
             unfinished: deque[Any] = deque()
             for handle, arguments in tasks:
-                future = self._start(function, handle, arguments, shared)
+                future = self._start_task(function, handle, arguments, shared)
                 unused_futures.append(future)
                 unfinished.append(future)
                 if len(unfinished) > max_tasks:

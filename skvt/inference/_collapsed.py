@@ -83,7 +83,7 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
         # The drawn local variables of each batch, with which the next visit of the batch starts.
         self._ends: list[Array] = []
         # Lists of batches that are visited at once, if they are kept from pass to pass.
-        self._prepared: list[Sequence[Any]] = []
+        self._prepared_batches: list[Sequence[Any]] = []
         self._n_passes = n_passes
         self._n_averaged = n_averaged
         self.sums: list[Stats] = []
@@ -103,7 +103,7 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
             add_note("topics of all tokens drawn again")
         # The drawn variables of each batch before and after this pass.
         starts = iter(self._ends if has_starts else [])
-        ends: list[Any] = []
+        drawn_variables: list[Any] = []
         # All batches have the same seed. The random numbers of batches still differ, because they
         # also depend on the indices of the rows.
         seed = int(np.random.default_rng([state.seed, self._pass]).integers(2**62))
@@ -121,9 +121,9 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
                 assert result.stats is not None and result.row_starts is not None
                 if self._n_averaged:
                     width = state.stats.arrays[0].shape[1]
-                    batch_number = len(ends)
+                    batch_number = len(drawn_variables)
                     self._add_to_sums(result.stats.as_whole_rows(width), batch_number, has_starts)
-                ends.append(result.row_starts)
+                drawn_variables.append(result.row_starts)
                 totals.extend(result.totals)
                 prior_stats.add(result.prior_term)
                 if has_starts:
@@ -142,7 +142,7 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
         # Only `with_most_probable_priors` needs the last entry of the statistics.
         state.prior_stats = prior_stats.without_last()
         state.rows_seen += totals.weight
-        self._ends = ends
+        self._ends = drawn_variables
         self._pass += 1
         if has_starts:
             # If ``stats`` is None, the model does not learn the priors of the globals. While
@@ -170,8 +170,8 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
         positions: Any = slice(None)
         if sum_rows is not None and rows is not None:
             positions = np.searchsorted(sum_rows, rows)
-        for total, array in zip(self.sums[batch_number].arrays, addend.arrays, strict=True):
-            total[positions] += array
+        for sums, array in zip(self.sums[batch_number].arrays, addend.arrays, strict=True):
+            sums[positions] += array
 
     def _group_batches(
         self, model: Collapsible, data: Rows, workers: Workers
@@ -180,8 +180,8 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
 
         The batches are prepared only in the first pass, unless they are too large to be kept.
         """
-        if self._prepared:
-            yield from self._prepared
+        if self._prepared_batches:
+            yield from self._prepared_batches
             return
         prepared: list[Sequence[Any]] = []
         nbytes = 0
@@ -191,7 +191,7 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
             if nbytes > MAX_BYTES_PREPARED:
                 prepared = []
             yield batches
-        self._prepared = prepared if nbytes <= MAX_BYTES_PREPARED else []
+        self._prepared_batches = prepared if nbytes <= MAX_BYTES_PREPARED else []
 
 
 def average_collapsed_passes(

@@ -197,7 +197,7 @@ class MemoizedInference(ResumableMixin):
         # (``joined_batch_id``), or several batches (``rows_of_batches``), which are one batch
         # during this call. In the last case, the sum of their memos becomes the memo of the batch,
         # which the visit replaces.
-        state.join([part for part in stream.rows_of_batches if part in memos], key)
+        state.join([part_key for part_key in stream.rows_of_batches if part_key in memos], key)
         (rows,) = data.list_batches()
         batch = data.batch(model, rows)
         # The weight of the whole stream is at least the weight of all memos after the visit.
@@ -269,13 +269,13 @@ class MemoizedInference(ResumableMixin):
         state.temper(policy.mean_inv_temp, policy.replication)
 
         is_selective = Capability.SELECTIVE in model.capabilities
-        visits_all = _visits_all_components(self._n_passes)
+        visits_all_components = _visits_all_components(self._n_passes)
 
         def make_request(batch: Any) -> VisitRequest:
             inv_temp, key = policy.inv_temp(batch), next(keys)
             candidates = None
             if is_selective:
-                candidates = state.candidates_of(key, batch.n_rows, visits_all)
+                candidates = state.candidates_of(key, batch.n_rows, visits_all_components)
             # With True or False for ``pair_entropies``, in place of None, the visit makes a memo.
             # True adds the losses of entropy by merges, which only moves need.
             return VisitRequest(

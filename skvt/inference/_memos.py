@@ -21,7 +21,7 @@ from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray
 
 # Maximum number of terms of a stored sum.
-_FAN_IN = 32
+_MAX_TERMS = 32
 # An array is packed, that is, stored without its zero columns, if it has at least this number of
 # columns, and if at most this share of its columns is not 0.
 _MIN_WIDTH_TO_PACK = 64
@@ -55,18 +55,20 @@ class Memo:
 
     def rearranged(self, index: IndexArray) -> "Memo":
         """Return a memo whose component i is component ``index[i]``, or empty for the index -1."""
-        arrays = tuple(take(array, index) for array in self.stats.arrays)
+        arrays = tuple(take_components(array, index) for array in self.stats.arrays)
         merge_entropy_loss = None
         if self.merge_entropy_loss is not None:
-            symmetric = self.merge_entropy_loss + self.merge_entropy_loss.T
-            merge_entropy_loss = np.triu(take(take(symmetric, index).T, index), 1)
-        entropy = take(self.entropy, index) if self.entropy.ndim else self.entropy
+            losses = self.merge_entropy_loss + self.merge_entropy_loss.T
+            merge_entropy_loss = np.triu(
+                take_components(take_components(losses, index).T, index), 1
+            )
+        entropy = take_components(self.entropy, index) if self.entropy.ndim else self.entropy
         candidates = self.candidates
         if candidates is not None:
             # The array has an additional last entry, which index -1 selects: it maps -1 to -1.
             new_numbers = np.full(len(self.entropy) + 1, -1, candidates.dtype)
-            kept = np.flatnonzero(np.asarray(index) >= 0)
-            new_numbers[np.asarray(index)[kept]] = kept
+            kept_positions = np.flatnonzero(np.asarray(index) >= 0)
+            new_numbers[np.asarray(index)[kept_positions]] = kept_positions
             candidates = new_numbers[candidates]
         return Memo(Stats(arrays), entropy, merge_entropy_loss, self.weight, candidates)
 
@@ -88,9 +90,9 @@ class Memo:
         entropy, merge_entropy_loss = self.entropy.copy(), self.merge_entropy_loss.copy()
         entropy[a] += entropy[b] - merge_entropy_loss[a, b]
         entropy[b] = 0.0
-        symmetric = self.merge_entropy_loss + self.merge_entropy_loss.T
+        symmetric_losses = self.merge_entropy_loss + self.merge_entropy_loss.T
         # (K,): upper bounds of the losses by merges of the new component a with each component.
-        losses = symmetric[a] + symmetric[b]
+        losses = symmetric_losses[a] + symmetric_losses[b]
         if not bounded:
             losses[exceeds(losses, 0.0, scale=self.weight)] = np.nan
         merge_entropy_loss[a, a + 1 :], merge_entropy_loss[:a, a] = losses[a + 1 :], losses[:a]
@@ -179,14 +181,14 @@ class _PackedMemo:
         """Leave out the zero columns of the wide arrays of a memo."""
         arrays, columns = [], []
         for array in memo.stats.arrays:
-            stored = None
+            stored_columns = None
             if array.ndim == 2 and array.shape[1] >= _MIN_WIDTH_TO_PACK:
-                stored = np.flatnonzero(array.any(axis=0))
-                if stored.size > _MAX_SHARE_TO_PACK * array.shape[1]:
-                    stored = None
-            columns.append(stored)
-            arrays.append(array if stored is None else array[:, stored])
-        if any(stored is not None for stored in columns):
+                stored_columns = np.flatnonzero(array.any(axis=0))
+                if stored_columns.size > _MAX_SHARE_TO_PACK * array.shape[1]:
+                    stored_columns = None
+            columns.append(stored_columns)
+            arrays.append(array if stored_columns is None else array[:, stored_columns])
+        if any(stored_columns is not None for stored_columns in columns):
             widths = tuple(np.shape(array)[-1] for array in memo.stats.arrays)
             return cls(replace(memo, stats=Stats(tuple(arrays))), tuple(columns), widths)
         return cls(memo, columns=(), widths=())
@@ -247,9 +249,9 @@ class Memos(MutableMapping[Hashable, Memo]):
     """A mapping from the key of each batch to its memo, which also keeps the sum of all memos.
 
     The memos have the order in which their keys were added. Sums are kept in levels: sums of up to
-    _FAN_IN = 32 memos, sums of up to 32 such sums, and so on. If a memo is replaced, only the sums
-    that include the memo are computed again, so that the total of many memos costs little more than
-    the total of few. Rounding errors do not accumulate, because each sum is computed from its
+    _MAX_TERMS = 32 memos, sums of up to 32 such sums, and so on. If a memo is replaced, only the
+    sums that include the memo are computed again, so that the total of many memos costs little more
+    than the total of few. Rounding errors do not accumulate, because each sum is computed from its
     terms.
 
     A change of all memos is deferred until a memo or the total is requested. Changes are linear, so
@@ -295,9 +297,9 @@ class Memos(MutableMapping[Hashable, Memo]):
             else:
                 level[position] = entry
             # In the levels above, None replaces the sum that includes the memo.
-            position, entry = position // _FAN_IN, None
+            position, entry = position // _MAX_TERMS, None
         # Add a level if the highest level has more entries than one sum can have terms.
-        n_sums = -(-len(self._levels[-1]) // _FAN_IN)
+        n_sums = -(-len(self._levels[-1]) // _MAX_TERMS)
         if n_sums > 1:
             self._levels.append([None] * n_sums)
 
@@ -305,18 +307,18 @@ class Memos(MutableMapping[Hashable, Memo]):
         """Remove a memo, and move the last memo to its position."""
         position = self._places.pop(key)
         # The position of the last memo, since the number of keys is now one less.
-        last = len(self._places)
+        last_position = len(self._places)
         memos = self._levels[0]
-        if position < last:
-            (last_key,) = (key for key, number in self._places.items() if number == last)
+        if position < last_position:
+            (last_key,) = (key for key, number in self._places.items() if number == last_position)
             self._places[last_key] = position
-            memos[position] = memos[last]
+            memos[position] = memos[last_position]
         memos.pop()
         # Invalidate the sums that included either memo, and remove sums without terms.
         for level_below, level in pairwise(self._levels):
-            position, last = position // _FAN_IN, last // _FAN_IN
-            level[position] = level[last] = None
-            del level[-(-len(level_below) // _FAN_IN) :]
+            position, last_position = position // _MAX_TERMS, last_position // _MAX_TERMS
+            level[position] = level[last_position] = None
+            del level[-(-len(level_below) // _MAX_TERMS) :]
         # Remove levels above a level with a single entry.
         while len(self._levels) > 1 and len(self._levels[-2]) == 1:
             self._levels.pop()
@@ -330,7 +332,7 @@ class Memos(MutableMapping[Hashable, Memo]):
     def is_consistent(self) -> bool:
         """Return whether keys and levels, read from a file, fit together."""
         sizes = [len(level) for level in self._levels]
-        sizes_above = [-(-size // _FAN_IN) for size in sizes]
+        sizes_above = [-(-size // _MAX_TERMS) for size in sizes]
         has_all_positions = sorted(self._places.values()) == list(range(sizes[0]))
         has_all_memos = has_all_positions and None not in self._levels[0]
         # The highest level must be short enough for one sum.
@@ -367,9 +369,9 @@ class Memos(MutableMapping[Hashable, Memo]):
             size_after_changes[n_changes] = size
         # Compare the bytes of the largest memo with the limit. A number has 8 bytes. The losses of
         # entropy are K numbers per component.
-        has_pairs = any(packed.memo.merge_entropy_loss is not None for packed, _ in entries)
+        has_losses = any(packed.memo.merge_entropy_loss is not None for packed, _ in entries)
         numbers_per_component = sum(int(np.prod(shape[1:])) for shape in shapes)
-        numbers_per_component += max_size * has_pairs
+        numbers_per_component += max_size * has_losses
         if size != n_components or 8 * max_size * numbers_per_component > max_bytes:
             return False
         # Compare each entry with the shapes before the changes that it does not include.
@@ -406,7 +408,7 @@ class Memos(MutableMapping[Hashable, Memo]):
         self._changes.append(change)
 
     def _get_top_level(self) -> list[Memo]:
-        """Return the entries of the highest level, at most _FAN_IN, which add up to the total."""
+        """Return the at most _MAX_TERMS entries of the highest level, which add up to the total."""
         top = len(self._levels) - 1
         return [self._get_entry(top, position) for position in range(len(self._levels[top]))]
 
@@ -416,8 +418,8 @@ class Memos(MutableMapping[Hashable, Memo]):
         if entry is None:
             # Sum the entries of the level below. The last sum of a level may have fewer terms.
             n_below = len(self._levels[level - 1])
-            positions = range(n_below)[position * _FAN_IN : (position + 1) * _FAN_IN]
-            memo = add_memos([self._get_entry(level - 1, below) for below in positions])
+            positions = range(n_below)[position * _MAX_TERMS : (position + 1) * _MAX_TERMS]
+            memo = add_memos([self._get_entry(level - 1, i) for i in positions])
         else:
             packed, n_changes = entry
             memo = packed.unpack()
@@ -444,11 +446,11 @@ def find_unused_key(memos: Mapping[Hashable, Memo]) -> int:
     return next(number for number in count(len(memos)) if number not in memos)
 
 
-def take(array: Array, index: IndexArray) -> Array:
+def take_components(array: Array, index: IndexArray) -> Array:
     """Return a copy of ``array[index]`` in which the rows of index -1 are 0."""
-    out = array[index]
-    out[np.asarray(index) < 0] = 0.0
-    return out
+    taken = array[index]
+    taken[np.asarray(index) < 0] = 0.0
+    return taken
 
 
 def _add_arrays(arrays: Sequence[Array]) -> Array:

@@ -28,25 +28,25 @@ from skvt.inference._blas import one_blas_thread
 from skvt.typing import T
 
 # Tasks that no thread has taken yet, as (index, arguments).
-_Waiting: TypeAlias = deque[tuple[int, tuple[Any, ...]]]
+_WaitingTasks: TypeAlias = deque[tuple[int, tuple[Any, ...]]]
 # Tasks that have ended, as (index, result, error); the error is None after a success.
-_Done: TypeAlias = SimpleQueue[tuple[int, Any, BaseException | None]]
+_EndedTasks: TypeAlias = SimpleQueue[tuple[int, Any, BaseException | None]]
 
 
-def _do_tasks(function: Callable[..., Any], waiting: _Waiting, done: _Done) -> None:
-    """Do the ``waiting`` tasks and put their results into ``done``, until no task is left."""
+def _do_tasks(function: Callable[..., Any], waiting: _WaitingTasks, ended: _EndedTasks) -> None:
+    """Do the ``waiting`` tasks and put their results into ``ended``, until no task is left."""
     while True:
         try:
             index, arguments = waiting.popleft()
         except IndexError:
             return
         try:
-            done.put((index, function(*arguments), None))
+            ended.put((index, function(*arguments), None))
         except BaseException as error:
             # Let no thread start another task. The thread that waits for the results raises the
             # error again.
             waiting.clear()
-            done.put((index, None, error))
+            ended.put((index, None, error))
 
 
 def _run_helper(
@@ -146,18 +146,18 @@ class Workers:
         if n_helpers < 1:
             return run_serially(function, tasks)
         results: list[Any] = [None] * len(tasks)
-        waiting: _Waiting = deque(enumerate(tasks))
-        done: _Done = SimpleQueue()
+        waiting: _WaitingTasks = deque(enumerate(tasks))
+        ended: _EndedTasks = SimpleQueue()
         try:
             for _ in range(n_helpers):
-                self._jobs.put((function, waiting, done))
-            _do_tasks(function, waiting, done)
+                self._jobs.put((function, waiting, ended))
+            _do_tasks(function, waiting, ended)
             loop_has_finished = loop is not None and loop.is_finished()
             for _ in tasks:
                 # After the end of the loop, helpers without a result have nothing left to do.
-                if loop_has_finished and done.empty():
+                if loop_has_finished and ended.empty():
                     break
-                index, results[index], error = done.get()
+                index, results[index], error = ended.get()
                 if error is not None:
                     raise error
         finally:
@@ -171,14 +171,14 @@ class Workers:
         The returned function waits for the result. If no thread has begun the task, the returned
         function computes the result itself.
         """
-        waiting: _Waiting = deque([(0, args)])
-        done: _Done = SimpleQueue()
+        waiting: _WaitingTasks = deque([(0, args)])
+        ended: _EndedTasks = SimpleQueue()
         if self._n_helpers:
-            self._jobs.put((function, waiting, done))
+            self._jobs.put((function, waiting, ended))
 
         def get_result() -> T:
-            _do_tasks(function, waiting, done)
-            _, result, error = done.get()
+            _do_tasks(function, waiting, ended)
+            _, result, error = ended.get()
             if error is not None:
                 raise error
             return result

@@ -19,7 +19,14 @@ import numpy as np
 from skvt.contracts import Model, MoveRecord, PriorTerm, Requirement
 from skvt.expfam import RunningStats, Stats
 from skvt.files import in_files
-from skvt.inference._memos import Memo, Memos, MergeChange, RearrangeChange, add_memos, take
+from skvt.inference._memos import (
+    Memo,
+    Memos,
+    MergeChange,
+    RearrangeChange,
+    add_memos,
+    take_components,
+)
 from skvt.inference._parallel import Workers
 from skvt.inference._visit import VisitRequest, VisitResult, visit_batch
 from skvt.rows import pieces, sums_of_rows
@@ -122,8 +129,8 @@ class State:
 
     def with_row_starts(self, batch: Any) -> Any:
         """Return the batch with the initial values for its local step."""
-        start = self.row_starts_of(batch)
-        return batch if start is None else replace(batch, row_starts=start)
+        row_starts = self.row_starts_of(batch)
+        return batch if row_starts is None else replace(batch, row_starts=row_starts)
 
     def row_starts_of(self, batch: Any) -> Array | None:
         """Return the initial values for the local step of a batch; None for the default values."""
@@ -167,13 +174,13 @@ class State:
 
         The statistics in the new order are then replaced by ``change(stats)``.
         """
-        arrays = tuple(take(array, index) for array in self.stats.as_stats().arrays)
+        arrays = tuple(take_components(array, index) for array in self.stats.as_stats().arrays)
         return replace(self.draft(), stats=RunningStats(change(Stats(arrays)).arrays))
 
     def replace_first_block(self, blocks_of_batches: Iterable[Array]) -> None:
         """Replace the first array of the statistics by the sum of one array for each batch."""
-        first = reduce(iadd, blocks_of_batches)
-        self.stats = RunningStats([first, *self.plain_stats.as_stats().arrays[1:]])
+        first_block = reduce(iadd, blocks_of_batches)
+        self.stats = RunningStats([first_block, *self.plain_stats.as_stats().arrays[1:]])
         self.replication = 1.0
 
     def without_memos(self, total_weight: float) -> "State":
@@ -355,10 +362,12 @@ class MemoizedState(State):
         index = np.asarray(index)
         self._rearrange_ids(index)
         self.stats.fold()
-        self.stats = RunningStats(take(array, index) for array in self.stats.arrays)
+        self.stats = RunningStats(take_components(array, index) for array in self.stats.arrays)
         self.memos.change_all(RearrangeChange(index))
         if self.initial is not None:
-            self.initial = Stats(tuple(take(array, index) for array in self.initial.arrays))
+            self.initial = Stats(
+                tuple(take_components(array, index) for array in self.initial.arrays)
+            )
 
 
 class WithoutMemosMixin:

@@ -23,9 +23,9 @@ def compute_bound(model: Memoizable, memo: Memo) -> float:
     return float(memo.entropy.sum()) + model.collapsed_energy(memo.stats)
 
 
-def concatenate_components(parts: list[Stats]) -> Stats:
+def concatenate_components(stats_of_parts: list[Stats]) -> Stats:
     """Return the statistics of the components of all parts, in their order."""
-    blocks = zip(*(part.arrays for part in parts), strict=True)
+    blocks = zip(*(stats.arrays for stats in stats_of_parts), strict=True)
     return Stats(tuple(np.concatenate(arrays) for arrays in blocks))
 
 
@@ -34,9 +34,9 @@ def select_components(stats: Stats, selected: Any) -> Stats:
     return Stats(tuple(array[selected] for array in stats.arrays))
 
 
-def learn_priors(model: Any, parts: list[Stats]) -> Any:
+def learn_priors(model: Any, stats_of_parts: list[Stats]) -> Any:
     """Return the model with priors learned from the components of all parts."""
-    stats = RunningStats(concatenate_components(parts).arrays)
+    stats = RunningStats(concatenate_components(stats_of_parts).arrays)
     for _ in range(_N_PRIOR_UPDATES):
         model = model.with_learned_priors(None, stats)
     return model

@@ -21,7 +21,7 @@ from skvt.moves._base import (
     find_rounding_scale,
     select_components,
 )
-from skvt.moves._merge import MIN_GAIN, MIN_ROWS_OF_COMPONENT
+from skvt.moves._merge import MIN_GAIN_OF_PRIORS, MIN_ROWS_OF_COMPONENT
 from skvt.moves._targets import Target
 from skvt.moves._trial import Decision, Trial, compete
 from skvt.ties import exceeds, stable_order
@@ -52,8 +52,8 @@ class BatchBirths:
         # Expected numbers of rows of the components in all other batches.
         masses_elsewhere = self.model.component_masses(total.stats)
         masses_elsewhere = masses_elsewhere - self.model.component_masses(memo.stats)
-        is_no_target = ~np.isin(self.state.component_ids, target.ids)
-        return np.flatnonzero(is_no_target | exceeds(masses_elsewhere, 0.0, scale=total.weight))
+        is_outside = ~np.isin(self.state.component_ids, target.ids)
+        return np.flatnonzero(is_outside | exceeds(masses_elsewhere, 0.0, scale=total.weight))
 
     def compute_kept_statistics(self, kept: IndexArray, target: Target) -> Stats:
         """Return the statistics of the components ``kept`` without the target's rows of this batch.
@@ -64,8 +64,8 @@ class BatchBirths:
         memos = self.state.memos
         is_target = np.isin(self.state.component_ids[kept], target.ids)
         arrays = [array[kept] for array in memos.total().stats.arrays]
-        for array, part in zip(arrays, memos[self.key].stats.arrays, strict=True):
-            array[is_target] -= part[kept][is_target]
+        for array, batch_array in zip(arrays, memos[self.key].stats.arrays, strict=True):
+            array[is_target] -= batch_array[kept][is_target]
         return Stats(tuple(arrays))
 
     def try_components(
@@ -73,27 +73,28 @@ class BatchBirths:
     ) -> Decision:
         """Add fresh components if the bound of all memos rises; return the decision.
 
-        Of the present components, only the components ``kept`` stay. The bound before the birth is
-        computed with ``model``. The bound after the birth is computed with ``fresh_model``, which
-        has the priors of the fresh components.
+        Of the present components, only the components ``kept`` stay. The bound before
+        the birth is computed with ``model``. The bound after the birth is computed with
+        ``fresh_model``, which has the priors of the fresh components.
         """
-        memos, before = self.state.memos, self.state.memos.total()
-        kept_stats = select_components(before.stats, kept)
+        memos, memo_before = self.state.memos, self.state.memos.total()
+        kept_stats = select_components(memo_before.stats, kept)
 
-        def begin(candidates: Stats) -> tuple[Trial, RunningStats]:
+        def make_trial(candidates: Stats) -> tuple[Trial, RunningStats]:
             """Return a trial of fresh components, and the statistics with which it begins."""
             # Index -1 stands for an empty component.
             index = np.concatenate([kept, np.full(len(candidates.arrays[0]), -1)])
-            other_batches = before.plus(memos[self.key], sign=-1.0).rearranged(index)
+            other_batches = memo_before.plus(memos[self.key], sign=-1.0).rearranged(index)
             trial = _BatchTrial(self, fresh_model, index, kept.size, other_batches)
             # The statistics of both parts may include the same rows of this batch. The first update
             # of the trial computes the statistics of the batch again.
             return trial, RunningStats(concatenate_components([kept_stats, candidates]).arrays)
 
-        bound = compute_bound(self.model, before)
+        bound = compute_bound(self.model, memo_before)
         trial, decision = compete(
-            begin, fresh_stats, bound,
-            max_updates=_N_UPDATES, scale=find_rounding_scale(bound, before), min_gain=MIN_GAIN,
+            make_trial, fresh_stats, bound,
+            max_updates=_N_UPDATES, scale=find_rounding_scale(bound, memo_before),
+            min_gain=MIN_GAIN_OF_PRIORS,
         )  # fmt: skip
         if decision.is_accepted:
             self.state.rearrange(trial.index)
@@ -134,9 +135,9 @@ class _BatchTrial(Trial):
 
         Also return the statistics of these components after the last update.
         """
-        updated = select_components(self.total_memo.stats, slice(self.n_kept, None))
-        survives = ~exceeds(MIN_ROWS_OF_COMPONENT, self.fresh_model.component_masses(updated))
-        return survives, select_components(updated, survives)
+        stats = select_components(self.total_memo.stats, slice(self.n_kept, None))
+        keeps_rows = ~exceeds(MIN_ROWS_OF_COMPONENT, self.fresh_model.component_masses(stats))
+        return keeps_rows, select_components(stats, keeps_rows)
 
 
 def select_smallest_components(model: Mergeable, fresh_stats: Stats, n_smallest: int) -> Stats:

@@ -67,7 +67,7 @@ from skvt.moves._base import (
 from skvt.moves._batch import BatchBirths, select_smallest_components
 from skvt.moves._fresh import FreshMixtures, FreshResult
 from skvt.moves._ledger import Ledger
-from skvt.moves._merge import MIN_GAIN, dissolve
+from skvt.moves._merge import MIN_GAIN_OF_PRIORS, dissolve
 from skvt.moves._targets import (
     FAILURES_IF_LOST,
     MAX_ROWS,
@@ -82,13 +82,13 @@ from skvt.typing import Array, IndexArray
 
 # Maximum number of targets of a pass, as a share of the number of components. A single target is
 # always allowed.
-MAX_TARGETS = 0.5
-# A birth only tiles if it raises the bound by at most _SMALL_GAIN_PER_ROW nats for each row of the
-# data, and by at most _SMALL_GAIN nats. Its target then describes the rows nearly as well as the
-# fresh components. Births end after _MAX_TILING successive births that only tile.
-_SMALL_GAIN_PER_ROW = 0.0025
-_SMALL_GAIN = 10.0
-_MAX_TILING = 5
+MAX_TARGET_SHARE = 0.5
+# A birth only tiles if it raises the bound by at most _MAX_TILING_GAIN_PER_ROW nats for each row of
+# the data, and by at most _MAX_TILING_GAIN nats. Its target then describes the rows nearly as well
+# as the fresh components. Births end after _MAX_TILING_BIRTHS successive births that only tile.
+_MAX_TILING_GAIN_PER_ROW = 0.0025
+_MAX_TILING_GAIN = 10.0
+_MAX_TILING_BIRTHS = 5
 
 
 class Birth(Move):
@@ -128,31 +128,32 @@ class Birth(Move):
         self._ledger = Ledger()
         # Checkpoint of the state, bound in nats, and model before this pass adopted components;
         # None if the pass has adopted no components. `begin` sets it, and `finish` reads it.
-        self._before: tuple[Any, float, Any] | None = None
+        self._before_adoption: tuple[Any, float, Any] | None = None
         # Targets that the adopted components replace, and the identifiers of the adopted components
         # during this pass. `begin` sets both.
-        self._adopted: list[Target] = []
+        self._adopted_targets: list[Target] = []
         self._newborn_ids: set[int] = set()
         # Present maximum number of targets of a pass, as a share of the number of components.
-        self._share = MAX_TARGETS
+        self._share = MAX_TARGET_SHARE
         self.exhausted = False
 
     # ------------------------------------------------------------------------------- a pass
     def begin(self, model: Mergeable, state: MovableState, tools: MoveTools) -> None:
         """Adopt the fresh components of the last pass, then choose the targets of this pass."""
-        self._before = None
-        self._adopted = self._targets
+        self._before_adoption = None
+        self._adopted_targets = self._targets
         # Forget failures if the priors of the model have changed.
         self._ledger = self._ledger.forget_if_priors_changed(model)
         if self._fresh:
-            self._before = state.checkpoint(), compute_bound(model, state.memos.total()), model
-            replaced_ids = [id_ for target in self._adopted for id_ in target.ids]
+            bound = compute_bound(model, state.memos.total())
+            self._before_adoption = state.checkpoint(), bound, model
+            replaced_ids = [id_ for target in self._adopted_targets for id_ in target.ids]
             kept_components = np.flatnonzero(~np.isin(state.component_ids, replaced_ids))
             fresh = concatenate_components(self._fresh)
             if self._learns:
                 other_stats = select_components(state.plain_stats.as_stats(), kept_components)
                 # The engine continues with these priors, see :meth:`Move.update_priors`.
-                self._relearned = learn_priors(model, [other_stats, *self._fresh])
+                self._relearned_model = learn_priors(model, [other_stats, *self._fresh])
             # Replace the targets by empty components, for which the index -1 stands.
             n_kept, n_fresh = kept_components.size, len(fresh.arrays[0])
             state.rearrange(np.concatenate([kept_components, np.full(n_fresh, -1)]))
@@ -165,16 +166,16 @@ class Birth(Move):
         self._fresh = []
         self._learns = False
         counts = model.component_masses(state.plain_stats.as_stats())
-        overlaps = _overlaps(state.memos, counts.size)
-        self._targets = self._choose(counts, state.component_ids, tools, overlaps)
+        overlaps = _compute_overlaps(state.memos, counts.size)
+        self._targets = self._choose_targets(counts, state.component_ids, tools, overlaps)
         if any(sum(target.masses) > MAX_ROWS for target in self._targets):
             self._seed = int(tools.rng.integers(2**31))
 
-    def _choose(
+    def _choose_targets(
         self, counts: Array, ids: IndexArray, tools: MoveTools, overlaps: Array | None = None
     ) -> list[Target]:
         """Return the targets of a pass; none if there are enough components or births only tile."""
-        if counts.size >= self._max_components or self._n_tiling >= _MAX_TILING:
+        if counts.size >= self._max_components or self._n_tiling >= _MAX_TILING_BIRTHS:
             return []
         n_targets = max(1, int(self._share * counts.size))
         return draw_targets(self._ledger, counts, ids, tools.rng, n_targets, overlaps)
@@ -200,7 +201,7 @@ class Birth(Move):
         the adoption. Return the record of the adopted components, and the records of births that
         failed. The new fresh components are adopted in the next pass, and recorded at its end.
         """
-        records = [self._judge(model, state, tools)] if self._before else []
+        records = [self._judge_adopted(model, state, tools)] if self._before_adoption else []
         # Leave out targets with components that no longer exist after merges, deletes, or the
         # removal of adopted components.
         ids = state.component_ids
@@ -221,37 +222,38 @@ class Birth(Move):
             target_model = model.for_target(select_components(stats, is_target))
             max_fresh = n_left + len(components)
             mixtures = FreshMixtures(target_model, tools, max_fresh, other_stats)
-            fresh = self._create(mixtures, target)
-            decision = fresh.decision
-            if decision.is_accepted and fresh.stats is not None:
-                self._fresh.append(fresh.stats)
+            result = self._fit_fresh_components(mixtures, target)
+            decision = result.decision
+            if decision.is_accepted and result.stats is not None:
+                self._fresh.append(result.stats)
                 gains.append(decision.gain)
-                self._learns |= fresh.learns_priors
+                self._learns |= result.learns_priors
                 # Keep the target without the collected rows, which need memory.
                 self._targets.append(replace(target, rows=[], weights=[], resp=[]))
-                n_left = max_fresh - len(fresh.stats.arrays[0])
+                n_left = max_fresh - len(result.stats.arrays[0])
             else:
-                records.append(decision.record(tools.n_iter, "birth", components, fresh.tried))
+                description = result.description
+                records.append(decision.record(tools.n_iter, "birth", components, description))
         if gains:
             n_rows = model.component_masses(stats).sum()
-            only_tile = max(gains) <= min(_SMALL_GAIN_PER_ROW * n_rows, _SMALL_GAIN)
+            only_tile = max(gains) <= min(_MAX_TILING_GAIN_PER_ROW * n_rows, _MAX_TILING_GAIN)
             self._n_tiling = self._n_tiling + len(gains) if only_tile else 0
-        self.exhausted = self._before is None and n_tried == 0
+        self.exhausted = self._before_adoption is None and n_tried == 0
         return records
 
-    def _create(self, mixtures: FreshMixtures, target: Target) -> FreshResult:
+    def _fit_fresh_components(self, mixtures: FreshMixtures, target: Target) -> FreshResult:
         """Return the best fresh components for the collected rows.
 
         If they are no better than the target, record the failure in the ledger.
         """
         # Only failures of the first component count, which was drawn; the others are neighbours.
         was_tried = bool(self._ledger.count_failures(target.ids[:1], target.masses[:1])[0])
-        fresh = mixtures.fit_rows_of(target, was_tried)
-        if not fresh.decision.is_accepted:
+        result = mixtures.fit_target_rows(target, was_tried)
+        if not result.decision.is_accepted:
             self._ledger = self._ledger.record_failure(target.ids, target.masses, FAILURES_IF_LOST)
-        return fresh
+        return result
 
-    def _judge(self, model: Mergeable, state: MovableState, tools: MoveTools) -> MoveRecord:
+    def _judge_adopted(self, model: Mergeable, state: MovableState, tools: MoveTools) -> MoveRecord:
         """Decide on the adopted components; return the record of the decision.
 
         If they are rejected, restore the state before the adoption.
@@ -259,26 +261,26 @@ class Birth(Move):
         # Remove adopted components that have less than one row.
         dissolve(model, state, self._newborn_ids)
         # This method is called only after an adoption.
-        assert self._before is not None
-        checkpoint, bound_before, model_before = self._before
+        assert self._before_adoption is not None
+        checkpoint, bound_before, model_before = self._before_adoption
         gain = compute_bound(model, state.memos.total()) - bound_before
-        decision = decide(gain, abs(bound_before), MIN_GAIN)
+        decision = decide(gain, abs(bound_before), MIN_GAIN_OF_PRIORS)
         if decision.is_accepted:
-            self._share = min(MAX_TARGETS, 2.0 * self._share)
+            self._share = min(MAX_TARGET_SHARE, 2.0 * self._share)
         else:
             state.restore(checkpoint)
-            self._relearned = model_before
+            self._relearned_model = model_before
             # Good births may have been rejected together with bad births. Therefore choose fewer
             # targets from now on, and record a failure only after the birth of a single target.
             self._share *= 0.5
-            if len(self._adopted) == 1:
-                (target,) = self._adopted
+            if len(self._adopted_targets) == 1:
+                (target,) = self._adopted_targets
                 self._ledger = self._ledger.record_failure(target.ids, target.masses)
-        components = [k for target in self._adopted for k in target.components]
+        components = [k for target in self._adopted_targets for k in target.components]
         n_fresh = len(self._newborn_ids)
         tried = f"{n_fresh} fresh components, adopted for a pass"
         return decision.record(
-            tools.n_iter, "birth", components, tried, n_fresh, len(self._adopted)
+            tools.n_iter, "birth", components, tried, n_fresh, len(self._adopted_targets)
         )
 
     # ----------------------------------------------------------------------------- a stream
@@ -292,9 +294,9 @@ class Birth(Move):
         result = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)
         if tools.n_judged is not None:
             # A component is no target as long as its new rows are like its earlier rows.
-            differs = _rows_differ(model, state.memos, key, batch, result.q, tools.n_judged)
-            counts = np.where(differs, counts, 0.0)
-        self._targets = self._choose(counts, state.component_ids, tools)
+            has_new_rows = _have_new_rows(model, state.memos, key, batch, result.q, tools.n_judged)
+            counts = np.where(has_new_rows, counts, 0.0)
+        self._targets = self._choose_targets(counts, state.component_ids, tools)
         self.exhausted = not self._targets
         # Collect the rows of the targets, as a pass would do for each batch.
         observer = self.make_observer(batch.weights.size, tools)
@@ -307,16 +309,16 @@ class Birth(Move):
             if model.size(state.stats) >= self._max_components:
                 break
             births = BatchBirths(model, batch, key, state, tools)
-            decision, tried, n_fresh, fresh_model = self._birth_within(births, target)
+            decision, description, n_fresh, fresh_model = self._try_birth_within(births, target)
             if decision.is_accepted:
-                model = self._relearned = fresh_model
+                model = self._relearned_model = fresh_model
             else:
                 self._ledger = self._ledger.record_failure(target.ids, target.masses)
-            record = decision.record(tools.n_iter, "birth", target.components, tried, n_fresh)
+            record = decision.record(tools.n_iter, "birth", target.components, description, n_fresh)
             records.append(record)
         return records
 
-    def _birth_within(
+    def _try_birth_within(
         self, births: BatchBirths, target: Target
     ) -> tuple[Decision, str, int, Mergeable]:
         """Try births from a target within a batch, until a birth is accepted.
@@ -326,8 +328,8 @@ class Birth(Move):
         """
         model, state = births.model, births.state
         n_before = model.size(state.stats)
-        kept = births.find_kept_components(target)
-        other_stats = births.compute_kept_statistics(kept, target)
+        kept_components = births.find_kept_components(target)
+        other_stats = births.compute_kept_statistics(kept_components, target)
         max_fresh = self._max_components - n_before + 1
         # First fit fresh components under priors that are learned from the fresh and all other
         # components. If they raise the bound of the collected rows, but not the bound of all rows,
@@ -336,30 +338,30 @@ class Birth(Move):
         # background component, for instance, fresh components need no second background.
         for prior_sources in (other_stats, None):
             mixtures = FreshMixtures(model, births.tools, max_fresh, prior_sources, in_stream=True)
-            fresh = self._create(mixtures, target)
-            fresh_model, decision = model, fresh.decision
-            if fresh.decision.is_accepted and fresh.stats is not None:
-                if fresh.learns_priors:
-                    fresh_model = learn_priors(model, [other_stats, fresh.stats])
-                max_added = self._max_components - kept.size
-                added = select_smallest_components(model, fresh.stats, max_added)
-                decision = births.try_components(fresh_model, added, kept)
-            only_raises_bound_of_its_rows = fresh.decision.is_accepted and not decision.is_accepted
-            needs_other_priors = fresh.learns_priors and only_raises_bound_of_its_rows
+            result = self._fit_fresh_components(mixtures, target)
+            fresh_model, decision = model, result.decision
+            if result.decision.is_accepted and result.stats is not None:
+                if result.learns_priors:
+                    fresh_model = learn_priors(model, [other_stats, result.stats])
+                max_added = self._max_components - kept_components.size
+                added_stats = select_smallest_components(model, result.stats, max_added)
+                decision = births.try_components(fresh_model, added_stats, kept_components)
+            only_raises_bound_of_its_rows = result.decision.is_accepted and not decision.is_accepted
+            needs_other_priors = result.learns_priors and only_raises_bound_of_its_rows
             if not needs_other_priors or not other_stats.arrays[0].size:
                 break
-        if not decision.is_accepted and len(state.memos) > 1 and fresh.one_component is not None:
+        if not decision.is_accepted and len(state.memos) > 1 and result.one_component is not None:
             # Try to add a component for all collected rows beside the target, because the target's
             # rows in this batch may differ from its rows in other batches.
             all_components = np.arange(n_before)
-            decision_on_one = births.try_components(model, fresh.one_component, all_components)
+            decision_on_one = births.try_components(model, result.one_component, all_components)
             if decision_on_one.is_accepted:
                 return decision_on_one, "one component for the rows of this call", 1, model
-        n_fresh = model.size(state.stats) - kept.size if decision.is_accepted else 0
-        return decision, fresh.tried, n_fresh, fresh_model
+        n_fresh = model.size(state.stats) - kept_components.size if decision.is_accepted else 0
+        return decision, result.description, n_fresh, fresh_model
 
 
-def _overlaps(memos: Memos, n_components: int) -> Array:
+def _compute_overlaps(memos: Memos, n_components: int) -> Array:
     """Return the entropy in nats that each merge of two components would lose, (K, K).
 
     The matrix is symmetric. An entry is 0 if it is unknown, as are all entries before the first
@@ -371,7 +373,7 @@ def _overlaps(memos: Memos, n_components: int) -> Array:
     return np.nan_to_num(merge_entropy_loss + merge_entropy_loss.T)
 
 
-def _rows_differ(
+def _have_new_rows(
     model: Mergeable, memos: Memos, key: Hashable, batch: Any, q: Array, n_judged: int
 ) -> NDArray[np.bool_]:
     """Return for each component whether its new rows differ from its earlier rows, (K,).
@@ -382,26 +384,27 @@ def _rows_differ(
     responsibilities for the rows of the batch.
     """
 
-    def stats_of(rows: slice) -> Stats:
+    def compute_stats(rows: slice) -> Stats:
         """Return the statistics of some rows of the batch with the responsibilities q."""
         weights = batch.weights[rows]
-        part = model.batch(batch.X[rows], np.arange(weights.size), weights)
-        stats = model.make_local_result(part, q[rows]).stats
+        some_rows = model.batch(batch.X[rows], np.arange(weights.size), weights)
+        stats = model.make_local_result(some_rows, q[rows]).stats
         # ``make_local_result`` returns statistics.
         assert stats is not None
         return stats
 
-    total, new = memos.total(), stats_of(slice(n_judged, None))
+    total_memo, new_stats = memos.total(), compute_stats(slice(n_judged, None))
     # In the statistics of all rows, replace the memo of the batch by its first ``n_judged`` rows
     # with the responsibilities q.
-    earlier = total.plus(memos[key], sign=-1.0).stats
+    earlier = total_memo.plus(memos[key], sign=-1.0).stats
     if n_judged:
-        first = stats_of(slice(n_judged))
+        first = compute_stats(slice(n_judged))
         earlier = Stats(tuple(a + b for a, b in zip(earlier.arrays, first.arrays, strict=True)))
-    differs = ~exceeds(model.component_masses(earlier), 0.0, scale=total.weight)
+    are_new = ~exceeds(model.component_masses(earlier), 0.0, scale=total_memo.weight)
     # The components of the earlier rows have the numbers 0 to K - 1, and the components of the new
     # rows the numbers K to 2 K - 1.
-    both = concatenate_components([earlier, new])
-    has_earlier = np.flatnonzero(~differs)
-    differs[has_earlier] = model.merge_gains(both, has_earlier, differs.size + has_earlier) < 0.0
-    return differs
+    all_stats = concatenate_components([earlier, new_stats])
+    has_earlier = np.flatnonzero(~are_new)
+    gains = model.merge_gains(all_stats, has_earlier, are_new.size + has_earlier)
+    are_new[has_earlier] = gains < 0.0
+    return are_new

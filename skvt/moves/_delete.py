@@ -64,9 +64,9 @@ class Delete(Move):
         """Choose the candidates: the smallest components, if they are small enough."""
         counts = model.component_masses(state.plain_stats.as_stats())
         max_count = max(MAX_ROWS_OF_CANDIDATE, MAX_SHARE_OF_CANDIDATE * counts.sum() / counts.size)
-        smallest = stable_order(counts, scale=float(counts.sum()))[:MAX_CANDIDATES]
-        smallest = smallest[exceeds(max_count, counts[smallest])]
-        self._candidates = smallest.tolist() if counts.size > 1 else []
+        candidates = stable_order(counts, scale=float(counts.sum()))[:MAX_CANDIDATES]
+        candidates = candidates[exceeds(max_count, counts[candidates])]
+        self._candidates = candidates.tolist() if counts.size > 1 else []
         self._changes = {k: {} for k in self._candidates}
 
     def make_observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
@@ -84,30 +84,30 @@ class Delete(Move):
         self.exhausted = True
         if not self._candidates:
             return []
-        total = state.memos.total()
-        bound = compute_bound(model, total)
+        total_memo = state.memos.total()
+        bound = compute_bound(model, total_memo)
         # Scale of the rounding errors of the bound, in nats.
-        scale = find_rounding_scale(bound, total)
+        scale = find_rounding_scale(bound, total_memo)
         gains = []
         for k in self._candidates:
-            total_without = total
+            memo_without = total_memo
             for change in self._changes[k].values():
-                total_without = total_without.plus(change)
-            kept = np.delete(np.arange(total_without.entropy.size), k)
-            gains.append(compute_bound(model, total_without.rearranged(kept)) - bound)
-        best = self._candidates[int(stable_argmax(gains, scale=scale))]
+                memo_without = memo_without.plus(change)
+            kept_components = np.delete(np.arange(memo_without.entropy.size), k)
+            gains.append(compute_bound(model, memo_without.rearranged(kept_components)) - bound)
+        best_candidate = self._candidates[int(stable_argmax(gains, scale=scale))]
         records = []
         for k, gain in zip(self._candidates, gains, strict=True):
             decision = decide(gain, scale)
-            if decision.is_accepted and k != best:
+            if decision.is_accepted and k != best_candidate:
                 reason = "The delete of another raises the bound more."
                 decision = Decision(is_accepted=False, gain=gain, reason=reason)
             records.append(decision.record(tools.n_iter, "delete", [k], "its rows to the others"))
         self.exhausted = not any(record.accepted for record in records)
         if not self.exhausted:
-            for key, change in self._changes[best].items():
+            for key, change in self._changes[best_candidate].items():
                 state.memos[key] = state.memos[key].plus(change)
-            state.rearrange(np.delete(np.arange(state.component_ids.size), best))
+            state.rearrange(np.delete(np.arange(state.component_ids.size), best_candidate))
             state.resum()
         return records
 
@@ -134,14 +134,14 @@ def _compute_changes(
         rows = np.flatnonzero(resp > _MIN_RESPONSIBILITY)
         if rows.size == 0:
             continue
-        part = model.batch(batch.X, rows, batch.weights[rows])
+        candidate_rows = model.batch(batch.X, rows, batch.weights[rows])
         # If each row was compared only with its candidate components, keep these components.
         if batch.candidates is not None:
-            part = replace(part, candidates=batch.candidates[rows])
+            candidate_rows = replace(candidate_rows, candidates=batch.candidates[rows])
         # Make the local step of these rows with and without component k, at the temperature 1.
-        result = model.local_step(part, solved_batch.global_params, 1.0, tools.run)
+        result = model.local_step(candidate_rows, solved_batch.global_params, 1.0, tools.run)
         globals_without = model.without_component(solved_batch.global_params, k)
-        result_without = model.local_step(part, globals_without, 1.0, tools.run)
-        memo = tools.make_memo(model, result, part)
-        changes[k] = tools.make_memo(model, result_without, part).plus(memo, sign=-1.0)
+        result_without = model.local_step(candidate_rows, globals_without, 1.0, tools.run)
+        memo = tools.make_memo(model, result, candidate_rows)
+        changes[k] = tools.make_memo(model, result_without, candidate_rows).plus(memo, sign=-1.0)
     return solved_batch.key, changes

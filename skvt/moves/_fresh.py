@@ -25,26 +25,27 @@ from skvt.ties import exceeds
 # Usual number of components with which a fresh mixture starts.
 N_FRESH = 10
 # A smaller number of components, with which a second mixture starts.
-FEWER = 3
+N_FEWER_FRESH = 3
 # The second mixture is fitted even if the first mixture is better than the target, if there are
-# fewer than ROWS_FOR_EACH * N_FRESH rows.
-ROWS_FOR_EACH = 200
+# fewer than ROWS_PER_FRESH * N_FRESH rows.
+ROWS_PER_FRESH = 200
 # Few starts are enough to find the clusters of a target if there are at most
 # _MAX_COLUMNS_FOR_FEWER columns. Mixtures that start from the least normal directions are then left
-# out. If there are also at most _MAX_ROWS_FOR_FEWER rows, all mixtures start with FEWER components,
-# unless the target has all components of the model, so that the mixtures learn their priors.
+# out. If there are also at most _MAX_ROWS_FOR_FEWER rows, all mixtures start with N_FEWER_FRESH
+# components, unless the target has all components of the model, so that the mixtures learn their
+# priors.
 _MAX_COLUMNS_FOR_FEWER = 3
 _MAX_ROWS_FOR_FEWER = 100
-# A mixture under newly learned priors is fitted only to more than _MIN_ROWS_FOR_EACH * N_FRESH
+# A mixture under newly learned priors is fitted only to more than _MIN_ROWS_PER_FRESH * N_FRESH
 # rows, or to more than _MAX_ROWS_FOR_FEWER rows if few starts are enough.
-_MIN_ROWS_FOR_EACH = 5
+_MIN_ROWS_PER_FRESH = 5
 # A mixture under newly learned priors starts with at most this number times N_FRESH components.
 _MAX_FACTOR_OF_N_FRESH = 4
 # The bound of the rows of a target must rise by more than this number of nats per row.
 MIN_GAIN_PER_ROW = 1e-3
 # A collected row also counts for rows of the target that were not collected, but at most as this
 # number of rows. If each row counted as five or more rows, mixtures would fit components to noise.
-MAX_COUNTED = 2.0
+MAX_ROW_FACTOR = 2.0
 # Initial components are made from seeds, that is, from rows of a sample of all rows. For each seed,
 # the sample has _ROWS_PER_COLUMN rows per column, but at least _MIN_ROWS_PER_SEED rows and at most
 # _MAX_ROWS_PER_SEED.
@@ -57,7 +58,7 @@ _MAX_PASSES = 40
 # Merges begin when at most this share of the rows changes its component in a pass.
 _MAX_SHARE_MOVED = 1e-5
 # The fit ends when the bound rises by less than this number of nats per row in a pass.
-_TOL = 1e-4
+_MIN_GAIN_OF_PASS = 1e-4
 # The goal of a fit is the bound at which the mixture would be useful. The fit of a mixture with
 # newly learned priors ends after the first pass if its bound misses the goal by more than this
 # number of nats per row.
@@ -94,7 +95,7 @@ def fit_fresh_mixture(
         The model with the priors that were learned.
     """
     n_components = model.n_initial
-    total = float(batch.weights.sum())
+    total_weight = float(batch.weights.sum())
     # Draw the sample of rows from which initial components are made, unless there are few rows.
     # Constant columns of dense rows do not count as columns.
     n_columns = batch.X.shape[1] if sp.issparse(batch.X) else np.any(batch.X != batch.X[0], 0).sum()
@@ -126,14 +127,14 @@ def fit_fresh_mixture(
         model, may_stop = sweep(model, moves)
         # Make no further passes if the first pass ends far below the goal.
         if has_others and n_passes == 0:
-            if compute_bound(model, state.memos.total()) < goal - _MAX_SHORTFALL * total:
+            if compute_bound(model, state.memos.total()) < goal - _MAX_SHORTFALL * total_weight:
                 break
         if not has_merges:
             # Delay merges until rows rarely change their component, because similar initial
             # components would all be merged at first.
             old_counts, counts = counts, model.component_masses(state.plain_stats.as_stats())
-            rows_move = np.abs(counts - old_counts).sum() > _MAX_SHARE_MOVED * total
-            if rows_move and n_passes < _MAX_PASSES_WITHOUT_MERGES - 1:
+            are_rows_moving = np.abs(counts - old_counts).sum() > _MAX_SHARE_MOVED * total_weight
+            if are_rows_moving and n_passes < _MAX_PASSES_WITHOUT_MERGES - 1:
                 continue
             moves = [Merge()]
             policy.done = True
@@ -144,7 +145,7 @@ def fit_fresh_mixture(
             # The goal is out of reach if the remaining passes and a further pass would not reach
             # it, even if each pass gained as much as this pass.
             is_hopeless = bound + (max_passes - n_passes) * gain < goal
-            if is_hopeless or gain < _TOL * total:
+            if is_hopeless or gain < _MIN_GAIN_OF_PASS * total_weight:
                 break
         if model.size(state.stats) == 1:
             break
@@ -158,7 +159,7 @@ class FreshResult(NamedTuple):
     decision: Decision
     # Description of the starts of the mixtures, for records. It has only the last start if priors
     # were learned from the fresh and other components.
-    tried: str
+    description: str
     # Statistics of the fresh components; None if no mixture was fitted.
     stats: Stats | None = None
     # Statistics of one component that has all rows of the target; None if they were not computed.
@@ -191,7 +192,7 @@ class FreshMixtures:
     other_stats: Stats | None
     in_stream: bool = False
 
-    def fit_rows_of(self, target: Target, was_tried: bool) -> FreshResult:
+    def fit_target_rows(self, target: Target, was_tried: bool) -> FreshResult:
         """Return the best mixture of the collected rows, and whether it is better than the target.
 
         ``was_tried`` tells whether births from the target have failed before.
@@ -208,33 +209,33 @@ class FreshMixtures:
             decision = Decision(is_accepted=False, gain=np.nan, reason=reason)
             return FreshResult(decision, "no mixture")
         # Number of rows of the target that each collected row represents.
-        factor = np.clip(target.total / weights.sum(), 1.0, MAX_COUNTED)
+        row_factor = np.clip(target.total / weights.sum(), 1.0, MAX_ROW_FACTOR)
         X = stack_rows(target.rows)
         # If the target is a single component with enough members, that is, rows for which its
         # responsibility is more than 1/2, and if there are other components, first try a mixture of
         # the members under new priors.
         is_member = resp_of_target > 0.5
         is_single = len(target.ids) == 1
-        min_rows = _MAX_ROWS_FOR_FEWER if self._is_narrow(X) else _MIN_ROWS_FOR_EACH * N_FRESH
-        has_enough = is_single and exceeds(is_member.sum(), min_rows)
-        if has_enough and other_stats is not None and other_stats.arrays[0].size:
-            member_weights = factor * row_weights[is_member]
+        min_rows = _MAX_ROWS_FOR_FEWER if self._is_narrow(X) else _MIN_ROWS_PER_FRESH * N_FRESH
+        has_enough_members = is_single and exceeds(is_member.sum(), min_rows)
+        if has_enough_members and other_stats is not None and other_stats.arrays[0].size:
+            member_weights = row_factor * row_weights[is_member]
             batch = model.batch(X[is_member], np.arange(is_member.sum()), member_weights)
             fresh = self._fit_under_learned_priors(batch, other_stats)
             if fresh.decision.is_accepted:
                 return fresh
         # Compare mixtures with the target and with one component for all rows.
-        batch = model.batch(X, np.arange(weights.size), factor * weights)
+        batch = model.batch(X, np.arange(weights.size), row_factor * weights)
         resp_within_target = np.ascontiguousarray(resp / resp_of_target[:, None])
         target_result = model.make_local_result(batch, resp_within_target)
         target_memo = tools.make_memo(model, target_result, batch)
         one_component_memo = target_memo
         if len(target.ids) > 1:
-            all_in_one = model.make_local_result(batch, np.ones((weights.size, 1)))
-            one_component_memo = tools.make_memo(model, all_in_one, batch)
+            one_component_result = model.make_local_result(batch, np.ones((weights.size, 1)))
+            one_component_memo = tools.make_memo(model, one_component_result, batch)
         # Try only few components if births from a single component have failed before.
         tries_few = was_tried and is_single
-        max_fresh = min(self.max_fresh, FEWER) if tries_few else self.max_fresh
+        max_fresh = min(self.max_fresh, N_FEWER_FRESH) if tries_few else self.max_fresh
         # The bounds of both memos are comparable, because they have the same rows and weights.
         return self._fit_best(batch, target_memo, one_component_memo, max_fresh)
 
@@ -267,14 +268,14 @@ class FreshMixtures:
         under the new priors.
         """
         model = self.model
-        all_in_one = model.make_local_result(batch, np.ones((batch.weights.size, 1)))
+        one_component_result = model.make_local_result(batch, np.ones((batch.weights.size, 1)))
         # The bound in nats of a single component for all rows.
-        goal = compute_bound(model, self.tools.make_memo(model, all_in_one, batch))
-        total = batch.weights.sum()
+        goal = compute_bound(model, self.tools.make_memo(model, one_component_result, batch))
+        weight = batch.weights.sum()
         # Start with components that are half as large as the median of the other components.
         median_mass = np.median(model.component_masses(other_stats))
         max_initial = _MAX_FACTOR_OF_N_FRESH * N_FRESH
-        n_initial = int(np.clip(2.0 * total / median_mass, N_FRESH, max_initial))
+        n_initial = int(np.clip(2.0 * weight / median_mass, N_FRESH, max_initial))
         proposals = [(min(n_initial, self.max_fresh), "k-means++")]
         if self.in_stream:
             proposals.insert(0, (self.max_fresh, "few in line"))
@@ -282,11 +283,11 @@ class FreshMixtures:
             memo, fresh_model = self._fit(batch, proposal, goal, other_stats)
             loss = model.collapsed_energy(other_stats) - fresh_model.collapsed_energy(other_stats)
             gain = compute_bound(fresh_model, memo) - loss - goal
-            min_gain = MIN_GAIN_PER_ROW * total
-            decision = decide(gain, find_rounding_scale(goal, memo), min_gain, f"{total:.0f} rows")
+            min_gain = MIN_GAIN_PER_ROW * weight
+            decision = decide(gain, find_rounding_scale(goal, memo), min_gain, f"{weight:.0f} rows")
             if decision.is_accepted:
                 break
-        return FreshResult(decision, _describe([proposal]), memo.stats, learns_priors=True)
+        return FreshResult(decision, _describe_starts([proposal]), memo.stats, learns_priors=True)
 
     def _fit_best(
         self, batch: Any, target_memo: Memo, one_component_memo: Memo, max_fresh: int
@@ -302,12 +303,12 @@ class FreshMixtures:
            components would put several clusters into each component, and would be no better than a
            single component.
         2. The usual start has N_FRESH initial components, which k-means++ finds.
-        3. A start with FEWER components follows in three cases. The usual mixture may be no better
-           than the target, because a component with many parameters needs many rows. There may be
-           few rows: the usual mixture may then end in components of which no merge improves the
-           bound, although fewer, different components would be better. The mixtures may learn their
-           priors: beside a small cluster, the usual mixture may then split a large cluster into
-           parts that the learned prior keeps apart.
+        3. A start with N_FEWER_FRESH components follows in three cases. The usual mixture may be no
+           better than the target, because a component with many parameters needs many rows. There
+           may be few rows: the usual mixture may then end in components of which no merge improves
+           the bound, although fewer, different components would be better. The mixtures may learn
+           their priors: beside a small cluster, the usual mixture may then split a large cluster
+           into parts that the learned prior keeps apart.
         4. A start from the directions in which rows are least normal follows if no mixture is
            better than the target yet. It may find components that differ in few of many directions.
 
@@ -320,23 +321,23 @@ class FreshMixtures:
         """
         # The entropy of a memo has one entry for each component.
         target_bound, n_target = compute_bound(self.model, target_memo), target_memo.entropy.size
-        total = batch.weights.sum()
-        min_gain = MIN_GAIN_PER_ROW * total
+        weight = batch.weights.sum()
+        min_gain = MIN_GAIN_PER_ROW * weight
         other_stats = self.other_stats
         learns_priors = other_stats is not None and not other_stats.arrays[0].size
         prior_sources = other_stats if learns_priors else None
         # List the starts as pairs of the number of initial components, and the method that finds
         # the components.
-        n_usual, n_fewer = min(N_FRESH, max_fresh), min(FEWER, max_fresh)
+        n_usual, n_fewer = min(N_FRESH, max_fresh), min(N_FEWER_FRESH, max_fresh)
         is_narrow = self._is_narrow(batch.X)
         proposals = [(n_fewer, "k-means++")]
-        if n_usual > n_fewer and (learns_priors or not is_narrow or total > _MAX_ROWS_FOR_FEWER):
+        if n_usual > n_fewer and (learns_priors or not is_narrow or weight > _MAX_ROWS_FOR_FEWER):
             proposals.insert(0, (n_usual, "k-means++"))
         if not is_narrow:
             proposals.append((n_fewer, "least normal"))
         if learns_priors and n_target == 1:
             proposals.insert(0, (max_fresh, "few in line" if self.in_stream else "in line"))
-        tries_fewer = learns_priors or batch.weights.size < ROWS_FOR_EACH * N_FRESH
+        tries_fewer = learns_priors or batch.weights.size < ROWS_PER_FRESH * N_FRESH
         # Whether the last mixture has as many components as the target and is no better.
         ends_like_target = False
         # The best result so far, at first a single component for all rows.
@@ -346,7 +347,7 @@ class FreshMixtures:
         def judge_best() -> Decision:
             """Decide between the best result so far and the target."""
             gain = bound - target_bound
-            return decide(gain, find_rounding_scale(bound, memo), min_gain, f"{total:.0f} rows")
+            return decide(gain, find_rounding_scale(bound, memo), min_gain, f"{weight:.0f} rows")
 
         for proposal in proposals:
             n_initial, init_params = proposal
@@ -368,12 +369,13 @@ class FreshMixtures:
             if is_legal and exceeds(new_bound, bound, scale=scale):
                 memo, bound = new_memo, new_bound
             ends_like_target = n_new == n_target and not judge_best().is_accepted
+        starts = _describe_starts(tried)
         return FreshResult(
-            judge_best(), _describe(tried), memo.stats, one_component_memo.stats, learns_priors
+            judge_best(), starts, memo.stats, one_component_memo.stats, learns_priors
         )
 
 
-def _describe(proposals: list[tuple[int, str]]) -> str:
+def _describe_starts(proposals: list[tuple[int, str]]) -> str:
     """Describe the starts of mixtures in words, for records."""
     starts = ", ".join(f"{n_initial} ({init_params})" for n_initial, init_params in proposals)
     return f"fresh components, from {starts}" if starts else "one component for all"

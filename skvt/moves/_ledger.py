@@ -15,11 +15,11 @@ from skvt.typing import Array, IndexArray
 
 # The failures of a target are forgotten if its mass has changed by more than this fraction since
 # the last failure.
-SAME_MASS = 0.1
+MAX_MASS_CHANGE = 0.1
 # All failures are forgotten if the log-normalisers of the learned priors have changed by more than
 # this number of nats. The number is doubled each time, because late changes of many prior
 # parameters do not affect proposals.
-OTHER_PRIOR = 5.0
+MIN_PRIOR_CHANGE = 5.0
 
 
 @in_files("moves.Ledger")
@@ -36,14 +36,14 @@ class Ledger:
     # failures.
     failures: dict[int, tuple[float, int]] = field(default_factory=dict)
     # Change of the mass of a target, as a fraction, after which its failures are forgotten.
-    same_mass: float = SAME_MASS
+    same_mass: float = MAX_MASS_CHANGE
     # Number of failed proposals, minus the failed proposals that successes have cancelled.
     n_in_vain: int = 0
     # Log-normaliser, in nats, of the priors under which the proposals failed; None before the first
     # pass.
     prior: float | None = None
     # Change of ``prior`` after which all failures are forgotten, in nats.
-    other_prior: float = OTHER_PRIOR
+    other_prior: float = MIN_PRIOR_CHANGE
     # Ids of all present and former targets.
     ids: frozenset[int] = frozenset()
     # Number of passes of the last pause between two searches for changes.
@@ -56,7 +56,7 @@ class Ledger:
 
         The number is 0 if the mass of the target has changed since its last failure.
         """
-        failures = [self.failures.get(int(id_), (0.0, 0)) for id_ in ids]
+        failures = [self.failures.get(int(target_id), (0.0, 0)) for target_id in ids]
         # The reshape keeps two columns if there are no targets.
         old_masses, n_failures = np.array(failures).reshape(-1, 2).T
         changes = np.abs(np.asarray(masses) - old_masses)
@@ -104,11 +104,11 @@ class Ledger:
         """Record a pass of the pause."""
         return replace(self, waiting=self.waiting - 1)
 
-    def record_search(self, has_succeeded: bool, longest: float = float("inf")) -> Self:
+    def record_search(self, has_succeeded: bool, max_pause: float = float("inf")) -> Self:
         """Record a search for changes, and begin the pause after the search.
 
         There is no pause if the search has succeeded. Otherwise the pause has one pass more than
-        twice the last pause, and at most ``longest`` passes.
+        twice the last pause, and at most ``max_pause`` passes.
         """
-        pause = 0 if has_succeeded else int(min(2 * self.pause + 1, longest))
+        pause = 0 if has_succeeded else int(min(2 * self.pause + 1, max_pause))
         return replace(self, pause=pause, waiting=pause)

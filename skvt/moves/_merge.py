@@ -23,7 +23,7 @@ from skvt.typing import Array, IndexArray
 MIN_ROWS_OF_COMPONENT = 1.0
 # The bound must rise by at least this number of nats if a change of components also changes the
 # learned priors.
-MIN_GAIN = 0.1
+MIN_GAIN_OF_PRIORS = 0.1
 # The best merge is tried with new priors if under the old priors it loses at most this number of
 # nats per row of the data.
 _MAX_LOSS_PER_ROW = 0.5
@@ -33,7 +33,7 @@ _MAX_WEIGHTS_GAIN = 10.0
 # A component is dissolved if the bound falls by at most this number of nats. If the bound would
 # fall more, the component explains rows that no other component explains, such as a row of weight
 # 1/2.
-_MAX_LOSS = 3.0
+_MAX_DISSOLVE_LOSS = 3.0
 
 
 def compute_pair_gains(
@@ -76,7 +76,7 @@ def compute_pair_gains(
     return a[is_allowed], b[is_allowed], gains[is_allowed]
 
 
-def _gain_of_merge(model: Mergeable, memo: Memo, stats: Stats, a: int, b: int) -> float:
+def _compute_merge_gain(model: Mergeable, memo: Memo, stats: Stats, a: int, b: int) -> float:
     """Return the gain in nats of the merge of a and b, as in `compute_pair_gains`.
 
     ``stats`` are the present statistics, and ``memo`` has the losses of entropy.
@@ -110,7 +110,7 @@ def dissolve(model: Mergeable, state: MovableState, ids: Iterable[int] | None = 
         if counts.size < 2 or not is_small.any():
             return
         a, b, gains = compute_pair_gains(model, memo, is_small)
-        if a.size == 0 or gains.max() < -_MAX_LOSS:
+        if a.size == 0 or gains.max() < -_MAX_DISSOLVE_LOSS:
             return
         best = stable_argmax(gains, scale=find_rounding_scale(compute_bound(model, memo), memo))
         # Replace losses of entropy that become unknown by upper bounds, so that further components
@@ -146,7 +146,7 @@ class Merge(Move):
         # The statistics after the merges so far. Removed components have zeros.
         arrays = tuple(array.copy() for array in memo.stats.arrays)
         records: list[MoveRecord] = []
-        removed: list[int] = []
+        removed_components: list[int] = []
         already_merged: set[int] = set()
         # The gain and the two components of each rejected merge.
         rejected_pairs: list[tuple[float, Any]] = []
@@ -161,39 +161,39 @@ class Merge(Move):
             # Add to the gain the change of the evidence of the mixture weights.
             merged_counts = counts.copy()
             _merge_entries(merged_counts, *pair)
-            kept = np.delete(np.arange(n_components), [*removed, b[i]])
-            new_weights_evidence = model.weights_log_evidence(merged_counts[kept])
-            rise = gains[i] + new_weights_evidence - weights_evidence
-            if removed and exceeds(rise, 0.0, scale=scale):
+            kept_components = np.delete(np.arange(n_components), [*removed_components, b[i]])
+            new_weights_evidence = model.weights_log_evidence(merged_counts[kept_components])
+            gain = gains[i] + new_weights_evidence - weights_evidence
+            if removed_components and exceeds(gain, 0.0, scale=scale):
                 # Replace ``gains[i]`` by the gain with the present statistics, because earlier
                 # merges may have changed parameters that components share.
-                rise += _gain_of_merge(model, memo, Stats(arrays), *pair) - gains[i]
-            decision = decide(rise, scale)
+                gain += _compute_merge_gain(model, memo, Stats(arrays), *pair) - gains[i]
+            decision = decide(gain, scale)
             if not decision.is_accepted:
-                rejected_pairs.append((rise, pair))
+                rejected_pairs.append((gain, pair))
                 continue
             records.append(decision.record(tools.n_iter, "merge", pair, MERGE_DESCRIPTION))
             for array in arrays:
                 _merge_entries(array, *pair)
             counts, weights_evidence = merged_counts, new_weights_evidence
             already_merged |= {*pair}
-            removed.append(b[i])
+            removed_components.append(b[i])
             state.merge(*pair)
         # If no merge was accepted, judge the best pair, the first in ``order``, with newly learned
         # priors.
         min_gain = -_MAX_LOSS_PER_ROW * memo.weight
-        if not removed and order.size and exceeds(gains[order[0]], min_gain):
+        if not removed_components and order.size and exceeds(gains[order[0]], min_gain):
             pair = a[order[0]], b[order[0]]
             decision = self._judge_with_new_priors(model, memo, *pair)
             if decision.is_accepted:
                 records.append(decision.record(tools.n_iter, "merge", pair, MERGE_DESCRIPTION))
                 rejected_pairs = []
-                removed.append(pair[1])
+                removed_components.append(pair[1])
                 state.merge(*pair)
-        if removed:
-            state.rearrange(np.delete(np.arange(n_components), removed))
+        if removed_components:
+            state.rearrange(np.delete(np.arange(n_components), removed_components))
             state.resum()
-        self.exhausted = not removed
+        self.exhausted = not removed_components
         return records + record_rejected_merges(tools.n_iter, "merge", rejected_pairs, scale)
 
     def _judge_with_new_priors(self, model: Mergeable, memo: Memo, a: int, b: int) -> Decision:
@@ -207,19 +207,19 @@ class Merge(Move):
         # A model whose priors are fixed returns itself.
         if model_before is model or memo.merge_entropy_loss is None:
             return Decision(is_accepted=False, gain=np.nan, reason="No priors are learned.")
-        kept = np.delete(np.arange(memo.entropy.size), b)
+        kept_components = np.delete(np.arange(memo.entropy.size), b)
         arrays = tuple(array.copy() for array in memo.stats.arrays)
         for array in arrays:
             _merge_entries(array, a, b)
-        merged_arrays = tuple(array[kept] for array in arrays)
+        merged_arrays = tuple(array[kept_components] for array in arrays)
         model_after = model_before.with_learned_priors(None, RunningStats(merged_arrays))
         bound = compute_bound(model_before, memo)
         energy_after = model_after.collapsed_energy(Stats(merged_arrays))
         gain = energy_after + float(memo.entropy.sum()) - bound
         gain -= float(memo.merge_entropy_loss[a, b])
-        decision = decide(gain, find_rounding_scale(bound, memo), MIN_GAIN)
+        decision = decide(gain, find_rounding_scale(bound, memo), MIN_GAIN_OF_PRIORS)
         if decision.is_accepted:
-            self._relearned = model_after
+            self._relearned_model = model_after
         return decision
 
     def change_within_batch(

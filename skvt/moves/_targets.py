@@ -129,30 +129,30 @@ def draw_targets(
     # Whether a component belongs to no target yet.
     is_free = np.ones(counts.size, bool)
     # Number of failures that excludes a component.
-    min_excluded = 1 if overlaps is None else MIN_FAILURES_TO_GIVE_UP
-    is_eligible = exceeds(counts, MIN_ROWS_OF_TARGET) & (n_failures < min_excluded)
+    max_failures = 1 if overlaps is None else MIN_FAILURES_TO_GIVE_UP
+    is_eligible = exceeds(counts, MIN_ROWS_OF_TARGET) & (n_failures < max_failures)
     targets: list[Target] = []
     while len(targets) < max_targets and (is_eligible & is_free).any():
-        chances = counts * (is_eligible & is_free)
-        drawn = int(rng.choice(counts.size, p=chances / chances.sum()))
-        components = [drawn]
-        is_free[drawn] = False
-        n_neighbours = min(n_failures[drawn], _MAX_FEW_NEIGHBOURS)
-        if n_failures[drawn] >= 2 * FAILURES_IF_LOST:
+        draw_weights = counts * (is_eligible & is_free)
+        first_component = int(rng.choice(counts.size, p=draw_weights / draw_weights.sum()))
+        components = [first_component]
+        is_free[first_component] = False
+        n_neighbours = min(n_failures[first_component], _MAX_FEW_NEIGHBOURS)
+        if n_failures[first_component] >= 2 * FAILURES_IF_LOST:
             n_neighbours = MAX_NEIGHBOURS
         for _ in range(n_neighbours):
             # Without overlaps, components with failures are excluded, and need no neighbours.
             assert overlaps is not None
             # (K,): overlap of each free component with the components of the target so far.
-            overlap = overlaps[components].sum(axis=0) * is_free
-            nearest = int(stable_argmax(overlap))
+            overlaps_with_target = overlaps[components].sum(axis=0) * is_free
+            neighbour = int(stable_argmax(overlaps_with_target))
             # A component whose overlap is a rounding error is no neighbour.
-            if exceeds(overlap[nearest], 0.0, scale=counts[drawn]):
-                components.append(nearest)
-                is_free[nearest] = False
+            if exceeds(overlaps_with_target[neighbour], 0.0, scale=counts[first_component]):
+                components.append(neighbour)
+                is_free[neighbour] = False
         # If no mixture was better than this component in an earlier birth, a further birth needs
         # neighbours. Leave out the component if it has no neighbours.
-        if n_failures[drawn] >= FAILURES_IF_LOST and len(components) == 1:
+        if n_failures[first_component] >= FAILURES_IF_LOST and len(components) == 1:
             continue
         targets.append(Target(components, ids[components].tolist(), counts[components].tolist()))
     return targets
@@ -174,10 +174,10 @@ def collect_rows(
         resp = select_responsibilities(solved_batch.result.q, components)
         # (n,): responsibility of the whole target for each row.
         resp_of_target = resp.sum(axis=1)
-        is_chosen = resp_of_target > MIN_RESPONSIBILITY
+        is_collected = resp_of_target > MIN_RESPONSIBILITY
         if sampled_share < 1.0:
-            is_chosen &= np.random.default_rng(seed).random(resp_of_target.size) < sampled_share
-        rows = np.flatnonzero(is_chosen)[: max(0, max_rows)]
+            is_collected &= np.random.default_rng(seed).random(resp_of_target.size) < sampled_share
+        rows = np.flatnonzero(is_collected)[: max(0, max_rows)]
         total = float(batch.weights @ resp_of_target)
         collected.append(CollectedRows(total, batch.X[rows], batch.weights[rows], resp[rows]))
     return collected

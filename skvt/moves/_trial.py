@@ -127,31 +127,31 @@ class Trial:
         raise NotImplementedError
 
     def compute_gain(
-        self, stats: RunningStats, before: float, max_updates: int, scale: float | None = None
+        self, stats: RunningStats, bound_before: float, max_updates: int, scale: float | None = None
     ) -> float:
         """Make updates; return the rise of the bound by the change and the updates, in nats.
 
-        The first update is made with the statistics ``stats``. ``before`` is the bound before the
-        change. The updates end early if the bound would not exceed ``before`` even if each
-        remaining update gained as much as the last update. If ``scale``, the scale of rounding
-        errors in nats, is not None, they also end as soon as the bound exceeds ``before``.
+        The first update is made with the statistics ``stats``. ``bound_before`` is the bound before
+        the change. The updates end early if the bound would not exceed ``bound_before`` even if
+        each remaining update gained as much as the last update. If ``scale``, the scale of rounding
+        errors in nats, is not None, they also end as soon as the bound exceeds ``bound_before``.
         """
-        gain = self.update(stats) - before
+        gain = self.update(stats) - bound_before
         # n_left is the number of updates that remain after the next one.
         for n_left in reversed(range(max_updates - 1)):
             if scale is not None and exceeds(gain, 0.0, scale=scale):
                 break
             # Continue from the statistics of all rows.
             stats = RunningStats(self.total_memo.stats.arrays)
-            previous_gain, gain = gain, self.update(stats) - before
+            previous_gain, gain = gain, self.update(stats) - bound_before
             if gain + n_left * (gain - previous_gain) < 0.0:
                 break
         return gain
 
 
 def compete(
-    begin: Callable[[Stats], tuple[Any, RunningStats]], fresh_stats: Stats, before: float,
-    max_updates: int, scale: float, min_gain: float,
+    make_trial: Callable[[Stats], tuple[Any, RunningStats]], fresh_stats: Stats,
+    bound_before: float, max_updates: int, scale: float, min_gain: float,
 ) -> tuple[Any, Decision]:  # fmt: skip
     """Let fresh components compete for the rows of a trial; return the trial and the decision.
 
@@ -174,12 +174,12 @@ def compete(
         :func:`decide`.
     """
     while len(fresh_stats.arrays[0]):
-        trial, stats = begin(fresh_stats)
+        trial, stats = make_trial(fresh_stats)
         # ``scale`` is not passed, so that updates go on after the bound has risen: the numbers of
         # rows, by which components are dropped, change until the last update.
-        gain = trial.compute_gain(stats, before, max_updates)
-        survives, fresh_stats = trial.find_survivors(fresh_stats)
-        if survives.all():
+        gain = trial.compute_gain(stats, bound_before, max_updates)
+        keeps_rows, fresh_stats = trial.find_survivors(fresh_stats)
+        if keeps_rows.all():
             return trial, decide(gain, scale, min_gain)
     reason = "No fresh component keeps enough rows."
     return None, Decision(is_accepted=False, gain=float("nan"), reason=reason)

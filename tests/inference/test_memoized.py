@@ -201,7 +201,7 @@ class LearnsWorsePriors(Move):
 
     def finish(self, model, state, tools):
         worse = replace(model.component, prior=50.0 * model.component.prior)
-        self._relearned = replace(model, component=worse)
+        self._relearned_model = replace(model, component=worse)
         return [MoveRecord(tools.n_iter, "merge", "0, 1", "worse priors", 1, 1, 2.0, "for a test")]
 
 
@@ -595,10 +595,10 @@ class Remembering(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.summed, _memos._FAN_IN = _memos._FAN_IN, 3  # A few batches make sums of sums.
+        self.summed, _memos._MAX_TERMS = _memos._MAX_TERMS, 3  # A few batches make sums of sums.
 
     def teardown(self):
-        _memos._FAN_IN = self.summed
+        _memos._MAX_TERMS = self.summed
 
     @initialize(seeds=st.lists(st.integers(0, 999), min_size=2, max_size=4))
     def first_pass(self, seeds):

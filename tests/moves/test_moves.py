@@ -451,7 +451,7 @@ def test_a_birth_without_gain_is_reverted(monkeypatch):
     class Eager(Birth):
         """Proposes fresh components that no rows support."""
 
-        def _create(self, mixtures, target):
+        def _fit_fresh_components(self, mixtures, target):
             part = state.stats.as_stats().arrays
             stats = Stats(tuple(0.5 * array[[target.components[0]] * 2] for array in part))
             return FreshResult(Decision(True, 1.0, ""), "", stats)
@@ -519,13 +519,15 @@ def test_vain_searches_halve_the_number_of_targets_and_gains_double_it(monkeypat
     monkeypatch.setattr(birth_module, "dissolve", lambda *args: None)
     monkeypatch.setattr(birth_module, "compute_bound", lambda model, memo: memo)
     birth, found = Birth(50), []
-    birth._adopted = [targets_module.Target([k], [k], [1.0]) for k in range(2)]
+    birth._adopted_targets = [targets_module.Target([k], [k], [1.0]) for k in range(2)]
     birth._newborn_ids = set()
     for gain in (-1.0, -1.0, 1.0, 1.0, 1.0):
         memos = SimpleNamespace(total=lambda gain=gain: 10.0 + gain)
-        birth._before = None, 10.0, None
-        birth._judge(None, SimpleNamespace(memos=memos, restore=lambda saved: None), OneThread())
-        found.append(len(birth._choose(np.full(16, 100.0), np.arange(16), OneThread())))
+        birth._before_adoption = None, 10.0, None
+        birth._judge_adopted(
+            None, SimpleNamespace(memos=memos, restore=lambda saved: None), OneThread()
+        )
+        found.append(len(birth._choose_targets(np.full(16, 100.0), np.arange(16), OneThread())))
     # A search has at least 1 target and at most 8.
     assert found == [4, 2, 4, 8, 8]
 
@@ -542,9 +544,11 @@ def test_births_end_when_several_of_them_gain_only_a_few_nats(monkeypatch, n_row
     for gains in ((3.0,) * 4, (3.0, 40.0, 3.0), (8.0, 2.0, 3.0), (0.5, 1.0)):
         fresh = [FreshResult(Decision(True, gain, ""), "", Stats((np.ones(1),))) for gain in gains]
         birth._targets = [targets_module.Target([k], [k], [99.0]) for k in range(len(gains))]
-        monkeypatch.setattr(birth, "_create", lambda mixtures, target, fresh=fresh: fresh.pop())
+        monkeypatch.setattr(
+            birth, "_fit_fresh_components", lambda mixtures, target, fresh=fresh: fresh.pop()
+        )
         birth.finish(model, state, OneThread())
-        targets = birth._choose(np.full(16, 99.0), np.arange(16), OneThread())
+        targets = birth._choose_targets(np.full(16, 99.0), np.arange(16), OneThread())
         has_targets.append(bool(targets))
     assert has_targets == [True, True, True, not ends]
 
@@ -639,7 +643,7 @@ def test_one_component_for_all_rows_may_be_better_than_a_target(collected, monke
         return with_more(memo, -1e6), model
 
     monkeypatch.setattr(fresh_module, "fit_fresh_mixture", fit_poorly)
-    fresh = collected.birth._create(collected.mixtures, collected.birth._targets[1])
+    fresh = collected.birth._fit_fresh_components(collected.mixtures, collected.birth._targets[1])
     assert len(fresh.stats.arrays[0]) == 1
 
 
@@ -668,7 +672,7 @@ def test_a_fresh_mixture_must_explain_rows_better_than_its_target(
 
     collected.tools.make_memo = make_memo
     monkeypatch.setattr(fresh_module, "fit_fresh_mixture", fit)
-    fresh, accepted = birth._create(collected.mixtures, target), gain_per_row > 0.0
+    fresh, accepted = birth._fit_fresh_components(collected.mixtures, target), gain_per_row > 0.0
     assert fresh.decision.is_accepted == accepted
     assert fresh.decision.gain == pytest.approx(nats * memo.entropy.size)
     assert set(birth._ledger.count_failures([3, 0], [1.0, 1.0])) == {0 if accepted else 2}
@@ -835,13 +839,13 @@ def test_a_target_has_equally_many_rows_of_each_batch(monkeypatch):
     state = MemoizedState(model.initial(data, np.random.default_rng(0)))
     birth = Birth(50)
     seen = []
-    monitor = birth._create
+    monitor = birth._fit_fresh_components
 
     def create(mixtures, target):
         seen.append([len(rows) for rows in target.rows])
         return monitor(mixtures, target)
 
-    birth._create = create
+    birth._fit_fresh_components = create
     sweeps(model, data, state, [birth], n=4)
     # The first target has all rows.
     assert len(seen[0]) == 5 and min(seen[0]) > 10
@@ -856,7 +860,7 @@ def test_no_birth_is_tried_if_another_one_has_reached_the_maximum_of_components(
     def both(counts, ids, *_):
         return [targets_module.Target([k], [ids[k]], [counts[k]]) for k in range(2)]
 
-    monkeypatch.setattr(birth, "_choose", both)
+    monkeypatch.setattr(birth, "_choose_targets", both)
     sweeps(model, data, state, [birth], n=1)
     # Two components replace one of the two, so that there are three.
     assert [len(stats.arrays[0]) for stats in birth._fresh] == [2] and state.move_log == []
