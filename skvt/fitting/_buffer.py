@@ -25,7 +25,7 @@ _ROWS_OF_BATCH = 500
 _MAX_ROWS_OF_CALL = 100
 # Key of the joint memo of calls with ids. The calls have a joint memo while births are tried, and
 # separate memos at other times. No user is likely to choose this key as the id of a batch.
-TOGETHER = ("calls gathered",)
+JOINT_KEY = ("calls gathered",)
 # Births are tried again when the number of rows has grown by the share _MIN_SHARE_ADDED, and by at
 # least _MIN_ADDED rows, since they were last tried.
 _MIN_SHARE_ADDED = 0.5
@@ -44,7 +44,7 @@ class Gathered:
     with a single memo. Calls with ids remain separate batches with separate memos.
     """
 
-    # Key of the memo of the batch; for calls with ids, ``TOGETHER``.
+    # Key of the memo of the batch; for calls with ids, ``JOINT_KEY``.
     key: Hashable
     # Rows of all calls in order, (n, D).
     X: Any
@@ -58,7 +58,7 @@ class Gathered:
     calls: dict[Hashable, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, before, X, weights, batch_id, memos):
+    def of(cls, gathered_before, X, weights, batch_id, memos):
         """Return the gathered rows after a call of ``partial_fit``, or None if none are gathered.
 
         No rows are gathered if the call has an id and more than ``_MAX_ROWS_OF_CALL`` rows.
@@ -82,18 +82,18 @@ class Gathered:
         if has_id and n_rows > _MAX_ROWS_OF_CALL:
             return None
         # Only calls with ids are in ``calls``.
-        if before is not None and bool(before.calls) == has_id:
-            before = before._remove_call(batch_id)
-            if max(before.weights.size, n_rows) < _ROWS_OF_BATCH:
+        if gathered_before is not None and bool(gathered_before.calls) == has_id:
+            gathered_before = gathered_before._remove_call(batch_id)
+            if max(gathered_before.weights.size, n_rows) < _ROWS_OF_BATCH:
                 return replace(
-                    before,
-                    X=stack_rows([before.X, X]),
-                    weights=np.concatenate([before.weights, weights]),
+                    gathered_before,
+                    X=stack_rows([gathered_before.X, X]),
+                    weights=np.concatenate([gathered_before.weights, weights]),
                     n_last=n_rows,
-                    calls=before.calls | ({batch_id: n_rows} if has_id else {}),
+                    calls=gathered_before.calls | ({batch_id: n_rows} if has_id else {}),
                 )
         if has_id:
-            return cls(TOGETHER, X, weights, n_rows, calls={batch_id: n_rows})
+            return cls(JOINT_KEY, X, weights, n_rows, calls={batch_id: n_rows})
         return cls(find_unused_key(memos), X, weights, n_rows)
 
     def are_legal(self, reader, n_features):
@@ -103,9 +103,9 @@ class Gathered:
         """
         X, weights = self.X, self.weights
         # Number of rows of each call with an id.
-        sizes = [*self.calls.values()]
+        call_sizes = [*self.calls.values()]
         values = X.data if sp.issparse(X) else X
-        # If calls have ids, the key is TOGETHER, and all rows belong to the calls.
+        # If calls have ids, the key is JOINT_KEY, and all rows belong to the calls.
         return (
             (reader.accepts_sparse if sp.issparse(X) else isinstance(X, np.ndarray))
             and X.shape == (weights.size, n_features)
@@ -113,8 +113,8 @@ class Gathered:
             and values.dtype.kind in "iuf"
             and (reader.accepts_missing or not np.isnan(values).any())
             and bool(np.all((weights > 0.0) & (weights < np.inf)))
-            and (not sizes or (self.key == TOGETHER and sum(sizes) == weights.size))
-            and min(sizes, default=1) > 0
+            and (not call_sizes or (self.key == JOINT_KEY and sum(call_sizes) == weights.size))
+            and min(call_sizes, default=1) > 0
             and 0 < self.n_last <= weights.size
             and 0 <= self.n_judged <= weights.size
         )
@@ -186,9 +186,9 @@ class Gathered:
         reached a milestone since births were last tried: see ``_MILESTONES``. ``keys`` are the keys
         of all memos of the stream.
         """
-        is_first = keys <= self.memo_keys
-        is_reached = (self.n_judged < _MILESTONES) & (_MILESTONES <= self.weights.size)
-        return None if self.is_complete or (is_first and is_reached.any()) else self.n_judged
+        is_first_batch = keys <= self.memo_keys
+        are_reached = (self.n_judged < _MILESTONES) & (_MILESTONES <= self.weights.size)
+        return None if self.is_complete or (is_first_batch and are_reached.any()) else self.n_judged
 
     @property
     def is_due(self):

@@ -23,11 +23,11 @@ def copy_parameters(estimator):
         name: _copy(value)
         if name in estimator._fixed_in_streams or isinstance(value, BaseEstimator)
         else value
-        for name, value in _current_values(estimator).items()
+        for name, value in _get_current_values(estimator).items()
     }
 
 
-def _current_values(estimator):
+def _get_current_values(estimator):
     """Return the values of the parameters by name, without copies."""
     return {name: getattr(estimator, name) for name in estimator._get_param_names()}
 
@@ -48,18 +48,18 @@ def refuse_changes(estimator, fitted, caller, names, remedy):
         The advice to the user with which the error message ends.
     """
     for name in names:
-        before = fitted.parameters[name]
-        now = getattr(estimator, name)
-        if not _is_same(before, now):
+        old_value = fitted.parameters[name]
+        new_value = getattr(estimator, name)
+        if not _is_same(old_value, new_value):
             raise ValueError(
-                f"{caller} continues the earlier fit, which had {name}={before!r}. Got "
-                f"{name}={now!r}; set it back, or {remedy}."
+                f"{caller} continues the earlier fit, which had {name}={old_value!r}. Got "
+                f"{name}={new_value!r}; set it back, or {remedy}."
             )
 
 
 def find_changes(estimator, fitted):
     """Return the set of names of the parameters that have changed since the last call."""
-    old, new = fitted.parameters, _current_values(estimator)
+    old, new = fitted.parameters, _get_current_values(estimator)
     # Most values are the same objects as before. Leave them out before the slower `_is_same`.
     other_objects = {name for name, value in new.items() if value is not old.get(name)}
     return {name for name in other_objects if not _is_same(old.get(name), new[name])}
@@ -75,7 +75,7 @@ def _copy(value):
         return type(value)(map(_copy, value))
     if isinstance(value, BaseEstimator):
         parameters = value.get_params(deep=False)
-        return type(value)(**{name: _copy(part) for name, part in parameters.items()})
+        return type(value)(**{name: _copy(item) for name, item in parameters.items()})
     return value.copy() if isinstance(value, np.ndarray) else value
 
 

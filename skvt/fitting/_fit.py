@@ -77,8 +77,8 @@ class Fit:
         If rows have labels, the rows get a further column with the class of each row.
         """
         X, weights, labels = self.rows.X, self.rows.weights, self.rows.labels
-        old = None if self.before is None else self.before.model
-        model = self.estimator._build_model(X, weights, old)
+        old_model = None if self.before is None else self.before.model
+        model = self.estimator._build_model(X, weights, old_model)
         return (model, X) if labels is None else labels.add_class_column(model, X, weights)
 
     @property
@@ -124,7 +124,7 @@ class Fit:
         if before is None:
             # Make the initial statistics of the model, and the temperature policy of this start.
             state, running_policy = plan.begin(model, self.workers, rng)
-            fitted = self._initial_fitted(plan, model, state, running_policy)
+            fitted = self._make_initial_fitted(plan, model, state, running_policy)
         else:
             # Continue a copy of the fit. Keep its memos, the statistics and entropies of batches,
             # only if the batches consist of the same rows.
@@ -137,7 +137,7 @@ class Fit:
                 state = self.rows.labels.add_to_components(state, model, data.X, data.weights)
             # Let the policy forget the energies of single rows, because the rows may differ.
             before.policy.forget_rows(data.n_rows)
-            fitted = self._initial_fitted(plan, model, state, before.policy, before)
+            fitted = self._make_initial_fitted(plan, model, state, before.policy, before)
         # The engine of the first phase of the plan makes the first passes.
         state = plan.phases[0].engine.start(state, data.total)
         # The initial values of the first local steps of rows.
@@ -161,7 +161,7 @@ class Fit:
         self.plan = plan
         self._has_launched = True
         self.is_warm = self.estimator._is_warm_start()
-        fitted = self._initial_fitted(plan, before.model, before.state, before.policy, before)
+        fitted = self._make_initial_fitted(plan, before.model, before.state, before.policy, before)
         return Launch(plan, fitted, start)
 
     def _has_memos_of(self, data):
@@ -171,7 +171,7 @@ class Fit:
         may_be_same = before.elbo is not None and before.seen is not None
         return may_be_same and before.seen == (hash_all_rows(data.X, data.weights), data.batch_size)
 
-    def _initial_fitted(self, plan, model, state, policy, before=None):
+    def _make_initial_fitted(self, plan, model, state, policy, before=None):
         """Return the :class:`Fitted` of a start before its first pass, without a bound.
 
         If there is a fit ``before``, its history, the names of topics and clusters, and its words
@@ -220,7 +220,7 @@ class Fit:
         context.call_on_fit_task_end(
             estimator=estimator, X=callback_X, y=callback_y, reconstruction_attributes=lambda: {}
         )
-        self._warn(plan, best, outcomes.converged or stopped)
+        self._warn_of_end(plan, best, outcomes.converged or stopped)
 
     def _without_labels(self, fitted):
         """Return ``fitted`` without the column of classes that labels of rows add to the model."""
@@ -232,8 +232,8 @@ class Fit:
         Return the :class:`Fitted` of the start, whether the start has converged, and whether a
         callback has stopped the start. ``context`` describes the fit to callbacks.
         """
-        plan, initial, start = launch.plan, launch.fitted, launch.start
-        state, history, data = initial.state, initial.history, plan.data
+        plan, initial_fitted, start = launch.plan, launch.fitted, launch.start
+        state, history, data = initial_fitted.state, initial_fitted.history, plan.data
         # Number of passes of earlier fits, whose records the history of a warm start also has.
         n_before = len(history) - start.position.n_passes
 
@@ -247,11 +247,11 @@ class Fit:
 
             Everything that further passes change is copied, because callbacks may keep the result.
             """
-            fitted = replace(initial, model=model).draft()
-            log = fitted.state.move_log = _renumber(state.move_log, start.n_moves, n_before)
+            fitted = replace(initial_fitted, model=model).draft()
+            move_log = fitted.state.move_log = _renumber(state.move_log, start.n_moves, n_before)
             rng = deepcopy(start.rng)
             # The records of the log have their final numbers. A resumed start must keep them.
-            current_start = replace(start, rng=rng, position=position, n_moves=len(log))
+            current_start = replace(start, rng=rng, position=position, n_moves=len(move_log))
             row_starts = None if state.row_starts is None else state.row_starts.copy()
             progress = Progress(
                 identify_rows(), restarts.seeds, outcomes, current_start,
@@ -259,27 +259,27 @@ class Fit:
             )  # fmt: skip
             return self._attributes_to_show(fitted, progress)
 
-        number = len(outcomes.elbos) + 1
+        start_number = len(outcomes.elbos) + 1
         kind = f"{start.kind}, " if start.kind else ""
-        name = f"start {number} of {start.n_starts}, {kind}" if start.n_starts > 1 else ""
+        name = f"start {start_number} of {start.n_starts}, {kind}" if start.n_starts > 1 else ""
         monitor = FitMonitor(
             self.estimator, context, callback_data=self.callback_data, snapshot=snapshot,
             history=history, start=start, name=name,
         )  # fmt: skip
         model, converged = fit_loop(
-            initial.model, plan, initial.policy, state,
+            initial_fitted.model, plan, initial_fitted.policy, state,
             workers=self.workers, rng=start.rng, monitor=monitor,
         )  # fmt: skip
         # ``finish`` returns None if the engine does not know the exact bound. A further pass over
         # the rows then evaluates the bound.
         elbo = plan.finish(model, state)
         if elbo is None:
-            elbo = self._bound(model, state, data)
+            elbo = self._evaluate_bound(model, state, data)
         if not np.isfinite(elbo):
             raise out_of_range_error(f"the bound is {elbo}")
         state.row_starts = None
         state.move_log = _renumber(state.move_log, start.n_moves, n_before)
-        return replace(initial, model=model, elbo=float(elbo)), converged, monitor.stopped
+        return replace(initial_fitted, model=model, elbo=float(elbo)), converged, monitor.stopped
 
     def _attributes_to_show(self, fitted, progress):
         """Return the attributes, by name, that the estimator would have if the fit ended now."""
@@ -294,7 +294,7 @@ class Fit:
             **self.rows.reader.attributes,
         }
 
-    def _bound(self, model, state, data):
+    def _evaluate_bound(self, model, state, data):
         """Return the exact bound of all rows ``data`` in nats at T = 1."""
         rows = make_rows(data.X, data.weights)
         return evaluate_bound(model, state.plain_stats, rows, self.workers)
@@ -310,11 +310,11 @@ class Fit:
         if plan.last_step is None or not (has_several and best.policy.at_unit_temperature):
             return best
         plan.last_step(model, state, plan.data, self.workers)
-        elbo = float(self._bound(model, state, plan.data))
+        elbo = float(self._evaluate_bound(model, state, plan.data))
         # The memos do not belong to the changed state, so that a warm start must not use them.
         return replace(best, elbo=elbo, seen=None)
 
-    def _warn(self, plan, fitted, has_ended):
+    def _warn_of_end(self, plan, fitted, has_ended):
         """Warn if the maximum number of passes ended the fit, or births reached the default limit.
 
         Births may reach ``max_components`` without a warning if the user has set the parameter.
@@ -322,7 +322,7 @@ class Fit:
         """
         estimator = self.estimator
         # The maximum number of components; None if there are no births.
-        limit = plan.stopping.max_components
+        max_components = plan.stopping.max_components
         if not has_ended and plan.stopping.warns and plan.judges_convergence:
             message = (
                 f"No convergence within max_iter={plan.stopping.max_iter} passes: in the last "
@@ -330,26 +330,26 @@ class Fit:
                 "too rarely, or there were moves left to try. Raise max_iter or tol."
             )
         elif (
-            limit
-            and estimator.n_components < limit <= fitted.model.size(fitted.stats)
+            max_components
+            and estimator.n_components < max_components <= fitted.model.size(fitted.stats)
             and estimator.max_components is None
         ):
             message = (
-                f"No convergence within the default maximum of {limit} components: births would "
-                "go on. Raise max_components, or use components of another shape or other "
-                "columns, of which fewer may describe the rows."
+                f"No convergence within the default maximum of {max_components} components: "
+                "births would go on. Raise max_components, or use components of another shape or "
+                "other columns, of which fewer may describe the rows."
             )
         else:
             return
         warnings.warn(message, ConvergenceWarning, stacklevel=find_stack_level())
 
 
-def _renumber(log, n_moves, n_before):
+def _renumber(move_log, n_moves, n_before):
     """Return the log of moves with pass numbers that also count the passes of earlier fits.
 
     The number ``n_before`` of passes of earlier fits is added to the numbers of the records of this
     start. The first ``n_moves`` records are older, and already have such numbers.
     """
-    return log[:n_moves] + [
-        replace(record, n_iter=n_before + record.n_iter) for record in log[n_moves:]
+    return move_log[:n_moves] + [
+        replace(record, n_iter=n_before + record.n_iter) for record in move_log[n_moves:]
     ]

@@ -172,13 +172,13 @@ class Fitted:
         Memos, data of single rows, the log of moves, the policy and the words are left out.
         """
         state = self.state.as_state_without_memos(row_starts=None, move_log=[])
-        omitted = dict.fromkeys(("policy", "assignments", "labels", "words", "gathered"))
-        return replace(self, state=state, **omitted)
+        omitted_fields = dict.fromkeys(("policy", "assignments", "labels", "words", "gathered"))
+        return replace(self, state=state, **omitted_fields)
 
     def __getstate__(self):
         # The cached properties are left out, because they can be computed again.
-        cached = "_lam", "_shown_fit"
-        return {name: value for name, value in vars(self).items() if name not in cached}
+        cached_names = "_lam", "_shown_fit"
+        return {name: value for name, value in vars(self).items() if name not in cached_names}
 
 
 class fitted_property(property):

@@ -106,8 +106,8 @@ def estimator(cls):
     # In the signature, the parameters of base classes come first. Sort all parameters in the order
     # of the entries of the docstring. An entry begins with one or more names of parameters. The
     # position -1 keeps ``self`` first, which has no entry.
-    labels = re.findall(r"^(\w[\w, ]*) : ", cls.__doc__ or "", re.MULTILINE)
-    positions = {name: i for i, name in enumerate(", ".join(labels).split(", "))}
+    entry_labels = re.findall(r"^(\w[\w, ]*) : ", cls.__doc__ or "", re.MULTILINE)
+    positions = {name: i for i, name in enumerate(", ".join(entry_labels).split(", "))}
     signature = inspect.signature(cls.__init__)
     parameters = signature.parameters.values()
     parameters = sorted(parameters, key=lambda p: (p.kind, positions.get(p.name, -1)))

@@ -133,8 +133,8 @@ def _begin_stream(estimator, before, X, weights, labels, workers):
     If ``before`` is not None, the stream begins anew, and X has all of its rows so far. The result
     then has the history, the log of moves, the parameters and the words of ``before``.
     """
-    build = estimator._build_model_of_stream or estimator._build_model
-    model = build(X, weights)
+    build_model = estimator._build_model_of_stream or estimator._build_model
+    model = build_model(X, weights)
     if labels is not None:
         model, X = labels.add_class_column(model, X, weights)
     random_state = check_random_state(estimator.random_state)
@@ -151,8 +151,8 @@ def _begin_stream(estimator, before, X, weights, labels, workers):
     if before is None:
         return fitted, plan
     state.move_log = list(before.state.move_log)
-    kept = {"parameters": before.parameters, "words": before.words}
-    return replace(fitted, history=History(before.history), **kept), plan
+    kept_fields = {"parameters": before.parameters, "words": before.words}
+    return replace(fitted, history=History(before.history), **kept_fields), plan
 
 
 def _with_changed_parameters(estimator, fitted, X, weights):
@@ -160,15 +160,15 @@ def _with_changed_parameters(estimator, fitted, X, weights):
 
     Raise ValueError if a parameter is illegal, or has changed and must not change within a stream.
     """
-    changed = find_changes(estimator, fitted)
-    if not changed:
+    changed_names = find_changes(estimator, fitted)
+    if not changed_names:
         return fitted
     # Validate the new values, because scikit-learn does so only in the first call of partial_fit.
     estimator._validate_params()
-    fixed = estimator._fixed_in_streams
-    refuse_changes(estimator, fitted, "partial_fit", fixed, "fit a clone to start anew")
+    fixed_names = estimator._fixed_in_streams
+    refuse_changes(estimator, fitted, "partial_fit", fixed_names, "fit a clone to start anew")
     model = fitted.model
-    if not changed <= FREE_TO_CHANGE:
+    if not changed_names <= FREE_TO_CHANGE:
         model = estimator._build_model(X, weights, model)
     return replace(fitted, model=model, parameters=copy_parameters(estimator))
 
@@ -218,13 +218,13 @@ def _record_call(fitted, step_size, n_moves, start_time):
     before the call. ``start_time`` is the time in seconds when the call began.
     """
     state = fitted.state
-    number = len(fitted.history) + 1
+    call_number = len(fitted.history) + 1
     # The moves of the call get the number of the call.
-    log = state.move_log
-    log[n_moves:] = [replace(record, n_iter=number) for record in log[n_moves:]]
+    move_log = state.move_log
+    move_log[n_moves:] = [replace(record, n_iter=call_number) for record in move_log[n_moves:]]
     # The bounds are not known.
     entry = HistoryEntry(
-        number, elbo=np.nan, objective=np.nan, temperature=fitted.policy.temperature,
+        call_number, elbo=np.nan, objective=np.nan, temperature=fitted.policy.temperature,
         learning_rate=step_size, n_components=fitted.model.size(state.stats),
         seconds=fitted.history.seconds + time.perf_counter() - start_time,
     )  # fmt: skip

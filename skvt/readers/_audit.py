@@ -44,19 +44,19 @@ _MIN_OVERDISPERSION = 3.0
 _MAX_NOT_POSITIVE_SHARE = 0.02
 # Logarithms, counts and even spreads are judged by a sample of this number to twice this number of
 # values.
-_COMPARED_SIZE = 1_000
+_JUDGED_SIZE = 1_000
 # Columns of counts rise with the total of their row if most of them vary more than Poisson counts
 # and four further conditions hold. There are at least _MIN_COUNT_COLUMNS columns of counts. The
 # variance of the total is at least _MIN_TOTAL_RATIO times the sum of the columns' variances. At
 # least the share _MIN_RISING_SHARE of the columns has a positive covariance with the total of all
 # other columns. The variances of the columns rise with their means at least like the means to the
-# power _MIN_POWER.
+# power _MIN_VARIANCE_POWER.
 _MIN_COUNT_COLUMNS = 10
 _MIN_TOTAL_RATIO = 2.0
 _MIN_RISING_SHARE = 0.9
-_MIN_POWER = 0.5
+_MIN_VARIANCE_POWER = 0.5
 # Maximum number of columns that are compared with each other, to find repeated columns.
-_MAX_COMPARED = 500
+_MAX_COMPARED_COLUMNS = 500
 # A column with more values is judged by a sample of this number to twice this number of values.
 _SAMPLE_SIZE = 10_000
 # Maximum number of columns of one kind that a warning names.
@@ -156,7 +156,7 @@ class ColumnSummary(NamedTuple):
     def from_column(cls, column):
         """Summarise a :class:`~skvt.readers._columns.Column`, or a column of an array of floats."""
         if isinstance(column, np.ndarray):
-            return cls(np.asarray(_sample(column), np.float64))
+            return cls(np.asarray(_sample_values(column), np.float64))
         if column.kind not in ("real", "binary"):
             entries = column.objects()
             codes, categories = _encode_categories(entries)
@@ -164,15 +164,15 @@ class ColumnSummary(NamedTuple):
             is_category = column.kind == "category"
             is_identifier = is_category and _are_distinct(len(categories), n_observed)
             # If the user declares a categorical type, its categories are meant as such.
-            may_be_other = is_category and column.categories is None
-            number = _find_number_as_text(categories, n_observed) if may_be_other else None
-            day = _find_date_as_text(categories) if may_be_other else None
+            is_undeclared = is_category and column.categories is None
+            number = _find_number_as_text(categories, n_observed) if is_undeclared else None
+            day = _find_date_as_text(categories) if is_undeclared else None
             return cls(codes, is_identifier, number_as_text=number, date_as_text=day)
         values = column.numbers()
         observed = values[~np.isnan(values)]
         are_whole = np.isfinite(observed).all() and np.array_equal(observed, np.floor(observed))
         if column.kind == "binary" or observed.size < MIN_ROWS or not are_whole:
-            return cls(_sample(values))
+            return cls(_sample_values(values))
         distinct = np.unique(observed)
         # Distinct whole numbers with gaps between most of them are measurements, such as prices,
         # and no identifiers.
@@ -185,7 +185,7 @@ class ColumnSummary(NamedTuple):
         has_range_of_counts = distinct[0] == 0.0 and distinct[-1] <= _MAX_COUNT
         may_be_counts = has_range_of_counts and distinct.size > MAX_LEVELS and not is_identifier
         return cls(
-            _sample(values), is_identifier, has_few_values, bool(may_be_counts),
+            _sample_values(values), is_identifier, has_few_values, bool(may_be_counts),
             has_row_numbers=bool(has_row_numbers),
         )  # fmt: skip
 
@@ -237,7 +237,7 @@ def _is_date_as_text(entry, pattern):
     if match is None:
         return False
     try:
-        date(*(int(match[part]) for part in ("year", "month", "day")))
+        date(*(int(match[unit]) for unit in ("year", "month", "day")))
     except ValueError:
         return False
     return True
@@ -248,18 +248,18 @@ def _encode_categories(values):
 
     The code of None, a missing value, is NaN.
     """
-    code_of = {None: np.nan}
+    code_of_category = {None: np.nan}
     try:
         # The next code is the number of categories so far; None is in the dict, but no category.
-        codes = [code_of.setdefault(value, len(code_of) - 1) for value in values]
+        codes = [code_of_category.setdefault(value, len(code_of_category) - 1) for value in values]
     except TypeError:
         # Values such as lists cannot be categories. The reader of the column raises an error later.
         return np.zeros(len(values)), list(values[:1])
-    _, *categories = code_of
+    _, *categories = code_of_category
     return np.array(codes, np.float64), categories
 
 
-def _sample(values):
+def _sample_values(values):
     """Return evenly spaced values of a long column, or all values of a short column."""
     return _sample_evenly(values, _SAMPLE_SIZE)
 
@@ -332,16 +332,16 @@ def find_suspicious_columns(summaries, table, n_rows):
         for i, j in enumerate(block.columns.tolist()):
             values = summaries[j].values
             finding = _find_problem(values, type(block.spec).__name__)
-            kind = finding[0] if finding else None
+            finding_kind = finding[0] if finding else None
             # ``reasons`` is empty if the user has listed the components. Texts that the user lists
             # as categories are meant as such.
-            number = summaries[j].number_as_text if table.reasons else None
+            number_as_text = summaries[j].number_as_text if table.reasons else None
             # Values that the user lists as a level or a point mass are meant as such.
             is_value_meant = type(block.spec).__name__ in ("Categorical", "Hurdle")
             code = _find_missing_code(values) if table.reasons or not is_value_meant else None
-            if number is not None:
-                finding = "number as text", repr(number)
-            elif kind == "identifier":
+            if number_as_text is not None:
+                finding = "number as text", repr(number_as_text)
+            elif finding_kind == "identifier":
                 # The share of distinct values is larger in a sample than in all rows. Compare the
                 # number of levels with the number of all rows that have a value.
                 n_levels = len(block.categories[i])
@@ -350,7 +350,7 @@ def find_suspicious_columns(summaries, table, n_rows):
                     finding = None
             elif code is not None:
                 finding = "missing code", code
-            elif kind == "constant" and block.categories is not None:
+            elif finding_kind == "constant" and block.categories is not None:
                 # Show the category in place of its code.
                 finding = "constant", str(block.categories[i][0])
             if finding:
@@ -379,14 +379,14 @@ def _find_problem(values, component):
     are_whole = np.array_equal(values, np.floor(values))
     if component in ("Gaussian", "StudentT"):
         if distinct.size > 2 and counts.max() > _MIN_FILLED_SHARE * n_rows:
-            return "one value", f"{distinct[counts.argmax()]:g} in {counts.max() / n_rows:.0%}"
+            return ("one value", f"{distinct[counts.argmax()]:g} in {counts.max() / n_rows:.0%}")
         if are_whole and 1 < distinct.size <= MAX_LEVELS:
             return "few values", f"{distinct.size} values"
         if are_whole and distinct.size <= _MAX_CODES:
             return "code", f"{distinct.size} whole numbers"
         if component == "Gaussian" and _have_errors_among_amounts(values):
             return "not positive", f"{values.min():g}"
-        if values.size >= MIN_ROWS and are_evenly_spread(_sample_evenly(values, _COMPARED_SIZE)):
+        if values.size >= MIN_ROWS and are_evenly_spread(_sample_evenly(values, _JUDGED_SIZE)):
             return "uniform", f"{values.min():g} to {values.max():g}"
     if component == "Poisson" and values.var() > _MIN_OVERDISPERSION * max(values.mean(), 1.0):
         return "overdispersed", f"variance {values.var() / values.mean():.1f} times the mean"
@@ -396,15 +396,15 @@ def _find_problem(values, component):
 def _have_errors_among_amounts(values):
     """Return whether values are better in logarithms, except a few that are 0 or less."""
     share = np.mean(values <= 0.0)
-    return 0.0 < share <= _MAX_NOT_POSITIVE_SHARE and gain_of_amounts(values)[0] > MIN_GAIN
+    return 0.0 < share <= _MAX_NOT_POSITIVE_SHARE and compute_gain_of_amounts(values)[0] > MIN_GAIN
 
 
-def gain_of_amounts(values):
+def compute_gain_of_amounts(values):
     """Return by how many nats logarithms raise the bound of a sample of the positive values.
 
     Also return the number of values in the sample.
     """
-    amounts = _sample_evenly(values[values > 0.0], _COMPARED_SIZE)
+    amounts = _sample_evenly(values[values > 0.0], _JUDGED_SIZE)
     return compute_gains(amounts[:, None], np.ones(amounts.size))[0], amounts.size
 
 
@@ -413,7 +413,7 @@ def has_distribution_of_counts(values, *, has_point_mass):
 
     ``has_point_mass`` says whether zeros are a point mass, which a hurdle describes.
     """
-    return prefer_counts(_sample_evenly(values, _COMPARED_SIZE), has_point_mass=has_point_mass)
+    return prefer_counts(_sample_evenly(values, _JUDGED_SIZE), has_point_mass=has_point_mass)
 
 
 def _find_missing_code(values):
@@ -428,22 +428,22 @@ def _find_missing_code(values):
     values = values[np.isfinite(values)]
     if values.size < MIN_ROWS:
         return None
-    distinct, counts = np.unique(values, return_counts=True)
+    distinct_values, counts = np.unique(values, return_counts=True)
     for outermost_first in (slice(None), slice(None, None, -1)):
-        ordered, n_rows = distinct[outermost_first], counts[outermost_first].cumsum()
+        ordered, n_rows = distinct_values[outermost_first], counts[outermost_first].cumsum()
         if set(f"{abs(ordered[0]):.15g}") not in ({"8"}, {"9"}):
             continue
-        # ``n`` is the number of distinct values that may stand for missing ones.
-        for n in range(1, min(_MAX_MISSING_CODES, distinct.size - 2) + 1):
-            last, others = ordered[n - 1], ordered[n:]
-            min_distance = np.ptp(others) * (1.0 if others.size > 2 else 3.0)
-            is_far = abs(others[0] - last) >= max(2.0, min_distance)
-            is_rare = n_rows[n - 1] <= _MAX_MISSING_CODED * values.size
-            if not (last < 0.0 <= others.min() or (is_far and is_rare)):
+        # ``n_codes`` is the number of distinct values that may stand for missing ones.
+        for n_codes in range(1, min(_MAX_MISSING_CODES, distinct_values.size - 2) + 1):
+            inner, other_values = ordered[n_codes - 1], ordered[n_codes:]
+            min_distance = np.ptp(other_values) * (1.0 if other_values.size > 2 else 3.0)
+            is_far = abs(other_values[0] - inner) >= max(2.0, min_distance)
+            is_rare = n_rows[n_codes - 1] <= _MAX_MISSING_CODED * values.size
+            if not (inner < 0.0 <= other_values.min() or (is_far and is_rare)):
                 continue
-            if abs(ordered[0] - last) < n and n_rows[n - 1] >= _MIN_MISSING_CODED:
-                text = " to ".join(f"{value:g}" for value in sorted({ordered[0], last}))
-                return f"{text} in {n_rows[n - 1] / values.size:.0%}"
+            if abs(ordered[0] - inner) < n_codes and n_rows[n_codes - 1] >= _MIN_MISSING_CODED:
+                text = " to ".join(f"{value:g}" for value in sorted({ordered[0], inner}))
+                return f"{text} in {n_rows[n_codes - 1] / values.size:.0%}"
     return None
 
 
@@ -479,7 +479,7 @@ def _find_counts_of_a_total(summaries, table):
         np.mean(variance > mean) > 0.5
         and row_totals.var() >= _MIN_TOTAL_RATIO * variance.sum()
         and np.mean(covariance > 0.0) >= _MIN_RISING_SHARE
-        and log_covariance >= _MIN_POWER * log_mean_variance > 0.0
+        and log_covariance >= _MIN_VARIANCE_POWER * log_mean_variance > 0.0
     )
     if not rises_with_total:
         return {}
@@ -506,13 +506,13 @@ def _find_repeated(values_by_column):
     # The first column with each signature.
     first_of_signature = {}
     pairs = []
-    for j, values in list(values_by_column.items())[:_MAX_COMPARED]:
+    for j, values in list(values_by_column.items())[:_MAX_COMPARED_COLUMNS]:
         # Sample the values again, so that columns of categories are compared in the same rows as
         # columns of numbers, whose values can be a sample already.
-        signature = _compute_signature(_sample(values)[:_SAMPLE_SIZE])
-        first = first_of_signature.setdefault(signature, j)
-        if signature is not None and first != j:
-            pairs.append((first, j))
+        signature = _compute_signature(_sample_values(values)[:_SAMPLE_SIZE])
+        first_column = first_of_signature.setdefault(signature, j)
+        if signature is not None and first_column != j:
+            pairs.append((first_column, j))
     return pairs
 
 

@@ -34,9 +34,9 @@ from skvt.readers._audit import (
     MAX_LEVELS,
     MIN_ROWS,
     ColumnSummary,
+    compute_gain_of_amounts,
     find_suspicious_columns,
     find_uninformative_columns,
-    gain_of_amounts,
     has_distribution_of_counts,
 )
 from skvt.readers._columns import ENTRY_REMEDY, Column, get_container_name, list_column_names
@@ -45,20 +45,20 @@ from skvt.readers.validation import show_first
 from skvt.rows import dense
 
 # Name and component of the block that components="auto" makes of the columns of each kind.
-_AUTOMATIC = {"real": ("numbers", lambda: Gaussian("auto", log="auto")),
-              "amount": ("amounts", lambda: Hurdle(Gaussian("auto", log="auto"))),
-              "count": ("counts", NegativeBinomial),
-              "zeros and count": ("zeros and counts", lambda: Hurdle(NegativeBinomial())),
-              "category": ("categories", Categorical),
-              "binary": ("flags", Bernoulli)}  # fmt: skip
+_AUTOMATIC_BLOCKS = {"real": ("numbers", lambda: Gaussian("auto", log="auto")),
+                     "amount": ("amounts", lambda: Hurdle(Gaussian("auto", log="auto"))),
+                     "count": ("counts", NegativeBinomial),
+                     "zeros and count": ("zeros and counts", lambda: Hurdle(NegativeBinomial())),
+                     "category": ("categories", Categorical),
+                     "binary": ("flags", Bernoulli)}  # fmt: skip
 # A value is a point mass if its share of the column's values exceeds a minimum share, and its count
 # exceeds a minimum ratio times the count of each neighbouring value. The neighbours are compared,
 # because rounded values are frequent, too. A point mass that is not detected begins to hide
 # clusters if it has about a twentieth of the rows, and hides a third of them if it has a fifth. The
 # pair (minimum share, minimum ratio) for zero and for the smallest and the largest value:
-_MASS_AT_END = 0.1, 3.0
+_MASS_LIMITS_AT_END = 0.1, 3.0
 # The pair (minimum share, minimum ratio) for other values.
-_MASS_INSIDE = 0.3, 10.0
+_MASS_LIMITS_INSIDE = 0.3, 10.0
 # A column with at most this many distinct values besides the most frequent one may have levels,
 # such as ratings, and then has no point mass.
 _MAX_OTHER_LEVELS = 10
@@ -120,7 +120,7 @@ class ValueCounts(NamedTuple):
     def has_separate_zeros(self):
         """Whether zero is the smallest value, and more frequent than the next values allow."""
         n_zeros = self.counts.get(0.0, 0)
-        _, min_ratio = _MASS_AT_END
+        _, min_ratio = _MASS_LIMITS_AT_END
         return (
             min(self.counts) == 0.0
             and n_zeros >= _MIN_ZEROS
@@ -130,15 +130,15 @@ class ValueCounts(NamedTuple):
     def _max_neighbour_count(self, value):
         """Return the larger of the counts of the values next to ``value``."""
         values = sorted(self.counts)
-        i = values.index(value)
-        neighbours = values[max(i - 1, 0) : i] + values[i + 1 : i + 2]
+        position = values.index(value)
+        neighbours = values[max(position - 1, 0) : position] + values[position + 1 : position + 2]
         return max((self.counts[neighbour] for neighbour in neighbours), default=0)
 
     def _is_point_mass(self, value):
         """Return whether a value is far more frequent than a continuous density explains."""
         count = self.counts[value]
         is_at_end = value in (min(self.counts), max(self.counts), 0.0)
-        min_share, min_ratio = _MASS_AT_END if is_at_end else _MASS_INSIDE
+        min_share, min_ratio = _MASS_LIMITS_AT_END if is_at_end else _MASS_LIMITS_INSIDE
         min_count = max(min_share * self.n_observed, min_ratio * self._max_neighbour_count(value))
         # The other values must be numbers and not levels. If there are few distinct ones, they may
         # be levels, unless each of them occurs at most twice on average.
@@ -151,11 +151,11 @@ class ValueCounts(NamedTuple):
 def _select_counts(counts, n_observed):
     """Return the counts that :class:`ValueCounts` keeps; ``counts`` are sorted by value."""
     values = list(counts)
-    kept = {*values[: _MAX_OTHER_LEVELS + 2], *values[-2:]}
-    for i, value in enumerate(values):
+    kept_values = {*values[: _MAX_OTHER_LEVELS + 2], *values[-2:]}
+    for position, value in enumerate(values):
         if counts[value] >= _MIN_COUNTED_SHARE * n_observed:
-            kept.update(values[max(i - 1, 0) : i + 2])
-    return {value: counts[value] for value in kept}
+            kept_values.update(values[max(position - 1, 0) : position + 2])
+    return {value: counts[value] for value in kept_values}
 
 
 class TableScan(NamedTuple):
@@ -179,8 +179,8 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
     summaries, findings = {}, {}
     # The kinds as which "auto" reads the columns; None for ``Column.kind``.
     kinds = None
-    automatic = is_auto(components)
-    if automatic and columns is not None:
+    is_automatic = is_auto(components)
+    if is_automatic and columns is not None:
         # Find the columns that "auto" leaves out. Given columns are kept in any case.
         summaries = {j: ColumnSummary.from_column(column) for j, column in enumerate(columns)}
         findings = find_uninformative_columns(columns, summaries)
@@ -206,19 +206,19 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
     scans = {0: scan_table(X, columns, components, handle_unknown, given=given, kinds=kinds)}
     table = join_tables(scans, keeps_constant=in_stream)
     # Positions of the columns that a component describes.
-    modelled = {j for block in table.blocks for j in block.columns.tolist()}
-    if automatic and columns is None:
+    modelled_columns = {j for block in table.blocks for j in block.columns.tolist()}
+    if is_automatic and columns is None:
         # "auto" leaves out a column of an array of floats only if the column has no value, or has
         # the same value in all rows.
-        omitted = set(range(X.shape[1])) - modelled - set(table.given_positions)
-        for j in omitted:
+        omitted_columns = set(range(X.shape[1])) - modelled_columns - set(table.given_positions)
+        for j in omitted_columns:
             is_missing = np.isnan(X[0, j])
-            constant = "constant", f"{X[0, j]:g}, left out"
-            findings[j] = ("missing", "left out") if is_missing else constant
+            constant_finding = "constant", f"{X[0, j]:g}, left out"
+            findings[j] = ("missing", "left out") if is_missing else constant_finding
     # Look for findings on the columns of the blocks. Sparse columns are not judged, because most
     # values are zeros.
     if X.shape[0] >= MIN_ROWS and not sp.issparse(X):
-        for j in modelled - summaries.keys():
+        for j in modelled_columns - summaries.keys():
             summaries[j] = ColumnSummary.from_column(X[:, j] if columns is None else columns[j])
         findings |= find_suspicious_columns(summaries, table, X.shape[0])
     # Only real columns are regressed on given columns, see `ComponentSpec.build_given`. Others have
@@ -248,7 +248,7 @@ def _choose_kind(numbers, summary, given):
         if has_distribution_of_counts(observed, has_point_mass=has_point_mass):
             return "zeros and count" if has_point_mass else "count"
     if point_mass is None and separate_zeros and len(value_counts.counts) > _MAX_OTHER_LEVELS + 1:
-        gain, n_amounts = gain_of_amounts(observed)
+        gain, n_amounts = compute_gain_of_amounts(observed)
         if gain > _MIN_GAIN_PER_AMOUNT * n_amounts:
             return "amount"
     return "real"
@@ -388,14 +388,14 @@ def join_tables(scans, *, keeps_constant=False):
     value, instead of leaving them out.
     """
     tables = {number: scan.table for number, scan in scans.items()}
-    first = next(iter(tables.values()))
+    first_table = next(iter(tables.values()))
     _check_same_columns(tables)
     blocks = []
-    for i, block in enumerate(first.blocks):
+    for i, block in enumerate(first_table.blocks):
         if block.categories is not None:
             chunk_categories = [table.blocks[i].categories for table in tables.values()]
             categories = [_join_levels(levels) for levels in zip(*chunk_categories, strict=True)]
-            _check_categories(categories, block.columns, first.names)
+            _check_categories(categories, block.columns, first_table.names)
             block = replace(block, categories=categories)
         if block.spec.encoding == "real" and type(block.spec) is not Hurdle:
             value_counts = [scan.value_counts for scan in scans.values()]
@@ -404,7 +404,7 @@ def join_tables(scans, *, keeps_constant=False):
             blocks.append(block)
     # For each given column, the blocks of all chunks.
     given = zip(*(table.given for table in tables.values()), strict=True)
-    return replace(first, blocks=tuple(blocks), given=tuple(map(_join_given_blocks, given)))
+    return replace(first_table, blocks=tuple(blocks), given=tuple(map(_join_given_blocks, given)))
 
 
 def _split_block(block, value_counts, keeps_constant):
@@ -417,22 +417,22 @@ def _split_block(block, value_counts, keeps_constant):
     """
     # The point mass of each column that has one, by position; and the positions of the columns with
     # one value or without a value.
-    point_masses, constant = {}, []
+    point_masses, constant_columns = {}, []
     for j in block.columns.tolist():
         chunk_counts = [counts[j] for counts in value_counts if counts.get(j) is not None]
         if not chunk_counts:
             # The column has no value, or the dicts are empty.
             if any(j in counts for counts in value_counts) and not keeps_constant:
-                constant.append(j)
+                constant_columns.append(j)
             continue
         counts = reduce(ValueCounts.merged_with, chunk_counts)
         if counts.point_mass is not None:
             point_masses[j] = counts.point_mass
         # A chunk without counts has only missing values, so that the column is not constant.
         elif counts.is_constant and len(chunk_counts) == len(value_counts) and not keeps_constant:
-            constant.append(j)
-    if len(constant) < block.columns.size:
-        block = replace(block, columns=block.columns[~np.isin(block.columns, constant)])
+            constant_columns.append(j)
+    if len(constant_columns) < block.columns.size:
+        block = replace(block, columns=block.columns[~np.isin(block.columns, constant_columns)])
     if not point_masses:
         return [block]
     columns_without_mass = np.setdiff1d(block.columns, list(point_masses))
@@ -457,9 +457,9 @@ def _check_same_columns(tables):
 
     ``tables`` has the :class:`Table` of each chunk by the number of the chunk.
     """
-    (first_number, first), *others = tables.items()
-    for number, other in others:
-        names = map(repr, first.names), map(repr, other.names)
+    (first_number, first_table), *other_tables = tables.items()
+    for number, other_table in other_tables:
+        names = map(repr, first_table.names), map(repr, other_table.names)
         for j, (name, other_name) in enumerate(zip_longest(*names, fillvalue="missing")):
             if name != other_name:
                 raise ValueError(
@@ -468,9 +468,9 @@ def _check_same_columns(tables):
                     "of each chunk by name: chunk[columns]."
                 )
         # "auto" makes a block for each kind of columns, so that the name of the block is the kind.
-        first_kinds = {j: block.name for block in first.blocks for j in block.columns}
-        other_kinds = {j: block.name for block in other.blocks for j in block.columns}
-        for j, name in enumerate(first.names):
+        first_kinds = {j: block.name for block in first_table.blocks for j in block.columns}
+        other_kinds = {j: block.name for block in other_table.blocks for j in block.columns}
+        for j, name in enumerate(first_table.names):
             kind, other_kind = first_kinds.get(j), other_kinds.get(j)
             if kind != other_kind:
                 raise ValueError(
@@ -490,13 +490,13 @@ def _make_automatic_blocks(X, columns, names, kinds, given_positions):
     if sp.issparse(X):
         return [("counts", Multinomial(), positions)]
     if columns is None:
-        name, make_component = _AUTOMATIC["real"]
+        name, make_component = _AUTOMATIC_BLOCKS["real"]
         return [(name, make_component(), positions)]
     kinds = list(kinds or [column.kind for column in columns])
     for j in given_positions:
         kinds[j] = "given"
     blocks = []
-    for block_kind, (name, make_component) in _AUTOMATIC.items():
+    for block_kind, (name, make_component) in _AUTOMATIC_BLOCKS.items():
         positions = [j for j, kind in enumerate(kinds) if kind == block_kind]
         if positions:
             blocks.append((name, make_component(), positions))
@@ -563,10 +563,10 @@ def list_blocks(components):
 
 def _use_remaining_columns(name, spec, positions, X, given_positions):
     """Return the block of all columns except the given columns and the exposure."""
-    excluded = set(given_positions)
+    excluded_columns = set(given_positions)
     if spec.reads_exposure:
-        excluded.update(_find_positions(X, spec.exposure, name))
-    return name, spec, [j for j in positions if j not in excluded]
+        excluded_columns.update(_find_positions(X, spec.exposure, name))
+    return name, spec, [j for j in positions if j not in excluded_columns]
 
 
 def _copy_legal_component(name, component):
@@ -582,9 +582,9 @@ def _copy_legal_component(name, component):
             f"The component of {name!r} must be a string or an object of skvt.components, such as "
             f"skvt.components.Gaussian(). Got {component!r} instead."
         )
-    copy = copy_component(component)
-    copy.check()
-    return copy
+    copied = copy_component(component)
+    copied.check()
+    return copied
 
 
 def _find_positions(X, key, name):

@@ -62,7 +62,7 @@ class TableBlock:
     @property
     def sizes(self):
         """Number of categories of each column; None if the columns are numbers."""
-        return None if self.categories is None else tuple(len(each) for each in self.categories)
+        return None if self.categories is None else tuple(len(levels) for levels in self.categories)
 
     def describes(self, block):
         """Return whether a block of a model has this name, these columns and this component.
@@ -152,7 +152,7 @@ class Table:
                 else:
                     encoded[:, j] = self._encode_objects(columns[j].objects(), block, i)
         encoded = self._hide_other_numbers(encoded)
-        self._check(encoded)
+        self._check_values(encoded)
         return encoded
 
     def _encode_numbers(self, X):
@@ -161,7 +161,7 @@ class Table:
         X is not changed in place: the result is X itself, or a copy with codes.
         """
         X = self._hide_other_numbers(X)
-        self._check(X)
+        self._check_values(X)
         encoded = X
         for block in self.given:
             if block.categories is not None:
@@ -257,10 +257,10 @@ class Table:
 
         The code of None is NaN, except in a given column, where None can be a level.
         """
-        code_of = {category: code for code, category in enumerate(block.categories[i])}
+        code_of_category = {category: code for code, category in enumerate(block.categories[i])}
         try:
             # -1 marks unseen levels, which did not occur in ``fit``.
-            codes = np.array([code_of.get(value, -1) for value in entries], np.float64)
+            codes = np.array([code_of_category.get(value, -1) for value in entries], np.float64)
         except TypeError as error:
             name = self.names[block.columns[i]]
             raise TypeError(
@@ -285,9 +285,9 @@ class Table:
             return codes
         name, categories = self.names[block.columns[i]], block.categories[i]
         # The first unseen level, for the message.
-        value = to_python(values[np.flatnonzero(is_unseen)[0]])
+        level = to_python(values[np.flatnonzero(is_unseen)[0]])
         if any(block is given for given in self.given):
-            problem = "missing values" if value is None else f"the level {value!r}"
+            problem = "missing values" if level is None else f"the level {level!r}"
             raise ValueError(
                 f"The given column {name!r} has {problem} ({np.count_nonzero(is_unseen)} of "
                 f"{codes.size} rows), which did not occur in fit. Its levels are "
@@ -296,7 +296,7 @@ class Table:
             )
         if self.handle_unknown == "error":
             raise ValueError(
-                f"Unknown category {value!r} in column {name!r}: the categories of the fit are "
+                f"Unknown category {level!r} in column {name!r}: the categories of the fit are "
                 f"{show_first(categories)}. Set handle_unknown='prior' to give unknown categories "
                 "the share of the prior, or list all categories: Categorical(categories=[[...], "
                 "...])."
@@ -304,7 +304,7 @@ class Table:
         if self.handle_unknown == "prior":
             warnings.warn(
                 f"Column {name!r} has levels that are not among the categories of the fit, such "
-                f"as {value!r} ({np.count_nonzero(is_unseen)} of {is_unseen.size} rows). Each of "
+                f"as {level!r} ({np.count_nonzero(is_unseen)} of {is_unseen.size} rows). Each of "
                 "them has the share that the prior gives to one level that was not seen. If such "
                 "levels are expected, list them in Categorical(categories=[[...], ...]), or give "
                 "the column a categorical dtype; handle_unknown='error' raises an error instead.",
@@ -314,7 +314,7 @@ class Table:
         codes[is_unseen] = len(categories)
         return codes
 
-    def _check(self, X):
+    def _check_values(self, X):
         """Raise ValueError for encoded rows with numbers that the blocks do not allow."""
         self._check_given(X)
         for block in self.blocks:
@@ -325,9 +325,9 @@ class Table:
                 self._check_exposures(dense(exposures), block)
             # If the columns are consecutive, a slice avoids a copy.
             values = X[:, as_slice(columns)]
-            stored = values.data if sp.issparse(values) else values
-            _CHECKS[block.spec.encoding](stored, block, self)
-            if not block.spec.allows_missing and np.isnan(stored).any():
+            stored_values = values.data if sp.issparse(values) else values
+            _CHECKS[block.spec.encoding](stored_values, block, self)
+            if not block.spec.allows_missing and np.isnan(stored_values).any():
                 raise ValueError(
                     f"Input X contains NaN in the columns of {block.name!r}, but "
                     f"{type(block.spec).__name__} needs complete rows. Fill in the values, or use "
