@@ -271,8 +271,7 @@ def _find_best_fit(X, weights, build, learned_names, max_components, resp):
         )
     else:
         rows_per_component = _FEWER_ROWS_PER_COMPONENT
-    # The rows limit the numbers of components, but the smallest of INITIAL_NUMBERS is always
-    # allowed.
+    # The rows limit the numbers of components, but the smallest initial number is always allowed.
     upper_limit = max(min(INITIAL_NUMBERS), len(X) // rows_per_component)
     numbers = sorted({min(n, upper_limit, max_components or n) for n in INITIAL_NUMBERS})
     starts = [model.resized(n, learns_priors=True) for n in numbers]

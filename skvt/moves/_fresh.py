@@ -29,11 +29,10 @@ N_FEWER_FRESH = 3
 # The second mixture is fitted even if the first mixture is better than the target, if there are
 # fewer than ROWS_PER_FRESH * N_FRESH rows.
 ROWS_PER_FRESH = 200
-# Few starts are enough to find the clusters of a target if there are at most
-# _MAX_COLUMNS_FOR_FEWER columns. Mixtures that start from the least normal directions are then left
-# out. If there are also at most _MAX_ROWS_FOR_FEWER rows, all mixtures start with N_FEWER_FRESH
-# components, unless the target has all components of the model, so that the mixtures learn their
-# priors.
+# Few starts are enough to find the clusters of a target if there are at most _MAX_COLUMNS_FOR_FEWER
+# columns. Mixtures that start from the least normal directions are then left out. If there are also
+# at most _MAX_ROWS_FOR_FEWER rows, all mixtures start with N_FEWER_FRESH components, unless the
+# target has all components of the model, so that the mixtures learn their priors.
 _MAX_COLUMNS_FOR_FEWER = 3
 _MAX_ROWS_FOR_FEWER = 100
 # A mixture under newly learned priors is fitted only to more than _MIN_ROWS_PER_FRESH * N_FRESH

@@ -261,8 +261,7 @@ def add_assignment_entropies(
     ``H_a + H_b - merge_entropy_loss[a, b]``, where H_k is ``entropy[k]`` [HS13 sec. 3.2]. Only rows
     that both components share contribute to a loss, and such rows are few.
     """
-    # The responsibilities r of a row above MIN_RESPONSIBILITY, their terms r log r, and their
-    # components.
+    # The responsibilities r of a row above MIN_RESPONSIBILITY, their r log r, and their components.
     shares = np.empty(resp.shape[1])
     terms = np.empty(resp.shape[1])
     members = np.empty(resp.shape[1], np.int64)

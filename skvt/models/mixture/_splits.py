@@ -72,8 +72,7 @@ def split_clusters(
     """
     batch = model.batch(X, np.arange(weights.size), weights)
     model = _adapt_to_smaller_clusters(model, batch, n_clusters, rng)
-    # ``origins`` is the list of the original labels of clusters. ``labels`` are renumbered
-    # from 0.
+    # ``origins`` is the list of the original labels of clusters. ``labels`` are renumbered from 0.
     unique_labels, labels = np.unique(labels, return_inverse=True)
     origins = unique_labels.tolist()
     # The gain of the split of each cluster in nats, and the rows of its second half.

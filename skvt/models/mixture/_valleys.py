@@ -27,11 +27,10 @@ from skvt.typing import Array, IndexArray
 _MAX_COLUMNS = 3
 # Two components hardly overlap if joining them loses less than the share _OVERLAP_LOSS_SHARE of the
 # largest possible loss of entropy. Such components are taken as apart, without a count of rows, in
-# two cases: if the log densities at their means differ by more than _CLEAR_LOG_RATIO
-# nats, or if their means are less than _MAX_CROSSING_DISTANCE standard deviations apart, so that
-# they cross or one lies within the other. Two clusters are compared at their peaks if the lower
-# peak is more than _CLEAR_LOG_RATIO nats above the density of the connection, see
-# `Valleys`.
+# two cases: if the log densities at their means differ by more than _CLEAR_LOG_RATIO nats, or if
+# their means are less than _MAX_CROSSING_DISTANCE standard deviations apart, so that they cross or
+# one lies within the other. Two clusters are compared at their peaks if the lower peak is more than
+# _CLEAR_LOG_RATIO nats above the density of the connection, see `Valleys`.
 _OVERLAP_LOSS_SHARE = 0.1
 _CLEAR_LOG_RATIO = 1.0
 _MAX_CROSSING_DISTANCE = 2.0
@@ -47,8 +46,7 @@ _PATH = np.linspace(0.0, 1.0, 17)[1:-1, None, None]
 # Minimum number of components with which each is compared: the most probable ones at its mean.
 _MIN_NEIGHBOURS = 24
 # Centres of windows in which rows are counted, and the step from one centre to the next. The means
-# of the two components are at 0 and 1. _INNER_CENTRES are the indices of the centres from 0
-# to 1.
+# of the two components are at 0 and 1. _INNER_CENTRES are the indices of the centres from 0 to 1.
 _WINDOW_STEP = 0.05
 _CENTRES = np.arange(-10, 31) * _WINDOW_STEP
 _INNER_CENTRES = np.arange(10, 31)
@@ -126,8 +124,7 @@ class Valleys(JoinCriterion):
         saddle_densities, levels = self.saddle_densities[a, b], self.connection_levels[a, b]
         are_touching = saddle_densities > 0.0
         np.divide(self.weighted_tests[a, b], saddle_densities, out=tests, where=are_touching)
-        # Compare the clusters at their peaks. ``lower`` are the clusters with the lower
-        # peaks.
+        # Compare the clusters at their peaks. ``lower`` are the clusters with the lower peaks.
         lower = np.where(self.peaks[a] < self.peaks[b], a, b)
         depths = np.where(levels > -np.inf, self.peaks[lower] - levels, 0.0)
         # This is 2 (sqrt(n) - sqrt(n exp(-depth))) / sqrt(2) of n rows, as in `measure_valley`.
