@@ -37,11 +37,11 @@ def make_policy(temperature):
     return POLICIES[temperature]() if isinstance(temperature, str) else temperature
 
 
-def check_moves(moves, known):
-    """Raise ValueError unless all names of ``moves`` are in ``known``."""
-    unknown = [move for move in moves if move not in known]
+def check_moves(moves, known_names):
+    """Raise ValueError unless all names of ``moves`` are in ``known_names``."""
+    unknown = [move for move in moves if move not in known_names]
     if unknown:
-        names = ", ".join(map(repr, known))
+        names = ", ".join(map(repr, known_names))
         raise ValueError(
             f"The 'moves' parameter must be a tuple of some of {names}, or () for no moves. Got "
             f"{unknown[0]!r} in it."
@@ -64,8 +64,8 @@ def check_memoized(estimator):
     n_initial = estimator.n_components
     max_components = choose_max_components(estimator)
     if max_components < n_initial:
-        legal = f"in the range [n_components, inf) = [{n_initial}, inf)"
-        raise illegal_value_error("max_components", legal, max_components)
+        legal_range = f"in the range [n_components, inf) = [{n_initial}, inf)"
+        raise illegal_value_error("max_components", legal_range, max_components)
 
 
 def choose_max_components(estimator):
@@ -89,8 +89,8 @@ def choose_batch_size(estimator, n_rows, limits=BATCH_SIZE_LIMITS, *, stream):
     ``partial_fit``. ``limits`` are the smallest and largest default number of rows per batch.
     """
     if not stream and estimator.n_batches is not None and estimator.n_batches > n_rows:
-        legal = f"in the range [1, n_samples] = [1, {n_rows}]"
-        raise illegal_value_error("n_batches", legal, estimator.n_batches)
+        legal_range = f"in the range [1, n_samples] = [1, {n_rows}]"
+        raise illegal_value_error("n_batches", legal_range, estimator.n_batches)
     if estimator.learning_method == "batch":
         return n_rows
     # Divide and round up.

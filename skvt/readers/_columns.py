@@ -35,20 +35,20 @@ ENTRY_REMEDY = (
 
 def list_column_names(X):
     """Return the names of the columns of a data frame, or the positions 0, 1, ... of an array."""
-    return tuple(_frame(X).columns) if is_frame(X) else tuple(range(X.shape[1]))
+    return tuple(_wrap_frame(X).columns) if is_frame(X) else tuple(range(X.shape[1]))
 
 
 def get_container_name(X):
     """Return the name of the package of the data frame X, such as "pandas", or "array"."""
-    return _frame(X).implementation.value if is_frame(X) else "array"
+    return _wrap_frame(X).implementation.value if is_frame(X) else "array"
 
 
 def copy_frame(X):
     """Return a copy of a data frame, whose values may be changed."""
-    return _frame(X).clone().to_native()
+    return _wrap_frame(X).clone().to_native()
 
 
-def _frame(X):
+def _wrap_frame(X):
     """Return the narwhals data frame that wraps X, a data frame of any package."""
     return nw.from_native(X, eager_only=True)
 
@@ -118,7 +118,7 @@ def list_columns(X):
     if sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind == "f"):
         return None
     if is_frame(X):
-        return [_read_series(series) for series in _frame(X).iter_columns()]
+        return [_read_series(series) for series in _wrap_frame(X).iter_columns()]
     return [_read_objects(X[:, j]) for j in range(X.shape[1])]
 
 
@@ -197,13 +197,13 @@ def fill_column(X, j, mask, values):
     if isinstance(X, np.ndarray):
         X[mask, j] = values
         return X
-    frame = _frame(X)
+    frame = _wrap_frame(X)
     series = frame[:, int(j)]
     # Make an array of the type of the values, or of objects if the values have several types.
     values = make_level_array(values)
     rows = np.flatnonzero(mask)
     if values.dtype.kind in "biuf" and series.dtype not in (nw.Categorical, nw.Enum, nw.Object):
-        series, values = _widen_for(series, values)
+        series, values = _widen_for_values(series, values)
     # A column of objects of polars is made anew, because polars cannot assign to it. The name of
     # the type decides, because pandas has columns of objects, too, to which values can be assigned.
     if str(getattr(series.to_native(), "dtype", "")) == _POLARS_OBJECT:
@@ -222,7 +222,7 @@ def fill_column(X, j, mask, values):
     return frame.with_columns(series).to_native()
 
 
-def _widen_for(series, values):
+def _widen_for_values(series, values):
     """Convert a series of numbers to a type that can hold ``values``; return series and values.
 
     If the type of the series is a type of floats, or can hold the values exactly, the values are

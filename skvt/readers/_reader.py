@@ -215,8 +215,8 @@ class Reader:
             raise ValueError("Sample weights must contain at least one non-zero number.")
         # The model uses weights in the precision of X, in which they must not become 0 or infinite.
         with np.errstate(over="ignore", under="ignore"):
-            rounded = weights.astype(X.dtype)
-        if np.any((rounded == 0.0) != (weights == 0.0)) or np.isinf(rounded).any():
+            rounded_weights = weights.astype(X.dtype)
+        if np.any((rounded_weights == 0.0) != (weights == 0.0)) or np.isinf(rounded_weights).any():
             raise ValueError(
                 f"Each value of sample_weight must be 0 or within the range of {X.dtype}. Got "
                 f"weights from {weights.min():g} to {weights.max():g}; multiply all of them by "
@@ -230,8 +230,8 @@ class Reader:
                     f"sum is {total:g}, with weights from {weights.min():g} to {weights.max():g}; "
                     "multiply X or the weights by one number."
                 )
-        used = weights > 0.0
-        return (X, weights) if used.all() else (X[used], weights[used])
+        is_used = weights > 0.0
+        return (X, weights) if is_used.all() else (X[is_used], weights[is_used])
 
 
 class RealReader(Reader):

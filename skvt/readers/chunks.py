@@ -40,7 +40,7 @@ def is_chunked(X):
     from dask.base import is_dask_collection
 
     if isinstance(X, list | tuple):
-        return bool(X) and all(is_dask_collection(part) for part in X)
+        return bool(X) and all(is_dask_collection(collection) for collection in X)
     return is_dask_collection(X)
 
 
@@ -194,11 +194,11 @@ def _read_chunks(reader, chunks):
         handles = site.keep_blocks(blocks, first_summary.nbytes * len(blocks))
         summaries = list(site.run_each(summarize_chunk, ((handle, ()) for handle in handles)))
         # Leave out blocks without rows of positive weight.
-        used = [i for i, summary in enumerate(summaries) if summary.n_rows]
-        if not used:
+        used_numbers = [i for i, summary in enumerate(summaries) if summary.n_rows]
+        if not used_numbers:
             raise _no_rows_error(reader)
-        used_handles = [handles[i]._replace(n_rows=summaries[i].n_rows) for i in used]
-        X = Chunks(site, used_handles, [summaries[i] for i in used])
+        used_handles = [handles[i]._replace(n_rows=summaries[i].n_rows) for i in used_numbers]
+        X = Chunks(site, used_handles, [summaries[i] for i in used_numbers])
     except BaseException:
         # Let the workers free the blocks.
         site.close()
@@ -221,13 +221,13 @@ def _fit_reader(reader, chunks, site):
     """
     handles = chunks.handles
     if reader.needs_scan:
-        scans = enumerate(site.run_each(_scan, ((handle, (reader,)) for handle in handles)))
+        scans = enumerate(site.run_each(_scan_chunk, ((handle, (reader,)) for handle in handles)))
         reader = reader.learn_from_scans(
             {number: scan for number, scan in scans if scan is not None}
         )
     # Fit the reader to the first row of the first chunk that has rows.
     for handle in handles:
-        (row,) = site.run_each(_first_row, [(handle, ())])
+        (row,) = site.run_each(_get_first_row, [(handle, ())])
         if row.shape[0]:
             with name_chunk_in_errors(handle.number):
                 fitted, _ = reader.fit_and_read(row)
@@ -253,14 +253,14 @@ def _count_rows(chunk):
     return chunk.shape[0]
 
 
-def _first_row(chunk):
+def _get_first_row(chunk):
     """Return the first row of a chunk, in two dimensions; no row if the chunk is empty."""
     # Check that the chunk is rows.
     _count_rows(chunk)
     return chunk.iloc[:1] if hasattr(chunk, "iloc") else chunk[:1]
 
 
-def _scan(chunk, reader):
+def _scan_chunk(chunk, reader):
     """Return the result of the reader's method ``scan``; None if the chunk has no rows."""
     return reader.scan(chunk) if _count_rows(chunk) else None
 
@@ -269,7 +269,7 @@ def _find_dtype(chunk, reader):
     """Return the precision in which the reader reads a chunk; None if the chunk has no rows."""
     if not _count_rows(chunk):
         return None
-    fitted, _ = reader.fit_and_read(_first_row(chunk))
+    fitted, _ = reader.fit_and_read(_get_first_row(chunk))
     return fitted.dtype
 
 
@@ -411,12 +411,12 @@ def sum_over_rows(estimator, X, sample_weight=None, details=None):
         pairs = zip(chunks.rows, chunks.weights, strict=True)
         handles = (ChunkHandle(number, delayed(pair)) for number, pair in enumerate(pairs))
         tasks = ((handle, (fitted, is_weighted)) for handle in handles)
-        sums = [part for part in site.run_each(_sum_over_chunk, tasks) if part is not None]
+        chunk_sums = [sums for sums in site.run_each(_sum_over_chunk, tasks) if sums is not None]
     finally:
         site.close()
-    if not sums:
+    if not chunk_sums:
         raise _no_rows_error(reader)
-    return tuple(map(sum, zip(*sums, strict=True)))
+    return tuple(map(sum, zip(*chunk_sums, strict=True)))
 
 
 def _sum_over_chunk(pair, fitted, is_weighted):

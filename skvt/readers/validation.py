@@ -114,10 +114,10 @@ def require_order_of(X, **values_by_name):
             )
 
 
-def _have_same_values(values, others):
+def _have_same_values(values, other_values):
     """Return whether two collections have the same values equally often; False for unhashables."""
     try:
-        return Counter(values) == Counter(others)
+        return Counter(values) == Counter(other_values)
     except TypeError:
         return False
 
@@ -281,8 +281,8 @@ def refuse_bags(X, caller):
     A bag is a list of tuples (id of a word, count). The first tuple decides.
     """
     rows = X if isinstance(X, list | tuple) else ()
-    first = next((row for row in rows if not isinstance(row, list | tuple) or row), None)
-    pair = first[0] if isinstance(first, list | tuple) else None
+    first_bag = next((row for row in rows if not isinstance(row, list | tuple) or row), None)
+    pair = first_bag[0] if isinstance(first_bag, list | tuple) else None
     if isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(v, Real) for v in pair):
         raise ValueError(
             f"{caller} takes a matrix of counts, but X is a list of bags of words with pairs such "
@@ -344,12 +344,12 @@ def require_binary(values):
     """Raise ValueError unless all values are 0, 1 or NaN."""
     # Check some rows at a time. The three masks of all entries would take much memory, because each
     # has an eighth of the size of the data or more.
-    step = max(1, _ENTRIES_PER_CHECK // max(1, values[:1].size))
-    for start in range(0, len(values), step):
-        part = values[start : start + step]
-        illegal = (part != 0.0) & (part != 1.0) & ~np.isnan(part)
-        if illegal.any():
-            value = part[illegal].flat[0]
+    n_rows = max(1, _ENTRIES_PER_CHECK // max(1, values[:1].size))
+    for start in range(0, len(values), n_rows):
+        some_rows = values[start : start + n_rows]
+        is_illegal = (some_rows != 0.0) & (some_rows != 1.0) & ~np.isnan(some_rows)
+        if is_illegal.any():
+            value = some_rows[is_illegal].flat[0]
             raise ValueError(
                 f"X must be binary: 0 or 1, or NaN where a value is missing. Got {value:g}. If "
                 f"{value:g} stands for a missing value, replace it by NaN; if all values are "
