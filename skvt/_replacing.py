@@ -19,11 +19,11 @@ except ImportError:
     fcntl = None
 
 # Suffix of the name of a file that is being written.
-PARTIAL = ".partial"
+PARTIAL_SUFFIX = ".partial"
 
 
 @contextmanager
-def replacing(path):
+def open_replacement(path):
     """Open a binary file that replaces the file at ``path`` when the ``with`` block has ended.
 
     The replacement is atomic: an interruption leaves the previous file. Several threads and
@@ -37,16 +37,16 @@ def replacing(path):
             errno.ENOENT, "The folder to save in does not exist", str(path.parent)
         )
     # The permissions of the previous file; None without a previous file.
-    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
-    if mode is not None and not path.is_file():
+    permissions = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
+    if permissions is not None and not path.is_file():
         raise OSError(errno.EINVAL, "Only a regular file can be replaced", str(path))
-    partial = make_partial_path(path)
+    partial_path = make_partial_path(path)
 
     def open_partial(name, flags):
-        return os.open(name, flags, 0o666 if mode is None else mode)
+        return os.open(name, flags, 0o666 if permissions is None else permissions)
 
     try:
-        with open(partial, "xb", opener=open_partial) as file:
+        with open(partial_path, "xb", opener=open_partial) as file:
             if fcntl is not None:
                 # The lock tells `remove_partials` that this process still writes. Some file systems
                 # have no locks.
@@ -54,27 +54,27 @@ def replacing(path):
                     fcntl.flock(file, fcntl.LOCK_EX)
             yield file
             file.flush()
-            if mode is not None:
+            if permissions is not None:
                 # Set the bits of the mode that the umask of the process has cleared.
-                os.chmod(partial, mode)
+                os.chmod(partial_path, permissions)
             os.fsync(file.fileno())
             if fcntl is not None:
                 # Rename the file before the lock is released, or else `remove_partials` of another
                 # process could remove it.
-                os.replace(partial, path)
+                os.replace(partial_path, path)
         if fcntl is None:
             # Windows can rename the file only after it is closed.
-            os.replace(partial, path)
+            os.replace(partial_path, path)
     except BaseException:
         with suppress(OSError):
-            partial.unlink()
+            partial_path.unlink()
         raise
-    _sync(path.parent)
+    _sync_folder(path.parent)
 
 
 def make_partial_path(path):
     """Return the path of a partial file in the folder of ``path``; its name cannot be guessed."""
-    return path.with_name(f"{path.name}.{secrets.token_hex(8)}{PARTIAL}")
+    return path.with_name(f"{path.name}.{secrets.token_hex(8)}{PARTIAL_SUFFIX}")
 
 
 def remove_partials(path):
@@ -84,29 +84,29 @@ def remove_partials(path):
     the creation of its file and the lock, when the file is empty. Empty files are therefore kept.
     """
     path = Path(os.path.realpath(path))
-    for partial in path.parent.glob(f"{glob.escape(path.name)}.*{PARTIAL}"):
+    for partial_path in path.parent.glob(f"{glob.escape(path.name)}.*{PARTIAL_SUFFIX}"):
         # An OSError means that a writer holds the lock, or that the file cannot be opened or
         # removed. The file then stays.
         with suppress(OSError):
             if fcntl is None:
-                partial.unlink()
+                partial_path.unlink()
                 continue
-            with open(partial, "r+b", opener=_open_file) as file:
+            with open(partial_path, "r+b", opener=_open_without_waiting) as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if partial.stat().st_size:
-                    partial.unlink()
+                if partial_path.stat().st_size:
+                    partial_path.unlink()
 
 
-def _open_file(name, flags):
+def _open_without_waiting(name, flags):
     """Open a file; return its descriptor. Do not follow links, and do not wait if it is a pipe."""
     return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
-def _sync(folder):
+def _sync_folder(folder):
     """Make a rename in this folder durable, if the system can."""
     with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(handle)
+            os.fsync(descriptor)
         finally:
-            os.close(handle)
+            os.close(descriptor)

@@ -115,11 +115,11 @@ def reporting_stages(verbose: int) -> Iterator[None]:
         yield
         return
     progress = _Progress(verbose > 0)
-    token = _PROGRESS.set(progress)
+    context_token = _PROGRESS.set(progress)
     watcher = Thread(target=progress.watch, daemon=True)
     watcher.start()
     try:
         yield
     finally:
         progress.has_ended.set()
-        _PROGRESS.reset(token)
+        _PROGRESS.reset(context_token)

@@ -110,18 +110,18 @@ class Checkpoint:
         The file at the path exists throughout.
         """
         path = Path(os.path.realpath(self.path))
-        previous = path.with_name(f"{path.name}.previous")
+        previous_path = path.with_name(f"{path.name}.previous")
         # Link to a temporary name first, and then rename the link, so that an old ``.previous`` is
         # replaced in a single operation.
-        temporary = make_partial_path(path)
+        temporary_path = make_partial_path(path)
         try:
-            os.link(path, temporary)
+            os.link(path, temporary_path)
         except FileNotFoundError:
             raise
         except OSError:
             # The file system has no links.
-            shutil.copy2(path, temporary)
-        os.replace(temporary, previous)
+            shutil.copy2(path, temporary_path)
+        os.replace(temporary_path, previous_path)
         # os.replace does nothing if both names are links to the same file, which they are if a
         # process was killed between os.replace and `save`. The temporary name then remains.
-        temporary.unlink(missing_ok=True)
+        temporary_path.unlink(missing_ok=True)

@@ -45,10 +45,10 @@ POSITIVE = "in the range (0, inf)"
 _MAX_WITHOUT_STATISTICS = 100_000
 #: Rule for fields that are numbers of components.
 COMPONENTS = f"from 1 to {_MAX_WITHOUT_STATISTICS:,} more than the number of components"
-_RULES_OF_NUMBERS = PRIOR, POSITIVE, COMPONENTS
+_NUMBER_RULES = PRIOR, POSITIVE, COMPONENTS
 
 
-class InFiles(NamedTuple):
+class Registration(NamedTuple):
     """A registered class, with conditions on the objects of this class in files."""
 
     cls: type
@@ -62,31 +62,31 @@ class InFiles(NamedTuple):
 
 
 #: The registered classes by the names that files give them.
-IN_FILES: dict[str, InFiles] = {}
+REGISTRY: dict[str, Registration] = {}
 #: The names that files give to the registered classes.
-NAMES: dict[type, str] = {}
+NAMES_IN_FILES: dict[type, str] = {}
 
 
 def in_files(
     name: str, *, nan: tuple[str, ...] = (), attributes: tuple[str, ...] = (),
-    fitted: Mapping[str, tuple[type, ...]] = InFiles._field_defaults["fitted"],
+    fitted: Mapping[str, tuple[type, ...]] = Registration._field_defaults["fitted"],
 ) -> Callable[[type[T]], type[T]]:  # fmt: skip
     """Return a decorator that registers a class, so that files may hold its objects.
 
     ``name`` stands for the class in files. It must not change if the class is renamed, since older
-    files have it. The other arguments are the fields of :class:`InFiles`.
+    files have it. The other arguments are the fields of :class:`Registration`.
     """
 
     def register(cls: type[T]) -> type[T]:
-        IN_FILES[name] = InFiles(cls, nan, fitted, attributes)
-        NAMES[cls] = name
+        REGISTRY[name] = Registration(cls, nan, fitted, attributes)
+        NAMES_IN_FILES[cls] = name
         return cls
 
     return register
 
 
 @cache
-def _rules_of(cls: type) -> dict[str, tuple[str, ...]]:
+def _get_rules(cls: type) -> dict[str, tuple[str, ...]]:
     """Return the rules of each field of a class; fields without rules are left out."""
     # A hint that is ``Annotated`` has its rules in the attribute ``__metadata__``.
     hints = get_type_hints(cls, include_extras=True)
@@ -94,55 +94,55 @@ def _rules_of(cls: type) -> dict[str, tuple[str, ...]]:
     return {field: rule for field, rule in rules.items() if rule}
 
 
-def check_fields(part: Any, d: int, k: int) -> None:
+def check_fields(instance: Any, d: int, k: int) -> None:
     """Raise ValueError unless an object and its parts follow their rules.
 
     Objects of classes that are not registered have no rules, and their parts are not checked.
 
     Parameters
     ----------
-    part : object
+    instance : object
         An object from a file, whose fields have the declared types.
     d, k : int
         The numbers of columns and of components of the model.
     """
-    cls = type(part)
-    name = NAMES.get(cls)
+    cls = type(instance)
+    name = NAMES_IN_FILES.get(cls)
     if name is None:
         return
     # Only named tuples have no __dict__.
-    values = vars(part) if hasattr(part, "__dict__") else part._asdict()
+    values = vars(instance) if hasattr(instance, "__dict__") else instance._asdict()
     # The lengths that rules may name. Fields of type int count, but not fields of type bool.
     lengths = {field: value for field, value in values.items() if type(value) is int}
     lengths |= {"d": d, "k": k, "t": d * (d + 1) // 2}
-    if getattr(part, "n_features", d) != d:
+    if getattr(instance, "n_features", d) != d:
         raise ValueError(
-            f"An object of class {name} has {part.n_features} columns, but the model has {d}."
+            f"An object of class {name} has {instance.n_features} columns, but the model has {d}."
         )
-    for field, rules in _rules_of(cls).items():
+    for field, rules in _get_rules(cls).items():
         value = values.get(field)
         for rule in rules:
-            if value is not None and not _follows(value, rule, lengths):
-                requirement = rule if rule in _RULES_OF_NUMBERS else f"of shape {rule!r}"
+            if value is not None and not _follows_rule(value, rule, lengths):
+                requirement = rule if rule in _NUMBER_RULES else f"of shape {rule!r}"
                 raise ValueError(
                     f"The field {field!r} of {name}, of shape {np.shape(value)}, is not "
                     f"{requirement}."
                 )
-    if hasattr(part, "validate") and not part.validate(d, k):
+    if hasattr(instance, "validate") and not instance.validate(d, k):
         raise ValueError(f"The fields of {name} do not fit together.")
     for value in values.values():
         check_fields(value, d, k)
     # Each block of a component describes some of the columns.
-    for block in getattr(part, "blocks", ()):
+    for block in getattr(instance, "blocks", ()):
         check_fields(block.component, block.columns.size, k)
 
 
-def _follows(value: Any, rule: str, lengths: dict[str, int]) -> bool:
+def _follows_rule(value: Any, rule: str, lengths: dict[str, int]) -> bool:
     """Return whether a value follows a rule; add new names of the rule to ``lengths``."""
     if rule == COMPONENTS:
         return bool(1 <= value <= lengths["k"] + _MAX_WITHOUT_STATISTICS)
-    if rule in _RULES_OF_NUMBERS:
-        return in_range(value) if rule == PRIOR else is_positive(value)
+    if rule in _NUMBER_RULES:
+        return is_in_legal_range(value) if rule == PRIOR else is_positive(value)
     return any(
         _has_shape(np.shape(value), alternative.split(), lengths) for alternative in rule.split("|")
     )
@@ -162,14 +162,14 @@ def _has_shape(shape: Sequence[int], expected: list[str], lengths: dict[str, int
         # Add up the terms, each a minus sign or nothing, and a number or a name.
         expected_length = 0
         for sign, term in re.findall(r"(-?)(\w+)", expression):
-            size = int(term) if term.isdigit() else lengths[term]
-            expected_length += -size if sign else size
+            term_length = int(term) if term.isdigit() else lengths[term]
+            expected_length += -term_length if sign else term_length
         if length != expected_length:
             return False
     return True
 
 
-def in_range(values: Any) -> bool:
+def is_in_legal_range(values: Any) -> bool:
     """Return whether all values are in ``LEGAL_RANGE``."""
     values = np.asarray(values, np.float64)
     return bool(np.all((values >= 1.0 / LARGEST) & (values <= LARGEST)))

@@ -12,7 +12,7 @@ class FitMonitor:
     """Reporter of each pass to scikit-learn's callbacks and, if requested, to the terminal.
 
     ``context`` is scikit-learn's task of the fit, and ``callback_data`` are X and y for callbacks.
-    ``snapshot(model, state, position)`` returns the attributes of an estimator whose fit has
+    ``take_snapshot(model, state, position)`` returns the attributes of an estimator whose fit has
     stopped at this position, for callbacks that need them. ``start`` tells where the fit begins:
     its ``position`` is the number of passes made so far with the last exact bound, and its
     ``n_moves`` the number of earlier records of moves.
@@ -22,11 +22,11 @@ class FitMonitor:
     the name of the start if there are several.
     """
 
-    def __init__(self, estimator, context, callback_data, snapshot, history, start, name):
+    def __init__(self, estimator, context, callback_data, take_snapshot, history, start, name):
         self._estimator = estimator
         self._context = context
         self._X, self._y = callback_data
-        self._snapshot = snapshot
+        self._take_snapshot = take_snapshot
         self._name = name
         self.history = history
         self.position = start.position
@@ -54,11 +54,11 @@ class FitMonitor:
             records = state.move_log[self._n_reported_moves :]
             self._n_reported_moves = len(state.move_log)
             bound_text = f"{name} {getattr(entry, name):.6g} nats, {perplexity_text}"
-            line = f"{self._name}pass {entry.n_iter}: {bound_text}{_results_text(entry, records)}"
+            line = f"{self._name}pass {entry.n_iter}: {bound_text}{_join_results(entry, records)}"
             report(line, printed=self._estimator.verbose > 0)
         self.stopped = self._pass_task.call_on_fit_task_end(
             estimator=self._estimator, X=self._X, y=self._y,
-            reconstruction_attributes=lambda: self._snapshot(model, state, self.position),
+            reconstruction_attributes=lambda: self._take_snapshot(model, state, self.position),
         )  # fmt: skip
         return self.stopped
 
@@ -69,7 +69,7 @@ def report_call(estimator, entry, records):
     ``entry`` is the entry of the call in the history, and ``records`` are the records of its moves.
     """
     if _is_line_due(estimator, entry):
-        text = _results_text(entry, records)
+        text = _join_results(entry, records)
         report(f"call {entry.n_iter}: {text}", printed=estimator.verbose > 0)
 
 
@@ -78,7 +78,7 @@ def _is_line_due(estimator, entry):
     return is_reported(estimator.verbose) and entry.n_iter % estimator.verbose_interval == 0
 
 
-def _results_text(entry, records):
+def _join_results(entry, records):
     """Return the end of a line: components, moves, notes, temperature and seconds."""
     moves = "".join(f"{text}, " for text in _describe_moves(records))
     notes = "".join(f"{note}, " for note in take_notes())
@@ -118,7 +118,7 @@ class _CompilationListener(event.Listener):
         """Do nothing."""
 
 
-def compilation_announced(verbose):
+def announcing_compilation(verbose):
     """Return a context manager that announces compilation, if lines are printed or logged."""
     if not is_reported(verbose):
         return nullcontext()

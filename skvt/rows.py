@@ -2,9 +2,9 @@
 
 Rows are an array or a CSR matrix in memory, or chunks that are loaded where they are used. The
 functions with the decorator ``singledispatch`` are for rows in memory; :mod:`skvt.inference`
-registers their versions for :class:`~skvt.inference.Chunks`. Only :func:`design_and_allowed` has no
-such version, because chunks have no covariates. The number of rows is n, and the number of columns
-is D.
+registers their versions for :class:`~skvt.inference.Chunks`. Only :func:`get_design_and_allowed`
+has no such version, because chunks have no covariates. The number of rows is n, and the number of
+columns is D.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,11 +18,11 @@ from skvt.typing import Array, IndexArray
 
 #: A function of X and weights that returns sums over rows, as arrays or numbers. It can be pickled,
 #: so that other processes can call it.
-Sums: TypeAlias = Callable[[Any, Array], tuple[Any, ...]]
+SumsFunction: TypeAlias = Callable[[Any, Array], tuple[Any, ...]]
 
 
 @singledispatch
-def sums_of_rows(X: Any, weights: Any, compute_sums: Sums) -> tuple[Any, ...]:
+def sums_of_rows(X: Any, weights: Any, compute_sums: SumsFunction) -> tuple[Any, ...]:
     """Return the sums ``compute_sums(X, weights)`` over all rows.
 
     For chunks, ``compute_sums`` is called for each chunk, and the results are added up.
@@ -30,12 +30,12 @@ def sums_of_rows(X: Any, weights: Any, compute_sums: Sums) -> tuple[Any, ...]:
     return compute_sums(X, weights)
 
 
-def total_and_weight(X: Any, weights: Array) -> tuple[Any, ...]:
+def sum_total_and_weight(X: Any, weights: Array) -> tuple[Any, ...]:
     """Return the weighted sum of all entries and the sum of weights, for `sums_of_rows`."""
     return weights @ X.sum(axis=1, dtype=np.float64), weights.sum()
 
 
-def column_totals(X: Any, weights: Array) -> tuple[Any, ...]:
+def sum_columns(X: Any, weights: Array) -> tuple[Any, ...]:
     """Return weighted sums of columns, (D,), and the sum of weights, for `sums_of_rows`."""
     return np.asarray(X.T @ weights, np.float64), weights.sum()
 
@@ -84,18 +84,18 @@ class Documents(sp.csr_array):
 
 
 @singledispatch
-def design_and_allowed(X: Any) -> tuple[Array | None, Array | None]:
+def get_design_and_allowed(X: Any) -> tuple[Array | None, Array | None]:
     """Return the design and the allowed topics of :class:`Documents`; None for other rows."""
     return None, None
 
 
-@design_and_allowed.register
-def _design_and_allowed_of_documents(X: Documents) -> tuple[Array | None, Array | None]:
+@get_design_and_allowed.register
+def _get_design_and_allowed_of_documents(X: Documents) -> tuple[Array | None, Array | None]:
     """Return the attributes ``design`` and ``allowed``."""
     return X.design, X.allowed
 
 
-def named_details(covariates: Any, allowed_topics: Any) -> dict[str, Any]:
+def collect_details(covariates: Any, allowed_topics: Any) -> dict[str, Any]:
     """Return the details of documents by name: the arguments that are not None."""
     details = {"covariates": covariates, "allowed_topics": allowed_topics}
     return {name: value for name, value in details.items() if value is not None}
@@ -127,13 +127,13 @@ def without_missing(X: Any) -> tuple[Any, Any]:
     The mask has the format of X, and is None if no value is missing.
     """
     values = X.data if sp.issparse(X) else X
-    missing = np.isnan(values)
-    if not missing.any():
+    is_missing = np.isnan(values)
+    if not is_missing.any():
         return X, None
-    filled = np.where(missing, values.dtype.type(0.0), values)
+    filled = np.where(is_missing, values.dtype.type(0.0), values)
     if sp.issparse(X):
-        return tuple(sp.csr_array((a, X.indices, X.indptr), X.shape) for a in (filled, missing))
-    return filled, missing
+        return tuple(sp.csr_array((a, X.indices, X.indptr), X.shape) for a in (filled, is_missing))
+    return filled, is_missing
 
 
 @singledispatch

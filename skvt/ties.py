@@ -22,7 +22,7 @@ from skvt.typing import IndexArray
 RTOL = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-6}
 
 
-def _rtol(dtype: DTypeLike | None, default: DTypeLike = np.float64) -> float:
+def _get_rtol(dtype: DTypeLike | None, default: DTypeLike = np.float64) -> float:
     """Return the tolerance for numbers computed in ``dtype``; None means ``default``.
 
     Types that are not in RTOL, such as integers, have the tolerance of float64.
@@ -50,7 +50,7 @@ def stable_order(
         return np.arange(values.size)
     order = np.argsort(values, kind="stable")
     sorted_values = values[order].astype(np.float64)
-    rtol = _rtol(dtype, values.dtype)
+    rtol = _get_rtol(dtype, values.dtype)
     # Whether each value but the first is above the value before it, rather than tied with it.
     is_above = _exceeds(sorted_values[1:], sorted_values[:-1], scale, rtol)
     if is_above.all():
@@ -67,14 +67,14 @@ def first_of_order(values: ArrayLike, number: int, *, dtype: DTypeLike | None = 
     if number >= values.size:
         return stable_order(values, dtype=dtype)
     doubles = values.astype(np.float64)
-    rtol = _rtol(dtype, values.dtype)
+    rtol = _get_rtol(dtype, values.dtype)
     # Choose all values that are at most ``limit`` or tied with it. Then let ``limit`` be the
     # largest chosen value, and repeat this until it stays the same.
     limit = np.partition(doubles, number - 1)[number - 1]
-    previous = None
-    while limit != previous:
+    previous_limit = None
+    while limit != previous_limit:
         chosen = np.flatnonzero(~_exceeds(doubles, limit, 0.0, rtol))
-        previous = limit
+        previous_limit = limit
         limit = doubles[chosen].max()
     return chosen[stable_order(values[chosen], dtype=dtype)[:number]]
 
@@ -88,8 +88,8 @@ def stable_argmax(
     """
     values = np.asarray(values)
     largest = values.max(axis=-1, keepdims=True)
-    size = np.maximum(_finite_size(largest), scale)
-    return np.argmax(values >= largest - _rtol(dtype, values.dtype) * size, axis=-1)
+    magnitude = np.maximum(_finite_abs(largest), scale)
+    return np.argmax(values >= largest - _get_rtol(dtype, values.dtype) * magnitude, axis=-1)
 
 
 def exceeds(a: Any, b: Any, *, scale: Any = 0.0, dtype: DTypeLike | None = None) -> Any:
@@ -99,21 +99,21 @@ def exceeds(a: Any, b: Any, *, scale: Any = 0.0, dtype: DTypeLike | None = None)
     """
     if isinstance(a, float) and isinstance(b, float) and isinstance(scale, float):
         # Without arrays, the comparison of two numbers takes a tenth of the time.
-        size = max(scale, *(abs(number) for number in (a, b) if isfinite(number)), 0.0)
-        return float(a) - float(b) > _rtol(dtype) * size
+        magnitude = max(scale, *(abs(number) for number in (a, b) if isfinite(number)), 0.0)
+        return float(a) - float(b) > _get_rtol(dtype) * magnitude
     a, b = np.asarray(a), np.asarray(b)
-    rtol = max(_rtol(dtype, a.dtype), _rtol(dtype, b.dtype))
+    rtol = max(_get_rtol(dtype, a.dtype), _get_rtol(dtype, b.dtype))
     is_above = _exceeds(a.astype(np.float64), b.astype(np.float64), scale, rtol)
     return bool(is_above) if is_above.ndim == 0 else is_above
 
 
 def _exceeds(a: NDArray[Any], b: NDArray[Any], scale: ArrayLike, rtol: float) -> NDArray[np.bool_]:
-    """Return whether a > b by more than ``rtol`` times the largest of their sizes and scale."""
+    """Return whether a > b by more than ``rtol`` times the largest of |a|, |b| and scale."""
     with np.errstate(invalid="ignore"):
-        size = np.maximum(np.maximum(_finite_size(a), _finite_size(b)), scale)
-        return a - b > rtol * size
+        magnitude = np.maximum(np.maximum(_finite_abs(a), _finite_abs(b)), scale)
+        return a - b > rtol * magnitude
 
 
-def _finite_size(a: NDArray[Any]) -> NDArray[Any]:
+def _finite_abs(a: NDArray[Any]) -> NDArray[Any]:
     """Return absolute values, with 0 for values that are not finite."""
     return np.where(np.isfinite(a), np.abs(a), 0.0)

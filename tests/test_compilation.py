@@ -106,7 +106,9 @@ def fresh_function(tmp_path, monkeypatch):
 
     def fresh():
         sys.modules.pop("function_of_a_file", None)
-        return _special._cached(import_module("function_of_a_file").twice, allocates=False)
+        return _special._compile_with_cache(
+            import_module("function_of_a_file").twice, allocates=False
+        )
 
     yield fresh
     sys.modules.pop("function_of_a_file", None)

@@ -10,20 +10,20 @@ from skvt._compiled._lanes import (
     draw_from_products,
     fetch,
 )
-from skvt._compiled._products import dot_products, weighted_sum
+from skvt._compiled._products import write_dot_products, write_weighted_sum
 from skvt._compiled._random_bits import (
     GOLDEN,
     draw_binomial,
     draw_gamma,
     draw_gammas_exactly,
     fill_normals,
+    make_uniform_float32,
+    make_uniform_pair,
     mix,
     mix_states,
     propose_gamma,
     resample,
     uniform,
-    uniform_float32,
-    uniform_pair,
 )
 from skvt._compiled._shared_loop import (
     COUNTER_SIZE,

@@ -36,10 +36,10 @@ _int64 = ir.IntType(64)
 _float32_vector = ir.VectorType(_float32, LANES)
 _int32_vector = ir.VectorType(_int32, LANES)
 _byte_pointer = ir.IntType(8).as_pointer()
-_zero, _lanes_constant, _last_lane = (ir.Constant(_int64, value) for value in (0, LANES, LANES - 1))
+_zero, _n_lanes, _last_lane = (ir.Constant(_int64, value) for value in (0, LANES, LANES - 1))
 _zero_vector = ir.Constant(_float32_vector, [0.0] * LANES)
 _undefined_vector = ir.Constant(_float32_vector, ir.Undefined)
-_first_position = ir.Constant(_int32, 0)
+_position_0 = ir.Constant(_int32, 0)
 # The type Any is for mypy, which knows only some names of the module ``types``.
 _numba_types: Any = types
 _draw_result = _numba_types.Tuple((_numba_types.int64, _numba_types.float32))
@@ -60,7 +60,7 @@ def allocate_aligned(n_rows: int, n_columns: int, dtype: DTypeLike = np.float32)
 
 
 def _draw_from_products_in_python(
-    first: Array, second: Array, third: Array, following: Array, sums: Array, number: Any
+    first: Array, second: Array, third: Array, upcoming: Array, sums: Array, number: Any
 ) -> tuple[int, np.float32]:
     """Do the same as :func:`draw_from_products` in Python, up to rounding.
 
@@ -74,24 +74,24 @@ def _draw_from_products_in_python(
     total = cumulative[-1]
     remainder = number * total
     # The drawn lane is the number of cumulative sums that do not exceed the target number * total.
-    lane = min(int((remainder >= cumulative).sum()), LANES - 1)
-    remainder -= cumulative[lane - 1] if lane else np.float32(0.0)
+    drawn_lane = min(int((remainder >= cumulative).sum()), LANES - 1)
+    remainder -= cumulative[drawn_lane - 1] if drawn_lane else np.float32(0.0)
     # The last partial sum is left out, so that rounding cannot lead beyond the last vector.
-    vector = int((remainder >= partial_sums[:-1, lane]).sum())
-    return vector * LANES + lane, total
+    drawn_vector = int((remainder >= partial_sums[:-1, drawn_lane]).sum())
+    return drawn_vector * LANES + drawn_lane, total
 
 
 @instruction(_draw_from_products_in_python)
 def draw_from_products(
-    typingctx: Any, first: Any, second: Any, third: Any, following: Any, sums: Any, number: Any
+    typingctx: Any, first: Any, second: Any, third: Any, upcoming: Any, sums: Any, number: Any
 ) -> Any:
     """Draw k with probability proportional to ``first[k] * second[k] * third[k]``.
 
     Return k and the sum of the products. The arrays are float32 and have the same length, a
-    multiple of LANES. The random ``number`` in [0, 1) determines first the lane of k and then the
-    vector of k. ``sums`` is scratch for the partial sums of the lanes. The array ``following``,
-    which the next draw needs, is meanwhile fetched into the caches. The order of summation is the
-    same on all processors.
+    multiple of LANES. The random ``number`` in [0, 1) determines first the lane of k and
+    then the vector of k. ``sums`` is scratch for the partial sums of the lanes. The array
+    ``upcoming``, which the next draw needs, is meanwhile fetched into the caches. The order
+    of summation is the same on all processors.
     """
 
     # numba calls this function with types as arguments. It calls ``codegen``, which emits the
@@ -101,19 +101,19 @@ def draw_from_products(
         arrays = _unpack_arrays(context, builder, signature, array_values)
         width = builder.extract_value(arrays[0].shape, 0)
         # Pointers to the numbers of the arrays.
-        *factors, following, sums = (array.data for array in arrays)
+        *factors, upcoming, sums = (array.data for array in arrays)
 
-        def product(k: Any) -> Any:
+        def emit_product(k: Any) -> Any:
             """Emit the products of the vector that begins at index k."""
             a, b, c = (_load_vector(builder, factor, k) for factor in factors)
             return builder.fmul(builder.fmul(a, b), c)
 
-        lane_sums = _emit_partial_sums(builder, product, [following], sums, width)
+        lane_sums = _emit_partial_sums(builder, emit_product, [upcoming], sums, width)
         lane, remainder, total, _ = _emit_lane_draw(builder, lane_sums, number)
         k = _emit_vector_draw(builder, sums, lane, remainder, width)
         return context.make_tuple(builder, signature.return_type, [k, total])
 
-    return _draw_result(first, second, third, following, sums, _numba_types.float32), codegen
+    return _draw_result(first, second, third, upcoming, sums, _numba_types.float32), codegen
 
 
 def _draw_from_members_in_python(
@@ -125,10 +125,10 @@ def _draw_from_members_in_python(
     ``width`` means that ``others`` was drawn.
     """
     begin, width, special, special_weight, special_value, others, number = numbers
-    used = slice(begin, begin + width)
-    is_special = members[used] == special
-    products = (weights[used] - special_weight * is_special) * np.where(
-        is_special, special_value, values[members[used]]
+    member_range = slice(begin, begin + width)
+    is_special = members[member_range] == special
+    products = (weights[member_range] - special_weight * is_special) * np.where(
+        is_special, special_value, values[members[member_range]]
     )
     # Sum in the order of the vectors and lanes.
     partial_sums = np.cumsum(products.reshape(-1, LANES), axis=0, dtype=np.float32)
@@ -175,7 +175,7 @@ def draw_from_members(
         special_values = _broadcast(builder, _float32_vector, special_value)
         specials = _broadcast(builder, _int32_vector, builder.trunc(special, _int32))
 
-        def product(k: Any) -> Any:
+        def emit_product(k: Any) -> Any:
             """Emit the products of the vector that begins at index k."""
             member_vector = _load_vector(builder, members, k, _int32_vector)
             # Collect the values of the members one by one, since they lie apart in memory.
@@ -193,7 +193,7 @@ def draw_from_members(
             value_vector = builder.select(is_special, special_values, value_vector)
             return builder.fmul(weight_vector, value_vector)
 
-        lane_sums = _emit_partial_sums(builder, product, [], sums, width)
+        lane_sums = _emit_partial_sums(builder, emit_product, [], sums, width)
         lane, remainder, total, is_other = _emit_lane_draw(builder, lane_sums, number, others)
         k = _emit_vector_draw(builder, sums, lane, remainder, width)
         # m is ``width`` if ``others`` is drawn, otherwise k.
@@ -237,80 +237,81 @@ def _unpack_arrays(context: Any, builder: Any, signature: Any, arguments: Any) -
     They are the first arguments of a function with this ``signature``, which has their types.
     """
     return [
-        context.make_array(kind)(context, builder, value)
-        for kind, value in zip(signature.args, arguments, strict=False)
+        context.make_array(array_type)(context, builder, value)
+        for array_type, value in zip(signature.args, arguments, strict=False)
     ]
 
 
-def _load_vector(builder: Any, pointer: Any, k: Any, kind: Any = _float32_vector) -> Any:
+def _load_vector(builder: Any, pointer: Any, k: Any, vector_type: Any = _float32_vector) -> Any:
     """Emit the load of the LANES numbers that begin at index k; return them as a vector.
 
     The instruction assumes the alignment of one number, because arrays may begin anywhere.
     """
-    return builder.load(builder.bitcast(builder.gep(pointer, [k]), kind.as_pointer()), align=4)
+    address = builder.bitcast(builder.gep(pointer, [k]), vector_type.as_pointer())
+    return builder.load(address, align=4)
 
 
-def _broadcast(builder: Any, kind: Any, number: Any) -> Any:
+def _broadcast(builder: Any, vector_type: Any, number: Any) -> Any:
     """Return the vector that has ``number`` in all lanes."""
-    first = builder.insert_element(ir.Constant(kind, ir.Undefined), number, _first_position)
-    # Each lane of the result is lane 0 of ``first``.
-    return builder.shuffle_vector(first, first, ir.Constant(_int32_vector, [0] * LANES))
+    source = builder.insert_element(ir.Constant(vector_type, ir.Undefined), number, _position_0)
+    # Each lane of the result is lane 0 of ``source``.
+    return builder.shuffle_vector(source, source, ir.Constant(_int32_vector, [0] * LANES))
 
 
 def _emit_partial_sums(
-    builder: Any, product: Any, to_fetch: list[Any], sums: Any, width: Any
+    builder: Any, emit_product: Any, pointers_to_fetch: list[Any], sums: Any, width: Any
 ) -> Any:
     """Emit a loop that sums the products of each lane; return the vector of the sums of the lanes.
 
     ``product(k)`` emits the products of the vector that begins at index k, for k = 0, LANES, ...
     below ``width``. The partial sums are written to the array at the pointer ``sums``. The arrays
-    at the pointers ``to_fetch`` are meanwhile fetched into the caches.
+    at the pointers ``pointers_to_fetch`` are meanwhile fetched into the caches.
     """
-    before, loop = builder.block, builder.append_basic_block("sums")
-    after = builder.append_basic_block("after_sums")
-    builder.branch(loop)
-    builder.position_at_end(loop)
+    block_before, loop_block = builder.block, builder.append_basic_block("sums")
+    block_after = builder.append_basic_block("after_sums")
+    builder.branch(loop_block)
+    builder.position_at_end(loop_block)
     # In each round of the loop, k is the beginning of a vector, and last_sums are the sums of all
     # vectors before. A *phi* is a variable of LLVM whose value depends on the block from which its
-    # block was entered: ``before`` in the first round, ``loop`` in later rounds.
+    # block was entered: ``block_before`` in the first round, ``loop_block`` in later rounds.
     k, last_sums = builder.phi(_int64), builder.phi(_float32_vector)
-    new_sums = builder.fadd(last_sums, product(k))
+    new_sums = builder.fadd(last_sums, emit_product(k))
     target = builder.bitcast(builder.gep(sums, [k]), _float32_vector.as_pointer())
     builder.store(new_sums, target, align=4)
-    for pointer in to_fetch:
+    for pointer in pointers_to_fetch:
         _emit_fetch(builder, builder.gep(pointer, [k]))
-    next_k = builder.add(k, _lanes_constant)
+    next_k = builder.add(k, _n_lanes)
     for phi, first_value, next_value in (k, _zero, next_k), (last_sums, _zero_vector, new_sums):
-        phi.add_incoming(first_value, before)
-        phi.add_incoming(next_value, loop)
-    builder.cbranch(builder.icmp_signed("<", next_k, width), loop, after)
-    builder.position_at_end(after)
+        phi.add_incoming(first_value, block_before)
+        phi.add_incoming(next_value, loop_block)
+    builder.cbranch(builder.icmp_signed("<", next_k, width), loop_block, block_after)
+    builder.position_at_end(block_after)
     return new_sums
 
 
 def _emit_lane_draw(
     builder: Any, lane_sums: Any, number: Any, others: Any = None
 ) -> tuple[Any, Any, Any, Any]:
-    """Emit the draw of a lane by ``number`` in [0, 1), given the vector of the sums of the lanes.
+    """Emit the draw of a lane by ``number`` in [0, 1), given the sums of the lanes.
 
     If the number ``others`` is given, it is drawn like a further lane after the last. The total is
-    the sum of all lanes and ``others``, and the target is ``number`` times the total. Return the
-    drawn lane, the target minus the sums of the lanes before the drawn lane, the total, and whether
-    ``others`` is drawn.
+    the sum of all lanes and ``others``, and the target is ``number`` times the total. Return
+    the drawn lane, the target minus the sums of the lanes before the drawn lane, the total, and
+    whether ``others`` is drawn.
     """
 
-    def shift(x: Any, by: int) -> Any:
-        """Return x moved ``by`` lanes up, with 0 in the lowest lanes."""
+    def shift_lanes(x: Any, distance: int) -> Any:
+        """Return x moved ``distance`` lanes up, with 0 in the lowest lanes."""
         # ``shuffle_vector`` numbers the lanes of its first vector, here zeros, from 0, and the
         # lanes of its second vector, here x, from LANES.
-        sources = [LANES + lane - by if lane >= by else 0 for lane in range(LANES)]
+        sources = [LANES + lane - distance if lane >= distance else 0 for lane in range(LANES)]
         return builder.shuffle_vector(_zero_vector, x, ir.Constant(_int32_vector, sources))
 
     # Compute the cumulative sums of the lanes. After each round, a lane has the sum of twice as
     # many lanes up to itself.
     cumulative = lane_sums
-    for by in 1, 2, 4, 8:
-        cumulative = builder.fadd(cumulative, shift(cumulative, by))
+    for distance in 1, 2, 4, 8:
+        cumulative = builder.fadd(cumulative, shift_lanes(cumulative, distance))
     total = builder.extract_element(cumulative, ir.Constant(_int32, LANES - 1))
     if others is not None:
         total = builder.fadd(total, others)
@@ -325,7 +326,7 @@ def _emit_lane_draw(
     is_below_last = builder.icmp_signed("<", lane, _last_lane)
     is_other = builder.icmp_signed(">", lane, _last_lane)
     lane = builder.select(is_below_last, lane, _last_lane)
-    remainder = builder.fsub(target, builder.extract_element(shift(cumulative, 1), lane))
+    remainder = builder.fsub(target, builder.extract_element(shift_lanes(cumulative, 1), lane))
     return lane, remainder, total, is_other
 
 
@@ -338,22 +339,23 @@ def _emit_vector_draw(builder: Any, sums: Any, lane: Any, remainder: Any, width:
     """
     # Let the pointer begin at the first partial sum of the lane.
     sums = builder.gep(sums, [lane])
-    before, test = builder.block, builder.append_basic_block("test")
-    loop, after = builder.append_basic_block("count"), builder.append_basic_block("after_count")
-    stop = builder.sub(width, _lanes_constant)
-    builder.branch(test)
-    builder.position_at_end(test)
+    block_before, test_block = builder.block, builder.append_basic_block("test")
+    loop_block = builder.append_basic_block("count")
+    block_after = builder.append_basic_block("after_count")
+    last_vector = builder.sub(width, _n_lanes)
+    builder.branch(test_block)
+    builder.position_at_end(test_block)
     # In each round of the loop, k is the beginning of a vector, and n_passed counts the sums before
     # it that do not exceed the remainder.
     k, n_passed = builder.phi(_int64), builder.phi(_int64)
-    builder.cbranch(builder.icmp_signed("<", k, stop), loop, after)
-    builder.position_at_end(loop)
+    builder.cbranch(builder.icmp_signed("<", k, last_vector), loop_block, block_after)
+    builder.position_at_end(loop_block)
     is_passed = builder.fcmp_ordered(">=", remainder, builder.load(builder.gep(sums, [k])))
-    next_k = builder.add(k, _lanes_constant)
+    next_k = builder.add(k, _n_lanes)
     next_n_passed = builder.add(n_passed, builder.zext(is_passed, _int64))
     for phi, next_value in (k, next_k), (n_passed, next_n_passed):
-        phi.add_incoming(_zero, before)
-        phi.add_incoming(next_value, loop)
-    builder.branch(test)
-    builder.position_at_end(after)
-    return builder.add(builder.mul(n_passed, _lanes_constant), lane)
+        phi.add_incoming(_zero, block_before)
+        phi.add_incoming(next_value, loop_block)
+    builder.branch(test_block)
+    builder.position_at_end(block_after)
+    return builder.add(builder.mul(n_passed, _n_lanes), lane)

@@ -10,7 +10,7 @@ from skvt.typing import Array
 
 
 @jit_inlined
-def weighted_sum(table: Array, weights: Array, out: Array) -> None:
+def write_weighted_sum(table: Array, weights: Array, out: Array) -> None:
     """Write ``sum_k weights_k table_kj`` to ``out[j]``; ``table`` is (K, J), ``out`` is (J,)."""
     for k in range(0, weights.size, 4):
         w0, w1, w2, w3 = weights[k], weights[k + 1], weights[k + 2], weights[k + 3]
@@ -24,7 +24,7 @@ def weighted_sum(table: Array, weights: Array, out: Array) -> None:
 
 
 @jit_inlined
-def dot_products(table: Array, vector: Array, out: Array) -> None:
+def write_dot_products(table: Array, vector: Array, out: Array) -> None:
     """Write ``sum_j table_kj vector_j`` to ``out[k]``; ``table`` is (K, J), ``out`` is (K,)."""
     for k in range(0, out.size, 4):
         t0, t1, t2, t3 = table[k], table[k + 1], table[k + 2], table[k + 3]

@@ -18,24 +18,24 @@ from skvt.typing import Array, IndexArray
 
 # Constants of SplitMix64: the step of the state, and the factors of its finaliser, `mix_states`.
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
+_MIX_FACTOR_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_FACTOR_2 = np.uint64(0x94D049BB133111EB)
 # Numbers of bits by which states are shifted, and the mask of the lowest 24 bits. They are uint64,
 # since uint64 combined with signed integers becomes float64.
-_S30 = np.uint64(30)
-_S27 = np.uint64(27)
-_S31 = np.uint64(31)
-_S40 = np.uint64(40)
-_S16 = np.uint64(16)
-_LOW_24 = np.uint64(0xFFFFFF)
+_SHIFT_30 = np.uint64(30)
+_SHIFT_27 = np.uint64(27)
+_SHIFT_31 = np.uint64(31)
+_SHIFT_40 = np.uint64(40)
+_SHIFT_16 = np.uint64(16)
+_LOWEST_24_BITS = np.uint64(0xFFFFFF)
 # Maximum number of proposals for one variate. At most 22 % of the proposals are refused on average,
 # but all of them are refused if a parameter is NaN.
 MAX_TRIES = 100
 # Binomial variates with fewer expected successes are drawn by sequential search.
-_MIN_SUCCESSES = 10.0
+_MIN_EXPECTED_SUCCESSES = 10.0
 # Coefficients of the Taylor series of cos(x) and sin(x) / x in powers of x**2, highest power first.
-_COSINE = tuple((-1) ** i / math.factorial(2 * i) for i in range(9, -1, -1))
-_SINE = tuple((-1) ** i / math.factorial(2 * i + 1) for i in range(8, -1, -1))
+_COS_SERIES = tuple((-1) ** i / math.factorial(2 * i) for i in range(9, -1, -1))
+_SIN_SERIES = tuple((-1) ** i / math.factorial(2 * i + 1) for i in range(8, -1, -1))
 
 
 def mix_states(state: Any) -> Any:
@@ -44,9 +44,9 @@ def mix_states(state: Any) -> Any:
     Each bit of the result depends on all bits of the state.
     """
     z = np.uint64(state)
-    z = (z ^ (z >> _S30)) * _MIX_1
-    z = (z ^ (z >> _S27)) * _MIX_2
-    return z ^ (z >> _S31)
+    z = (z ^ (z >> _SHIFT_30)) * _MIX_FACTOR_1
+    z = (z ^ (z >> _SHIFT_27)) * _MIX_FACTOR_2
+    return z ^ (z >> _SHIFT_31)
 
 
 #: Compiled version of :func:`mix_states`.
@@ -61,14 +61,14 @@ def uniform(bits: np.uint64) -> np.float64:
 
 
 @jit_inlined
-def uniform_float32(bits: np.uint64) -> np.float32:
+def make_uniform_float32(bits: np.uint64) -> np.float32:
     """Return a float32 in [0, 1) from the upper 24 bits."""
     # The factor is 2**-24.
-    return np.float32(np.int32(bits >> _S40)) * np.float32(1.0 / 16777216.0)
+    return np.float32(np.int32(bits >> _SHIFT_40)) * np.float32(1.0 / 16777216.0)
 
 
 @jit_inlined
-def normal_pair(state: np.uint64) -> tuple[float, float, np.uint64]:
+def draw_normal_pair(state: np.uint64) -> tuple[float, float, np.uint64]:
     """Return two normal variates by the polar method, and the new state."""
     for _ in range(MAX_TRIES):
         state += GOLDEN
@@ -84,24 +84,25 @@ def normal_pair(state: np.uint64) -> tuple[float, float, np.uint64]:
 
 
 @jit_inlined
-def uniform_pair(bits: np.uint64) -> tuple[np.float32, np.float32]:
+def make_uniform_pair(bits: np.uint64) -> tuple[np.float32, np.float32]:
     """Return two float32 in (0, 1], each from 24 of the bits."""
     # The step between neighbouring numbers is 2**-24.
     one, step = np.float32(1.0), np.float32(1.0 / 16777216.0)
-    first = (np.float32(np.int32(bits >> _S40)) + one) * step
-    return first, (np.float32(np.int32((bits >> _S16) & _LOW_24)) + one) * step
+    first = (np.float32(np.int32(bits >> _SHIFT_40)) + one) * step
+    return first, (np.float32(np.int32((bits >> _SHIFT_16) & _LOWEST_24_BITS)) + one) * step
 
 
 @jit_inlined
 def make_normals(bits: np.uint64) -> tuple[np.float32, np.float32]:
     """Return two float32 normal variates by the Box-Muller method."""
-    u, turns = uniform_pair(bits)
+    u, turns = make_uniform_pair(bits)
     # The angle is ``turns`` full turns, or 2 pi times ``turns``, at most pi in absolute value.
     turns -= lit(u, 0.5)
     radius = np.sqrt(lit(u, -2.0) * log(u))
     # The series in the squared angle give the cosine, and the sine divided by the angle.
     squared_angle = turns * turns * lit(u, 4.0 * math.pi**2)
-    cosine, sine_ratio = polynomial(squared_angle, _COSINE), polynomial(squared_angle, _SINE)
+    cosine = polynomial(squared_angle, _COS_SERIES)
+    sine_ratio = polynomial(squared_angle, _SIN_SERIES)
     return radius * cosine, radius * sine_ratio * turns * lit(u, 2.0 * math.pi)
 
 
@@ -117,13 +118,13 @@ def fill_normals(state: np.uint64, out: NDArray[np.float32]) -> None:
 
 
 @jit_inlined
-def propose_gamma(a: Real, normal: Real, test: Real) -> tuple[Real, np.uint8]:
+def propose_gamma(a: Real, normal: Real, test_number: Real) -> tuple[Real, np.uint8]:
     """Propose a gamma variate of shape a + 1 and rate 1; return it and whether it is doubtful.
 
     This is the method of Marsaglia and Tsang (2000). ``normal`` is a standard normal variate, and
-    the proposal is d v with d = a + 2/3 and v = (1 + normal / sqrt(9 d))^3. ``test`` is a uniform
-    variate, with which a cheap test accepts most proposals. The other proposals are doubtful: they
-    need the exact test of :func:`_test_gamma`. The proposal has the precision of a.
+    the proposal is d v with d = a + 2/3 and v = (1 + normal / sqrt(9 d))^3. ``test_number`` is a
+    uniform variate, with which a cheap test accepts most proposals. The other proposals are
+    doubtful: they need the exact test of :func:`_test_gamma`. The proposal has the precision of a.
     """
     # The sum with 0 converts ``normal`` to the precision of a.
     z = normal + lit(a, 0.0)
@@ -131,11 +132,11 @@ def propose_gamma(a: Real, normal: Real, test: Real) -> tuple[Real, np.uint8]:
     # v is root**3.
     root = lit(a, 1.0) + z / np.sqrt(lit(a, 9.0) * d)
     threshold = lit(a, 1.0) - lit(a, 0.0331) * z * z * z * z
-    return d * root * root * root, np.uint8(root <= lit(a, 0.0)) | np.uint8(test > threshold)
+    return d * root * root * root, np.uint8(root <= lit(a, 0.0)) | np.uint8(test_number > threshold)
 
 
 @jit_inlined
-def _test_gamma(a: float, normal: float, test: float) -> tuple[np.uint8, float]:
+def _test_gamma(a: float, normal: float, test_number: float) -> tuple[np.uint8, float]:
     """Apply the exact test to the proposal of :func:`propose_gamma`, in float64.
 
     Return whether the proposal is accepted, and the proposal.
@@ -144,8 +145,8 @@ def _test_gamma(a: float, normal: float, test: float) -> tuple[np.uint8, float]:
     root = 1.0 + z / np.sqrt(9.0 * d)
     # The lower limit keeps log(v) finite. Proposals with smaller roots are refused below.
     v = max(root, 1e-3) ** 3
-    accepted = log(test) < 0.5 * z * z + d - d * v + d * log(v)
-    return np.uint8(accepted & (root > 1e-3)), d * v
+    is_accepted = log(test_number) < 0.5 * z * z + d - d * v + d * log(v)
+    return np.uint8(is_accepted & (root > 1e-3)), d * v
 
 
 @jit_inlined
@@ -155,10 +156,10 @@ def draw_gamma(a: float, state: np.uint64) -> tuple[float, np.uint64]:
     The variate is NaN if a is NaN.
     """
     for _ in range(MAX_TRIES):
-        normal, _, state = normal_pair(state)
+        normal, _, state = draw_normal_pair(state)
         state += GOLDEN
-        accepted, value = _test_gamma(a, normal, 1.0 - uniform(mix(state)))
-        if accepted:
+        is_accepted, value = _test_gamma(a, normal, 1.0 - uniform(mix(state)))
+        if is_accepted:
             return value, state
     return np.nan, state
 
@@ -185,13 +186,13 @@ def draw_binomial(n: float, p: float, state: np.uint64) -> tuple[float, np.uint6
             successes = successes + sign * n
             sign = -sign
             p = 1.0 - p
-        if n * p < _MIN_SUCCESSES:
+        if n * p < _MIN_EXPECTED_SUCCESSES:
             break
         i = np.floor((n + 1.0) * p)
         # x has the distribution Beta(i, n + 1 - i), by gamma variates of these two shapes.
-        below, state = draw_gamma(i - 1.0, state)
-        above, state = draw_gamma(n - i, state)
-        x = below / (below + above)
+        gamma_below, state = draw_gamma(i - 1.0, state)
+        gamma_above, state = draw_gamma(n - i, state)
+        x = gamma_below / (gamma_below + gamma_above)
         if x <= p:
             successes, n, p = successes + sign * i, n - i, (p - x) / (1.0 - x)
         else:
@@ -203,16 +204,16 @@ def draw_binomial(n: float, p: float, state: np.uint64) -> tuple[float, np.uint6
     # The sequential search subtracts the probabilities of 0, 1, 2, ... successes from a uniform
     # number until the next probability is larger than the remainder.
     remainder = uniform(mix(state))
-    n_found = 0.0
+    n_successes = 0.0
     odds = p / (1.0 - p)
     probability = np.exp(n * np.log1p(-p))
     for _ in range(MAX_TRIES):
-        if remainder < probability or n_found >= n:
+        if remainder < probability or n_successes >= n:
             break
         remainder -= probability
-        n_found += 1.0
-        probability *= odds * (n - n_found + 1.0) / n_found
-    return successes + sign * n_found, state
+        n_successes += 1.0
+        probability *= odds * (n - n_successes + 1.0) / n_successes
+    return successes + sign * n_successes, state
 
 
 @jit_inlined
@@ -253,9 +254,9 @@ def draw_gammas_exactly(
     2. the gamma variates, which are written;
     3. and 4. scratch.
 
-    Row 0 of ``bit_scratch`` (2, N) has random bits: the second number of ``uniform_pair`` of these
-    bits is the number by which the first proposal is tested. The other row, and the first two rows
-    of ``int_scratch``, are scratch.
+    Row 0 of ``bit_scratch`` (2, N) has random bits: the second number of ``make_uniform_pair`` of
+    these bits is the number by which the first proposal is tested. The other row, and the first two
+    rows of ``int_scratch``, are scratch.
     """
     shapes, normals, out, proposals = doubles[0], doubles[1], doubles[2], doubles[3]
     open_shapes, bits, open_bits = doubles[4], bit_scratch[0], bit_scratch[1]
@@ -265,8 +266,8 @@ def draw_gammas_exactly(
     n_open: Any = n
     for _ in range(2):
         for j in range(n_open):
-            test = np.float64(uniform_pair(open_bits[j])[1])
-            is_accepted[j], proposals[j] = _test_gamma(open_shapes[j], normals[j], test)
+            test_number = np.float64(make_uniform_pair(open_bits[j])[1])
+            is_accepted[j], proposals[j] = _test_gamma(open_shapes[j], normals[j], test_number)
         # Write all proposals, and move the entries that stay open to the front.
         n_refused: Any = 0
         for j in range(n_open):

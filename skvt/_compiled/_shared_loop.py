@@ -32,26 +32,26 @@ from skvt.typing import IndexArray, T, Whole
 
 # Maximum number of claims of one call. The number is limited so that the interpreter can handle an
 # interrupt, such as Ctrl-C, between calls.
-CLAIMS = 2000
+MAX_CLAIMS = 2000
 # Number of entries of a counter. The *calling thread* is the thread of the user's call; the other
 # threads are *helpers*. Helpers get the same counters with one more entry at the end. The last
 # counter of a helper thus has more than COUNTER_SIZE entries, by which :func:`claim_items`
 # recognises a helper.
 COUNTER_SIZE = 16
 # Index, within a counter, of the number of claimed items.
-_CLAIMED = 0
+_CLAIMED_INDEX = 0
 # Index, within a counter, of the number of finished items. It is in another cache line than the
 # number of claimed items, so that changes of the one do not delay reads of the other.
-_FINISHED = 8
+_FINISHED_INDEX = 8
 # Number of reads of a counter after which a thread stops waiting. They take about 30 microseconds.
-_N_READS = 6_000
+_MAX_READS = 6_000
 # Number of reads by which a helper delays its return after the last item is finished.
-_N_LAST_READS = 500
+_N_DELAYING_READS = 500
 # Lock that makes additions to a counter in Python atomic.
 _lock = threading.Lock()
 
 
-def _pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+def _emit_pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     """Return the address of an entry of an int64 array, as a value of LLVM.
 
     The first two ``args`` are the array and the index.
@@ -73,14 +73,14 @@ def _fetch_and_add(typingctx: Any, counter: Any, index: Any, size: Any) -> Any:
     """Add ``size`` to ``counter[index]`` atomically; return the value before the addition."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = _pointer(context, builder, signature, args)
+        pointer = _emit_pointer(context, builder, signature, args)
         return builder.atomic_rmw("add", pointer, args[2], "acq_rel")
 
     return types.int64(counter, types.int64, types.int64), codegen
 
 
 @instruction(lambda counter, index: int(counter[index]))
-def _read(typingctx: Any, counter: Any, index: Any) -> Any:
+def _read_counter(typingctx: Any, counter: Any, index: Any) -> Any:
     """Read ``counter[index]`` anew, after changes by other threads.
 
     The acquire order makes the results visible that other threads wrote before they changed the
@@ -88,7 +88,7 @@ def _read(typingctx: Any, counter: Any, index: Any) -> Any:
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = _pointer(context, builder, signature, args)
+        pointer = _emit_pointer(context, builder, signature, args)
         builder.fence("seq_cst")
         return builder.load_atomic(pointer, "acquire", 8)
 
@@ -103,37 +103,37 @@ def wait_for_items(counter: IndexArray, n: int) -> bool:
     the counter again and again instead of sleeping, because waking up would take longer than the
     last items of other threads.
     """
-    if _read(counter, _CLAIMED) < n:
+    if _read_counter(counter, _CLAIMED_INDEX) < n:
         return False
-    for _ in range(_N_READS):
-        if _read(counter, _FINISHED) >= n:
+    for _ in range(_MAX_READS):
+        if _read_counter(counter, _FINISHED_INDEX) >= n:
             return True
     return False
 
 
 @jit_inlined
-def claim_items(counter: IndexArray, size: Whole, n: int) -> Iterator[int]:
-    """Claim ``size`` of n items at a time, up to CLAIMS times, and yield each claimed item.
+def claim_items(counter: IndexArray, claim_size: Whole, n: int) -> Iterator[int]:
+    """Claim ``claim_size`` of n items at a time, up to MAX_CLAIMS times, and yield each item.
 
     A helper that finds no item left delays its return until shortly after all items are finished,
     or until :func:`wait_for_items` stops waiting. The calling thread thus returns to the
     interpreter first. Otherwise a helper could hold the lock of the interpreter, and the calling
     thread would have to sleep until it gets the lock.
     """
-    for _ in range(CLAIMS):
-        start = _fetch_and_add(counter, _CLAIMED, size)
+    for _ in range(MAX_CLAIMS):
+        start = _fetch_and_add(counter, _CLAIMED_INDEX, claim_size)
         if start >= n:
             # Only the last counter of a helper has more than COUNTER_SIZE entries.
-            if counter.size > COUNTER_SIZE and _read(counter, _FINISHED) < n:
+            if counter.size > COUNTER_SIZE and _read_counter(counter, _FINISHED_INDEX) < n:
                 if wait_for_items(counter, n):
-                    for _ in range(_N_LAST_READS):
-                        _read(counter, _FINISHED)
+                    for _ in range(_N_DELAYING_READS):
+                        _read_counter(counter, _FINISHED_INDEX)
             break
-        stop = min(start + size, n)
+        stop = min(start + claim_size, n)
         # numba does not compile ``yield from``.
         for item in range(start, stop):  # noqa: UP028
             yield item
-        _fetch_and_add(counter, _FINISHED, stop - start)
+        _fetch_and_add(counter, _FINISHED_INDEX, stop - start)
 
 
 def run_serially(function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> list[T]:
@@ -176,9 +176,9 @@ class SharedLoop(list[tuple[Any, ...]]):
         # The counters of all loops, and the additional last entry, which only helpers get.
         counters = np.zeros(COUNTER_SIZE * n_loops + 1, np.int64)
         self._last_counter = counters[-COUNTER_SIZE - 1 :]
-        # A call claims at most size * CLAIMS items, so that the calling thread needs n divided by
-        # this number, rounded up, calls. A function of several loops repeats calls itself.
-        n_calls = -(-n // (size * CLAIMS)) if n_loops == 1 else 1
+        # A call claims at most size * MAX_CLAIMS items, so that the calling thread needs n divided
+        # by this number, rounded up, calls. A function of several loops repeats calls itself.
+        n_calls = -(-n // (size * MAX_CLAIMS)) if n_loops == 1 else 1
         super().__init__([(*args, counters[:-1])] * n_calls)
         self.helpers_call = (*args, counters)
 

@@ -49,7 +49,7 @@ Real = TypeVar("Real", np.float32, np.float64)
 # permits another order of sums, so that they can be computed by vector instructions. "nnan" and
 # "ninf" are left out, so that NaN and infinities stay visible in results.
 FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
-_OPTIONS = {
+_JIT_OPTIONS = {
     "nogil": True, "fastmath": FASTMATH, "error_model": "numpy", "no_cfunc_wrapper": True,
 }  # fmt: skip
 
@@ -69,8 +69,8 @@ class _GarbagePause(event.Listener):
     def on_start(self, event: Any) -> None:
         """Pause garbage collection if a function of skvt begins to compile."""
         function = getattr(event.data["dispatcher"], "py_func", None)
-        is_ours = str(getattr(function, "__module__", "")).startswith("skvt.")
-        if self._paused_by is None and gc.isenabled() and is_ours:
+        is_of_skvt = str(getattr(function, "__module__", "")).startswith("skvt.")
+        if self._paused_by is None and gc.isenabled() and is_of_skvt:
             self._paused_by = event.data["dispatcher"]
             gc.disable()
 
@@ -111,13 +111,13 @@ class _TolerantCache(FunctionCache):
             _warn_once_of_no_cache(getattr(error, "strerror", None) or str(error))
 
 
-def _cached(function: Callable[..., Any], allocates: bool) -> Any:
+def _compile_with_cache(function: Callable[..., Any], allocates: bool) -> Any:
     """Return the compiled function, whose machine code is kept on disk if possible.
 
     ``allocates`` tells whether the function makes arrays other than views. numba then counts
     references to arrays, by its runtime, ``_nrt``.
     """
-    dispatcher = nb.njit(_nrt=allocates, **_OPTIONS)(function)
+    dispatcher = nb.njit(_nrt=allocates, **_JIT_OPTIONS)(function)
     try:
         # The option cache=True of numba sets the same attribute to a FunctionCache.
         dispatcher._cache = _TolerantCache(function)
@@ -127,10 +127,10 @@ def _cached(function: Callable[..., Any], allocates: bool) -> Any:
 
 
 @functools.cache
-def _warn_once_of_no_cache(why: str) -> None:
-    """Warn that machine code cannot be stored, once for each reason ``why``."""
+def _warn_once_of_no_cache(reason: str) -> None:
+    """Warn that machine code cannot be stored, once for each reason ``reason``."""
     warnings.warn(
-        f"Compiled functions of skvt cannot be stored: {why}. Every process will compile them "
+        f"Compiled functions of skvt cannot be stored: {reason}. Every process will compile them "
         "again, which takes several seconds. Free some space, or set the environment variable "
         "NUMBA_CACHE_DIR to a writable folder before Python starts.",
         RuntimeWarning,
@@ -149,10 +149,10 @@ if nb.config.DISABLE_JIT:
 else:
     #: Decorator of a compiled function that Python calls and that makes no arrays except views. The
     #: function needs no reference counts of arrays, and therefore compiles 5 % faster.
-    jit = functools.partial(_cached, allocates=False)
+    jit = functools.partial(_compile_with_cache, allocates=False)
     #: Decorator of a compiled function that Python calls and that makes arrays.
-    jit_allocating = functools.partial(_cached, allocates=True)
-    _INLINED_OPTIONS = {"no_cpython_wrapper": True, "forceinline": True, **_OPTIONS}
+    jit_allocating = functools.partial(_compile_with_cache, allocates=True)
+    _INLINED_OPTIONS = {"no_cpython_wrapper": True, "forceinline": True, **_JIT_OPTIONS}
     #: Decorator of an inlined function, which only compiled functions call. A call from Python
     #: crashes the process: inlined functions have no wrapper for such calls, since the wrapper of
     #: a short function would take as long to compile as the function.
@@ -218,7 +218,7 @@ def lit(typingctx: Any, x: Any, value: Any) -> Any:
 
 
 @instruction(lambda x, single, double: type(x)(single if type(x) is np.float32 else double))
-def _by_type(typingctx: Any, x: Any, single: Any, double: Any) -> Any:
+def _by_precision(typingctx: Any, x: Any, single: Any, double: Any) -> Any:
     """Return ``single`` if ``x`` is float32, or ``double`` if ``x`` is float64, in this type."""
     if not isinstance(x, types.Float):
         return None
@@ -229,7 +229,7 @@ def _by_type(typingctx: Any, x: Any, single: Any, double: Any) -> Any:
     return x(x, types.float64, types.float64), codegen
 
 
-def _horner(x: Real, coefficients: tuple[float, ...]) -> Real:
+def _evaluate_polynomial(x: Real, coefficients: tuple[float, ...]) -> Real:
     """Do the same as :func:`polynomial` in Python."""
     p = type(x)(coefficients[0])
     for c in coefficients[1:]:
@@ -237,7 +237,7 @@ def _horner(x: Real, coefficients: tuple[float, ...]) -> Real:
     return p
 
 
-@instruction(_horner)
+@instruction(_evaluate_polynomial)
 def polynomial(typingctx: Any, x: Any, coefficients: Any) -> Any:
     """Evaluate a polynomial at ``x``.
 
@@ -287,16 +287,16 @@ def _power_of_two(typingctx: Any, n: Any) -> Any:
     return n(n), codegen
 
 
-def _frexp(x: Real) -> tuple[Real, Real]:
-    """Do the same as :func:`_mantissa_exponent` in Python."""
+def _split_float_in_python(x: Real) -> tuple[Real, Real]:
+    """Do the same as :func:`_split_float` in Python."""
     m, e = math.frexp(x)
     if m < math.sqrt(0.5):
         m, e = 2.0 * m, e - 1
     return type(x)(m), type(x)(e)
 
 
-@instruction(_frexp)
-def _mantissa_exponent(typingctx: Any, x: Any) -> Any:
+@instruction(_split_float_in_python)
+def _split_float(typingctx: Any, x: Any) -> Any:
     """Return floats m and e with x = m 2**e and m in [sqrt(1/2), sqrt(2)); e is a whole number."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -317,15 +317,15 @@ def _mantissa_exponent(typingctx: Any, x: Any) -> Any:
 
 
 # Coefficients of the Taylor series of exp, highest power first.
-_EXP = tuple(1 / math.factorial(i) for i in range(12, -1, -1))
+_EXP_SERIES = tuple(1 / math.factorial(i) for i in range(12, -1, -1))
 # Coefficients up to power 8, which suffice for float32.
-_EXP_SHORT = _EXP[-9:]
+_EXP_SHORT_SERIES = _EXP_SERIES[-9:]
 
 
 @jit_inlined
 def log(x: Real) -> Real:
     """Compute the natural logarithm of a positive number that is not denormal."""
-    m, e = _mantissa_exponent(x)
+    m, e = _split_float(x)
     # log m is 2 artanh(s) with |s| < 0.172, so that the series of artanh needs few terms.
     s = (m - lit(x, 1.0)) / (m + lit(x, 1.0))
     z = s * s
@@ -340,7 +340,7 @@ def exp(x: Real) -> Real:
     The result is 0 for x <= -708 in float64 and for x <= -87 in float32, since the exponential of
     slightly smaller numbers is denormal.
     """
-    lowest = _by_type(x, -87.0, -708.0)
+    lowest = _by_precision(x, -87.0, -708.0)
     y = np.float64(x if x > lowest else lowest)
     n = _floor(y * (1.0 / math.log(2.0)) + 0.5)
     # exp(y) is 2**n exp(r) with r = y - n log 2. Subtract log 2 in two parts: the product of n and
@@ -348,12 +348,14 @@ def exp(x: Real) -> Real:
     # which "reassoc" permits, the error of r grows with |x|.
     r = (y - n * 0.693145751953125) - n * 1.42860682030941723212e-6
     power = _power_of_two(n)
-    result = _by_type(x, polynomial(r, _EXP_SHORT) * power, polynomial(r, _EXP) * power)
+    result = _by_precision(
+        x, polynomial(r, _EXP_SHORT_SERIES) * power, polynomial(r, _EXP_SERIES) * power
+    )
     return result if x > lowest else lit(x, 0.0)
 
 
 @jit_inlined
-def _digamma(x: float, inverse: float, recurrence: float) -> float:
+def _digamma_series(x: float, inverse: float, recurrence: float) -> float:
     """Compute digamma at x by the asymptotic series, minus ``recurrence``.
 
     ``inverse`` is 1 / x. ``recurrence`` is the difference between digamma at x and at the smaller
@@ -383,7 +385,7 @@ def digamma(x: Real) -> Real:
     product = v * (v + 1.0) * (v + 2.0)
     inverse = 1.0 / (product * (v + 3.0))
     recurrence = ((3.0 * v + 6.0) * v + 2.0) * (v + 3.0) * inverse
-    single = _digamma(v + 3.0, product * inverse, recurrence)
+    single = _digamma_series(v + 3.0, product * inverse, recurrence)
     # Compute the result with n = 6. The upper limit of u avoids overflow. Beyond this limit the sum
     # over j is too small to change the result.
     u = min(v, 1e30)
@@ -394,7 +396,7 @@ def digamma(x: Real) -> Real:
     inverse = 1.0 / (product * (u + 6.0))
     recurrence = (u + u + 1.0) * (b * c) + (u + u + 5.0) * (a * c) + (u + u + 9.0) * (a * b)
     recurrence *= (u + 6.0) * inverse
-    return _by_type(x, single, _digamma(v + 6.0, product * inverse, recurrence))
+    return _by_precision(x, single, _digamma_series(v + 6.0, product * inverse, recurrence))
 
 
 @jit_inlined

@@ -8,7 +8,7 @@ import numpy as np
 from skvt.readers.validation import (
     LEGAL_RANGE,
     find_stack_level,
-    in_range,
+    is_in_legal_range,
     list_names,
     require_positive_int,
     show_first,
@@ -94,7 +94,7 @@ def seeded_prior(
         )
     base = 1.0 / n_components if base is None else base
     for name, value in (("base", base), ("boost", boost)):
-        if np.ndim(value) or not in_range(value):
+        if np.ndim(value) or not is_in_legal_range(value):
             raise ValueError(f"{name} must be a number in {LEGAL_RANGE}. Got {value!r} instead.")
     prior = np.full((n_components, names.size), float(base))
     for topic, words in _words_of_topics("seed_words", seed_words, n_components):

@@ -41,8 +41,14 @@ from skvt.inference import (
 )
 from skvt.models.lda import LDA, DocumentRegression, SplitMerge
 from skvt.readers.chunks import require_rows_in_memory
-from skvt.readers.validation import LARGEST, in_range, require_order_of
-from skvt.rows import Documents, design_and_allowed, named_details, sums_of_rows, total_and_weight
+from skvt.readers.validation import LARGEST, is_in_legal_range, require_order_of
+from skvt.rows import (
+    Documents,
+    collect_details,
+    get_design_and_allowed,
+    sum_total_and_weight,
+    sums_of_rows,
+)
 from skvt.schedules import RobbinsMonro
 
 # Default of ``learning_offset`` in a stream.
@@ -218,7 +224,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         coef = np.log(np.float64(model.doc_topic_prior))[None]
         if model.regression is not None:
             coef = model.regression.coef
-        coef = self._covariates.coefficients(coef)
+        coef = self._covariates.convert_coefficients(coef)
         if not self._covariates.are_named:
             return coef
         pandas = import_pandas("covariate_coef_ of a fit with a data frame")
@@ -229,7 +235,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
 
         Raise ValueError if the index of a data frame has the labels of X in another order.
         """
-        details = named_details(covariates, allowed_topics)
+        details = collect_details(covariates, allowed_topics)
         require_order_of(X, **details)
         if details:
             require_rows_in_memory(X, "A topic model with covariates or allowed_topics")
@@ -250,7 +256,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         """
         if reset and "covariates" in details:
             n_rows = num_samples(rows.passed_X)
-            self._covariates = Covariates.of(details["covariates"], n_rows, used)
+            self._covariates = Covariates.from_rows(details["covariates"], n_rows, used)
         if not reset:
             self._require_same_covariates(details)
         if rows.in_stream and not reset:
@@ -368,7 +374,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         Log alpha is then a regression on the covariates. Topics that are allowed in the same
         documents form a group.
         """
-        design, allowed = design_and_allowed(X)
+        design, allowed = get_design_and_allowed(X)
         if old is not None:
             self._require_same_restriction(old, allowed is not None)
         if allowed is not None:
@@ -456,7 +462,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         """Return the number of words of the training data by name, for ``bound_`` after a fit."""
         if rows.in_stream:
             return {}
-        n_words, _ = sums_of_rows(rows.X, rows.weights, total_and_weight)
+        n_words, _ = sums_of_rows(rows.X, rows.weights, sum_total_and_weight)
         return {"n_words": float(n_words)}
 
     @fitted_property
@@ -543,7 +549,7 @@ def topics_from_parameter(estimator, X):
             "normalised."
         )
     row_sums = topics.sum(axis=1, keepdims=True)
-    if not in_range(row_sums):
+    if not is_in_legal_range(row_sums):
         row = int(((row_sums < 1.0 / LARGEST) | (row_sums > LARGEST)).argmax())
         raise ValueError(
             f"{requirement} The sum of row {row} is {row_sums[row, 0]:g}; leave this topic out, or "

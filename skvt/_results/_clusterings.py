@@ -54,25 +54,25 @@ def _compute_refitted_bound(model, state, inputs):
     return bound
 
 
-def compute_agreements(joins, labels, others):
+def compute_agreements(joins, labels, other_fits):
     """Return the mean adjusted Rand index with other fits at each number of clusters, (K,).
 
-    ``labels`` (n,) are the components of the rows in this fit. ``others`` has a pair for each other
-    fit: its joins, and the components (n,) of the same rows in that fit. The index is NaN for
+    ``labels`` (n,) are the components of the rows in this fit. ``other_fits`` has a pair for each
+    other fit: its joins, and the components (n,) of the same rows in that fit. The index is NaN for
     numbers of clusters that no other fit has.
     """
     sum_of_indices, n_fits = np.zeros((2, joins.n_components))
     all_clusters = joins.all_component_clusters()
-    for other_joins, other_labels in others:
+    for other_joins, other_labels in other_fits:
         # Fits have different numbers of components: zip ends at the smaller number.
         pairs = zip(all_clusters, other_joins.all_component_clusters(), strict=False)
         for i, (clusters, other_clusters) in enumerate(pairs):
             # The background counts as a further cluster. Its label -1 selects the last entry.
-            first, second = (np.append(c, c.max() + 1) for c in (clusters, other_clusters))
-            sum_of_indices[i] += adjusted_rand_score(first[labels], second[other_labels])
+            this_fit, other_fit = (np.append(c, c.max() + 1) for c in (clusters, other_clusters))
+            sum_of_indices[i] += adjusted_rand_score(this_fit[labels], other_fit[other_labels])
             n_fits[i] += 1.0
-    unknown = np.full(joins.n_components, np.nan)
-    return np.divide(sum_of_indices, n_fits, out=unknown, where=n_fits > 0.0)
+    all_unknown = np.full(joins.n_components, np.nan)
+    return np.divide(sum_of_indices, n_fits, out=all_unknown, where=n_fits > 0.0)
 
 
 def make_clusterings_table(joins, why_suggested, elbo):
@@ -98,16 +98,16 @@ def make_clusterings_table(joins, why_suggested, elbo):
         "suggested_by": joins.suggested_by,
         "suggested": are_suggested,
         "reason": [
-            f"{why_suggested}." if is_suggested else explain_why_not(joins, n)
+            f"{why_suggested}." if is_suggested else explain_rejection(joins, n)
             for n, is_suggested in zip(numbers, are_suggested, strict=True)
         ],
     }
-    unknown = np.full(joins.n_components, np.nan)
-    columns = {name: unknown if values is None else values for name, values in columns.items()}
+    all_unknown = np.full(joins.n_components, np.nan)
+    columns = {name: all_unknown if values is None else values for name, values in columns.items()}
     return {name: np.asarray(values).tolist() for name, values in columns.items()}
 
 
-def explain_why_not(joins, n_clusters):
+def explain_rejection(joins, n_clusters):
     """Return a sentence that says why ``n_clusters`` is not the suggested number.
 
     If ``n_clusters`` is larger than the suggested number, the sentence describes the next join of
@@ -120,33 +120,33 @@ def explain_why_not(joins, n_clusters):
     # The first joins concern components to which no row is assigned.
     if join < joins.n_vacant:
         return "For one of the clusters, there is no row for which it is the most probable cluster."
-    # ``test`` is the depth of the valley between the two clusters in standard errors. It is
+    # ``valley_test`` is the depth of the valley between the two clusters in standard errors. It is
     # infinite if the clusters do not touch, and NaN if it is not known.
-    criterion, test = joins.criteria[join], joins.tests[join]
-    if criterion == "valley" and test < SIGNIFICANT_VALLEY:
+    criterion, valley_test = joins.criteria[join], joins.tests[join]
+    if criterion == "valley" and valley_test < SIGNIFICANT_VALLEY:
         return (
             "No valley separates two of the clusters: the rows between them are fewer by only "
-            f"{test:.1f} standard errors, which chance explains."
+            f"{valley_test:.1f} standard errors, which chance explains."
         )
     if criterion == "valley":
         return "Two of the clusters are parts of a cluster that no valley divides."
-    loss = f"{joins.losses[join]:.3g} nats of evidence per row"
+    loss_text = f"{joins.losses[join]:.3g} nats of evidence per row"
     if criterion == "entropy":
-        loss = f"{joins.shares[join]:.1%} of the entropy that it could lose"
+        loss_text = f"{joins.shares[join]:.1%} of the entropy that it could lose"
     if is_larger:
         relation = "overlap" if criterion == "entropy" else "are alike"
-        return f"Two of the clusters {relation}: joining them loses {loss}."
-    # ``depth`` is the depth of the valley in nats. It is infinite if no row lies between the
+        return f"Two of the clusters {relation}: joining them loses {loss_text}."
+    # ``valley_depth`` is the depth of the valley in nats. It is infinite if no row lies between the
     # clusters, and NaN if it is not known.
-    depth = float(joins.valleys[join])
-    valley = ""
-    if np.isfinite(test):
-        valley = f", across a valley of {test:.1f} standard errors"
-    elif np.isinf(test):
-        valley = ", and they do not touch"
-    elif np.isinf(depth):
-        valley = ", and no row lies between them"
-    elif criterion == "entropy" and 0.0 < depth < np.inf:
-        valley = f", across a valley of {depth:.2g} nats"
-    clause = "the rule keeps" if criterion == "entropy" else "rows tell"
-    return f"Two clusters were joined that {clause} apart: this loses {loss}{valley}."
+    valley_depth = float(joins.valleys[join])
+    valley_text = ""
+    if np.isfinite(valley_test):
+        valley_text = f", across a valley of {valley_test:.1f} standard errors"
+    elif np.isinf(valley_test):
+        valley_text = ", and they do not touch"
+    elif np.isinf(valley_depth):
+        valley_text = ", and no row lies between them"
+    elif criterion == "entropy" and 0.0 < valley_depth < np.inf:
+        valley_text = f", across a valley of {valley_depth:.2g} nats"
+    condition = "the rule keeps" if criterion == "entropy" else "rows tell"
+    return f"Two clusters were joined that {condition} apart: this loses {loss_text}{valley_text}."

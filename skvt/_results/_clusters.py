@@ -20,7 +20,7 @@ from skvt._results._clusterings import (
     compute_refitted_bounds,
     make_clusterings_table,
 )
-from skvt._results._names import component_keys, find_names, read_names, store_names
+from skvt._results._names import find_names, get_component_keys, read_names, store_names
 from skvt._results.topic_tables import make_frame
 from skvt.contracts import Capability
 from skvt.expfam import RunningStats, sum_stats
@@ -72,8 +72,10 @@ class ClustersMixin:
         fitted = self._fitted.shown_fit
         X, weights = take_rows(X, weights, self._sample_rows(weights.size))
         if fitted is not self._fitted:
-            kept = np.flatnonzero(self._predict_labels(X, None, workers) >= 0)
-            X, weights = take_rows(X, weights, kept if kept.size else np.arange(weights.size))
+            foreground = np.flatnonzero(self._predict_labels(X, None, workers) >= 0)
+            X, weights = take_rows(
+                X, weights, foreground if foreground.size else np.arange(weights.size)
+            )
         assignments = make_assignments(iterate_results(fitted, X, weights, workers))
         model, stats = fitted.model, fitted.stats.as_stats()
         component = model.component
@@ -87,20 +89,20 @@ class ClustersMixin:
             marginals.categories for part, part_lam in parts
             for marginals in part.marginals(part_lam)
         ]  # fmt: skip
-        has_levels = bool(categories) and all(codes is not None for codes in categories)
+        has_levels = bool(categories) and all(names is not None for names in categories)
         has_valleys = len(parts) < 2 and not has_levels
         valleys = find_valleys(assignments, component, lam, X, weights)
         if criterion in ("share", "entropy"):
             joins = join_components(assignments, is_relative=criterion == "share")
             joins = replace(joins, reason="by the rule for the entropy")
         else:
-            counts = model.component_masses(stats)
+            component_masses = model.component_masses(stats)
             _, feature_sums = stats.arrays
-            evidence = Evidence(component, feature_sums, counts, assignments.is_vacant)
+            evidence = Evidence(component, feature_sums, component_masses, assignments.is_vacant)
             # The assignments that show how much components overlap.
             overlaps = assignments
-            if valleys is None and has_few_rows(model, evidence, weights):
-                overlaps = assign_held_out(fitted, X, weights, workers, assignments.is_vacant)
+            if valleys is None and should_hold_out_rows(model, evidence, weights):
+                overlaps = assign_held_out_rows(fitted, X, weights, workers, assignments.is_vacant)
             if criterion == "evidence":
                 joins = choose_by_elbow(overlaps, evidence, "by the evidence alone")
             else:
@@ -109,12 +111,12 @@ class ClustersMixin:
         bounds = compute_join_bounds(model, stats, assignments, joins)
         # (K - 1,) each: depth and test of the valley between the two clusters of each join, NaN if
         # not known.
-        depths = tests = np.full(len(joins.linkage), np.nan)
+        valley_depths = valley_tests = np.full(len(joins.linkage), np.nan)
         if has_valleys:
-            depths = assignments.valley_depths(joins)
+            valley_depths = assignments.valley_depths(joins)
         if valleys is not None:
-            tests = valleys.join_tests(joins)
-        return replace(joins, valleys=depths, tests=tests, bounds=bounds)
+            valley_tests = valleys.join_tests(joins)
+        return replace(joins, valleys=valley_depths, tests=valley_tests, bounds=bounds)
 
     def _sample_rows(self, n_rows):
         """Return the indices of all ``n_rows`` rows, or of a uniform sample, in ascending order."""
@@ -197,47 +199,47 @@ class ClustersMixin:
         for name, value in (("n_fits", n_fits), ("max_refitted", max_refitted)):
             check_scalar(value, name, Integral, min_val=0)
         with open_rows(self, X, sample_weight) as (rows, workers):
-            refits = joins.refits
+            bounds = joins.refits
             # Refits use neither classes of rows nor a background, so that their bounds cannot be
             # compared with the bound of a fit that uses them. With a background, ``fitted`` is the
             # fit without the background component.
-            is_plain = fitted.component_classes is None and fitted is self._fitted
-            if max_refitted > 0 and is_plain:
-                refits = compute_refitted_bounds(
+            has_comparable_bound = fitted.component_classes is None and fitted is self._fitted
+            if max_refitted > 0 and has_comparable_bound:
+                bounds = compute_refitted_bounds(
                     fitted, rows.X, rows.weights, workers, max_refitted
                 )
             sample = self._sample_rows(rows.weights.size)
             sampled_rows, _ = take_rows(rows.X, rows.weights, sample)
             # The labels are components, because the clusters are None.
             labels = self._predict_labels(sampled_rows, None, workers)
-        joins = replace(joins, refits=refits)
+        joins = replace(joins, refits=bounds)
         if n_fits > 0:
             seeds = np.random.default_rng(fitted.state.seed).integers(2**31 - 1, size=n_fits)
             # The joins and the labels of each other fit.
-            others = [self._fit_with_seed(int(s), X, y, sample_weight, sample) for s in seeds]
+            other_fits = [self._fit_with_seed(int(s), X, y, sample_weight, sample) for s in seeds]
             # The number of clusters that each fit suggests, and all possible numbers 1, ..., K.
-            suggested = np.array([joins.n_clusters, *(other.n_clusters for other, _ in others)])
-            numbers = np.arange(1, joins.n_components + 1)
+            suggested = np.array([joins.n_clusters, *(other.n_clusters for other, _ in other_fits)])
+            possible_numbers = np.arange(1, joins.n_components + 1)
             joins = replace(
-                joins, agreement=compute_agreements(joins, labels, others),
-                suggested_by=(suggested == numbers[:, None]).mean(axis=1),
+                joins, agreement=compute_agreements(joins, labels, other_fits),
+                suggested_by=(suggested == possible_numbers[:, None]).mean(axis=1),
             )  # fmt: skip
         self._fitted = replace(self._fitted, joins=joins)
         return self
 
-    def _fit_with_seed(self, seed, X, y, sample_weight, sample):
+    def _fit_with_seed(self, seed, X, y, sample_weight, sampled_indices):
         """Fit with another seed; return the joins, and the labels of a sample of the rows.
 
-        ``sample`` are the indices of the sampled rows. The labels are components.
+        ``sampled_indices`` are the indices of the sampled rows. The labels are components.
         """
         parameters = self.get_params(deep=False) | {"n_init": 1, "warm_start": False, "verbose": 0}
-        other = type(self)(**parameters | {"random_state": seed})
+        other_fit = type(self)(**parameters | {"random_state": seed})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            other.fit(X, y, sample_weight=sample_weight)
-        with open_rows(other, X, sample_weight) as (rows, workers):
-            sampled_rows, _ = take_rows(rows.X, rows.weights, sample)
-            return other._fitted.joins, other._predict_labels(sampled_rows, None, workers)
+            other_fit.fit(X, y, sample_weight=sample_weight)
+        with open_rows(other_fit, X, sample_weight) as (rows, workers):
+            sampled_rows, _ = take_rows(rows.X, rows.weights, sampled_indices)
+            return other_fit._fitted.joins, other_fit._predict_labels(sampled_rows, None, workers)
 
     def component_clusters(self, n_clusters="auto"):
         """Return the cluster of each component.
@@ -279,31 +281,31 @@ class ClustersMixin:
             )
         return joins.component_clusters(int(n_clusters))
 
-    def _needs_splits(self, n_clusters):
+    def _must_split_components(self, n_clusters):
         """Return whether ``n_clusters`` is an integer larger than the number of components."""
         return _is_int(n_clusters) and n_clusters > self.n_components_
 
-    def _split_labels(self, X, n_clusters, workers):
+    def _split_into_clusters(self, X, n_clusters, workers):
         """Split components into ``n_clusters`` clusters; return the cluster of each row of X, (n,).
 
         Equal rows count as one row with a weight, so that they get the same label.
         """
         # Row i of X is equal to row ``inverse[i]`` of the distinct rows.
         first_rows, inverse = number_distinct_rows(X)
-        distinct = X[first_rows]
-        labels = self._predict_labels(distinct, None, workers)
+        distinct_rows = X[first_rows]
+        labels = self._predict_labels(distinct_rows, None, workers)
         # Rows of the background keep the label -1.
-        kept = labels >= 0
-        if n_clusters > kept.sum():
+        is_foreground = labels >= 0
+        if n_clusters > is_foreground.sum():
             raise ValueError(
                 "n_clusters must be at most the number of rows of X that differ, "
-                f"{kept.sum()}. Got {n_clusters!r} instead."
+                f"{is_foreground.sum()}. Got {n_clusters!r} instead."
             )
         fitted = self._fitted.shown_fit
         rng = np.random.default_rng(fitted.state.seed)
         counts = np.bincount(inverse).astype(np.float64)
-        rows = distinct[kept], counts[kept], labels[kept]
-        labels[kept] = split_clusters(fitted.model, *rows, int(n_clusters), rng)
+        foreground_rows = distinct_rows[is_foreground], counts[is_foreground], labels[is_foreground]
+        labels[is_foreground] = split_clusters(fitted.model, *foreground_rows, int(n_clusters), rng)
         return labels[inverse]
 
     def _require_joins(self, fitted, name, error=AttributeError):
@@ -360,7 +362,7 @@ class ClustersMixin:
         numbers = range(joins.n_clusters)
         return [labels.get(k, f"cluster {k}") for k in numbers] if labels else None
 
-    def _label_column(self, n_clusters, clusters):
+    def _make_label_column(self, n_clusters, clusters):
         """Return the column of a table with the names of ``clusters``, a dict; {} without names.
 
         ``clusters`` are numbers of clusters of the clustering ``n_clusters``.
@@ -374,7 +376,7 @@ class ClustersMixin:
         The key of a cluster is the tuple of the identifiers of its components, in ascending order.
         """
         fitted = self._fitted
-        ids = component_keys(fitted, self._get_shown_fit(fitted), joins.n_components)
+        ids = get_component_keys(fitted, self._get_shown_fit(fitted), joins.n_components)
         clusters = joins.component_clusters(joins.n_clusters)
         return [
             tuple(sorted(ids[k] for k in np.flatnonzero(clusters == cluster)))
@@ -440,7 +442,7 @@ def iterate_results(fitted, X, weights, workers, stats=None):
     return iterate_local_results(model, lambda batch: global_params, make_rows(X, weights), workers)
 
 
-def has_few_rows(model, evidence, weights):
+def should_hold_out_rows(model, evidence, weights):
     """Return whether the uncertainty of assignments is measured on held-out rows.
 
     This needs two components with rows, and statistics that are sums over the assigned rows, as
@@ -448,13 +450,13 @@ def has_few_rows(model, evidence, weights):
     are learned from a sample of the rows, of the given ``weights``, are less certain.
     """
     has_several = np.count_nonzero(~evidence.is_vacant) > 1
-    is_few = evidence.rows_per_statistic < MAX_ROWS_PER_STATISTIC
-    is_complete = weights.sum() >= _MIN_SHARE_OF_ROWS * evidence.n_rows
-    is_additive = Capability.MERGEABLE in model.capabilities
-    return has_several and is_few and is_complete and is_additive
+    has_few_per_statistic = evidence.rows_per_statistic < MAX_ROWS_PER_STATISTIC
+    has_most_rows = weights.sum() >= _MIN_SHARE_OF_ROWS * evidence.n_rows
+    are_additive = Capability.MERGEABLE in model.capabilities
+    return has_several and has_few_per_statistic and has_most_rows and are_additive
 
 
-def assign_held_out(fitted, X, weights, workers, is_vacant):
+def assign_held_out_rows(fitted, X, weights, workers, is_vacant):
     """Return assignments of rows at global parameters that are learned without these rows.
 
     With few rows, the parameters of a component are close to its rows, so that its rows seem to be
@@ -478,9 +480,9 @@ def assign_held_out(fitted, X, weights, workers, is_vacant):
 
     def iterate_held_out():
         for i, fold in enumerate(folds):
-            others = sum_stats(fold_stats[:i] + fold_stats[i + 1 :])
-            learned = RunningStats(array.copy() for array in others.arrays)
-            yield from iterate_results(fitted, *fold, workers, learned)
+            other_folds = sum_stats(fold_stats[:i] + fold_stats[i + 1 :])
+            learned_stats = RunningStats(array.copy() for array in other_folds.arrays)
+            yield from iterate_results(fitted, *fold, workers, learned_stats)
 
     held_out = make_assignments(iterate_held_out())
     held_out.is_vacant = is_vacant.copy()

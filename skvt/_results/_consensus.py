@@ -15,7 +15,7 @@ from skvt.readers.validation import split_pipeline
 
 # Parameters of the passes after averaging: each pass visits all documents at T = 1, and there are
 # no moves, which split, merge, add or remove topics.
-_POLISH = {"learning_method": "batch", "temperature": None, "moves": (), "n_init": 1}
+_FINAL_PARAMETERS = {"learning_method": "batch", "temperature": None, "moves": (), "n_init": 1}
 
 
 def consensus(fits, X, *, n_passes=1, sample_weight=None):
@@ -89,18 +89,20 @@ def consensus(fits, X, *, n_passes=1, sample_weight=None):
     topics = normalize_topics_of_fits(fits)
     # The index of the reference. A fit after ``partial_fit`` has no bound, and can be the reference
     # only if no fit has a bound.
-    best = int(np.argmax([fit.elbo_ if hasattr(fit, "elbo_") else -np.inf for fit in fits]))
-    sum_of_partners = np.zeros_like(topics[best])
-    n_partners = np.zeros((len(topics[best]), 1))
+    reference = int(np.argmax([fit.elbo_ if hasattr(fit, "elbo_") else -np.inf for fit in fits]))
+    sum_of_partners = np.zeros_like(topics[reference])
+    n_partners = np.zeros((len(topics[reference]), 1))
     # The reference takes part, too: its topics are matched with themselves.
     for fit, fit_topics in zip(fits, topics, strict=True):
-        _, matched_topics, partners = match_topics(topics[best], fit_topics)
+        _, matched_topics, partners = match_topics(topics[reference], fit_topics)
         sum_of_partners[matched_topics] += fit.components_[partners]
         n_partners[matched_topics] += 1.0
-    mean = sum_of_partners / n_partners
-    average = clone(fits[best])
-    average.set_params(n_components=len(mean), components_init=mean, max_iter=n_passes, **_POLISH)
-    return average.fit(X, sample_weight=sample_weight)
+    means = sum_of_partners / n_partners
+    consensus_fit = clone(fits[reference])
+    consensus_fit.set_params(
+        n_components=len(means), components_init=means, max_iter=n_passes, **_FINAL_PARAMETERS
+    )
+    return consensus_fit.fit(X, sample_weight=sample_weight)
 
 
 def match_topics(A, B):
@@ -122,24 +124,24 @@ def normalize_topics_of_fits(fits):
 
     Raise ValueError if the fits differ in the size of the vocabulary.
     """
-    topics = [_get_topics_of_fit(fit, number) for number, fit in enumerate(fits)]
+    topics = [_get_topics_of_fit(fit, fit_index) for fit_index, fit in enumerate(fits)]
     sizes = sorted({array.shape[1] for array in topics})
     if len(sizes) > 1:
         raise ValueError(
-            f"The fits have vocabularies of {', '.join(map(str, sizes))} words, but topics can be "
-            "compared over the same vocabulary only. Fit all of them to the same columns."
+            f"The fits have vocabularies of {', '.join(map(str, sizes))} words, but topics "
+            "can be compared over the same vocabulary only. Fit all of them to the same columns."
         )
     return topics
 
 
-def _get_topics_of_fit(fit, number):
+def _get_topics_of_fit(fit, fit_index):
     """Return the topics of a fit as rows that sum to 1, (K, V).
 
     In place of a fit, an array of topics is also legal. Raise ValueError for negative entries and
-    rows of zeros. ``number`` is the index of the fit, for the error.
+    rows of zeros. ``fit_index`` is the index of the fit, for the error.
     """
     _, model = split_pipeline(fit)
-    name = f"fits[{number}]"
+    name = f"fits[{fit_index}]"
     # ``model`` may also be an array of topics, which has no method ``fit``.
     weights = model.components_ if hasattr(model, "fit") else model
     weights = check_array(weights, dtype=np.float64, input_name=name)

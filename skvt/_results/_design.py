@@ -22,7 +22,7 @@ from skvt.readers.validation import is_frame, require_package, show_similar
 
 # A column is collinear if its distance from the span of the preceding columns, as a fraction of its
 # length, is at most this number.
-_COLLINEAR = 1e-8
+_COLLINEARITY_TOLERANCE = 1e-8
 
 
 @dataclass(frozen=True)
@@ -36,19 +36,19 @@ class Design:
     # Function from rows of covariates to their design matrix.
     encode: Callable[[Any], Any]
     # Names of the covariates that the design uses.
-    covariates: list[str]
+    covariate_names: list[str]
     # Names that the indicators of the levels would have which have none, because they are those
     # with which the other levels are compared. Their coefficients are 0.
-    references: list[str]
+    reference_terms: list[str]
 
     def describe(self, rows):
         """Return a name for each row of covariates, such as "year=2001, party=green"."""
         table = _as_table(rows)
         # A formula such as "1" uses no covariate.
-        if not self.covariates:
+        if not self.covariate_names:
             return ["Intercept"] * num_samples(table)
         columns = _get_columns_by_name(table)
-        values = {name: columns[name].objects() for name in self.covariates if name in columns}
+        values = {name: columns[name].objects() for name in self.covariate_names if name in columns}
         return [
             ", ".join(f"{name}={value}" for name, value in zip(values, row, strict=True))
             for row in zip(*values.values(), strict=True)
@@ -62,7 +62,7 @@ def make_design(covariates, formula, n_rows):
     ValueError if covariates have another number of rows or missing or infinite values, or if
     columns of the design are constant or collinear.
     """
-    table = _require_rows(covariates, n_rows)
+    table = _as_table_with_rows(covariates, n_rows)
     if formula is None:
         columns = Columns(_find_levels_by_name(table))
         levels = {name: levels or [] for name, levels in columns.levels.items()}
@@ -73,7 +73,7 @@ def make_design(covariates, formula, n_rows):
                 f"{n_rows} rows. The category {largest!r} alone has {len(levels[largest])} levels: "
                 "leave out columns that are no covariates, such as texts and names of rows."
             )
-        references = _find_references(columns.names, levels)
+        references = _find_reference_terms(columns.names, levels)
         matrix = columns.encode(table)
         design = Design(columns.names, matrix, columns.encode, [*columns.levels], references)
     else:
@@ -99,10 +99,10 @@ def _as_table(covariates, name="covariates"):
         table = table.astype(object)
         table = table[:, None] if table.ndim == 1 else table
     if len(table.shape) != 2 or table.shape[1] == 0:
-        got = f"the shape {table.shape}" if table.shape else reprlib.repr(covariates)
+        received = f"the shape {table.shape}" if table.shape else reprlib.repr(covariates)
         raise ValueError(
             f"{name} must be a data frame, or an array with a row for each row of X and at least "
-            f"one column. Got {got}."
+            f"one column. Got {received}."
         )
     return table
 
@@ -142,10 +142,10 @@ class Columns:
     def encode(self, rows):
         """Return the design matrix (n, P) of rows of covariates."""
         columns = _get_columns_by_name(_as_table(rows))
-        absent = [name for name in self.levels if name not in columns]
-        if absent:
+        missing_names = [name for name in self.levels if name not in columns]
+        if missing_names:
             raise ValueError(
-                f"The covariates {absent} are missing: these rows have the columns "
+                f"The covariates {missing_names} are missing: these rows have the columns "
                 f"{list(columns)}. Add the covariates, or rename columns."
             )
         blocks = [_encode_column(name, columns[name], self.levels[name]) for name in self.levels]
@@ -166,22 +166,25 @@ class Covariates:
     are_named: bool
 
     @classmethod
-    def of(cls, covariates, n_rows, used):
-        """Derive the encoding from n rows; ``used`` are the indices of the rows of the fit.
+    def from_rows(cls, covariates, n_rows, fit_rows):
+        """Derive the encoding from n rows; ``fit_rows`` are the indices of the rows of the fit.
 
         If there is only one covariate and it is constant, the design consists of the intercept.
         Otherwise, raise ValueError for illegal covariates as :func:`make_design` does.
         """
-        table = _require_rows(covariates, n_rows)
+        table = _as_table_with_rows(covariates, n_rows)
         table_columns = _get_columns_by_name(table)
-        # The values of a single covariate; [None] for several covariates, which are not tested.
-        values = next(iter(table_columns.values())).objects() if len(table_columns) == 1 else [None]
-        if values[0] is not None and len(set(values)) == 1:
+        # A single covariate may be constant. Several covariates are not tested here.
+        values = []
+        if len(table_columns) == 1:
+            (column,) = table_columns.values()
+            values = column.objects()
+        if len(set(values)) == 1 and values[0] is not None:
             # The covariate counts as a category of one level, which has no indicators.
             columns = Columns({name: list(values[:1]) for name in table_columns})
         else:
             columns = Columns(_find_levels_by_name(table))
-        matrix = columns.encode(table)[used]
+        matrix = columns.encode(table)[fit_rows]
         require_full_rank(matrix, columns.names)
         mean, scale = matrix.mean(axis=0), matrix.std(axis=0)
         mean[0], scale[0] = 0.0, 1.0
@@ -189,7 +192,7 @@ class Covariates:
 
     def encode(self, covariates, n_rows):
         """Return the standardised design (n, P) of n rows."""
-        table = _require_rows(covariates, n_rows)
+        table = _as_table_with_rows(covariates, n_rows)
         unknown = [name for name in _get_columns_by_name(table) if name not in self.columns.levels]
         if unknown:
             raise ValueError(
@@ -198,7 +201,7 @@ class Covariates:
             )
         return (self.columns.encode(table) - self.mean) / self.scale
 
-    def describes(self, regression, is_restricted):
+    def is_legal_for(self, regression, is_restricted):
         """Return whether this encoding is legal, and ``regression`` is a regression on its columns.
 
         The encoding and the regression come from a file. ``regression`` is None for a model without
@@ -217,7 +220,7 @@ class Covariates:
             return terms.size == 1
         return (terms.size > 1 or is_restricted) and np.array_equal(regression.groups, terms)
 
-    def coefficients(self, coef):
+    def convert_coefficients(self, coef):
         """Convert coefficients (P, K) of the standardised design to units of the covariates.
 
         The result is (K, P), where K is the number of topics.
@@ -228,7 +231,7 @@ class Covariates:
         return in_user_units
 
 
-def _require_rows(covariates, n_rows):
+def _as_table_with_rows(covariates, n_rows):
     """Return covariates as a table; raise ValueError unless it has ``n_rows`` rows."""
     table = _as_table(covariates)
     if num_samples(table) != n_rows:
@@ -284,7 +287,7 @@ def _find_levels_by_name(table):
     levels_by_name = {name: _find_levels(name, column) for name, column in columns.items()}
     for name, levels in levels_by_name.items():
         if levels is not None and len(levels) == 1:
-            raise _make_error_of_constant(name, levels[0])
+            raise _make_constant_covariate_error(name, levels[0])
     return levels_by_name
 
 
@@ -299,12 +302,12 @@ def _find_levels(name, column):
     if column.kind != "category":
         return None
     values = column.objects()
-    _require_known(name, [value is None for value in values])
-    present = set(values)
+    _require_no_missing_values(name, [value is None for value in values])
+    present_levels = set(values)
     if column.categories is not None:
-        return [level for level in column.categories if level in present]
+        return [level for level in column.categories if level in present_levels]
     # Values of different types cannot be compared, so that they are sorted by type first.
-    return sorted(present, key=lambda value: (str(type(value)), value))
+    return sorted(present_levels, key=lambda value: (str(type(value)), value))
 
 
 def _encode_column(name, column, levels):
@@ -318,12 +321,12 @@ def _encode_column(name, column, levels):
         try:
             numbers = np.asarray(column.numbers(), np.float64)
         except ValueError as error:
-            others = (v for v in column.objects() if v is not None and not isinstance(v, Real))
+            non_numbers = (v for v in column.objects() if not isinstance(v, Real | None))
             raise ValueError(
                 f"Covariate {name!r} was a number in the fit, but has the value "
-                f"{next(others)!r} here. Pass numbers."
+                f"{next(non_numbers)!r} here. Pass numbers."
             ) from error
-        _require_known(name, np.isnan(numbers))
+        _require_no_missing_values(name, np.isnan(numbers))
         if np.isinf(numbers).any():
             raise ValueError(
                 f"Covariate {name!r} has infinite values. Replace them, or leave these rows out, "
@@ -331,13 +334,13 @@ def _encode_column(name, column, levels):
             )
         return numbers[:, None]
     values = column.objects()
-    _require_known(name, [value is None for value in values])
-    _require_levels(name, values, levels)
+    _require_no_missing_values(name, [value is None for value in values])
+    _require_known_levels(name, values, levels)
     indicators = [[value == level for value in values] for level in levels[1:]]
     return np.array(indicators, np.float64).reshape(len(levels) - 1, len(values)).T
 
 
-def _require_levels(name, values, levels):
+def _require_known_levels(name, values, levels):
     """Raise ValueError for values of a covariate that are not among its levels."""
     unknown = [value for value in values if value not in levels]
     if unknown:
@@ -351,8 +354,8 @@ def _require_levels(name, values, levels):
 def _make_design_by_formula(table, formula):
     """Return the :class:`Design` that formulaic makes of a table by a formula.
 
-    The function ``encode`` of the design uses the knots of splines and the levels of categories
-    that were found in the table.
+    The function ``encode`` of the design uses the knots of splines and the levels of
+    categories that were found in the table.
     """
     if not is_frame(table):
         raise ValueError(
@@ -360,28 +363,28 @@ def _make_design_by_formula(table, formula):
             "name. Got an array."
         )
     columns = _get_columns_by_name(table)
-    rule = _read_formula(formula, columns)
+    parsed_formula = _parse_formula(formula, columns)
     # The package is installed, because the formula was read.
     from formulaic.errors import DataMismatchWarning, FormulaicError
 
-    def encode(rows, rule=rule):
+    def make_model_matrix(rows, rule=parsed_formula):
         """Return the model matrix of rows by ``rule``, a formula or a fitted specification."""
         rows = _as_table(rows)
         for name, values in _find_columns_in_formula(rows, formula):
-            _require_known(name, [value is None for value in values])
+            _require_no_missing_values(name, [value is None for value in values])
         with warnings.catch_warnings():
             warnings.simplefilter("error", DataMismatchWarning)
             try:
                 return rule.get_model_matrix(_convert_for_formula(rows), na_action="raise")
             except (FormulaicError, DataMismatchWarning, TypeError, ValueError) as error:
-                fault = _explain_fault(error, formula, columns)
+                fault = _explain_formula_error(error, formula, columns)
                 raise ValueError(f"The formula {formula!r} cannot be evaluated: {fault}") from error
 
     covariates = dict(_find_columns_in_formula(table, formula))
     for name, values in covariates.items():
         if len(set(values)) == 1:
-            raise _make_error_of_constant(name, values[0])
-    model_matrix = encode(table)
+            raise _make_constant_covariate_error(name, values[0])
+    model_matrix = make_model_matrix(table)
     matrix = np.asarray(model_matrix, np.float64)
     names = list(map(str, model_matrix.columns))
     if not names:
@@ -398,17 +401,19 @@ def _make_design_by_formula(table, formula):
 
     levels = {name: list(dict.fromkeys(values)) for name, values in covariates.items()}
 
-    def encode_new(rows):
+    def encode_new_rows(rows):
         """Return the design matrix of new rows, encoded in the same way as the table."""
         for name, values in _find_columns_in_formula(_as_table(rows), formula):
             if name in levels and columns[name].kind == "category":
-                _require_levels(name, values, levels[name])
-        return np.asarray(encode(rows, specification), np.float64)
+                _require_known_levels(name, values, levels[name])
+        return np.asarray(make_model_matrix(rows, specification), np.float64)
 
-    return Design(names, matrix, encode_new, [*covariates], _find_references(names, levels))
+    return Design(
+        names, matrix, encode_new_rows, [*covariates], _find_reference_terms(names, levels)
+    )
 
 
-def _read_formula(formula, columns):
+def _parse_formula(formula, columns):
     """Return a formula of text as a formula of formulaic.
 
     ``columns`` are the columns of the covariates by name. Raise ImportError without formulaic, and
@@ -420,38 +425,38 @@ def _read_formula(formula, columns):
     from formulaic.errors import FormulaicError
 
     try:
-        rule = formulaic.Formula(formula)
+        parsed_formula = formulaic.Formula(formula)
     except (FormulaicError, SyntaxError) as error:
         # formulaic marks the fault with codes that colour the text of a terminal.
-        fault = re.sub(r"\x1b\[[0-9;]*m", "", _explain_fault(error, formula, columns))
+        fault = re.sub(r"\x1b\[[0-9;]*m", "", _explain_formula_error(error, formula, columns))
         raise ValueError(f"{formula!r} is not a formula: {fault}") from error
     # A formula without a left-hand side has no attribute "lhs".
-    if hasattr(rule, "lhs"):
+    if hasattr(parsed_formula, "lhs"):
         raise ValueError(
             "The formula must have no left-hand side, because the shares of X are the response. "
             f"Got {formula!r}."
         )
-    return rule
+    return parsed_formula
 
 
-def _explain_fault(error, formula, columns):
+def _explain_formula_error(error, formula, columns):
     """Return what is wrong with a formula that formulaic cannot evaluate, and the remedy.
 
     ``columns`` are the columns of the covariates by name.
     """
-    unknown = re.search(r"NameError: (?:name )?['`](.+?)['`] is not", str(error))
+    unknown_name = re.search(r"NameError: (?:name )?['`](.+?)['`] is not", str(error))
     # In "as.factor(party)", "as" is a word of Python.
-    call = re.search(r"\b(as\.factor)\(\s*(\w*)", formula)
-    if unknown:
-        name = unknown[1]
+    function_call = re.search(r"\b(as\.factor)\(\s*(\w*)", formula)
+    if unknown_name:
+        name = unknown_name[1]
         if name in columns:
             return f"the covariate {name!r} is missing in these rows. Add it, or rename a column."
-        call = re.search(rf"(?<![\w.])({re.escape(name)})\(\s*(\w*)", formula)
-        if not call:
+        function_call = re.search(rf"(?<![\w.])({re.escape(name)})\(\s*(\w*)", formula)
+        if not function_call:
             similar = show_similar(name, columns)
             return f"{name!r} is not a column of the covariates. The most similar are {similar}."
-    if call:
-        function, argument = call.groups()
+    if function_call:
+        function, argument = function_call.groups()
         return (
             f"formulaic has no function {function!r}. For a curve, as s({argument}) of R, write "
             f"bs({argument}, df=5), and for a category C({argument})."
@@ -468,7 +473,7 @@ def _explain_fault(error, formula, columns):
     return fault
 
 
-def _find_references(names, levels_by_name):
+def _find_reference_terms(names, levels_by_name):
     """Return the names of the indicators that treatment coding leaves out, one for each category.
 
     ``names`` are those of the columns of the design. ``levels_by_name`` has the levels of each
@@ -481,9 +486,9 @@ def _find_references(names, levels_by_name):
         # A formula may say that a covariate is categorical, as in "C(party)".
         for term in (name, f"C({name})"):
             indicators = [f"{term}[T.{level}]" for level in levels]
-            absent = [indicator for indicator in indicators if indicator not in names]
-            if len(absent) == 1 < len(indicators):
-                references += absent
+            absent_indicators = [indicator for indicator in indicators if indicator not in names]
+            if len(absent_indicators) == 1 < len(indicators):
+                references += absent_indicators
     return references
 
 
@@ -511,7 +516,7 @@ def _find_columns_in_formula(table, formula):
             yield name, column.objects()
 
 
-def _make_error_of_constant(name, value):
+def _make_constant_covariate_error(name, value):
     """Return the error for a covariate that is constant."""
     return ValueError(
         f"Covariate {name!r} is {value} in all rows that are used, so that its effect cannot be "
@@ -519,7 +524,7 @@ def _make_error_of_constant(name, value):
     )
 
 
-def _require_known(name, is_missing):
+def _require_no_missing_values(name, is_missing):
     """Raise ValueError if values of a covariate are missing; ``is_missing`` is a mask (n,)."""
     rows = np.flatnonzero(is_missing)
     if rows.size:
@@ -543,18 +548,18 @@ def require_full_rank(matrix, names):
         # A second projection removes rounding errors of the first.
         residual -= basis @ (basis.T @ residual)
         distance = np.linalg.norm(residual)
-        if distance > _COLLINEAR * np.linalg.norm(column):
+        if distance > _COLLINEARITY_TOLERANCE * np.linalg.norm(column):
             basis = np.column_stack([basis, residual / distance])
             continue
         if np.ptp(column) == 0.0:
-            raise _make_error_of_constant(name, f"{column[0]:g}")
+            raise _make_constant_covariate_error(name, f"{column[0]:g}")
         # Name the columns whose contributions to the combination are more than rounding errors.
         # Columns of length 1 have equal units, so that `lstsq` leaves none of them out as small.
         unit_columns = matrix[:, :j] / np.linalg.norm(matrix[:, :j], axis=0)
         contributions = abs(np.linalg.lstsq(unit_columns, column, rcond=None)[0])
-        is_part = contributions > _COLLINEAR * contributions.max()
-        terms = [names[i] for i in np.flatnonzero(is_part)]
+        contributes = contributions > _COLLINEARITY_TOLERANCE * contributions.max()
+        others = [names[i] for i in np.flatnonzero(contributes)]
         raise ValueError(
-            f"The term {name!r} is collinear: it is a linear combination of {', '.join(terms)}. "
+            f"The term {name!r} is collinear: it is a linear combination of {', '.join(others)}. "
             "Leave one of them out."
         )

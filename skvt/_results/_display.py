@@ -5,9 +5,9 @@ its rows.
 """
 
 from skvt._results.profiles import (
-    SMALL,
+    SMALL_NOTE,
     describe_sizes,
-    find_small,
+    find_small_groups,
     list_distinctive_columns,
     make_profiles,
 )
@@ -47,8 +47,8 @@ def make_clusters_table(estimator):
     sizes = describe_sizes(shares, n_rows, "{:.1%}")
     texts = list_distinctive_columns(profiles, N_COLUMNS)
     texts = [
-        f"{text}; {SMALL}, see unusual_rows" if is_small else text
-        for text, is_small in zip(texts, find_small(shares, n_rows), strict=True)
+        f"{text}; {SMALL_NOTE}, see unusual_rows" if is_small else text
+        for text, is_small in zip(texts, find_small_groups(shares, n_rows), strict=True)
     ]
     rows = [
         (f"{k} {profiles.labels[k] or ''}".strip(), sizes[k], texts[k])

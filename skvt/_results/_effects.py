@@ -38,8 +38,8 @@ from skvt.readers.validation import (
 
 # Probability of a warning of impossible shares if all true mean shares are 0 or 1, and the largest
 # excess that counts as a rounding error.
-_FALSE_WARNINGS = 1e-3
-_ROUNDING = 1e-6
+_FALSE_WARNING_PROBABILITY = 1e-3
+_MAX_ROUNDING = 1e-6
 
 
 def covariate_effects(
@@ -186,17 +186,17 @@ def covariate_effects(
         cluster=cluster,
     )  # fmt: skip
     fits = list(estimators) if isinstance(estimators, list | tuple) else [estimators]
-    are_mixtures = _are_mixtures(fits)
+    are_mixtures = _check_whether_mixtures(fits)
     design = make_design(covariates, formula, num_samples(X))
-    reported = _Combinations.of(design, at, contrasts)
+    reported = _Combinations.from_options(design, at, contrasts)
     # Topic models leave out documents without words. All rows count as rows with words for
-    # mixtures, for which ``counts`` is empty.
-    counts = [] if are_mixtures else [count_words(fit, X) for fit in fits]
-    has_words = np.all([fit_counts.sum(axis=1) > 0.0 for fit_counts in counts], axis=0)
-    used = np.flatnonzero((weights > 0.0) & has_words)
-    regression = Regression.for_rows(design, used, weights, cluster, link)
+    # mixtures, for which ``word_counts`` is empty.
+    word_counts = [] if are_mixtures else [count_words(fit, X) for fit in fits]
+    has_words = np.all([fit_counts.sum(axis=1) > 0.0 for fit_counts in word_counts], axis=0)
+    used_rows = np.flatnonzero((weights > 0.0) & has_words)
+    regression = Regression.for_rows(design, used_rows, weights, cluster, link)
     # Effects, and mean shares of rows for warnings, as combinations of coefficients.
-    combinations = regression.transform(reported.combinations), regression.extreme_rows()
+    combinations = regression.to_orthogonal(reported.weights), regression.find_extreme_rows()
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
     with one_blas_thread():
         # Shares have a row for each used row. `estimate_cluster_shares` gets all rows and keeps
@@ -205,16 +205,16 @@ def covariate_effects(
             shares = [estimate_cluster_shares(fit, X, weights, n_clusters) for fit in fits]
         else:
             shares = [
-                estimate_topic_shares(fit, fit_counts[used])
-                for fit, fit_counts in zip(fits, counts, strict=True)
+                estimate_topic_shares(fit, fit_counts[used_rows])
+                for fit, fit_counts in zip(fits, word_counts, strict=True)
             ]
         estimates = [
             _estimate_effects(fit_shares, regression, *combinations, n_draws, rng)
             for fit_shares in shares
         ]
         effects, means = (
-            _pool(results, shares, *regression.calibrate(of_coefficients))
-            for results, of_coefficients in zip(
+            _calibrate_and_pool(results, shares, *regression.compute_calibration(combination_set))
+            for results, combination_set in zip(
                 zip(*estimates, strict=True), combinations, strict=True
             )
         )
@@ -223,15 +223,15 @@ def covariate_effects(
     columns = effects.columns(level, reported.names)
     _warn_of_missing_effects(columns["effect"])
     # Predictions with the logit link are in log odds; the table has shares.
-    if reported.predicts and link == "logit":
+    if reported.are_predictions and link == "logit":
         columns |= {name: expit(columns[name]) for name in ("effect", "low", "high")}
     indices = columns.pop("component")
     if are_mixtures:
         _, model = split_pipeline(fits[0])
-        labels = model._label_column(n_clusters, indices)
+        labels = model._make_label_column(n_clusters, indices)
         return pandas.DataFrame({"cluster": indices, **labels, **columns})
-    label_of = make_topic_labels(fits[0])
-    labels = [label_of[topic] for topic in indices]
+    topic_labels = make_topic_labels(fits[0])
+    labels = [topic_labels[topic] for topic in indices]
     table = pandas.DataFrame({"topic": indices, "label": labels, **columns})
     table.attrs["rows_without_words"] = _find_rows_without_words(has_words)
     return table
@@ -249,20 +249,20 @@ def _warn_of_missing_effects(effects):
         )
 
 
-def _are_mixtures(fits):
+def _check_whether_mixtures(fits):
     """Return whether the fits are mixtures; raise ValueError if they cannot be compared.
 
     Fits can be compared if they are different objects, and all of them are mixtures, or all of them
     are topic models with vocabularies of the same size.
     """
-    kinds = {is_mixture(fit) for fit in fits}
-    if len(kinds) != 1:
+    mixture_flags = {is_mixture(fit) for fit in fits}
+    if len(mixture_flags) != 1:
         raise ValueError(
             "estimators must be fits of one kind, either topic models or mixtures. Got "
             f"{', '.join(type(fit).__name__ for fit in fits) or 'an empty list'}."
         )
     require_different(fits, "estimators")
-    (are_mixtures,) = kinds
+    (are_mixtures,) = mixture_flags
     if not are_mixtures:
         # Call the function only for its ValueError if the vocabularies differ in size.
         normalize_topics_of_fits(fits)
@@ -271,15 +271,16 @@ def _are_mixtures(fits):
 
 def _find_rows_without_words(has_words):
     """Return the indices of the rows without words; warn if there are any."""
-    empty = np.flatnonzero(~has_words).tolist()
-    if empty:
+    empty_rows = np.flatnonzero(~has_words).tolist()
+    if empty_rows:
         warnings.warn(
-            f"{len(empty)} of {has_words.size} rows have no words that the model knows, the first "
-            f"of them row {empty[0]}. They are left out, because nothing is known of their topics.",
+            f"{len(empty_rows)} of {has_words.size} rows have no words that the model knows, the "
+            f"first of them row {empty_rows[0]}. They are left out, because nothing is known of "
+            "their topics.",
             UserWarning,
             stacklevel=find_stack_level(),
         )
-    return empty
+    return empty_rows
 
 
 class _Combinations(NamedTuple):
@@ -288,12 +289,12 @@ class _Combinations(NamedTuple):
     # Names of the Q combinations.
     names: list
     # (Q, P): weights of the coefficients.
-    combinations: Any
+    weights: Any
     # Whether the combinations are predictions at rows of covariates.
-    predicts: bool = False
+    are_predictions: bool = False
 
     @classmethod
-    def of(cls, design, at, contrasts):
+    def from_options(cls, design, at, contrasts):
         """Return the combinations that ``at`` or ``contrasts`` ask for, or all coefficients.
 
         ``design`` is the :class:`~skvt._results._design.Design` of the regression. ``at`` are rows
@@ -304,19 +305,19 @@ class _Combinations(NamedTuple):
         if at is not None and contrasts is not None:
             raise ValueError("Pass either 'at' or 'contrasts', not both.")
         if at is not None:
-            return cls(design.describe(at), design.encode(at), predicts=True)
+            return cls(design.describe(at), design.encode(at), are_predictions=True)
         if contrasts is None:
             return cls(design.names, np.eye(len(design.names)))
-        values = list(contrasts.values()) if isinstance(contrasts, dict) else [contrasts]
-        if not all(map(_are_finite_weights, values)):
+        weights_by_term = list(contrasts.values()) if isinstance(contrasts, dict) else [contrasts]
+        if not all(map(_are_finite_weights, weights_by_term)):
             raise ValueError(
                 "contrasts must be a dict of the form {name: {term: weight}} with finite weights, "
                 f"such as {{'difference': {dict.fromkeys(design.names[-1:], 1)}}}. "
                 f"Got {contrasts!r}."
             )
         combinations = np.zeros((len(contrasts), len(design.names)))
-        terms = [*design.names, *design.references]
-        for row, weights in zip(combinations, values, strict=True):
+        terms = [*design.names, *design.reference_terms]
+        for row, weights in zip(combinations, weights_by_term, strict=True):
             for term, weight in weights.items():
                 if term not in terms:
                     raise ValueError(
@@ -342,39 +343,39 @@ def _estimate_effects(shares, regression, combinations, rows, n_draws, rng):
 
     ``shares`` are the :class:`~skvt._results._shares.Shares` of the fit. The first array has the
     effects, which are the Q ``combinations`` of coefficients. The second array has mean shares by
-    least squares at the Q ``rows`` of :meth:`Regression.extreme_rows`.
+    least squares at the Q ``rows`` of :meth:`Regression.find_extreme_rows`.
     """
     # (M, K, K): matrices by which the estimated shares (n, K) are multiplied, one for each draw.
-    draws = shares.draws(n_draws, rng)
-    line = replace(regression, link="identity")
-    n_components = draws.shape[1]
+    draw_matrices = shares.draw_matrices(n_draws, rng)
+    linear = replace(regression, link="identity")
+    n_components = draw_matrices.shape[1]
     effects = np.empty((2, n_draws, len(combinations), n_components))
     means = np.empty((2, n_draws, len(rows), n_components))
     for k in range(n_components):
         # The coefficients of one draw are the start of Newton's method for the next draw.
         coefficients = None
         for m in range(n_draws):
-            drawn_shares = shares.values @ draws[m, :, k]
+            drawn_shares = shares.estimates @ draw_matrices[m, :, k]
             coefficients, covariance = regression.fit(drawn_shares, start=coefficients)
-            effects[:, m, :, k] = _combine(combinations, coefficients, covariance)
+            effects[:, m, :, k] = _compute_combinations(combinations, coefficients, covariance)
             if regression.link == "identity":
-                means[:, m, :, k] = _combine(rows, coefficients, covariance)
+                means[:, m, :, k] = _compute_combinations(rows, coefficients, covariance)
             else:
-                means[:, m, :, k] = _combine(rows, *line.fit(drawn_shares))
+                means[:, m, :, k] = _compute_combinations(rows, *linear.fit(drawn_shares))
     return effects, means
 
 
-def _combine(combinations, coefficients, covariance):
+def _compute_combinations(combinations, coefficients, covariance):
     """Return linear combinations (Q, P) of coefficients, and their variances."""
     variances = ((combinations @ covariance) * combinations).sum(axis=1)
     return combinations @ coefficients, variances
 
 
-def _pool(results, shares, factors, degrees):
-    """Pool the estimates of all fits; ``factors`` and ``degrees`` calibrate their variances."""
+def _calibrate_and_pool(results, shares, factors, degrees_of_freedom):
+    """Pool the estimates of all fits, whose variances the last two arguments calibrate."""
     for _, variances in results:
         variances *= factors[:, None]
-    return pool(results, shares, degrees[:, None])
+    return pool(results, shares, degrees_of_freedom[:, None])
 
 
 def _warn_of_useless_shares(standard_errors, are_mixtures):
@@ -415,8 +416,10 @@ def _warn_of_impossible_shares(means, link, are_mixtures):
         return
     excess = np.maximum(-means.estimate, means.estimate - 1.0).clip(min=0.0)
     # If all Q K mean shares are 0 or 1, a warning has at most this probability, by Bonferroni.
-    critical = student.isf(_FALSE_WARNINGS / excess.size, means.degrees)
-    impossible = np.flatnonzero((excess > critical * means.standard_error + _ROUNDING).any(axis=0))
+    critical = student.isf(_FALSE_WARNING_PROBABILITY / excess.size, means.degrees_of_freedom)
+    impossible = np.flatnonzero(
+        (excess > critical * means.standard_error + _MAX_ROUNDING).any(axis=0)
+    )
     if impossible.size:
         name = "clusters" if are_mixtures else "topics"
         warnings.warn(

@@ -177,7 +177,7 @@ class GrowingMixin(MoveLogMixin):
         names = ("weight", "block", "column", "quantity", "category", "estimate", "low", "high",
                  "relevance", "differs_in")  # fmt: skip
         numbers, *values = map(list, zip(*rows, strict=True))
-        table = {kind: numbers} | self._label_column(n_clusters, numbers)
+        table = {kind: numbers} | self._make_label_column(n_clusters, numbers)
         table |= zip(names, values, strict=True)
         _, n_rows = self._get_sums_and_counts(fitted, indicators)
         return table, n_rows

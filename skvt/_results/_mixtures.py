@@ -133,12 +133,12 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         """
         self._require_fitted()
         n_clusters = self._resolve_n_clusters(n_clusters)
-        needs_splits = self._needs_splits(n_clusters)
+        needs_splits = self._must_split_components(n_clusters)
         clusters = None if needs_splits else self._get_component_clusters(n_clusters)
         X = self._read(X)
         with Workers(self.n_jobs) as workers:
             if needs_splits:
-                return self._split_labels(X, n_clusters, workers)
+                return self._split_into_clusters(X, n_clusters, workers)
             return self._predict_labels(X, clusters, workers)
 
     def _resolve_n_clusters(self, n_clusters):
@@ -164,7 +164,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         The number is None, because labels are a vector. `apply_by_chunk` calls this method before
         it predicts labels of rows in chunks. Raise ValueError if components must be split.
         """
-        if self._needs_splits(n_clusters):
+        if self._must_split_components(n_clusters):
             raise ValueError(
                 f"n_clusters must be in the range [1, n_components_] = [1, {self.n_components_}] "
                 "for rows in chunks, because components are split only by rows in memory. Got "

@@ -55,7 +55,7 @@ def find_names(name_of_key, keys):
     return {k: name_of_key[key] for k, key in enumerate(keys) if key in name_of_key}
 
 
-def component_keys(fitted, shown_fit, n_components):
+def get_component_keys(fitted, shown_fit, n_components):
     """Return the identifiers of components or topics, a list; indices if there are none.
 
     A component keeps its identifier if moves, which add, join and remove components, change its

@@ -129,8 +129,8 @@ def outcome_by_cluster(
     # outcome of categories has a column of indicators for each category.
     categories, values = encode_values("outcome", outcome, num_samples(X))
     # `estimate_cluster_shares` leaves out rows of weight 0 in the same way.
-    used = np.flatnonzero(weights)
-    values, used_weights = values[used], weights[used]
+    used_rows = np.flatnonzero(weights)
+    values, used_weights = values[used_rows], weights[used_rows]
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
     _warn_of_double_use(fits, outcome)
     results = []
@@ -138,20 +138,20 @@ def outcome_by_cluster(
         shares = [estimate_cluster_shares(fit, X, weights, n_clusters) for fit in fits]
         for fit_shares in shares:
             factors = _compute_small_sample_factors(fit_shares.profiles)
-            corrections = fit_shares.draws(n_draws, rng)
-            assignments = fit_shares.values
+            corrections = fit_shares.draw_matrices(n_draws, rng)
+            assignments = fit_shares.estimates
             means = _estimate_means(assignments, corrections, values, used_weights, factors)
             results.append(means)
-    pooled = pool(results, shares, degrees=used.size - 1)
+    pooled = pool(results, shares, degrees_of_freedom=used_rows.size - 1)
     # An outcome of numbers has one term without a name: the column of its name is left out below.
     columns = pooled.columns(level, categories or [""])
     new_names = {"component": "cluster", "term": "category", "effect": "mean"}
     if categories is None:
         del new_names["term"]
-    kept = ("low", "high", "standard_error", "between_fits", "n_fits", "agreement")
-    frame = pandas.DataFrame(columns)[[*new_names, *kept]].rename(columns=new_names)
+    kept_columns = ("low", "high", "standard_error", "between_fits", "n_fits", "agreement")
+    frame = pandas.DataFrame(columns)[[*new_names, *kept_columns]].rename(columns=new_names)
     _, first_model = split_pipeline(fits[0])
-    for name, labels in first_model._label_column(n_clusters, frame["cluster"]).items():
+    for name, labels in first_model._make_label_column(n_clusters, frame["cluster"]).items():
         frame.insert(1, name, labels)
     return frame
 
@@ -201,15 +201,15 @@ def _estimate_means(assignments, corrections, values, weights, factors):
     sizes = mean_assignments.sum(axis=0)
     # A cluster without rows has no mean.
     sizes[sizes == 0.0] = np.nan
-    centers = values.T @ mean_assignments / sizes
-    results = np.empty((2, len(corrections), *centers.shape))
+    means_at_mean_draw = values.T @ mean_assignments / sizes
+    results = np.empty((2, len(corrections), *means_at_mean_draw.shape))
     # Two views of ``results``, (M, Q, K) each.
     means, squared_errors = results
     for m, correction in enumerate(corrections):
         drawn_assignments = weights[:, None] * (assignments @ correction) / sizes
         for q, column in enumerate(values.T):
-            deviations = drawn_assignments * (column[:, None] - centers[q])
-            means[m, q] = centers[q] + deviations.sum(axis=0)
+            deviations = drawn_assignments * (column[:, None] - means_at_mean_draw[q])
+            means[m, q] = means_at_mean_draw[q] + deviations.sum(axis=0)
             squared_errors[m, q] = (deviations**2).sum(axis=0) * factors
     return results
 

@@ -63,7 +63,7 @@ class Pooled:
     # Standard error of the estimate, (Q, K).
     standard_error: Any
     # Degrees of freedom of the standard error, (Q, K).
-    degrees: Any
+    degrees_of_freedom: Any
     # Share of the variance that is between fits, (Q, K); NaN for a component that only one fit has.
     between_fits: Any
     # Number of fits in which the estimate has the sign of the pooled estimate, (Q, K).
@@ -82,7 +82,7 @@ class Pooled:
         are the names of the Q terms, and ``level`` is the probability of the intervals.
         """
         n_terms, n_components = self.estimate.shape
-        half_width = student.ppf(0.5 + 0.5 * level, self.degrees) * self.standard_error
+        half_width = student.ppf(0.5 + 0.5 * level, self.degrees_of_freedom) * self.standard_error
         return {
             "component": np.repeat(np.arange(n_components), n_terms),
             "term": list(names) * n_components,
@@ -97,7 +97,7 @@ class Pooled:
         }
 
 
-def pool(results, shares, degrees):
+def pool(results, shares, degrees_of_freedom):
     """Pool the estimates of R fits; return a :class:`Pooled`.
 
     Each entry of ``results`` belongs to a fit. It is an array (2, M, Q, K) with the estimates and
@@ -107,9 +107,9 @@ def pool(results, shares, degrees):
     component.
 
     The total variance is ``U + (1 + 1/M) B + (1 + 1/R) F`` [Rubin87 eq. 3.1.5]. U is the mean of
-    the squared standard errors, which have ``degrees`` degrees of freedom; B is the variance
-    between draws, and F is the variance between fits. The degrees of freedom of the total variance
-    are computed by Satterthwaite's formula.
+    the squared standard errors, which have ``degrees_of_freedom`` degrees of freedom; B is the
+    variance between draws, and F is the variance between fits. The degrees of freedom of the total
+    variance are computed by Satterthwaite's formula.
     """
     n_draws, n_terms, n_components = results[0].shape[1:]
     # Align the estimates of each fit with the components of the first fit. Entries are 0 for
@@ -117,16 +117,17 @@ def pool(results, shares, degrees):
     aligned = np.zeros((len(results), 2, n_draws, n_terms, n_components))
     # (R, K) each: overlap with the matched component in each fit, and 1 if there is such a match.
     agreement, is_matched = np.zeros((2, len(results), n_components))
-    for r, (result, fit_shares) in enumerate(zip(results, shares, strict=True)):
+    for fit_index, (result, fit_shares) in enumerate(zip(results, shares, strict=True)):
         overlaps, components, partners = match_topics(shares[0].profiles, fit_shares.profiles)
         # Match each component of the first fit with itself, because the matching by overlap may
         # exchange two components that are equal.
-        if r == 0:
+        if fit_index == 0:
             partners = components = np.arange(n_components)
-        aligned[r][..., components] = result[..., partners]
-        agreement[r, components], is_matched[r, components] = overlaps, 1.0
-    # Compute the three parts of the variance: ``within`` is U, ``between_draws`` is (1 + 1/M) B,
-    # and ``between_fits`` is (1 + 1/R) F.
+        aligned[fit_index][..., components] = result[..., partners]
+        agreement[fit_index, components] = overlaps
+        is_matched[fit_index, components] = 1.0
+    # Compute the three parts of the variance: ``within_variance`` is U, ``draw_variance`` is (1 +
+    # 1/M) B, and ``fit_variance`` is (1 + 1/R) F.
     n_fits = is_matched.sum(axis=0)
     # (R, M, Q, K) each.
     effects, squared_errors = aligned[:, 0], aligned[:, 1]
@@ -134,15 +135,15 @@ def pool(results, shares, degrees):
     fit_degrees = np.maximum(n_fits - 1.0, 1.0)
     fit_means = effects.mean(axis=1)
     estimate = fit_means.sum(axis=0) / n_fits
-    within = squared_errors.mean(axis=1).sum(axis=0) / n_fits
-    between_draws = (1.0 + 1.0 / n_draws) * effects.var(axis=1, ddof=1).sum(axis=0) / n_fits
+    within_variance = squared_errors.mean(axis=1).sum(axis=0) / n_fits
+    draw_variance = (1.0 + 1.0 / n_draws) * effects.var(axis=1, ddof=1).sum(axis=0) / n_fits
     deviations = is_matched[:, None] * (fit_means - estimate) ** 2
-    between_fits = (1.0 + 1.0 / n_fits) * deviations.sum(axis=0) / fit_degrees
-    variance = within + between_draws + between_fits  # [Rubin87 eq. 3.1.5]
+    fit_variance = (1.0 + 1.0 / n_fits) * deviations.sum(axis=0) / fit_degrees
+    variance = within_variance + draw_variance + fit_variance  # [Rubin87 eq. 3.1.5]
     inverse_degrees = (
-        within**2 / degrees
-        + between_draws**2 / (n_fits * (n_draws - 1))
-        + between_fits**2 / fit_degrees
+        within_variance**2 / degrees_of_freedom
+        + draw_variance**2 / (n_fits * (n_draws - 1))
+        + fit_variance**2 / fit_degrees
     )
     same_sign = is_matched[:, None] * (np.sign(fit_means) == np.sign(estimate))
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -150,8 +151,8 @@ def pool(results, shares, degrees):
             estimate=estimate,
             standard_error=np.sqrt(variance),
             # An estimate without variance has an interval of width 0.
-            degrees=np.where(variance == 0.0, np.inf, variance**2 / inverse_degrees),
-            between_fits=np.where(n_fits > 1.0, between_fits / variance, np.nan),
+            degrees_of_freedom=np.where(variance == 0.0, np.inf, variance**2 / inverse_degrees),
+            between_fits=np.where(n_fits > 1.0, fit_variance / variance, np.nan),
             same_sign=same_sign.sum(axis=0).astype(int),
             n_fits=n_fits.astype(int),
             # Leave out the agreement of the first fit with itself.

@@ -48,11 +48,11 @@ def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
     return prior
 
 
-def simplify_prior(parameter, used):
-    """Return the prior ``used`` as a float if possible, otherwise as a copy.
+def simplify_prior(parameter, prior):
+    """Return the prior ``prior`` as a float if possible, otherwise as a copy.
 
     A float is possible if the user's ``parameter`` was not an array, and all entries of the prior
     are equal.
     """
-    is_number = used.ndim == 1 and np.ndim(parameter) == 0 and np.all(used == used[0])
-    return float(used[0]) if is_number else used.copy()
+    is_number = prior.ndim == 1 and np.ndim(parameter) == 0 and np.all(prior == prior[0])
+    return float(prior[0]) if is_number else prior.copy()

@@ -23,21 +23,21 @@ from scipy.special import expit
 from skvt._results._design import list_values, require_full_rank
 
 # Maximum number of steps of Newton's method.
-_MAX_STEPS = 50
+_MAX_NEWTON_STEPS = 50
 # Newton's method has converged when a step changes no coefficient by more than this, relative to
 # the largest coefficient or to 1.
-_CONVERGED = 1e-8
+_CONVERGENCE_TOLERANCE = 1e-8
 # Largest change of a linear predictor in one step of Newton's method. Longer steps are shortened.
-_MAX_STEP = 2.0
+_MAX_PREDICTOR_CHANGE = 2.0
 # Newton's method has diverged if the condition number of the information matrix, the negative
 # Hessian of the log likelihood, is larger than this.
-_DIVERGED = 1e12
+_MAX_CONDITION = 1e12
 # The variance of a combination cannot be estimated if the expectation of its sandwich variance is
 # at most this fraction of the variance.
-_ALONE = 1e-8
+_MIN_VARIANCE_RATIO = 1e-8
 # Degrees of freedom from which a lower bound replaces them. Quantiles of Student's t distribution
 # with more degrees of freedom are within .7 % of those of the normal distribution.
-_MANY_DEGREES = 200.0
+_LARGE_DEGREES_OF_FREEDOM = 200.0
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Regression:
     link: str
 
     @classmethod
-    def for_rows(cls, design, used, weights, cluster, link):
-        """Return the regression on the rows with indices ``used``.
+    def for_rows(cls, design, rows, weights, cluster, link):
+        """Return the regression on the rows with indices ``rows``.
 
         ``design`` is the :class:`~skvt._results._design.Design` of all rows, and ``weights`` has
         the weight of each row. ``cluster`` is None, or has a label of the group of each row.
@@ -66,7 +66,7 @@ class Regression:
         Raise ValueError if there are too few rows for the terms, if the used rows of the design do
         not have full rank, or if ``cluster`` has another length, missing values or only one group.
         """
-        matrix = design.matrix[used]
+        matrix = design.matrix[rows]
         n_rows, n_terms = matrix.shape
         if n_rows <= n_terms:
             raise ValueError(
@@ -75,21 +75,21 @@ class Regression:
                 "out, or pass more rows."
             )
         require_full_rank(matrix, design.names)
-        groups = None if cluster is None else _make_group_indicators(cluster, used, weights.size)
+        groups = None if cluster is None else _make_group_indicators(cluster, rows, weights.size)
         columns, triangle = np.linalg.qr(matrix)
         scale = np.sqrt(n_rows)
-        return cls(scale * columns, triangle / scale, weights[used], groups, link)
+        return cls(scale * columns, triangle / scale, weights[rows], groups, link)
 
-    def transform(self, combinations):
+    def to_orthogonal(self, combinations):
         """Convert combinations (Q, P) of coefficients of the design to those of the columns."""
         return solve_triangular(self.triangle, combinations.T, trans="T").T
 
-    def extreme_rows(self):
+    def find_extreme_rows(self):
         """Return the rows of ``columns`` in which a column has its minimum or its maximum."""
         extremes = [self.columns.argmin(axis=0), self.columns.argmax(axis=0)]
         return self.columns[np.unique(extremes)]
 
-    def calibrate(self, combinations):
+    def compute_calibration(self, combinations):
         """Return a factor and degrees of freedom for the variance of each of Q combinations.
 
         ``combinations`` (Q, P) are of the coefficients of the columns. The sandwich variance of a
@@ -110,40 +110,41 @@ class Regression:
         blocks V' V, -I, -I and 0. Its mean is ``tr(M)``, that of an unbiased estimate is
         ``|a|^2``, and the degrees of freedom are ``tr(M)^2 / tr(M M)``. They are at least
         ``tr(M)`` divided by the largest diagonal entry of D'D if weights are equal. This bound is
-        returned in their place if it exceeds _MANY_DEGREES.
+        returned in their place if it exceeds _LARGE_DEGREES_OF_FREEDOM.
         """
         roots = np.sqrt(self.weights)[:, None]
         basis, triangle = np.linalg.qr(roots * self.columns)
         directions = solve_triangular(triangle, combinations.T, trans="T").T
         # [U, V], (n, 2 P), and K, (2 P, 2 P).
-        weighted = basis * roots
-        both = np.hstack([basis / roots, weighted])
-        unit = np.eye(basis.shape[1])
-        K = np.block([[weighted.T @ weighted, -unit], [-unit, np.zeros_like(unit)]])
+        V = basis * roots
+        U_and_V = np.hstack([basis / roots, V])
+        identity = np.eye(basis.shape[1])
+        K = np.block([[V.T @ V, -identity], [-identity, np.zeros_like(identity)]])
         # (n,): the diagonal of [U, V] K [U, V]'.
-        losses_of_rows = ((both @ K) * both).sum(axis=1)
+        changes_of_rows = ((U_and_V @ K) * U_and_V).sum(axis=1)
         factors, degrees = np.ones(len(directions)), np.full(len(directions), np.inf)
         for q, direction in enumerate(directions):
-            loads = weighted @ direction
+            row_coefficients = V @ direction
             # The diagonals of D'D and of F K F'.
-            lengths, F = loads**2, None
-            target = lengths.sum()
+            squared_lengths, F = row_coefficients**2, None
+            target = squared_lengths.sum()
             # A combination of nothing has the variance 0, which needs no correction.
             if target == 0.0:
                 continue
-            losses = lengths * losses_of_rows
+            changes = squared_lengths * changes_of_rows
             if self.groups is not None:
-                lengths, F = self.groups @ lengths, self.groups @ (loads[:, None] * both)
-                losses = ((F @ K) * F).sum(axis=1)
-            trace = (lengths + losses).sum()
-            if trace <= _ALONE * target:
+                squared_lengths = self.groups @ squared_lengths
+                F = self.groups @ (row_coefficients[:, None] * U_and_V)
+                changes = ((F @ K) * F).sum(axis=1)
+            trace = (squared_lengths + changes).sum()
+            if trace <= _MIN_VARIANCE_RATIO * target:
                 factors[q] = degrees[q] = np.nan
                 continue
-            factors[q], degrees[q] = target / trace, trace / lengths.max()
-            if degrees[q] <= _MANY_DEGREES:
-                F = loads[:, None] * both if F is None else F
+            factors[q], degrees[q] = target / trace, trace / squared_lengths.max()
+            if degrees[q] <= _LARGE_DEGREES_OF_FREEDOM:
+                F = row_coefficients[:, None] * U_and_V if F is None else F
                 product = K @ (F.T @ F)
-                trace_of_square = (lengths * (lengths + 2.0 * losses)).sum()
+                trace_of_square = (squared_lengths * (squared_lengths + 2.0 * changes)).sum()
                 degrees[q] = trace**2 / (trace_of_square + (product * product.T).sum())
         return factors, degrees
 
@@ -167,18 +168,18 @@ class Regression:
         n_terms = columns.shape[1]
         has_start = start is not None and np.isfinite(start).all()
         coefficients = start.copy() if has_start else np.zeros(n_terms)
-        for _ in range(_MAX_STEPS):
+        for _ in range(_MAX_NEWTON_STEPS):
             means = expit(columns @ coefficients)
             slopes = weights * means * (1.0 - means)
             information = columns.T @ (slopes[:, None] * columns)
-            if not np.isfinite(information).all() or np.linalg.cond(information) > _DIVERGED:
+            if not np.isfinite(information).all() or np.linalg.cond(information) > _MAX_CONDITION:
                 break
             # Make a step of Newton's method, shortened if it changes a linear predictor too much.
             bread = np.linalg.inv(information)
             step = bread @ (columns.T @ (weights * (values - means)))
-            step /= max(1.0, abs(columns @ step).max() / _MAX_STEP)
+            step /= max(1.0, abs(columns @ step).max() / _MAX_PREDICTOR_CHANGE)
             coefficients += step
-            if abs(step).max() < _CONVERGED * max(1.0, abs(coefficients).max()):
+            if abs(step).max() < _CONVERGENCE_TOLERANCE * max(1.0, abs(coefficients).max()):
                 return coefficients, self._compute_covariance(values - means, bread)
         return np.full(n_terms, np.nan), np.full((n_terms, n_terms), np.nan)
 
@@ -186,7 +187,7 @@ class Regression:
         """Return the sandwich covariance (P, P) of the coefficients.
 
         ``residuals`` (n,) are shares minus fitted means, and ``bread`` (P, P) is the inverse of the
-        information matrix. :meth:`calibrate` corrects variances for small samples.
+        information matrix. :meth:`compute_calibration` corrects variances for small samples.
         """
         scores = self.columns * (self.weights * residuals)[:, None]
         if self.groups is not None:
@@ -195,29 +196,29 @@ class Regression:
         return scores_by_bread.T @ scores_by_bread
 
 
-def _make_group_indicators(cluster, used, n_rows):
+def _make_group_indicators(cluster, used_rows, n_rows):
     """Return sparse indicators of groups, (number of groups, number of used rows).
 
     Entry (g, i) is 1 if used row i is in group g. ``cluster`` has the group of each of ``n_rows``
-    rows, and ``used`` are the indices of the used rows. Groups are the distinct values of
+    rows, and ``used_rows`` are the indices of the used rows. Groups are the distinct values of
     ``cluster`` in the used rows, in the order in which they first occur.
     """
     cluster = list_values("cluster", cluster, n_rows)
-    missing = [row for row, value in enumerate(cluster) if value is None]
-    if missing:
+    ungrouped_rows = [row for row, value in enumerate(cluster) if value is None]
+    if ungrouped_rows:
         raise ValueError(
-            f"cluster is missing in {len(missing)} rows, the first of them row {missing[0]}. Give "
-            "each of these rows a group, such as one of its own."
+            f"cluster is missing in {len(ungrouped_rows)} rows, the first of them row "
+            f"{ungrouped_rows[0]}. Give each of these rows a group, such as one of its own."
         )
     if not all(isinstance(value, Hashable) for value in cluster):
         raise ValueError(
             "cluster must be one-dimensional, with a number or a category for each row."
         )
     group_numbers = {}
-    group_of_row = [group_numbers.setdefault(cluster[row], len(group_numbers)) for row in used]
+    group_of_row = [group_numbers.setdefault(cluster[row], len(group_numbers)) for row in used_rows]
     if len(group_numbers) < 2:
         raise ValueError(
             "Standard errors for clustered rows need at least 2 groups. cluster has "
             f"{len(group_numbers)}, not counting rows of weight 0 and documents without words."
         )
-    return sp.csr_array((np.ones(len(used)), (group_of_row, np.arange(len(used)))))
+    return sp.csr_array((np.ones(len(used_rows)), (group_of_row, np.arange(len(used_rows)))))

@@ -33,7 +33,7 @@ from skvt.readers.validation import require_fitted, split_pipeline
 # Eigenvalues of the symmetric form of M count as 0 if they are below this number. The largest
 # eigenvalue is 1. If an eigenvalue is near 0, the data do not distinguish the components that its
 # eigenvector combines.
-_SINGULAR = 1e-8
+_MIN_EIGENVALUE = 1e-8
 # Smaller singular values of the matrix A of `estimate_cluster_shares` are replaced by this number
 # before A is inverted.
 _MIN_SINGULAR_VALUE = 0.2
@@ -44,13 +44,14 @@ class Shares:
     """Corrected shares of the topics or clusters of one fit."""
 
     # (n, K): estimated shares of each row.
-    values: Any
+    estimates: Any
     # (K, V) or (K, n): the distribution of each topic over words, or of each cluster over rows.
     # Components of several fits are matched by these distributions.
     profiles: Any
-    # ``draws(n_draws, rng)`` returns matrices (n_draws, K, K). For each matrix, ``values @ matrix``
-    # is a draw of the shares. The draws express the uncertainty of the parameters of the fit.
-    draws: Callable[[int, np.random.Generator], Any]
+    # ``draw_matrices(n_draws, rng)`` returns matrices (n_draws, K, K). For each matrix, ``estimates
+    # @ matrix`` is a draw of the shares. The draws express the uncertainty of the parameters of the
+    # fit.
+    draw_matrices: Callable[[int, np.random.Generator], Any]
 
 
 def is_mixture(estimator):
@@ -102,7 +103,7 @@ def estimate_topic_shares(estimator, X):
     The estimated shares of a document that has topic k only would then be too large by ``delta_k'
     G`` on average, where G (V, K) are the corrected probabilities of topics given a word. The
     matrix of a draw subtracts this error. The matrices are shifted so that their mean is the
-    identity. The mean of the drawn shares is then ``values``.
+    identity. The mean of the drawn shares is then ``estimates``.
     """
     _, model = split_pipeline(estimator)
     # (K, V): parameters of the Dirichlet posteriors.
@@ -112,19 +113,19 @@ def estimate_topic_shares(estimator, X):
     # Probability of each topic for a random token, (K,), and for a token of each word, (V, K).
     sizes = lam.sum(axis=1) / lam.sum()
     probabilities = (sizes[:, None] * topics / np.where(p_word > 0.0, p_word, 1.0)).T
-    corrected = _correct(probabilities, p_word)
+    corrected = _correct_items(probabilities, p_word)
     lengths = np.asarray(X.sum(axis=1), np.float64).ravel()
-    values = (X @ corrected) / lengths[:, None]
+    estimates = (X @ corrected) / lengths[:, None]
 
-    def draws(number, rng):
-        """Return a matrix (K, K) for each of ``number`` draws of the topics."""
+    def draw_matrices(n_draws, rng):
+        """Return a matrix (K, K) for each of ``n_draws`` draws of the topics."""
         # Gamma variates divided by their sum have a Dirichlet distribution.
-        gammas = (rng.standard_gamma(lam) for _ in range(number))
+        gammas = (rng.standard_gamma(lam) for _ in range(n_draws))
         drawn_topics = (gamma / gamma.sum(axis=1, keepdims=True) for gamma in gammas)
-        errors = [(drawn - topics) @ corrected for drawn in drawn_topics]
-        return np.eye(len(lam)) + np.mean(errors, axis=0) - errors
+        mean_errors = [(drawn - topics) @ corrected for drawn in drawn_topics]
+        return np.eye(len(lam)) + np.mean(mean_errors, axis=0) - mean_errors
 
-    return Shares(values, topics, draws)
+    return Shares(estimates, topics, draw_matrices)
 
 
 def estimate_cluster_shares(estimator, X, weights, n_clusters=None):
@@ -138,7 +139,7 @@ def estimate_cluster_shares(estimator, X, weights, n_clusters=None):
     have the mean in row k of ``A = D^-1 sum_i e_i r_i s_i' M^-1``, with ``D = diag(sum_i e_i
     r_i)``. A is not the identity, because a refit overstates certainty. As in the bootstrap, A is
     assumed to describe also how the shares of the fit deviate from the true shares. Draws of the
-    true shares are therefore ``values A^-1``.
+    true shares are therefore ``estimates A^-1``.
 
     With ``n_clusters`` of None, each component of the mixture is a cluster.
     """
@@ -150,43 +151,44 @@ def estimate_cluster_shares(estimator, X, weights, n_clusters=None):
     # The refits have no rows of weight 0.
     weights = weights[weights > 0.0]
     probabilities = sum_by_cluster(refits.resp, clusters)
-    values = _correct(probabilities, weights)
+    estimates = _correct_items(probabilities, weights)
     # Expected weight of the rows in each cluster.
     sizes = weights @ probabilities
     profiles = (weights[:, None] * probabilities / np.where(sizes > 0.0, sizes, 1.0)).T
 
-    def draws(number, rng):
-        """Return A^-1 for each of ``number`` draws of weights, shifted to a robust mean.
+    def draw_matrices(n_draws, rng):
+        """Return A^-1 for each of ``n_draws`` draws of weights, shifted to a robust mean.
 
         The matrices are shifted so that their mean is their entrywise median, because a few extreme
         draws hardly change the median. The median is corrected so that its rows sum to 1.
         """
-        inverses = [_invert_for_draw(*refits.draw(rng), clusters) for _ in range(number)]
+        inverses = [_compute_draw_matrix(*refits.draw(rng), clusters) for _ in range(n_draws)]
         center = np.median(inverses, axis=0)
         center += (1.0 - center.sum(axis=1, keepdims=True)) / len(center)
         return center + inverses - np.mean(inverses, axis=0)
 
-    return Shares(values, profiles, draws)
+    return Shares(estimates, profiles, draw_matrices)
 
 
-def _invert_for_draw(weights, before, after, clusters):
+def _compute_draw_matrix(weights, resp_before, resp_after, clusters):
     """Return A^-1 (K, K) of :func:`estimate_cluster_shares` for one draw of row weights (n,).
 
-    ``before`` and ``after`` (n, number of components) are the responsibilities of the mixture's
-    components before and after the refit to this draw. ``clusters`` is as in `sum_by_cluster`.
+    ``resp_before`` and ``resp_after`` (n, number of components) are the responsibilities of the
+    mixture's components before and after the refit to this draw. ``clusters`` is as in
+    `sum_by_cluster`.
     """
-    before, after = sum_by_cluster(before, clusters), sum_by_cluster(after, clusters)
+    before, after = (sum_by_cluster(resp, clusters) for resp in (resp_before, resp_after))
     weighted = weights[:, None] * before
     # Match the clusters after the refit to the clusters before the refit by their common mass.
     _, partners = linear_sum_assignment(weighted.T @ after, maximize=True)
     after = after[:, partners]
     sizes = weighted.sum(axis=0)
-    A = weighted.T @ _correct(after, weights) / np.where(sizes > 0.0, sizes, 1.0)[:, None]
+    A = weighted.T @ _correct_items(after, weights) / np.where(sizes > 0.0, sizes, 1.0)[:, None]
     left, singular_values, right = np.linalg.svd(A)
     return (right.T / np.maximum(singular_values, _MIN_SINGULAR_VALUE)) @ left.T
 
 
-def _correct(probabilities, weights):
+def _correct_items(probabilities, weights):
     """Return the corrected probabilities ``r_i' M^-1`` of each item i, in row i.
 
     The arguments are r_i in row i of ``probabilities``, and w_i in ``weights``. The inverse is
@@ -197,4 +199,4 @@ def _correct(probabilities, weights):
     root_sizes = np.sqrt(weights @ probabilities)
     scaled = probabilities / np.where(root_sizes > 0.0, root_sizes, 1.0)
     symmetric = scaled.T @ (weights[:, None] * scaled)
-    return scaled @ np.linalg.pinv(symmetric, rcond=_SINGULAR, hermitian=True) * root_sizes
+    return scaled @ np.linalg.pinv(symmetric, rcond=_MIN_EIGENVALUE, hermitian=True) * root_sizes

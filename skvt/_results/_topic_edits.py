@@ -21,7 +21,7 @@ class TopicEditsMixin:
     """Mixin of topic models whose topics users may merge and remove."""
 
     # Methods after which the bound is not known, for the error of ``elbo_``.
-    _loses_bound = "partial_fit, merge_topics and drop_topics"
+    _methods_without_bound = "partial_fit, merge_topics and drop_topics"
 
     def merge_topics(self, groups):
         """Merge each group of topics into one topic, in place.
@@ -54,20 +54,22 @@ class TopicEditsMixin:
         of documents X is ``elbo(X)``. ``history_`` and ``move_log_`` do not change.
         """
         n_topics = len(self._require_fitted().lam()[0])
-        merged = [
-            _to_indices(group, n_topics, "groups of merge_topics", "such as [[0, 3], [1, 4]]")
+        merged_groups = [
+            _check_topic_indices(
+                group, n_topics, "groups of merge_topics", "such as [[0, 3], [1, 4]]"
+            )
             for group in groups
         ]
         # The topics of all groups. The empty array allows an empty list of groups.
-        listed = np.concatenate([*merged, np.empty(0, np.intp)])
-        if np.unique(listed).size < listed.size:
-            repeated = int(np.flatnonzero(np.bincount(listed) > 1)[0])
+        topics_of_groups = np.concatenate([*merged_groups, np.empty(0, np.intp)])
+        if np.unique(topics_of_groups).size < topics_of_groups.size:
+            repeated_topic = int(np.flatnonzero(np.bincount(topics_of_groups) > 1)[0])
             raise ValueError(
                 "The groups of merge_topics must name each topic at most once. Got topic "
-                f"{repeated} more than once; topics that are to become one topic form one group."
+                f"{repeated_topic} more than once; topics that are to be merged form one group."
             )
-        unmerged = [np.array([k]) for k in np.setdiff1d(np.arange(n_topics), listed)]
-        groups = [np.sort(group) for group in merged if group.size] + unmerged
+        single_topics = [np.array([k]) for k in np.setdiff1d(np.arange(n_topics), topics_of_groups)]
+        groups = [np.sort(group) for group in merged_groups if group.size] + single_topics
         return self._regroup(sorted(groups, key=min))
 
     def drop_topics(self, ids):
@@ -95,7 +97,7 @@ class TopicEditsMixin:
         ``elbo_`` is not available afterwards, as after ``merge_topics``.
         """
         n_topics = len(self._require_fitted().lam()[0])
-        dropped = _to_indices(ids, n_topics, "ids of drop_topics", "such as [1, 4]")
+        dropped = _check_topic_indices(ids, n_topics, "ids of drop_topics", "such as [1, 4]")
         if np.unique(dropped).size < dropped.size:
             raise ValueError(
                 f"The ids of drop_topics must name each topic at most once. Got {ids!r} instead."
@@ -133,15 +135,15 @@ class TopicEditsMixin:
             parameters=fitted.parameters | changed_parameters,
         )  # fmt: skip
         # Change the attributes of a copy first, so that an error leaves the estimator as it was.
-        changed = object.__new__(type(self))
-        vars(changed).update(vars(self) | changed_parameters | {"_fitted": regrouped})
+        edited_copy = object.__new__(type(self))
+        vars(edited_copy).update(vars(self) | changed_parameters | {"_fitted": regrouped})
         if labels:
             # A group gets the label of its first topic that has a label. Each group is visited from
             # its last topic to its first topic, so that earlier labels replace later labels.
-            changed.topic_labels_ = {
+            edited_copy.topic_labels_ = {
                 j: labels[k] for j, group in enumerate(groups) for k in group[::-1] if k in labels
             }
-        self.__dict__ = vars(changed)
+        self.__dict__ = vars(edited_copy)
         return self
 
 
@@ -156,7 +158,7 @@ def _regroup_parameters(fitted, groups):
     n_topics = fitted.model.n_components
     names = ("doc_topic_prior", "topic_word_prior", "components_init")
     alpha, eta, initial_topics = (fitted.parameters[name] for name in names)
-    changed = {"n_components": len(groups)}
+    new_values = {"n_components": len(groups)}
     if not fitted.model.learn_doc_topic_prior:
         # If the parameter is None, the model has the value. A damaged file may have the text "auto"
         # although the prior is fixed; then, too, the value of the model is used.
@@ -164,22 +166,22 @@ def _regroup_parameters(fitted, groups):
         used_alpha = alpha if is_number else fitted.model.doc_topic_prior
         topic_alphas = np.broadcast_to(used_alpha, n_topics)
         group_alphas = np.array([topic_alphas[group].sum() for group in groups])
-        changed["doc_topic_prior"] = simplify_prior(alpha, group_alphas)
+        new_values["doc_topic_prior"] = simplify_prior(alpha, group_alphas)
     if eta is None and not fitted.model.learn_topic_word_prior:
         # None means 1 / n_components. Keep the present value when the number of topics changes.
-        changed["topic_word_prior"] = 1.0 / n_topics
+        new_values["topic_word_prior"] = 1.0 / n_topics
     elif np.ndim(eta) == 2:
         eta = np.asarray(eta)
-        changed["topic_word_prior"] = np.stack([eta[group].max(axis=0) for group in groups])
+        new_values["topic_word_prior"] = np.stack([eta[group].max(axis=0) for group in groups])
     if initial_topics is not None:
         weights = np.asarray(initial_topics, np.float64)
         probabilities = weights / weights.sum(axis=1, keepdims=True)
-        merged = [probabilities[group].sum(axis=0) for group in groups]
-        changed["components_init"] = np.stack(merged)
-    return changed
+        merged_topics = [probabilities[group].sum(axis=0) for group in groups]
+        new_values["components_init"] = np.stack(merged_topics)
+    return new_values
 
 
-def _to_indices(topics, n_topics, name, example):
+def _check_topic_indices(topics, n_topics, name, example):
     """Return indices of topics as an array; raise ValueError unless they are legal.
 
     In the error, ``name`` is the name of the argument, and ``example`` shows a legal value.

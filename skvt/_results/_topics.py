@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from skvt._results._display import make_topics_table
-from skvt._results._names import component_keys, find_names, read_names, store_names
+from skvt._results._names import find_names, get_component_keys, read_names, store_names
 from skvt._results.completion import (
     compute_completion_sums,
     compute_mean_of_held_out,
@@ -26,7 +26,7 @@ from skvt.inference import Workers
 from skvt.posterior import Posterior
 from skvt.readers import DocumentReader
 from skvt.readers.chunks import apply_by_chunk, sum_over_rows
-from skvt.rows import named_details
+from skvt.rows import collect_details
 
 
 def _get_topic_parameters(fitted):
@@ -93,7 +93,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     @property
     def _topic_keys(self):
         """Keys of the topics, (K,), by which their names are stored."""
-        return component_keys(self._fitted, self._fitted, self._n_features_out)
+        return get_component_keys(self._fitted, self._fitted, self._n_features_out)
 
     def get_feature_names_out(self, input_features=None):
         """Return the names of the columns of the result of ``transform``, one for each topic.
@@ -181,7 +181,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         This class takes no details, and raises ValueError if an argument is not None. Estimators
         that take details override the method.
         """
-        details = named_details(covariates, allowed_topics)
+        details = collect_details(covariates, allowed_topics)
         if details:
             raise ValueError(
                 f"{type(self).__name__} takes no {' and no '.join(details)}. Leave them out, or "
@@ -214,7 +214,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         ndarray of shape (n_samples, n_components)
             The result of ``transform``.
         """
-        details = named_details(covariates, allowed_topics)
+        details = collect_details(covariates, allowed_topics)
         self.fit(X, y, sample_weight=sample_weight, **details)
         return self.transform(X, normalize=normalize, **details)
 

@@ -18,7 +18,7 @@ from skvt.expfam import Dirichlet
 from skvt.inference import iterate_local_results, make_rows
 from skvt.models import Topics
 from skvt.models.lda import LDAGivenTopics
-from skvt.rows import Documents, design_and_allowed
+from skvt.rows import Documents, get_design_and_allowed
 
 # A shift of an uint64 by this number of bits leaves its highest bit.
 _SHIFT_TO_HIGHEST_BIT = np.uint64(63)
@@ -35,11 +35,11 @@ def _hash_row(start, stop, indices, data):
 
     The hash is a sum over entries, so that their order does not matter.
     """
-    state = np.uint64(0)
-    for j in range(start, stop):
-        scaled = np.int64(min(data[j] * 1024.0, _MAX_KEY))
-        state += mix(np.uint64(indices[j]) * GOLDEN + np.uint64(scaled))
-    return state
+    hash_sum = np.uint64(0)
+    for entry in range(start, stop):
+        scaled_count = np.int64(min(data[entry] * 1024.0, _MAX_KEY))
+        hash_sum += mix(np.uint64(indices[entry]) * GOLDEN + np.uint64(scaled_count))
+    return hash_sum
 
 
 @jit
@@ -64,23 +64,23 @@ def _split_rows(indptr, indices, data, observed):
     fractional part is treated as one more token.
     """
     for d in range(indptr.size - 1):
-        state = _hash_row(indptr[d], indptr[d + 1], indices, data)
-        for j in range(indptr[d], indptr[d + 1]):
-            n_whole_tokens = np.floor(np.float64(data[j]))
+        row_hash = _hash_row(indptr[d], indptr[d + 1], indices, data)
+        for entry in range(indptr[d], indptr[d + 1]):
+            n_whole_tokens = np.floor(np.float64(data[entry]))
             # The tokens of a word have consecutive states of a generator whose first state depends
             # on the row and the word.
-            token_state = mix(state + np.uint64(indices[j]) * GOLDEN)
+            token_state = mix(row_hash + np.uint64(indices[entry]) * GOLDEN)
             # Of the tokens beyond MAX_HASHED_TOKENS, half are observed, without a hash of each.
             n_observed = np.floor(0.5 * max(n_whole_tokens - MAX_HASHED_TOKENS, 0.0))
             for _ in range(np.int64(min(n_whole_tokens, MAX_HASHED_TOKENS))):
                 token_state += GOLDEN
                 n_observed += np.float64(mix(token_state) >> _SHIFT_TO_HIGHEST_BIT)
-            fraction = data[j] - n_whole_tokens
+            fraction = data[entry] - n_whole_tokens
             if fraction > 0.0:
                 token_state += GOLDEN
                 if mix(token_state) >> _SHIFT_TO_HIGHEST_BIT:
                     n_observed += fraction
-            observed[j] = n_observed
+            observed[entry] = n_observed
 
 
 def split_tokens(X):
@@ -91,11 +91,11 @@ def split_tokens(X):
     observed = np.empty(X.nnz, np.float64)
     _split_rows(X.indptr, X.indices, X.data, observed)
     halves = []
-    for data in (observed, X.data - observed):
-        arrays = (data.astype(X.data.dtype), X.indices.copy(), X.indptr.copy())
-        half = sp.csr_array(arrays, shape=X.shape)
-        half.eliminate_zeros()
-        halves.append(half)
+    for counts in (observed, X.data - observed):
+        arrays = (counts.astype(X.data.dtype), X.indices.copy(), X.indptr.copy())
+        half_of_tokens = sp.csr_array(arrays, shape=X.shape)
+        half_of_tokens.eliminate_zeros()
+        halves.append(half_of_tokens)
     return tuple(halves)
 
 
@@ -143,7 +143,7 @@ def compute_completion_sums(model, stats, X, weights, workers):
     document of weight w counts w times; ``weights`` are (n,).
     """
     # Both halves of a document have its covariates (``design``) and its allowed topics.
-    design, allowed = design_and_allowed(X)
+    design, allowed = get_design_and_allowed(X)
     observed, held_out = (Documents.of(half, design, allowed=allowed) for half in split_tokens(X))
     # (V, K): expected probabilities of words in topics.
     lam = model.natural_parameters(stats)[0]
@@ -152,12 +152,12 @@ def compute_completion_sums(model, stats, X, weights, workers):
     proportions = gamma / gamma.sum(axis=1, keepdims=True)
     # Rows have the weight 1 here, because the sum of each document is multiplied by its weight.
     rows = make_rows(held_out, np.ones(X.shape[0]))
-    log_p = 0.0
+    log_probability = 0.0
     # Each group has a single batch.
     for (batch,) in rows.group_batches(model, workers, rows.list_batches(), fixed_globals=True):
         log_probabilities = model.log_predictive(
             batch, proportions[batch.rows], topics, workers.run
         )
-        log_p += (weights[batch.rows] * log_probabilities).sum()
+        log_probability += (weights[batch.rows] * log_probabilities).sum()
     n_held_out = weights.astype(X.dtype) * (held_out @ np.ones(X.shape[1], X.dtype))
-    return log_p, float(n_held_out.sum()), float(X.sum()), X.shape[0]
+    return log_probability, float(n_held_out.sum()), float(X.sum()), X.shape[0]

@@ -16,8 +16,8 @@ MAX_COLUMNS = 4
 MIN_RELEVANCE = 0.02
 # A component with a small share and fewer rows than this is marked as small. The half-width of the
 # 95 % interval of a share of one half, 0.98 / sqrt(n), is 0.22 for n = 20 rows.
-MIN_ROWS = 20
-SMALL = "small: may be unusual rows rather than a group"
+MIN_ROWS_OF_GROUP = 20
+SMALL_NOTE = "small: may be unusual rows rather than a group"
 # The quantities that are the centre and the spread of a column, and the function that maps the
 # centre to the scale on which the column is normal.
 _CENTRES_AND_SPREADS = (
@@ -26,7 +26,7 @@ _CENTRES_AND_SPREADS = (
 )
 # The scale on which a quantity is averaged over components, as a pair: the function to the scale,
 # and its inverse. Quantities that are not in _SCALES are averaged without a change of scale.
-_AS_IT_IS = (float, float)
+_IDENTITY_SCALE = (float, float)
 _SCALES = {
     "median": (np.log, np.exp),
     "standard deviation": (np.square, np.sqrt),
@@ -87,28 +87,28 @@ def make_profiles(table):
     # ``fields`` are the quantity, the category and the estimate.
     for k, weight, block, name, nats, *fields, part in zip(*table_columns, parts, strict=True):
         # A column that occurs for the first time gets the next index.
-        index = k, column_numbers.setdefault((block, name), len(column_numbers))
+        cell_index = k, column_numbers.setdefault((block, name), len(column_numbers))
         weight_of[k] = weight
-        relevance_of.setdefault(index, nats)
-        differs_in[index] = part
-        estimates.setdefault(index, []).append(Estimate(*fields))
+        relevance_of.setdefault(cell_index, nats)
+        differs_in[cell_index] = part
+        estimates.setdefault(cell_index, []).append(Estimate(*fields))
     weights = np.array([weight_of[k] for k in sorted(weight_of)])
     label_of = dict(zip(table[kind], table["label"], strict=True)) if "label" in table else {}
     labels = [label_of.get(k) for k in range(len(weights))]
     # A cluster without a name is called by its number in the table.
     labels = [None if label == f"{kind} {k}" else label for k, label in enumerate(labels)]
     relevance = np.zeros((len(weights), len(column_numbers)))
-    for index, nats in relevance_of.items():
-        relevance[index] = nats
+    for cell_index, nats in relevance_of.items():
+        relevance[cell_index] = nats
     # Add the cells of all rows, and make the text of each cell.
     cells = {}
     n_components = all_rows = len(weights)
     for j in column_numbers.values():
         component_cells = [estimates[k, j] for k in range(n_components)]
         estimates[all_rows, j] = _average_cells(component_cells, weights / weights.sum())
-        step = _compute_rounding_step(component_cells)
+        rounding_step = _compute_rounding_step(component_cells)
         for k in range(all_rows + 1):
-            cells[k, j] = _make_text_parts(estimates[k, j], step)
+            cells[k, j] = _make_text_parts(estimates[k, j], rounding_step)
     relevance = np.vstack([relevance, weights @ relevance / weights.sum()])
     weights = np.append(weights, 1.0)
     columns = list(column_numbers)
@@ -145,15 +145,15 @@ def find_parts_that_differ(marginals, weights):
     """
     n_columns = 1 + max(int(marginal.columns.max(initial=0)) for marginal in marginals)
     differs_in = np.full((weights.size, n_columns), None)
-    by_quantity = {marginal.quantity: marginal for marginal in marginals}
+    marginals_by_quantity = {marginal.quantity: marginal for marginal in marginals}
     weights = weights * have_large_shares(weights)
     for centre_name, spread_name, to_normal in _CENTRES_AND_SPREADS:
-        if not {centre_name, spread_name} <= by_quantity.keys():
+        if not {centre_name, spread_name} <= marginals_by_quantity.keys():
             continue
-        centres, spreads = by_quantity[centre_name], by_quantity[spread_name]
+        centres, spreads = marginals_by_quantity[centre_name], marginals_by_quantity[spread_name]
         # Columns that have both quantities are at positions i of centres and j of spreads.
         columns, i, j = np.intersect1d(centres.columns, spreads.columns, return_indices=True)
-        centre, variance = to_normal(centres.estimate[:, i]), spreads.estimate[:, j] ** 2
+        centre, variance = (to_normal(centres.estimate[:, i]), spreads.estimate[:, j] ** 2)
         mean_centre = np.average(centre, axis=0, weights=weights)
         mean_variance = np.average(variance, axis=0, weights=weights)
         ratio = variance / mean_variance
@@ -170,8 +170,8 @@ def write_sentences(profiles, n_rows, max_columns=MAX_COLUMNS):
     columns, the most relevant first.
     """
     weights = profiles.weights[:-1]
-    are_small = find_small(weights, n_rows)
-    notes = [f"; {SMALL}, see unusual_rows" if is_small else "" for is_small in are_small]
+    are_small = find_small_groups(weights, n_rows)
+    notes = [f"; {SMALL_NOTE}, see unusual_rows" if is_small else "" for is_small in are_small]
     parts = (
         name_groups(profiles),
         describe_sizes(weights, n_rows, "{:.0%} of rows"),
@@ -189,8 +189,10 @@ def list_distinctive_columns(profiles, max_columns=MAX_COLUMNS):
     texts = []
     # The last weight is the weight of all rows.
     for k in range(len(profiles.weights) - 1):
-        order = np.argsort(-profiles.relevance[k], kind="stable")[:max_columns]
-        distinctive = [j for j in order.tolist() if profiles.relevance[k, j] >= MIN_RELEVANCE]
+        most_relevant = np.argsort(-profiles.relevance[k], kind="stable")[:max_columns]
+        distinctive = [
+            j for j in most_relevant.tolist() if profiles.relevance[k, j] >= MIN_RELEVANCE
+        ]
         phrases = ", ".join(_describe_column(profiles, k, j) for j in distinctive)
         texts.append(phrases or "no column sets it apart")
     return texts
@@ -209,14 +211,14 @@ def describe_sizes(weights, n_rows, share_format):
     ]
 
 
-def find_small(weights, n_rows):
+def find_small_groups(weights, n_rows):
     """Return whether a component or cluster may consist of unusual rows, (K,).
 
-    It then has fewer than MIN_ROWS rows, but at least one, and so small a share that
+    It then has fewer than MIN_ROWS_OF_GROUP rows, but at least one, and so small a share that
     :func:`skvt.unusual_rows` leaves such a component out of the densities that score rows.
     """
     n_rows = np.rint(n_rows)
-    return ~have_large_shares(weights) & (n_rows > 0) & (n_rows < MIN_ROWS)
+    return ~have_large_shares(weights) & (n_rows > 0) & (n_rows < MIN_ROWS_OF_GROUP)
 
 
 def _describe_column(profiles, k, j):
@@ -230,10 +232,10 @@ def _describe_column(profiles, k, j):
     if main.quantity == "probability":
         text_of_all = f"all {_find_same_parameter(cell_of_all, main):.0%}"
         if _is_category(cell):
-            return f"{name} is {_show_category(main.category)} ({main.value:.0%}; {text_of_all})"
+            return f"{name} is {_format_category(main.category)} ({main.value:.0%}; {text_of_all})"
         return f"{name} {main.value:.0%} ({text_of_all})"
-    (number,), (number_of_all,) = profiles.cells[k, j], profiles.cells[all_rows, j]
-    text = f"{name} {number} (all {number_of_all})"
+    (number_text,), (number_text_of_all,) = profiles.cells[k, j], profiles.cells[all_rows, j]
+    text = f"{name} {number_text} (all {number_text_of_all})"
     if profiles.differs_in.get((k, j)) == "spread":
         deviation, deviation_of_all = _find_deviation(cell), _find_deviation(cell_of_all)
         text = f"{name} with {deviation.quantity} {deviation.value:.2g}"
@@ -257,9 +259,9 @@ def find_directions(profiles):
     all_rows = len(profiles.weights) - 1
     signs = np.zeros(profiles.relevance.shape)
     for (k, j), cell in profiles.estimates.items():
-        main = _find_main_estimate(cell)
-        value_of_all = _find_same_parameter(profiles.estimates[all_rows, j], main)
-        signs[k, j] = np.sign(main.value - value_of_all)
+        main_estimate = _find_main_estimate(cell)
+        value_of_all = _find_same_parameter(profiles.estimates[all_rows, j], main_estimate)
+        signs[k, j] = np.sign(main_estimate.value - value_of_all)
     return signs
 
 
@@ -315,14 +317,14 @@ def make_wide_table(profiles):
         table["label"] = [label or f"cluster {k}" for k, label in enumerate(profiles.labels)]
     table["weight"] = weights
     for j, name in enumerate(make_unique_names(profiles.columns, list(table))):
-        table[name] = [_summarise(profiles.estimates[k, j]) for k in range(len(weights))]
+        table[name] = [_summarise_cell(profiles.estimates[k, j]) for k in range(len(weights))]
     return table
 
 
-def _summarise(cell):
+def _summarise_cell(cell):
     """Return the most probable category of a cell, or the value of its main estimate."""
-    main = _find_main_estimate(cell)
-    return main.category if _is_category(cell) else main.value
+    main_estimate = _find_main_estimate(cell)
+    return main_estimate.category if _is_category(cell) else main_estimate.value
 
 
 def _is_category(cell):
@@ -340,8 +342,8 @@ def _find_main_estimate(cell):
     It is the mean, the median, the rate, the probability of the value 1, or the probability of the
     most probable category; for a cell without any of these, it is the standard deviation.
     """
-    present = {estimate.quantity for estimate in cell}
-    quantity = next(quantity for quantity in _MAIN_QUANTITIES if quantity in present)
+    present_quantities = {estimate.quantity for estimate in cell}
+    quantity = next(quantity for quantity in _MAIN_QUANTITIES if quantity in present_quantities)
     candidates = [estimate for estimate in cell if estimate.quantity == quantity]
     return max(candidates, key=lambda estimate: estimate.value)
 
@@ -361,18 +363,18 @@ def _average_cells(cells, weights):
     multiplied by its share of such values.
     """
     # The sum of weighted values and the sum of weights, by parameter.
-    sums = {}
+    sums_by_parameter = {}
     for weight, cell in zip(weights, cells, strict=True):
         shares = [estimate.value for estimate in cell if estimate.quantity.startswith("share ")]
         for quantity, category, value in cell:
-            share = 1.0 if quantity.startswith("share ") else np.prod(shares)
-            to_scale, _ = _SCALES.get(quantity, _AS_IT_IS)
+            share_of_values = 1.0 if quantity.startswith("share ") else np.prod(shares)
+            to_scale, _ = _SCALES.get(quantity, _IDENTITY_SCALE)
             parameter = quantity, category
-            terms = weight * share * np.array([to_scale(value), 1])
-            sums[parameter] = sums.get(parameter, 0.0) + terms
+            weighted_terms = weight * share_of_values * np.array([to_scale(value), 1])
+            sums_by_parameter[parameter] = sums_by_parameter.get(parameter, 0.0) + weighted_terms
     averages = []
-    for (quantity, category), (weighted_sum, weight) in sums.items():
-        _, from_scale = _SCALES.get(quantity, _AS_IT_IS)
+    for (quantity, category), (weighted_sum, weight) in sums_by_parameter.items():
+        _, from_scale = _SCALES.get(quantity, _IDENTITY_SCALE)
         averages.append(Estimate(quantity, category, float(from_scale(weighted_sum / weight))))
     return averages
 
@@ -386,31 +388,31 @@ def _compute_rounding_step(cells):
     # The standard deviation of a count is the root of its rate, but a rate for a large exposure is
     # far below 1 and has a smaller one: the rate itself is the limit. A column in logarithms counts
     # as if its standard deviation were a third of the median.
-    spread_of = {
+    spread_functions = {
         "standard deviation": float,
         "rate": lambda value: min(value, np.sqrt(value)),
         "median": lambda value: value / 3.0,
     }
     spreads = [
-        spread_of[quantity](value)
+        spread_functions[quantity](value)
         for cell in cells
         for quantity, _, value in cell
-        if quantity in spread_of
+        if quantity in spread_functions
     ]
     return np.median(spreads) / 3.0 if spreads else 0.0
 
 
-def _make_text_parts(cell, step):
+def _make_text_parts(cell, rounding_step):
     """Return the text of a cell in parts: a category and its probability, or a number."""
     quantity, category, value = _find_main_estimate(cell)
     if quantity == "probability":
         probability = f"{value:.2f}" if value >= 0.005 else f"{value:.1g}"
-        return (_show_category(category), probability) if _is_category(cell) else (probability,)
-    number = _round_to_text(value, step)
+        return (_format_category(category), probability) if _is_category(cell) else (probability,)
+    number = _format_number(value, rounding_step)
     return ("±" + number,) if quantity == "standard deviation" else (number,)
 
 
-def _show_category(category):
+def _format_category(category):
     """Return a category as text, a whole number without decimals.
 
     A column of whole numbers in which values are missing has floating-point numbers, such as 2.0.
@@ -419,7 +421,7 @@ def _show_category(category):
     return f"{category:.0f}" if is_whole else str(category)
 
 
-def _round_to_text(value, step):
+def _format_number(value, step):
     """Return a number as short text, rounded to the largest power of ten up to ``step``.
 
     If ``step`` is 0, the number has two decimals.

@@ -36,7 +36,7 @@ from skvt.readers.validation import (
     show_first,
     split_pipeline,
 )
-from skvt.rows import named_details
+from skvt.rows import collect_details
 from skvt.ties import first_of_order, stable_argmax
 
 # Maximum number of steps of the EM algorithm that estimates the shares of topics in a group.
@@ -113,8 +113,9 @@ def make_corpus(estimator, X, feature_names=None, texts=None, *, caller, details
     """Return the :class:`Corpus` of a fitted model and the rows X.
 
     If the estimator is a pipeline, X is the input of the pipeline. ``details`` are the covariates
-    and allowed topics of the rows, a dict from :func:`skvt.rows.named_details`; they are passed to
-    the method ``transform`` of the model. ``caller`` is the name of the calling function in errors.
+    and allowed topics of the rows, a dict from :func:`skvt.rows.collect_details`; they are passed
+    to the method ``transform`` of the model. ``caller`` is the name of the calling function in
+    errors.
     """
     require_rows_in_memory(X, caller)
     require_order_of(X, texts=texts, **details)
@@ -123,8 +124,8 @@ def make_corpus(estimator, X, feature_names=None, texts=None, *, caller, details
     preprocessing, model = split_pipeline(estimator)
     if preprocessing is not None:
         # By default, the texts are the input of the pipeline if this input is a list of strings.
-        inputs = list(X) if texts is None else []
-        texts = inputs if inputs and isinstance(inputs[0], str) else texts
+        documents = list(X) if texts is None else []
+        texts = documents if documents and isinstance(documents[0], str) else texts
         X = preprocessing.transform(X)
     proportions = np.array(model.transform(X, **details), np.float64)
     counts = sp.csr_array(X)
@@ -227,13 +228,13 @@ def topic_table(
     pandas = import_pandas("topic_table")
     check_scalar(n_words, "n_words", Integral, min_val=1)
     check_scalar(n_rows, "n_rows", Integral, min_val=1)
-    details = named_details(covariates, allowed_topics)
+    details = collect_details(covariates, allowed_topics)
     corpus = make_corpus(estimator, X, feature_names, texts, caller="topic_table", details=details)
-    empty = corpus.empty_rows
-    if empty.size:
+    empty_rows = corpus.empty_rows
+    if empty_rows.size:
         warnings.warn(
-            f"{empty.size} of {corpus.lengths.size} rows have no words that the model knows (rows "
-            f"{corpus.first_empty_rows}). They belong to no topic, and transform returns the "
+            f"{empty_rows.size} of {corpus.lengths.size} rows have no words that the model knows "
+            f"(rows {corpus.first_empty_rows}). They belong to no topic, and transform returns the "
             "prior proportions for them.",
             UserWarning,
             stacklevel=2,
@@ -241,19 +242,21 @@ def topic_table(
     n_topics = len(corpus.topics)
     # The topic with the largest proportion in each row that has words.
     main_topics = stable_argmax(corpus.proportions[~corpus.is_empty]) if n_topics else []
-    rows = [corpus.typical_rows(k, n_rows).tolist() for k in range(n_topics)]
+    rows = [corpus.typical_rows(topic, n_rows).tolist() for topic in range(n_topics)]
     columns = {
         "label": corpus.labels,
         "share": corpus.shares,
         "n_rows": np.bincount(main_topics, minlength=n_topics),
-        "words": [", ".join(w) for w in corpus.first_words(n_words, by_relevance=False)],
-        "relevant_words": [", ".join(w) for w in corpus.first_words(n_words, by_relevance=True)],
+        "words": [", ".join(words) for words in corpus.first_words(n_words, by_relevance=False)],
+        "relevant_words": [
+            ", ".join(words) for words in corpus.first_words(n_words, by_relevance=True)
+        ],
         "rows": rows,
     }
     if corpus.texts is not None:
         columns["texts"] = [[corpus.texts[row] for row in topic_rows] for topic_rows in rows]
     table = pandas.DataFrame(columns, index=pandas.RangeIndex(n_topics, name="topic"))
-    table.attrs["rows_without_words"] = empty.tolist()
+    table.attrs["rows_without_words"] = empty_rows.tolist()
     return table
 
 
@@ -359,15 +362,15 @@ def topic_shares(
     """
     pandas = import_pandas("topic_shares")
     require_order_of(X, groups=groups)
-    details = named_details(covariates, allowed_topics)
+    details = collect_details(covariates, allowed_topics)
     corpus = make_corpus(estimator, X, feature_names, caller="topic_shares", details=details)
     share_columns = ["topic", "label", "share", "low", "high", "n_rows"]
     columns = _get_group_columns(groups)
-    clashing = sorted({*columns} & {*share_columns})
-    if clashing:
+    repeated_names = sorted({*columns} & {*share_columns})
+    if repeated_names:
         raise ValueError(
             "The columns of groups cannot have the names of columns of the result: "
-            f"{', '.join(share_columns)}. Got {clashing[0]!r}; rename it."
+            f"{', '.join(share_columns)}. Got {repeated_names[0]!r}; rename it."
         )
     rows = [
         (*group.values, k, corpus.labels[k], group.share[k], group.low[k], group.high[k],
@@ -434,11 +437,11 @@ def generate_groups(corpus, groups, confidence):
         # The interval of a group of one row is NaN, because one row has no variance.
         n_degrees = rows.size - 1.0
         quantile = student_t.ppf(0.5 + 0.5 * confidence, n_degrees) if n_degrees > 0 else np.nan
-        low, high = _make_intervals(share, error**2, corpus.lengths[rows], quantile)
+        low, high = _compute_intervals(share, error**2, corpus.lengths[rows], quantile)
         yield Group(values, rows.size, share, low, high)
 
 
-def _make_intervals(share, variance, lengths, quantile):
+def _compute_intervals(share, variance, lengths, quantile):
     """Return the limits of the intervals of shares, (K,) each, see the notes of `topic_shares`.
 
     ``variance`` (K,) are the squared standard errors of ``share`` (K,), and ``lengths`` are the
@@ -454,7 +457,7 @@ def _make_intervals(share, variance, lengths, quantile):
     average = np.full_like(share, inverse_m)
     np.divide((binomial + inverse_m) * variance, total, out=average, where=total > 0.0)
     scaled = quantile**2 * np.maximum(ratio, average)
-    center, root = share + 0.5 * scaled, np.sqrt(scaled * binomial + 0.25 * scaled**2)
+    center, root = (share + 0.5 * scaled, np.sqrt(scaled * binomial + 0.25 * scaled**2))
     half_width = quantile * np.sqrt(variance)
     low = np.minimum((center - root) / (1.0 + scaled), share - half_width)
     high = np.maximum((center + root) / (1.0 + scaled), share + half_width)
@@ -477,14 +480,14 @@ def _rank_values(values):
     Values of an ordered categorical type have the order of the type. Other values are sorted; if
     they cannot be compared, they are sorted as text. Missing values have no rank.
     """
-    order = find_declared_order(values)
-    if order is None:
+    ordered_values = find_declared_order(values)
+    if ordered_values is None:
         known_values = {value for value in values if not is_missing(value)}
         try:
-            order = sorted(known_values)
+            ordered_values = sorted(known_values)
         except TypeError:
-            order = sorted(known_values, key=str)
-    return {value: rank for rank, value in enumerate(order)}
+            ordered_values = sorted(known_values, key=str)
+    return {value: rank for rank, value in enumerate(ordered_values)}
 
 
 def _estimate_shares(corpus, rows):
@@ -494,21 +497,23 @@ def _estimate_shares(corpus, rows):
     :func:`topic_shares`.
     """
     # Leave out words that do not occur in the rows, and words that have no topic.
-    X = corpus.counts[rows]
-    is_used = corpus.topics.any(axis=0) & (np.asarray(X.sum(axis=0)).ravel() > 0.0)
-    X = X[:, is_used]
-    topics = corpus.topics[:, is_used]
+    group_counts = corpus.counts[rows]
+    is_used_word = corpus.topics.any(axis=0) & (np.asarray(group_counts.sum(axis=0)).ravel() > 0.0)
+    group_counts = group_counts[:, is_used_word]
+    topics = corpus.topics[:, is_used_word]
     # Number of times that each word occurs in the rows, and number of words of each row.
-    counts, lengths = (np.asarray(X.sum(axis=axis), np.float64).ravel() for axis in (0, 1))
+    counts, lengths = (
+        np.asarray(group_counts.sum(axis=axis), np.float64).ravel() for axis in (0, 1)
+    )
     # Maximise the objective by the EM algorithm. The entries of the prior sum to 1, so that the
     # prior has the weight of one word.
     prior = 0.5 * corpus.shares + 0.5 / len(topics)
     share = prior
     n_words = counts.sum()
     for _ in range(_MAX_STEPS):
-        previous = share
+        previous_share = share
         share = (share * (topics @ (counts / (share @ topics))) + prior) / (n_words + 1.0)
-        if np.abs(share - previous).max() < _TOL:
+        if np.abs(share - previous_share).max() < _TOL:
             break
     # The probability of each word at the estimated shares.
     p_word = share @ topics
@@ -518,7 +523,7 @@ def _estimate_shares(corpus, rows):
     inverse_curvature = np.linalg.inv((topics * (counts / p_word**2)) @ topics.T + prior_curvature)
     # The gradient of a row is that of its log likelihood minus the Lagrange multiplier of the
     # constraint that shares sum to 1. The multiplier is the number of words of the row.
-    row_gradients = X @ (topics / p_word).T - lengths[:, None]
+    row_gradients = group_counts @ (topics / p_word).T - lengths[:, None]
     # The prior counts as one more word, whose topic is known. The second moment of its gradient is
     # equal to its curvature.
     small_sample_factor = rows.size / max(rows.size - 1.0, 1.0)

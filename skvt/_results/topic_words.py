@@ -92,11 +92,11 @@ def make_topic_labels(estimator, feature_names=None):
     n_topics = len(normalize_topics(estimator))
     if len(labels) < n_topics:
         if find_column_names(estimator, feature_names) is None:
-            default = [f"topic {k}" for k in range(n_topics)]
+            default_labels = [f"topic {k}" for k in range(n_topics)]
         else:
-            first = top_words(estimator, 3, feature_names, by="relevance")
-            default = [", ".join(map(str, words)) or "no words" for words in first]
-        labels = dict(enumerate(default)) | dict(labels)
+            first_words = top_words(estimator, 3, feature_names, by="relevance")
+            default_labels = [", ".join(map(str, words)) or "no words" for words in first_words]
+        labels = dict(enumerate(default_labels)) | dict(labels)
     return [str(labels[k]) for k in range(n_topics)]
 
 
@@ -137,12 +137,13 @@ def average_topics(estimator):
     return weights / (weights.sum() or 1.0)
 
 
-def compute_relevance(topics, words, weight=RELEVANCE_WEIGHT):
+def compute_relevance(topics, p_word, weight=RELEVANCE_WEIGHT):
     """Return ``weight log p(w | k) + (1 - weight) log(p(w | k) / p(w))``, (K, V).
 
-    ``topics`` (K, V) are p(w | k), and ``words`` (V,) are p(w). The result is -inf if p(w | k) = 0.
+    ``topics`` (K, V) are p(w | k), and ``p_word`` (V,) are p(w). The result is -inf if
+    p(w | k) = 0.
     """
     log_topics = np.full(topics.shape, -np.inf)
     np.log(topics, out=log_topics, where=topics > 0.0)
     # The formula is equal to ``log p(w | k) - (1 - weight) log p(w)``.
-    return log_topics - (1.0 - weight) * np.log(np.where(words > 0.0, words, 1.0))
+    return log_topics - (1.0 - weight) * np.log(np.where(p_word > 0.0, p_word, 1.0))

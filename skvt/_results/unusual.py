@@ -119,57 +119,57 @@ def unusual_rows(mixture, X, n=20, *, reference=None):
     n = require_positive_int("n", n)
     table, encoded = mixture._columns, _encode(mixture, X)
     # Put the rows of another reference before the rows of X.
-    rows_before = encoded[:0] if reference is None else _encode(mixture, reference)
-    encoded, n_before = np.concatenate([rows_before, encoded]), len(rows_before)
+    reference_rows = encoded[:0] if reference is None else _encode(mixture, reference)
+    encoded, n_before = np.concatenate([reference_rows, encoded]), len(reference_rows)
     n_reference = n_before or len(encoded)
     columns = [int(j) for block in table.blocks for j in _find_scored_columns(block)]
     model, stats = _drop_small_components(fitted, columns)
     with reporting_stages(mixture.verbose), Workers(mixture.n_jobs) as workers:
 
-        def log_density(rows, kept):
-            """Return log densities (n_rows,) of the ``kept`` and of all unscored columns."""
-            hidden = np.setdiff1d(columns, kept)
+        def log_density(rows, kept_columns):
+            """Return log densities (n_rows,) of the kept and of all unscored columns."""
+            hidden_columns = np.setdiff1d(columns, kept_columns)
             # Rows that differ only in hidden columns have the same density, computed once.
-            first_rows, inverse = number_distinct_rows(np.delete(rows, hidden, axis=1))
-            visible = rows[first_rows]
-            visible[:, hidden] = np.nan
-            return model.log_predictive(visible, stats, workers.run)[inverse]
+            first_rows, inverse = number_distinct_rows(np.delete(rows, hidden_columns, axis=1))
+            visible_rows = rows[first_rows]
+            visible_rows[:, hidden_columns] = np.nan
+            return model.log_predictive(visible_rows, stats, workers.run)[inverse]
 
         # Columns that must be complete are part of each density. Their log density is subtracted.
-        fixed = log_density(encoded, kept=[])
+        unscored_density = log_density(encoded, kept_columns=[])
         # Log density of each scored column by itself, (n_rows, n_scored).
-        by_column = [log_density(encoded, [j]) for j in _report_columns(columns, "each column")]
-        marginal = np.stack(by_column, axis=1) - fixed[:, None]
+        densities = [log_density(encoded, [j]) for j in _report_columns(columns, "each column")]
+        marginal = np.stack(densities, axis=1) - unscored_density[:, None]
         marginal[np.isnan(encoded[:, columns])] = np.nan
 
-        def raw_scores(rows, joint, chosen):
-            """Return uncalibrated scores of the ``chosen`` rows of X, given as ``rows``."""
+        def raw_scores(rows, joint, chosen_rows):
+            """Return uncalibrated scores of the ``chosen_rows`` rows of X, given as ``rows``."""
             is_known = ~np.isnan(rows[:, columns])
-            independent = np.where(is_known, marginal[chosen], 0.0).sum(axis=1)
-            return fixed[chosen] - joint + INDEPENDENT_FACTOR * independent
+            independent = np.where(is_known, marginal[chosen_rows], 0.0).sum(axis=1)
+            return unscored_density[chosen_rows] - joint + INDEPENDENT_FACTOR * independent
 
         joint = log_density(encoded, columns)
-        density = partial(log_density, kept=columns)
+        density = partial(log_density, kept_columns=columns)
         score = _calibrate_scores(encoded, n_reference, joint, density, raw_scores)
         rows = n_before + stable_order(-score[n_before:])[:n]
-        worst = encoded[rows]
+        worst_rows = encoded[rows]
         # Find the column at fault in each row. The notes of the docstring have the formula.
         means = _compute_column_means(marginal[:n_reference])
         weighted = means + INDEPENDENT_FACTOR * (marginal[rows] - means)
-        faults = weighted - _compute_conditionals(worst, joint[rows], columns, log_density)
+        faults = weighted - _compute_conditionals(worst_rows, joint[rows], columns, log_density)
         is_missing = np.isnan(faults)
         at_fault = np.array(columns)[np.where(is_missing, -np.inf, faults).argmax(axis=1)]
         # Predict the value of this column from the other values of the row.
-        worst[np.arange(len(rows)), at_fault] = np.nan
-        expected = model.imputed(worst, stats, workers.run)
+        worst_rows[np.arange(len(rows)), at_fault] = np.nan
+        expected = model.imputed(worst_rows, stats, workers.run)
     rows -= n_before
     rows_of_X = encoded[n_before:]
     table_rows = []
-    for i, (row, j) in enumerate(zip(rows.tolist(), at_fault.tolist(), strict=True)):
+    for position, (row, j) in enumerate(zip(rows.tolist(), at_fault.tolist(), strict=True)):
         # Rows without values have no column at fault.
         fault = None, None, None
-        if not is_missing[i].all():
-            predicted = table.decode_column(j, expected[i, [j]])[0]
+        if not is_missing[position].all():
+            predicted = table.decode_column(j, expected[position, [j]])[0]
             fault = table.names[j], table.find_entry(X, rows_of_X, row, j), predicted
         table_rows.append((row, *fault, score[n_before + row]))
     frame = pandas.DataFrame(table_rows, columns=COLUMNS, dtype=object)
@@ -203,15 +203,15 @@ def _compute_conditionals(rows, joint, columns, log_density):
     """
     n_columns = len(columns)
     log_densities = np.empty((len(rows), n_columns))
-    for part in pieces(n_columns, max(1, ENTRIES_AT_ONCE // rows.size)):
-        progress = f"{part.start} of {n_columns} done"
+    for column_range in pieces(n_columns, max(1, ENTRIES_AT_ONCE // rows.size)):
+        progress = f"{column_range.start} of {n_columns} done"
         begin_stage(f"unusual rows: computing densities of all columns but one, {progress}")
         # There is a copy of the rows for each column of the part, in which this column is missing.
-        hidden = np.array(columns[part])
-        reduced = np.repeat(rows[None], hidden.size, axis=0)
-        reduced[np.arange(hidden.size), :, hidden] = np.nan
-        others = log_density(reduced.reshape(-1, rows.shape[1]), columns)
-        log_densities[:, part] = joint[:, None] - others.reshape(hidden.size, -1).T
+        hidden = np.array(columns[column_range])
+        incomplete_rows = np.repeat(rows[None], hidden.size, axis=0)
+        incomplete_rows[np.arange(hidden.size), :, hidden] = np.nan
+        others = log_density(incomplete_rows.reshape(-1, rows.shape[1]), columns)
+        log_densities[:, column_range] = joint[:, None] - others.reshape(hidden.size, -1).T
     return log_densities
 
 
@@ -220,10 +220,10 @@ def _report_columns(columns, name):
 
     The stages say that densities of ``name`` are computed. They are reported as those of a fit.
     """
-    n = len(columns)
+    n_columns = len(columns)
     for i, j in enumerate(columns):
-        if i % max(1, n // 10) == 0:
-            begin_stage(f"unusual rows: computing densities of {name}, {i} of {n} done")
+        if i % max(1, n_columns // 10) == 0:
+            begin_stage(f"unusual rows: computing densities of {name}, {i} of {n_columns} done")
         yield j
 
 
@@ -248,8 +248,8 @@ def _drop_small_components(fitted, columns):
     component = fitted.model.component.without_volume
     component = reduce(lambda part, j: part.without_indicator(j), columns, component)
     model, stats = replace(fitted.model, component=component), fitted.stats.as_stats()
-    kept = have_large_shares(fitted.model.component_masses(stats))
-    return model, RunningStats(tuple(array[kept] for array in stats.arrays))
+    has_many_rows = have_large_shares(fitted.model.component_masses(stats))
+    return model, RunningStats(tuple(array[has_many_rows] for array in stats.arrays))
 
 
 def _encode(mixture, X):
@@ -265,8 +265,8 @@ def _calibrate_scores(rows, n_reference, joint, log_density, raw_scores):
 
     The first ``n_reference`` rows are the reference, with which all rows are compared.
     ``log_density(rows)`` returns the log densities of all scored columns, and ``raw_scores(rows,
-    joint, chosen)`` returns uncalibrated scores of the ``chosen`` rows from which values may be
-    removed.
+    joint, chosen)`` returns uncalibrated scores of the ``chosen_rows`` rows from which values may
+    be removed.
 
     Random pairs consist of a row and a row of the reference. The values that are missing in the
     first row are removed from the second row. Least squares estimate how much the removal of a
@@ -274,18 +274,18 @@ def _calibrate_scores(rows, n_reference, joint, log_density, raw_scores):
     """
     is_missing = np.isnan(rows)
     score = raw_scores(rows, joint, slice(None))
-    with_missing = np.flatnonzero(is_missing.any(axis=1))
-    if with_missing.size:
+    incomplete = np.flatnonzero(is_missing.any(axis=1))
+    if incomplete.size:
         rng = np.random.default_rng(0)
-        chosen = rng.integers(n_reference, size=N_REMOVALS)
-        removed = is_missing[rng.choice(with_missing, N_REMOVALS)] & ~is_missing[chosen]
-        reduced = np.where(removed, np.nan, rows[chosen])
-        change = raw_scores(reduced, log_density(reduced), chosen) - score[chosen]
+        chosen_rows = rng.integers(n_reference, size=N_REMOVALS)
+        is_removed = is_missing[rng.choice(incomplete, N_REMOVALS)] & ~is_missing[chosen_rows]
+        reduced = np.where(is_removed, np.nan, rows[chosen_rows])
+        changes = raw_scores(reduced, log_density(reduced), chosen_rows) - score[chosen_rows]
         # There is an equation for each pair. Additional equations, which set each effect to 0, are
         # a weak penalty: they determine the effects of columns of which values are hardly ever
         # removed.
-        equations = np.vstack([removed, np.eye(rows.shape[1])])
-        effects = np.linalg.lstsq(equations, np.append(change, np.zeros(rows.shape[1])))[0]
+        equations = np.vstack([is_removed, np.eye(rows.shape[1])])
+        effects = np.linalg.lstsq(equations, np.append(changes, np.zeros(rows.shape[1])))[0]
         score = score - is_missing @ effects
     return score - score[:n_reference].mean()
 

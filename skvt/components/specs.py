@@ -37,8 +37,8 @@ from skvt.rows import (
     evaluate_rows,
     has_sparse_rows,
     map_rows,
+    sum_total_and_weight,
     sums_of_rows,
-    total_and_weight,
     without_missing,
 )
 
@@ -972,7 +972,7 @@ class Multinomial(ComponentSpec):
         """Return a distribution of tokens over the columns, see :class:`ComponentSpec`."""
         concentration = _read_initial_value(self.concentration_prior)
         prior = np.full(X.shape[1], concentration)
-        total_tokens, total_weight = sums_of_rows(X, weights, total_and_weight)
+        total_tokens, total_weight = sums_of_rows(X, weights, sum_total_and_weight)
         n_tokens = max(1, round(float(total_tokens) / float(total_weight)))
         component = models.Multinomial(prior, X.dtype, n_tokens)
         return component, {"concentration_prior": concentration}

@@ -10,7 +10,7 @@ EdgePatches = namedtuple("EdgePatches", ["X", "labels", "covariances", "weights"
 EdgePatches.__doc__ = "Patches X (N, D), components (N,), covariances (K, D, D), weights (K,)."
 
 
-def edge_covariances(n_components, patch_size, contrast, noise):
+def make_edge_covariances(n_components, patch_size, contrast, noise):
     """Return the covariance of patches with a straight edge, for each of K orientations, (K, D, D).
 
     ``contrast`` is half the standard deviation of the step across an edge, and ``noise`` the
@@ -83,7 +83,7 @@ def make_edge_patches(
     check_scalar(contrast, "contrast", Real, min_val=0.0, include_boundaries="neither")
     check_scalar(noise, "noise", Real, min_val=0.0, include_boundaries="neither")
     rng = check_random_state(random_state)
-    covariances = edge_covariances(n_components, patch_size, contrast, noise)
+    covariances = make_edge_covariances(n_components, patch_size, contrast, noise)
     labels = rng.randint(n_components, size=n_samples)
     X = rng.standard_normal((n_samples, patch_size**2))
     for k, covariance in enumerate(covariances):

@@ -18,7 +18,7 @@ _PICTURES = """
 """
 
 
-def _pictures():
+def _parse_pictures():
     """Return the pictures as rows of zeros and ones, (8, 16)."""
     lines = [line.split() for line in _PICTURES.split("\n") if line.strip()]
     # Each column of the text is a picture: four words of four characters.
@@ -71,7 +71,7 @@ def make_shapes(n_samples=10_000, *, activation=0.3, noise_variance=0.1, random_
     check_scalar(noise_variance, "noise_variance", Real, min_val=0.0)
     random_state = check_random_state(random_state)
     rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
-    pictures = _pictures()
+    pictures = _parse_pictures()
     components = pictures * rng.uniform(0.5, 1.0, size=(len(pictures), 1))
     activations = rng.random((n_samples, len(pictures))) < activation
     noise = np.sqrt(noise_variance) * rng.standard_normal((n_samples, pictures.shape[1]))

@@ -12,29 +12,29 @@ Spectrogram.__doc__ = "Counts X (N, F), spectra W (K, F), activations H (N, K); 
 # Highest frequency in a spectrum. All frequencies and widths are in Hz.
 NYQUIST = 8000.0
 # Share of the voiced sounds, which have harmonics of a pitch. The other sounds are noise like "s".
-VOICED = 0.9
+VOICED_SHARE = 0.9
 # Range of the pitch of a voiced sound, which is drawn uniformly on a logarithmic scale.
-PITCH = 80.0, 250.0
+PITCH_RANGE = 80.0, 250.0
 # Ranges of the four resonances of a voiced sound, as in vowels of men, women and children.
-FORMANTS = np.array([[250.0, 850.0], [800.0, 2500.0], [2400.0, 3100.0], [3300.0, 4000.0]])
+FORMANT_RANGES = np.array([[250.0, 850.0], [800.0, 2500.0], [2400.0, 3100.0], [3300.0, 4000.0]])
 # Half widths of the four resonances: the distances from the centre at which the gain is a half.
 BANDWIDTHS = np.array([60.0, 90.0, 130.0, 180.0])
 # Range of the centre of the resonance of a noise, and of its half width.
-CENTRE = 1500.0, 7500.0
-HALF_WIDTH = 200.0, 700.0
+CENTRE_RANGE = 1500.0, 7500.0
+HALF_WIDTH_RANGE = 200.0, 700.0
 # Standard deviation of the line of a pure tone in the spectrum: a Hann window of 512 samples at 16
 # kHz has half its gain at a distance of one bin.
 LINE_WIDTH = 26.5
 
 
-def speech_like_spectra(n_components, n_features, rng):
+def draw_spectra(n_components, n_features, rng):
     """Draw magnitude spectra of voiced and unvoiced sounds, (K, F), with mean 1 over bins."""
     frequency = np.linspace(0.0, NYQUIST, n_features)
-    n_voiced = int(np.ceil(VOICED * n_components))
+    n_voiced = int(np.ceil(VOICED_SHARE * n_components))
     voiced = [_draw_voiced(frequency, rng) for _ in range(n_voiced)]
     # An unvoiced sound is noise through one broad resonance.
     unvoiced = [
-        _resonance(frequency, rng.uniform(*CENTRE), rng.uniform(*HALF_WIDTH))
+        _compute_gain(frequency, rng.uniform(*CENTRE_RANGE), rng.uniform(*HALF_WIDTH_RANGE))
         for _ in range(n_components - n_voiced)
     ]
     spectra = np.stack(voiced + unvoiced)
@@ -46,17 +46,17 @@ def _draw_voiced(frequency, rng):
 
     ``frequency`` (F,) has the frequencies of the bins in Hz.
     """
-    pitch = np.exp(rng.uniform(*np.log(PITCH)))
+    pitch = np.exp(rng.uniform(*np.log(PITCH_RANGE)))
     harmonics = pitch * np.arange(1, int(NYQUIST / pitch) + 1)
     # The envelope is a floor of 0.01 plus the resonances, each with 0.7 times the gain of the
     # resonance before it. The power 0.5 is a slope of 3 dB per octave.
-    resonances = _resonance(harmonics[:, None], rng.uniform(*FORMANTS.T), BANDWIDTHS)
-    envelope = resonances @ 0.7 ** np.arange(len(FORMANTS)) + 0.01
+    resonances = _compute_gain(harmonics[:, None], rng.uniform(*FORMANT_RANGES.T), BANDWIDTHS)
+    envelope = resonances @ 0.7 ** np.arange(len(FORMANT_RANGES)) + 0.01
     level = (pitch / harmonics) ** 0.5 * envelope
     return np.exp(-0.5 * ((frequency[:, None] - harmonics) / LINE_WIDTH) ** 2) @ level
 
 
-def _resonance(frequency, centre, half_width):
+def _compute_gain(frequency, centre, half_width):
     """Return the gain of a resonance at each frequency, which is 1 at the centre."""
     return 1.0 / (1.0 + ((frequency - centre) / half_width) ** 2)
 
@@ -121,7 +121,7 @@ def make_spectrogram(
     for name, value in (("mean_count", mean_count), ("activation_shape", activation_shape)):
         check_scalar(value, name, Real, min_val=0.0, include_boundaries="neither")
     rng = check_random_state(random_state)
-    components = speech_like_spectra(n_components, n_features, rng) * (mean_count / n_components)
+    components = draw_spectra(n_components, n_features, rng) * (mean_count / n_components)
     activations = rng.gamma(
         activation_shape, 1.0 / activation_shape, size=(n_samples, n_components)
     )

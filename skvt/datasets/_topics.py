@@ -121,11 +121,11 @@ def _draw_words(topic_counts, topics, rng):
 def _check_topics(topics):
     """Return topics as an array; raise ValueError unless each row is a distribution."""
     topics = check_array(topics, dtype=np.float64, input_name="topics")
-    sums = topics.sum(axis=1)
-    if topics.min() < 0 or not np.allclose(sums, 1, rtol=0, atol=1e-6):
-        worst = sums[np.argmax(np.abs(sums - 1))]
+    row_sums = topics.sum(axis=1)
+    if topics.min() < 0 or not np.allclose(row_sums, 1, rtol=0, atol=1e-6):
+        worst_sum = row_sums[np.argmax(np.abs(row_sums - 1))]
         raise ValueError(
             f"Each row of topics must be non-negative and sum to 1; the smallest entry is "
-            f"{topics.min():.6g} and one row sums to {worst:.6g}. Divide each row by its sum."
+            f"{topics.min():.6g} and one row sums to {worst_sum:.6g}. Divide each row by its sum."
         )
     return topics

@@ -68,7 +68,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     # search over a single estimator raises an error.
     __metadata_request__score = {"sample_weight": True}
     # Names of the methods after which the bound is not known, for the error message of ``elbo_``.
-    _loses_bound = "partial_fit"
+    _methods_without_bound = "partial_fit"
     # ``_restarts(seeds, fit)`` returns the :class:`~skvt.fitting._restarts.Restarts` of a fit, the
     # rule that decides which start follows; ``fit`` is the :class:`~skvt.fitting._fit.Fit`.
     _restarts = SameModel
@@ -488,7 +488,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         if fitted.elbo is None:
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute 'elbo_' during a fit and after "
-                f"{self._loses_bound}: it is the bound of all rows of the fit, which are not "
-                "kept. elbo(X) is the bound of the rows X."
+                f"{self._methods_without_bound}: it is the bound of all rows of the fit, which are "
+                "not kept. elbo(X) is the bound of the rows X."
             )
         return fitted.elbo

@@ -22,7 +22,7 @@ from skvt.fitting._publish import publish
 from skvt.fitting._restarts import Launch, Outcomes, Start
 from skvt.fitting._resume import Progress, RowsIdentity, hash_all_rows
 from skvt.inference import evaluate_bound, fit_loop, make_rows
-from skvt.monitoring import FitMonitor, compilation_announced
+from skvt.monitoring import FitMonitor, announcing_compilation
 from skvt.readers.validation import find_stack_level, out_of_range_error
 
 
@@ -200,7 +200,7 @@ class Fit:
         # starts.
         context = estimator._init_callback_context(max_subtasks=launch.start.n_starts * max_iter)
         context.call_on_fit_task_begin(estimator=estimator, X=callback_X, y=callback_y)
-        with compilation_announced(estimator.verbose):
+        with announcing_compilation(estimator.verbose):
             while launch is not None:
                 # The expected number of starts may have changed.
                 context.max_subtasks = launch.start.n_starts * max_iter
@@ -263,7 +263,7 @@ class Fit:
         kind = f"{start.kind}, " if start.kind else ""
         name = f"start {start_number} of {start.n_starts}, {kind}" if start.n_starts > 1 else ""
         monitor = FitMonitor(
-            self.estimator, context, callback_data=self.callback_data, snapshot=snapshot,
+            self.estimator, context, callback_data=self.callback_data, take_snapshot=snapshot,
             history=history, start=start, name=name,
         )  # fmt: skip
         model, converged = fit_loop(

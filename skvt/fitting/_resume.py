@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from skvt.files import in_files
 from skvt.fitting._changes import FREE_TO_CHANGE, refuse_changes
 from skvt.fitting._restarts import Outcomes, Start
-from skvt.rows import design_and_allowed, get_chunk_sizes, sums_of_rows, take_rows
+from skvt.rows import get_chunk_sizes, get_design_and_allowed, sums_of_rows, take_rows
 from skvt.typing import Array
 
 # Maximum number of rows in the sample whose checksum identifies the rows of a fit.
@@ -74,7 +74,7 @@ class RowsIdentity:
 
 def _details_of(X):
     """Return a list of the covariates and the allowed topics of documents X, if X has any."""
-    return [array for array in design_and_allowed(X) if array is not None]
+    return [array for array in get_design_and_allowed(X) if array is not None]
 
 
 def hash_all_rows(X, weights):

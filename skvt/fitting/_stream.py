@@ -21,7 +21,7 @@ from skvt.fitting._fitted import Fitted
 from skvt.fitting._publish import publish
 from skvt.fitting._rows import read_rows
 from skvt.inference import History, HistoryEntry, Workers, name_chunk_in_errors
-from skvt.monitoring import compilation_announced, report_call
+from skvt.monitoring import announcing_compilation, report_call
 from skvt.readers.chunks import is_chunked, load_chunk, split_into_chunks
 
 # Number of rows that a stream is assumed to have if the user does not give the number; scikit-learn
@@ -62,7 +62,7 @@ def _update_in_memory(
     vars(estimator).pop("_progress", None)
     before = vars(estimator).get("_fitted")
     n_moves = 0 if before is None else len(before.state.move_log)
-    with reporting_stages(estimator.verbose), compilation_announced(estimator.verbose):
+    with reporting_stages(estimator.verbose), announcing_compilation(estimator.verbose):
         rows = read_rows(estimator, X, sample_weight, details, reset=before is None, in_stream=True)
         rows = replace(rows, passed_X=passed_X, labels=labels)
         begin_stage(f"call {1 if before is None else len(before.history) + 1}")

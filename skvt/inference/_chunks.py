@@ -28,7 +28,7 @@ from skvt.inference._parallel import Workers
 from skvt.inference._state import BatchedRows, Rows, make_rows
 from skvt.inference._visit import VisitRequest, VisitResult, visit_batch
 from skvt.rows import (
-    Sums,
+    SumsFunction,
     evaluate_rows,
     get_chunk_sizes,
     map_rows,
@@ -213,7 +213,7 @@ def _apply_both(first: Callable[[Any], Any], second: Callable[[Any], Any], X: An
     return second(first(X))
 
 
-def _compute_sums(sums: Sums, chunk: Chunk) -> tuple[Any, ...]:
+def _compute_sums(sums: SumsFunction, chunk: Chunk) -> tuple[Any, ...]:
     return sums(chunk.X, chunk.weights)
 
 
@@ -234,7 +234,7 @@ def _evaluate_rows(function: Callable[[Any], Array], chunk: Chunk) -> Array:
 
 
 @sums_of_rows.register
-def _sum_over_chunks(X: Chunks, weights: Any, sums: Sums) -> tuple[Any, ...]:
+def _sum_over_chunks(X: Chunks, weights: Any, sums: SumsFunction) -> tuple[Any, ...]:
     function = X.bind_row_function(partial(_compute_sums, sums))
     return tuple(X.site.run_and_combine(function, _add_sums, ((h, ()) for h in X.handles)))
 

@@ -13,12 +13,12 @@ import zipfile
 import numpy as np
 from numpy.lib import format as npy
 
-from skvt._replacing import replacing
+from skvt._replacing import open_replacement
 
 # Name of the member with the JSON text.
-DOCUMENT = "model.json"
+DOCUMENT_NAME = "model.json"
 # Values of ``dtype.kind`` of arrays that files hold: booleans, integers, real numbers and text.
-_KINDS = "biufU"
+_DTYPE_KINDS = "biufU"
 # Sizes in bytes of the real numbers that files hold.
 REAL_SIZES = 4, 8
 # Number of elements of an array that are processed at a time. Copies of parts take the place of a
@@ -57,7 +57,7 @@ class FileError(ValueError):
     """
 
 
-def _array_name(number):
+def _name_member(number):
     """Return the name of the member that holds the array ``number``."""
     return f"arrays/{number}.npy"
 
@@ -68,38 +68,38 @@ def is_storable(dtype):
     Compiled loops accept all of these types.
     """
     has_legal_size = dtype.kind != "f" or dtype.itemsize in REAL_SIZES
-    return dtype.kind in _KINDS and not dtype.hasobject and dtype.isnative and has_legal_size
+    return dtype.kind in _DTYPE_KINDS and not dtype.hasobject and dtype.isnative and has_legal_size
 
 
-def memory_for(size):
+def compute_max_memory(size):
     """Return the number of bytes of memory that loading a file of ``size`` bytes may take."""
     return _MEMORY_PER_FILE_BYTE * size + _MEMORY_OF_ANY_FILE
 
 
-def check_document(text, size):
+def check_document_memory(text, size):
     """Raise FileError if the JSON ``text`` of a file of ``size`` bytes takes too much memory."""
     n_digits = sum(map(text.count, "0123456789"))
     # The text is in memory as bytes and as a string, which takes 1 byte per character if all are
     # ASCII, and up to 4 otherwise.
     memory = (2 if text.isascii() else 5) * len(text)
-    memory += sum(text.count(c) * n_bytes for c, n_bytes in _BYTES_PER_CHARACTER.items())
+    memory += sum(text.count(letter) * n_bytes for letter, n_bytes in _BYTES_PER_CHARACTER.items())
     memory += min(_BYTES_PER_COMMA * text.count(","), _BYTES_PER_DIGIT * n_digits)
-    if memory > memory_for(size):
+    if memory > compute_max_memory(size):
         raise FileError(
-            f"{DOCUMENT} would take more memory than any model file of {size} bytes needs."
+            f"{DOCUMENT_NAME} would take more memory than any model file of {size} bytes needs."
         )
 
 
 def write(path, text, arrays):
     """Write a file of JSON ``text`` and ``arrays``, completely or not at all."""
-    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+    with open_replacement(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for number, array in enumerate(arrays):
-            with archive.open(_header(_array_name(number)), "w", force_zip64=True) as member:
+            with archive.open(_make_header(_name_member(number)), "w", force_zip64=True) as member:
                 npy.write_array(member, array, allow_pickle=False)
-        archive.writestr(_header(DOCUMENT), text)
+        archive.writestr(_make_header(DOCUMENT_NAME), text)
 
 
-def _header(name):
+def _make_header(name):
     """Return the header of a member with a fixed date, so that equal models make equal files."""
     info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
     # The upper 16 bits hold the permissions of Unix.
@@ -132,10 +132,10 @@ class Archive:
                     f"{header.filename!r} is encrypted, but no part of a model file is."
                 )
         # All members but the document are arrays. The lengths differ if a name occurs twice.
-        expected = {DOCUMENT, *map(_array_name, range(len(headers) - 1))}
+        expected = {DOCUMENT_NAME, *map(_name_member, range(len(headers) - 1))}
         if {header.filename for header in headers} != expected or len(headers) != len(expected):
             raise FileError(
-                f"The archive must consist of {DOCUMENT} and the arrays arrays/0.npy, "
+                f"The archive must consist of {DOCUMENT_NAME} and the arrays arrays/0.npy, "
                 "arrays/1.npy and so on."
             )
         # Members that overlap could hold more data than the file.
@@ -144,8 +144,8 @@ class Archive:
 
     def document(self):
         """Return the JSON text as Python objects."""
-        text = self._zip.read(DOCUMENT).decode()
-        check_document(text, self.size)
+        text = self._zip.read(DOCUMENT_NAME).decode()
+        check_document_memory(text, self.size)
         return json.loads(text, parse_constant=_refuse_constant)
 
     def array(self, number, *, as_double=False):
@@ -156,7 +156,7 @@ class Archive:
         if isinstance(number, bool) or not isinstance(number, int):
             raise FileError(f"Arrays have whole numbers, but the file refers to array {number!r}.")
         if (number, as_double) not in self._arrays:
-            header = self._zip.getinfo(_array_name(number))
+            header = self._zip.getinfo(_name_member(number))
             with self._zip.open(header) as member:
                 self._arrays[number, as_double] = _read_array(member, header.file_size, as_double)
         return self._arrays[number, as_double]
@@ -186,14 +186,14 @@ def _read_array(member, size, as_double):
             f"{size} bytes."
         )
     array = np.empty(shape, np.float64 if as_double else dtype, "F" if fortran_order else "C")
-    flat = array.reshape(-1, order="A")
+    flat_array = array.reshape(-1, order="A")
     # Each part is read into a buffer of the stored type and then converted, so that there is never
     # a second copy of the whole array.
     for start in range(0, n_elements, PART_SIZE):
         part = np.empty(min(PART_SIZE, n_elements - start), dtype)
         if part.nbytes and member.readinto(memoryview(part.view(np.uint8))) != part.nbytes:
             raise FileError(f"An array of shape {shape} ends before its last value.")
-        flat[start : start + PART_SIZE] = part
+        flat_array[start : start + PART_SIZE] = part
     if member.read(1):
         raise FileError(f"An array of shape {shape} has further values after its last one.")
     return array

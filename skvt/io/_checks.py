@@ -16,7 +16,7 @@ import operator
 import numpy as np
 
 from skvt.expfam import are_float_arrays
-from skvt.files import IN_FILES, LARGEST, are_indices_below, are_like, check_fields, is_positive
+from skvt.files import LARGEST, REGISTRY, are_indices_below, are_like, check_fields, is_positive
 from skvt.io._archive import PART_SIZE, FileError
 from skvt.io._classes import conforms, get_class_name
 from skvt.progress import RULES, ResumableMixin
@@ -30,18 +30,18 @@ def check_estimator(estimator, max_bytes):
 
     ``max_bytes`` is the number of bytes of memory that loading may take.
     """
-    values = vars(estimator)
+    attributes = vars(estimator)
     cls = type(estimator)
-    declaration = IN_FILES[get_class_name(cls)]
-    required = {*cls._get_param_names(), "_fitted", "n_features_in_", *declaration.attributes}
-    missing = sorted(required - set(values))
-    _require(not missing, f"The estimator lacks {', '.join(missing)}.")
+    declaration = REGISTRY[get_class_name(cls)]
+    required_names = {*cls._get_param_names(), "_fitted", "n_features_in_", *declaration.attributes}
+    missing_names = sorted(required_names - set(attributes))
+    _require(not missing_names, f"The estimator lacks {', '.join(missing_names)}.")
     estimator._validate_params()
-    fitted = values["_fitted"]
+    fitted = attributes["_fitted"]
     _check_fitted(fitted, estimator, max_bytes)
-    if values.get("_progress") is not None:
-        _check_progress(values["_progress"], estimator, max_bytes)
-    _check_names(values.get("feature_names_in_"), estimator.n_features_in_)
+    if attributes.get("_progress") is not None:
+        _check_progress(attributes["_progress"], estimator, max_bytes)
+    _check_column_names(attributes.get("feature_names_in_"), estimator.n_features_in_)
     covariates = estimator._covariates
     model = fitted.model
     # The regression of the prior of documents on their covariates.
@@ -53,15 +53,15 @@ def check_estimator(estimator, max_bytes):
             model.topic_groups is not None and np.array_equal(regression.groups, [0])
         )
     else:
-        regression_is_legal = covariates.describes(regression, model.topic_groups is not None)
+        regression_is_legal = covariates.is_legal_for(regression, model.topic_groups is not None)
     _require(
         regression_is_legal,
         "The coefficients of the documents' prior do not belong to the covariates of the fit.",
     )
-    if "_table" in values:
+    if "_table" in attributes:
         # The estimator was fitted to a table, whose columns may be of any type.
-        is_described = estimator._table.describes(model.component, values.get("priors_") or ())
-        _require(is_described, "The description of the table's columns does not match the model.")
+        matches_table = estimator._table.describes(model.component, attributes.get("priors_") or ())
+        _require(matches_table, "The description of the table's columns does not match the model.")
 
 
 def _require(condition, message):
@@ -70,7 +70,7 @@ def _require(condition, message):
         raise FileError(message)
 
 
-def _check_names(names, n_features):
+def _check_column_names(names, n_features):
     """Raise FileError unless ``names`` is None or an array with a string for each column."""
     if names is not None:
         are_texts = names.shape == (n_features,) and {*map(type, names.tolist())} == {str}
@@ -82,34 +82,34 @@ def _check_fitted(fitted, estimator, max_bytes):
     """Raise FileError unless the parts of the outcome of a fit are legal and fit together."""
     model, state, n_features = fitted.model, fitted.state, estimator.n_features_in_
     _check_parts_of_fit(fitted, estimator)
-    K = _number_of_components(model, state.stats)
+    K = _count_components(model, state.stats)
     for part in (model, fitted.policy):
         check_fields(part, n_features, K)
-    shapes = _shapes_of_statistics(model, K, state.stats)
+    shapes = _get_statistics_shapes(model, K, state.stats)
     _check_statistics(fitted, estimator, K, shapes)
     _check_state(fitted, K, shapes, max_bytes)
     # All shapes are legal here, so that the posterior can be computed. ``plain_stats`` are the
     # statistics that count each row once.
-    is_proper = all(_posterior_checks(model, state.plain_stats))
+    is_proper = all(_iterate_posterior_checks(model, state.plain_stats))
     _require(is_proper, "The parameters of the posterior are not those of a distribution.")
     # If a mixture has a background component, attributes and predictions show the fit without this
     # component, and rows of the background have the label -1.
     shown_fit = estimator._get_shown_fit(fitted)
-    n_shown = _number_of_components(shown_fit.model, shown_fit.stats)
-    check_fields(fitted.joins, n_features, n_shown)
+    n_shown_components = _count_components(shown_fit.model, shown_fit.stats)
+    check_fields(fitted.joins, n_features, n_shown_components)
     smallest_label = 0 if shown_fit is fitted else -1
     # Legal labels are smallest_label, ..., n_shown - 1. Shift them, so that they begin at 0.
-    n_legal_labels = n_shown - smallest_label
+    n_legal_labels = n_shown_components - smallest_label
     _require(
         fitted.labels is None or are_indices_below(fitted.labels - smallest_label, n_legal_labels),
-        f"Labels of rows must be in the range [{smallest_label}, {n_shown}).",
+        f"Labels of rows must be in the range [{smallest_label}, {n_shown_components}).",
     )
 
 
 def _check_parts_of_fit(fitted, estimator):
     """Raise FileError unless the parts of a fit have legal classes, columns, and parameters."""
     model, n_features = fitted.model, estimator.n_features_in_
-    declaration = IN_FILES[get_class_name(type(estimator))]
+    declaration = REGISTRY[get_class_name(type(estimator))]
     class_name = declaration.cls.__name__
     # A path is a chain of attributes, such as "model.weights".
     for path, legal_classes in declaration.fitted.items():
@@ -124,7 +124,7 @@ def _check_parts_of_fit(fitted, estimator):
         f"The model has {model.n_features} columns, but the estimator has "
         f"n_features_in_={n_features}.",
     )
-    _check_names(fitted.words, n_features)
+    _check_column_names(fitted.words, n_features)
     unknown = set(fitted.parameters) - set(estimator._get_param_names())
     _require(
         not unknown,
@@ -192,7 +192,7 @@ def _check_state(fitted, K, shapes, max_bytes):
         )
 
 
-def _number_of_components(model, stats):
+def _count_components(model, stats):
     """Return K: ``n_components`` of the model, or else the length of the first array of ``stats``.
 
     Models that can get or lose components have no ``n_components``.
@@ -200,7 +200,7 @@ def _number_of_components(model, stats):
     return getattr(model, "n_components", len(stats.arrays[0]))
 
 
-def _shapes_of_statistics(model, n_components, stats):
+def _get_statistics_shapes(model, n_components, stats):
     """Return the legal shapes of the arrays of statistics for K = ``n_components``.
 
     A model of a user may declare no shapes. Any shapes are then legal, so that the shapes of
@@ -211,7 +211,7 @@ def _shapes_of_statistics(model, n_components, stats):
     return [array.shape for array in stats.arrays]
 
 
-def _posterior_checks(model, stats):
+def _iterate_posterior_checks(model, stats):
     """Yield for each part of the posterior whether its parameters ``lam`` are legal.
 
     ``lam`` are the parameters of the prior plus the statistics, which are ``stats.scale`` times the
@@ -232,11 +232,11 @@ def _posterior_checks(model, stats):
             yield is_positive(model.sticks.find_best(stats.scale * arrays[1]))
         n_words = max(1, PART_SIZE // counts.shape[1])
         for first_word in range(0, len(counts), n_words):
-            words = slice(first_word, first_word + n_words)
+            word_slice = slice(first_word, first_word + n_words)
             # The prior of words is (n_words, K), or (n_words,) if it is the same in all topics.
-            prior = eta[words]
+            prior = eta[word_slice]
             prior = prior if prior.ndim == 2 else prior[:, None]
-            lam = stats.scale * counts[words] + prior
+            lam = stats.scale * counts[word_slice] + prior
             yield is_positive(lam) and lam.max() <= _MAX_TOPIC_PARAMETER
     elif hasattr(model, "component"):
         # The model is a mixture. Its statistics are statistics of the weights, such as the counts
@@ -246,8 +246,8 @@ def _posterior_checks(model, stats):
         weights, component = model.weights, model.component
         yield np.isfinite(component.family.log_normalizer(component.prior)).all()
         yield is_positive(weights.natural_parameters(stats.scale * weights_stats))
-        for sums in feature_sums:
-            lam = component.natural_parameters(stats.scale * sums[None])
+        for component_sums in feature_sums:
+            lam = component.natural_parameters(stats.scale * component_sums[None])
             yield np.isfinite(component.family.log_normalizer(lam)).all()
     else:
         for family, lam in zip(model.families, model.natural_parameters(stats), strict=True):
@@ -289,7 +289,7 @@ def _check_progress(progress, estimator, max_bytes):
         is_outcome = get_class_name(type(best)) == "estimators.Fitted" and best.elbo is not None
         _require(is_outcome, "The best start of the interrupted fit is not a fit with a bound.")
         _check_fitted(best, estimator, max_bytes)
-    K = _number_of_components(model, state.stats)
+    K = _count_components(model, state.stats)
     # A policy that learns a temperature of each row keeps an energy of each row.
     energies = getattr(fitted.policy, "_energies", None)
     _require(
@@ -297,12 +297,12 @@ def _check_progress(progress, estimator, max_bytes):
         and (energies is None or len(energies) == n_rows),
         f"Initial values or temperatures of rows are not those of the {n_rows} rows.",
     )
-    rule_arguments = _shapes_of_statistics(model, K, state.stats), K, state.n_full_steps
+    rule_arguments = _get_statistics_shapes(model, K, state.stats), K, state.n_full_steps
     for name in ("engines", "after_pass"):
-        _check_parts(name, progress.engine[name], rule_arguments)
+        _check_list_of_parts(name, progress.engine[name], rule_arguments)
 
 
-def _check_parts(name, parts, rule_arguments):
+def _check_list_of_parts(name, parts, rule_arguments):
     """Raise FileError unless ``parts`` is a list of legal dicts of attributes.
 
     An interrupted fit keeps such a dict for each engine, for each step after a pass, and for each
@@ -314,39 +314,42 @@ def _check_parts(name, parts, rule_arguments):
         conforms(parts, list[dict]),
         f"{name!r} of the interrupted fit must be a list of dictionaries.",
     )
-    for data in parts:
-        _check_data(data, rule_arguments)
+    for kept_values in parts:
+        _check_kept_values(kept_values, rule_arguments)
 
 
-def _check_data(data, rule_arguments):
-    """Raise FileError unless a subclass of `ResumableMixin` may keep the attributes ``data``.
+def _check_kept_values(values, rule_arguments):
+    """Raise FileError unless a subclass of `ResumableMixin` may keep ``values``.
 
-    ``data`` has the values of the attributes by name. A file does not name the class, so that any
-    subclass with attributes of the same names and types will do.
+    This is a dict of the values of attributes by name. A file does not name the class, so
+    that any subclass with attributes of the same names and types will do.
     """
-    matching = (
-        cls for cls in _every_subclass(ResumableMixin) if _may_keep(cls, data, rule_arguments)
+    matching_classes = (
+        cls for cls in _iterate_subclasses(ResumableMixin) if _may_keep(cls, values, rule_arguments)
     )
-    cls = next(matching, None)
+    cls = next(matching_classes, None)
     _require(
         cls is not None,
-        f"No engine, step or move remembers {sorted(map(str, data))} with values of such types "
-        "and shapes.",
+        f"No engine, step or move remembers {sorted(map(str, values))} with values of such "
+        "types and shapes.",
     )
-    for name in set(data) & cls.kept_parts:
-        _check_parts(name, data[name], rule_arguments)
+    for name in set(values) & cls.kept_parts:
+        _check_list_of_parts(name, values[name], rule_arguments)
 
 
-def _may_keep(cls, data, rule_arguments):
-    """Return whether objects of a class may keep the attributes ``data``.
+def _may_keep(cls, values, rule_arguments):
+    """Return whether objects of a class may keep the attributes ``values``.
 
-    Names and types must be as the class declares. ``data`` may lack attributes that have a default.
+    Names and types must be as the class declares. ``values`` may lack attributes that have a
+    default.
     """
     names = {*cls.kept_attributes, *cls.kept_parts}
-    has_legal_names = set(data) <= names and all(hasattr(cls, name) for name in names - set(data))
+    has_legal_names = set(values) <= names and all(
+        hasattr(cls, name) for name in names - set(values)
+    )
     return has_legal_names and all(
-        _follows_hint(data[name], cls.kept_attributes[name], rule_arguments)
-        for name in set(data) & set(cls.kept_attributes)
+        _follows_hint(values[name], cls.kept_attributes[name], rule_arguments)
+        for name in set(values) & set(cls.kept_attributes)
     )
 
 
@@ -359,8 +362,8 @@ def _follows_hint(value, hint, rule_arguments):
     return conforms(value, hint) and all(RULES[rule](value, *rule_arguments) for rule in rules)
 
 
-def _every_subclass(cls):
+def _iterate_subclasses(cls):
     """Yield the direct and indirect subclasses of a class."""
     for subclass in cls.__subclasses__():
         yield subclass
-        yield from _every_subclass(subclass)
+        yield from _iterate_subclasses(subclass)

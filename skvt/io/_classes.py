@@ -17,12 +17,12 @@ from typing import Annotated, Any, get_args, get_origin
 import numpy as np
 
 from skvt.contracts import missing_members
-from skvt.files import IN_FILES, NAMES, in_files
+from skvt.files import NAMES_IN_FILES, REGISTRY, in_files
 from skvt.fitting import VariationalEstimator
 from skvt.io._archive import FileError
 
 # First parts of the names that files give to classes of the package, such as "models.Mixture".
-_FOLDERS = (
+_RESERVED_PREFIXES = (
     "components", "estimators", "expfam", "inference", "models", "moves", "schedules", "temperature"
 )  # fmt: skip
 # Types of attributes of estimators that are not parameters. A string stands for all classes whose
@@ -43,7 +43,7 @@ ATTRIBUTE_TYPES = {
 }
 # Classes whose fields are numbers and text. Lists of their objects are written as columns, because
 # the lists are long: each pass of a fit and each call of a stream adds an object.
-RECORDS = "inference.Entry", "moves.MoveRecord"
+RECORD_CLASSES = "inference.Entry", "moves.MoveRecord"
 
 
 def register(prefix, *classes):
@@ -71,19 +71,20 @@ def register(prefix, *classes):
     ...     pass
     >>> io.register("mylab", Mixture)  # files then say "mylab.Mixture"
     """
-    if not prefix.isidentifier() or prefix in _FOLDERS:
+    if not prefix.isidentifier() or prefix in _RESERVED_PREFIXES:
         raise ValueError(
-            f"prefix must be a Python identifier other than {', '.join(_FOLDERS)}. Got {prefix!r}."
+            f"prefix must be a Python identifier other than {', '.join(_RESERVED_PREFIXES)}. Got "
+            f"{prefix!r}."
         )
     for cls in classes:
         in_files(f"{prefix}.{cls.__name__}")(cls)
     get_field_types.cache_clear()
 
 
-def is_key(value):
+def is_storable_key(value):
     """Return whether files may hold a value as a key of a dict or an element of a set."""
     if type(value) in (tuple, frozenset):
-        return all(map(is_key, value))
+        return all(map(is_storable_key, value))
     return value is None or isinstance(value, bool | int | float | str | np.generic | Enum)
 
 
@@ -95,17 +96,17 @@ def is_estimator(cls):
 
 def get_class(name):
     """Return the class with the ``name`` in files; raise FileError if it is not registered."""
-    if name not in IN_FILES:
+    if name not in REGISTRY:
         raise FileError(
             f"The file has an object of class {name!r}, which this process does not know. If it "
             "is a class of yours, call skvt.io.register before load."
         )
-    return IN_FILES[name].cls
+    return REGISTRY[name].cls
 
 
 def get_class_name(cls):
     """Return the name of a class in files, or None if the class is not registered."""
-    return NAMES.get(cls)
+    return NAMES_IN_FILES.get(cls)
 
 
 def get_fields(obj):
@@ -115,11 +116,11 @@ def get_fields(obj):
     """
     if isinstance(obj, list):
         return {"": list(obj)}
-    names = _declared_fields(type(obj))
+    names = _get_declared_fields(type(obj))
     return vars(obj) if names is None else {name: getattr(obj, name) for name in names}
 
 
-def _declared_fields(cls):
+def _get_declared_fields(cls):
     """Return the names of the fields of a named tuple or a dataclass that files hold.
 
     Fields with "process_only" in their metadata are left out. Return None for other classes. Also
@@ -140,7 +141,7 @@ def get_field_types(class_name):
     The parameters of an estimator are checked by its validation instead.
     """
     cls = get_class(class_name)
-    names = _declared_fields(cls)
+    names = _get_declared_fields(cls)
     if names is None:
         return None
     hints = typing.get_type_hints(cls)
@@ -153,20 +154,20 @@ def get_field_defaults(class_name):
     Fields with a default may be missing in files of releases in which they did not exist.
     """
     cls = get_class(class_name)
-    names = _declared_fields(cls)
+    names = _get_declared_fields(cls)
     if names is None or issubclass(cls, tuple):
         # Named tuples and estimators declare their defaults in the signature of the class.
         parameters = inspect.signature(cls).parameters.values()
         return {p.name: p.default for p in parameters if p.default is not p.empty}
     fields = [field for field in dataclasses.fields(cls) if field.name in names]
-    missing = dataclasses.MISSING
-    constants = {field.name: field.default for field in fields if field.default is not missing}
+    unset = dataclasses.MISSING
+    constants = {field.name: field.default for field in fields if field.default is not unset}
     # A factory makes a new object, such as an empty list, for each call.
-    new_objects = {f.name: f.default_factory() for f in fields if f.default_factory is not missing}
+    new_objects = {f.name: f.default_factory() for f in fields if f.default_factory is not unset}
     return constants | new_objects
 
 
-def required_fields(class_name):
+def get_required_fields(class_name):
     """Return the names of the fields without which an object of the class is incomplete."""
     types = get_field_types(class_name)
     names = set(types if types is not None else get_class(class_name)._get_param_names())
@@ -191,7 +192,7 @@ def conforms(value, hint):
         # it by the type that it stands for, with its arguments, if any.
         return conforms(value, alias if origin is None else alias[get_args(hint)])
     if origin in (typing.Union, types.UnionType):
-        return any(conforms(value, option) for option in get_args(hint))
+        return any(conforms(value, alternative) for alternative in get_args(hint))
     if hint is None or hint is type(None):
         return value is None
     if origin is Annotated:
@@ -199,7 +200,7 @@ def conforms(value, hint):
     if origin is not None:
         return _conforms_to_generic(value, origin, get_args(hint))
     if hint is Hashable:
-        return is_key(value)
+        return is_storable_key(value)
     # A bool is an int in Python, but files do not take a bool for a number.
     if hint is float:
         return isinstance(value, int | float | np.floating) and not isinstance(value, bool)

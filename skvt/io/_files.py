@@ -9,7 +9,7 @@ from dataclasses import replace
 from sklearn.utils.validation import check_is_fitted
 
 import skvt
-from skvt.io._archive import Archive, FileError, check_document, memory_for, write
+from skvt.io._archive import Archive, FileError, check_document_memory, compute_max_memory, write
 from skvt.io._checks import check_estimator
 from skvt.io._classes import get_class_name, get_field_defaults, get_fields, is_estimator
 from skvt.io._graph import Decoder, Encoder
@@ -69,9 +69,9 @@ def save(estimator, path, *, dtype=None):
     (2,)
     """
     _require_path(path)
-    name = get_class_name(type(estimator))
+    class_name = get_class_name(type(estimator))
     if not is_estimator(type(estimator)):
-        estimators = [public for public in skvt.__all__ if is_estimator(getattr(skvt, public))]
+        estimators = [name for name in skvt.__all__ if is_estimator(getattr(skvt, name))]
         raise TypeError(
             f"save takes an estimator of skvt, one of {', '.join(estimators)}. Got an object of "
             f"type {type(estimator).__qualname__}. For a pipeline, save its last step, or save "
@@ -91,15 +91,15 @@ def save(estimator, path, *, dtype=None):
         "format": FORMAT,
         "version": VERSION,
         "skvt": skvt.__version__,
-        "estimator": {"object": name, "fields": fields},
+        "estimator": {"object": class_name, "fields": fields},
     }
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)
     # Size of the file in bytes, without the headers of its members.
     size = len(text) + encoder.n_bytes
     # Before the file is written, check it as `load` would.
-    refused = f"Nothing was written, because load would refuse the file of this {name}"
-    with _file_errors(refused, " Please report this, and use pickle or joblib instead."):
-        check_document(text, size)
+    refusal = f"Nothing was written, because load would refuse the file of this {class_name}"
+    with _as_file_errors(refusal, " Please report this, and use pickle or joblib instead."):
+        check_document_memory(text, size)
         # The encoder takes the place of the archive, because it has the arrays.
         _decode_estimator(document["estimator"], encoder, size)
     write(path, text, encoder.arrays_to_write())
@@ -149,7 +149,7 @@ def load(path):
     # Other kinds of files, such as pipes and devices, may have no end.
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise FileError(f"{path} is not a regular file.")
-    with open(path, "rb") as file, _file_errors(f"{path} cannot be loaded"):
+    with open(path, "rb") as file, _as_file_errors(f"{path} cannot be loaded"):
         # Pickles of protocol 2 and later begin with this byte. Model files are zip archives.
         if file.read(1) == b"\x80":
             raise FileError(
@@ -180,7 +180,7 @@ def _require_path(path):
 
 
 @contextmanager
-def _file_errors(failure, remedy=""):
+def _as_file_errors(failure, remedy=""):
     """Convert any exception in a ``with`` block to a FileError.
 
     A damaged or hostile file may raise exceptions of any type while it is decoded. The message of
@@ -205,7 +205,7 @@ def _decode_estimator(node, archive, size):
     name = get_class_name(type(estimator))
     if not is_estimator(type(estimator)):
         raise FileError(f"The file holds an object of class {name!r}, which is not an estimator.")
-    check_estimator(estimator, memory_for(size))
+    check_estimator(estimator, compute_max_memory(size))
     fitted = estimator._fitted
     # ``fitted.parameters`` are the parameters of the estimator at the last call of ``fit`` or
     # ``partial_fit``. Parameters that did not exist in the release that wrote the file get their

@@ -33,26 +33,26 @@ from enum import Enum
 import numpy as np
 import scipy.sparse as sp
 
-from skvt.files import IN_FILES
+from skvt.files import REGISTRY
 from skvt.io._archive import PART_SIZE, REAL_SIZES, FileError, is_storable
 from skvt.io._classes import (
     ATTRIBUTE_TYPES,
-    RECORDS,
+    RECORD_CLASSES,
     conforms,
     get_class,
     get_class_name,
     get_field_defaults,
     get_field_types,
     get_fields,
+    get_required_fields,
     is_estimator,
-    is_key,
-    required_fields,
+    is_storable_key,
 )
 
 # Names of the types of numbers that parameters of estimators or fields of models may be.
 _NUMBER_TYPES = ("float32", "float64")
 # The range of single precision.
-_SINGLE = np.finfo(np.float32)
+_FLOAT32 = np.finfo(np.float32)
 # Maximum number of generators of random numbers in a file.
 _MAX_GENERATORS = 100
 # Maximum length of the seed of a generator of random numbers.
@@ -79,14 +79,14 @@ class Encoder:
         # The arrays of the file, in the order of their numbers.
         self._arrays = []
         # Numbers of the arrays that are written in single precision.
-        self._rounded = set()
+        self._rounded_numbers = set()
         # Numbers of the arrays and of the objects in the file, by their ids in Python. Arrays and
         # objects that are used several times are thus written only once.
         self._numbers_of_arrays = {}
         self._numbers_of_objects = {}
         # References to the arrays and objects whose ids are keys of the two dicts. Without
         # references they could be freed, and other objects could get their ids.
-        self._alive = []
+        self._references = []
 
     def encode(self, value, path):
         """Return ``value`` as JSON; raise NotWritableError if a file cannot hold it.
@@ -99,8 +99,8 @@ class Encoder:
             return value if math.isfinite(value) else {"float": repr(value)}
         if type(value) is list:
             class_names = {*map(get_class_name, {*map(type, value)})}
-            # If all elements are of one class in RECORDS, they are written as columns.
-            if len(class_names) == 1 and class_names <= {*RECORDS}:
+            # If all elements are of one class in RECORD_CLASSES, they are written as columns.
+            if len(class_names) == 1 and class_names <= {*RECORD_CLASSES}:
                 return self._encode_records(value, path)
             return [self.encode(part, f"{path}[{i}]") for i, part in enumerate(value)]
         if isinstance(value, np.ndarray) and value.dtype.kind != "O":
@@ -117,26 +117,26 @@ class Encoder:
     def _encode_sequence(self, value, path):
         kind = type(value).__name__
         if kind not in ("tuple", "set", "frozenset"):
-            raise self._refusal(value, path)
+            raise self._make_refusal(value, path)
         # Sets have no order. Their elements are sorted, so that equal models make equal files.
-        parts = value if kind == "tuple" else sorted(value, key=repr)
-        return {kind: [self.encode(part, f"{path}[{i}]") for i, part in enumerate(parts)]}
+        elements = value if kind == "tuple" else sorted(value, key=repr)
+        return {kind: [self.encode(element, f"{path}[{i}]") for i, element in enumerate(elements)]}
 
     def _encode_dict(self, value, path):
         if type(value) is not dict:
-            raise self._refusal(value, path)
+            raise self._make_refusal(value, path)
         return {
             "dict": [
-                [self.encode(key, f"{path} (key)"), self.encode(part, f"{path}[{key!r}]")]
-                for key, part in value.items()
+                [self.encode(key, f"{path} (key)"), self.encode(entry, f"{path}[{key!r}]")]
+                for key, entry in value.items()
             ]
         }
 
     def _encode_scalar(self, value, path):
-        value = _in_storable_precision(value)
+        value = _convert_to_storable_precision(value)
         python_value = value.item()
         if not isinstance(python_value, bool | int | float | str):
-            raise self._refusal(value, path)
+            raise self._make_refusal(value, path)
         return {"scalar": type(value).__name__, "value": self.encode(python_value, path)}
 
     def _encode_objects(self, value, path):
@@ -170,18 +170,18 @@ class Encoder:
         name = value.__name__ if kind == "type" else value.name
         # Check the type, too, because a class that is not NumPy's may have the same name.
         if name not in _NUMBER_TYPES or value not in (np.dtype(name), getattr(np, name)):
-            raise self._refusal(value, path)
+            raise self._make_refusal(value, path)
         return {kind: name}
 
     def _encode_random_state(self, value, path):
-        kind, keys, *rest = value.get_state()
-        if kind != "MT19937":
-            raise self._refusal(value, path)
-        return {"random_state": self.encode([keys, *rest], path)}
+        generator_name, keys, *remaining_state = value.get_state()
+        if generator_name != "MT19937":
+            raise self._make_refusal(value, path)
+        return {"random_state": self.encode([keys, *remaining_state], path)}
 
     def _encode_generator(self, value, path):
         if type(value.bit_generator) is not np.random.PCG64:
-            raise self._refusal(value, path)
+            raise self._make_refusal(value, path)
         # The seed sequence is written, too, because ``spawn`` makes new generators from it. The
         # next generators depend on "n_children_spawned", the number of generators made before.
         seed_sequence = value.bit_generator.seed_seq
@@ -210,25 +210,25 @@ class Encoder:
 
     def _encode_array(self, value, path, *, exact=False):
         """Return the node of an array; an ``exact`` array is never rounded."""
-        number = self._numbers_of_arrays.get(id(value))
-        if number is None:
-            number = len(self._arrays)
+        array_number = self._numbers_of_arrays.get(id(value))
+        if array_number is None:
+            array_number = len(self._arrays)
             array = np.asarray(value)
             if not array.dtype.isnative:
                 # Convert the bytes of each number to the order of this processor.
                 array = array.astype(array.dtype.newbyteorder("="))
-            array = _in_storable_precision(array)
+            array = _convert_to_storable_precision(array)
             if not is_storable(array.dtype) or (array.dtype.itemsize == 0 and array.size):
-                raise self._refusal(value, path)
+                raise self._make_refusal(value, path)
             may_be_rounded = self._dtype == "float32" and not exact
-            if may_be_rounded and array.dtype == np.float64 and _is_in_range(array):
-                self._rounded.add(number)
+            if may_be_rounded and array.dtype == np.float64 and _fits_in_float32(array):
+                self._rounded_numbers.add(array_number)
             self._arrays.append(array)
-            self._numbers_of_arrays[id(value)] = number
-            self._alive.append(value)
-        if number in self._rounded:
-            return {"array": number, "as": "float64"}
-        return {"array": number}
+            self._numbers_of_arrays[id(value)] = array_number
+            self._references.append(value)
+        if array_number in self._rounded_numbers:
+            return {"array": array_number, "as": "float64"}
+        return {"array": array_number}
 
     def array(self, number, *, as_double=False):
         """Return the array that :meth:`skvt.io._archive.Archive.array` will read from the file.
@@ -239,20 +239,20 @@ class Encoder:
         if not as_double:
             return self._arrays[number]
         array = np.array(self._arrays[number], order="C")
-        for part in _parts(array):
+        for part in _iterate_parts(array):
             part[:] = part.astype(np.float32)
         return array
 
     def arrays_to_write(self):
         """Yield the arrays in the precision in which they are written."""
         for number, array in enumerate(self._arrays):
-            yield array.astype(np.float32) if number in self._rounded else array
+            yield array.astype(np.float32) if number in self._rounded_numbers else array
 
     @property
     def n_bytes(self):
         """Number of bytes of all arrays in the precision in which they are written."""
         return sum(
-            array.nbytes // 2 if number in self._rounded else array.nbytes
+            array.nbytes // 2 if number in self._rounded_numbers else array.nbytes
             for number, array in enumerate(self._arrays)
         )
 
@@ -264,22 +264,22 @@ class Encoder:
         cls = type(value)
         name = get_class_name(cls)
         if name is None:
-            raise self._refusal(value, path)
+            raise self._make_refusal(value, path)
         if issubclass(cls, Enum):
             return {"member": [name, value.name]}
         if id(value) in self._numbers_of_objects:
             return {"ref": self._numbers_of_objects[id(value)]}
         fields = {
-            field: self.encode(part, f"{path}.{field}" if path else field)
-            for field, part in get_fields(value).items()
+            field: self.encode(field_value, f"{path}.{field}" if path else field)
+            for field, field_value in get_fields(value).items()
         }
         # Objects are numbered after their fields, in the order in which a Decoder completes them.
         self._numbers_of_objects[id(value)] = len(self._numbers_of_objects)
-        self._alive.append(value)
+        self._references.append(value)
         return {"object": name, "fields": fields}
 
     @staticmethod
-    def _refusal(value, path):
+    def _make_refusal(value, path):
         """Return the error for a value that a file cannot hold."""
         cls = type(value)
         return NotWritableError(
@@ -289,7 +289,7 @@ class Encoder:
         )
 
 
-def _in_storable_precision(value):
+def _convert_to_storable_precision(value):
     """Return an array or number in a precision that files can hold.
 
     Half precision becomes single precision, and extended precision becomes double precision.
@@ -299,16 +299,16 @@ def _in_storable_precision(value):
     return value.astype(np.float32 if value.dtype.itemsize < 4 else np.float64)
 
 
-def _is_in_range(array):
+def _fits_in_float32(array):
     """Return whether all finite values except 0 are in the range of single precision."""
-    for part in _parts(array):
+    for part in _iterate_parts(array):
         sizes = np.abs(part[np.isfinite(part) & (part != 0.0)])
-        if sizes.size and not (sizes.min() > _SINGLE.tiny and sizes.max() < _SINGLE.max):
+        if sizes.size and not (sizes.min() > _FLOAT32.tiny and sizes.max() < _FLOAT32.max):
             return False
     return True
 
 
-def _parts(array):
+def _iterate_parts(array):
     """Yield the elements of an array in parts of at most ``PART_SIZE``."""
     flat = array.reshape(-1, order="A")
     for start in range(0, flat.size, PART_SIZE):
@@ -319,8 +319,8 @@ class Decoder:
     """Decoder of JSON and arrays.
 
     Input that no :class:`Encoder` has written may raise any exception, not only FileError. NaN is
-    legal only in the fields that a class declares in `skvt.files.InFiles.nan`, and in attributes of
-    estimators.
+    legal only in the fields that a class declares in `skvt.files.Registration.nan`, and in
+    attributes of estimators.
     """
 
     def __init__(self, archive):
@@ -329,7 +329,7 @@ class Decoder:
         # Objects decoded so far, to which nodes of the kind "ref" refer by number.
         self._objects = []
         # Numbers of arrays that were searched for NaN and have none.
-        self._without_nan = set()
+        self._nan_free = set()
         # Number of random number generators decoded so far.
         self._n_generators = 0
 
@@ -365,33 +365,33 @@ class Decoder:
             raise FileError(f"Arrays can be restored as 'float64' only, not as {node['as']!r}.")
         number = node["array"]
         array = self._archive.array(number, as_double="as" in node)
-        if array.dtype.kind == "f" and not allows_nan and number not in self._without_nan:
-            if any(np.isnan(part).any() for part in _parts(array)):
+        if array.dtype.kind == "f" and not allows_nan and number not in self._nan_free:
+            if any(np.isnan(part).any() for part in _iterate_parts(array)):
                 raise FileError(f"Array {number} has NaN where a model cannot have it.")
-            self._without_nan.add(number)
+            self._nan_free.add(number)
         return array
 
     def _decode_object(self, node, allows_nan):
-        name, nodes = node["object"], node["fields"]
+        name, field_nodes = node["object"], node["fields"]
         cls = get_class(name)
         if issubclass(cls, Enum):
             raise FileError(f"{name} is an enumeration, whose members have no fields.")
         if issubclass(cls, list):
             # The only registered class of lists is the history of a fit. Its elements, the records
             # of passes, are written as the field "".
-            value = cls(self._decode_list(nodes.get(""), allows_nan))
+            value = cls(self._decode_list(field_nodes.get(""), allows_nan))
             if not {*map(get_class_name, {*map(type, value)})} <= {"inference.Entry"}:
                 raise FileError(f"{name} holds objects that are not records of passes.")
         else:
-            nan_fields = IN_FILES[name].nan
-            any_may_be_nan = is_estimator(cls)
+            nan_fields = REGISTRY[name].nan
+            allows_nan_in_all = is_estimator(cls)
             fields = {
-                field: self.decode(part, allows_nan=any_may_be_nan or field in nan_fields)
-                for field, part in nodes.items()
+                field: self.decode(field_node, allows_nan=allows_nan_in_all or field in nan_fields)
+                for field, field_node in field_nodes.items()
                 # Ignore former fields, unless this class has a field of the same name.
                 if field not in _FORMER_FIELDS or field in (get_field_types(name) or ())
             }
-            _check_fields(name, fields)
+            _check_field_types(name, fields)
             value = _make_object(cls, get_field_defaults(name) | fields)
         self._objects.append(value)
         return value
@@ -407,23 +407,25 @@ class Decoder:
 
     def _decode_records(self, node, allows_nan):
         """Return a list of objects of the same class, made from a column for each field."""
-        name, nodes = node["records"], node["columns"]
-        if name not in RECORDS:
+        name, column_nodes = node["records"], node["columns"]
+        if name not in RECORD_CLASSES:
             raise FileError(f"Objects of class {name!r} are not stored as a table of columns.")
-        types = get_field_types(name)
+        field_types = get_field_types(name)
         columns = {}
-        for field, part in nodes.items():
-            column = self.decode(part, allows_nan=field in IN_FILES[name].nan)
+        for field, column_node in column_nodes.items():
+            column = self.decode(column_node, allows_nan=field in REGISTRY[name].nan)
             if isinstance(column, np.ndarray) and column.ndim == 1:
                 column = column.tolist()
             # Check one value of each type only, because columns are long.
             examples = {type(value): value for value in column}.values()
-            if field not in types or not all(conforms(value, types[field]) for value in examples):
+            if field not in field_types or not all(
+                conforms(value, field_types[field]) for value in examples
+            ):
                 raise FileError(
                     f"{name} has no field {field!r}, or the field has values of another type."
                 )
             columns[field] = column
-        if required_fields(name) - set(columns) or len({*map(len, columns.values())}) != 1:
+        if get_required_fields(name) - set(columns) or len({*map(len, columns.values())}) != 1:
             raise FileError(
                 f"The table of objects of class {name} lacks columns, or its columns differ in "
                 "length."
@@ -473,9 +475,9 @@ class Decoder:
         return cls(value)
 
     def _decode_objects(self, node, allows_nan):
-        parts = self._decode_list(node["objects"], allows_nan)
-        elements = np.empty(len(parts), object)
-        elements[:] = parts
+        element_list = self._decode_list(node["objects"], allows_nan)
+        elements = np.empty(len(element_list), object)
+        elements[:] = element_list
         return elements.reshape(node["shape"])
 
     def _decode_slice(self, node, allows_nan):
@@ -516,8 +518,8 @@ class Decoder:
         state, seed = self._decode_list(node["generator"], allows_nan)
         seed = {name: seed[name] for name in ("entropy", "spawn_key", "n_children_spawned")}
         # Each part of the seed is an integer, a sequence of integers, or None.
-        for part in seed.values():
-            numbers = part if isinstance(part, list | tuple) else (part,)
+        for seed_part in seed.values():
+            numbers = seed_part if isinstance(seed_part, list | tuple) else (seed_part,)
             if len(numbers) > _MAX_SEED_LENGTH or not {*map(type, numbers)} <= {int, type(None)}:
                 raise FileError(
                     "The seed of a random number generator is not an integer or a short sequence "
@@ -555,7 +557,7 @@ def _check_keys(keys):
 
     Many keys with the same hash are illegal, because a dict with such keys would take too long.
     """
-    if not all(map(is_key, keys)):
+    if not all(map(is_storable_key, keys)):
         raise FileError(
             "A key of a dictionary or element of a set is not a number, a string, or a tuple of "
             "these."
@@ -569,18 +571,18 @@ def _check_keys(keys):
     return keys
 
 
-def _check_fields(name, fields):
+def _check_field_types(name, fields):
     """Raise FileError unless the fields are complete, declared, and of the declared types.
 
     ``name`` is the name of the class in files, and ``fields`` are the values of the fields.
     """
-    missing = required_fields(name) - set(fields)
-    if missing:
-        raise FileError(f"An object of class {name} lacks the field {sorted(missing)[0]!r}.")
-    types = get_field_types(name)
+    missing_names = get_required_fields(name) - set(fields)
+    if missing_names:
+        raise FileError(f"An object of class {name} lacks the field {sorted(missing_names)[0]!r}.")
+    field_types = get_field_types(name)
     for field, value in fields.items():
-        if types is not None:
-            is_legal = field in types and conforms(value, types[field])
+        if field_types is not None:
+            is_legal = field in field_types and conforms(value, field_types[field])
         else:
             # The object is an estimator. Its fields are parameters, attributes in ATTRIBUTE_TYPES,
             # and other results of the fit. The name of a result must end with "_", and must not
@@ -603,6 +605,6 @@ def _make_object(cls, fields):
     if issubclass(cls, tuple):
         return cls(**fields)
     # __init__ is not called, because its arguments may differ from the fields.
-    value = object.__new__(cls)
-    vars(value).update(fields)
-    return value
+    instance = object.__new__(cls)
+    vars(instance).update(fields)
+    return instance

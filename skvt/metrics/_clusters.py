@@ -145,5 +145,5 @@ def _standardize_rows(A):
     centred = A - A.mean(axis=1, keepdims=True)
     norms = np.linalg.norm(centred, axis=1, keepdims=True)
     rounding_errors = 8 * np.finfo(np.float64).eps * np.linalg.norm(A, axis=1, keepdims=True)
-    varies = norms > rounding_errors
-    return np.where(varies, centred, 0.0) / np.where(varies, norms, 1.0)
+    is_varying = norms > rounding_errors
+    return np.where(is_varying, centred, 0.0) / np.where(is_varying, norms, 1.0)

@@ -36,7 +36,7 @@ _ASCENT_SWEEPS = 12
 
 
 @jit_inlined
-def _draw(weights, state):
+def _draw_index(weights, state):
     """Draw an index with probabilities proportional to the weights.
 
     Return the index, the sum of the weights, and the new state.
@@ -55,7 +55,7 @@ def _draw(weights, state):
 
 # The next functions are loops, because a NumPy expression or slice takes half a second to compile.
 @jit_inlined
-def _sum(values):
+def _sum_array(values):
     """Return the sum of an array."""
     total = 0.0
     for i in range(values.size):
@@ -64,7 +64,7 @@ def _sum(values):
 
 
 @jit_inlined
-def _copy(source, target):
+def _copy_array(source, target):
     """Copy an array into another array."""
     for i in range(source.size):
         target[i] = source[i]
@@ -100,7 +100,7 @@ def estimate_left_to_right(words, topics, alpha, n_particles, state):
     # The factor p(w_n | z_<n) of each particle.
     factors, weights = np.empty(n_particles), np.empty(n_topics)
     parents = np.empty(n_particles, np.int64)
-    alpha_sum = _sum(alpha)
+    alpha_sum = _sum_array(alpha)
     log_likelihood = 0.0
     for n in range(n_tokens):
         # Sample the earlier assignments again, and compute the factors.
@@ -108,22 +108,22 @@ def estimate_left_to_right(words, topics, alpha, n_particles, state):
             for i in range(n):
                 topic_counts[r, assignments[r, i]] -= 1.0
                 _compute_conditional(alpha, topic_counts[r], topics[words[i]], weights)
-                assignments[r, i], _, state = _draw(weights, state)
+                assignments[r, i], _, state = _draw_index(weights, state)
                 topic_counts[r, assignments[r, i]] += 1.0
             _compute_conditional(alpha, topic_counts[r], topics[words[n]], weights)
-            factors[r] = _sum(weights) / (alpha_sum + n)
-        log_likelihood += log(_sum(factors) / n_particles)
+            factors[r] = _sum_array(weights) / (alpha_sum + n)
+        log_likelihood += log(_sum_array(factors) / n_particles)
         # Replace particle r by a copy of particle parents[r], and assign the token n.
         state += GOLDEN
         resample(factors, uniform(mix(state)), parents)
         for r in range(n_particles):
-            _copy(assignments[r], old_assignments[r])
-            _copy(topic_counts[r], old_counts[r])
+            _copy_array(assignments[r], old_assignments[r])
+            _copy_array(topic_counts[r], old_counts[r])
         for r in range(n_particles):
-            _copy(old_assignments[parents[r]], assignments[r])
-            _copy(old_counts[parents[r]], topic_counts[r])
+            _copy_array(old_assignments[parents[r]], assignments[r])
+            _copy_array(old_counts[parents[r]], topic_counts[r])
             _compute_conditional(alpha, topic_counts[r], topics[words[n]], weights)
-            assignments[r, n], _, state = _draw(weights, state)
+            assignments[r, n], _, state = _draw_index(weights, state)
             topic_counts[r, assignments[r, n]] += 1.0
     return log_likelihood
 
@@ -139,7 +139,7 @@ def _sweep(words, topics, alpha, assignments, topic_counts, weights, is_reversed
         n = n_tokens - 1 - step if is_reversed else step
         topic_counts[assignments[n]] -= 1.0
         _compute_conditional(alpha, topic_counts, topics[words[n]], weights)
-        assignments[n], _, state = _draw(weights, state)
+        assignments[n], _, state = _draw_index(weights, state)
         topic_counts[assignments[n]] += 1.0
     return state
 
@@ -154,7 +154,7 @@ def _compute_log_transition(words, topics, alpha, assignments, topic_counts, tar
     for n in range(words.size):
         topic_counts[assignments[n]] -= 1.0
         _compute_conditional(alpha, topic_counts, topics[words[n]], weights)
-        log_probability += log(weights[target[n]] / _sum(weights))
+        log_probability += log(weights[target[n]] / _sum_array(weights))
         topic_counts[target[n]] += 1.0
     for n in range(words.size):
         topic_counts[target[n]] -= 1.0
@@ -179,7 +179,7 @@ def estimate_chib(words, topics, alpha, n_burn_in, n_samples, state):
     # reversed.
     for n in range(n_tokens):
         _compute_conditional(alpha, topic_counts, topics[words[n]], weights)
-        assignments[n], _, state = _draw(weights, state)
+        assignments[n], _, state = _draw_index(weights, state)
         topic_counts[assignments[n]] += 1.0
     for _ in range(n_burn_in):
         state = _sweep(words, topics, alpha, assignments, topic_counts, weights, False, state)
@@ -188,11 +188,11 @@ def estimate_chib(words, topics, alpha, n_burn_in, n_samples, state):
         for n in range(n_tokens):
             topic_counts[assignments[n]] -= 1.0
             _compute_conditional(alpha, topic_counts, topics[words[n]], weights)
-            best = 0
+            best_topic = 0
             for k in range(1, n_topics):
-                if weights[k] > weights[best]:
-                    best = k
-            assignments[n] = best
+                if weights[k] > weights[best_topic]:
+                    best_topic = k
+            assignments[n] = best_topic
             topic_counts[assignments[n]] += 1.0
     special_assignments, special_counts = assignments.copy(), topic_counts.copy()
 
@@ -221,7 +221,7 @@ def estimate_chib(words, topics, alpha, n_burn_in, n_samples, state):
             middle_assignments, middle_counts = assignments.copy(), topic_counts.copy()
 
     # Compute log p(w, z*).
-    alpha_sum = _sum(alpha)
+    alpha_sum = _sum_array(alpha)
     log_joint = gammaln(alpha_sum) - gammaln(alpha_sum + n_tokens)
     for k in range(n_topics):
         log_joint += gammaln(alpha[k] + special_counts[k]) - gammaln(alpha[k])
@@ -229,12 +229,12 @@ def estimate_chib(words, topics, alpha, n_burn_in, n_samples, state):
         log_joint += log(topics[words[n], special_assignments[n]])
     # Compute log p(z* | w). The maximum is subtracted, so that transition probabilities do not
     # underflow.
-    maximum, total = log_transitions[0], 0.0
+    max_log_transition, sum_of_transitions = log_transitions[0], 0.0
     for s in range(1, n_samples):
-        maximum = max(maximum, log_transitions[s])
+        max_log_transition = max(max_log_transition, log_transitions[s])
     for s in range(n_samples):
-        total += np.exp(log_transitions[s] - maximum)
-    return log_joint - (maximum + np.log(total / n_samples))
+        sum_of_transitions += np.exp(log_transitions[s] - max_log_transition)
+    return log_joint - (max_log_transition + np.log(sum_of_transitions / n_samples))
 
 
 @jit_allocating

@@ -59,10 +59,10 @@ def topic_stability(fits, *, average="macro"):
     if len(topics) < 2:
         raise ValueError(f"fits must be a list of at least 2 fits. Got {len(topics)}.")
     # For each fit, the sums (n_components,) of the agreements of topics with their partners.
-    sums = [np.zeros(len(topics_of_fit)) for topics_of_fit in topics]
+    agreement_sums = [np.zeros(len(topics_of_fit)) for topics_of_fit in topics]
     for i, j in combinations(range(len(topics)), 2):
-        agreements, rows, columns = match_topics(topics[i], topics[j])
-        sums[i][rows] += agreements
-        sums[j][columns] += agreements
-    stability = [sums_of_fit / (len(topics) - 1) for sums_of_fit in sums]
+        agreements, topics_of_i, topics_of_j = match_topics(topics[i], topics[j])
+        agreement_sums[i][topics_of_i] += agreements
+        agreement_sums[j][topics_of_j] += agreements
+    stability = [sums_of_fit / (len(topics) - 1) for sums_of_fit in agreement_sums]
     return stability if average is None else float(np.mean([values.mean() for values in stability]))

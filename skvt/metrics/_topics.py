@@ -197,7 +197,7 @@ def held_out_log_likelihood(
     # Each task has the arguments of a call of `estimate_documents` for some rows of X.
     tasks = []
     # Counts of any dtype become int64, so that the loop is compiled only once.
-    indptr, words, counts = (a.astype(np.int64) for a in (X.indptr, X.indices, X.data))
+    indptr, words, counts = (array.astype(np.int64) for array in (X.indptr, X.indices, X.data))
     for start in range(0, X.shape[0], _DOCUMENTS_PER_TASK):
         rows = slice(start, start + _DOCUMENTS_PER_TASK)
         row_bounds = indptr[start : start + _DOCUMENTS_PER_TASK + 1]
@@ -335,8 +335,9 @@ def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
     if not 0.0 <= eps < 1.0:
         raise ValueError(f"eps must be in the range [0, 1). Got {eps!r}; try 0 or 1e-12.")
 
-    # Find the top words (K, n_words) as column numbers. ``words`` are the distinct top words of all
-    # topics, and ``indices`` (K, n_words) are the positions of the top words in ``words``.
+    # Find the top words (K, n_words) as column numbers. ``words`` are the distinct top
+    # words of all topics, and ``indices`` (K, n_words) are the positions of the top words in
+    # ``words``.
     top_words = np.stack([stable_order(-topic)[:n_words] for topic in topic_word])
     words, indices = np.unique(top_words, return_inverse=True)
     # Form all pairs of top words (K, n_pairs); the first of a pair is the more probable word.

@@ -14,7 +14,7 @@ from skvt._results.topic_words import RELEVANCE_WEIGHT, compute_relevance, selec
 from skvt.plotting._pages import require_path, write_page
 from skvt.plotting._pyldavis import compute_principal_coordinates
 from skvt.readers.validation import require_order_of
-from skvt.rows import named_details
+from skvt.rows import collect_details
 
 # Maximum number of documents that are shown for a topic.
 MAX_DOCUMENTS = 10
@@ -80,7 +80,7 @@ def topic_explorer(
     require_path(path, "topic_explorer")
     check_scalar(n_words, "n_words", Integral, min_val=1)
     require_order_of(X, groups=groups)
-    details = named_details(covariates, allowed_topics)
+    details = collect_details(covariates, allowed_topics)
     corpus = make_corpus(
         estimator, X, feature_names, texts, caller="topic_explorer", details=details
     )

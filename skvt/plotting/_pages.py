@@ -2,7 +2,7 @@
 
 from importlib.resources import files
 
-from skvt._replacing import replacing
+from skvt._replacing import open_replacement
 
 
 def require_path(path, caller):
@@ -22,5 +22,5 @@ def write_page(path, template, **texts):
     page = files("skvt.plotting").joinpath(template).read_text(encoding="utf-8")
     for name, text in texts.items():
         page = page.replace(f"@{name}@", text)
-    with replacing(path) as file:
+    with open_replacement(path) as file:
         file.write(page.encode())

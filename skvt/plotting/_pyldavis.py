@@ -11,7 +11,7 @@ from scipy.spatial.distance import pdist, squareform
 from skvt._results.topic_tables import make_corpus
 from skvt.plotting._pages import require_path, write_page
 from skvt.readers.validation import require_package
-from skvt.rows import named_details
+from skvt.rows import collect_details
 
 
 def prepare_arguments(estimator, X, feature_names=None, *, covariates=None, allowed_topics=None):
@@ -58,7 +58,7 @@ def prepare_arguments(estimator, X, feature_names=None, *, covariates=None, allo
     >>> prepare_arguments(lda, X)["doc_topic_dists"].shape
     (200, 3)
     """
-    details = named_details(covariates, allowed_topics)
+    details = collect_details(covariates, allowed_topics)
     corpus = make_corpus(estimator, X, feature_names, caller="prepare_arguments", details=details)
     # Keep the words that occur, topics that have such words, and documents that have such topics.
     occurs = corpus.frequency > 0.0

@@ -11,11 +11,11 @@ import scipy.sparse as sp
 
 from skvt._results import find_most_probable
 from skvt._results.profiles import (
-    SMALL,
+    SMALL_NOTE,
     describe_sizes,
     find_directions,
     find_relevant_columns,
-    find_small,
+    find_small_groups,
     list_distinctive_columns,
     make_profiles,
     name_groups,
@@ -177,12 +177,12 @@ def _list_clusters(profiles, expected_counts, counts):
     shares = profiles.weights[:-1]
     names, texts = name_groups(profiles), list_distinctive_columns(profiles)
     sizes = describe_sizes(shares, expected_counts, "{:.0%} of rows")
-    are_small = find_small(shares, expected_counts)
+    are_small = find_small_groups(shares, expected_counts)
     items = []
     for k in np.argsort(-shares, kind="stable"):
         sentence = escape(f"{names[k][0].upper()}{names[k][1:]} ({sizes[k]}): {texts[k]}")
         bar = f"<div class=track><div style='width:{shares[k]:.1%}'></div></div>"
-        warning = f" {SMALL.capitalize()}, see “{WORST_ROWS}”" if are_small[k] else ""
+        warning = f" {SMALL_NOTE.capitalize()}, see “{WORST_ROWS}”" if are_small[k] else ""
         note = f"<span class=note>{counts[k]:,} of the rows.{warning}</span>"
         items.append(f"<li>{sentence}. {note}{bar}</li>")
     return "<ol class=groups>" + "\n".join(items) + "</ol>"

@@ -23,7 +23,7 @@ from skvt.readers.validation import (
     check_magnitude,
     find_stack_level,
     find_text,
-    in_range,
+    is_in_legal_range,
     refuse_bags,
     refuse_masked_weights,
     require_binary,
@@ -224,7 +224,7 @@ class Reader:
             )
         if self.adds_up:
             total = sum_entries(X, weights)
-            if total > 0.0 and not in_range(total):
+            if total > 0.0 and not is_in_legal_range(total):
                 raise ValueError(
                     f"The sum of X, weighted by sample_weight, must be 0 or in {LEGAL_RANGE}. The "
                     f"sum is {total:g}, with weights from {weights.min():g} to {weights.max():g}; "

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from skvt.files import LARGEST, LEGAL_RANGE, in_range
+from skvt.files import LARGEST, LEGAL_RANGE, is_in_legal_range
 
 # Remedy in errors for columns of text.
 TEXT_REMEDY = (
@@ -333,7 +333,7 @@ def require_counts(X, caller, entries_name="counts of words", remedy=""):
             f"{entries_name} must be in the range [0, inf).{remedy}"
         )
     total = sum_entries(X)
-    if total > 0.0 and not in_range(total):
+    if total > 0.0 and not is_in_legal_range(total):
         raise ValueError(
             f"The data passed to {caller} must add up to 0 or a number in {LEGAL_RANGE}. The sum "
             f"is {total:g}; divide all values by one number."
@@ -359,7 +359,7 @@ def require_binary(values):
 
 def require_prior(name, value):
     """Raise ValueError unless a parameter of a prior, or each of its numbers, is in LEGAL_RANGE."""
-    if not in_range(value):
+    if not is_in_legal_range(value):
         raise ValueError(
             f"The {name!r} parameter must be in {LEGAL_RANGE}; numbers beyond this range would "
             f"act like its ends. Got {value!r} instead."

@@ -78,7 +78,7 @@ class _LearnedByRow(Learned):
             return 1.0
         # The gain of a row is NaN before its first local step.
         gains = self._energies[batch.rows] - self._references[batch.rows]
-        r = self._ladder.probabilities(np.nan_to_num(gains), self._lengths[batch.rows])
+        r = self._ladder.compute_probabilities(np.nan_to_num(gains), self._lengths[batch.rows])
         inv_temps = np.where(np.isnan(gains), self._all_rows, r @ self._ladder.inv_temps)
         self.mean_inv_temp = float(np.average(inv_temps, weights=batch.weights))
         return inv_temps
@@ -100,7 +100,7 @@ class _LearnedByRow(Learned):
         energies = result.marginal_energy / lengths
         last_means = self._energies[batch.rows]
         # A row is visited once in each pass.
-        means = last_means + self._rate(passes=1.0) * (energies - last_means)
+        means = last_means + self._get_rate(passes=1.0) * (energies - last_means)
         self._energies[batch.rows] = np.where(np.isnan(last_means), energies, means)
         self._lengths[batch.rows] = batch.lengths
 
@@ -115,7 +115,7 @@ class _LearnedByRow(Learned):
         terms = 0.0
         for rows in (known_rows[chunk] for chunk in pieces(known_rows.size, ROWS_AT_ONCE)):
             gains = self._energies[rows] - self._references[rows]
-            r = self._ladder.probabilities(gains, self._lengths[rows])
+            r = self._ladder.compute_probabilities(gains, self._lengths[rows])
             terms += float(self._ladder.bound_terms(r, self._lengths[rows]).sum())
         return terms * total / known_rows.size
 
@@ -167,6 +167,6 @@ class LocalTempering(VariationalTempering):
         # The ladder is evenly spaced in log T, although [VT16 sec. 4] spaces it evenly in 1 / T.
         # From T = 1 to 1.6, entries of the two ladders differ by at most 0.022 in 1 / T.
         return _LearnedByRow(
-            self._ladder(plan), reference, plan.n_units, self._memory_in_passes(plan),
+            self._make_ladder(plan), reference, plan.n_units, self._get_memory_in_passes(plan),
             plan.passes(SHARE_OF_PASSES), replication=self.replication, _references=references,
         )  # fmt: skip

@@ -54,9 +54,9 @@ class ConstantTemperature(TemperaturePolicy):
 
     def start(self, plan: FitPlan) -> RunningPolicy:
         """Return a running policy that stays at the temperature ``value``."""
-        running = RunningPolicy()
-        running.mean_inv_temp = 1.0 / self.value
-        return running
+        running_policy = RunningPolicy()
+        running_policy.mean_inv_temp = 1.0 / self.value
+        return running_policy
 
 
 @in_files("temperature.Scheduled")
@@ -105,13 +105,13 @@ class _Scheduled(RunningPolicy):
             # be large enough to reach 1 in time. Count the steps of the present size from the
             # middle of this step until T must be 1.
             n_remaining = (STREAM_SHARE - passes) / step - 0.5
-            progress_for_end = 1.0 - max(n_remaining, 0.0) / self._length
-            progress = max(progress, progress_for_end)
+            required_progress = 1.0 - max(n_remaining, 0.0) / self._length
+            progress = max(progress, required_progress)
         # Progress never falls: a fit that continues on further rows has made a smaller share of its
         # passes, and later steps of a stream may be smaller, so that more of them remain.
         self._progress = progress = max(progress, self._progress)
         self.done = progress >= 1.0
-        self.mean_inv_temp = 1.0 / self._recipe._temperature_at(progress)
+        self.mean_inv_temp = 1.0 / self._recipe._compute_temperature(progress)
         self.replication = 1.0 if self.done else self._recipe.replication
 
 
@@ -185,7 +185,7 @@ class LinearAnnealing(_Annealing):
     0.9
     """
 
-    def _temperature_at(self, progress: float) -> float:
+    def _compute_temperature(self, progress: float) -> float:
         """Return the temperature, given the progress from 0 to 1."""
         return self.initial_temperature + (1.0 - self.initial_temperature) * progress
 
@@ -213,6 +213,6 @@ class GeometricAnnealing(_Annealing):
     >>> lda = TemperedLDA(10, temperature=GeometricAnnealing(initial_temperature=2.0, n_passes=5))
     """
 
-    def _temperature_at(self, progress: float) -> float:
+    def _compute_temperature(self, progress: float) -> float:
         """Return the temperature, given the progress from 0 to 1."""
         return self.initial_temperature ** (1.0 - progress)

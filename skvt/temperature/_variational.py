@@ -89,7 +89,7 @@ class _Ladder:
         self.inv_temps = np.maximum(full_inv_temps[::-1], 1.0 / ceiling)
         self.log_partition = np.interp(self.inv_temps, full_inv_temps, full_log_partition)
 
-    def probabilities(self, gain: ArrayLike, units: ArrayLike) -> Array:
+    def compute_probabilities(self, gain: ArrayLike, units: ArrayLike) -> Array:
         """Return r, the probabilities (..., M) of the temperatures [VT16 eq. 9].
 
         ``gain`` (...) is ``e - e_ref`` in nats per unit, and ``units`` (...) is W.
@@ -139,8 +139,8 @@ class Learned(RunningPolicy):
         """Return whether a policy that was read from a file has legal numbers."""
         # ``_hot_passes`` is infinite in streams, and ``_units`` is 0 if all counts are 0.
         memory = 1.0 if self._memory is None else self._memory
-        legal = self._hot_passes > 0.0 and 0.0 < memory < np.inf and 0.0 <= self._units < np.inf
-        return super().validate(d, k) and legal and self._r.shape == self._ladder.inv_temps.shape
+        is_legal = self._hot_passes > 0.0 and 0.0 < memory < np.inf and 0.0 <= self._units < np.inf
+        return super().validate(d, k) and is_legal and self._r.shape == self._ladder.inv_temps.shape
 
     def __post_init__(self) -> None:
         # The last temperature of the ladder is the highest.
@@ -164,17 +164,18 @@ class Learned(RunningPolicy):
             # Move the running mean towards the energy of the last step.
             energy = self._seen_energy / self._seen_units
             last_mean = energy if self._energy is None else self._energy
-            self._energy = last_mean + self._rate(self._seen_share) * (energy - last_mean)
+            self._energy = last_mean + self._get_rate(self._seen_share) * (energy - last_mean)
         # The energies observed from here on belong to the next step.
         self._seen_energy = self._seen_units = 0.0
         self._seen_share = step
         if self._energy is not None:
-            self._r = self._ladder.probabilities(self._energy - self._reference, self._units)
+            gain = self._energy - self._reference
+            self._r = self._ladder.compute_probabilities(gain, self._units)
         self.mean_inv_temp = float(self._r @ self._ladder.inv_temps)
         if self.mean_inv_temp > 1.0 - TOLERANCE_AT_ONE:
             self._finish()
 
-    def _rate(self, passes: float) -> float:
+    def _get_rate(self, passes: float) -> float:
         """Return the step size of the running mean for a step of this number of passes.
 
         With a memory of m passes it is ``1 - exp(-passes / m)``.
@@ -263,11 +264,11 @@ class VariationalTempering(TemperaturePolicy):
         """Return the running policy, with the energy after the pilot as reference."""
         reference, _ = plan.pilot(self.replication)
         return Learned(
-            self._ladder(plan), reference, plan.n_units, self._memory_in_passes(plan),
+            self._make_ladder(plan), reference, plan.n_units, self._get_memory_in_passes(plan),
             plan.passes(SHARE_OF_PASSES), replication=self.replication,
         )  # fmt: skip
 
-    def _ladder(self, plan: FitPlan) -> _Ladder:
+    def _make_ladder(self, plan: FitPlan) -> _Ladder:
         """Return the ladder, with the model's log C per unit at each temperature."""
         # The model is Temperable, since :meth:`check` requires it.
         model: Any = plan.model
@@ -275,7 +276,7 @@ class VariationalTempering(TemperaturePolicy):
         log_partition, slope = model.tempered_log_partition(inv_temps)
         return _Ladder(inv_temps, log_partition, slope[0])
 
-    def _memory_in_passes(self, plan: FitPlan) -> float | None:
+    def _get_memory_in_passes(self, plan: FitPlan) -> float | None:
         """Return ``memory`` or, if it is None, the default: a share of the fit's passes.
 
         In a stream the default is None, because the running mean counts steps instead of passes.

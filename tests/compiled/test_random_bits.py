@@ -14,13 +14,16 @@ from skvt._compiled import _random_bits as bits
 from skvt.models.lda import _sampling as sampling
 
 fill_normals, draw_gamma = entrance(bits.fill_normals), entrance(bits.draw_gamma)
-normal_pair, make_normals = entrance(bits.normal_pair), entrance(bits.make_normals)
+normal_pair, make_normals = entrance(bits.draw_normal_pair), entrance(bits.make_normals)
 propose_gamma, _draw_gammas_exactly = (
     entrance(bits.propose_gamma),
     entrance(bits.draw_gammas_exactly),
 )
 resample, uniform = entrance(bits.resample), entrance(bits.uniform)
-uniform_float32, uniform_pair = entrance(bits.uniform_float32), entrance(bits.uniform_pair)
+make_uniform_float32, make_uniform_pair = (
+    entrance(bits.make_uniform_float32),
+    entrance(bits.make_uniform_pair),
+)
 
 N = 20_000
 ALARM = 1e-5
@@ -65,9 +68,9 @@ def test_random_bits_are_those_of_splitmix64():
 @pytest.mark.parametrize("seed", [0, 1, 2**63])
 def test_random_bits_give_uniform_numbers(seed):
     drawn = words(seed)
-    double, single = ([function(x) for x in drawn] for function in (uniform, uniform_float32))
+    double, single = ([function(x) for x in drawn] for function in (uniform, make_uniform_float32))
     assert all(0.0 <= x < 1.0 for x in (*double, *single))
-    first, second = np.transpose([uniform_pair(x) for x in drawn])
+    first, second = np.transpose([make_uniform_pair(x) for x in drawn])
     assert min(*first, *second) > 0.0 and max(*first, *second) <= 1.0
     for x in (double, single, first, second):
         follows(x, "uniform")
@@ -79,10 +82,13 @@ def test_random_bits_give_uniform_numbers(seed):
 
 def test_the_smallest_and_largest_uniform_numbers_are_as_documented():
     none, every = np.uint64(0), np.uint64(2**64 - 1)
-    assert uniform(none) == uniform_float32(none) == 0.0
-    assert uniform(every) == 1.0 - 2.0**-53 and uniform_float32(every) == 1.0 - 2.0**-24
+    assert uniform(none) == make_uniform_float32(none) == 0.0
+    assert uniform(every) == 1.0 - 2.0**-53 and make_uniform_float32(every) == 1.0 - 2.0**-24
     # A logarithm is taken of these numbers.
-    assert uniform_pair(none) == (2.0**-24, 2.0**-24) and uniform_pair(every) == (1.0, 1.0)
+    assert make_uniform_pair(none) == (2.0**-24, 2.0**-24) and make_uniform_pair(every) == (
+        1.0,
+        1.0,
+    )
 
 
 def test_neighbouring_seeds_give_independent_numbers():
@@ -139,7 +145,7 @@ def test_gamma_variates_follow_the_gamma_law(a):
     draw_gammas_exactly(np.full(N, a), drawn, normals, many)
     follows(many, law.cdf)
     # The remaining bits turn it into a variate of shape a, and must be independent of it.
-    boost = np.array([uniform_pair(x)[0] for x in drawn], float)
+    boost = np.array([make_uniform_pair(x)[0] for x in drawn], float)
     unrelated(many, boost)
     if a < 1e3:
         logs = np.log(many) + np.log(boost) / a
@@ -158,7 +164,7 @@ def test_proposals_that_pass_the_cheap_test_are_accepted():
     draw_gammas_exactly(shapes, drawn, normals, out)
     n_sure = 0
     for a, x, z, settled in islice(zip(shapes, drawn, normals, out, strict=True), 4_000):
-        value, doubtful = propose_gamma(a, z, uniform_pair(x)[1])
+        value, doubtful = propose_gamma(a, z, make_uniform_pair(x)[1])
         if not doubtful:
             n_sure += 1
             assert value == pytest.approx(settled, rel=1e-6)

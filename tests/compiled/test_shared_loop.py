@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from skvt._compiled import _shared_loop
 from skvt._compiled._shared_loop import (
-    CLAIMS,
     COUNTER_SIZE,
+    MAX_CLAIMS,
     SharedLoop,
     claim_items,
     wait_for_items,
@@ -57,7 +57,7 @@ def cumulate_to_the_end(*args):
         time.sleep(1e-6)
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 3, 50, 2 * SIZE * CLAIMS + 1])
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 50, 2 * SIZE * MAX_CLAIMS + 1])
 @pytest.mark.parametrize("n_jobs", [None, 1, 2, 5])
 def test_threads_do_each_item_once(n, n_jobs):
     for _ in range(10):
@@ -76,7 +76,7 @@ def test_threads_do_each_item_once(n, n_jobs):
         assert np.all(visits == 1)
 
 
-@pytest.mark.parametrize("n", [0, 1, 50, 2 * SIZE * CLAIMS + 1])
+@pytest.mark.parametrize("n", [0, 1, 50, 2 * SIZE * MAX_CLAIMS + 1])
 @pytest.mark.parametrize("n_jobs", [1, 2, 5])
 def test_a_second_loop_begins_after_the_first_is_done(n, n_jobs):
     with Workers(n_jobs) as workers:

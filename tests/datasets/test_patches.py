@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skvt.datasets import make_edge_patches
-from skvt.datasets._patches import edge_covariances
+from skvt.datasets._patches import make_edge_covariances
 
 
 def test_patches_have_the_returned_covariances():
@@ -26,7 +26,7 @@ def test_patches_have_the_returned_covariances():
 
 
 def test_patches_have_their_orientation_noise_and_contrast():
-    quiet = edge_covariances(4, 5, contrast=2.0, noise=0.3)
+    quiet = make_edge_covariances(4, 5, contrast=2.0, noise=0.3)
     # After half of the orientations, an edge of the same kind is perpendicular.
     image = quiet[0].reshape(5, 5, 5, 5)
     across = quiet[2].reshape(5, 5, 5, 5)
@@ -35,7 +35,7 @@ def test_patches_have_their_orientation_noise_and_contrast():
     pixel = np.arange(25).reshape(5, 5)
     assert quiet[0][pixel[0, 4], pixel[4, 4]] == pytest.approx(quiet[0][24, 24] - 0.09)
     np.testing.assert_allclose(np.linalg.eigvalsh(quiet)[:, 0], 0.09, rtol=1e-6)
-    louder = edge_covariances(4, 5, contrast=6.0, noise=0.3) - 0.09 * np.eye(25)
+    louder = make_edge_covariances(4, 5, contrast=6.0, noise=0.3) - 0.09 * np.eye(25)
     np.testing.assert_allclose(louder, 9.0 * (quiet - 0.09 * np.eye(25)), atol=1e-12)
     # Far from the edge, a pixel is one contrast above or below the mean.
     assert quiet[0][pixel[2, 4], pixel[2, 4]] == pytest.approx(4.0 + 0.09, rel=0.2)

@@ -26,7 +26,7 @@ from skvt import (
     save,
 )
 from skvt._results import _clusters as _clusters_mixin
-from skvt._results._clusterings import explain_why_not
+from skvt._results._clusterings import explain_rejection
 from skvt.components import Bernoulli, Gaussian
 from skvt.components.specs import GAUSSIAN_PRIORS
 from skvt.models.mixture import Assignments, Joins, join_components, measure_valley
@@ -585,9 +585,9 @@ def test_reasons_say_what_infinite_valleys_mean(test, valley, says):
     linkage, halves = np.array([[0.0, 1.0, 0.1, 2.0], [2.0, 3.0, 0.5, 3.0]]), np.full(2, 0.5)
     joins = Joins(linkage, halves, halves, 0, 1, 2, "", np.array([0.1, valley]), 1)
     joins = replace(joins, tests=np.array([4.0, test]))
-    assert explain_why_not(joins, 1).endswith(says)
+    assert explain_rejection(joins, 1).endswith(says)
     # The test of parts of one cluster may be large.
-    assert explain_why_not(joins, 3).endswith("parts of a cluster that no valley divides.")
+    assert explain_rejection(joins, 3).endswith("parts of a cluster that no valley divides.")
 
 
 # --------------------------------------------------------------------- valleys that rows show

@@ -5,7 +5,7 @@ from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 
 from skvt import MemoizedDPGMM
-from skvt._results._clusters import N_FOLDS, assign_held_out, iterate_results
+from skvt._results._clusters import N_FOLDS, assign_held_out_rows, iterate_results
 from skvt.expfam import RunningStats
 from skvt.inference import Workers
 
@@ -24,7 +24,7 @@ def test_held_out_rows_are_assigned_by_the_statistics_of_all_other_rows():
         # The result has the rows in the order of the folds.
         order = np.random.default_rng(fitted.state.seed).permutation(90)
         folds = [np.sort(rows) for rows in np.array_split(order, N_FOLDS)]
-        held_out = assign_held_out(fitted, X, weights, workers, no_vacant)
+        held_out = assign_held_out_rows(fitted, X, weights, workers, no_vacant)
         expected = []
         for rows in folds:
             others = np.delete(np.arange(90), rows)

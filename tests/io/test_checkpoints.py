@@ -16,7 +16,7 @@ from sklearn.model_selection import GridSearchCV
 import skvt
 from skvt import load
 from skvt._estimators import _structured_lda
-from skvt._replacing import replacing
+from skvt._replacing import open_replacement
 from skvt.callbacks import Checkpoint
 from skvt.datasets import make_topic_corpus
 
@@ -230,7 +230,7 @@ def test_only_partial_files_of_dead_processes_are_removed(tmp_path):
     dead = path.with_name("fit.skvt.123.partial")
     dead.write_text("left by a process that was killed")
     fit = skvt.MemoizedDPGMM(max_iter=2, moves=(), random_state=0)
-    with replacing(path) as file:
+    with open_replacement(path) as file:
         file.write(b"half of a file")
         fit.set_callbacks(Checkpoint(path)).fit(rows())
         assert not dead.exists()

@@ -30,7 +30,7 @@ from sklearn.pipeline import make_pipeline
 import skvt
 from skvt import TemperedLDA, components, load, save
 from skvt.callbacks import Checkpoint
-from skvt.files import IN_FILES
+from skvt.files import REGISTRY
 from skvt.io import FileError
 from skvt.io._classes import conforms, get_class, get_class_name, get_field_types
 from skvt.temperature import LinearAnnealing
@@ -160,7 +160,7 @@ def test_a_field_that_an_old_file_lacks_gets_its_default(path):
 
 
 def test_each_class_in_files_has_one_name():
-    for name in [*IN_FILES]:
+    for name in [*REGISTRY]:
         assert get_class_name(get_class(name)) == name
         get_field_types(name)
 

@@ -204,7 +204,7 @@ def test_the_rows_seen_so_far_stand_for_all_rows(total):
         running.advance(float(step), 1.0, step)
         running.observe(Result((REFERENCE - 0.2) * batch.lengths), batch)
     ladder = running._ladder
-    r = ladder.probabilities(-0.2, LENGTH)
+    r = ladder.compute_probabilities(-0.2, LENGTH)
     assert running.bound_terms(total) == pytest.approx(
         total * float(ladder.bound_terms(r, LENGTH)), rel=1e-12
     )

@@ -15,7 +15,6 @@ from skvt._compiled import (
     GOLDEN,
     LANES,
     digamma,
-    dot_products,
     draw_gammas_exactly,
     exp,
     fill_normals,
@@ -25,10 +24,11 @@ from skvt._compiled import (
     jit_inlined,
     lit,
     log,
+    make_uniform_pair,
     mix,
     propose_gamma,
-    uniform_pair,
-    weighted_sum,
+    write_dot_products,
+    write_weighted_sum,
 )
 from skvt.typing import Array
 
@@ -120,11 +120,11 @@ def ascend_activations(
             for k in range(n_components):
                 level = levels[i, k]
                 tempered_levels[k] = level if inv_temp == 1.0 else level**inv_temp
-            weighted_sum(row_table, tempered_levels, ratio)
+            write_weighted_sum(row_table, tempered_levels, ratio)
             for j in range(n_padded):
                 ratio[j] = y[j] / (ratio[j] + min_rate)
             # Allocate the counts to components, and update q(H).
-            dot_products(row_table, ratio, totals)
+            write_dot_products(row_table, ratio, totals)
             change = lit(prior, 0.0)
             for k in range(n_components):
                 updated = prior + inv_temp * tempered_levels[k] * totals[k]
@@ -160,7 +160,7 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, zero_below: float, out: Ar
         row_rate = rate[i] if rate.shape[0] > 1 else rate[0]
         for k in range(width):
             a = shape[i, k]
-            u, test = uniform_pair(mix(state - GOLDEN * np.uint64(k + 1)))
+            u, test = make_uniform_pair(mix(state - GOLDEN * np.uint64(k + 1)))
             value, is_doubtful[k] = propose_gamma(a, normal[k], test)
             value = value * _power(u, a) / row_rate[k]
             out[i, k] = value if value >= zero_below else lit(value, 0.0)
@@ -179,7 +179,7 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, zero_below: float, out: Ar
         for j in range(n_doubtful):
             k = components[j]
             a = shape[i, k]
-            value = values[j] * _power(uniform_pair(bits[j])[0], a) / row_rate[k]
+            value = values[j] * _power(make_uniform_pair(bits[j])[0], a) / row_rate[k]
             out[i, k] = value if value >= zero_below else lit(a, 0.0)
 
 

@@ -59,7 +59,7 @@ from skvt.models.hdp._usage import (
     TRACES,
     estimate_usage_of_union,
 )
-from skvt.rows import column_totals, sums_of_rows
+from skvt.rows import sum_columns, sums_of_rows
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray, Run
 
@@ -382,7 +382,7 @@ class HDP(ConjugateModel):
         """
         n = self.n_initial
         # Scale the word counts of the rows to the whole data set.
-        counts, weight = sums_of_rows(data.X, data.weights, column_totals)
+        counts, weight = sums_of_rows(data.X, data.weights, sum_columns)
         counts = counts * (data.total / weight)
         if self.start is None:
             noise = rng.gamma(_NOISE**-2, _NOISE**2, size=(n, self.n_features))

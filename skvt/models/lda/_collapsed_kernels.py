@@ -42,8 +42,8 @@ from skvt._compiled import (
     jit_inlined,
     lit,
     log,
+    make_uniform_float32,
     mix,
-    uniform_float32,
 )
 from skvt.models.lda._kernels import WORDS_PER_CLAIM
 from skvt.models.lda._sampling import token_weight
@@ -295,7 +295,7 @@ def _sweep_collapsed(
                 k, norm = draw_from_products(
                     doc_counts[s], inverse_totals, word_counts[streams.words[s, t]],
                     word_counts[streams.words[s, next_t]], sums,
-                    uniform_float32(mix(streams.state[s])),
+                    make_uniform_float32(mix(streams.state[s])),
                 )  # fmt: skip
                 # Rounding may lead to a padding topic beyond K, or to a topic that the document
                 # must not have, whose count is 0. Go back from padding to a topic below K. Then

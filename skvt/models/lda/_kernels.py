@@ -29,7 +29,6 @@ import numpy as np
 from skvt._compiled import (
     claim_items,
     digamma,
-    dot_products,
     exp,
     gammaln,
     jit,
@@ -37,7 +36,8 @@ from skvt._compiled import (
     jit_inlined,
     lit,
     log,
-    weighted_sum,
+    write_dot_products,
+    write_weighted_sum,
 )
 from skvt.typing import Array, IndexArray
 
@@ -460,13 +460,13 @@ def optimise_documents(
                 kept_gamma, kept_weights = all_gamma, weights
             # Write the denominators of the ratios to ``ratio``.
             shift_topics = _write_topic_weights(kept_gamma, inv_temp, floor, kept_weights)
-            weighted_sum(doc_table, kept_weights, ratio)
+            write_weighted_sum(doc_table, kept_weights, ratio)
             if is_last:
                 break
             n_sweeps += 1
             for j in range(padded_size):
                 ratio[j] = word_counts[j] / ratio[j]
-            dot_products(doc_table, ratio, kept_updated)
+            write_dot_products(doc_table, ratio, kept_updated)
             change = lit(inv_temp, 0.0)
             for k in range(kept_gamma.size):
                 kept_updated[k] = (
@@ -626,7 +626,7 @@ def write_topic_tokens(
         _write_document_table(table, words[begin : begin + n_words], doc_table)
         for j in range(padded_size):
             padded_ratio[j] = ratio[begin + j] if j < n_words else lit(sums[0], 0.0)
-        dot_products(doc_table, padded_ratio[:padded_size], sums)
+        write_dot_products(doc_table, padded_ratio[:padded_size], sums)
         for k in range(n_topics):
             out[d, k] = weights[d, k] * sums[k]
 

@@ -34,7 +34,7 @@ from skvt.files import PRIOR, in_files
 from skvt.models import Topics
 from skvt.models.lda import _kernels as kernels
 from skvt.models.lda._covariates import DocumentRegression
-from skvt.rows import design_and_allowed, sums_of_rows, total_and_weight
+from skvt.rows import get_design_and_allowed, sum_total_and_weight, sums_of_rows
 from skvt.typing import Array, IndexArray, Run
 
 # After the first sweeps over a document, topics are left out that have fewer of its tokens than
@@ -252,7 +252,7 @@ class LDA:
         S_vk is drawn from Gamma(100, 1/100), but is 0 for words that the prior of a topic excludes.
         """
         if self.start is not None:
-            n_tokens, weight = sums_of_rows(data.X, data.weights, total_and_weight)
+            n_tokens, weight = sums_of_rows(data.X, data.weights, sum_total_and_weight)
             # Scale the tokens of the rows to the whole data set, which the rows may be a sample of.
             n_tokens = max(float(n_tokens), 1.0) * data.total / float(weight)
             counts = self.start * (n_tokens / self.n_components)
@@ -311,7 +311,7 @@ class LDA:
             X.indptr, X.indices, X.data, rows, active, marker, indptr, words, counts, lengths,
             word_indptr, documents, entries,
         )  # fmt: skip
-        design, allowed = design_and_allowed(X)
+        design, allowed = get_design_and_allowed(X)
         return DocumentBatch(
             indptr=indptr, words=words, counts=counts, active=active, word_indptr=word_indptr,
             documents=documents, entries=entries, lengths=lengths,

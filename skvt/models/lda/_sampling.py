@@ -44,12 +44,12 @@ from skvt._compiled import (
     jit_inlined,
     lit,
     log,
+    make_uniform_float32,
+    make_uniform_pair,
     mix,
     mix_states,
     propose_gamma,
     uniform,
-    uniform_float32,
-    uniform_pair,
 )
 from skvt.models.lda._kernels import DOCUMENTS_PER_CLAIM, WORDS_PER_CLAIM
 from skvt.typing import Array, IndexArray
@@ -232,7 +232,7 @@ def _draw_log_gammas(
                 shape_sums[block, k] += shape
                 a = np.float32(shape)
                 # The first uniform number is u, and the second is for the test of the proposal.
-                u, test = uniform_pair(mix(state - GOLDEN * np.uint64(k + 1)))
+                u, test = make_uniform_pair(mix(state - GOLDEN * np.uint64(k + 1)))
                 out[i, k], is_doubtful[k] = propose_gamma(a, normals[i_block, k], test)
                 log_boosts[i_block, k] = log(u) / a
             for k in range(n_topics):
@@ -652,7 +652,9 @@ def _sweep_gibbs(
                     partial_sums[m], partial_sums[half + m] = first_sum, second_sum
                 total = first_sum + second_sum
                 state += GOLDEN
-                draw = uniform_float32(mix(state)) * (total + cumulative[row_of_sums, last_block])
+                draw = make_uniform_float32(mix(state)) * (
+                    total + cumulative[row_of_sums, last_block]
+                )
                 if draw < total:
                     # The draw lies in the first part. The drawn member is the number of partial
                     # sums that do not exceed the draw. They are counted instead of searched, since

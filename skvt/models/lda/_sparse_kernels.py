@@ -39,8 +39,8 @@ from skvt._compiled import (
     jit_inlined,
     lit,
     log,
+    make_uniform_pair,
     mix,
-    uniform_pair,
 )
 from skvt.models.lda._collapsed_kernels import MIN_TOTAL, capped_token_weight
 from skvt.typing import Array, IndexArray
@@ -418,7 +418,7 @@ def _sweep_sparse(
                 word_weight = np.float32(change)
                 weight = word_weight / np.float32(row_weights[d])
                 states[d] += GOLDEN
-                number, second_number = uniform_pair(mix(states[d]))
+                number, second_number = make_uniform_pair(mix(states[d]))
                 # Draw a slot of the document, or the second part. ``others_sum`` is the sum of the
                 # second part without this token, ``norm`` is the sum of both parts without it,
                 # ``others_total`` is the sum of alpha + n_dk without it, and ``width`` is the
