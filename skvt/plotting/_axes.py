@@ -9,12 +9,12 @@ from skvt.readers.validation import illegal_value_error, require_package
 # would leave too little height for the picture.
 MAX_LINE_LENGTH = 20
 # Maximum length of turned names above axes, relative to the height of the axes, unless names have
-# fewer letters than MIN_LETTERS.
-MAX_SHARE_OF_NAMES, MIN_LETTERS = 0.4, 8
+# fewer letters than MIN_LETTERS_OF_NAMES.
+MAX_NAME_LENGTH_SHARE, MIN_LETTERS_OF_NAMES = 0.4, 8
 # Smallest size of the labels of ticks in points. If labels of this size overlap, some are left out.
 MIN_LABEL_SIZE = 5.0
 # Room that a label needs, relative to its length: for names, and for numbers.
-LABEL_ROOM, NUMBER_ROOM = 1.05, 1.3
+NAME_SPACING, NUMBER_SPACING = 1.05, 1.3
 
 
 def import_pyplot():
@@ -96,31 +96,31 @@ def get_fitted_attribute(estimator, name, remedy):
         ) from None
 
 
-def check_indices(requested, n_all, name):
+def check_indices(requested_indices, n_items, name):
     """Return the indices of the topics or components to show as an array.
 
     Parameters
     ----------
-    requested : int, array-like of int, or None
+    requested_indices : int, array-like of int, or None
         Requested indices. None stands for all of them.
-    n_all : int
+    n_items : int
         Number of all topics or components.
     name : str
-        Name of the parameter that holds ``requested``, for the message of an error.
+        Name of the parameter that holds ``requested_indices``, for the message of an error.
 
     Raises
     ------
     ValueError
-        If ``requested`` is empty, or has values that are not integers in the range [0, n_all).
+        If ``requested_indices`` is empty, or has values other than integers from 0 to n_items - 1.
     """
-    if requested is None:
-        return np.arange(n_all)
-    indices = np.atleast_1d(np.asarray(requested))
+    if requested_indices is None:
+        return np.arange(n_items)
+    indices = np.atleast_1d(np.asarray(requested_indices))
     are_integers = np.issubdtype(indices.dtype, np.integer)
-    are_legal = are_integers and np.all((indices >= 0) & (indices < n_all))
+    are_legal = are_integers and np.all((indices >= 0) & (indices < n_items))
     if not (indices.size and are_legal):
         raise illegal_value_error(
-            name, f"a list of integers in the range [0, {n_all})", repr(requested)
+            name, f"a list of integers in the range [0, {n_items})", repr(requested_indices)
         )
     return indices
 
@@ -158,16 +158,16 @@ def shorten(name, n_lines, max_length=MAX_LINE_LENGTH):
         name = f"{name[: n_lines * max_length - 1 - n_last]}…{name[len(name) - n_last :]}"
     if len(name) <= max_length:
         return name
-    half = (len(name) + 1) // 2
+    middle = (len(name) + 1) // 2
     # Break at the space nearest to the middle that leaves two lines of legal length, if any.
     spaces = [
         i for i, letter in enumerate(name)
         if letter == " " and i <= max_length and len(name) - i - 1 <= max_length
     ]  # fmt: skip
     if spaces:
-        i = min(spaces, key=lambda i: abs(i - half))
+        i = min(spaces, key=lambda i: abs(i - middle))
         return f"{name[:i]}\n{name[i + 1 :]}"
-    return f"{name[:half]}\n{name[half:]}"
+    return f"{name[:middle]}\n{name[middle:]}"
 
 
 def shorten_to_width(text, width):
@@ -176,55 +176,55 @@ def shorten_to_width(text, width):
     for i, line in enumerate(lines):
         text.set_text(line)
         n_letters = len(line)
-        while n_letters > 1 and (present := text.get_window_extent().width) > width:
-            n_letters = max(1, min(n_letters - 1, int(n_letters * width / present)))
+        while n_letters > 1 and (text_width := text.get_window_extent().width) > width:
+            n_letters = max(1, min(n_letters - 1, int(n_letters * width / text_width)))
             lines[i] = shorten(line, 1, n_letters)
             text.set_text(lines[i])
     text.set_text("\n".join(lines))
 
 
-def shrink_label(label, length):
-    """Reduce the size of the label of a y axis until it is at most ``length`` pixels long."""
+def shrink_label(label, max_length):
+    """Reduce the size of the label of a y axis until it is at most ``max_length`` pixels long."""
     present = label.get_window_extent().height
-    if present > length:
+    if present > max_length:
         size = label.get_fontsize()
-        label.set_fontsize(min(size, max(MIN_LABEL_SIZE, size * length / present)))
+        label.set_fontsize(min(size, max(MIN_LABEL_SIZE, size * max_length / present)))
 
 
-def fit_tick_labels(ax, name, *, keep_all=False):
+def fit_tick_labels(ax, axis_name, *, keep_all=False):
     """Reduce the size of the tick labels of the axis "x" or "y", and then their number.
 
     Afterwards no labels overlap. With ``keep_all``, only the size is reduced. The figure must be
     laid out.
     """
-    axis = getattr(ax, f"{name}axis")
+    axis = getattr(ax, f"{axis_name}axis")
     labels = axis.get_ticklabels()
     texts = np.array([label.get_text() for label in labels], dtype=object)
     shown = np.flatnonzero(texts != "")
     if shown.size < 2:
         return
     # Ends of the labels on the axis in pixels, (n_shown, 2).
-    ends = [getattr(labels[i].get_window_extent(), f"interval{name}") for i in shown]
+    ends = [getattr(labels[i].get_window_extent(), f"interval{axis_name}") for i in shown]
     ends = np.sort(ends, axis=1)
     order = np.argsort(ends.mean(axis=1))
     shown, ends = shown[order], ends[order]
-    centres, lengths = ends.mean(axis=1), LABEL_ROOM * (ends[:, 1] - ends[:, 0])
+    centres, lengths = (ends.mean(axis=1), NAME_SPACING * (ends[:, 1] - ends[:, 0]))
 
     def compute_excess(step):
         """Return the largest ratio of the length of labels to their room, for each step-th."""
-        rooms = np.maximum(np.diff(centres[::step]), 1e-12)
-        pairs = 0.5 * (lengths[::step][1:] + lengths[::step][:-1])
-        return (pairs / rooms).max(initial=0.0)
+        distances = np.maximum(np.diff(centres[::step]), 1e-12)
+        mean_lengths = 0.5 * (lengths[::step][1:] + lengths[::step][:-1])
+        return (mean_lengths / distances).max(initial=0.0)
 
     excess = compute_excess(1)
     if excess <= 1.0:
         return
-    present_size = labels[shown[0]].get_fontsize()
-    size = min(present_size, max(present_size / excess, MIN_LABEL_SIZE))
-    axis.set_tick_params(labelsize=size)
+    old_size = labels[shown[0]].get_fontsize()
+    new_size = min(old_size, max(old_size / excess, MIN_LABEL_SIZE))
+    axis.set_tick_params(labelsize=new_size)
     if keep_all:
         return
-    lengths *= size / present_size
+    lengths *= new_size / old_size
     step = next(step for step in range(1, shown.size + 1) if compute_excess(step) <= 1.0 + 1e-9)
     if step > 1:
         is_hidden = np.ones(texts.size, dtype=bool)
@@ -232,24 +232,24 @@ def fit_tick_labels(ax, name, *, keep_all=False):
         axis.set_ticklabels(np.where(is_hidden, "", texts).tolist())
 
 
-def fit_numbers(ax, name, max_ticks):
+def fit_numbers(ax, axis_name, max_ticks):
     """Reduce the number of ticks of the axis "x" or "y", which has numbers, until they have room.
 
     There are at most ``max_ticks`` intervals between ticks. The figure must be laid out.
     """
-    side = "width" if name == "x" else "height"
-    labels = getattr(ax, f"get_{name}ticklabels")()
-    largest = max((getattr(label.get_window_extent(), side) for label in labels), default=0.0)
-    room = getattr(ax.get_window_extent(), side)
-    n_ticks = np.clip(int(room / max(NUMBER_ROOM * largest, 1.0)), 1, max_ticks)
-    ax.locator_params(axis=name, nbins=int(n_ticks))
-    fit_tick_labels(ax, name, keep_all=True)
+    dimension = "width" if axis_name == "x" else "height"
+    labels = getattr(ax, f"get_{axis_name}ticklabels")()
+    longest = max((getattr(label.get_window_extent(), dimension) for label in labels), default=0.0)
+    axis_length = getattr(ax.get_window_extent(), dimension)
+    n_ticks = np.clip(int(axis_length / max(NUMBER_SPACING * longest, 1.0)), 1, max_ticks)
+    ax.locator_params(axis=axis_name, nbins=int(n_ticks))
+    fit_tick_labels(ax, axis_name, keep_all=True)
 
 
-def write_names_on_top(ax, centres, sizes, names):
+def write_names_on_top(ax, centres, widths, names):
     """Write names of sections of the x axis above axes, turned by 90 degrees if one is too wide.
 
-    ``centres`` and ``sizes`` are positions and widths of the sections in units of the x axis.
+    ``centres`` and ``widths`` are positions and widths of the sections in units of the x axis.
     """
     names = [shorten(name, 1) for name in names]
     top_axis = ax.secondary_xaxis("top")
@@ -259,12 +259,12 @@ def write_names_on_top(ax, centres, sizes, names):
     ax.figure.draw_without_rendering()
     # Width of a unit of the x axis in pixels.
     unit = ax.get_window_extent().width / abs(np.diff(ax.get_xlim())[0])
-    widths = [label.get_window_extent().width for label in top_axis.get_xticklabels()]
-    if any(width > size * unit for width, size in zip(widths, sizes, strict=True)):
+    label_widths = [label.get_window_extent().width for label in top_axis.get_xticklabels()]
+    if any(width > size * unit for width, size in zip(label_widths, widths, strict=True)):
         # Turned names are shortened, so that they leave most of the height to the picture.
-        longest = MAX_SHARE_OF_NAMES * ax.get_window_extent().height
-        n_letters = int(max(map(len, names)) * longest / max(widths))
-        names = [shorten(name, 1, max(MIN_LETTERS, n_letters)) for name in names]
+        max_length = MAX_NAME_LENGTH_SHARE * ax.get_window_extent().height
+        n_letters = int(max(map(len, names)) * max_length / max(label_widths))
+        names = [shorten(name, 1, max(MIN_LETTERS_OF_NAMES, n_letters)) for name in names]
         top_axis.set_xticks(centres, names, rotation=90, fontsize="small")
         ax.figure.draw_without_rendering()
         fit_tick_labels(top_axis, "x")

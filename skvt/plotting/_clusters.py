@@ -167,8 +167,8 @@ class ClusterTreeDisplay:
         # The components of each cluster, by the number of the cluster in ``hierarchy``.
         members = {k: [k] for k in range(n_components)}
         for join in range(n_components - self.n_clusters):
-            first, second = hierarchy[join, :2].astype(int).tolist()
-            members[n_components + join] = members.pop(first) + members.pop(second)
+            first_cluster, second_cluster = hierarchy[join, :2].astype(int).tolist()
+            members[n_components + join] = members.pop(first_cluster) + members.pop(second_cluster)
         # SciPy draws leaf i at 10 i + 5.
         position_of = {k: 10.0 * i + 5.0 for i, k in enumerate(self.dendrogram_["leaves"])}
         clusters = sorted(members.values(), key=min)
@@ -194,8 +194,8 @@ class ClusterTreeDisplay:
             if cluster not in colors:
                 colors[cluster] = f"C{n_colors % 10}"
                 n_colors += 1
-            for part in hierarchy[join, :2].astype(int).tolist():
-                colors[part] = colors[cluster]
+            for child in hierarchy[join, :2].astype(int).tolist():
+                colors[child] = colors[cluster]
         return colors
 
     @classmethod

@@ -156,9 +156,9 @@ class ComponentsDisplay:
         covariances = np.asarray(self.covariances)[:, features[:, None], features]
         for k in check_indices(components, len(means), "components"):
             # The eigenvectors of the covariance are the axes of the ellipse.
-            values, vectors = np.linalg.eigh(covariances[k])
-            width, height = 2.0 * n_std * np.sqrt(values)
-            angle = np.degrees(np.arctan2(vectors[1, 0], vectors[0, 0]))
+            eigenvalues, eigenvectors = np.linalg.eigh(covariances[k])
+            width, height = 2.0 * n_std * np.sqrt(eigenvalues)
+            angle = np.degrees(np.arctan2(eigenvectors[1, 0], eigenvectors[0, 0]))
             style = {"facecolor": "none", "edgecolor": f"C{k % 10}", "linewidth": 1.5} | ellipse_kw
             ellipse = Ellipse(means[k], width, height, angle=angle, **style)
             self.ellipses_.append(ax.add_patch(ellipse))

@@ -273,20 +273,20 @@ class TopicSharesDisplay:
         indices = check_indices(topics, int(table["topic"].max()) + 1, "topics")
         # All topics have the same groups, whose values (n_groups, n_columns) are taken from the
         # rows of one topic.
-        values = groups[table["topic"] == indices[0]].to_numpy()
-        are_numbers = values.shape[1] == 1 and groups.dtypes.iloc[0].kind in "iuf"
+        group_values = groups[table["topic"] == indices[0]].to_numpy()
+        are_numbers = group_values.shape[1] == 1 and groups.dtypes.iloc[0].kind in "iuf"
         width, height = _PANEL_SIZE
         if not are_numbers:
             # Labels of groups need a line each, and the title and the x axis need 5.5 lines.
-            height = max(height, (len(values) + 5.5) * measure_line("small"))
+            height = max(height, (len(group_values) + 5.5) * measure_line("small"))
         indices = _make_topic_panels(self, ax, indices, topics, n_columns, (width, height))
         self.figure_ = self.axes_[0].figure
         self.points_, self.lines_, self.bands_ = [], [], []
         titles = _make_titles(table, "topic")
         if are_numbers:
-            _draw_curves(self, table, "topic", indices, titles, x=values[:, 0])
+            _draw_curves(self, table, "topic", indices, titles, x=group_values[:, 0])
             return self
-        labels = [shorten(", ".join(map(str, row)), 1) for row in values]
+        labels = [shorten(", ".join(map(str, row)), 1) for row in group_values]
         for panel, k in zip(self.axes_, indices, strict=True):
             rows = table[table["topic"] == k]
             shares, low, high = (rows[name].to_numpy() for name in ("share", "low", "high"))
@@ -379,14 +379,14 @@ def _make_topic_panels(display, ax, indices, topics, n_columns, panel_size):
     ``topics`` are the topics that the user selects. If it is None, the first ``indices`` are shown,
     and the number of others is written below the last panel.
     """
-    columns, n_with_room = choose_grid(ax, _MAX_PANELS, _MAX_COLUMNS, _MIN_PANEL_SIZE)
-    shown = indices if topics is not None else indices[:n_with_room]
-    n_columns = columns if n_columns is None else n_columns
-    display.axes_, display.bounding_ax_ = make_panels(ax, shown.size, n_columns, panel_size)
-    if shown.size < indices.size:
-        note = f"{indices.size - shown.size} more\nnot shown"
+    default_columns, max_panels = choose_grid(ax, _MAX_PANELS, _MAX_COLUMNS, _MIN_PANEL_SIZE)
+    shown_indices = indices if topics is not None else indices[:max_panels]
+    n_columns = default_columns if n_columns is None else n_columns
+    display.axes_, display.bounding_ax_ = make_panels(ax, shown_indices.size, n_columns, panel_size)
+    if shown_indices.size < indices.size:
+        note = f"{indices.size - shown_indices.size} more\nnot shown"
         display.axes_[-1].set_xlabel(note, fontsize="small")
-    return shown
+    return shown_indices
 
 
 def _add_x_label(panel, label):
@@ -403,8 +403,8 @@ def _fit_texts(panels, axes_of_numbers):
     figure = panels[0].figure
     figure.draw_without_rendering()
     for panel in panels:
-        for name in axes_of_numbers:
-            fit_numbers(panel, name, _MAX_TICKS)
+        for axis_name in axes_of_numbers:
+            fit_numbers(panel, axis_name, _MAX_TICKS)
         if "y" not in axes_of_numbers:
             fit_tick_labels(panel, "y")
     figure.draw_without_rendering()
@@ -416,9 +416,9 @@ def _fit_texts(panels, axes_of_numbers):
 
 def _break_to_width(title, width):
     """Break a title of at most two lines into shorter lines of at most ``width`` pixels."""
-    text, present = title.get_text(), title.get_window_extent().width
-    if present > width:
-        n_letters = int(max(map(len, text.split("\n"))) * width / present)
+    text, title_width = title.get_text(), title.get_window_extent().width
+    if title_width > width:
+        n_letters = int(max(map(len, text.split("\n"))) * width / title_width)
         # No break follows the number of a topic. Longer words than a line are shortened below.
         text = " ".join(text.split()).replace(": ", ":\N{NO-BREAK SPACE}", 1)
         lines = textwrap.wrap(
@@ -470,10 +470,10 @@ def _find_varying_number(at):
         array = np.asarray(at)
         array = array[:, None] if array.ndim == 1 else array
         columns = {f"x{j}": array[:, j] for j in range(array.shape[1])}
-    varying = [name for name, values in columns.items() if len(set(values.tolist())) > 1]
-    if len(varying) != 1 or columns[varying[0]].dtype.kind not in "iuf":
+    varying_names = [name for name, values in columns.items() if len(set(values.tolist())) > 1]
+    if len(varying_names) != 1 or columns[varying_names[0]].dtype.kind not in "iuf":
         return None, None
-    return varying[0], columns[varying[0]]
+    return varying_names[0], columns[varying_names[0]]
 
 
 def _draw_curves(display, table, kind, indices, titles, *, x, x_label=""):

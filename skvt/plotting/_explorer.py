@@ -87,7 +87,7 @@ def topic_explorer(
     group_shares = [] if groups is None else list(generate_groups(corpus, groups, confidence=0.95))
     words_of_topics = _choose_words(corpus, n_words)
     page_words = np.unique(np.concatenate(words_of_topics))
-    places = _place_topics(corpus)
+    map_positions = _compute_map_positions(corpus)
     topics = []
     for k, words in enumerate(words_of_topics):
         # The page refers to a word by its index in ``page_words``, which are sorted.
@@ -95,29 +95,29 @@ def topic_explorer(
         topics.append({
             "label": corpus.labels[k],
             "share": float(corpus.shares[k]),
-            "place": places[k],
-            "words": list(zip(word_numbers, _round(corpus.topics[k, words]), strict=True)),
+            "place": map_positions[k],
+            "words": list(zip(word_numbers, _round_all(corpus.topics[k, words]), strict=True)),
             "documents": _list_documents(corpus, k),
         })  # fmt: skip
     n_samples, n_empty = corpus.lengths.size, corpus.empty_rows.size
-    about = f"{len(topics)} topics of {n_samples:,} documents."
+    summary = f"{len(topics)} topics of {n_samples:,} documents."
     if n_empty:
         predicate = "have no words and belong to no topic: rows"
         if n_empty == 1:
             predicate = "has no words and belongs to no topic: row"
-        about += f" {n_empty:,} of them {predicate} {corpus.first_empty_rows}."
+        summary += f" {n_empty:,} of them {predicate} {corpus.first_empty_rows}."
     names = [str(name) for name in corpus.names[page_words]]
     # The script of the page reads these keys. "weight" is the initial position of the slider.
     data = {
         "title": f"Topics of {n_samples:,} documents",
-        "about": about,
+        "about": summary,
         "weight": RELEVANCE_WEIGHT,
         "n_words": n_words,
-        "words": list(zip(names, _round(corpus.mean_topic[page_words]), strict=True)),
+        "words": list(zip(names, _round_all(corpus.mean_topic[page_words]), strict=True)),
         "topics": topics,
         "groups": [
             {"name": group.name, "n_rows": group.n_rows}
-            | {name: _round(getattr(group, name)) for name in ("share", "low", "high")}
+            | {name: _round_all(getattr(group, name)) for name in ("share", "low", "high")}
             for group in group_shares
         ],
     }
@@ -141,15 +141,15 @@ def _choose_words(corpus, n_words):
     return [np.unique(np.concatenate(words)) for words in zip(*words_by_weight, strict=True)]
 
 
-def _place_topics(corpus):
+def _compute_map_positions(corpus):
     """Return the place [x, y] of each topic on the map, in [-1, 1]; None for one without words."""
     has_words = corpus.topics.any(axis=1)
-    places = compute_principal_coordinates(corpus.topics[has_words])
+    positions = compute_principal_coordinates(corpus.topics[has_words])
     # Scale the places, unless all are 0.
-    places = places / (np.abs(places).max(initial=0.0) or 1.0)
+    positions = positions / (np.abs(positions).max(initial=0.0) or 1.0)
     # Take the next place for each topic that has words.
-    rounded = iter(np.round(places, 3).tolist())
-    return [next(rounded) if topic_has_words else None for topic_has_words in has_words]
+    rounded_positions = iter(np.round(positions, 3).tolist())
+    return [next(rounded_positions) if topic_has_words else None for topic_has_words in has_words]
 
 
 def _list_documents(corpus, k):
@@ -166,6 +166,6 @@ def _list_documents(corpus, k):
     return documents
 
 
-def _round(values):
+def _round_all(values):
     """Return values as a list of numbers with four digits, with None for infinity and NaN."""
     return [float(f"{value:.4g}") if np.isfinite(value) else None for value in values]

@@ -14,7 +14,7 @@ from skvt.readers.validation import check_choice
 
 # Keys of the history that are drawn for each value of the parameter ``bounds``. "auto" is replaced
 # by "elbo" or "objective" before the keys are looked up.
-BOUNDS_OF_CHOICE = {
+KEYS_OF_CHOICE = {
     "auto": (), "elbo": ("elbo",), "objective": ("objective",), "both": ("elbo", "objective"),
 }  # fmt: skip
 # The first pass does not influence the y limits if at least this number of passes follow.
@@ -32,7 +32,7 @@ class HistoryDisplay:
 
     # The fitted attributes that :meth:`from_estimator` passes to the constructor, in this order,
     # and the remedy that the error names if an attribute is missing.
-    _remedies = {"history_": "Pass a fitted estimator of skvt."}
+    _remedies_by_attribute = {"history_": "Pass a fitted estimator of skvt."}
     # Title of the legend; None if it has no title.
     _legend_title = None
 
@@ -110,7 +110,7 @@ class HistoryDisplay:
         """
         values = [
             get_fitted_attribute(estimator, attribute, remedy)
-            for attribute, remedy in cls._remedies.items()
+            for attribute, remedy in cls._remedies_by_attribute.items()
         ]
         name = type(estimator).__name__ if name is None else name
         return cls(*values, name=name).plot(ax, **options)
@@ -185,12 +185,12 @@ class ELBODisplay(HistoryDisplay):
         ValueError
             If no pass has a bound, or for an unknown choice.
         """
-        check_choice("bounds", bounds, BOUNDS_OF_CHOICE)
+        check_choice("bounds", bounds, KEYS_OF_CHOICE)
         if bounds == "auto":
             bounds = "elbo" if np.isfinite(np.asarray(self.history["elbo"])).any() else "objective"
         # Select the passes of each curve first, so that errors are raised before a figure is made.
         divisor = 1.0 if n_samples is None else n_samples
-        curves = [(key, *self._select_passes(key, divisor)) for key in BOUNDS_OF_CHOICE[bounds]]
+        curves = [(key, *self._select_passes(key, divisor)) for key in KEYS_OF_CHOICE[bounds]]
         self._prepare_axes(ax, x)
         positions = self._get_positions(x)
         self.lines_ = []
@@ -229,10 +229,10 @@ class ELBODisplay(HistoryDisplay):
         """
         later_values = [line.get_ydata()[1:] for line in self.ax_.lines]
         if all(values.size >= MIN_LATER_PASSES for values in later_values):
-            low, high = min(map(np.min, later_values)), max(map(np.max, later_values))
+            lowest, highest = min(map(np.min, later_values)), max(map(np.max, later_values))
             # The limits differ even if all values are equal.
-            margin = 0.05 * (high - low or 1.0)
-            self.ax_.set_ylim(low - margin, high + margin)
+            margin = 0.05 * (highest - lowest or 1.0)
+            self.ax_.set_ylim(lowest - margin, highest + margin)
 
 
 class TemperatureDisplay(HistoryDisplay):

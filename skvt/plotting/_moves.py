@@ -62,7 +62,7 @@ class MovesDisplay(HistoryDisplay):
     ['birth']
     """
 
-    _remedies = HistoryDisplay._remedies | {
+    _remedies_by_attribute = HistoryDisplay._remedies_by_attribute | {
         "move_log_": "Pass a fitted estimator that makes moves, such as MemoizedDPGMM."
     }
 
@@ -88,8 +88,8 @@ class MovesDisplay(HistoryDisplay):
             is_accepted = (kinds == kind) & (n_accepted > 0)
             if is_accepted.any():
                 # Sum the accepted moves of this kind in each pass.
-                passes_with_moves, groups = np.unique(passes[is_accepted], return_inverse=True)
-                n_moves = np.bincount(groups, n_accepted[is_accepted])
+                passes_with_moves, pass_groups = np.unique(passes[is_accepted], return_inverse=True)
+                n_moves = np.bincount(pass_groups, n_accepted[is_accepted])
                 # Positions of these passes in the history.
                 indices = np.searchsorted(self.history["n_iter"], passes_with_moves)
                 self.markers_[kind] = self.ax_.scatter(

@@ -36,7 +36,7 @@ LETTER_WIDTH = 0.07
 # into its cell. If no size is small enough, they have the smallest size.
 FONT_SIZES = (8.0, 7.0, 6.0)
 # Share of the width and height of a cell that its text may fill.
-MAX_FILL = 0.94
+MAX_FILLED_SHARE = 0.94
 # Width of a cell in inches above which the column name may have two lines.
 MIN_TWO_LINE_WIDTH = 0.3
 # The scale of colours ends at this quantile of the relevance of the cells. If the quantile is below
@@ -206,19 +206,19 @@ class ProfilesDisplay:
         ends = [*starts[1:], len(blocks)]
         for start in starts[1:]:
             ax.axvline(start - 0.5, color="0.25", linewidth=1.5)
-        bar = self._draw_colorbar()
+        colorbar = self._draw_colorbar()
         cell_width, _ = self._measure_cell()
         if cell_width < MIN_TWO_LINE_WIDTH * figure.dpi:
             # The names of rows and the colour bar have left less width.
             ax.set_xticklabels([shorten(name, 1) for _, name in self.columns_])
-        for label, axes in ((ax.yaxis.label, ax), (bar.ax.yaxis.label, bar.ax)):
+        for label, axes in ((ax.yaxis.label, ax), (colorbar.ax.yaxis.label, colorbar.ax)):
             shrink_label(label, axes.get_window_extent().height)
         figure.draw_without_rendering()
         fit_tick_labels(ax, "x")
         fit_tick_labels(ax, "y")
         # Names are horizontal if all of them fit. The height of a turned name is its length.
-        lengths = [label.get_window_extent().height for label in ax.get_xticklabels()]
-        if max(lengths) <= MAX_FILL * cell_width:
+        name_heights = [label.get_window_extent().height for label in ax.get_xticklabels()]
+        if max(name_heights) <= MAX_FILLED_SHARE * cell_width:
             ax.tick_params(axis="x", labelrotation=0)
         if len(starts) == 1:
             return
@@ -236,16 +236,16 @@ class ProfilesDisplay:
         is_exceeded = self._has_default_scale and (abs(self.image_.get_array()) > norm.vmax).any()
         extend = "both" if is_exceeded else "neither"
         style = {"pad": 0.01, "aspect": 30, "fraction": 0.03, "extend": extend}
-        bar = self.figure_.colorbar(self.image_, ax=self.ax_, **style)
-        bar.set_label("relevance (nats per row)\nof low and high values", fontsize="small")
-        bar.ax.tick_params(labelsize="small")
+        colorbar = self.figure_.colorbar(self.image_, ax=self.ax_, **style)
+        colorbar.set_label("relevance (nats per row)\nof low and high values", fontsize="small")
+        colorbar.ax.tick_params(labelsize="small")
         if self._has_default_scale:
             # The ticks have equal distances on the scale of the square root.
             roots = np.linspace(-1.0, 1.0, 5)
             ticks = norm.vmax * roots * abs(roots)
-            bar.set_ticks(ticks, labels=[f"{abs(tick):.2g}" for tick in ticks])
-            bar.minorticks_off()
-        return bar
+            colorbar.set_ticks(ticks, labels=[f"{abs(tick):.2g}" for tick in ticks])
+            colorbar.minorticks_off()
+        return colorbar
 
     def _measure_cell(self):
         """Lay the figure out and return the width and height of a cell in pixels."""
@@ -260,17 +260,17 @@ class ProfilesDisplay:
         indices of the components and columns that are shown.
         """
         ax = self.ax_
-        max_width, max_height = MAX_FILL * np.array(self._measure_cell())
-        style = {"ha": "center", "va": "center", "clip_on": True, "linespacing": 1.0} | text_kw
+        max_width, max_height = MAX_FILLED_SHARE * np.array(self._measure_cell())
+        text_style = {"ha": "center", "va": "center", "clip_on": True, "linespacing": 1.0} | text_kw
         # The probe is a text whose content is replaced to measure texts of this style.
-        probe = ax.text(0.0, 0.0, "", **style)
+        probe = ax.text(0.0, 0.0, "", **text_style)
 
         @cache
         def measure(text):
             """Return width and height of a text in pixels."""
             probe.set_text(text)
-            box = probe.get_window_extent()
-            return box.width, box.height
+            extent = probe.get_window_extent()
+            return extent.width, extent.height
 
         def fits(text):
             """Return whether a text fits into a cell."""
@@ -299,12 +299,12 @@ class ProfilesDisplay:
             for column, j in enumerate(shown_columns):
                 if not has_texts[column]:
                     continue
-                text = next(filter(fits, _list_forms(cells[k, j])), None)
+                text = next(filter(fits, _iterate_text_forms(cells[k, j])), None)
                 if text is not None:
                     # Text is white on cells whose luma, a weighted mean of red, green and blue, is
                     # low.
                     is_dark = colours[row, column, :3] @ (0.299, 0.587, 0.114) < 0.55
-                    cell_style = {"color": "white" if is_dark else "black"} | style
+                    cell_style = {"color": "white" if is_dark else "black"} | text_style
                     # The probe has the user's size or the chosen size. matplotlib does not accept
                     # "size" and "fontsize" together.
                     cell_style |= {"fontsize": probe.get_fontsize()}
@@ -337,7 +337,7 @@ class ProfilesDisplay:
         return cls(describe(n_clusters=n_clusters)).plot(ax, **options)
 
 
-def _list_forms(parts):
+def _iterate_text_forms(parts):
     """Yield the forms of a cell's text, the best first.
 
     ``parts`` are a number, or a category and its probability. The first form has the category above
@@ -363,11 +363,11 @@ def _select_columns(all_columns, columns, max_columns, relevance, mean_relevance
     """
     if columns is not None:
         names = [name for _, name in all_columns]
-        unknown = [name for name in columns if name not in names]
-        if unknown or not len(columns):
+        unknown_names = [name for name in columns if name not in names]
+        if unknown_names or not len(columns):
             raise ValueError(
                 f"The 'columns' parameter must be a list of some of the columns {names}. Got "
-                f"{unknown[0] if unknown else columns!r} instead."
+                f"{unknown_names[0] if unknown_names else columns!r} instead."
             )
         return [j for name in columns for j, other in enumerate(names) if other == name]
     most_relevant = find_relevant_columns(relevance, mean_relevance, max_columns)
@@ -408,8 +408,8 @@ def _make_norm(relevance):
     """
     from matplotlib.colors import FuncNorm
 
-    quantile = np.quantile(relevance, SCALE_QUANTILE, method="lower")
+    relevance_quantile = np.quantile(relevance, SCALE_QUANTILE, method="lower")
     # The end of the scale is positive even if no cell has a positive relevance.
-    scale_end = max(quantile, min(relevance.max(), MIN_SCALE_END), 1e-12)
+    scale_end = max(relevance_quantile, min(relevance.max(), MIN_SCALE_END), 1e-12)
     root_and_inverse = (lambda x: np.sign(x) * np.sqrt(abs(x)), lambda x: x * abs(x))
     return FuncNorm(root_and_inverse, vmin=-scale_end, vmax=scale_end, clip=True)

@@ -141,13 +141,13 @@ def compute_principal_coordinates(topics):
     gram -= gram.mean(axis=0)
     gram -= gram.mean(axis=1, keepdims=True)
     # Eigenvalues are in ascending order.
-    values, vectors = np.linalg.eigh(gram)
+    eigenvalues, eigenvectors = np.linalg.eigh(gram)
     # Leave out the smallest eigenvalue, because K points span at most K - 1 axes. Take the two
     # largest of the others, in descending order; for K = 2, there is only one.
-    values, vectors = values[:0:-1][:2], vectors[:, :0:-1][:, :2]
+    eigenvalues, eigenvectors = eigenvalues[:0:-1][:2], eigenvectors[:, :0:-1][:, :2]
     # Make the entry with the largest absolute value of each vector positive, so that the map does
     # not depend on the signs of eigenvectors.
-    signs = np.sign(vectors[np.abs(vectors).argmax(axis=0), range(len(values))])
+    signs = np.sign(eigenvectors[np.abs(eigenvectors).argmax(axis=0), range(len(eigenvalues))])
     positions = np.zeros((len(divergences), 2))
-    positions[:, : len(values)] = np.sqrt(np.maximum(values, 0.0)) * signs * vectors
+    positions[:, : len(eigenvalues)] = np.sqrt(np.maximum(eigenvalues, 0.0)) * signs * eigenvectors
     return positions

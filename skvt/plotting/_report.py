@@ -32,7 +32,7 @@ MAX_CLUSTERS = 8
 # A row whose largest probability is below this has no clear cluster.
 MIN_CLEAR_PROBABILITY = 0.8
 # Title of the section of unusual rows.
-WORST_ROWS = "Which rows fit worst?"
+WORST_ROWS_TITLE = "Which rows fit worst?"
 
 
 def cluster_report(mixture, X, path, *, n_clusters=None):
@@ -96,13 +96,13 @@ def cluster_report(mixture, X, path, *, n_clusters=None):
     labels = find_most_probable(probabilities)
     n_rows, n_shown = probabilities.shape
     # The text "clusters" or "components".
-    kinds = f"{profiles.kind}s"
+    plural_kind = f"{profiles.kind}s"
     reason = f"there are {n_shown} components, which were not joined"
     if is_joined:
         reason = mixture.n_clusters_reason_
         if n_clusters != "auto":
             reason = f"{n_shown} clusters were asked for; suggested are {reason}"
-    title = f"{n_shown} {kinds} of {n_rows:,} rows"
+    title = f"{n_shown} {plural_kind} of {n_rows:,} rows"
     # Rows of the background, which belong to no cluster, have the label -1.
     in_background = labels < 0
     # The probability of the most probable cluster of each row that is not in the background.
@@ -110,25 +110,25 @@ def cluster_report(mixture, X, path, *, n_clusters=None):
     body = [
         f"<h1>{title}</h1>",
         f"<p>The rows have {len(profiles.columns)} columns that the model describes."
-        f"{_describe_given(mixture._columns)}</p>",
-        f"<h2>Who are the {kinds}?</h2>",
+        f"{_describe_given_columns(mixture._columns)}</p>",
+        f"<h2>Who are the {plural_kind}?</h2>",
         _list_clusters(
             profiles, expected_counts, np.bincount(labels[labels >= 0], minlength=n_shown)
         ),
         "<p class=note>The values in parentheses are those of all rows; a standard deviation is "
-        f"followed by its average over {kinds}.</p>",
+        f"followed by its average over {plural_kind}.</p>",
         "<h2>How many are there, and why?</h2>",
         f"<p>{escape(reason[0].upper() + reason[1:])}.</p>",
         "<h2>How certain are the assignments?</h2>",
         f"<p>On average, a row belongs to its {profiles.kind} with probability "
         f"{largest.mean():.2f}. {np.mean(largest < MIN_CLEAR_PROBABILITY):.0%} of the rows have no "
         f"clear {profiles.kind}: their largest probability is below {MIN_CLEAR_PROBABILITY}.</p>",
-        _describe_background(in_background, kinds),
-        f"<h2>What sets the {kinds} apart?</h2>",
+        _describe_background(in_background, plural_kind),
+        f"<h2>What sets the {plural_kind} apart?</h2>",
         _tabulate_profiles(profiles),
         "<h2>Which values are missing?</h2>",
         _tabulate_missing(mixture, X, labels, name_groups(profiles)),
-        f"<h2>{WORST_ROWS}</h2>",
+        f"<h2>{WORST_ROWS_TITLE}</h2>",
         "<p class=note>For each of these rows, the table names the column whose value fits the "
         "other values of the row worst, and the value that these suggest. The score is in nats; "
         "an average row has 0.</p>",
@@ -142,7 +142,7 @@ def cluster_report(mixture, X, path, *, n_clusters=None):
     write_page(path, "cluster_report.html", TITLE=title, BODY="\n".join(body))
 
 
-def _describe_given(table):
+def _describe_given_columns(table):
     """Return a sentence on the given columns of a :class:`Table`, or "" if there are none."""
     names = [str(table.names[j]) for j in table.given_positions]
     if not names:
@@ -182,7 +182,7 @@ def _list_clusters(profiles, expected_counts, counts):
     for k in np.argsort(-shares, kind="stable"):
         sentence = escape(f"{names[k][0].upper()}{names[k][1:]} ({sizes[k]}): {texts[k]}")
         bar = f"<div class=track><div style='width:{shares[k]:.1%}'></div></div>"
-        warning = f" {SMALL_NOTE.capitalize()}, see “{WORST_ROWS}”" if are_small[k] else ""
+        warning = f" {SMALL_NOTE.capitalize()}, see “{WORST_ROWS_TITLE}”" if are_small[k] else ""
         note = f"<span class=note>{counts[k]:,} of the rows.{warning}</span>"
         items.append(f"<li>{sentence}. {note}{bar}</li>")
     return "<ol class=groups>" + "\n".join(items) + "</ol>"
@@ -257,9 +257,9 @@ def _tabulate_missing(mixture, X, labels, cluster_names):
     for j in table.columns:
         is_missing = np.isnan(dense(encoded[:, [j]])[:, 0])
         if is_missing.any():
-            in_clusters = [is_missing[labels == k] for k in range(n_clusters)]
+            masks_by_cluster = [is_missing[labels == k] for k in range(n_clusters)]
             # A cluster may have no row.
-            shares = [f"{mask.mean():.0%}" if mask.size else "" for mask in in_clusters]
+            shares = [f"{mask.mean():.0%}" if mask.size else "" for mask in masks_by_cluster]
             rows.append((table.names[j], f"{is_missing.mean():.0%}", shares))
     return "\n".join(
         html_table(

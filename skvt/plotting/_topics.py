@@ -23,10 +23,10 @@ from skvt.plotting._axes import (
 from skvt.readers.validation import check_choice, require_column_names, split_pipeline
 
 # Maximum number of panels if the user does not select topics.
-MAX_TOPICS = 30
+MAX_PANELS = 30
 # Width of a panel in inches below which its title has two lines, of which the second has the share.
 # So do titles of more than MAX_TITLE_LENGTH letters.
-NARROW_PANEL = 1.2
+NARROW_PANEL_WIDTH = 1.2
 MAX_TITLE_LENGTH = 12
 # Maximum number of intervals between the ticks of the x axis.
 MAX_TICKS = 3
@@ -35,7 +35,7 @@ MAX_TICKS = 3
 MAX_COLUMNS = 5
 MIN_PANEL_SIZE = (1.3, 0.65)
 # Height of a bar relative to the size of its word.
-HEIGHT_OF_BAR = 1.3
+BAR_HEIGHT = 1.3
 # Maximum share of the words in the width of a panel with its words.
 MAX_SHARE_OF_WORDS = 0.55
 
@@ -127,12 +127,12 @@ class TopicsDisplay:
         indices = check_indices(topics, weights.shape[0], "topics")
         if topics is None and self.shares is not None:
             indices = np.argsort(-np.asarray(self.shares), kind="stable")
-        columns, n_with_room = choose_grid(ax, MAX_TOPICS, MAX_COLUMNS, MIN_PANEL_SIZE)
-        n_shown = indices.size if topics is not None else min(indices.size, n_with_room)
+        default_columns, max_panels = choose_grid(ax, MAX_PANELS, MAX_COLUMNS, MIN_PANEL_SIZE)
+        n_shown = indices.size if topics is not None else min(indices.size, max_panels)
         n_not_shown = indices.size - n_shown
         self.topics_ = indices = indices[:n_shown]
         panel_size = (2.4, 0.5 + 0.2 * n_words)
-        n_columns = columns if n_columns is None else n_columns
+        n_columns = default_columns if n_columns is None else n_columns
         self.axes_, self.bounding_ax_ = make_panels(ax, indices.size, n_columns, panel_size)
         self.figure_ = self.axes_[0].figure
         self.bars_ = []
@@ -140,16 +140,16 @@ class TopicsDisplay:
         x_max = 1.05 * weights[indices].max() or 1.0
         for panel, k in zip(self.axes_, indices, strict=True):
             # The first words by score, as column numbers, without words of weight 0.
-            words = np.argsort(-scores[k], kind="stable")[:n_words]
-            words = words[weights[k, words] > 0.0]
-            positions = np.arange(words.size)
-            self.bars_.append(panel.barh(positions, weights[k, words], **(bar_kw or {})))
-            panel.set_yticks(positions, [shorten(word, 1) for word in names[words]])
+            word_indices = np.argsort(-scores[k], kind="stable")[:n_words]
+            word_indices = word_indices[weights[k, word_indices] > 0.0]
+            positions = np.arange(word_indices.size)
+            self.bars_.append(panel.barh(positions, weights[k, word_indices], **(bar_kw or {})))
+            panel.set_yticks(positions, [shorten(word, 1) for word in names[word_indices]])
             title = f"topic {k}" if self.titles is None else self.titles[k]
-            is_narrow = panel.get_window_extent().width < NARROW_PANEL * self.figure_.dpi
+            is_narrow = panel.get_window_extent().width < NARROW_PANEL_WIDTH * self.figure_.dpi
             separator = "\n" if is_narrow or len(title) > MAX_TITLE_LENGTH else " "
             title += "" if self.shares is None else f"{separator}({self.shares[k]:.1%})"
-            title += "" if words.size else ": no words"
+            title += "" if word_indices.size else ": no words"
             panel.set_title(title, fontsize="small", loc="left")
             panel.invert_yaxis()
             panel.set_xlim(0.0, x_max)
@@ -207,7 +207,7 @@ class TopicsDisplay:
             panel.set_yticks(panel.get_yticks(), ["0"] * len(panel.get_yticks()))
         self.figure_.draw_without_rendering()
         for panel, words_of_topic in zip(self.axes_, words, strict=True):
-            height = panel.get_window_extent().height * 72.0 / self.figure_.dpi / HEIGHT_OF_BAR
+            height = panel.get_window_extent().height * 72.0 / self.figure_.dpi / BAR_HEIGHT
             n_shown = len(words_of_topic)
             if is_divided:
                 n_shown = min(n_shown, max(1, int(height / MIN_LABEL_SIZE)))

@@ -249,7 +249,7 @@ def test_panels_are_new_or_divide_axes_or_are_given(lda):
 
 
 def test_the_first_of_many_topics_are_shown_and_the_others_counted(monkeypatch):
-    monkeypatch.setattr("skvt.plotting._topics.MAX_TOPICS", 2)
+    monkeypatch.setattr("skvt.plotting._topics.MAX_PANELS", 2)
     display = TopicsDisplay(np.full((5, 2), 0.5), ["a", "b"])
     assert len(display.plot(n_words=1).axes_) == 2
     assert display.axes_[-1].get_xlabel() == "3 more topics not shown"
