@@ -66,10 +66,10 @@ SHARE_OF_CRITICAL = 0.25
 # Maximum initial temperature of annealing. In rows of thousands of columns, the critical
 # temperature is high and activations are certain at any temperature. The maximum is then the
 # initial temperature.
-HOTTEST = 6.0
+MAX_INITIAL_T = 6.0
 # Maximum of a learned temperature. A maximum that is too high does no harm, because the learned
 # temperature falls below it at once.
-HOTTEST_LEARNED = 10.0
+MAX_LEARNED_T = 10.0
 
 
 # The decorator `estimator` replaces the lines ".. shared:" by texts of `skvt.fitting._texts`.
@@ -184,7 +184,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
     evaluate_every: int = -1
 
     # ---------------------------------------------------------------------------------- model
-    def _activation_prior_array(self):
+    def _make_activation_prior(self):
         """Return the initial pi (K,) by ``activation_prior``; raise ValueError if it is illegal."""
         if isinstance(self.activation_prior, str):
             return np.full(self.n_components, INITIAL_ACTIVATION)
@@ -195,11 +195,11 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
                 f"(n_components,) = ({self.n_components},). Got an array of shape {prior.shape} "
                 "instead."
             )
-        legal = (prior > 0.0) & (prior < 1.0)
-        if not legal.all():
+        is_legal = (prior > 0.0) & (prior < 1.0)
+        if not is_legal.all():
             raise ValueError(
                 "Each entry of the 'activation_prior' parameter must be in the range (0, 1). Got "
-                f"{prior[~legal].flat[0]:g}."
+                f"{prior[~is_legal].flat[0]:g}."
             )
         return np.broadcast_to(prior, (self.n_components,)).copy()
 
@@ -209,7 +209,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         If a fit is continued, they keep their values in the ``old`` model.
         """
         check_moves(self.moves, ("superposition",))
-        prior = self._activation_prior_array()
+        prior = self._make_activation_prior()
         # Guesses of "noise_variance" and "prior_variance" by name, and the largest variance of the
         # rows in any direction. The sum of the prior is the expected number of active components.
         guesses, largest_variance = guess_variances(X, weights, self.n_components, prior.sum())
@@ -238,14 +238,14 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         """Return the plan of a fit: batches, engine, passes, and first activations of the rows."""
         n_rows = X.shape[0]
         minibatches = make_rows(X, weights, self.batch_size, self.n_parallel_batches)
-        rate = RobbinsMonro(self.learning_offset, self.learning_decay)
+        step_sizes = RobbinsMonro(self.learning_offset, self.learning_decay)
         is_online = self.learning_method == "online"
         n_passes = self.max_iter
         if n_passes is None:
             n_passes = 100 if is_online else 500
         if stream or is_online:
             data, row_starts = minibatches, None
-            engine = StochasticInference(rate)
+            engine = StochasticInference(step_sizes)
         else:
             data = make_rows(X, weights, n_rows, self.n_parallel_batches)
             engine = MemoizedInference([Superposition()] if self.moves else [])
@@ -262,7 +262,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
             # of 100 expected passes, because ``max_iter`` is then only a limit.
             stopping=Stopping(n_passes, self.evaluate_every, self.tol, planned_passes=100.0),
             # The pilot is a short fit that calibrates a learned temperature.
-            pilot=Pilot(rate, minibatches),
+            pilot=Pilot(step_sizes, minibatches),
             row_starts=row_starts,
             stream=StreamPlan(self.total_samples),
         )
@@ -352,9 +352,9 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
             Log densities in nats.
         """
         self._require_fitted()
-        return self._log_densities(self._read(X))
+        return self._compute_log_densities(self._read(X))
 
-    def _log_densities(self, X):
+    def _compute_log_densities(self, X):
         """Return the log posterior predictive density of each row of numbers, (n,)."""
         return self._infer_activations(X).log_density
 
@@ -364,16 +364,16 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         with Workers(self.n_jobs) as workers:
             data = make_rows(X, np.ones(X.shape[0]))
             batches = (data.batch(fitted.model, rows) for rows in data.list_batches())
-            parts = [
+            posteriors = [
                 infer_activations(fitted.model, batch, fitted.stats, workers.run)
                 for batch in batches
             ]
         # Concatenate each field over the batches.
-        return ActivationPosterior(*map(np.concatenate, zip(*parts, strict=True)))
+        return ActivationPosterior(*map(np.concatenate, zip(*posteriors, strict=True)))
 
     # The score is the weighted mean of `score_samples`.
     score = MixtureEstimator.score
-    _score_sums = MixtureEstimator._score_sums
+    _compute_score_sums = MixtureEstimator._compute_score_sums
 
     def sample(self, n_samples=1, random_state=None):
         """Draw rows from the posterior predictive.
@@ -404,9 +404,9 @@ def _make_policy(temperature, model):
     The model determines the initial temperature of "annealed". Other named policies get a maximum.
     """
     if temperature == "annealed":
-        initial = min(max(1.0, SHARE_OF_CRITICAL * model.critical_temperature), HOTTEST)
+        initial = min(max(1.0, SHARE_OF_CRITICAL * model.critical_temperature), MAX_INITIAL_T)
         return LinearAnnealing(initial_temperature=initial, replication=1.0)
     policy = make_policy(temperature)
     if isinstance(temperature, str):
-        policy.set_params(max_temperature=HOTTEST_LEARNED, replication=1.0)
+        policy.set_params(max_temperature=MAX_LEARNED_T, replication=1.0)
     return policy

@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvt._estimators._mixtures import means_from_parameter, require_rows
+from skvt._estimators._mixtures import make_initial_means, require_rows
 from skvt._results import MixtureEstimator, compute_assignments
 from skvt.expfam import Categorical, Normal, Stats
 from skvt.files import in_files
@@ -153,14 +153,14 @@ class CAVIGaussianMixture(MixtureEstimator):
     tol: float = 1e-6
 
     # --------------------------------------------------------------------------------- model
-    def _weights_from_parameter(self):
+    def _make_known_weights(self):
         """Return the weights as the model's prior; raise ValueError if ``weights`` is illegal."""
         K = self.n_components
         if self.weights is None:
             return KnownWeights(np.full(K, 1.0 / K))
         weights = np.array(self.weights, dtype=np.float64)
-        legal = weights.shape == (K,) and np.all(weights > 0.0)
-        if not legal or abs(weights.sum() - 1.0) > 1e-6:
+        is_legal = weights.shape == (K,) and np.all(weights > 0.0)
+        if not is_legal or abs(weights.sum() - 1.0) > 1e-6:
             legal_values = f"an array of n_components = {K} positive numbers that sum to 1"
             raise illegal_value_error("weights", legal_values, repr(self.weights))
         return KnownWeights(weights / weights.sum())
@@ -173,19 +173,19 @@ class CAVIGaussianMixture(MixtureEstimator):
         if old is not None:
             return old
         require_rows(self, X, self.n_components)
-        center, variances = weighted_moments(X, weights, "diag")
+        centre, variances = weighted_moments(X, weights, "diag")
         # A variance must not be tiny compared with the values that it divides. Compare the noise
         # variance with the mean squares of columns around their means, and the prior variance with
         # those around 0.
-        squares = {"noise_variance": variances, "prior_variance": variances + center**2}
-        for name, column_squares in squares.items():
+        squares_by_name = {"noise_variance": variances, "prior_variance": variances + centre**2}
+        for name, column_squares in squares_by_name.items():
             check_variance(name, getattr(self, name), X.dtype, column_squares.max())
-        # The model subtracts ``center`` from rows. In these coordinates the prior mean 0 is
-        # -center.
-        prior = Normal.from_standard(-center, self.prior_variance)
-        component = KnownVarianceGaussian(prior, center, float(self.noise_variance), X.dtype)
+        # The model subtracts ``centre`` from rows. In these coordinates the prior mean 0 is
+        # -centre.
+        prior = Normal.from_standard(-centre, self.prior_variance)
+        component = KnownVarianceGaussian(prior, centre, float(self.noise_variance), X.dtype)
         model = Mixture(
-            self._weights_from_parameter(), component, n_initial=self.n_components,
+            self._make_known_weights(), component, n_initial=self.n_components,
             init_params=self.init_params,
             # The number of components is fixed, so that components without rows are kept.
             n_fewest=self.n_components,
@@ -195,7 +195,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         # Start from the sufficient statistics of components with these means, whose numbers of rows
         # are proportional to their weights.
         counts = weights.sum() * model.weights.weights
-        sums = component.sums_from_means(means_from_parameter(self, X), counts)
+        sums = component.sums_from_means(make_initial_means(self, X), counts)
         return replace(model, start=Stats((counts, sums)))
 
     def _plan(self, model, X, weights, *, stream=False):
@@ -222,12 +222,12 @@ class CAVIGaussianMixture(MixtureEstimator):
     @fitted_property
     def means_(self, fitted):
         """Expected means, shape (K, n_features)."""
-        return self._moment_of_means(fitted, Normal.mean)
+        return self._compute_moment(fitted, Normal.mean)
 
     @fitted_property
     def mean_variances_(self, fitted):
         """Variances of the means under q, shape (K, n_features)."""
-        return self._moment_of_means(fitted, Normal.variance)
+        return self._compute_moment(fitted, Normal.variance)
 
     @fitted_property
     def covariances_(self, fitted):
@@ -245,7 +245,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         """Square roots of the precisions, shape (K,)."""
         return np.sqrt(self.precisions_)
 
-    def _moment_of_means(self, fitted, moment):
+    def _compute_moment(self, fitted, moment):
         """Return a moment of q of the means, in the coordinates of the data, (K, n_features).
 
         ``moment`` is ``Normal.mean`` or ``Normal.variance``.

@@ -25,11 +25,11 @@ from skvt.temperature import LinearAnnealing
 # a fit may have missed topics: it judges births by concentrations and a prior that were learned for
 # one topic. If documents mix many topics, only a fit that starts from several topics learns
 # suitable values.
-ANNEALED_TOPICS = 20, 50
+ANNEALED_NUMBERS = 20, 50
 # Minimum number of documents for each initial topic of an annealed start.
 MIN_DOCUMENTS_PER_TOPIC = 10
 # Warning after annealed starts if the best start still has one topic.
-NO_MORE_TOPICS = (
+ONE_TOPIC_WARNING = (
     "The fit ended with one topic, and fits that began with {} topics have no higher bound. "
     "Either the documents have no topics, or each of them mixes many topics, for which the bound "
     "is too loose to find their number. If you expect several topics, set their number in "
@@ -65,14 +65,14 @@ class TopicRestarts:
     may_sample: bool
 
     @classmethod
-    def of(cls, seeds, fit, *, may_sample):
+    def from_fit(cls, seeds, fit, *, may_sample):
         """Return the rule for a fit with births.
 
         Annealed starts with too many topics for the number of documents are left out. With
         ``may_sample``, a start from sampled topics may follow if documents are few.
         """
         n_documents, max_topics = fit.plan.data.n_rows, fit.plan.stopping.max_components
-        supported = [n for n in ANNEALED_TOPICS if n * MIN_DOCUMENTS_PER_TOPIC <= n_documents]
+        supported = [n for n in ANNEALED_NUMBERS if n * MIN_DOCUMENTS_PER_TOPIC <= n_documents]
         numbers = sorted({min(n, max_topics) for n in supported} - {1})
         return cls(seeds, fit, tuple(numbers), may_sample and n_documents <= FEW_DOCUMENTS)
 
@@ -107,7 +107,7 @@ class TopicRestarts:
             model = self._start_from_sampled_topics(best)
             return self.fit.launch(self.seeds[0], kind=SAMPLED, n_starts=n_init + 1, model=model)
         if n_further and has_one_topic and outcomes.converged:
-            warning = NO_MORE_TOPICS.format(" and ".join(map(str, self.annealed_numbers)))
+            warning = ONE_TOPIC_WARNING.format(" and ".join(map(str, self.annealed_numbers)))
             warnings.warn(warning, UserWarning, stacklevel=find_stack_level())
         return None
 
@@ -137,8 +137,8 @@ def _sample_topics(n_sweeps, model, state, data, workers):
     because the time of a sweep grows with the number of tokens.
     """
     n_entries, n_tokens = map(float, sums_of_rows(data.X, data.weights, _count_entries_and_tokens))
-    share = min(1.0, MAX_TOKENS_PER_ENTRY * n_entries / max(n_tokens, 1.0))
-    n_sweeps = max(min(n_sweeps, MIN_SWEEPS), round(share * n_sweeps))
+    share_of_sweeps = min(1.0, MAX_TOKENS_PER_ENTRY * n_entries / max(n_tokens, 1.0))
+    n_sweeps = max(min(n_sweeps, MIN_SWEEPS), round(share_of_sweeps * n_sweeps))
     # (K, V): the expected numbers of tokens, the first array of the statistics.
     topic_counts, *_ = state.plain_stats.as_stats().arrays
     lda = replace(

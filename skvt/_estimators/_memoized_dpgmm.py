@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvt._estimators._mixtures import means_from_parameter, require_rows, start_from_labels
+from skvt._estimators._mixtures import make_initial_means, require_rows, start_from_labels
 from skvt._results import GrowingMixin, MixtureEstimator, learned_values
 from skvt._sklearn_private import StrOptions
 from skvt.components.specs import (
@@ -356,7 +356,7 @@ default="dirichlet_process"
             learns_concentration=learns_alpha,
         )  # fmt: skip
         if self.background:
-            model = BackgroundMixture(**vars(model), **self._box(X))
+            model = BackgroundMixture(**vars(model), **self._compute_box(X))
         # The mixture starts from the short fit, from labels, from means, or from seeds.
         if self.means_init is None and self.labels_init is None:
             if short_fit is None:
@@ -370,7 +370,7 @@ default="dirichlet_process"
                 f"'means_init' cannot be combined with {conflict}. Set one of them to its default."
             )
         return replace(
-            model, start=initialise_from_means(model, X, weights, means_from_parameter(self, X))
+            model, start=initialise_from_means(model, X, weights, make_initial_means(self, X))
         )
 
     @property
@@ -386,25 +386,25 @@ default="dirichlet_process"
 
     def _check_background(self, X):
         """Raise ValueError if the fit cannot have a background."""
-        for conflicts, setting in (
+        for is_conflicting, setting in (
             (self.use_labels, "use_labels=True"),
             (self._is_finite, "weight_concentration_prior_type='dirichlet_distribution'"),
             (get_chunk_sizes(X).size > 0, "rows in chunks"),
         ):
-            if conflicts:
+            if is_conflicting:
                 raise ValueError(
                     f"background=True cannot be combined with {setting}. Set background=False."
                 )
 
-    def _box(self, X):
+    def _compute_box(self, X):
         """Return the corners ``low`` and ``high`` (D,) of the box that holds the rows X."""
         low, high = (np.asarray(f(X, axis=0), np.float64) for f in (np.min, np.max))
         # NaN pass this check, because the model itself refuses missing values.
-        constant = np.flatnonzero(low == high)
-        if constant.size:
+        constant_columns = np.flatnonzero(low == high)
+        if constant_columns.size:
             raise ValueError(
                 "With background=True, each column must have at least two different values. All "
-                f"values of column {constant[0]} are equal: leave out such columns, or set "
+                f"values of column {constant_columns[0]} are equal: leave out such columns, or set "
                 "background=False."
             )
         return {"low": low, "high": high}
@@ -442,14 +442,14 @@ default="dirichlet_process"
     @fitted_property
     def means_(self, fitted):
         """Expected means, shape (K, n_features)."""
-        means, _ = self._moments(fitted)
-        return self._as_dtype(means)
+        means, _ = self._compute_moments(fitted)
+        return self._convert_dtype(means)
 
     @fitted_property
     def covariances_(self, fitted):
         """Inverse expected precisions, shape (K, ...); with "tied" one matrix of all components."""
-        _, covariances = self._moments(fitted)
-        return self._as_dtype(covariances)
+        _, covariances = self._compute_moments(fitted)
+        return self._convert_dtype(covariances)
 
     @fitted_property
     def ranks_(self, fitted):
@@ -464,19 +464,19 @@ default="dirichlet_process"
     @fitted_property
     def precisions_(self, fitted):
         """Expected precisions, in the shape of ``covariances_``."""
-        _, covariances = self._moments(fitted)
+        _, covariances = self._compute_moments(fitted)
         inverse = np.linalg.inv(covariances) if self._has_matrices else 1.0 / covariances
-        return self._as_dtype(inverse)
+        return self._convert_dtype(inverse)
 
     @fitted_property
     def precisions_cholesky_(self, fitted):
         """Upper triangular U with ``precision = U U'``; square roots with "diag", "spherical"."""
-        _, covariances = self._moments(fitted)
+        _, covariances = self._compute_moments(fitted)
         if not self._has_matrices:
-            return self._as_dtype(1.0 / np.sqrt(covariances))
+            return self._convert_dtype(1.0 / np.sqrt(covariances))
         # If covariance = L L', the precision is U U' with U the transpose of the inverse of L.
         inverse_factors = np.linalg.inv(np.linalg.cholesky(covariances))
-        return self._as_dtype(np.swapaxes(inverse_factors, -2, -1))
+        return self._convert_dtype(np.swapaxes(inverse_factors, -2, -1))
 
     @fitted_property
     def mean_precision_(self, fitted):
@@ -489,8 +489,8 @@ default="dirichlet_process"
         """Degrees of freedom of q of each precision, shape (K,) or (K, n_features)."""
         q = self._standard_parameters(fitted)
         # A gamma distribution of shape a has 2 a degrees of freedom.
-        degrees = 2.0 * q["shape"] if "shape" in q else q["degrees_of_freedom"]
-        return self._merge_equal_columns(degrees)
+        degrees_of_freedom = 2.0 * q["shape"] if "shape" in q else q["degrees_of_freedom"]
+        return self._merge_equal_columns(degrees_of_freedom)
 
     def _standard_parameters(self, fitted):
         """Return the standard parameters of q of the components, by name."""
@@ -499,9 +499,9 @@ default="dirichlet_process"
     def _merge_equal_columns(self, values):
         """Reshape values (K, ...) to (K, n_features), or to (K,) if all columns are equal."""
         values = values.reshape(len(values), -1)
-        return self._as_dtype(values[:, 0] if np.all(values == values[:, :1]) else values)
+        return self._convert_dtype(values[:, 0] if np.all(values == values[:, :1]) else values)
 
-    def _moments(self, fitted):
+    def _compute_moments(self, fitted):
         """Return the means (K, D) and the covariances (K, ...) of the components as float64."""
         component = fitted.model.component
         # With "tied", each component gets the posterior of the shared covariance.
@@ -512,6 +512,6 @@ default="dirichlet_process"
         """Whether the covariances are matrices."""
         return self.covariance_type_ in MATRIX_TYPES
 
-    def _as_dtype(self, values):
+    def _convert_dtype(self, values):
         """Return values in the floating-point type of the model."""
         return np.asarray(values, self._fitted.model.dtype)

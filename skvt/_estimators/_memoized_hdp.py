@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 from sklearn.utils.metadata_routing import UNUSED
 
 from skvt._estimators._hdp_restarts import TopicRestarts, polish_topics
-from skvt._estimators._noise import noise_ratio
-from skvt._estimators._topics import prior_from_parameter, topics_from_parameter
+from skvt._estimators._noise import compute_noise_ratio
+from skvt._estimators._topics import make_initial_topics, make_prior
 from skvt._results import TopicEditsMixin, TopicsMixin, simplify_prior
 from skvt.components.specs import is_auto
 from skvt.files import in_files
@@ -41,9 +41,9 @@ from skvt.readers.validation import find_stack_level
 
 # Minimum and maximum number of documents of a batch if the user passes no batch size.
 BATCH_SIZE_LIMITS = 250, 5_000
-# `fit` warns if the noise ratio is larger, see `noise_ratio`. The ratio was at most 1.5 in five
-# corpora of texts, and at most 1.9 if ten or thirty texts were joined to one document. It is 2.4
-# for simulated counts of genes, which are drawn from negative binomials of mean 2 and size 2.
+# `fit` warns if the noise ratio is larger, see `compute_noise_ratio`. The ratio was at most 1.5 in
+# five corpora of texts, and at most 1.9 if ten or thirty texts were joined to one document. It is
+# 2.4 for simulated counts of genes, which are drawn from negative binomials of mean 2 and size 2.
 MAX_NOISE_RATIO = 2.0
 # Advice in the error if a prior for each topic is passed.
 ONE_PRIOR_ADVICE = (
@@ -226,7 +226,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     def _build_model(self, X, weights, old=None):
         """Build the model; in a fit that continues, learned values come from the ``old`` model."""
         check_memoized(self)
-        if old is None and noise_ratio(X, weights) > MAX_NOISE_RATIO:
+        if old is None and compute_noise_ratio(X, weights) > MAX_NOISE_RATIO:
             warnings.warn(
                 "These counts vary more than counts of words do, even in single columns. Topics "
                 "cannot describe this, so the fit may find many topics that mean nothing. For "
@@ -235,7 +235,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
                 UserWarning,
                 stacklevel=find_stack_level(),
             )
-        eta = prior_from_parameter(
+        eta = make_prior(
             self, "topic_word_prior", X.shape[1], "n_features", TOPIC_WORD_PRIOR,
             remedy=ONE_PRIOR_ADVICE,
         )  # fmt: skip
@@ -253,13 +253,13 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         gamma, alpha = self.topic_concentration, self.doc_topic_concentration
         learns_gamma, learns_alpha = is_auto(gamma), is_auto(alpha)
         # The values from which learned concentrations start.
-        initial = INITIAL_STICKS if old is None else old.sticks
+        initial_sticks = INITIAL_STICKS if old is None else old.sticks
         sticks = Sticks(
-            concentration=initial.concentration if learns_gamma else float(gamma),
-            doc_concentration=initial.doc_concentration if learns_alpha else float(alpha),
+            concentration=initial_sticks.concentration if learns_gamma else float(gamma),
+            doc_concentration=initial_sticks.doc_concentration if learns_alpha else float(alpha),
         )
         return HDP(
-            lda, sticks, n_initial=self.n_components, start=topics_from_parameter(self, X),
+            lda, sticks, n_initial=self.n_components, start=make_initial_topics(self, X),
             learn_topic_concentration=learns_gamma, learn_doc_topic_concentration=learns_alpha,
             learn_topic_word_prior=learns_eta,
         )  # fmt: skip
@@ -291,7 +291,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         # Only fits with births have a maximum number of components.
         if fit.plan.stopping.max_components is None or fit.is_warm:
             return SameModel(seeds, fit)
-        return TopicRestarts.of(seeds, fit, may_sample=self.n_components == 1)
+        return TopicRestarts.from_fit(seeds, fit, may_sample=self.n_components == 1)
 
     # ---------------------------------------------------------------------------- attributes
     topic_concentration_ = model_property(

@@ -278,7 +278,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         """
         params = super().get_params(deep=deep)
         if deep and not is_single_component(self.components):
-            for name, component, _ in _blocks_of_parameter(self.components):
+            for name, component, _ in _list_blocks_of_parameter(self.components):
                 params[f"components__{name}"] = component
                 if not isinstance(component, str):
                     nested = component.get_params(deep=True)
@@ -301,11 +301,11 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
             The estimator itself.
         """
         prefix = "components__"
-        nested = {name: params[name] for name in params if name.startswith(prefix)}
-        super().set_params(**{name: params[name] for name in params if name not in nested})
+        nested_params = {name: params[name] for name in params if name.startswith(prefix)}
+        super().set_params(**{name: params[name] for name in params if name not in nested_params})
         # Names in order of depth: components are replaced before their parameters are set.
-        for name in sorted(nested, key=lambda name: name.count("__")):
-            self._set_component(name.removeprefix(prefix), nested[name])
+        for name in sorted(nested_params, key=lambda name: name.count("__")):
+            self._set_component(name.removeprefix(prefix), nested_params[name])
         return self
 
     def _set_component(self, path, value):
@@ -317,13 +317,13 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
             self.components = copy_component(self.components).set_params(**{path: value})
             return
         name, _, parameter = path.partition("__")
-        blocks = _blocks_of_parameter(self.components)
+        blocks = _list_blocks_of_parameter(self.components)
         names = [block_name for block_name, _, _ in blocks]
         if name not in names:
-            known = names or "'auto', which has no parameters to set"
+            known_names = names or "'auto', which has no parameters to set"
             raise ValueError(
                 f"Invalid parameter 'components__{path}' for estimator {type(self).__name__}: "
-                f"components are {known}."
+                f"components are {known_names}."
             )
         position = names.index(name)
         _, component, columns = blocks[position]
@@ -347,9 +347,9 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         self.priors_ = {}
         alpha = self.weight_concentration_prior
         learns_alpha = isinstance(alpha, str)
-        given, given_positions = self._given_columns(X, weights)
+        given_columns, given_positions = self._make_given_columns(X, weights)
         table = self._table
-        choices = choose_components(table.blocks, X, weights, given, given_positions)
+        choices = choose_components(table.blocks, X, weights, given_columns, given_positions)
         for block, (spec, chosen_values) in zip(table.blocks, choices, strict=True):
             # The given columns, which explain the columns of the block, come last.
             columns = np.append(block.columns, given_positions)
@@ -357,12 +357,12 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
             with name_block_in_errors(block.name):
                 component, priors, learner = build_component(
                     spec, values, weights, block.sizes,
-                    open_levels=table.handle_unknown != "error", given=given,
+                    open_levels=table.handle_unknown != "error", given=given_columns,
                 )  # fmt: skip
             self.priors_[block.name] = priors | chosen_values
             if self.sparse_differences:
-                (sums,) = sums_of_rows(values, weights, partial(_sum_statistics, component))
-                component, learner = with_sparse_differences(component, learner, sums)
+                (feature_sums,) = sums_of_rows(values, weights, partial(_sum_statistics, component))
+                component, learner = with_sparse_differences(component, learner, feature_sums)
             learners.append(learner)
             blocks.append(Block(block.name, component, columns, given_positions.size))
         model = Mixture(
@@ -377,29 +377,29 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
             return model
         return start_from_labels(model, self.labels_init, X, weights, self.max_components)
 
-    def _given_columns(self, X, weights):
+    def _make_given_columns(self, X, weights):
         """Return the :class:`GivenColumns` of the table and their positions in X, (G,).
 
         The object converts given columns to regressors. Without given columns, return None and an
         empty array.
         """
-        given = self._table.given
-        positions = np.array([block.columns[0] for block in given], np.intp)
-        if not given:
+        blocks = self._table.given
+        positions = np.array([block.columns[0] for block in blocks], np.intp)
+        if not blocks:
             return None, positions
         # A column of numbers is one regressor. Other columns have an indicator of each level but
         # the first. Each of these blocks has a single column.
-        labels = []
-        for block, position in zip(given, positions, strict=True):
+        regressor_names = []
+        for block, position in zip(blocks, positions, strict=True):
             name = str(self._table.names[position])
             if block.categories is None:
-                labels.append(name)
+                regressor_names.append(name)
             else:
-                labels += [f"{name}: {level}" for level in block.categories[0][1:]]
+                regressor_names += [f"{name}: {level}" for level in block.categories[0][1:]]
         # The numbers of levels; 0 stands for a column of numbers.
-        sizes = tuple(0 if block.categories is None else block.sizes[0] for block in given)
+        sizes = tuple(0 if block.categories is None else block.sizes[0] for block in blocks)
         return GivenColumns.from_rows(
-            X[:, as_slice(positions)], weights, sizes, tuple(labels)
+            X[:, as_slice(positions)], weights, sizes, tuple(regressor_names)
         ), positions
 
     def _plan(self, model, X, weights, *, stream=False):
@@ -485,8 +485,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         _, lam = fitted.lam()
         lam = component.with_shared_globals(lam)
         for k in np.unique(labels):
-            is_of_k = labels == k
-            rows[is_of_k] = component.conditional_sample(rows[is_of_k], lam[k], rng)
+            is_of_component = labels == k
+            rows[is_of_component] = component.conditional_sample(rows[is_of_component], lam[k], rng)
         return self._table.decode_rows(rows.astype(fitted.model.dtype, copy=False)), labels
 
     @property
@@ -583,8 +583,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         require_rows_in_memory(X, "A prediction of one column")
         encoded = self._read(X)
         # Columns have the names in the rows of ``fit`` and those of `set_words`.
-        is_own_name = any(name == column for name in self._table.names)
-        position = (self._table if is_own_name else self._columns).find_position(column)
+        is_name_in_fit = any(name == column for name in self._table.names)
+        position = (self._table if is_name_in_fit else self._columns).find_position(column)
         block, _ = self._table.find_block(position)
         if not block.spec.allows_missing or sp.issparse(encoded):
             raise ValueError(
@@ -618,7 +618,7 @@ def _sum_statistics(component, X, weights):
     return (sums,)
 
 
-def _blocks_of_parameter(components):
+def _list_blocks_of_parameter(components):
     """Return ``(name, component, columns)`` of each block of the parameter ``components``.
 
     The list is empty for "auto", and for an illegal value, for which ``fit`` raises an error.

@@ -18,7 +18,7 @@ def require_rows(estimator, X, min_rows):
         )
 
 
-def means_from_parameter(estimator, X):
+def make_initial_means(estimator, X):
     """Return the parameter ``means_init`` as an array (K, D); raise ValueError if it is illegal.
 
     K is the number of components, and D the number of columns of X.
@@ -26,11 +26,11 @@ def means_from_parameter(estimator, X):
     means = np.asarray(estimator.means_init, dtype=np.float64)
     shape = (estimator.n_components, X.shape[1])
     if means.shape != shape or not np.all(np.abs(means) <= MAX_VALUE[X.dtype]):
-        legal = (
+        legal_values = (
             f"an array of shape (n_components, n_features) = {shape} of finite numbers, no larger "
             f"than {MAX_VALUE[X.dtype]:g} in {X.dtype}"
         )
-        raise illegal_value_error("means_init", legal, repr(estimator.means_init))
+        raise illegal_value_error("means_init", legal_values, repr(estimator.means_init))
     return means
 
 
@@ -67,8 +67,8 @@ def start_from_labels(model, labels, X, weights, max_components):
     # The inverse numbers the distinct labels 0, 1, ..., and these numbers are the components.
     distinct_labels, components = np.unique(row_labels[is_known], return_inverse=True)
     if max_components is not None and distinct_labels.size > max_components:
-        legal = f"in the range [number of labels, inf) = [{distinct_labels.size}, inf)"
-        raise illegal_value_error("max_components", legal, max_components)
+        legal_values = f"in the range [number of labels, inf) = [{distinct_labels.size}, inf)"
+        raise illegal_value_error("max_components", legal_values, max_components)
     # Rows of unknown label have the component -1.
     row_components = np.full(row_labels.size, -1, np.intp)
     row_components[is_known] = components

@@ -11,7 +11,7 @@ MAX_NOISE_ROWS, MAX_NOISE_WORDS = 1_000, 300
 MIN_NOISE_WORDS = 100
 
 
-def noise_ratio(X, weights):
+def compute_noise_ratio(X, weights):
     """Return how much counts vary beyond topics, relative to Poisson counts.
 
     A residual is a count minus its expectation, divided by the square root of the expectation,
@@ -26,16 +26,16 @@ def noise_ratio(X, weights):
     counts, _ = take_rows(X, weights, rows)
     document_lengths = np.asarray(counts.sum(axis=1, dtype=np.float64)).ravel()
     word_counts = np.asarray(counts.sum(axis=0, dtype=np.float64)).ravel()
-    documents = np.flatnonzero(document_lengths)
+    nonempty_rows = np.flatnonzero(document_lengths)
     # Take at most half as many words as documents, so that all variances can be positive.
-    n_words = min(MAX_NOISE_WORDS, documents.size // 2)
-    words = np.argsort(-word_counts, kind="stable")[:n_words]
-    words = words[word_counts[words] > 0.0]
-    if words.size < MIN_NOISE_WORDS:
+    n_words = min(MAX_NOISE_WORDS, nonempty_rows.size // 2)
+    frequent_words = np.argsort(-word_counts, kind="stable")[:n_words]
+    frequent_words = frequent_words[word_counts[frequent_words] > 0.0]
+    if frequent_words.size < MIN_NOISE_WORDS:
         return 0.0
-    word_shares = word_counts[words] / word_counts.sum()
-    expected = np.outer(document_lengths[documents], word_shares)
-    residuals = (dense(counts[documents][:, words]) - expected) / np.sqrt(expected)
+    word_shares = word_counts[frequent_words] / word_counts.sum()
+    expected = np.outer(document_lengths[nonempty_rows], word_shares)
+    residuals = (dense(counts[nonempty_rows][:, frequent_words]) - expected) / np.sqrt(expected)
     noise = np.random.default_rng(0).standard_normal(residuals.shape)
     # The eigenvalues are the variances in the principal directions, times the number of documents.
     # This number is the same in both matrices, so that it cancels in the ratio of the quartiles.

@@ -15,7 +15,7 @@ from skvt.readers.validation import (
 )
 
 # Pseudo-count of an excluded word: its expected log probability is about -1,000,000 nats.
-EXCLUDED = 1e-6
+EXCLUDED_PSEUDO_COUNT = 1e-6
 
 
 def seeded_prior(
@@ -97,39 +97,39 @@ def seeded_prior(
         if np.ndim(value) or not is_in_legal_range(value):
             raise ValueError(f"{name} must be a number in {LEGAL_RANGE}. Got {value!r} instead.")
     prior = np.full((n_components, names.size), float(base))
-    for topic, words in _words_of_topics("seed_words", seed_words, n_components):
-        prior[topic, _is_among(names, words, topic)] += boost
-    for topic, words in _words_of_topics("excluded_words", excluded_words or {}, n_components):
-        is_excluded = _is_among(names, words, topic)
-        conflicting = names[is_excluded & (prior[topic] > base)].tolist()
-        if conflicting:
+    for topic, words in _list_words_by_topic("seed_words", seed_words, n_components):
+        prior[topic, _find_words(names, words, topic)] += boost
+    for topic, words in _list_words_by_topic("excluded_words", excluded_words or {}, n_components):
+        is_excluded = _find_words(names, words, topic)
+        conflicting_words = names[is_excluded & (prior[topic] > base)].tolist()
+        if conflicting_words:
             raise ValueError(
                 f"Words of topic {topic} cannot be both in seed_words and in excluded_words. Got "
-                f"{conflicting!r} in both."
+                f"{conflicting_words!r} in both."
             )
-        prior[topic, is_excluded] = min(EXCLUDED, base)
+        prior[topic, is_excluded] = min(EXCLUDED_PSEUDO_COUNT, base)
     return prior
 
 
-def _is_among(names, words, topic):
+def _find_words(names, words, topic):
     """Return a mask (n_features,) of the names that are among the words of a topic.
 
     Warn of words that are not among the names.
     """
     # Words that are no strings are sorted by their texts.
-    unknown = sorted(set(words) - set(names.tolist()), key=str)
-    if unknown:
+    unknown_words = sorted(set(words) - set(names.tolist()), key=str)
+    if unknown_words:
         warnings.warn(
             f"Words of topic {topic} are not in feature_names and are ignored: "
-            f"{show_first(unknown)}. Write words as they are counted: CountVectorizer converts "
-            "them to lower case, and its min_df and max_df leave words out.",
+            f"{show_first(unknown_words)}. Write words as they are counted: CountVectorizer "
+            "converts them to lower case, and its min_df and max_df leave words out.",
             UserWarning,
             stacklevel=find_stack_level(),
         )
     return np.isin(names, list(words))
 
 
-def _words_of_topics(name, words_by_topic, n_components):
+def _list_words_by_topic(name, words_by_topic, n_components):
     """Return a list of pairs: the index of a topic, and a list of its words.
 
     ``words_by_topic`` is the value of the parameter ``name``, a mapping or a sequence. Raise

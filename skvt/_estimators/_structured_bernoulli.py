@@ -295,20 +295,21 @@ default="dirichlet_process"
                 plan = replace(plan, stream=replace(plan.stream, first_rows=first_rows))
             return plan
         # By default, all rows are one batch.
-        is_undivided = self.n_batches is None and self.batch_size is None
+        is_one_batch = self.n_batches is None and self.batch_size is None
         if scale is None:
-            has_full_steps = is_undivided and self.global_step == "ssvi-a"
+            has_full_steps = is_one_batch and self.global_step == "ssvi-a"
             scale = SCALE_OF_FULL_STEPS if has_full_steps else 1.0
-        rate = RobbinsMonro(self.learning_offset, self.learning_decay, scale)
-        size = X.shape[0] if is_undivided else choose_batch_size(self, X.shape[0], stream=stream)
+        step_sizes = RobbinsMonro(self.learning_offset, self.learning_decay, scale)
+        size = X.shape[0] if is_one_batch else choose_batch_size(self, X.shape[0], stream=stream)
         data = make_rows(X, weights, size, self.n_parallel_batches)
+        engine = StructuredInference(step_sizes, self.global_step, MAX_MULTIPLE_OF_SHARE)
         return Plan(
             data=data,
-            phases=(Phase(StructuredInference(rate, self.global_step, MAX_MULTIPLE_OF_SHARE)),),
+            phases=(Phase(engine),),
             policy=make_policy(self.temperature),
             stopping=Stopping(self.max_iter, self.evaluate_every, self.tol),
             # The pilot is a short fit that calibrates a learned temperature.
-            pilot=Pilot(rate),
+            pilot=Pilot(step_sizes),
             stream=StreamPlan(self.total_samples, counts_rows=True),
         )
 

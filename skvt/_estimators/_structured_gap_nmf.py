@@ -59,7 +59,7 @@ N_ROUNDS = 5
 # single round.
 MIN_PASSES_OF_ROUND = 20
 # Share of the ascent passes that are between rounds; all other ascent passes are at the end.
-SHARE_BETWEEN = 1 / 3
+SHARE_BETWEEN_ROUNDS = 1 / 3
 
 
 # The decorator `estimator` replaces the lines ".. shared:" by texts of `skvt.fitting._texts`.
@@ -230,21 +230,21 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         """Build the model; a default prior mean continues from its value in the ``old`` model."""
         for name in ("component_shape", "activation_shape", "weight_concentration_prior"):
             require_prior(name, getattr(self, name))
-        mean = self.data_mean_prior
-        if mean is not None:
-            require_prior("data_mean_prior", mean)
+        data_mean = self.data_mean_prior
+        if data_mean is not None:
+            require_prior("data_mean_prior", data_mean)
         elif old is not None:
-            mean = old.data_mean_prior
+            data_mean = old.data_mean_prior
         else:
             counts, n_observed = sums_of_rows(X, weights, sum_columns)
             # If all counts are 0, any mean is legal.
-            mean = counts.sum() / n_observed.sum() if counts.any() else 1.0
+            data_mean = counts.sum() / n_observed.sum() if counts.any() else 1.0
         return GaPNMF(
             n_components=self.n_components, n_features=X.shape[1],
             component_shape=float(self.component_shape),
             activation_shape=float(self.activation_shape),
             weight_concentration=float(self.weight_concentration_prior),
-            data_mean_prior=float(mean), local=self.local_step, n_burn_in=self.n_burn_in,
+            data_mean_prior=float(data_mean), local=self.local_step, n_burn_in=self.n_burn_in,
             n_samples=self.n_samples, n_local_iter=self.n_local_iter,
             max_local_iter=self.max_local_iter, mean_change_tol=self.mean_change_tol,
             dtype=X.dtype.type,
@@ -287,13 +287,13 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
                 return (Phase(StochasticInference(decaying_steps)),)
             return (Phase(CoordinateAscent()),)
         # On all rows at once, steps have size 1, because their decay is 0.
-        steps = decaying_steps if uses_minibatches else RobbinsMonro(offset=1.0, decay=0.0)
-        engine = StructuredInference(steps, self.global_step)
+        step_sizes = decaying_steps if uses_minibatches else RobbinsMonro(offset=1.0, decay=0.0)
+        engine = StructuredInference(step_sizes, self.global_step)
         if stream:
             return (Phase(engine),)
-        n_first, later_rounds = self._divide_into_rounds(1 if uses_minibatches else N_ROUNDS)
+        n_first_round, later_rounds = self._divide_into_rounds(1 if uses_minibatches else N_ROUNDS)
         # The first phase lasts until the first of the later phases begins.
-        return Phase(engine), *make_ascent_phases(engine, n_first, later_rounds)
+        return Phase(engine), *make_ascent_phases(engine, n_first_round, later_rounds)
 
     def _divide_into_rounds(self, n_rounds):
         """Return the number of structured passes of the first round, and a list for later rounds.
@@ -305,12 +305,12 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         n_structured = ceil((1.0 - self.polish) * self.max_iter)
         if n_structured < MIN_PASSES_OF_ROUND * n_rounds:
             return n_structured, []
-        n_between = SHARE_BETWEEN * (self.max_iter - n_structured)
+        n_between = SHARE_BETWEEN_ROUNDS * (self.max_iter - n_structured)
         n_before_round = int(n_between / max(1, n_rounds - 1))
         # Structured passes are divided into rounds of equal length, up to rounding.
-        ends = [n_structured * round_ // n_rounds for round_ in range(n_rounds + 1)]
-        n_first, *n_later = [end - start for start, end in pairwise(ends)]
-        return n_first, [(n_before_round, n_passes) for n_passes in n_later]
+        round_ends = [n_structured * i // n_rounds for i in range(n_rounds + 1)]
+        n_first_round, *n_later_rounds = [end - start for start, end in pairwise(round_ends)]
+        return n_first_round, [(n_before_round, n_passes) for n_passes in n_later_rounds]
 
     # --------------------------------------------------------------------------- attributes
     data_mean_prior_ = model_property(
@@ -364,7 +364,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         fitted = self._require_fitted()
         X = self._read(X)
         with Workers(self.n_jobs) as workers:
-            return _expected_activations(fitted, X, workers)
+            return _compute_activations(fitted, X, workers)
 
     def score(self, X, y=None, sample_weight=None):
         """Return the log predictive probability of hidden entries, in nats per entry.
@@ -388,7 +388,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         float
             Nats per entry.
         """
-        # Sum the results of `_score_sums` over all chunks of X.
+        # Sum the results of `_compute_score_sums` over all chunks of X.
         log_probability, n_entries = sum_over_rows(self, X, sample_weight)
         if n_entries == 0:
             raise ValueError(
@@ -397,7 +397,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
             )
         return log_probability / n_entries
 
-    def _score_sums(self, X, weights):
+    def _compute_score_sums(self, X, weights):
         """Return the log probability of the observed entries of X in nats, and their number.
 
         An entry of a row of weight w counts w times. Even columns are predicted from the odd
@@ -407,28 +407,29 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         log_probability, n_entries = 0.0, 0
         components = self.components_
         with Workers(self.n_jobs) as workers:
-            for first in range(0, X.shape[0], ROWS_PER_BATCH):
-                rows = X[first : first + ROWS_PER_BATCH]
+            for start in range(0, X.shape[0], ROWS_PER_BATCH):
+                rows = X[start : start + ROWS_PER_BATCH]
                 rows = rows.toarray() if sp.issparse(rows) else rows
-                weights_of_rows = weights[first : first + ROWS_PER_BATCH]
+                weights_of_rows = weights[start : start + ROWS_PER_BATCH]
                 # Parity 0 hides the even columns, and parity 1 the odd columns. A single column has
                 # parity 0.
                 for parity in range(min(2, X.shape[1])):
                     hidden = rows[:, parity::2]
                     observed = rows.copy()
                     observed[:, parity::2] = np.nan
-                    activations = _expected_activations(self._fitted, observed, workers)
-                    rates = activations @ components[:, parity::2]
+                    activations = _compute_activations(self._fitted, observed, workers)
                     is_known = ~np.isnan(hidden)
-                    y, rate = hidden[is_known].astype(np.float64), rates[is_known]
-                    w = np.repeat(weights_of_rows, is_known.sum(axis=1))
-                    # The log density of a Poisson distribution at y.
-                    log_probability += float(np.sum(w * (xlogy(y, rate) - rate - gammaln(y + 1.0))))
-                    n_entries += float(w.sum())
+                    counts = hidden[is_known].astype(np.float64)
+                    rates = (activations @ components[:, parity::2])[is_known]
+                    entry_weights = np.repeat(weights_of_rows, is_known.sum(axis=1))
+                    # The log density of a Poisson distribution.
+                    log_density = xlogy(counts, rates) - rates - gammaln(counts + 1.0)
+                    log_probability += float(np.sum(entry_weights * log_density))
+                    n_entries += float(entry_weights.sum())
         return log_probability, n_entries
 
 
-def _expected_activations(fitted, X, workers):
+def _compute_activations(fitted, X, workers):
     """Return E[H] of each row of X by mean field at T = 1, shape (n, K)."""
     data = make_rows(X, np.ones(X.shape[0]))
     model = fitted.model.mean_field()

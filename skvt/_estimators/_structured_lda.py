@@ -29,34 +29,31 @@ from skvt.temperature import ConstantTemperature, LinearAnnealing
 # ``FIT_SCALE / M * (FIT_DELAY + t / M) ** -learning_decay``.
 FIT_SCALE = 5.0
 FIT_DELAY = 0.4
-# "annealed" starts at T = HOTTEST for topic priors up to HOT_PRIOR. At T = 1 assignments would not
-# change, because topics drawn under such a prior are nearly zero for words that do not occur in
-# them. For priors from COOL_PRIOR on, T = 1 from the start, because draws vary enough without
-# annealing.
-HOTTEST = 1.5
-HOT_PRIOR = 0.02
-COOL_PRIOR = 0.1
+# "annealed" starts at T = HIGHEST_TEMPERATURE for topic priors up to MAX_HOT_PRIOR. At T = 1
+# assignments would not change, because topics drawn under such a prior are nearly zero for words
+# that do not occur in them. For priors from MIN_COOL_PRIOR on, T = 1 from the start, because draws
+# vary enough without annealing.
+HIGHEST_TEMPERATURE = 1.5
+MAX_HOT_PRIOR = 0.02
+MIN_COOL_PRIOR = 0.1
 # Annealing takes a third of the passes: drawn topics settle slowly, because step sizes fall.
 ANNEALED_SHARE = 1.0 / 3.0
 # The eta under which collapsed sampling draws the topics of tokens, unless the user gives a prior.
 # The learned eta of the posterior is usually smaller, but under a small eta the sampler changes the
 # topics of fewer tokens (``benchmarks/``).
 COLLAPSED_PRIOR = 0.1
-# Default numbers of passes for "collapsed" and for other global steps. A collapsed pass takes a
-# tenth of the time of a pass with drawn topics, and gains less.
-COLLAPSED_PASSES = 200
-PASSES = 40
+# Default numbers of passes, and defaults of ``average``, for "collapsed" and for other global
+# steps. A collapsed pass takes a tenth of the time of a pass with drawn topics, and gains less.
+COLLAPSED_DEFAULTS = 200, 0.5
+DRAWN_DEFAULTS = 40, 0.25
 # Minimum ``max_iter`` for which the global step "auto" is "collapsed".
-MANY_PASSES = 100
+MIN_COLLAPSED_PASSES = 100
 # Shares of the passes of "collapsed" after which moves are made. Earlier, topics differ too little,
 # and after the last share, topics are averaged.
 SHARES_BEFORE_MOVES = 0.3, 0.4, 0.5
-# Defaults of ``average`` for "collapsed" and for other global steps.
-COLLAPSED_AVERAGED = 0.5
-AVERAGED = 0.25
 # Maximum number of documents in a batch of a sweep. The counts of topics, given which topics are
 # drawn, are updated between batches.
-ROWS_OF_SWEEP = 16_384
+MAX_ROWS_OF_BATCH = 16_384
 
 
 # The decorator `estimator` replaces the lines ".. shared:" by texts of `skvt.fitting._texts`.
@@ -225,17 +222,17 @@ class StructuredLDA(TopicEstimator):
         """
         if self.global_step != "auto":
             return self.global_step == "collapsed"
-        if self.local_step != "gibbs" or not self._is_unheated:
+        if self.local_step != "gibbs" or not self._has_default_temperature:
             return False
         # Only an interrupted fit has the attribute ``_progress``. Its model is the fitted one.
         if "_progress" in vars(self):
             model = self._fitted.model
         if model is not None:
             return Capability.COLLAPSIBLE in model.capabilities
-        return self.max_iter is None or self.max_iter >= MANY_PASSES
+        return self.max_iter is None or self.max_iter >= MIN_COLLAPSED_PASSES
 
     @property
-    def _is_unheated(self):
+    def _has_default_temperature(self):
         """Whether the temperature is None or "annealed", which collapsed sampling ignores."""
         return self.temperature is None or self.temperature == "annealed"
 
@@ -264,41 +261,41 @@ class StructuredLDA(TopicEstimator):
 
         A stream makes no sweeps, because it does not store the topics of tokens.
         """
-        sweeps = self._is_collapsed(model) and not stream
-        n_passes, average = (COLLAPSED_PASSES, COLLAPSED_AVERAGED) if sweeps else (PASSES, AVERAGED)
+        makes_sweeps = self._is_collapsed(model) and not stream
+        n_passes, average = COLLAPSED_DEFAULTS if makes_sweeps else DRAWN_DEFAULTS
         n_passes = n_passes if self.max_iter is None else self.max_iter
         average = average if self.average is None else self.average
-        batch_rows = self.batch_size
+        batch_size = self.batch_size
         if self.learning_method == "batch":
             # A step of a stream on fewer rows than ``batch_size`` is smaller than a full step.
-            batch_rows = max(X.shape[0], self.batch_size) if stream else X.shape[0]
-        if sweeps:
-            batch_rows = min(ROWS_OF_SWEEP, X.shape[0])
-        data = make_rows(X, weights, batch_rows, self.n_parallel_batches)
+            batch_size = max(X.shape[0], self.batch_size) if stream else X.shape[0]
+        if makes_sweeps:
+            batch_size = min(MAX_ROWS_OF_BATCH, X.shape[0])
+        data = make_rows(X, weights, batch_size, self.n_parallel_batches)
         # In a fit with sweeps, only later calls of partial_fit use the schedule of step sizes.
         n_batches = None if stream or self.global_step == "ssvi" else data.n_batches
-        rate = self._make_rate(n_batches, FIT_SCALE, FIT_DELAY)
-        if sweeps:
+        step_sizes = self._make_step_sizes(n_batches, FIT_SCALE, FIT_DELAY)
+        if makes_sweeps:
             # A few of the first passes draw the topics of all tokens again. Their number grows with
             # the argument; 0 stands for none, because a warm start starts from settled topics.
             engine = CollapsedInference(0 if self._is_warm_start() else n_passes)
         else:
             # The step of "auto" is "ssvi-a", and so is the step of "collapsed" in a stream.
             global_step = self.global_step if self.global_step in GLOBAL_STEPS else "ssvi-a"
-            engine = StructuredInference(rate, global_step)
+            engine = StructuredInference(step_sizes, global_step)
         return self._make_topic_plan(
-            data, engine, self._policy(model), rate, n_passes=n_passes,
+            data, engine, self._make_policy(model), step_sizes, n_passes=n_passes,
             moves=None if stream else self.moves, average=average,
-            moves_at=SHARES_BEFORE_MOVES if sweeps else None,
+            moves_at=SHARES_BEFORE_MOVES if makes_sweeps else None,
         )  # fmt: skip
 
-    def _policy(self, model):
+    def _make_policy(self, model):
         """Return the temperature policy: T = 1 if topics are summed out, else by ``temperature``.
 
         For "annealed", the topic prior determines the initial temperature.
         """
         if self._is_collapsed(model):
-            if not self._is_unheated:
+            if not self._has_default_temperature:
                 raise ValueError(
                     'global_step="collapsed" samples at T = 1 only. Got '
                     f"temperature={self.temperature!r}; leave it at its default, or use another "
@@ -314,9 +311,9 @@ class StructuredLDA(TopicEstimator):
         # For a prior of each topic and word, the median is the value of words without seeds.
         eta = eta.mean() if eta.ndim == 1 else np.median(eta)
         # A learned prior counts as small, because its final value may be smaller than the initial.
-        eta = HOT_PRIOR if model.learn_topic_word_prior else eta
+        eta = MAX_HOT_PRIOR if model.learn_topic_word_prior else eta
         # Interpolate in log eta. Outside of the two priors the result is one of the two ends.
         initial_temperature = np.interp(
-            np.log(eta), np.log([HOT_PRIOR, COOL_PRIOR]), [HOTTEST, 1.0]
+            np.log(eta), np.log([MAX_HOT_PRIOR, MIN_COOL_PRIOR]), [HIGHEST_TEMPERATURE, 1.0]
         )
         return LinearAnnealing(initial_temperature, replication=1.0, share=ANNEALED_SHARE)

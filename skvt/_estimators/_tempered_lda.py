@@ -161,12 +161,12 @@ class TemperedLDA(TopicEstimator):
         """Return the plan of stochastic inference or coordinate ascent, and of the extra passes."""
         minibatches = make_rows(X, weights, self.batch_size, self.n_parallel_batches)
         n_batches = minibatches.n_batches
-        rate = self._make_rate(None if stream else n_batches, FIT_SCALE, FIT_DELAY)
+        step_sizes = self._make_step_sizes(None if stream else n_batches, FIT_SCALE, FIT_DELAY)
         is_online = stream or self.learning_method == "online"
         data = (
             minibatches if is_online else make_rows(X, weights, n_parallel=self.n_parallel_batches)
         )
-        engine = StochasticInference(rate) if is_online else CoordinateAscent()
+        engine = StochasticInference(step_sizes) if is_online else CoordinateAscent()
         extra_phases = []
         if self.n_polish and not stream:
             # M^(decay - 1) and M times the delay turn the formula of the constants into the form
@@ -179,7 +179,7 @@ class TemperedLDA(TopicEstimator):
         policy = make_policy(None if ignores_annealing else self.temperature)
         # A stream has no moves, and coordinate ascent averages no topics.
         plan = self._make_topic_plan(
-            data, engine, policy, rate, n_passes=self.max_iter,
+            data, engine, policy, step_sizes, n_passes=self.max_iter,
             moves=None if stream else self.moves, average=self.average if is_online else 0.0,
         )  # fmt: skip
         # Temperature policies plan for at most 10 passes if the fit may stop on convergence. The
@@ -190,7 +190,7 @@ class TemperedLDA(TopicEstimator):
             stopping=replace(
                 plan.stopping, max_iter=self.max_iter + self.n_polish, planned_passes=10.0
             ),
-            pilot=Pilot(rate, minibatches),
+            pilot=Pilot(step_sizes, minibatches),
         )
 
 
@@ -202,6 +202,6 @@ def _use_cvb0(model):
     return replace(model, local="cvb0", learn_doc_topic_prior=False)
 
 
-def _take_learned_prior(model, polished):
-    """Return ``model``, the model before the extra passes, with the learned eta of ``polished``."""
-    return replace(model, topic_word_prior=polished.topic_word_prior)
+def _take_learned_prior(model, polished_model):
+    """Return the ``model`` before the extra passes, with the learned eta of ``polished_model``."""
+    return replace(model, topic_word_prior=polished_model.topic_word_prior)

@@ -114,7 +114,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             allowed topics have another shape or other values than True and False, if a document may
             have no topic, or if no document may have a topic.
         """
-        details = self._details_by_name(X, covariates, allowed_topics)
+        details = self._collect_details(X, covariates, allowed_topics)
         return self._fit(X, y, sample_weight, details)
 
     @all_or_nothing
@@ -148,7 +148,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         -----
         No moves are made, since they need the documents of all calls.
         """
-        details = self._details_by_name(X, covariates, allowed_topics)
+        details = self._collect_details(X, covariates, allowed_topics)
         return self._partial_fit(X, None, sample_weight, batch_id, details)
 
     @all_or_nothing
@@ -179,7 +179,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             If there is nothing to resume, if these are other documents, covariates or allowed
             topics, or if a parameter has changed on which the passes so far depend.
         """
-        details = self._details_by_name(X, covariates, allowed_topics)
+        details = self._collect_details(X, covariates, allowed_topics)
         return self._resume(X, y, sample_weight, details)
 
     def elbo(self, X, covariates=None, allowed_topics=None):
@@ -202,7 +202,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         float
             Bound of all of X in nats.
         """
-        details = self._details_by_name(X, covariates, allowed_topics)
+        details = self._collect_details(X, covariates, allowed_topics)
         return self._elbo(X, details)
 
     @fitted_property
@@ -230,7 +230,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         pandas = import_pandas("covariate_coef_ of a fit with a data frame")
         return pandas.DataFrame(coef, columns=self._covariates.columns.names)
 
-    def _details_by_name(self, X, covariates, allowed_topics):
+    def _collect_details(self, X, covariates, allowed_topics):
         """Return the details that are not None; raise TypeError if there are any for chunks X.
 
         Raise ValueError if the index of a data frame has the labels of X in another order.
@@ -241,9 +241,9 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             require_rows_in_memory(X, "A topic model with covariates or allowed_topics")
         return details
 
-    def _details(self, X, covariates, allowed_topics):
+    def _check_details(self, X, covariates, allowed_topics):
         """Return the details of documents; raise ValueError unless covariates are as in the fit."""
-        details = self._details_by_name(X, covariates, allowed_topics)
+        details = self._collect_details(X, covariates, allowed_topics)
         self._require_same_covariates(details)
         return details
 
@@ -261,7 +261,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             self._require_same_covariates(details)
         if rows.in_stream and not reset:
             self._require_same_restriction(self._fitted.model, "allowed_topics" in details)
-        documents = self._documents(rows.X, rows.passed_X, details, used, reset=reset)
+        documents = self._make_documents(rows.X, rows.passed_X, details, used, reset=reset)
         # Set the number of documents that the regression represents, if there are details. Further
         # calls of a stream leave it None, so that `_with_document_priors` keeps the regression.
         if documents is not rows.X and (reset or not rows.in_stream):
@@ -284,9 +284,9 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
 
     def _read(self, X, details=None):
         """Return new rows X as the fitted model takes them, with the details of their documents."""
-        return self._documents(super()._read(X), X, details or {})
+        return self._make_documents(super()._read(X), X, details or {})
 
-    def _documents(self, X, passed_X, details, used=slice(None), *, reset=False):
+    def _make_documents(self, X, passed_X, details, used=slice(None), *, reset=False):
         """Return X, or :class:`Documents` of X if the documents have details or a regression.
 
         ``passed_X`` are all documents as the user passed them, and ``used`` selects X from them.
@@ -301,7 +301,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             design = self._covariates.encode(details["covariates"], n_rows)
         if allowed is not None:
             n_topics = self.n_components if model is None else model.n_components
-            allowed = allowed_topics_as_array(allowed, n_rows, n_topics)[used]
+            allowed = check_allowed_topics(allowed, n_rows, n_topics)[used]
         return Documents.of(X, design[used], allowed=allowed)
 
     def _require_same_covariates(self, details):
@@ -346,9 +346,9 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             )
         check_moves(self.moves, ("split-merge",))
         K = self.n_components
-        default_alpha = _default_concentration(X, weights, K)
-        alpha = prior_from_parameter(self, "doc_topic_prior", K, "n_components", default_alpha)
-        eta = prior_from_parameter(
+        default_alpha = _compute_default_alpha(X, weights, K)
+        alpha = make_prior(self, "doc_topic_prior", K, "n_components", default_alpha)
+        eta = make_prior(
             self, "topic_word_prior", X.shape[1], "n_features", default_eta, n_topics=K
         )
         lda = LDA(
@@ -359,7 +359,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             mean_change_tol=self.mean_change_tol,
             learn_doc_topic_prior=isinstance(self.doc_topic_prior, learned_types),
             learn_topic_word_prior=isinstance(self.topic_word_prior, learned_types),
-            start=topics_from_parameter(self, X),
+            start=make_initial_topics(self, X),
         )
         # A default alpha is also kept, because new documents may have another mean length.
         if old is not None and (lda.learn_doc_topic_prior or self.doc_topic_prior is None):
@@ -398,7 +398,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             regression = replace(regression, coef=old.regression.coef)
         return replace(lda, regression=regression)
 
-    def _make_rate(self, n_batches, scale, delay):
+    def _make_step_sizes(self, n_batches, scale, delay):
         """Return the schedule of step sizes.
 
         ``RobbinsMonro(offset, decay, scale)`` gives step number t the size ``scale * (offset + t)
@@ -421,7 +421,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         return RobbinsMonro(offset, self.learning_decay, scale)
 
     def _make_topic_plan(
-        self, data, engine, policy, rate, *, n_passes, moves, average, moves_at=None
+        self, data, engine, policy, step_sizes, *, n_passes, moves, average, moves_at=None
     ):
         """Return the plan of a fit, or of a call of ``partial_fit`` if ``moves`` is None.
 
@@ -453,7 +453,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             policy=policy,
             stopping=stopping,
             # The pilot is a short fit that calibrates a learned temperature.
-            pilot=Pilot(rate),
+            pilot=Pilot(step_sizes),
             steps_after_pass=tuple(steps_after_pass),
             stream=StreamPlan(self.total_samples, first_rows),
         )
@@ -483,7 +483,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         )
 
 
-def prior_from_parameter(estimator, name, size, size_name, default, *, n_topics=None, remedy=""):
+def make_prior(estimator, name, size, size_name, default, *, n_topics=None, remedy=""):
     """Return the prior of the parameter ``name`` as an array; raise ValueError if it is illegal.
 
     If the parameter is None or "auto", all ``size`` entries are ``default``. The other arguments
@@ -495,7 +495,7 @@ def prior_from_parameter(estimator, name, size, size_name, default, *, n_topics=
     return prior_vector(name, value, size, size_name, n_topics=n_topics, remedy=remedy)
 
 
-def allowed_topics_as_array(allowed, n_rows, n_topics):
+def check_allowed_topics(allowed, n_rows, n_topics):
     """Return allowed topics as an array (n, K) of booleans; raise ValueError if it is illegal."""
     array = np.asarray(allowed.toarray() if sp.issparse(allowed) else allowed)
     requirement = (
@@ -523,7 +523,7 @@ def allowed_topics_as_array(allowed, n_rows, n_topics):
     return array
 
 
-def topics_from_parameter(estimator, X):
+def make_initial_topics(estimator, X):
     """Return the word probabilities (K, V) of ``components_init``, or None if it is None."""
     if estimator.components_init is None:
         return None
@@ -558,14 +558,14 @@ def topics_from_parameter(estimator, X):
     return topics / row_sums
 
 
-def _default_concentration(X, weights, n_topics):
+def _compute_default_alpha(X, weights, n_topics):
     """Return the default alpha: the larger of 1 / n_topics and 1 / (mean tokens of a document).
 
     If alpha were below the reciprocal of a document's length, the topic of the first token would
     decide the topics of all tokens of the document.
     """
-    tokens, n_documents = map(float, sums_of_rows(X, weights, _count_tokens_and_documents))
-    mean_length = tokens / n_documents if n_documents > 0.0 else 1.0
+    n_tokens, n_documents = map(float, sums_of_rows(X, weights, _count_tokens_and_documents))
+    mean_length = n_tokens / n_documents if n_documents > 0.0 else 1.0
     return max(1.0 / n_topics, 1.0 / max(mean_length, 1.0))
 
 

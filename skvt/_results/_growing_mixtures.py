@@ -176,9 +176,9 @@ class GrowingMixin(MoveLogMixin):
         rows = self._describe_rows(fitted, level, indicators)
         names = ("weight", "block", "column", "quantity", "category", "estimate", "low", "high",
                  "relevance", "differs_in")  # fmt: skip
-        numbers, *values = map(list, zip(*rows, strict=True))
+        numbers, *columns = map(list, zip(*rows, strict=True))
         table = {kind: numbers} | self._make_label_column(n_clusters, numbers)
-        table |= zip(names, values, strict=True)
+        table |= zip(names, columns, strict=True)
         _, n_rows = self._get_sums_and_counts(fitted, indicators)
         return table, n_rows
 
@@ -199,25 +199,25 @@ class GrowingMixin(MoveLogMixin):
         # The rows by the key that sorts them: component, column, quantity, and parameter.
         rows_by_key = {}
         # Number of columns in the blocks before this block.
-        n_before = 0
+        first_column = 0
         for block, marginals in zip(table.blocks, product.marginals(lam), strict=True):
             differs_in = find_parts_that_differ(marginals, np.array(weights))
             # A marginal has the posteriors of all parameters of one quantity, such as "mean".
             for quantity, marginal in enumerate(marginals):
                 low, high = (marginal.quantile(0.5 * (1.0 + sign * level)) for sign in (-1.0, 1.0))
                 # Parameter p of the quantity belongs to column i of the block.
-                for p, i in enumerate(marginal.columns.tolist()):
-                    column = block.columns[i]
+                for p, position in enumerate(marginal.columns.tolist()):
+                    column = block.columns[position]
                     category = None
                     if marginal.categories is not None:
                         category = table.labels(column).tolist()[marginal.categories[p]]
-                    labels = (block.name, table.names[column], marginal.quantity, category)
+                    texts = (block.name, table.names[column], marginal.quantity, category)
                     for k, weight in enumerate(weights):
-                        numbers = (marginal.estimate[k, p], low[k, p], high[k, p],
-                                   relevances[k, n_before + i])  # fmt: skip
-                        row = (k, weight, *labels, *map(float, numbers), differs_in[k, i])
-                        rows_by_key[k, n_before + i, quantity, p] = row
-            n_before += block.columns.size
+                        estimates = (marginal.estimate[k, p], low[k, p], high[k, p],
+                                   relevances[k, first_column + position])  # fmt: skip
+                        row = (k, weight, *texts, *map(float, estimates), differs_in[k, position])
+                        rows_by_key[k, first_column + position, quantity, p] = row
+            first_column += block.columns.size
         return [rows_by_key[key] for key in sorted(rows_by_key)]
 
     @fitted_property
@@ -272,9 +272,9 @@ class GrowingMixin(MoveLogMixin):
         """
         if indicators is not None:
             _, counts = self._get_sums_and_counts(fitted)
-            with_many_rows = indicators * have_large_shares(counts)
-            has_any = with_many_rows.any(axis=1, keepdims=True)
-            indicators = np.where(has_any, with_many_rows, indicators)
+            large_indicators = indicators * have_large_shares(counts)
+            has_large_component = large_indicators.any(axis=1, keepdims=True)
+            indicators = np.where(has_large_component, large_indicators, indicators)
         return relevance(evidence, *self._get_sums_and_counts(fitted, indicators))
 
     def _get_cluster_indicators(self, n_clusters):
@@ -353,10 +353,10 @@ class GrowingMixin(MoveLogMixin):
         require_rows_in_memory(X, "impute")
         encoded = self._read(X)
         model = fitted.model
-        # ``seen`` is None, or begins with the checksum of the rows of `fit` and their weights. The
+        # ``fit_hash`` is None, or begins with the hash of the rows of `fit` and their weights. The
         # weights must be 1, so that X are compared with rows that had no ``sample_weight``.
-        seen, weights = fitted.seen, np.ones(encoded.shape[0])
-        are_fit_rows = seen is not None and seen[0] == hash_all_rows(encoded, weights)
+        fit_hash, weights = fitted.seen, np.ones(encoded.shape[0])
+        are_fit_rows = fit_hash is not None and fit_hash[0] == hash_all_rows(encoded, weights)
         if sp.issparse(encoded):
             encoded = encoded.toarray()
         encoded = self._columns.mark_unseen_as_missing(encoded)
@@ -432,8 +432,8 @@ class GrowingMixin(MoveLogMixin):
                 "such labels."
             )
         classes = fitted.component_classes
-        are_numbers = all(isinstance(name, int | float) for name in classes)
-        return np.array(classes, None if are_numbers else object)
+        are_numeric = all(isinstance(name, int | float) for name in classes)
+        return np.array(classes, None if are_numeric else object)
 
     def _row_results(self, rows, workers):
         """Return the results of a fit for its rows, a dict by name.
@@ -452,8 +452,9 @@ class GrowingMixin(MoveLogMixin):
         # Rows of a known class whose most probable component has another class.
         wrong = known[component_classes[components[known]] != row_labels.classes[codes[known]]]
         if wrong.size:
-            q = compute_assignments(self._fitted, self._read_every_row(rows)[wrong], workers)
+            wrong_rows = self._read_every_row(rows)[wrong]
+            probabilities = compute_assignments(self._fitted, wrong_rows, workers)
             has_class = component_classes == row_labels.classes[codes[wrong], None]
             # -1 is less than each probability, so that only components of the class are chosen.
-            components[wrong] = stable_argmax(np.where(has_class, q, -1.0))
+            components[wrong] = stable_argmax(np.where(has_class, probabilities, -1.0))
         return results

@@ -55,8 +55,8 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
 
     def _read_every_row(self, rows):
         """Return all encoded rows that the user passed; ``rows.X`` lacks rows of weight 0."""
-        is_complete = rows.X.shape[0] == num_samples(rows.passed_X)
-        return rows.X if is_complete else self._read(rows.passed_X)
+        has_every_row = rows.X.shape[0] == num_samples(rows.passed_X)
+        return rows.X if has_every_row else self._read(rows.passed_X)
 
     # --------------------------------------------------------------------------- attributes
     @fitted_property
@@ -262,9 +262,9 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             Nats.
         """
         self._require_fitted()
-        return self._log_densities(self._read(X))
+        return self._compute_log_densities(self._read(X))
 
-    def _log_densities(self, X):
+    def _compute_log_densities(self, X):
         """Return the log posterior predictive density of each row of numbers, (n,)."""
         fitted = self._fitted
         with Workers(self.n_jobs) as workers:
@@ -287,16 +287,16 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         float
             Nats per row.
         """
-        # Sum the results of `_score_sums` over all chunks of X.
-        total, total_weight = sum_over_rows(self, X, sample_weight)
-        return float(total / total_weight)
+        # Sum the results of `_compute_score_sums` over all chunks of X.
+        sum_of_densities, sum_of_weights = sum_over_rows(self, X, sample_weight)
+        return float(sum_of_densities / sum_of_weights)
 
-    def _score_sums(self, X, weights):
+    def _compute_score_sums(self, X, weights):
         """Return the weighted sum of log densities of the rows X in nats, and the sum of weights.
 
         `sum_over_rows` calls this method.
         """
-        return (weights * self._log_densities(X)).sum(), weights.sum()
+        return (weights * self._compute_log_densities(X)).sum(), weights.sum()
 
     def sample(self, n_samples=1, random_state=None):
         """Draw rows from the posterior predictive of the components in use.
@@ -339,10 +339,10 @@ def _make_posterior(component, lam):
     ``component`` is the model's component, and ``lam`` are the natural parameters of q. A component
     that is a product of blocks has a joint posterior, with a part for each block.
     """
-    parts = component.parts(lam)
-    if not parts:
+    blocks = component.parts(lam)
+    if not blocks:
         return Posterior(*component.in_data_coordinates(lam))
-    return JointPosterior(**{name: _make_posterior(*part) for name, part in parts.items()})
+    return JointPosterior(**{name: _make_posterior(*block) for name, block in blocks.items()})
 
 
 def find_most_probable(probabilities):
@@ -351,8 +351,8 @@ def find_most_probable(probabilities):
     ``probabilities`` (n, K) of a row sum to 1 minus the probability of the background.
     """
     labels = stable_argmax(probabilities)
-    background = 1.0 - probabilities.sum(axis=1)
-    return np.where(background > probabilities.max(axis=1), -1, labels)
+    p_background = 1.0 - probabilities.sum(axis=1)
+    return np.where(p_background > probabilities.max(axis=1), -1, labels)
 
 
 def learned_values(model):

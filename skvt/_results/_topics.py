@@ -161,12 +161,12 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
            topic models. UAI.
         """
         self._require_fitted()
-        details = self._details(X, covariates, allowed_topics)
-        return self._proportions(X, normalize=normalize, details=details)
+        details = self._check_details(X, covariates, allowed_topics)
+        return self._compute_proportions(X, normalize=normalize, details=details)
 
     # For rows of Dask, the lambda returns the width and the dtype of the result.
     @apply_by_chunk(lambda self, **options: (self._n_features_out, self._fitted.model.dtype))
-    def _proportions(self, X, *, normalize, details):
+    def _compute_proportions(self, X, *, normalize, details):
         """Return the topic proportions of documents with these details."""
         fitted = self._fitted
         X = self._read(X, details)
@@ -175,7 +175,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             gamma = infer_document_parameters(fitted.model, fitted.stats, X, workers)
         return gamma / gamma.sum(axis=1, keepdims=True) if normalize else gamma
 
-    def _details(self, X, covariates, allowed_topics):
+    def _check_details(self, X, covariates, allowed_topics):
         """Return the details of the documents X, a dict by the name of the argument.
 
         This class takes no details, and raises ValueError if an argument is not None. Estimators
@@ -246,11 +246,11 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             Nats per held-out word.
         """
         self._require_fitted()
-        details = self._details(X, covariates, allowed_topics)
-        # `sum_over_rows` calls `_score_sums` and adds up the results of all chunks.
+        details = self._check_details(X, covariates, allowed_topics)
+        # `sum_over_rows` calls `_compute_score_sums` and adds up the results of all chunks.
         return compute_mean_of_held_out(*sum_over_rows(self, X, sample_weight, details))
 
-    def _score_sums(self, X, weights):
+    def _compute_score_sums(self, X, weights):
         """Return the sums over the documents X from which ``score`` computes its mean.
 
         `sum_over_rows` calls this method once with all rows if they are in memory, and otherwise

@@ -393,14 +393,14 @@ def _apply_to_chunk(number, sealed_estimator, sealed_call, chunk):
 
 
 def sum_over_rows(estimator, X, sample_weight=None, details=None):
-    """Return the sums over all rows of X that ``estimator._score_sums`` computes for a chunk.
+    """Return the sums over all rows of X that ``_compute_score_sums`` computes for a chunk.
 
     Weights are validated as in ``fit``. Only rows in memory may have ``details``.
     """
     reader = estimator._require_fitted().reader
     if not is_chunked(X):
         X, weights = reader.select_weighted(estimator._read(X, details), sample_weight)
-        return estimator._score_sums(X, weights)
+        return estimator._compute_score_sums(X, weights)
     from dask.delayed import delayed
 
     fitted = estimator._without_rows()
@@ -425,4 +425,4 @@ def _sum_over_chunk(pair, fitted, is_weighted):
     if _count_rows(rows) == 0:
         return None
     chunk = _select_weighted(fitted._fitted.reader, fitted._read(rows), weights, is_weighted)
-    return fitted._score_sums(chunk.X, chunk.weights) if chunk.X.shape[0] else None
+    return fitted._compute_score_sums(chunk.X, chunk.weights) if chunk.X.shape[0] else None

@@ -43,7 +43,7 @@ def most_dense(request, monkeypatch):
 
 @pytest.fixture
 def small_batches(monkeypatch):
-    monkeypatch.setattr(_structured_lda, "ROWS_OF_SWEEP", 12)
+    monkeypatch.setattr(_structured_lda, "MAX_ROWS_OF_BATCH", 12)
 
 
 def test_the_bits_depend_neither_on_threads_nor_on_the_container(small_batches, most_dense):

@@ -144,7 +144,7 @@ REMEMBERING = {
 @pytest.mark.quick_cases("superposition", "several", "mean", "tokens", "ordinal")
 @pytest.mark.parametrize("name", REMEMBERING)
 def test_a_resumed_fit_continues_what_its_parts_remember(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(_structured_lda, "ROWS_OF_SWEEP", 12)
+    monkeypatch.setattr(_structured_lda, "MAX_ROWS_OF_BATCH", 12)
     fit, data, n_files, step = REMEMBERING[name]
     fit, X = clone(fit).set_params(random_state=0), data()
     files = fit_with_copies(fit, X, tmp_path)
